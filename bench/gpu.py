@@ -1,9 +1,9 @@
 """Measures the package on a GPU: speed by size and family, against the arithmetic it could do, and whether it is right.
 
-    python bench/gpu.py                          everything, in five minutes
+    python bench/gpu.py                          everything, in eight minutes
     python bench/gpu.py --device cpu --smoke     tiny sizes without a GPU, to see that the benchmark works
 
-Every part runs in a process of its own and has a deadline. A part that overruns is stopped, what it had measured is
+Every part runs in processes of its own and has a deadline. A part that overruns is stopped, what it had measured is
 kept, and the next part starts. One agent that plays one round is one agent-round (ar); a multi-armed or clustering
 algorithm plays for one user a round, so that there it is one user. Times are of `fb.simulate`, all its work on the host
 included, without compilation: medians of three runs with different keys.
@@ -11,8 +11,10 @@ included, without compilation: medians of three runs with different keys.
 | part | asks |
 |---|---|
 | device | what it is, which versions and flags |
+| inverse | is V^-1 that of float64? |
+| first | seconds of the first call of everything that is timed below, with its compilation, beside other processes |
 | programs | seconds of compilation; kernels of a round, launches, registers, spills (see tests/gpu_programs.py) |
-| agreement | are regrets those of a CPU (z), V^-1 that of float64, two runs equal bit by bit, also without flags? |
+| agreement | are regrets those of a CPU (z), and two runs equal bit by bit? |
 | latency | microseconds of a round of a few agents, milliseconds of a call beside its rounds |
 | rates | agent-rounds a second by mode and M S, agents times seeds; peak memory; share of the arithmetic of an H100 |
 | stored | contexts drawn in the kernel that scores them, against contexts in memory |
@@ -22,7 +24,8 @@ included, without compilation: medians of three runs with different keys.
 Modes: A, fresh contexts; A-d20, with 20 features, where registers spill; A-lazy-BLT, agents act on private releases; B,
 fixed contexts; FedUCB, an adaptive schedule; arms, by number of users; clusters, by number of users who return.
 
-`programs` and `agreement` time nothing and run beside each other; what follows has the device for itself.
+What comes before `latency` runs beside each other; the rest has the device for itself, and its programs from a cache.
+A whole run on a GPU writes GPU.md, beside this script.
 """
 
 from __future__ import annotations
@@ -38,39 +41,33 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TextIO
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
 from gpu_modes import Mode, modes
+from gpu_page import PAGE, page, ratios, shown, verdicts
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import ridge
 from fedbandit_jax.engine.clocks import rounds
 
 HERE = Path(__file__).resolve()
-ROOF = {"H100": 230e6}  # ar/s of mode A if a device did nothing but the arithmetic of drawing and scoring
-TARGETS = {  # (value, whether it is an upper limit)
-    "A, M x seeds >= 25,000: share of the arithmetic roofline": (0.45, False),
-    "A, M x seeds >= 25,000: M ar/s": (100.0, False),
-    "M = 100,000, T = 10,000, 25 seeds: seconds": (300.0, True),
-    "regret against a CPU: largest |z|": (3.0, True),
-    "x' V^-1 x against float64: largest relative error": (1e-4, True),
-    "results that differ between two runs": (0.0, True),
-}
-SHARES = {  # of the time
-    "device": 1,
-    "programs and agreement": 20,
-    "latency": 3,
-    "rates": 3,  # for every pair of agents and seeds
-    "stored": 2,
-    "command buffers": 2,
-    "host": 5,
+# ar/s of mode A if a device did nothing but the arithmetic of drawing and scoring; both have the same processor
+ROOF = {"H100": 230e6, "H200": 230e6}
+BESIDE = "first", "agreement", "programs"
+SHARES = {  # of the time that is left, in seconds of the eight minutes
+    "device": 20,
+    "beside each other": 130,
+    "latency": 15,
+    "rates": 8,  # and as much for every pair of agents and seeds
+    "stored": 15,
+    "command buffers": 15,
+    "host": 50,
 }
 GRAPHS = {"off": "", "on": None, "while": "+WHILE"}
-DETERMINISTIC = "--xla_gpu_exclude_nondeterministic_ops=true --xla_gpu_autotune_level=0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,24 +87,24 @@ class Plan:
         work = 5e7 if self.device == "gpu" else 2e6
         return 25 * int(np.clip(work / (25 * size * n_seeds), 2, 400))
 
-    def seconds(self, mode: Mode, size: int, n_seeds: int) -> dict[str, Any]:
-        """Returns how long a run takes, how long its program compiled, and the most memory so far."""
+    def seconds(self, mode: Mode, size: int, n_seeds: int, turns: int = 4) -> dict[str, Any]:
+        """Returns how long the first run takes, how long one of the others, and the most memory so far."""
         env, algo = mode.make(size)
         horizon = self.rounds(mode, size, n_seeds)
         times = []
-        for turn in range(4):
+        for turn in range(turns):
             started = time.perf_counter()
             key = jax.random.key(turn)
             fb.simulate(env, algo, horizon=horizon, key=key, seeds=n_seeds, stride=horizon, progress=False)
             times.append(time.perf_counter() - started)
             if turn and time.monotonic() + times[-1] > self.ends:
                 break
-        wall = float(np.median(times[1:]))
+        wall = float(np.median(times[1:] or times))
         played = horizon * n_seeds * (size if mode.agents else 1)
         return {
             "rounds": horizon,
             "seconds": wall,
-            "compile_seconds": times[0] - wall,
+            "first_seconds": times[0],
             "rate": played / wall,
             "round_us": 1e6 * wall / horizon,
             "peak_MB": peak(),
@@ -139,71 +136,68 @@ def device(plan: Plan) -> Rows:
     }
 
 
-def programs(plan: Plan) -> Rows:
-    """Compiles the loop of every mode, as it runs with 25 seeds, and reads what XLA has made of it."""
+def inverse(plan: Plan) -> Rows:
+    """Compares an inverse with float64."""
+    yield {"inverse": inverse_error()}
+
+
+def first(plan: Plan, name: str) -> Rows:
+    """Runs everything once that `rates` times, so that its programs are in the cache."""
+    mode = modes(plan.smoke)[name]
+    for size, n_seeds in pairs(name, mode, plan.smoke):
+        taken = plan.seconds(mode, size, n_seeds, turns=1)["first_seconds"]
+        yield {"mode": name, "size": size, "seeds": n_seeds, "first_seconds": taken}
+
+
+def programs(plan: Plan, name: str) -> Rows:
+    """Compiles the loop of a mode, as it runs with 25 seeds, and reads what XLA has made of it."""
     sys.path.insert(0, str(HERE.parent.parent / "tests"))
     from gpu_programs import count, hot_loop, written
 
     from fedbandit_jax.engine.clocks import make_clock as process
 
-    for name, mode in modes(plan.smoke).items():
-        size, n_seeds = mode.sizes[0], 2 if plan.smoke else 25
-        env, algo = mode.make(size)
-        horizon = 2 * plan.rounds(mode, size, n_seeds)
-        bound = process(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2)))
-        function, arguments = hot_loop([bound], n_seeds, 7)
-        started = time.perf_counter()
-        lowered = function.lower(*arguments)
-        traced = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder:
-            made = lowered.compile(compiler_options={"xla_dump_to": folder})
-            compiled = time.perf_counter() - traced
-            try:
-                kernels: dict[str, Any] = written(folder) if plan.device == "gpu" else {}
-            except FileNotFoundError:
-                kernels = {"spills unknown": "there is no ptxas on the path or among the CUDA wheels"}
-        trip = {"FedUCB": 7, "arms": None, "clusters": None}.get(name, 25)
+    mode = modes(plan.smoke)[name]
+    size, n_seeds = mode.sizes[0], 2 if plan.smoke else 25
+    env, algo = mode.make(size)
+    horizon = 2 * plan.rounds(mode, size, n_seeds)
+    bound = process(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2)))
+    function, arguments = hot_loop([bound], n_seeds, 7)
+    started = time.perf_counter()
+    lowered = function.lower(*arguments)
+    traced = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        made = lowered.compile(compiler_options={"xla_dump_to": folder})
+        compiled = time.perf_counter() - traced
         try:
-            turn = count(made.as_text(), trip)._asdict()
-        except ValueError:  # XLA has merged the loop with another
-            turn = {}
-        temporaries = made.memory_analysis().temp_size_in_bytes / 1e6
-        yield {
-            "mode": name,
-            "size": size,
-            "seeds": n_seeds,
-            "trace_seconds": traced - started,
-            "compile_seconds": compiled,
-            **turn,
-            **kernels,
-            "temporaries_MB": temporaries,
-        }
+            kernels: dict[str, Any] = written(folder) if plan.device == "gpu" else {}
+            if not kernels.get("registers", 1):  # XLA has written no code of our kernels
+                kernels = {"launches": kernels["launches"]}
+        except FileNotFoundError:
+            kernels = {"spills unknown": "there is no ptxas on the path or among the CUDA wheels"}
+    trip = {"FedUCB": 7, "arms": None, "clusters": None}.get(name, 25)
+    try:
+        turn = count(made.as_text(), trip)._asdict()
+    except ValueError:  # XLA has merged the loop with another
+        turn = {}
+    temporaries = made.memory_analysis().temp_size_in_bytes / 1e6
+    took = {"trace_seconds": traced - started, "compile_seconds": compiled}
+    yield {"mode": name, "size": size, "seeds": n_seeds, **took, **turn, **kernels, "temporaries_MB": temporaries}
 
 
-def agreement(plan: Plan) -> Rows:
-    """Compares regrets with those of a CPU and of a second process, and an inverse with float64."""
-    yield {"inverse": inverse_error()}
-    names = list(modes(plan.smoke))[:: 4 if plan.smoke else 1]
-    with concurrent.futures.ThreadPoolExecutor(1 if plan.smoke else 3) as pool:
-        yield from pool.map(lambda name: compared(plan, name), names)
+def agreement(plan: Plan, name: str) -> Rows:
+    """Compares regrets with those of a CPU and of a second process."""
+    yield compared(plan, name)
 
 
 def compared(plan: Plan, name: str) -> dict[str, Any]:
-    """Compares a mode with a CPU, with itself, and with itself under flags that ask for equal bits."""
-    flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}"}
-    on_host = dataclasses.replace(plan, device="cpu")
-    runs = [(plan, flags), (plan, {}), (on_host, {})]
-    runs += [(plan, flags), (plan, {})] * (name == "A")  # in other processes, too
+    """Compares a mode with a CPU and with itself."""
+    runs = [plan, dataclasses.replace(plan, device="cpu")] + [plan] * (name == "A")  # in another process, too
     with concurrent.futures.ThreadPoolExecutor(len(runs)) as pool:
-        done = [pool.submit(again, one, name, more) for one, more in runs]
+        done = [pool.submit(again, one, name) for one in runs]
         try:
-            fixed, here, there, *others = (one.result() for one in done)
+            here, there, *others = (one.result() for one in done)
         except RuntimeError as error:
             return {"mode": name, "wrong": str(error)}
-    twice, by_default = (
-        one["alike"] and all(other["regret"] == one["regret"] for other in others[i::2])
-        for i, one in enumerate((fixed, here))
-    )
     ours, theirs = np.array(here["regret"]), np.array(there["regret"])
     error = float(np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / len(ours)))
     return {
@@ -213,15 +207,13 @@ def compared(plan: Plan, name: str) -> dict[str, Any]:
         "regret_on_cpu": float(theirs.mean()),
         "seeds_equal_to_cpu": int((ours == theirs).sum()),
         "seeds": len(ours),
-        "twice_equal": twice,
-        "twice_equal_by_default": by_default,
-        "flags": DETERMINISTIC,
+        "twice_equal": here["alike"] and all(other["regret"] == here["regret"] for other in others),
     }
 
 
-def again(plan: Plan, name: str, variables: dict[str, str]) -> dict[str, Any]:
+def again(plan: Plan, name: str) -> dict[str, Any]:
     """Returns what `regrets` yields in a process of its own."""
-    rows, wrong = run("regrets", plan.device, plan.smoke, max(5.0, plan.ends - time.monotonic()), variables, name)
+    rows, wrong = run("regrets", plan.device, plan.smoke, max(5.0, plan.ends - time.monotonic()), mode=name)
     if wrong:
         raise RuntimeError(f"{name} on {plan.device}: {wrong}")
     return rows[0]
@@ -322,7 +314,8 @@ def host(plan: Plan) -> Rows:
 
 
 PARTS: dict[str, Callable[..., Rows]] = {
-    part.__name__: part for part in (device, programs, agreement, regrets, latency, rates, timed, stored, host)
+    part.__name__: part
+    for part in (device, inverse, first, programs, agreement, regrets, latency, rates, timed, stored, host)
 }
 
 
@@ -338,8 +331,6 @@ def run(
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # so that `peak` tells what a run needs
         "JAX_TRACEBACK_FILTERING": "off",  # so that the last line says what was wrong
     }
-    if smoke:
-        settings["JAX_COMPILATION_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gpu-smoke-{os.getuid()}")
     command = [sys.executable, str(HERE), "--part", part, "--mode", mode, "--device", device]
     command += ["--seconds", str(deadline), *(["--smoke"] if smoke else [])]
     with tempfile.TemporaryFile("w+") as rows, tempfile.TemporaryFile("w+") as errors:
@@ -359,44 +350,45 @@ def run(
     return [json_format.loads(line) for line in whole], wrong
 
 
-def everything(device: str, smoke: bool, seconds: float) -> list[dict[str, Any]]:
-    """Runs all parts, one after the other, and returns their rows; every row names its part."""
-    rows: list[dict[str, Any]] = []
+def everything(device: str, smoke: bool, seconds: float, told: TextIO) -> list[dict[str, Any]]:
+    """Runs all parts, tells of rows as they come, and returns them; every row names its part."""
     ends = time.monotonic() + seconds
+    known = modes(smoke)
     todo: list[tuple[str, str, str, dict[str, Any], dict[str, str]]] = []  # part, program, mode, columns, environment
-    todo += [
-        ("device", "device", "", {}, {}),
-        ("programs and agreement", "", "", {}, {}),
-        ("latency", "latency", "", {}, {}),
-    ]
-    for name, one in modes(smoke).items():
-        todo += [("rates", "rates", name, {}, {})] * bool(pairs(name, one, smoke))
-    for mode in ("A", "A-lazy-BLT"):
-        todo += [("stored", which, mode, {"fused": which == "timed"}, {}) for which in ("timed", "stored")]
-    for mode in ("A", "FedUCB", "clusters"):
+    todo += [(part, part, "", {}, {}) for part in ("device", "beside each other", "latency")]
+    todo += [("rates", "rates", name, {}, {}) for name, one in known.items() if pairs(name, one, smoke)]
+    todo += [("stored", which, "A", {"fused": which == "timed"}, {}) for which in ("timed", "stored")]
+    for mode in ("A", "clusters"):
         for which, value in GRAPHS.items():
-            more = "" if value is None else f"--xla_gpu_enable_command_buffer={value}"
-            flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {more}"}
-            todo.append(("command buffers", "timed", mode, {"command_buffers": which}, flags))
+            flags = [os.environ.get("XLA_FLAGS"), None if value is None else f"--xla_gpu_enable_command_buffer={value}"]
+            columns, variables = {"command_buffers": which}, {"XLA_FLAGS": " ".join(filter(None, flags))}
+            todo.append(("command buffers", "timed", mode, columns, variables))
     todo += [("host", "host", "", {}, {})]
 
-    def share(part: str, mode: str) -> int:
-        return SHARES[part] * (len(pairs(mode, modes(smoke)[mode], smoke)) if part == "rates" else 1)
+    def share(part: str, mode: str) -> float:
+        return SHARES[part] * (1 + len(pairs(mode, known[mode], smoke)) if part == "rates" else 1)
+
+    rows: list[dict[str, Any]] = []
+
+    def keep(part: str, mode: str, columns: dict[str, Any], found: list[dict[str, Any]], wrong: str | None) -> None:
+        new = [{"part": part, **columns, **row} for row in found]
+        if wrong:
+            new.append({"part": part, **columns, **({"mode": mode} if mode else {}), "wrong": wrong})
+        rows.extend(new)
+        print(*map(shown, new), sep="\n", file=told, flush=True)
 
     for n, (part, program, mode, columns, variables) in enumerate(todo):
         left = ends - time.monotonic()  # what one part leaves over is shared by those after it
-        deadline = 60.0 if part == "device" else left * share(part, mode) / sum(share(x[0], x[2]) for x in todo[n:])
-        if part == "programs and agreement":
-            with concurrent.futures.ThreadPoolExecutor() as pool:
-                both = {name: pool.submit(run, name, device, smoke, deadline) for name in part.split(" and ")}
-            for name, one in both.items():
-                found, wrong = one.result()
-                rows += [{"part": name, **row} for row in found] + ([{"part": name, "wrong": wrong}] if wrong else [])
+        deadline = left * share(part, mode) / sum(share(one[0], one[2]) for one in todo[n:])
+        if part == "beside each other":
+            by = time.monotonic() + deadline
+            both = [(which, name) for which in BESIDE for name in known] + [("inverse", "")]
+            with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
+                done = [pool.submit(beside, which, name, device, smoke, by) for which, name in both]
+            for (which, name), one in zip(both, done):
+                keep(which, name, {}, *one.result())
             continue
-        found, wrong = run(program, "cpu" if part == "host" else device, smoke, deadline, variables, mode)
-        rows += [{"part": part, **columns, **row} for row in found]
-        if wrong:
-            rows.append({"part": part, **columns, **({"mode": mode} if mode else {}), "wrong": wrong})
+        keep(part, mode, columns, *run(program, "cpu" if part == "host" else device, smoke, deadline, variables, mode))
         if part == "device" and rows[0].get("platform") not in (device, {"gpu": "cuda"}.get(device)):
             has = rows[0].get("platform", rows[0].get("wrong"))
             works = "--device cpu --smoke shows that the benchmark works"
@@ -404,76 +396,16 @@ def everything(device: str, smoke: bool, seconds: float) -> list[dict[str, Any]]
     return rows
 
 
-# --- What follows from the rows -------------------------------------------------------------------------------------
-
-
-def ratios(rows: list[dict[str, Any]], smoke: bool) -> dict[str, Any]:
-    """Returns what is compared with targets, and what is compared with each other."""
-
-    def of(part: str, **wanted: Any) -> list[dict[str, Any]]:
-        fine = [row for row in rows if row["part"] == part and "wrong" not in row]
-        return [row for row in fine if all(row.get(name) == value for name, value in wanted.items())]
-
-    values: dict[str, float | None] = {}
-    large = [row for row in of("rates", mode="A") if row["size"] * row["seeds"] >= 25_000]
-    if large:
-        values["A, M x seeds >= 25,000: M ar/s"] = min(row["rate"] for row in large) / 1e6
-        if all(row["roofline"] for row in large):
-            values["A, M x seeds >= 25,000: share of the arithmetic roofline"] = min(row["roofline"] for row in large)
-    for row in of("rates", mode="A", size=100_000, seeds=25):
-        values["M = 100,000, T = 10,000, 25 seeds: seconds"] = 1e5 * 1e4 * 25 / row["rate"]
-    compared = [row for row in of("agreement") if "z" in row]
-    if compared:
-        values["regret against a CPU: largest |z|"] = max(abs(row["z"]) for row in compared)
-        values["results that differ between two runs"] = float(sum(not row["twice_equal"] for row in compared))
-        differ = [not row["twice_equal_by_default"] for row in compared]
-        values["results that differ between two runs without flags"] = float(sum(differ))
-    for row in of("latency"):
-        values["A, one seed: microseconds of a round"] = row["round_us"]
-        values["A, one seed: milliseconds of a call beside its rounds"] = row["call_ms"]
-    spilled = [row["spills"] for row in of("programs") if "spills" in row]
-    if spilled:
-        values["bytes spilled by a thread of our kernels, at most"] = float(max(spilled))
-    for row in of("agreement"):
-        if "inverse" in row:
-            values["x' V^-1 x against float64: largest relative error"] = row["inverse"]
-    for mode in ("A", "A-lazy-BLT"):
-        pair = of("stored", mode=mode, fused=True), of("stored", mode=mode, fused=False)
-        if all(pair):
-            values[f"{mode}: fused / stored"] = pair[0][0]["rate"] / pair[1][0]["rate"]
-    for mode in ("A", "FedUCB", "clusters"):
-        rate = {row["command_buffers"]: row["rate"] for row in of("command buffers", mode=mode)}
-        for one, other in (("on", "off"), ("while", "on")):
-            if {one, other} <= set(rate):
-                values[f"{mode}: command buffers {one} / {other}"] = rate[one] / rate[other]
-    for n_seeds in sorted({row["seeds"] for row in of("host")}):
-        theirs = {row["size"]: row["rate"] for row in of("host", seeds=n_seeds)}
-        fastest = [theirs.get(row["size"], max(theirs.values())) for row in of("rates", mode="A", seeds=n_seeds)]
-        wins = [r["size"] for r, cpu in zip(of("rates", mode="A", seeds=n_seeds), fastest) if r["rate"] > cpu]
-        values[f"A, seeds={n_seeds}: smallest M at which this device beats this host's CPU"] = min(wins, default=None)
-    found = {}
-    for name, value in values.items():
-        target, upper = TARGETS.get(name, (None, False))
-        met = None
-        if target is not None and value is not None and not (smoke and "M ar/s" in name):
-            met = value <= target if upper else value >= target
-        found[name] = {"value": value, "target": target, "met": met}
-    return found
-
-
-def shown(row: dict[str, Any]) -> str:
-    """Returns a row as text."""
-
-    def number(value: Any) -> str:
-        return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-    return "  ".join(f"{name}={number(value)}" for name, value in row.items() if value is not None)
+def beside(part: str, mode: str, device: str, smoke: bool, by: float) -> tuple[list[dict[str, Any]], str | None]:
+    """Runs a part beside others until `by`."""
+    left = by - time.monotonic()
+    return run(part, device, smoke, left, mode=mode) if left > 0 else ([], "there was no time left")
 
 
 def main(
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    seconds: float = 300.0,
+    seconds: float = 480.0,
     device: Literal["gpu", "cpu"] = "gpu",
     part: Annotated[str, tyro.conf.arg(help_behavior_hint="internal")] = "",
     mode: Annotated[str, tyro.conf.arg(help_behavior_hint="internal")] = "",
@@ -494,19 +426,18 @@ def main(
             print(json_format.dumps(row), flush=True)
         return
     try:
-        rows = everything(device, smoke, seconds)
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ |= {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+            rows = everything(device, smoke, seconds, sys.stderr if json else sys.stdout)
     except ValueError as error:
         sys.exit(str(error))
     found = ratios(rows, smoke)
     if json:
         print(json_format.dumps({"rows": rows, "ratios": found}, indent=1))
         return
-    print(*map(shown, rows), "", sep="\n")
-    for name, ratio in found.items():
-        verdict = {None: "", True: "met", False: "NOT MET"}[ratio["met"]]
-        target = "" if ratio["target"] is None else f"   target {ratio['target']:g}: {verdict}"
-        value = "never" if ratio["value"] is None else f"{ratio['value']:.4g}"
-        print(f"{name:70}  {value:>10}{target}")
+    print("", *verdicts(found), sep="\n")
+    if device == "gpu" and not smoke:
+        PAGE.write_text(page(rows, found, time.strftime("%Y-%m-%d")))
 
 
 if __name__ == "__main__":

@@ -164,10 +164,10 @@ def output(title: str, rows: Sequence[Row], ratios: Mapping[str, Row], *, json: 
 def report(title: str, rows: Sequence[Row], ratios: Mapping[str, Row]) -> str:
     """The title, the machine, tables and ratios, for a reader."""
     found = ", ".join(f"{name} {value}" for name, value in machine().items())
-    return "\n\n".join(part for part in (f"{title}\n{found}", *_tables(rows), _verdicts(ratios)) if part)
+    return "\n\n".join(part for part in (f"{title}\n{found}", *tables(rows), _verdicts(ratios)) if part)
 
 
-def _tables(rows: Sequence[Row]) -> list[str]:
+def tables(rows: Sequence[Row]) -> list[str]:
     """Returns a table for every stretch of rows with the same columns."""
     tables: list[list[Row]] = []
     for row in rows:

@@ -1,13 +1,14 @@
 """Compares what `fb.plan` recommends with all of its candidates, under seeds that it has not seen.
 
-python experiments/planning.py [--smoke | --full]
+python experiments/planning.py [--smoke | --full] [--only NAME ...]
 
-Eight instances of different kinds are planned, and every candidate that met the demands, whether it was screened out or
-not, is then run for the whole horizon under 16 other seeds. A row says what was recommended, what was predicted and
-found, which candidate had the least regret under the other seeds, and by how many paired standard errors. Writes no
-picture.
+Eight instances of different kinds are planned, and three whose silos drop out, lie, or learn of rewards late. Every
+candidate that met the demands, whether it was screened out or not, is then run for the whole horizon under 16 other
+seeds. A row says what was recommended, what was predicted and found, which candidate had the least regret under the
+other seeds, and by how many paired standard errors. Writes no picture.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -17,6 +18,18 @@ from beyond_policies import instance
 from common import Size, mean_error
 
 import fedbandit_jax as fb
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanningSize(Size):
+    """Compare plans with all of their candidates.
+
+    Args:
+        only: names of the instances; all by default.
+    """
+
+    only: tuple[str, ...] = ()
+
 
 BUDGET = fb.privacy.Budget(2.0, 1e-5)
 
@@ -28,11 +41,12 @@ def table(n_agents: int, n_arms: int, seed: int) -> fb.Environment:
     return fb.envs.replay(rows, sizes, theta, n_agents=n_agents, rewards="bernoulli")
 
 
-def instances() -> dict[str, tuple[fb.Environment, int]]:
-    """Returns environments and horizons by their names."""
+def instances() -> dict[str, tuple[fb.Environment, int, dict[str, Any]]]:
+    """Returns environments, horizons and other arguments of `fb.plan` by their names."""
     digits = fb.data.classification("digits", components=2)
-    return {
-        "fresh arms": (fb.envs.sphere(40, 20, 6, rewards="bernoulli"), 600),
+    fresh = fb.envs.sphere(40, 20, 6, rewards="bernoulli")
+    stays = {
+        "fresh arms": (fresh, 600),
         "20 fixed arms": (table(40, 20, 301), 600),
         "3 fixed arms": (table(40, 3, 302), 600),
         "a gap": (fb.envs.gap(20, 10, 4), 600),
@@ -41,15 +55,21 @@ def instances() -> dict[str, tuple[fb.Environment, int]]:
         "K = 2": (fb.envs.sphere(40, 2, 6, rewards="bernoulli"), 600),
         "d = 20": (fb.envs.sphere(20, 10, 20, rewards="bernoulli"), 600),
     }
+    all_alike = {name: (env, t, dict(unit="visit") if env.spec.n_users else {}) for name, (env, t) in stays.items()}
+    return all_alike | {
+        "10 % away": (fb.envs.dropout(fresh, 0.1), 600, dict(trusted="secagg")),
+        "20 % lie": (fresh, 600, dict(liars=0.2)),
+        "50 rounds late": (fb.envs.delay(fresh, 50, "geometric"), 600, {}),
+    }
 
 
-def main(options: Size) -> None:
-    rows, held_out = list(instances().items()), options.pick(2, 16, 32)
+def main(options: PlanningSize) -> None:
+    rows = [(name, one) for name, one in instances().items() if name in (options.only or [name])]
+    held_out = options.pick(2, 16, 32)
     run: dict[str, Any] = dict(seeds=held_out, progress=False, throw=True)
     print("| instance | candidates | recommended | predicted | found | least of all | more than that |")
-    for name, (env, horizon) in rows[:: options.pick(5, 1, 1)]:
+    for name, (env, horizon, more) in rows[:: options.pick(5, 1, 1)]:
         horizon = options.pick(40, horizon, horizon)
-        more: dict[str, Any] = dict(unit="visit") if env.spec.n_users else {}
         key, other = (jax.random.key(options.seed + i) for i in (0, 1000))
         plan = fb.plan(env, BUDGET, horizon=horizon, key=key, seeds=options.pick(2, 4, 4), progress=False, **more)
         able = {one.label: one.algo for one in plan.candidates if one.algo is not None and not one.excluded}
@@ -70,4 +90,4 @@ def main(options: Size) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(tyro.cli(PlanningSize, description=__doc__))

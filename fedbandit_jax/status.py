@@ -12,8 +12,8 @@ class Status(enum.IntFlag):
     Attributes:
         NO_ESTIMATE: agents kept their previous estimate, as none could be computed from what was released.
         NOT_FINITE: a regret was infinite or not a number.
-        OUTSIDE_SPEC: an arm, user, reward or feature vector was outside what the environment's spec declares, or a gap
-            was below 0.
+        OUTSIDE_SPEC: an arm, user, arrival, reward or feature vector was outside what the environment's spec declares,
+            or a gap was below 0.
 
     Example:
         >>> print(*(Status.NO_ESTIMATE | Status.NOT_FINITE).sentences(), sep="\\n")  # doctest: +ELLIPSIS
@@ -42,9 +42,9 @@ _MEANING = {
         "computes from its rewards."
     ),
     Status.OUTSIDE_SPEC: (
-        "an arm, a user, a reward or a feature vector was not what the environment's spec declares, and was clipped, "
-        "scaled or left out, so that privacy does not depend on it: correct the environment, its spec, or the "
-        "algorithm that chose the arm (an index that is not a number chooses none). Or a gap was below 0: it is "
+        "an arm, a user, an arrival, a reward or a feature vector was not what the environment's spec declares, and "
+        "was clipped, scaled or left out, so that privacy does not depend on it: correct the environment, its spec, or "
+        "the algorithm that chose the arm (an index that is not a number chooses none). Or a gap was below 0: it is "
         "the largest mean reward offered, less that of the arm played."
     ),
 }

@@ -556,6 +556,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
             unit=(None, optional(either(one_of("visit"), a(P.Users)))),
             max_syncs=(1, optional(count())),
         ),
+        **dict(dropouts=(0.0, number(0, 1)), liars=(0.0, number(0, 0.5)), delay=(0, count(0, 10**4))),
         **dict(max_bits=(None, optional(number(0, inside=True))), seeds=(2, count(2, 2**20))),
         **dict(rounds=(None, optional(count(8, 8))), progress=(False, optional(flag))),
     },

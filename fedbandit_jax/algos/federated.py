@@ -174,7 +174,8 @@ class Federated(PolicyRecipe):
         one = self
         while True:  # a later first release leaves fewer of them, with less noise each
             std = float(np.asarray(one.bind(spec, horizon).stds)[0]) / statistic.max_weight
-            first = min(math.ceil(policy.users(spec.dim, std, statistic.centred) / spec.n_agents), horizon)
+            rounds = math.ceil(policy.users(spec.dim, std, statistic.centred) / spec.n_agents)
+            first = min(rounds + spec.late, horizon)  # rewards of the last rounds are not there yet
             if first <= schedule.first:
                 return one
             schedule = dataclasses.replace(schedule, first=first)

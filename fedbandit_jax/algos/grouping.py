@@ -99,8 +99,8 @@ class Mixture(Grouping):
 
         sum_u sum_i (r_ui^2 / (s_ui^2 + e_ui^2 t) + ln(1 + e_ui^2 t / s_ui^2)),
 
-    where r^2 and s^2 are numerator and denominator in q, and if that is not at t = 0, then every kind more must lower
-    sum_u q_u by half as much again.
+    where r^2 and s^2 are numerator and denominator in q, and if that is not at t = 0, then every other candidate must
+    lower sum_u q_u by half as much again.
 
     That is a rule of thumb, not a test. The best split is somewhat better than the one by sign, and v is the variance
     in a direction across theta_c, that along it being up to twice as large in s_W. Of 40 users who are all alike it
@@ -163,8 +163,7 @@ class Mixture(Grouping):
         costs = jnp.concatenate([differ.min()[None], costs, own.sum()[None]])
         chance = np.minimum(by_chance(n, d), n * d + 2 * math.sqrt(2 * n * d))
         chance = np.append(chance[:n_groups], chance[-1])
-        chance = jnp.asarray(chance, jnp.float32)
-        chance = chance.at[:-1].multiply(jnp.where(jnp.argmin(differ) > 0, MARGIN, 1.0))
+        chance = jnp.asarray(chance, jnp.float32) * jnp.where(jnp.argmin(differ) > 0, MARGIN, 1.0)
         return labels[jnp.argmin(costs + chance)]
 
     @override

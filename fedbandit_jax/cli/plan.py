@@ -22,6 +22,8 @@ algo = {algo}
 result = fb.simulate(env, algo, horizon={horizon}, key=jax.random.key({seed}), seeds=8)
 print(result.summary())"""
 
+PASSED = ("trusted", "dropouts", "liars", "delay", "max_syncs", "max_bits", "seeds", "rounds")  # on to `fb.plan`
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanCommand(Command):
@@ -48,6 +50,7 @@ class PlanCommand(Command):
       fedbandit plan --max-syncs 20                             at most 20 synchronisations
       fedbandit plan --data log.csv --silo hospital --arm drug --reward cured --horizon 500
       fedbandit plan --horizon 5000 --users 500                 500 users a silo, who come about ten times each
+      fedbandit plan --trusted secagg --dropouts 0.1            a silo misses one synchronisation in ten
 
     Args:
         trusted: whom users trust beside their own silos: silo (nobody else), shuffler, secagg (secure aggregation),
@@ -63,6 +66,9 @@ class PlanCommand(Command):
         users: users of one silo, who come again and again at random. One of them is protected in all her visits, and
             how many of these are let in is recommended, too. By default every user comes once.
         visits: how often one user may come, if not as --users says.
+        dropouts: probability that a silo misses a synchronisation; what it could not send comes with its next message.
+        liars: share of silos that send false sums, all towards one direction; in [0, 1/2).
+        delay: rounds by which rewards come late.
         max_syncs: the most synchronisations in T rounds.
         max_bits: the most bits that one silo may send and receive in T rounds.
         seeds: simulations of each candidate.
@@ -81,6 +87,9 @@ class PlanCommand(Command):
     horizon: int = 10_000
     users: int | None = None
     visits: int | None = None
+    dropouts: float = 0.0
+    liars: float = 0.0
+    delay: int = 0
     max_syncs: int | None = None
     max_bits: float | None = None
     seeds: int = 4
@@ -112,13 +121,15 @@ class PlanCommand(Command):
             self.applies_to("users who come as often as it says, not with --users", False, "visits")
             validate.integer("users", self.users, at_least=1)
             unit, env, made = "user", fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
+        made = f"fb.envs.dropout({made}, {self.dropouts})" if self.dropouts else made
+        made = f"fb.envs.delay({made}, {self.delay})" if self.delay else made
         found = fb.plan(
             env,
             fb.privacy.Budget(self.epsilon, self.delta, self.adjacency),
             horizon=self.horizon,
             key=jax.random.key(self.random_seed),
             unit=unit,
-            **{name: getattr(self, name) for name in ("trusted", "max_syncs", "max_bits", "seeds", "rounds")},
+            **{name: getattr(self, name) for name in PASSED},
         )
         print(found)
         if found.best is None:

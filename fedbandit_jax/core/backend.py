@@ -7,12 +7,14 @@ import contextlib
 import contextvars
 import functools
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+_BATCHED_SCATTERS = re.compile(r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)(?!=(false|0))\b")
 UNROLL_DIM = 20  # the largest d for which sums over features are unrolled in Python: XLA:CPU still fuses them all
 
 
@@ -30,7 +32,7 @@ def check() -> None:
     """Checks that numbers are what this package computes with: float32 and int32, by the rules of IEEE 754.
 
     Raises:
-        ValueError: `jax_enable_x64` is set, or flags let XLA reorder float32 arithmetic.
+        ValueError: `jax_enable_x64` is set, or flags let XLA reorder float32 arithmetic, or add up wrongly on a GPU.
     """
     if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
         raise ValueError(
@@ -41,6 +43,12 @@ def check() -> None:
         raise ValueError(
             "XLA_FLAGS must not let XLA reorder float32 arithmetic, as --xla_cpu_enable_fast_math=true does: sums as "
             f"pairs of floats, and draws of noise, rest on its rules, got {os.environ.get('XLA_FLAGS')!r}"
+        )
+    if jax.default_backend() == "gpu" and _BATCHED_SCATTERS.search(flags := os.environ.get("XLA_FLAGS", "")):
+        raise ValueError(
+            "XLA_FLAGS must not ask a GPU for deterministic operations: what XLA then makes of a scatter under vmap "
+            "mixes up seeds (https://github.com/openxla/xla/pull/34870; seen with jax 0.11.2), and runs had equal bits "
+            f"without it, got {flags!r}"
         )
 
 

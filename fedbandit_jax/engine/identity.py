@@ -19,7 +19,7 @@ import sys
 import time
 import types
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def nameless(text: str) -> str:
 
 def versions() -> dict[str, str]:
     """The versions of the packages that decide the numbers."""
-    return {name: version(name) for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}
+    return {name: import_module(name).__version__ for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}
 
 
 def provenance() -> dict[str, Any]:

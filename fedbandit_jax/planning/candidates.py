@@ -9,6 +9,9 @@ If one user is protected in all her visits (`ONE_USER`), it is also left to choo
 Fewer are less noise: if r of them enter, one to a batch, the noise of a sum grows nearly as r. Once everybody has been
 let in sums grow no more, so that batches may double and all prefixes count alike, `Decaying(1.0)`. Of batches of one
 length there are many, so that they may also be apart, and `MultiBlt` has the least noise for that.
+
+Where silos drop out, every batch is in one message and secure aggregation has shares for those who are away. Where
+silos lie, the server sees all messages apart and takes one of the two medians of them, which bear any attack.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.interfaces import Environment, Policy, Spec, certify
 from fedbandit_jax.planning.forecast import Forecast
-from fedbandit_jax.privacy import Budget, Decaying, Mechanism, MultiBlt, Users
+from fedbandit_jax.privacy import Budget, Decaying, Liars, Mechanism, MultiBlt, Users
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.trust import find
@@ -53,6 +56,9 @@ DRAWS = (1.0, 0.25)  # values of `scale` of Thompson sampling
 COINS = (5.0, 0.5)  # values of `explore` of epsilon-greedy
 ONE_USER = "user"  # the unit that leaves the bounds of her contributions to the plan
 LET_IN = (1, 4)  # of her visits, and as many as there are on average
+RULES = ("geometric_median", "median")  # of the server, where silos lie
+LYING = "collude"  # the attack that costs these rules most in experiments/beyond_liars.py
+WATCHED, SPREADS = 1000, 3.0  # rounds in which silos that are away are counted, and standard deviations more than that
 RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
 STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and 1 / share of T of the first release: of streams, and of uploads
 NOT_CONSIDERED = (
@@ -61,7 +67,7 @@ NOT_CONSIDERED = (
     "FCLUB, CLUB and SCLUB, of which nothing is certified with their own triggers, and Homo-DC",
     "LogDetUCB, whose widths are those of UCB but for the matrix norm of the noise",
     "LinUCB, for agents who never talk",
-    "Forgetting, which is for a world that moves, and robust rules, which are for silos that lie",
+    "Forgetting, which is for a world that moves",
     "the grouping Together, which is Federated with more noise",
     "schedules that adapt (PrivateLogDet costs budget, LogDet leaks), and agents that learn in the batch",
     "trust model 'local', and 'shuffle_amplified' and 'silo_local_matrix', which have more noise than those above",
@@ -98,6 +104,8 @@ class Demands(NamedTuple):
     max_bits: float | None  # that a silo sends and receives in T rounds
     arms: np.ndarray | None = None  # (K, d) what every round offers to every user, if it is always the same
     alone: bool = True  # whether users who return come one at a time, and may be served by themselves
+    away: int = 0  # silos that may miss a synchronisation, for which secure aggregation has shares of noise
+    liars: float = 0.0  # share of silos that lie
 
     def too_often(self, syncs: int) -> str:
         """Excess of synchronisations in words; empty if there is none."""
@@ -144,7 +152,10 @@ def candidates(demands: Demands) -> list[Candidate]:
     """All candidates; of a trust model that is excluded there is one only."""
     found = []
     for name, party in PARTIES.items():
-        if name in demands.trusted:
+        if name in demands.trusted and demands.liars and party.trust != "silo_local":
+            why = "its server sees no message of a single silo, and one liar may move a sum without bound"
+            found.append(Candidate(label=party.trust, group=party.trust, excluded=why))
+        elif name in demands.trusted:
             for unit in units(demands):
                 found += _of(party, demands._replace(unit=unit), demands.unit == ONE_USER)
         else:
@@ -179,11 +190,29 @@ def fixed_arms(env: Environment) -> np.ndarray | None:
     return rows[0] if (rows == rows[0]).all() else None
 
 
+def silos_away(env: Environment) -> int:
+    """How many silos to be ready to miss: those away in `WATCHED` rounds on average, and `SPREADS` deviations more."""
+    if not env.spec.drops:
+        return 0
+    drawn, rounds = jax.random.key(0), jnp.arange(WATCHED)
+
+    def count(world: Any, t: Any) -> tuple[Any, Any]:
+        offered, world = env.observe(jax.random.fold_in(drawn, t), world, t)
+        return world, jnp.asarray(offered.away).sum()
+
+    away = np.asarray(jax.jit(lambda: jax.lax.scan(count, env.init(drawn), rounds)[1])())
+    return min(math.ceil(away.mean() + SPREADS * away.std()), env.spec.n_agents - 1)
+
+
 def left_out(demands: Demands) -> tuple[str, ...]:
     """What is no candidate under these demands."""
     found: list[str] = [*NOT_CONSIDERED]
-    if demands.arms is None:
+    if demands.liars:
+        found.insert(0, "DP-DPE (PhasedElimination), which reads single batches, where silos lie")
+    elif demands.arms is None:
         found.insert(0, "DP-DPE (PhasedElimination), which needs rounds that offer the same arms to all users")
+    if not demands.liars:
+        found.append("rules for silos that lie, unless `liars` says that some do")
     if not demands.spec.n_users or not demands.alone:
         found.insert(
             0, "AsyncFederated, and Grouped with Mixture or Alone, for users who return, one to a server a round"
@@ -221,16 +250,23 @@ def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
     spec, horizon, unit = demands.spec, demands.horizon, demands.unit
     found: dict[str, Candidate] = {}
     who = f"{party.trust} of {unit.visits} visit{'s' * (unit.visits > 1)}" if free else party.trust
-    growth, decay = (DOUBLING, 1.0) if free else (GROWTH, None)
+    growth, decay = (DOUBLING, 1.0) if free else (DOUBLING if spec.drops else GROWTH, None)
     if spec.n_users and demands.alone and party.trust == "silo_local":
         found |= {one.label: one for one in _by_themselves(party, demands, who)}
         if spec.n_servers > 1:  # what all users did together is then with none of the servers
             return list(found.values())
 
     def consider(family: str, numbers: str, policy: Policy, make: Callable[..., Federated], syncs: int | None) -> None:
-        """Adds the candidate with so many synchronisations, or as many as meet the demands."""
-        for one in _fitting(lambda syncs: make(policy, syncs), f"{who}, {family}", numbers, syncs, demands):
-            found.setdefault(one.label, one)
+        """Adds the candidate with so many synchronisations, or as many as meet the demands, by every rule."""
+        for rule in RULES if demands.liars else ("sum",):
+            by = "" if rule == "sum" else f" by {rule}"
+
+            def ruled(syncs: int | None, rule: str = rule) -> Federated:
+                liars = Liars(demands.liars, LYING) if demands.liars else None
+                return make(policy, syncs).replace(aggregate=rule, liars=liars)
+
+            for one in _fitting(ruled, f"{who}, {family}{by}", numbers, syncs, demands):
+                found.setdefault(one.label, one)
 
     def fixed(policy: Policy, syncs: int | None) -> Federated:
         assert syncs is not None
@@ -247,8 +283,8 @@ def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
         for family, numbers, policy in _others(_loudest(fixed(Greedy(), SYNCS), demands)):
             consider(family, numbers, policy, fixed, SYNCS)
         return list(found.values())
-    early = _first(party, demands, growth, decay or growth)
-    firsts = dict.fromkeys(min(math.ceil(later * early), max(1, horizon // 4)) for later in LATER)
+    early = _first(party, demands, growth, decay or growth) - spec.late
+    firsts = dict.fromkeys(min(math.ceil(later * early) + spec.late, max(1, horizon // 4)) for later in LATER)
     for first in firsts:
 
         def grows(policy: Policy, syncs: int | None, first=first) -> Federated:
@@ -267,7 +303,7 @@ def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
             consider(family, numbers, policy, grows, None)
         for scale in SCALES[1:]:
             consider("AdaC-OFUL", f"width x {scale:g}", _optimism(scale), once, None)
-        for scale in PHASES if demands.arms is not None else ():
+        for scale in PHASES if demands.arms is not None and not demands.liars else ():
             policy = PhasedElimination(arms=demands.arms, exploration_scale=scale)
             consider("DP-DPE", f"width x {scale:g}", policy, once, None)
     return list(found.values())
@@ -321,7 +357,8 @@ def _mechanism(party: Party, release: Any, demands: Demands) -> Mechanism:
     statistic = Linear(centred=centred, gram_scale=scale)
     if demands.spec.drops:  # a message that a silo misses must not hold parts of other batches
         release = "input_perturbation"
-    return Mechanism(demands.budget, release, party.trust, unit=demands.unit, statistic=statistic)
+    away = demands.away if party.trust == "secagg" else 0
+    return Mechanism(demands.budget, release, party.trust, unit=demands.unit, statistic=statistic, dropouts=away)
 
 
 def _loudest(algo: Federated, demands: Demands) -> float:

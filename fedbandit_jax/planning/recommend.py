@@ -11,6 +11,7 @@ from typing import Any
 from jax import Array
 from typing_extensions import override
 
+from fedbandit_jax import envs
 from fedbandit_jax.algos import Federated
 from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.core import random, validate
@@ -25,10 +26,11 @@ from fedbandit_jax.planning.candidates import (
     candidates,
     fixed_arms,
     left_out,
+    silos_away,
     without_privacy,
 )
 from fedbandit_jax.planning.forecast import TRIED, forecast
-from fedbandit_jax.privacy import Budget
+from fedbandit_jax.privacy import Budget, Liars
 from fedbandit_jax.privacy.mechanism import Mechanism, check_norms
 from fedbandit_jax.report.tables import aligned
 
@@ -64,6 +66,7 @@ class Recommendation:
         reference: the policies and schedules of the finalists without privacy, the best first.
         spec: description of the environment.
         horizon: T.
+        liars: share of silos that lie.
         seconds: how long the plan took.
         not_considered: what else there is, and is no candidate, in words.
     """
@@ -73,6 +76,7 @@ class Recommendation:
     reference: tuple[Candidate, ...]
     spec: Spec
     horizon: int
+    liars: float
     seconds: float
     not_considered: tuple[str, ...] = ()
 
@@ -84,8 +88,11 @@ class Recommendation:
         best_of = {one.group: one for one in reversed(simulated)}
         simulated = [one for one in simulated if one.forecast[-2:] == longest or one is best_of[one.group]]  # pyright: ignore
         base = self.reference[0].regret if self.reference else float("nan")
-        text = [f"M = {spec.n_agents:,} silos, K = {spec.n_arms:,} arms, d = {spec.dim:,}, T = {self.horizon:,} rounds"]
-        text += [spec.basis] if spec.basis else []
+        sizes = f"M = {spec.n_agents:,} silos, K = {spec.n_arms:,} arms, d = {spec.dim:,}"
+        where = [f"{sizes}, T = {self.horizon:,} rounds"]
+        where += ["silos drop out"] * spec.drops + [f"rewards come {spec.late:,} rounds late"] * (spec.late > 0)
+        where += [f"{self.liars:.0%} of the silos lie"] * (self.liars > 0)
+        text = ["; ".join(where), *([spec.basis] if spec.basis else [])]
         if simulated:
             rows = [_row(one, base, self.horizon) for one in (*simulated, *self.reference[:1])]
             text += [aligned([HEAD, *rows])]
@@ -109,6 +116,9 @@ def plan(
     key: Array,
     trusted: str | Sequence[str] = ("silo",),
     unit: Any = None,
+    dropouts: float = 0.0,
+    liars: float = 0.0,
+    delay: int = 0,
     max_syncs: int | None = None,
     max_bits: float | None = None,
     seeds: int = 4,
@@ -143,6 +153,12 @@ def plan(
             "secagg" (an aggregator who sees sums over silos only) or "server", or several of these.
         unit: what is protected where users return, as in `fb.privacy.Mechanism`; or "user": one user in all her
             visits, and how many of these are let in, and when, is chosen with all else.
+        dropouts: probability that a silo misses a synchronisation, as in `fb.envs.dropout`. Secure aggregation has
+            shares of noise for as many silos as are away on average, and three standard deviations more; also if the
+            environment itself says who is away.
+        liars: share of silos that send false sums, in [0, 1/2). The server then takes a median of single messages, and
+            the liars collude, as in `fb.privacy.Liars`, because of all attacks that was the worst for medians.
+        delay: rounds by which rewards come late, as in `fb.envs.delay`.
         max_syncs: the most synchronisations in T rounds; None: any number.
         max_bits: the most bits that a silo may send and receive in T rounds together; None: any number.
         seeds: simulations of each candidate, at least 2; the best have four times as many.
@@ -168,12 +184,18 @@ def plan(
         ['shuffle_vector_sum', 'secagg', 'central']
     """
     started = time.monotonic()
-    spec = as_environment("env", env).spec
+    env = _under(as_environment("env", env), dropouts, delay)
+    spec = env.spec
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
     demands = _demands(spec, budget, horizon, trusted, unit, max_syncs, max_bits)
-    demands = demands._replace(arms=fixed_arms(env), alone=callable(getattr(env, "clusters", None)))
+    demands = demands._replace(
+        arms=fixed_arms(env),
+        alone=callable(getattr(env, "clusters", None)),
+        away=silos_away(env),
+        liars=_lying(liars, spec),
+    )
     if rounds is None:
         rounds = min(horizon, max(USERS // spec.n_agents, math.ceil(horizon / TRIED), LEAST_ROUNDS))
     rounds = validate.integer("rounds", rounds, at_least=LEAST_ROUNDS, at_most=horizon)
@@ -190,6 +212,7 @@ def plan(
             reference=tuple(reference),
             spec=spec,
             horizon=horizon,
+            liars=demands.liars,
             seconds=time.monotonic() - started,
             not_considered=left_out(demands),
         )
@@ -281,6 +304,28 @@ def _demands(spec: Spec, budget: Any, horizon: int, trusted: Any, unit: Any, max
     if max_bits is not None:
         validate.positive("max_bits", max_bits)
     return Demands(spec, horizon, budget, ("silo", *names), unit, max_syncs, max_bits)
+
+
+def _under(env: Environment, dropouts: Any, delay: Any) -> Environment:
+    """The environment under these conditions."""
+    if validate.within("dropouts", dropouts, 0, 1) == 1:
+        raise ValueError(f"dropouts must be below 1, got {dropouts}")
+    validate.integer("delay", delay, at_least=0, at_most=10**4)
+    env = envs.dropout(env, dropouts) if dropouts else env
+    return envs.delay(env, delay) if delay else env
+
+
+def _lying(liars: Any, spec: Spec) -> float:
+    """The share of silos that lie, checked."""
+    share = validate.within("liars", liars, 0, 0.5)
+    if share == 0:
+        return 0.0
+    lying = Liars(share).among(spec.n_agents)
+    if not lying or 2 * len(lying) >= spec.n_agents:
+        raise ValueError(f"liars must be at least one and fewer than half of {spec.n_agents} silos, or 0, got {liars}")
+    if spec.drops:
+        raise ValueError(f"liars must be 0 where silos drop out, as a median needs all of them, got {liars}")
+    return share
 
 
 def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Every flag changes what is run."""
 
+import dataclasses
 import re
 from types import SimpleNamespace
 
@@ -177,11 +178,12 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
 
     def plan(env, budget, **options):
         seen.append((env, budget, options))
-        return Recommendation(candidates=(), best=best, reference=(), spec=env.spec, horizon=40, seconds=1.0)
+        return Recommendation(candidates=(), best=best, reference=(), spec=env.spec, horizon=40, liars=0.0, seconds=1.0)
 
     monkeypatch.setattr(fb.planning.recommend, "plan", plan)
     words = "--epsilon 2 --delta 0.01 --adjacency add_remove --agents 3 --arms 4 --dim 5 --horizon 40 --users 7"
     more = "--trusted secagg server --max-syncs 9 --max-bits 99 --seeds 2 --rounds 20 --random-seed 5"
+    more += " --dropouts 0.1 --delay 7 --liars 0.25"
     assert main(["plan", *words.split(), *more.split()]) == 0
     ((env, budget, options),) = seen
     assert (env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.spec.n_users) == (3, 4, 5, 7)
@@ -192,6 +194,7 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
             horizon=40,
             trusted=("secagg", "server"),
             unit="user",
+            **dict(dropouts=0.1, liars=0.25, delay=7),
             max_syncs=9,
             max_bits=99.0,
             seeds=2,
@@ -203,7 +206,9 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
     monkeypatch.setattr(simulation, "simulate", lambda *given, **how: simulated.append((given, how)) or nothing)
     exec(code, {"jax": jax})
     ((world, algo), how) = simulated[0]
-    assert (world.spec, algo, how["horizon"]) == (env.spec, best.algo, 40)
+    under = dataclasses.replace(env.spec, drops=True, late=7)  # the plan puts itself under these conditions
+    assert (world.spec, algo, how["horizon"]) == (under, best.algo, 40)
+    assert (world.env.rate == np.float32(0.1)).all()
     assert (jax.random.key_data(how["key"]) == jax.random.key_data(jax.random.key(6))).all()
 
 

@@ -54,3 +54,23 @@ def test_other_flags(monkeypatch, flags):
     backend._keeps_order.cache_clear()
     assert jax.jit(lambda x: x + backend._keeps_order())(1) == 2
     backend.check()
+
+
+@pytest.mark.parametrize("value", ["", "=true", "=1"])
+@pytest.mark.parametrize("flag", ["deterministic_ops", "exclude_nondeterministic_ops"])
+def test_deterministic_operations_of_a_gpu(monkeypatch, flag, value):
+    """Seen on an H200: with either flag clusterings of all seeds but the first were those of no algorithm."""
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_autotune_level=0 --xla_gpu_{flag}{value}")
+    monkeypatch.setattr(backend, "_keeps_order", lambda: True)
+    backend.check()  # on a CPU
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(ValueError, match=rf"must not ask a GPU for deterministic .*got '.*{flag}{value}'"):
+        backend.check()
+
+
+@pytest.mark.parametrize("value", ["false", "0"])
+def test_deterministic_operations_that_are_not_asked_for(monkeypatch, value):
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_deterministic_ops={value}")
+    monkeypatch.setattr(backend, "_keeps_order", lambda: True)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    backend.check()

@@ -300,7 +300,7 @@ def test_a_gap_below_0_is_not_believed(inner, algo, gap):
 
 
 def test_status_bits_name_themselves():
-    env, sentence = script(2.0), "OUTSIDE_SPEC: an arm, a user, a reward or a feature vector was not what"
+    env, sentence = script(2.0), "OUTSIDE_SPEC: an arm, a user, an arrival, a reward or a feature vector was not what"
     with pytest.raises(fb.SimulationError, match=f"OUTSIDE_SPEC in algorithm: seeds 0, 1.*{sentence}") as caught:
         fb.simulate(env, HONEST, horizon=T, key=jax.random.key(0), seeds=2)
     assert sentence in caught.value.result.summary()

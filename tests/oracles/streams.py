@@ -72,8 +72,9 @@ def mixture(grams, biases, last, odd, *, std, bias_std, max_groups, subgaussian=
 
     least, share = min((one_kind(share), share) for share in (0, 1 / 16, 1 / 4, 1, 4))
     bounds = np.minimum(by_chance(n, d), n * d + 2 * np.sqrt(2 * n * d))
-    costs = [one[2].sum() + (1.5 if share else 1.0) * bound for one, bound in zip(found, bounds)]
-    costs = [least, *costs[1:], table(alone).diagonal().sum() + bounds[-1]]
+    margin = 1.5 if share else 1.0
+    costs = [one[2].sum() + margin * bound for one, bound in zip(found, bounds)]
+    costs = [least, *costs[1:], table(alone).diagonal().sum() + margin * bounds[-1]]
     return [*(one[1] for one in found), np.arange(n)][int(np.argmin(costs))]
 
 

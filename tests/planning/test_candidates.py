@@ -18,6 +18,7 @@ from fedbandit_jax.planning.candidates import (
     candidates,
     fixed_arms,
     left_out,
+    silos_away,
     without_privacy,
 )
 from fedbandit_jax.planning.candidates import units as units_of
@@ -137,6 +138,52 @@ def test_users_who_return_are_served_by_themselves_unless_a_server_is_trusted():
     one_server = fb.envs.clustered(n_users=6, n_servers=1, n_clusters=2, n_arms=4, dim=5)
     found = considered(Demands(one_server.spec, 200, BUDGET, ("silo",), "visit", None, None))
     assert {type(one.algo).__name__ for one in found} == {"Grouped", "AsyncFederated", "Federated"}
+
+
+def test_shares_are_for_those_who_are_away():
+    """On average and three standard deviations more, and as many as a schedule has away."""
+    crowd = fb.envs.sphere(100, 4, 3, rewards="bernoulli")
+    assert silos_away(crowd) == 0
+    assert abs(silos_away(fb.envs.dropout(crowd, 0.2)) - (20 + 3 * 4)) <= 1
+    assert silos_away(fb.envs.dropout(crowd, schedule=np.arange(100)[None] < 7)) == 7
+    assert silos_away(fb.envs.delay(fb.envs.dropout(ENV, 0.9), 5)) == 2
+
+
+def test_where_silos_drop_out_every_batch_is_in_one_message():
+    spec = dataclasses.replace(ENV.spec, drops=True)
+    found = considered(demands(horizon=60)._replace(spec=spec, away=1))
+    assert not any(one.excluded for one in found)
+    assert {one.certificate.claim for one in found} == {"certified"}
+    assert {one.algo.privacy.release for one in found} == {"input_perturbation"}
+    assert {(one.algo.privacy.trust, one.algo.privacy.dropouts) for one in found} == {("silo_local", 0), ("secagg", 1)}
+    loud = {one.algo.privacy.trust: one.certificate.server_noise_std for one in found if one.group.endswith("Greedy")}
+    alone = next(one for one in considered(demands(horizon=60)._replace(spec=spec, away=0)) if "secagg, G" in one.label)
+    assert loud["secagg"] > 1.1 * alone.certificate.server_noise_std
+
+
+def test_where_silos_lie_the_server_takes_a_median_of_messages_it_sees():
+    spec = fb.envs.sphere(5, 4, 3, rewards="bernoulli").spec
+    found = candidates(demands(horizon=60, trusted=("silo", "secagg"))._replace(spec=spec, liars=0.2))
+    ran = [one for one in found if not one.excluded]
+    assert {one.algo.privacy.trust for one in ran} == {"silo_local"}
+    assert {one.algo.aggregate for one in ran} == {"median", "geometric_median"}
+    assert {one.algo.liars.among(5) for one in ran} == {(0,)}
+    assert all(one.algo.aggregate in one.label.split(", ")[1] for one in ran)
+    assert {one.certificate.claim for one in ran} == {"certified"}
+    (why,) = (one.excluded for one in found if one.label == "secagg")
+    assert "no message of a single silo" in why
+    public = without_privacy(demands(horizon=60)._replace(spec=spec, liars=0.2), ran)
+    assert {one.algo.aggregate for one in public} == {"median", "geometric_median"}
+    assert {one.algo.privacy for one in public} == {None}
+
+
+def test_a_first_release_waits_for_rewards_that_are_late():
+    def first(late):
+        found = considered(demands(horizon=1000)._replace(spec=dataclasses.replace(ENV.spec, late=late)))
+        grow = [one.algo.schedule for one in found if isinstance(one.algo.schedule, fb.schedules.Geometric)]
+        return sorted({schedule.first for schedule in grow})
+
+    assert first(20) == [early + 20 for early in first(0)]
 
 
 def test_a_warning_of_delta_is_there():

@@ -22,7 +22,8 @@ def plan(env=SMALL, **options):
 
 def lost(label):
     """Regret per round, by which Thompson sampling with little spread is the best, and then UCB with a tenth."""
-    base = {"UCB": 3.0, "Thompson": 2.5, "Greedy": 4.0, "EpsilonGreedy": 5.0, "AdaC-OFUL": 3.5}[label.split(", ")[1]]
+    family = label.split(", ")[1].partition(" by ")[0]
+    base = {"UCB": 3.0, "Thompson": 2.5, "Greedy": 4.0, "EpsilonGreedy": 5.0, "AdaC-OFUL": 3.5}[family]
     number = [part.rpartition(" ")[2] for part in label.split(", ") if part.startswith(("width", "scale", "explore"))]
     return base * (1 + float(number[0]) ** 2 if number else 1) * (0.5 if label.startswith("not private") else 1)
 
@@ -31,11 +32,12 @@ class FakeSweep:
     """Losses that are what we say, times a factor for every seed; some runs may fail."""
 
     def __init__(self, failing=()):
-        self.asked, self.failing = [], failing
+        self.asked, self.envs, self.failing = [], [], failing
 
     def __call__(self, env, algos, *, horizon, key, seeds, progress, throw):
         assert throw is False
         self.asked.append((horizon, key, seeds, algos))
+        self.envs.append(env)
         rounds, found = np.arange(1, horizon + 1), {}
         for label in algos:
             status = np.array([label in self.failing] + [False] * (seeds - 1))
@@ -185,6 +187,33 @@ def test_users_who_return_to_silos(fake):
     assert "one to a server a round" in str(found)
     with pytest.raises(ValueError, match="unit must be fb.privacy.Users"):
         plan(unit="user")
+
+
+def test_it_is_planned_for_the_conditions_that_are_told(fake):
+    """What is printed names them, and what is simulated has them."""
+    found = plan(fb.envs.sphere(9, 4, 3, rewards="bernoulli"), dropouts=0.1, delay=9, trusted="secagg")
+    assert (found.spec.drops, found.spec.late) == (True, 9)
+    assert fake.envs[-1].spec == found.spec
+    assert (fake.envs[-1].env.rate == np.float32(0.1)).all()
+    assert {one.algo.privacy.dropouts for one in able(found)} == {4}
+    assert "T = 64 rounds; silos drop out; rewards come 9 rounds late\n" in str(found)
+    found = plan(liars=0.34)
+    assert "T = 64 rounds; 34% of the silos lie\n" in str(found)
+    assert {one.algo.liars for one in able(found)} == {fb.privacy.Liars(0.34, "collude")}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "words"),
+    [
+        (dict(liars=0.1), "liars must be at least one and fewer than half of 3 silos, or 0, got 0.1"),
+        (dict(liars=0.5), "liars must be at least one and fewer than half of 3 silos, or 0, got 0.5"),
+        (dict(liars=0.4, dropouts=0.1), "liars must be 0 where silos drop out, as a median needs all of them, got 0.4"),
+        (dict(dropouts=1), "dropouts must be below 1, got 1"),
+    ],
+)
+def test_conditions_that_cannot_be_met(fake, conditions, words):
+    with pytest.raises(ValueError, match=words):
+        plan(**conditions)
 
 
 def test_a_run_that_has_begun_is_the_beginning_of_the_whole(same_noise):

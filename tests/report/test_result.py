@@ -204,7 +204,7 @@ def test_status_bits_are_explained(result):
     text = dataclasses.replace(result, status=status).summary()
     assert "private (!)" in text
     assert "(!) 1 runs have status bits set; do not trust their regret." in text
-    assert "OUTSIDE_SPEC: an arm, a user, a reward or a feature vector was not what the environment's spec" in text
+    assert "OUTSIDE_SPEC: an arm, a user, an arrival, a reward or a feature vector was not what the environment" in text
     assert "NO_ESTIMATE" not in text
     assert len(fb.Status) == len(fb.Status(7).sentences())
 

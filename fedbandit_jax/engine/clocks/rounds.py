@@ -238,6 +238,8 @@ class RoundClock(Clock):
         feedback = self.env.pull(keys.answers, world, offered, arms)
         reward, wrong = _allowed(feedback.reward, refused | strangers, self.env.spec.rewards_in_unit)
         wrong |= impossible(feedback)
+        if (late := self.env.spec.late) and offered.arrives is not None:
+            wrong |= (offered.arrives < 0) | (offered.arrives >= late)
         return Moment(t, world, state, self.algo, local, offered, arms, reward, feedback.gap), wrong
 
     def _rounds(self, play: Callable[[Any, Any], Any], carry: Any, now: Any) -> tuple[Any, tuple[Any, Array, Array]]:

@@ -259,6 +259,15 @@ def test_little_is_pooled_before_anything_is_known():
     assert float(pool(quiet, jnp.zeros(40, jnp.int32)).count.mean()) < 60 * (1 + 39 * 0.3)
 
 
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_kinds_are_found_where_nothing_hides_them(key, noise):
+    """Once it is clear that users differ: neither kinds nor users who are all different are then favoured."""
+    group = jax.jit(A.Mixture(theta_norm=0.7).group)
+    for seed in range(4):
+        released, label, _ = users(seed, 40, d=10, kinds=4, rounds=4000, std=noise, bias_std=noise)
+        assert same_partition(np.asarray(group(key, released, np.zeros(40, np.int32))), label)
+
+
 def test_users_who_are_all_different_are_no_kinds(key):
     """Nor are they taken for a few: in one of 40 draws at most, at any number of rounds."""
     group, few = jax.jit(A.Mixture(theta_norm=0.7).group), []

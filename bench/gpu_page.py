@@ -1,0 +1,106 @@
+"""What follows from the rows of `gpu.py`: what is compared with targets, and the page that tells all."""
+
+from pathlib import Path
+from typing import Any
+
+import measure
+
+PAGE = Path(__file__).with_name("GPU.md")
+HEAD = """# Measured on a GPU
+
+`python bench/gpu.py` wrote this page; its help says what the parts are. Sizes are agents, users who return (clusters)
+or users (arms). Rates are agent-rounds a second; of arms and clusters, users a second.
+
+"""
+TARGETS = {  # (value, whether it is an upper limit)
+    "A, M x seeds >= 25,000: share of the arithmetic roofline": (0.45, False),
+    "A, M x seeds >= 25,000: M ar/s": (100.0, False),
+    "M = 100,000, T = 10,000, 25 seeds: seconds": (300.0, True),
+    "regret against a CPU: largest |z|": (3.0, True),
+    "x' V^-1 x against float64: largest relative error": (1e-4, True),
+    "results that differ between two runs": (0.0, True),
+}
+
+
+def ratios(rows: list[dict[str, Any]], smoke: bool) -> dict[str, Any]:
+    """Returns what is compared with targets, and what is compared with each other."""
+
+    def of(part: str, **wanted: Any) -> list[dict[str, Any]]:
+        fine = [row for row in rows if row["part"] == part and "wrong" not in row]
+        return [row for row in fine if all(row.get(name) == value for name, value in wanted.items())]
+
+    values: dict[str, float | None] = {}
+    large = [row for row in of("rates", mode="A") if row["size"] * row["seeds"] >= 25_000]
+    if large:
+        values["A, M x seeds >= 25,000: M ar/s"] = min(row["rate"] for row in large) / 1e6
+        if all(row["roofline"] for row in large):
+            values["A, M x seeds >= 25,000: share of the arithmetic roofline"] = min(row["roofline"] for row in large)
+    for row in of("rates", mode="A", size=100_000, seeds=25):
+        values["M = 100,000, T = 10,000, 25 seeds: seconds"] = 1e5 * 1e4 * 25 / row["rate"]
+    compared = [row for row in of("agreement") if "z" in row]
+    if compared:
+        values["regret against a CPU: largest |z|"] = max(abs(row["z"]) for row in compared)
+        values["results that differ between two runs"] = float(sum(not row["twice_equal"] for row in compared))
+    for row in of("latency"):
+        values["A, one seed: microseconds of a round"] = row["round_us"]
+        values["A, one seed: milliseconds of a call beside its rounds"] = row["call_ms"]
+    spilled = [row["spills"] for row in of("programs") if "spills" in row]
+    if spilled:
+        values["bytes spilled by a thread of our kernels, at most"] = float(max(spilled))
+    for row in of("inverse"):
+        values["x' V^-1 x against float64: largest relative error"] = row["inverse"]
+    pair = of("stored", fused=True), of("stored", fused=False)
+    if all(pair):
+        values["A: fused / stored"] = pair[0][0]["rate"] / pair[1][0]["rate"]
+    for mode in ("A", "clusters"):
+        rate = {row["command_buffers"]: row["rate"] for row in of("command buffers", mode=mode)}
+        for one, other in (("on", "off"), ("while", "on")):
+            if {one, other} <= set(rate):
+                values[f"{mode}: command buffers {one} / {other}"] = rate[one] / rate[other]
+    for n_seeds in sorted({row["seeds"] for row in of("host")}):
+        theirs = {row["size"]: row["rate"] for row in of("host", seeds=n_seeds)}
+        fastest = [theirs.get(row["size"], max(theirs.values())) for row in of("rates", mode="A", seeds=n_seeds)]
+        wins = [r["size"] for r, cpu in zip(of("rates", mode="A", seeds=n_seeds), fastest) if r["rate"] > cpu]
+        values[f"A, seeds={n_seeds}: smallest M at which this device beats this host's CPU"] = min(wins, default=None)
+    found = {}
+    for name, value in values.items():
+        target, upper = TARGETS.get(name, (None, False))
+        met = None
+        if target is not None and value is not None and not (smoke and "M ar/s" in name):
+            met = value <= target if upper else value >= target
+        found[name] = {"value": value, "target": target, "met": met}
+    return found
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Returns a row as text."""
+
+    def number(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return "  ".join(f"{name}={number(value)}" for name, value in row.items() if value is not None)
+
+
+def page(rows: list[dict[str, Any]], found: dict[str, Any], date: str) -> str:
+    """Returns what was measured as a page: a table of every part, and what is compared with targets."""
+    device = rows[0]
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in rows[1:]:
+        parts.setdefault("wrong" if "wrong" in row else row["part"], []).append(row)
+    lines = [f"{date}, {shown({name: value for name, value in device.items() if value != '' and name != 'part'})}"]
+    for part, these in parts.items():
+        names = dict.fromkeys(name for row in these for name, value in row.items() if value is not None)
+        names = [name for name in names if part == "wrong" or name != "part"]
+        lines += ["", part, *measure.table([{name: row.get(name) for name in names} for row in these]).splitlines()]
+    return HEAD + "".join(f"    {line}".rstrip() + "\n" for line in [*lines, "", *verdicts(found)])
+
+
+def verdicts(found: dict[str, Any]) -> list[str]:
+    """Returns lines: a value, its target, and whether it is met."""
+    lines = []
+    for name, ratio in found.items():
+        verdict = {None: "", True: "met", False: "NOT MET"}[ratio["met"]]
+        target = "" if ratio["target"] is None else f"   target {ratio['target']:g}: {verdict}"
+        value = "never" if ratio["value"] is None else f"{ratio['value']:.4g}"
+        lines.append(f"{name:70}  {value:>10}{target}")
+    return lines
