@@ -180,6 +180,7 @@ label, rows, one = optional(text), array(2), np.ones((1, 1, 1, 1))
 
 BUDGET = P.Budget(1.0, 0.1)
 LINE = nx.path_graph(3)
+LOG = dict(where=np.arange(40) % 2, drug=np.arange(40) // 2 % 2, cured=np.arange(40) // 4 % 2)
 EYE = np.eye(3, dtype=np.float32)
 SPHERE = E.sphere(3, 4, 5, rewards="bernoulli")
 KEY = jax.random.key(0)
@@ -376,6 +377,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **{name: (2, count()) for name in ("n_agents", "n_arms", "dim", "n_servers")},
         **dict(n_users=(0, count(0)), late=(0, count(0)), max_norm=(1.0, number(0)), fixed_contexts=(False, flag)),
         **dict(rewards_in_unit=(False, flag), constant=(False, flag), drops=(False, flag)),
+        **dict(silos=(1, count()), basis=("a model", a(str))),
     },
     A.UCB: {**linear, "confidence": ("theory", one_of("authors")), "regularizer": ("shift", one_of("project"))},
     A.LogDetUCB: {**linear, "spectral": ("quantile", one_of("theory"))},
@@ -544,6 +546,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.data.mslr_arms: {
         **dict(path=(".", path), n_arms=(3, count(2)), fold=(1, count(1, 5)), seed=(0, count(0, 2**32 - 1))),
         **dict(cache=(False, flag)),
+    },
+    fb.data.table: {
+        **dict(source=(LOG, nothing), silo=("where", nothing), arm=("drug", nothing), reward=("cured", nothing)),
+        **{name: (None, optional(nothing)) for name in ("user", "features", "arm_features", "propensity")},
+        **dict(holdout=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1))),
     },
     fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),
     fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=(jnp.zeros(2), nothing)),
@@ -723,6 +730,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
         E.Corrupt,
         E.Drift,
         E.Lift,
+        E.Logged,
         E.UserTable,
         fb.networks.Network,
     ),
@@ -730,7 +738,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(P.Calibration, P.Certificate, P.Release, P.Trust, P.events.Composition),
     *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),
     *(fb.record.recorder, A.Alone, A.Together, A.Grouping, A.UserReleases),
-    *(fb.data.Community, fb.data.Table, fb.linalg.GaussianBelief, fb.audits.Audit),
+    *(fb.data.Community, fb.data.Table, fb.data.Fit, fb.linalg.GaussianBelief, fb.audits.Audit),
 }
 FOR = {  # which factory a function above is for
     **{thompson: A.Thompson, epsilon_greedy: A.EpsilonGreedy, mixture: A.Mixture},

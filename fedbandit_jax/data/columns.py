@@ -92,7 +92,8 @@ class _Series:
 
     def add(self, values: Sequence[Any]) -> None:
         if self.kind == "either" and len(values):
-            self.kind = "numbers" if is_number(values[0]) else "labels"
+            given = text_of(values[0]) not in MISSING  # what is not given is told of by either
+            self.kind = "numbers" if given and is_number(values[0]) else "labels"
         self.parts.append(self._numbers(values) if self.kind == "numbers" else self._labels(values))
         self.row += len(values)
 
@@ -153,7 +154,9 @@ def text_of(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can be read as a number, which need not be finite."""
+    """Whether a value can be read as a real number, which need not be finite."""
+    if isinstance(value, complex):
+        return False
     try:
         float(value)
     except (TypeError, ValueError, OverflowError):

@@ -49,7 +49,8 @@ def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> 
     dim = p * q if its else 1 + k * p
     if dim > MOST_FEATURES:
         made = f"{p} of the user (1 and {p - 1} of features) times {q} of the arm" if its else f"1 + {k} arms times {p}"
-        widest = max((*mine, *its), key=lambda one: width([one]), default=arm)
+        alone = not its and 1 + k > MOST_FEATURES
+        widest = arm if alone else max((*mine, *its), key=lambda one: width([one]), default=arm)
         drop = (
             "give arm_features, or merge arms"
             if widest is arm

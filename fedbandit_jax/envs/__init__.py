@@ -16,8 +16,6 @@ from fedbandit_jax.envs.dropout import Dropout as Dropout
 from fedbandit_jax.envs.dropout import dropout as dropout
 from fedbandit_jax.envs.lift import Lift as Lift
 from fedbandit_jax.envs.lift import lift as lift
-from fedbandit_jax.envs.logged import FittedLaw as FittedLaw
-from fedbandit_jax.envs.logged import Log as Log
 from fedbandit_jax.envs.logged import Logged as Logged
 from fedbandit_jax.envs.replay import Replay as Replay
 from fedbandit_jax.envs.replay import Script as Script

@@ -14,7 +14,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.data import fit as fits
 from fedbandit_jax.data import sources
 from fedbandit_jax.engine import identity
-from fedbandit_jax.envs import FittedLaw
+from fedbandit_jax.envs.logged import FittedLaw
 from fedbandit_jax.planning import candidates
 from fedbandit_jax.privacy.admission import BoundStatistic
 
@@ -86,7 +86,9 @@ def test_encoding_by_hand():
     np.testing.assert_allclose(described.arms, w, atol=1e-6)
     assert described.spec.dim == 6
     assert described.intercept is None
-    three = fb.data.encoding.encoded("features", [fb.data.columns.Column("three", np.array([0, 1, 2, 0]), tuple("klm"))], 4)
+    three = fb.data.encoding.encoded(
+        "features", [fb.data.columns.Column("three", np.array([0, 1, 2, 0]), tuple("klm"))], 4
+    )
     np.testing.assert_allclose(three.rows * math.sqrt(2), np.insert(np.eye(3)[[0, 1, 2, 0]], 0, 1, axis=1), atol=1e-6)
     assert three.names == ("1", "three = k", "three = l", "three = m")
 
