@@ -28,14 +28,15 @@ class Summary(NamedTuple):
     @property
     def can_be(self) -> tuple[str, ...]:
         """The arguments of `fb.data.table` that this column suits."""
-        if self.distinct < 2 or self.missing:
+        if self.missing:
             return ()
+        varies = self.distinct > 1
         tests = {
-            "silo": self.distinct <= self.rows // 2,
-            "arm": self.distinct <= min(ARMS, self.rows // 2),
-            "reward": self.numbers,
+            "silo": varies and self.distinct <= self.rows // 2,
+            "arm": varies and self.distinct <= min(ARMS, self.rows // 2),
+            "reward": varies and self.numbers,
             "user": self.distinct > 2,
-            "features": self.numbers or self.distinct <= LEVELS,
+            "features": varies and (self.numbers or self.distinct <= LEVELS),
             "propensity": self.numbers and self.low > 0 and self.high <= 1,
         }
         return tuple(name for name, suits in tests.items() if suits)

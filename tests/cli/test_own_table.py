@@ -1,0 +1,147 @@
+"""A table of one's own on the command line: flags, a sweep's file, `fedbandit data`, and what is refused."""
+
+import csv
+import shlex
+
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.cli import _configuration, main, parse
+from fedbandit_jax.planning import recommend
+
+WORDS = "--data log.csv --silo hospital --arm drug --reward cured"
+ARGUMENTS = dict(silo="hospital", arm="drug", reward="cured")
+MORE = {
+    "--user who": dict(user="who"),
+    "--features age": dict(features=["age"]),
+    "--features 'age,blood pressure'": dict(features=["age", "blood pressure"]),
+    "--arm-features dose": dict(arm_features=["dose"]),
+    "--propensity p": dict(propensity="p"),
+    "--holdout 0.3": dict(holdout=0.3),
+    "--model logistic": dict(model="logistic"),
+}
+
+
+@pytest.fixture(autouse=True)
+def log(tmp_path, monkeypatch):
+    """A folder with a log of 400 visits in it, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    rng, n = np.random.default_rng(0), 400
+    drug = rng.integers(0, 2, n)
+    columns = {
+        "hospital": rng.choice(["A", "B", "C"], n),
+        "who": rng.integers(0, 30, n),
+        "drug": np.array(["new", "old"])[drug],
+        "dose": drug,
+        "age": rng.integers(20, 80, n),
+        "blood pressure": rng.normal(size=n).round(2),
+        "p": np.full(n, 0.5),
+        "cured": (rng.random(n) < 0.3 + 0.4 * drug).astype(int),
+    }
+    with open("log.csv", "w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(columns)
+        rows.writerows(zip(*(column.tolist() for column in columns.values())))
+
+
+def same(one, other):
+    """Whether two environments are of the same table and have the same numbers."""
+    arrays = ("rows", "arms", "theta", "counts")
+    return one.fit == other.fit and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
+
+
+@pytest.mark.parametrize("family", ["linear", "schedules"])
+@pytest.mark.parametrize(("flags", "arguments"), [("", {}), *MORE.items()])
+def test_simulate_takes_a_table(family, flags, arguments):
+    """Its flags are arguments of `fb.data.table`; and so they are in the file of a sweep."""
+    wanted = fb.data.table("log.csv", **ARGUMENTS, **arguments)
+    words = shlex.split(f"simulate {family} {WORDS} {flags} --horizon 40 --seeds 2")
+    assert same(parse(words).asked().arguments["env"], wanted)
+
+
+@pytest.mark.parametrize("arguments", [{}, *MORE.values()])
+def test_a_sweep_takes_a_table(tmp_path, arguments):
+    listed = {"type": "table", "source": "log.csv", **ARGUMENTS, **arguments}
+    lines = "\n".join(f"{name} = {value!r}" for name, value in listed.items())
+    text = f'horizon = 40\nseeds = 2\n[environment]\n{lines}\n[algorithms.plain]\ntype = "fed_lin_ucb"\n'
+    (tmp_path / "sweep.toml").write_text(text)
+    found = _configuration.read(tmp_path / "sweep.toml").arguments["env"]
+    assert same(found, fb.data.table("log.csv", **ARGUMENTS, **arguments))
+
+
+@pytest.mark.parametrize(("flags", "unit"), [("", None), ("--user who", "user"), ("--user who --visits 2", 2)])
+def test_plan_takes_a_table(monkeypatch, flags, unit):
+    """Where users return, one of them is protected in all her visits to all silos."""
+    seen = []
+
+    def plan(env, budget, **options):
+        seen.append((env, options["unit"]))
+        raise ValueError("horizon must be something else, got this")
+
+    monkeypatch.setattr(recommend, "plan", plan)
+    monkeypatch.setattr(fb, "plan", plan)
+    assert main(shlex.split(f"plan {WORDS} {flags} --horizon 40")) == 2
+    ((env, found),) = seen
+    assert same(env, fb.data.table("log.csv", **ARGUMENTS, **({"user": "who"} if flags else {})))
+    if unit == 2:
+        unit = fb.privacy.Users(2, silos=3)
+    assert found == unit
+
+
+def test_data_lists_columns(capsys):
+    assert main(["data", "log.csv"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("log.csv: 400 rows, 8 columns\n")
+    rows = {line.split("  ")[0]: line for line in said.splitlines()}
+    assert rows["drug"].split() == "drug text 2 0 new, old silo, arm, features".split()
+    assert "20 to 79" in rows["age"]
+    assert rows["p"].split() == "p number 1 0 0.5 to 0.5 propensity".split()
+
+
+def test_data_says_what_a_table_can_answer(capsys):
+    assert main(shlex.split(f"data {WORDS.removeprefix('--data ')} --features age")) == 0
+    said = capsys.readouterr().out
+    env = fb.data.table("log.csv", **ARGUMENTS, features=["age"])
+    assert said.startswith(f"{env.fit}\n\n{env.encoding}\n")
+    assert "M = 3 silos, K = 2 arms" in said
+    assert "too few rows" in said
+
+
+def test_pictures_and_pages_say_that_rewards_are_of_a_model(capsys, tmp_path):
+    words = f"simulate linear {WORDS} --horizon 20 --seeds 2 --algorithms FedLinUCB --out {tmp_path / 'out'} --name one"
+    assert main(words.split()) == 0
+    sentence = fb.data.table("log.csv", **ARGUMENTS).fit.sentence
+    assert sentence in capsys.readouterr().out
+    assert fb.Result.load(tmp_path / "out" / "one").spec["basis"] == sentence
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("simulate linear --data log.csv", "--silo must name a column of log.csv, got none: `fedbandit data` lists"),
+        ("simulate linear --data log.csv --silo hospital --arm drug", "--reward must name a column of log.csv"),
+        ("simulate linear --silo hospital", "--silo applies only to a table of one's own, with --data, got hospital"),
+        ("simulate linear --data none.csv --silo a --arm b --reward c", "--data must be a file, got no such file"),
+        (f"simulate arms {WORDS}", "--data applies only to the families linear and schedules, got log.csv"),
+        (f"simulate linear {WORDS} --env digits", "--env applies only to the environments of the file, without --data"),
+        (f"simulate linear {WORDS.replace('drug', 'drag')}", "--arm must be a column of log.csv, got 'drag': did you"),
+        (f"simulate linear {WORDS} --features age,sex", "--features must be a column of log.csv, got 'sex'"),
+        (f"simulate linear {WORDS} --holdout 1", "--holdout must be in (0, 1), got 1"),
+        (f"simulate linear {WORDS} --agents 5", "--agents applies only to environments and algorithms that have"),
+        (f"plan {WORDS} --agents 5", "--agents applies only to users that are made up, without --data, got 5"),
+        (f"plan {WORDS} --users 5", "--users applies only to users that are made up, without --data, got 5"),
+        ("plan --silo hospital", "--silo applies only to a table of one's own, with --data, got hospital"),
+        ("data none.csv", "dataset must be a file, got no such file at 'none.csv'"),
+        ("data log.csv --silo hospital", "--arm must name a column of log.csv, got none"),
+        ("data log.csv --path .", "--path applies only to mslr and movielens, got ."),
+        ("data log.xlsx", "dataset must end in .csv or .parquet, got 'log.xlsx'"),
+    ],
+)
+def test_errors_are_one_sentence_and_name_the_flag(command, words, capsys, tmp_path):
+    assert main(command.split()) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.startswith("fedbandit: ")
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.rglob("*") if not path.is_dir()] == ["log.csv"]
