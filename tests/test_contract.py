@@ -234,7 +234,12 @@ MOVING = [fb.envs.drift(ENVS["sphere"][1], 3), fb.envs.drift(ENVS["sphere"][1], 
 AROUND = [*MOVING, fb.envs.drift(ENVS["arms"][1], 2), fb.envs.lift(ENVS["sphere"][1], 6)]
 AROUND += [fb.envs.corrupt(ENVS["sphere"][1], [2], attack) for attack in ("collude", "large")]
 AROUND += [fb.envs.dropout(ENVS["sphere"][1], 0.3), fb.envs.delay(ENVS["sphere"][1], 3, "geometric")]
-WORLDS = deep([*itertools.chain(*ENVS.values()), *BACK, *AROUND], keep={1, 5, 6, 7, 11, 13, 14, 15, 17, 20})
+ROWS = np.arange(60)
+LOG = dict(silo=ROWS % 2, arm=ROWS // 2 % 3, seen=ROWS // 6 % 2, age=np.sin(ROWS), who=ROWS % 20)
+LOGGED = [fb.data.table(LOG, silo="silo", arm="arm", reward="seen", features=["age"], user="who")]
+WORLDS = deep(
+    [*itertools.chain(*ENVS.values()), *BACK, *AROUND, *LOGGED], keep={1, 5, 6, 7, 11, 13, 14, 15, 17, 20, 25}
+)
 
 
 @pytest.mark.parametrize("env", WORLDS, ids=lambda e: type(e).__name__)

@@ -94,9 +94,9 @@ def test_data_lists_columns(capsys):
     said = capsys.readouterr().out
     assert said.startswith("log.csv: 400 rows, 8 columns\n")
     rows = {line.split("  ")[0]: line for line in said.splitlines()}
-    assert rows["drug"].split() == "drug text 2 0 new, old silo, arm, features".split()
+    assert " ".join(rows["drug"].split()) == "drug text 2 0 new, old silo, arm, features"
     assert "20 to 79" in rows["age"]
-    assert rows["p"].split() == "p number 1 0 0.5 to 0.5 propensity".split()
+    assert " ".join(rows["p"].split()) == "p number 1 0 0.5 to 0.5 propensity"
 
 
 def test_data_says_what_a_table_can_answer(capsys):
