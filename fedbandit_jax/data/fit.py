@@ -62,8 +62,8 @@ class Fit:
             f"Rewards are those of a model of {self.source}, not of the world: {self.model} in d = {self.dim} "
             f"features, fitted to {self.fitted_rows:,} rows; on {self.replayed_rows:,} others, which are replayed, its "
             f"{self.measure} is {self.explained:z.3f}, and the mean of a tenth of them is off by {self.miss:.3f} on "
-            f"average; {100 * self.clipped:.2g} % of means are clipped; best arms gain {self.best - self.uniform:.4f} a round "
-            "over random ones."
+            f"average; {100 * self.clipped:.2g} % of means are clipped; best arms gain "
+            f"{self.best - self.uniform:.4f} a round over random ones."
         )
 
     def __str__(self) -> str:
