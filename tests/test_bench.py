@@ -169,7 +169,7 @@ def test_the_reference_in_c_draws_on_the_sphere_and_keeps_its_tables():
 
 
 def test_what_a_gpu_tells():
-    """Latency, spills, bits without flags and graphs of loops are told; a mode that failed does not hide the others."""
+    """Latency, spills, bits and graphs of loops are told; a mode that failed does not hide the others."""
     import gpu
 
     rates = [("off", 1.0), ("on", 2.0), ("while", 3.0)]
@@ -177,7 +177,8 @@ def test_what_a_gpu_tells():
         {"part": "latency", "round_us": 40.0, "call_ms": 5.0},
         {"part": "programs", "mode": "A", "spills": 0},
         {"part": "programs", "mode": "A-d20", "spills": 300},
-        {"part": "agreement", "mode": "A", "z": -3.5, "twice_equal": True, "twice_equal_by_default": False},
+        {"part": "agreement", "mode": "A", "z": -3.5, "twice_equal": False},
+        {"part": "agreement", "mode": "arms", "z": 0.5, "twice_equal": True},
         {"part": "agreement", "mode": "B", "wrong": "stopped after 25 s"},
         *({"part": "command buffers", "mode": "A", "command_buffers": which, "rate": rate} for which, rate in rates),
     ]
@@ -187,11 +188,29 @@ def test_what_a_gpu_tells():
         "A, one seed: milliseconds of a call beside its rounds": (5.0, None),
         "bytes spilled by a thread of our kernels, at most": (300.0, None),
         "regret against a CPU: largest |z|": (3.5, False),
-        "results that differ between two runs": (0.0, True),
-        "results that differ between two runs without flags": (1.0, None),
+        "results that differ between two runs": (1.0, False),
         "A: command buffers on / off": (2.0, None),
         "A: command buffers while / on": (1.5, None),
     }
+
+
+def test_the_page_of_a_gpu(monkeypatch):
+    """A table of every part, without columns that nothing fills; what was wrong apart; and the targets."""
+    import gpu
+
+    rows = [
+        {"part": "device", "platform": "gpu", "kind": "G1", "flags": ""},
+        {"part": "latency", "size": 100, "round_us": 40.0, "call_ms": 5.0},
+        {"part": "rates", "mode": "B", "rate": 2.5e8, "roofline": None},
+        {"part": "rates", "mode": "A", "wrong": "stopped after 25 s"},
+    ]
+    lines = gpu.page(rows, gpu.ratios(rows, smoke=False), "2026-01-01").splitlines()
+    assert lines[0] == "# Measured on a GPU"
+    assert "    2026-01-01, platform=gpu  kind=G1" in lines
+    table = lines.index("    rates")
+    assert [line.split() for line in lines[table + 1 : table + 3]] == [["mode", "rate"], ["B", "250,000,000"]]
+    assert "stopped after 25 s" in lines[lines.index("    wrong") + 2]
+    assert lines[-1].split()[-1] == "5"
 
 
 def test_a_gpu_is_timed_over_four_orders_of_agents_times_seeds():
