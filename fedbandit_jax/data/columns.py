@@ -12,7 +12,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.data.sources import check_column, opened
 
 LARGEST = 1e100  # so that squares and sums of numbers are finite
-MISSING = frozenset(("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>", "NaT", "#N/A"))  # "None" may be an arm
+MISSING = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "<NA>", "NaT", "#N/A"))  # beside NaN; "None" may be an arm
 
 Kind = Literal["labels", "numbers", "either"]
 
@@ -92,7 +92,7 @@ class _Series:
 
     def add(self, values: Sequence[Any]) -> None:
         if self.kind == "either" and len(values):
-            given = text_of(values[0]) not in MISSING  # what is not given is told of by either
+            given = not is_missing(text_of(values[0]))  # what is not given is told of by either
             self.kind = "numbers" if given and is_number(values[0]) else "labels"
         self.parts.append(self._numbers(values) if self.kind == "numbers" else self._labels(values))
         self.row += len(values)
@@ -120,7 +120,7 @@ class _Series:
             fine = np.abs(numbers) <= LARGEST
         if not fine.all():
             i = int(np.argmin(fine))
-            wanted = "be finite" if math.isinf(numbers[i]) else f"be at most {LARGEST:g}"
+            wanted = f"be at most {LARGEST:g}" if math.isfinite(numbers[i]) else "be finite"
             raise self._wrong(i, values[i], wanted)
         return numbers
 
@@ -134,14 +134,14 @@ class _Series:
             raise self._wrong(i, values[i], "be texts or numbers") from None
         for value in new:
             text = text_of(value)
-            if text in MISSING or (self.either and is_number(text)):
+            if is_missing(text) or (self.either and is_number(text)):
                 raise self._wrong(values.index(value), value, "be texts as in the first row")
             self.codes[value] = self.levels.setdefault(text, len(self.levels))
         return np.fromiter(map(self.codes.__getitem__, values), np.int32, len(values))
 
     def _wrong(self, i: int, value: Any, wanted: str) -> ValueError:
-        got = validate.shown(value)
-        if (text := text_of(value)) in MISSING:
+        got = validate.shown(str(value) if isinstance(value, np.str_) else value)
+        if is_missing(text := text_of(value)):
             wanted, got = "be given", f"{text or 'nothing'}, a missing value,"
         return ValueError(f"{self.argument} must {wanted}, got {got} in row {self.row + i:,} of column {self.name!r}")
 
@@ -151,6 +151,15 @@ def text_of(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return "NaN" if value is None else str(value).strip()
+
+
+def is_missing(text: str) -> bool:
+    """Whether a label says that there is none.
+
+    >>> [text for text in ("", "NA", "NAN", "-nan", "None", "n", "0") if is_missing(text)]
+    ['', 'NA', 'NAN', '-nan']
+    """
+    return text in MISSING or (is_number(text) and math.isnan(float(text)))
 
 
 def is_number(value: Any) -> bool:

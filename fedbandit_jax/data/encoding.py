@@ -55,13 +55,16 @@ def encoded(argument: str, columns: Sequence[Column], n_rows: int) -> Encoded:
             shown = f"{values[0]:g}" if levels is None else repr(levels[0])
             raise ValueError(f"{argument} must have columns that vary, got {shown} in all rows of column {name!r}")
         if levels is None:
-            mean, deviation = float(values.mean()), float(values.std())
-            scaled = (values - mean) / (DEVIATIONS * deviation)
+            power = math.frexp(float(np.abs(values).max()))[1]
+            unit = np.ldexp(values, -power)  # whose squares are not too small for a float
+            mean, deviation = float(unit.mean()), float(unit.std())
+            scaled = (unit - mean) / (DEVIATIONS * deviation)
             beyond = float((np.abs(scaled) > 1).mean())
             clipped = f", beyond which {100 * beyond:.2g} % were clipped" if beyond else ""
             entries.append(np.clip(scaled, -1, 1))
             names.append(name)
-            how.append(f"{name}: ({name} - {mean:.6g}) / {DEVIATIONS * deviation:.6g}, in [-1, 1]{clipped}")
+            mean, reach = (math.ldexp(one, power) for one in (mean, DEVIATIONS * deviation))
+            how.append(f"{name}: ({name} - {mean:.6g}) / {reach:.6g}, in [-1, 1]{clipped}")
         else:
             coded = range(1, 2) if len(levels) == 2 else range(len(levels))
             entries += [values == code for code in coded]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fedbandit_jax.data.columns import MISSING, is_number, text_of
+from fedbandit_jax.data.columns import is_missing, is_number, text_of
 from fedbandit_jax.data.sources import opened
 
 COUNTED = 10_000  # distinct values that are counted, beyond which there are "many"
@@ -82,16 +83,16 @@ class _Kept:
 
     def add(self, values: Sequence[Any]) -> None:
         values = values.tolist() if hasattr(values, "tolist") else values  # pyright: ignore[reportAttributeAccessIssue]
-        texts = list(map(text_of, values))
-        given = [text for text in texts if text not in MISSING]
-        self.rows += len(texts)
-        self.missing += len(texts) - len(given)
+        counts = Counter(map(text_of, values))
+        given = [text for text in counts if not is_missing(text)]
+        self.rows += len(values)
+        self.missing += len(values) - sum(counts[text] for text in given)
         if self.numbers and all(map(is_number, given)) and given:
             numbers = list(map(float, given))
             self.low, self.high = min(self.low, *numbers), max(self.high, *numbers)
         else:
             self.numbers = self.numbers and not given
-        for text in dict.fromkeys(given):
+        for text in given:
             if len(self.levels) == COUNTED:
                 break
             self.levels[text] = None

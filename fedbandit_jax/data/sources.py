@@ -18,7 +18,7 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 
-CHUNK = 65536  # rows of a file that are held as text at a time
+CHUNK = 256  # rows of a file that are held as text at a time; with many, much time goes to collecting garbage
 LISTED = 12  # most names in a message
 
 
@@ -40,7 +40,7 @@ class CsvTable:
         self.path, self.title = path, path.name
         with self._file() as file:
             self.names = [name.strip() for name in next(self._rows(file), [])]
-        if not self.names:
+        if not any(self.names):
             raise ValueError(f"source must have a header and rows, got an empty file, {self.title}")
         if len(self.names) == 1 and (wrong := [c for c in (";", "\t") if c in self.names[0]]):
             between = {";": "semicolons", "\t": "tabs"}[wrong[0]]
@@ -135,7 +135,7 @@ def opened(source: Any) -> CsvTable | FrameTable:
             vector(name, values)
         return FrameTable(source, list(source), "the table")
     if hasattr(source, "columns") and hasattr(source, "__getitem__"):
-        return FrameTable(source, list(source.columns), "the frame")
+        return FrameTable(source, names_of(source), "the frame")
     path = validate.path("source", source) if isinstance(source, (str, Path)) else None
     if path is None:
         raise TypeError(
@@ -162,13 +162,19 @@ def _parquet(path: Path) -> FrameTable:
             ) from None
     except Exception as error:
         raise ValueError(f"source must be a Parquet file, got {path.name}: {validate.shown(str(error))}") from error
-    names = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
-    return FrameTable(frame, names, path.name)
+    return FrameTable(frame, names_of(frame), path.name)
+
+
+def names_of(frame: Any) -> list[Any]:
+    """The names of the columns of a frame, or of a table of pyarrow."""
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
 def vector(name: str, values: Any) -> np.ndarray:
     """A column of a frame or mapping as a vector."""
     try:
+        if np.ma.is_masked(values):
+            values = np.where(values.mask, None, values.data.astype(object))  # what is masked is missing
         found = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
     except (TypeError, ValueError):  # of unequal lengths
         found = np.asarray(None)

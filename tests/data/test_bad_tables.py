@@ -75,7 +75,7 @@ def test_the_table_is_good(tmp_path):
         assert (env.spec.n_agents, env.spec.n_arms, env.spec.silos) == (3, 2, 3)
 
 
-MISSING = ("", "NA", "nan", "null", None, float("nan"))
+MISSING = ("", "NA", "nan", "NAN", "-nan", "null", None, float("nan"))
 WRONG = {
     **{name: ("much", "1,5", "1.5 mg", float("inf"), float("-inf"), 1e200) for name in ("cured", "age")},
     "p": ("much", float("inf"), 0.0, -0.25, 1.5),
@@ -100,6 +100,20 @@ def test_a_value(tmp_path, name, value, container, where):
     assert said.startswith(f"{ARGUMENT[name]} must ")
     got = "nothing" if value in (None, "") else f"{value:g}" if isinstance(value, float) else value
     assert got.lower() in said.lower() or (container != "file" and "NaN" in said)
+
+
+@pytest.mark.parametrize("name", good())
+def test_a_value_that_is_masked(name):
+    """What is behind the mask is not read."""
+    table = good()
+    table[name] = np.ma.masked_array(table[name], mask=np.arange(N) == 31)
+    said = refused(table)
+    assert said == f"{ARGUMENT[name]} must be given, got NaN, a missing value, in row 31 of column {name!r}"
+
+
+def test_columns_of_no_role_may_have_gaps():
+    rest = np.ma.masked_array(np.arange(N), mask=np.arange(N) == 31)
+    assert fb.data.table({**good(), "rest": rest, "other": [None] * N}, **ROLES).spec.n_agents == 3
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
@@ -207,6 +221,7 @@ ROW = "h1,a,1,u1,0.5,30,x\n"
     [
         ("", "empty"),
         ("\n", "empty"),
+        ("  \n \n", "empty"),
         (f"{HEADER}\n", "at least one row below its header"),
         (HEADER, "at least one row below its header"),
         (f"{HEADER},drug\n{ROW.strip()},b\n", "'drug'"),

@@ -93,6 +93,13 @@ def test_encoding_by_hand():
     assert three.names == ("1", "three = k", "three = l", "three = m")
 
 
+@pytest.mark.parametrize("size", [1e-320, 1e-200, 1e98])
+def test_units_do_not_matter(size):
+    """However small or large they are: squares of such numbers may not be floats."""
+    env = table({**LOG, "age": LOG["age"] * size}, features=["age"])
+    np.testing.assert_allclose(env.rows, table(features=["age"]).rows, atol=1e-3 if size < 1e-310 else 1e-6)
+
+
 def test_numbers_far_out_are_cut_off():
     log = made(1000)
     log["age"] = np.where(np.arange(1000) == 3, 10_000, log["age"])
