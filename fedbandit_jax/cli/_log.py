@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from fedbandit_jax.core import validate
+
 if TYPE_CHECKING:
     from fedbandit_jax.envs import Logged
 
@@ -49,7 +51,7 @@ class Roles:
         return {name: value.split(",") if name in LISTS else value for name, value in found.items()}
 
     def check(self, source: str | None) -> None:
-        """Raises a ValueError if a table is given without its columns, or columns without a table."""
+        """Raises a ValueError if a table is given without its columns, columns without a table, or a wrong share."""
         given = self.given
         if source is None:
             for name in given:
@@ -58,6 +60,8 @@ class Roles:
             for name in NEEDED:
                 if name not in given:
                     raise ValueError(f"{name} must name a column of {source}, got none: `fedbandit data` lists them")
+            if self.holdout is not None:
+                validate.probability("holdout", self.holdout)  # here, as a file of TOML cannot hold all that it may be
 
     def table(self, source: str) -> Logged:
         """The environment of a log."""

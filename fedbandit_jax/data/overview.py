@@ -69,6 +69,8 @@ def overview(source: Any) -> list[Summary]:
     for chunk in table.chunks(names):
         for name, values in chunk.items():
             kept[name].add(values)
+    if not kept[names[0]].rows:
+        raise ValueError(f"source must have at least one row below its header, got none in {table.title}")
     return [one.summary(name) for name, one in kept.items()]
 
 

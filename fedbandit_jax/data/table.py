@@ -51,7 +51,7 @@ def table(
 
     Args:
         source: path of a .csv file, with commas, in UTF-8 and with a header; of a .parquet file, for which pyarrow must
-            be installed; a pandas frame; or a mapping of names to vectors.
+            be installed; a frame of pandas or polars, or a table of pyarrow; or a mapping of names to vectors.
         silo: column that says where: M distinct values.
         arm: column that says what was shown: K >= 2 distinct values.
         reward: column that says what happened, a number.

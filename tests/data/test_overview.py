@@ -1,0 +1,56 @@
+"""What is in a table before anybody says what its columns are."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedbandit_jax.data import overview as overviews
+from fedbandit_jax.data.overview import overview
+
+LINES = ["where,dose,score,name", "A,1,0.5,p1", "B,NA,-2,p2", "A,3,,p3", " B ,2,7,p4", "A,,NAN,p5", "B,1,7.0,p6"]
+
+
+@pytest.fixture(params=[1, 256])
+def path(request, tmp_path, monkeypatch):
+    """A file that is read in pieces of so many rows."""
+    monkeypatch.setattr("fedbandit_jax.data.sources.CHUNK", request.param)
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+def test_columns_by_hand(path):
+    where, dose, score, name = overview(path)
+    assert (where.rows, where.missing, where.distinct, where.examples) == (6, 0, 2, ("A", "B"))
+    assert (dose.missing, dose.numbers, dose.low, dose.high, dose.distinct) == (2, True, 1, 3, 3)
+    assert (score.missing, score.numbers, score.low, score.high) == (2, True, -2, 7)
+    assert not where.numbers
+    assert where.can_be == ("silo", "arm", "features")
+    assert dose.can_be == score.can_be == ()
+    assert name.can_be == ("user", "features")
+    assert dose.cells == ("dose", "number", "3", "2", "1 to 3", "nothing before it is filled")
+
+
+def test_frames_and_vectors():
+    """A text among numbers makes a column of texts, wherever it is."""
+    table = {"a": np.arange(30) % 3, "b": [*range(29), "much"], "c": [0.25] * 30, "d": [None] * 30}
+    a, b, c, d = overview(table)
+    assert (a.numbers, b.numbers, c.numbers) == (True, False, True)
+    assert a.can_be == ("silo", "arm", "reward", "user", "features")
+    assert c.can_be == ("propensity",)
+    assert c.cells[-2:] == ("0.25 to 0.25", "propensity")
+    assert (d.missing, d.low, d.cells[1]) == (30, math.inf, "text")
+
+
+def test_so_many_levels_are_not_counted(monkeypatch):
+    monkeypatch.setattr(overviews, "COUNTED", 10)
+    (one,) = overview({"a": np.arange(50)})
+    assert (one.distinct, one.cells[2]) == (10, "over 9")
+
+
+def test_a_file_without_rows_is_refused(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(LINES[0] + "\n")
+    with pytest.raises(ValueError, match="source must have at least one row below its header, got none in log.csv"):
+        overview(path)
