@@ -388,6 +388,30 @@ def test_files_frames_and_mappings_are_alike(tmp_path, monkeypatch):
     same(table(frame.astype({"hospital": "category", "ward": "category", "age": "Int64"}), **options), expected)
 
 
+@pytest.mark.parametrize("name", ["polars", "pyarrow"])
+def test_frames_of_others(tmp_path, name):
+    made = pytest.importorskip(name)
+    frame = made.DataFrame(LOG) if name == "polars" else made.table(LOG)
+    options = dict(features=["age", "ward"], user="patient")
+    same(table(frame, **options), table(**options))
+    if name == "pyarrow":
+        pytest.importorskip("pyarrow.parquet").write_table(frame, tmp_path / "log.parquet")
+        same(table(tmp_path / "log.parquet", **options), table(**options))
+
+
+def test_a_table_that_names_its_columns_apart():
+    """As one of pyarrow does, whose `columns` are vectors."""
+
+    class Table:
+        column_names = list(LOG)
+        columns = list(LOG.values())
+
+        def __getitem__(self, name):
+            return LOG[name]
+
+    same(table(Table(), features=["age"]), table(features=["age"]))
+
+
 def test_parquet(tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     path.write_bytes(b"PAR1")
