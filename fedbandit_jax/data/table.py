@@ -48,6 +48,7 @@ def table(
     standardised, cut off at three standard deviations, and divided by them; a text becomes one entry a level, or one
     entry if there are two levels. Vectors are scaled such that the longest have norm 1, and their first entry is
     constant. Rewards are mapped to [0, 1] by the least and the largest of the table. `env.encoding` says all of this.
+    Without `features`, or if all rows of a silo have the same, contexts are fixed and public, as certificates then say.
 
     Args:
         source: path of a .csv file, with commas, in UTF-8 and with a header; of a .parquet file, for which pyarrow must
@@ -133,7 +134,7 @@ def table(
         n_agents=len(counts),
         n_arms=len(design.arms),
         dim=design.dim,
-        fixed_contexts=bool((rows == np.repeat(rows[starts], counts, axis=0)).all()),
+        fixed_contexts=_one_context(design.users.rows, place),
         max_norm=_largest_norm(design, rows),
         rewards_in_unit=True,
         n_users=n_users,
@@ -290,6 +291,12 @@ def _measured(
         best=best / n,
         calibration=fits.calibration(seen, mean),
     )
+
+
+def _one_context(rows: np.ndarray, place: np.ndarray) -> bool:
+    """Whether all rows of a silo are the same, the ones that fit the model among them."""
+    _, first = np.unique(place, return_index=True)
+    return all(bool((one == one[first][place]).all()) for one in rows.T)
 
 
 def _largest_norm(design: JointFeatures, rows: np.ndarray) -> float:

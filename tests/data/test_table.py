@@ -127,6 +127,15 @@ def test_the_spec_is_true(options):
     assert bool((np.stack(seen) == seen[0]).all()) == env.spec.fixed_contexts
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_one_row_that_differs_makes_contexts_vary(seed):
+    """Also where it is not replayed: what is public does not depend on the draw of rows."""
+    urban = (LOG["hospital"] == "A").astype(float)
+    assert table({**LOG, "urban": urban}, features=["urban"], seed=seed).spec.fixed_contexts
+    urban[int(np.argmax(LOG["hospital"] == "B"))] = 1
+    assert not table({**LOG, "urban": urban}, features=["urban"], seed=seed).spec.fixed_contexts
+
+
 # Fit
 
 
