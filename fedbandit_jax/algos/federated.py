@@ -13,6 +13,7 @@ from fedbandit_jax.algos.loops.federated import BatchLoop, ScheduledLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB
+from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
@@ -190,6 +191,11 @@ class Federated(PolicyRecipe):
             raise ValueError(
                 "schedule must be fixed in advance, and learns_in_batch False, where silos drop out, got "
                 f"{schedule!r} and {self.learns_in_batch}"
+            )
+        if (spec.drops or spec.late) and isinstance(self.policy, PhasedElimination):
+            raise ValueError(
+                "policy must not be PhasedElimination where silos drop out or rewards come late, as what arrives is "
+                "then not of the arms of its phase, got that"
             )
         batch = schedule.batch if isinstance(schedule, Every) else None
         longest = min(REFRESH, max(1, USERS // m))

@@ -13,6 +13,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key, UInt32
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.envs.returning import session
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 HOW = ("jump", "slide")
@@ -82,7 +83,8 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
     """The same environment in a world that moves: every so often there is a new one, drawn like the first.
 
     A world is what a seed draws once: theta*, means of arms, and contexts that are fixed. Users, what they are offered
-    and the noise of rewards have their own streams, and stay the same. Regret is to the best arm of the round's world.
+    and the noise of rewards have their own streams, and stay the same; the features of `lift`, if it is within, are
+    drawn anew with the world. Regret is to the best arm of the round's world.
 
     Args:
         env: an environment, whose world differs from seed to seed.
@@ -109,6 +111,11 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
     spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
     if callable(getattr(env, "clusters", None)):
         raise ValueError("env must not have clusters of users, whose algorithms learn who is alike, got one that has")
+    if (stays := session(env)) > 1:
+        raise ValueError(
+            "env must not have users who stay for several rounds, whom a new world would send away: wrap what drifts "
+            f"by fb.envs.returning(..., session={stays}) instead, got {type(env).__name__}"
+        )
     validate.one_of("how", how, HOW)
     changes = _rounds(when)
     if how == "slide":

@@ -57,7 +57,7 @@ COINS = (5.0, 0.5)  # values of `explore` of epsilon-greedy
 ONE_USER = "user"  # the unit that leaves the bounds of her contributions to the plan
 LET_IN = (1, 4)  # of her visits, and as many as there are on average
 RULES = ("geometric_median", "median")  # of the server, where silos lie
-LYING = "collude"  # the attack that costs these rules most in experiments/beyond_liars.py
+LYING = "collude"  # hardly an attack costs these rules more in experiments/beyond_liars.py
 WATCHED, SPREADS = 1000, 3.0  # rounds in which silos that are away are counted, and standard deviations more than that
 RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
 STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and 1 / share of T of the first release: of streams, and of uploads
@@ -207,8 +207,9 @@ def silos_away(env: Environment) -> int:
 def left_out(demands: Demands) -> tuple[str, ...]:
     """What is no candidate under these demands."""
     found: list[str] = [*NOT_CONSIDERED]
-    if demands.liars:
-        found.insert(0, "DP-DPE (PhasedElimination), which reads single batches, where silos lie")
+    if demands.liars or demands.spec.drops or demands.spec.late:
+        why = "which reads single batches, where silos lie or drop out, or rewards come late"
+        found.insert(0, f"DP-DPE (PhasedElimination), {why}")
     elif demands.arms is None:
         found.insert(0, "DP-DPE (PhasedElimination), which needs rounds that offer the same arms to all users")
     if not demands.liars:
@@ -283,8 +284,9 @@ def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
         for family, numbers, policy in _others(_loudest(fixed(Greedy(), SYNCS), demands)):
             consider(family, numbers, policy, fixed, SYNCS)
         return list(found.values())
-    early = _first(party, demands, growth, decay or growth) - spec.late
-    firsts = dict.fromkeys(min(math.ceil(later * early) + spec.late, max(1, horizon // 4)) for later in LATER)
+    early, most = _first(party, demands, growth, decay or growth), max(1, (horizon - spec.late) // 4)
+    early = max(1, early - spec.late)
+    firsts = dict.fromkeys(min(math.ceil(later * early), most) + spec.late for later in LATER)
     for first in firsts:
 
         def grows(policy: Policy, syncs: int | None, first=first) -> Federated:
@@ -303,7 +305,8 @@ def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
             consider(family, numbers, policy, grows, None)
         for scale in SCALES[1:]:
             consider("AdaC-OFUL", f"width x {scale:g}", _optimism(scale), once, None)
-        for scale in PHASES if demands.arms is not None and not demands.liars else ():
+        phased = demands.arms is not None and not (demands.liars or spec.drops or spec.late)
+        for scale in PHASES if phased else ():
             policy = PhasedElimination(arms=demands.arms, exploration_scale=scale)
             consider("DP-DPE", f"width x {scale:g}", policy, once, None)
     return list(found.values())

@@ -30,7 +30,7 @@ from fedbandit_jax.planning.candidates import (
     without_privacy,
 )
 from fedbandit_jax.planning.forecast import TRIED, forecast
-from fedbandit_jax.privacy import Budget, Liars
+from fedbandit_jax.privacy import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, check_norms
 from fedbandit_jax.report.tables import aligned
 
@@ -157,7 +157,7 @@ def plan(
             shares of noise for as many silos as are away on average, and three standard deviations more; also if the
             environment itself says who is away.
         liars: share of silos that send false sums, in [0, 1/2). The server then takes a median of single messages, and
-            the liars collude, as in `fb.privacy.Liars`, because of all attacks that was the worst for medians.
+            the liars collude, as in `fb.privacy.Liars`, because hardly an attack does more harm to medians.
         delay: rounds by which rewards come late, as in `fb.envs.delay`.
         max_syncs: the most synchronisations in T rounds; None: any number.
         max_bits: the most bits that a silo may send and receive in T rounds together; None: any number.
@@ -187,6 +187,8 @@ def plan(
     env = _under(as_environment("env", env), dropouts, delay)
     spec = env.spec
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
+    if spec.late >= horizon:
+        raise ValueError(f"delay must be below the horizon of {horizon:,} rounds, got {spec.late:,}")
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
     demands = _demands(spec, budget, horizon, trusted, unit, max_syncs, max_bits)
@@ -320,8 +322,8 @@ def _lying(liars: Any, spec: Spec) -> float:
     share = validate.within("liars", liars, 0, 0.5)
     if share == 0:
         return 0.0
-    lying = Liars(share).among(spec.n_agents)
-    if not lying or 2 * len(lying) >= spec.n_agents:
+    lying = round(share * spec.n_agents)
+    if not 0 < 2 * lying < spec.n_agents:
         raise ValueError(f"liars must be at least one and fewer than half of {spec.n_agents} silos, or 0, got {liars}")
     if spec.drops:
         raise ValueError(f"liars must be 0 where silos drop out, as a median needs all of them, got {liars}")

@@ -78,7 +78,7 @@ class Liars:
         """The numbers of those of M silos that lie.
 
         Raises:
-            ValueError: there is no silo of such a number, or all silos lie.
+            ValueError: there is no silo of such a number, all silos lie, or a share above 0 is none of them.
         """
         share: Any = self.silos
         found = share if isinstance(share, tuple) else tuple(range(round(share * n_agents)))
@@ -86,6 +86,8 @@ class Liars:
             raise ValueError(
                 f"silos must be below the {n_agents} of the environment, got {validate.shown(list(found))}"
             )
+        if not found and share not in (0, ()):
+            raise ValueError(f"silos must be 0, or a share that is at least one of {n_agents} silos, got {share}")
         if len(found) == n_agents:
             raise ValueError(f"silos must leave one of {n_agents} that is honest, got {share}")
         return found

@@ -65,8 +65,9 @@ class Mechanism:
             "shuffle_amplified" and "shuffle_vector_sum".
         dropouts: f, silos that may miss a synchronisation, with trust "secagg": each of M adds 1/(M - f) of the noise's
             variance, and nothing is released where more are missing. Other trust models need no number.
-        resends: whether a silo that was away adds what it could not send to its next message, or loses it. Where silos
-            drop out, every batch must be in one message, as with the release "input_perturbation".
+        resends: whether a silo that was away adds what it could not send to its next message, or loses it once others
+            have sent without it. Where silos drop out, every batch must be in one message, as with the release
+            "input_perturbation".
         messages: whether every message of every silo is randomised, passed on and analysed, which is slow and meant for
             audits. If not, the total noise of all messages is drawn at once. For Gaussian trust models that is exactly
             the same law; for "secagg" and "shuffle_vector_sum" the two agree up to the factors that these classes

@@ -73,7 +73,7 @@ def oracle(env, ends, needed, resends):
         if there.sum() >= needed:
             total = total + held[there].sum(0)
             held[there] = 0
-        if not resends:
+        if not resends and there.sum() >= needed:
             held[~there] = 0
         found.append(total)
     return np.array(found), held
@@ -168,6 +168,18 @@ def test_certificates():
     assert "silos drop out, and Tree has a batch in" in forged.reason
     ratio = bound.mechanism.trust.sum_std() / plain.replace(dropouts=0).bind(spec, T).mechanism.trust.sum_std()
     assert ratio == pytest.approx(2**0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("more", [dict(drops=True), dict(late=3)])
+def test_a_loop_for_other_users_proves_nothing(more):
+    """What was bound for silos that are always there, and rewards that come at once, covers no others."""
+    spec = world().env.spec
+    privacy = P.Mechanism(BUDGET, "input_perturbation", unit=P.Users(3, 1))
+    bound = A.Federated(schedule=B, privacy=privacy).bind(dataclasses.replace(spec, n_users=3), T)
+    assert certify(bound).claim == "certified"
+    other = bound.replace(spec=dataclasses.replace(bound.spec, **more))
+    assert certify(other).claim == "none"
+    assert "another statistic than this environment's" in certify(other).reason
 
 
 def test_batches_that_are_apart_may_be_sent_together():

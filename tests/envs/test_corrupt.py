@@ -70,6 +70,11 @@ def test_refusals():
             "env must have silos, of which some are honest, got one",
         ),
         (lambda: fb.envs.corrupt(HONEST, 0.95), ValueError, "silos must leave one of 4 that is honest, got 0.95"),
+        (
+            lambda: fb.envs.corrupt(HONEST, 0.1),
+            ValueError,
+            "silos must be 0, or a share that is at least one of 4 silo",
+        ),
         (lambda: fb.envs.corrupt(HONEST, [4]), ValueError, r"silos must be below the 4 of the environment, got \[4\]"),
         (lambda: fb.envs.corrupt(HONEST, 0.2, "lie"), ValueError, "attack must be one of 'random', 'sign_flip', "),
     ):

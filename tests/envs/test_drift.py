@@ -141,6 +141,21 @@ def test_users_return_in_a_world_that_moves():
         assert int(moved) == 1
 
 
+def test_users_who_stay_are_not_sent_away():
+    """A new world would forget who is being served; around what drifts they stay."""
+    with pytest.raises(ValueError, match=r"env must not have users who stay .* session=4\) instead, got Returning"):
+        fb.envs.drift(fb.envs.returning(SPHERE, 5, session=4), 3)
+    with pytest.raises(ValueError, match="got Dropout"):
+        fb.envs.drift(fb.envs.dropout(fb.envs.returning(SPHERE, 5, session=4), 0.1), 3)
+    env = fb.envs.returning(fb.envs.drift(SPHERE, 3), 5, session=4)
+    world, seen = env.init(jax.random.key(1)), []
+    for t in range(8):
+        offered, world = env.observe(jax.random.key(t), world, jnp.int32(t))
+        seen.append(offered.user.tolist())
+    assert seen[:4] == seen[:1] * 4
+    assert seen[4:] == seen[4:5] * 4
+
+
 def test_a_run_that_is_cut_and_resumed_has_the_same_bits(tmp_path, monkeypatch):
     env, options = fb.envs.drift(SPHERE, 0.2), dict(horizon=40, key=jax.random.key(0), seeds=2)
     whole = fb.simulate(env, ALGO, **options).regret

@@ -184,6 +184,18 @@ def test_a_first_release_waits_for_rewards_that_are_late():
         return sorted({schedule.first for schedule in grow})
 
     assert first(20) == [early + 20 for early in first(0)]
+    assert 900 < min(first(900)) <= max(first(900)) < 1000
+
+
+@pytest.mark.parametrize("more", [dict(late=20), dict(drops=True)])
+def test_phases_are_not_for_what_comes_from_other_phases(more):
+    arms = np.eye(3, dtype=np.float32)
+    spec = dataclasses.replace(ENV.spec, fixed_contexts=True)
+    asked = demands(horizon=200)._replace(arms=arms)
+    assert any("DP-DPE" in one.label for one in candidates(asked._replace(spec=spec)))
+    asked = asked._replace(spec=dataclasses.replace(spec, **more))
+    assert not any("DP-DPE" in one.label for one in candidates(asked))
+    assert "silos lie or drop out, or rewards come late" in left_out(asked)[1]
 
 
 def test_a_warning_of_delta_is_there():

@@ -209,6 +209,8 @@ def test_it_is_planned_for_the_conditions_that_are_told(fake):
         (dict(liars=0.5), "liars must be at least one and fewer than half of 3 silos, or 0, got 0.5"),
         (dict(liars=0.4, dropouts=0.1), "liars must be 0 where silos drop out, as a median needs all of them, got 0.4"),
         (dict(dropouts=1), "dropouts must be below 1, got 1"),
+        (dict(delay=64), "delay must be below the horizon of 64 rounds, got 64"),
+        (dict(delay=5000), "delay must be below the horizon of 64 rounds, got 5,000"),
     ],
 )
 def test_conditions_that_cannot_be_met(fake, conditions, words):

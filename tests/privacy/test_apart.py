@@ -349,6 +349,11 @@ def test_liars_are_checked():
             "attack must be one of 'random', 'sign_flip', 'large', 'collude', got",
         ),
         (lambda: P.Liars([7]).among(5), ValueError, r"silos must be below the 5 of the environment, got \[7\]"),
+        (
+            lambda: P.Liars(0.05).among(5),
+            ValueError,
+            "silos must be 0, or a share that is at least one of 5 silos, got",
+        ),
         (lambda: P.Liars(0.95).among(5), ValueError, "silos must leave one of 5 that is honest, got 0.95"),
         (lambda: recipe(liars=P.Liars([7])).bind(ENV.spec, 20), ValueError, "silos must be below the 5 of"),
         (lambda: recipe(liars="all"), TypeError, "liars must be fb.privacy.Liars or None, got 'all'"),

@@ -264,7 +264,8 @@ class PolicyLoop(PlayingLoop):
             return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
         if isinstance(mechanism, NoisyMechanism):
             one = mechanism.statistic
-            mine, its = (spec.dim, spec.fixed_contexts, spec.n_users), (one.dim, one.fixed_contexts, one.n_users)
+            mine = spec.dim, spec.fixed_contexts, spec.n_users, spec.drops, spec.late > 0
+            its = one.dim, one.fixed_contexts, one.n_users, one.drops, one.late
             if not struct.is_sealed(one) or mine != its:
                 return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
         total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
@@ -326,7 +327,7 @@ class PolicyLoop(PlayingLoop):
         enough = (~away).sum() >= self.mechanism.needed
         sends = ~away & enough
         ready = self.more(held, part)
-        keeps = ~sends if self.mechanism.resends else ~sends & ~away
+        keeps = ~sends if self.mechanism.resends else ~enough  # what others have sent without it is lost
         held = jax.tree.map(lambda x: jnp.where(keeps, x, jnp.zeros_like(x)), ready)
         going = jax.tree.map(lambda x: jnp.where(sends, x, jnp.zeros_like(x)), ready)
         return wide.add_up(going) if isinstance(going, wide.Wide) else going.sum(-1), held, sends, enough
