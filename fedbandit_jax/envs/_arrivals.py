@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Real
@@ -34,3 +35,10 @@ def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int,
         if validate.integer(name, count, at_least=1) > n:
             raise ValueError(f"{name} must be at most the {n} users, got {count}")
     return n, n_servers, n_clusters
+
+
+def session(env: Any) -> int:
+    """The rounds for which a user stays, also where other environments are around."""
+    while env is not None and not hasattr(env, "session"):
+        env = getattr(env, "env", None)
+    return 1 if env is None else int(env.session)

@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key, UInt32
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.envs.returning import session
+from fedbandit_jax.envs._arrivals import session
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 HOW = ("jump", "slide")

@@ -62,13 +62,6 @@ class ReturningArms(Returning):
         return self.env.answers(key, world[0], arm, size)
 
 
-def session(env: Any) -> int:
-    """The rounds for which a user stays, also where other environments are around."""
-    while env is not None and not isinstance(env, Returning):
-        env = getattr(env, "env", None)
-    return 1 if env is None else int(env.session)
-
-
 def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform", session: int = 1) -> Returning:
     """The same environment, to each silo of which come n users again and again, independently of what they are offered.
 
