@@ -182,6 +182,14 @@ def test_a_loop_for_other_users_proves_nothing(more):
     assert "another statistic than this environment's" in certify(other).reason
 
 
+@pytest.mark.parametrize("more", [dict(drops=True), dict(late=3)])
+def test_a_policy_that_reads_single_batches_is_refused(more):
+    spec = dataclasses.replace(world().env.spec, **more)
+    policy = A.PhasedElimination(arms=np.eye(spec.dim, dtype=np.float32))
+    with pytest.raises(ValueError, match="policy must not be PhasedElimination where silos drop out"):
+        A.Federated(policy=policy, schedule=B).bind(spec, T)
+
+
 def test_batches_that_are_apart_may_be_sent_together():
     """So that two contributions of one user, one to a batch, move one message by twice as much."""
     spec = dataclasses.replace(world().spec, n_users=3)
