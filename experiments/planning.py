@@ -68,8 +68,8 @@ def main(options: PlanningSize) -> None:
     held_out = options.pick(2, 16, 32)
     run: dict[str, Any] = dict(seeds=held_out, progress=False, throw=True)
     print("| instance | candidates | recommended | predicted | found | least of all | more than that |")
-    for name, (env, horizon, more) in rows[:: options.pick(5, 1, 1)]:
-        horizon = options.pick(40, horizon, horizon)
+    for name, (env, horizon, more) in rows[:: options.pick(10, 1, 1)]:
+        horizon = options.pick(80, horizon, horizon)  # a delay must be shorter
         key, other = (jax.random.key(options.seed + i) for i in (0, 1000))
         plan = fb.plan(env, BUDGET, horizon=horizon, key=key, seeds=options.pick(2, 4, 4), progress=False, **more)
         able = {one.label: one.algo for one in plan.candidates if one.algo is not None and not one.excluded}
