@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fedbandit_jax.interfaces import Round as Round
     from fedbandit_jax.interfaces import Spec as Spec
     from fedbandit_jax.interfaces import Status as Status
+    from fedbandit_jax.planning.evaluation import off_policy as off_policy
     from fedbandit_jax.planning.recommend import plan as plan
     from fedbandit_jax.report import plotting as plotting
     from fedbandit_jax.report.result import Result as Result
@@ -68,6 +69,7 @@ _HOME = {
     "report.result": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
     "engine.simulation": ("SimulationError", "rollout", "simulate", "sweep"),
+    "planning.evaluation": ("off_policy",),
     "planning.recommend": ("plan",),
 }
 _NAMES = {name: module for module, names in _HOME.items() for name in names}

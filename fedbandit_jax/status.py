@@ -13,7 +13,7 @@ class Status(enum.IntFlag):
         NO_ESTIMATE: agents kept their previous estimate, as none could be computed from what was released.
         NOT_FINITE: a regret was infinite or not a number.
         OUTSIDE_SPEC: an arm, user, arrival, reward or feature vector was outside what the environment's spec declares,
-            or a gap was below 0.
+            a gap was below 0, or a log had no rows left.
 
     Example:
         >>> print(*(Status.NO_ESTIMATE | Status.NOT_FINITE).sentences(), sep="\\n")  # doctest: +ELLIPSIS
@@ -45,6 +45,7 @@ _MEANING = {
         "an arm, a user, an arrival, a reward or a feature vector was not what the environment's spec declares, and "
         "was clipped, scaled or left out, so that privacy does not depend on it: correct the environment, its spec, or "
         "the algorithm that chose the arm (an index that is not a number chooses none). Or a gap was below 0: it is "
-        "the largest mean reward offered, less that of the arm played."
+        "the largest mean reward offered, less that of the arm played. Or a silo had no rows of its log left, as "
+        "fb.envs.rejection offers each once: play fewer rounds."
     ),
 }

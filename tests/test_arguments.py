@@ -181,6 +181,7 @@ label, rows, one = optional(text), array(2), np.ones((1, 1, 1, 1))
 BUDGET = P.Budget(1.0, 0.1)
 LINE = nx.path_graph(3)
 LOG = dict(where=np.arange(40) % 2, drug=np.arange(40) // 2 % 2, cured=np.arange(40) // 4 % 2)
+RANDOMISED = fb.data.table(LOG | {"p": np.full(40, 0.5)}, silo="where", arm="drug", reward="cured", propensity="p")
 EYE = np.eye(3, dtype=np.float32)
 SPHERE = E.sphere(3, 4, 5, rewards="bernoulli")
 KEY = jax.random.key(0)
@@ -342,6 +343,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         how=("jump", one_of("slide")),
     ),
     E.delay: dict(env=(SPHERE, nothing), rounds=(5, count(high=10**4)), law=("fixed", one_of("geometric"))),
+    E.rejection: dict(env=(RANDOMISED, nothing)),
     E.dropout: dict(env=(SPHERE, nothing), rate=(0.1, number(0, 1 - 1e-7)), schedule=(None, optional(nothing))),
     E.corrupt: dict(env=(SPHERE, nothing), **liars),
     E.lift: dict(env=(SPHERE, nothing), random_features=(4, count(2, 4096)), bandwidth=(1.0, positive)),
@@ -552,6 +554,14 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **{name: (None, optional(nothing)) for name in ("user", "features", "arm_features", "propensity")},
         **dict(holdout=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1))),
     },
+    **{
+        one: dict(holdout=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1)))
+        for one in fb.data.EXAMPLES.values()
+    },
+    fb.off_policy: {
+        **dict(env=(RANDOMISED, nothing), algos=([A.LinUCB()], nothing), horizon=(8, count()), key=(KEY, single_key)),
+        **dict(seeds=(2, either(count(), seeds)), level=(0.95, inside_unit), progress=(False, optional(flag))),
+    },
     fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),
     fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=(jnp.zeros(2), nothing)),
     sample: dict(key=(KEY, single_key), scale=(1.0, either(non_negative, number(0), a(jax.Array, np.generic)))),
@@ -665,7 +675,9 @@ def harmless(monkeypatch, tmp_path):
     monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)
     audited_arms = importlib.import_module("fedbandit_jax.audits.arms")
     monkeypatch.setattr(audited_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
-    for loader, name in dict(classification="require", datasets="_minimise", movielens="_read", mslr="_parse").items():
+    for loader, name in dict(
+        classification="require", datasets="_minimise", movielens="_read", mslr="_parse", examples="_frame"
+    ).items():
         monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
     yield
     plt.close("all")
@@ -725,6 +737,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
         E.Clustered,
         E.Returning,
         E.Dropout,
+        E.Rejection,
         E.Delay,
         E.ReturningArms,
         E.Corrupt,
@@ -763,6 +776,7 @@ def test_all_factories_and_arguments_are_tried():
         fb.sweep,
         fb.rollout,
         fb.plan,
+        fb.off_policy,
         fb.concat,
         fb.Spec,
     }

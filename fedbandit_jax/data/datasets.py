@@ -73,12 +73,12 @@ class Community:
         return f"Community({self.title!r}, {n} users, {m} clusters, {len(self.items)} items, dim {d})"
 
 
-def require(module: str) -> ModuleType:
-    """Imports a module of scikit-learn, or raises an `ImportError` that says how to install it."""
+def require(module: str, extra: str = "data") -> ModuleType:
+    """Imports a module, or raises an `ImportError` that says which extra installs it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        install = "pip install 'fedbandit_jax[data]'"
+        install = f"pip install 'fedbandit_jax[{extra}]'"
         raise ImportError(f"this loader needs {module}, which is not installed: {install}") from error
 
 

@@ -130,6 +130,8 @@ class FrameTable:
 
 def opened(source: Any) -> CsvTable | FrameTable:
     """What reads the columns of a source."""
+    if isinstance(source, FrameTable):
+        return source
     if isinstance(source, Mapping):
         for name, values in source.items():
             vector(name, values)

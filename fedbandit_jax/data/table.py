@@ -83,9 +83,7 @@ def table(
     names = _names(dict(silo=silo, arm=arm, reward=reward, user=user, propensity=propensity))
     listed = {"features": _columns("features", features), "arm_features": _columns("arm_features", arm_features)}
     _check_roles(names, listed)
-    holdout = validate.probability("holdout", holdout)
-    model = validate.one_of("model", model, MODELS)
-    seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
+    holdout, model, seed = checked(holdout, model, seed).values()
 
     kinds: dict[str, Any] = dict.fromkeys(("silo", "arm", "user"), "labels")
     wanted = [Wanted(name, argument, kinds.get(argument, "numbers")) for argument, name in names.items()]
@@ -160,6 +158,15 @@ def table(
         encoding="\n".join([*design.how, f"reward: ({reward} - {low:g}) / {high - low:g}"]),
         fit=fit,
         spec=spec,
+    )
+
+
+def checked(holdout: Any, model: Any, seed: Any) -> dict[str, Any]:
+    """The options of a fit by name, or a `ValueError` or `TypeError` that names the one that is wrong."""
+    return dict(
+        holdout=validate.probability("holdout", holdout),
+        model=validate.one_of("model", model, MODELS),
+        seed=validate.integer("seed", seed, at_least=0, at_most=2**32 - 1),
     )
 
 

@@ -17,6 +17,8 @@ from fedbandit_jax.envs.dropout import dropout as dropout
 from fedbandit_jax.envs.lift import Lift as Lift
 from fedbandit_jax.envs.lift import lift as lift
 from fedbandit_jax.envs.logged import Logged as Logged
+from fedbandit_jax.envs.rejection import Rejection as Rejection
+from fedbandit_jax.envs.rejection import rejection as rejection
 from fedbandit_jax.envs.replay import Replay as Replay
 from fedbandit_jax.envs.replay import Script as Script
 from fedbandit_jax.envs.replay import replay as replay

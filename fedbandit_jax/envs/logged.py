@@ -12,7 +12,7 @@ from jaxtyping import ArrayLike, Float, Int, Integer, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct
-from fedbandit_jax.envs._linear import LinearEnvironment, World
+from fedbandit_jax.envs._linear import LinearEnvironment
 from fedbandit_jax.interfaces import Round, Spec
 
 MODELS = ("linear", "logistic")
@@ -25,6 +25,13 @@ class Log(NamedTuple):
     arm: Int[Array | np.ndarray, " N"]  # that was shown
     reward: Float[Array | np.ndarray, " N"]  # that was seen, in [0, 1]
     propensity: Float[Array | np.ndarray, " N"] | None = None  # probability with which the arm was shown, if known
+
+
+class Visits(NamedTuple):
+    """The instance of one seed, and whom each silo serves in the round."""
+
+    theta: Float[Array, " d"]
+    row: Int[Array, " M"]  # among the rows that are replayed, 0 ... N - 1
 
 
 @struct.pytree
@@ -80,16 +87,20 @@ class Logged(LinearEnvironment):
     fit: Any = struct.static()
     spec: Spec = struct.static()
 
-    def init(self, key: Key[Array, ""]) -> World:
+    def init(self, key: Key[Array, ""]) -> Visits:
         """The fitted parameter, the same for every seed."""
-        return World(jnp.asarray(self.theta))
+        return Visits(jnp.asarray(self.theta), jnp.asarray(self.starts))
 
     @override
-    def observe(self, key: Key[Array, ""], world: World, t: Int[ArrayLike, ""]) -> tuple[Round, World]:
+    def observe(self, key: Key[Array, ""], world: Visits, t: Int[ArrayLike, ""]) -> tuple[Round, Visits]:
         counts = jnp.asarray(self.counts)
         row = jnp.asarray(self.starts) + jax.random.randint(key, counts.shape, 0, counts)
+        return self.offer(row), world._replace(row=row)
+
+    def offer(self, row: Int[Array, " M"]) -> Round:
+        """What silos offer to whom these rows are about."""
         user = None if self.users is None else jnp.asarray(self.users)[row]
-        return Round(joint(jnp.asarray(self.rows)[row], jnp.asarray(self.arms), self.intercept), user=user), world
+        return Round(joint(jnp.asarray(self.rows)[row], jnp.asarray(self.arms), self.intercept), user=user)
 
 
 def joint(rows: Any, arms: Any, intercept: float | None) -> Any:

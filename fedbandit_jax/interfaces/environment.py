@@ -148,6 +148,17 @@ class Listed(Environment, Protocol):
         ...
 
 
+class Rejecting(Environment, Protocol):
+    """An environment that knows the answers to some arms only, and has agents play again until it accepts theirs.
+
+    `observe` offers another user to agents who were refused in a round, and to others what they were offered before.
+    """
+
+    def accepts(self, key: Key[Array, ""], world: Any, arms: Int[Array, " M"]) -> tuple[Bool[Array, " M"], Any]:
+        """Which agents' arms, int32, have been accepted in this round, and the world, which `observe` is given next."""
+        ...
+
+
 class ArmEnvironment(Environment, Protocol):
     """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once.
 

@@ -30,7 +30,7 @@ from fedbandit_jax.engine.clocks.clock import (
     spread,
 )
 from fedbandit_jax.engine.recorder import Moment, Recording
-from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Round, Status
+from fedbandit_jax.interfaces import Algorithm, Drawn, Environment, Listed, Metrics, Rejecting, Round, Status
 
 GROUP = 128  # agents whose state of a batch stays in a CPU's cache
 DRAW_AGAIN = 3  # most configurations that draw all contexts for themselves
@@ -55,6 +55,15 @@ class Played(NamedTuple):
     gap: Array  # (B,) summed over agents
     wrong: Array  # (B,) bool: whether anything was not as the environment's spec says
     recording: Recording | None = None  # what is recorded beside the curves
+
+
+class Choice(NamedTuple):
+    """What agents were offered in a round, and chose."""
+
+    world: Any
+    offered: Round
+    arms: Array  # (M,)
+    wrong: Array  # (M,) bool: who came that there is not, or was to be given an arm that is not offered
 
 
 class Chosen(NamedTuple):
@@ -102,9 +111,8 @@ class RoundClock(Clock):
         t, keys = jnp.int32(0), Streams(key, key, key)
 
         def during() -> Moment:
-            offered, strangers, world_then = self._offer(key, world, t)
-            local = self.algo.download(state, offered)
-            return self._turn(world_then, state, local, offered, strangers, t, keys)[0]
+            local = self.algo.download(state, self._offer(key, world, t)[0])
+            return self._turn(world, state, local, t, keys)[0]
 
         end = Moment(t, world, state, self.algo)
         return world, self.recorder.start(state, self.env.spec.n_agents, during, lambda: end)
@@ -211,13 +219,12 @@ class RoundClock(Clock):
 
         def play(carry, now):
             (world, local, recording), (t, keys) = carry, now
-            offered, strangers, world = self._offer(keys.users, world, t)
-            moment, wrong = self._turn(world, state, local, offered, strangers, t, keys)
-            arms, reward, gap = cast(tuple[Array, ...], (moment.arms, moment.rewards, moment.gaps))
+            moment, wrong = self._turn(world, state, local, t, keys)
+            offered, arms, reward, gap = cast(Any, (moment.offered, moment.arms, moment.rewards, moment.gaps))
             local, record = algo.learn(t, local, offered, arms, reward)
             if self.recorder is not None and recording is not None:
                 recording = self.recorder.play(recording, moment)
-            return (world, local, recording), (record, gap.sum(), wrong.any())
+            return (moment.world, local, recording), (record, gap.sum(), wrong.any())
 
         local = self._spread(algo.download(state, self._offer(streams.users[0], world, rounds[0])[0]))
         (world, local, recording), played = self._rounds(play, (world, local, recording), (rounds, streams))
@@ -230,17 +237,37 @@ class RoundClock(Clock):
     def _spread(self, tree: Any) -> Any:
         return spread(tree, self.env.spec.n_agents, self.mesh)
 
-    def _turn(
-        self, world: Any, state: Any, local: Any, offered: Round, strangers: Array | bool, t: Array, keys: Streams
-    ) -> tuple[Moment, Array]:
-        arms = self.algo.act(keys.choices, t, local, offered)
-        arms, refused = _existing(arms, offered)
+    def _turn(self, world: Any, state: Any, local: Any, t: Array, keys: Streams) -> tuple[Moment, Array]:
+        choice = (self._accepted if callable(getattr(self.env, "accepts", None)) else self._choice)(
+            world, local, t, keys
+        )
+        world, offered, arms, wrong = choice
         feedback = self.env.pull(keys.answers, world, offered, arms)
-        reward, wrong = _allowed(feedback.reward, refused | strangers, self.env.spec.rewards_in_unit)
+        reward, wrong = _allowed(feedback.reward, wrong, self.env.spec.rewards_in_unit)
         wrong |= impossible(feedback)
         if (late := self.env.spec.late) and offered.arrives is not None:
             wrong |= (offered.arrives < 0) | (offered.arrives >= late)
         return Moment(t, world, state, self.algo, local, offered, arms, reward, feedback.gap), wrong
+
+    def _choice(self, world: Any, local: Any, t: Array, keys: Streams) -> Choice:
+        offered, strangers, world = self._offer(keys.users, world, t)
+        arms, refused = _existing(self.algo.act(keys.choices, t, local, offered), offered)
+        return Choice(world, offered, arms, refused | strangers)
+
+    def _accepted(self, world: Any, local: Any, t: Array, keys: Streams) -> Choice:
+        """Choices of agents who are offered other users until their arms are accepted, see `Rejecting`."""
+
+        def attempt(i: Any, before: Choice, accepted: Array) -> tuple[Any, Choice, Array]:
+            own = jax.tree.map(lambda key: jax.random.fold_in(key, i), keys)
+            new = self._choice(before.world, local, t, own)
+            arms, wrong = (jnp.where(accepted, *pair) for pair in zip(before[2:], new[2:]))
+            accepted, world = cast(Rejecting, self.env).accepts(own.answers, new.world, arms)
+            return i + 1, Choice(world, new.offered, arms, wrong), accepted
+
+        none = jnp.zeros(self.env.spec.n_agents, bool)
+        nothing = Choice(world, Round(jnp.zeros(())), none.astype(jnp.int32), none)
+        refused = attempt(jnp.int32(0), nothing, none)
+        return lax.while_loop(lambda carry: ~carry[2].all(), lambda carry: attempt(*carry), refused)[1]
 
     def _rounds(self, play: Callable[[Any, Any], Any], carry: Any, now: Any) -> tuple[Any, tuple[Any, Array, Array]]:
         """The carry after a batch, gathered records, gaps and wrongs; `play` maps (carry, now) to (carry, these)."""

@@ -1,0 +1,173 @@
+"""The worth of algorithms by a log whose arms were drawn at random, beside what a model of it says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jax import Array
+from scipy import special, stats
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.engine import records
+from fedbandit_jax.engine.simulation import sweep
+from fedbandit_jax.envs import Logged
+from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.report.tables import aligned
+
+CHUNK = 1 << 18  # visits that are weighed at a time
+HEAD = ("algorithm", "by the model", "by inverse propensities", "doubly robust", "rows that count")
+
+
+class Interval(NamedTuple):
+    """An estimate and its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ({self.low:.4f} to {self.high:.4f})"
+
+
+class Value(NamedTuple):
+    """The mean reward of the arms that an algorithm played, in [0, 1], by three estimators."""
+
+    model: float  # the model's means
+    weighted: Interval  # logged rewards of arms that were shown, weighted by 1 / propensity
+    robust: Interval  # the model's means, and its errors on these arms weighted by 1 / propensity
+    rows: float  # effective number of rows whose weights are not 0, (sum w)^2 / sum w^2
+
+
+@dataclasses.dataclass(frozen=True)
+class Values:
+    """What `off_policy` found, by label; printing it shows a table."""
+
+    values: Mapping[str, Value]
+    logged: float  # mean reward in the replayed half of the log
+    level: float  # of the intervals
+    basis: str  # what the model is
+
+    def __getitem__(self, label: str) -> Value:
+        return self.values[label]
+
+    def __iter__(self):
+        return iter(self.values)
+
+    def __str__(self) -> str:
+        rows = [
+            (label, f"{v.model:.4f}", str(v.weighted), str(v.robust), f"{v.rows:,.0f}")
+            for label, v in self.values.items()
+        ]
+        head = f"Mean reward of the arms played, in the log {self.logged:.4f}; {100 * self.level:g} % intervals."
+        return "\n".join([head, self.basis, aligned([HEAD, *rows])])
+
+
+def off_policy(
+    env: Logged,
+    algos: Mapping[str, Algorithm] | Sequence[Algorithm],
+    *,
+    horizon: int,
+    key: Array,
+    seeds: int = 16,
+    level: float = 0.95,
+    progress: bool = True,
+) -> Values:
+    """Estimates from the log what arms are worth that algorithms learned to play from rewards of its model.
+
+    Algorithms run as in `fb.sweep`, and learn from the model, which was fitted to the other rows. What was shown to the
+    users they meet, and what happened, they do not see. So with weights w = 1 / propensity where the arm played is the
+    one that was shown, and else 0, the mean of w y is an unbiased estimate of the reward of these arms in the world,
+    whatever the model is worth. So is the mean of m(a) + w (y - m(b)), with the model's means m of the arm played and
+    the arm shown, which varies less where the model fits. Intervals are by the normal law, of sums by row, or by user
+    if users are told apart, who are met again and again.
+
+    The model's own mean has no interval: the arms were learned from the same model, which flatters them. If it is
+    outside of the doubly robust interval, do not trust the model's regret.
+
+    Args:
+        env: an environment of `fb.data.table` whose `propensity` is a column.
+        algos: algorithms, by label or in order, as for `fb.sweep`.
+        horizon: T, number of rounds.
+        key: PRNG key.
+        seeds: number of runs; intervals are about the mean over these runs.
+        level: confidence level of the intervals, in (0, 1).
+        progress: as for `fb.simulate`.
+
+    Returns:
+        A `Values` with a `Value` for every label; `print` it.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range or of the wrong type.
+
+    Reference: Dudik, Langford & Li (2011), "Doubly robust policy evaluation and learning", equation 1.
+
+    Example:
+        >>> import jax, numpy as np, fedbandit_jax as fb
+        >>> rng = np.random.default_rng(0)
+        >>> place, arm = rng.integers(0, 3, 3000), rng.integers(0, 2, 3000)
+        >>> log = dict(school=place, size=arm, passed=rng.random(3000) < 0.4 + 0.3 * arm, p=np.full(3000, 0.5))
+        >>> env = fb.data.table(log, silo="school", arm="size", reward="passed", propensity="p")
+        >>> values = fb.off_policy(env, [fb.algos.fed_lin_ucb()], horizon=100, key=jax.random.key(0), seeds=4)
+        >>> values["FedLinUCB"].robust.low < 0.7 < values["FedLinUCB"].robust.high
+        True
+    """
+    env = validate.instance("env", env, Logged, "an environment of fb.data.table")
+    if env.log.propensity is None:
+        raise ValueError("env must have propensities, got a table without: name their column in fb.data.table(...)")
+    level = validate.probability("level", level)
+    record = {"arm": records.arms, "row": _row}
+    result = sweep(
+        env, algos, horizon=horizon, stride=1, key=key, seeds=seeds, record=record, progress=progress, throw=True
+    )
+    kept = {label: result[label].records for label in result}
+    found = {label: _value(env, one["row"], one["arm"], level) for label, one in kept.items()}
+    return Values(found, float(np.mean(env.log.reward)), level, env.spec.basis)
+
+
+def _row(moment: records.Moment) -> Array:
+    return moment.world.row
+
+
+def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Value:
+    log = env.log
+    rows, arms = rows.ravel(), arms.ravel()
+    who = np.asarray(log.row if env.users is None else env.users)
+    _, who = np.unique(who, return_inverse=True)
+    size = int(who.max()) + 1
+    visits, modelled, weighted, robust = np.zeros((4, size))
+    weights = np.zeros(len(who))
+    for start in range(0, len(rows), CHUNK):
+        row, arm = rows[start : start + CHUNK], arms[start : start + CHUNK]
+        shown, reward = np.asarray(log.arm)[row], np.asarray(log.reward, float)[row]
+        w = (arm == shown) / np.asarray(log.propensity, float)[row]
+        mean = _means(env, row, arm)
+        terms = (np.ones(len(row)), mean, w * reward, mean + w * (reward - _means(env, row, shown)))
+        for total, term in zip((visits, modelled, weighted, robust), terms):
+            total += np.bincount(who[row], term, size)
+        weights += np.bincount(row, w, len(who))
+    effective = weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny)
+    ips, dr = (_interval(total, visits, level) for total in (weighted, robust))
+    return Value(float(modelled.sum() / visits.sum()), ips, dr, float(effective))
+
+
+def _means(env: Logged, row: np.ndarray, arm: np.ndarray) -> np.ndarray:
+    """The model's means (n,) of these arms for these rows."""
+    theta, arms = np.asarray(env.theta, float), np.asarray(env.arms, float)
+    own = theta if env.intercept is None else theta[1:]
+    scores = (np.dot(arms, own.reshape(arms.shape[1], -1))[arm] * np.asarray(env.rows)[row]).sum(1)
+    if env.intercept is not None:
+        scores = scores + env.intercept * theta[0]
+    return special.expit(scores) if env.rewards.model == "logistic" else np.clip(scores, 0, 1)
+
+
+def _interval(total: np.ndarray, visits: np.ndarray, level: float) -> Interval:
+    """The mean of a visit, of sums over the visits of independent users: the error is that of a ratio of sums."""
+    n = visits.sum()
+    mean = total.sum() / n
+    met = max(int((visits > 0).sum()), 2)
+    error = np.sqrt(((total - mean * visits) ** 2).sum() * met / (met - 1)) / n
+    half = stats.norm.ppf((1 + level) / 2) * error
+    return Interval(float(mean), float(mean - half), float(mean + half))

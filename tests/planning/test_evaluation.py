@@ -1,0 +1,145 @@
+"""Estimates of an algorithm's worth from a log: unbiased where the model is wrong, with intervals that cover."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.planning import evaluation
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+N, SILOS, HORIZON = 2400, 3, 60
+
+
+def made(rng):
+    """A log with silos of the same sizes, whose first arm has a mean that is not linear in z; and all means."""
+    z = rng.uniform(-1, 1, N)
+    means = np.stack([0.25 + 0.5 * abs(z), np.full(N, 0.45), 0.45 - 0.3 * z], 1)
+    shares = np.stack([0.2 + 0.4 * abs(z), np.full(N, 0.2), 0.6 - 0.4 * abs(z)], 1)
+    arm = (rng.random(N)[:, None] > shares.cumsum(1)).sum(1)
+    seen = (rng.random(N) < means[np.arange(N), arm]).astype(float)
+    place = np.arange(N) % SILOS
+    return dict(place=place, arm=arm, z=z, seen=seen, p=shares[np.arange(N), arm]), means
+
+
+def logged(log, **options):
+    names = dict(silo="place", arm="arm", reward="seen", features=["z"], propensity="p")
+    return fb.data.table(log, **names | options)
+
+
+def oracle(env, rows, arms):
+    """The two estimates, a visit at a time."""
+    weighted, robust, modelled = 0.0, 0.0, 0.0
+    for row, arm in zip(rows.ravel().tolist(), arms.ravel().tolist()):
+        x = np.asarray(fb.envs.logged.joint(np.asarray(env.rows)[row : row + 1], np.asarray(env.arms), env.intercept))[
+            0
+        ]
+        mean = np.clip(x @ np.asarray(env.theta), 0, 1)
+        w = (env.log.arm[row] == arm) / env.log.propensity[row]
+        weighted += w * env.log.reward[row]
+        robust += mean[arm] + w * (env.log.reward[row] - mean[env.log.arm[row]])
+        modelled += mean[arm]
+    return np.array([modelled, weighted, robust]) / rows.size
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_against_a_loop_over_visits(model, rng):
+    log, _ = made(rng)
+    env = logged(log)
+    rows, arms = rng.integers(0, len(env.rows), 500), rng.integers(0, 3, 500)
+    found = evaluation._value(env, rows, arms, 0.95)
+    np.testing.assert_allclose(
+        [found.model, found.weighted.mean, found.robust.mean], oracle(env, rows, arms), rtol=1e-5
+    )
+    if model == "logistic":
+        env = logged(log, model="logistic")
+        assert evaluation._value(env, rows, arms, 0.95).model == pytest.approx(
+            float(
+                np.mean(
+                    jax.nn.sigmoid(
+                        (fb.envs.logged.joint(np.asarray(env.rows), np.asarray(env.arms), env.intercept) @ env.theta)[
+                            rows, arms
+                        ]
+                    )
+                )
+            ),
+            rel=1e-5,
+        )
+
+
+@pytest.fixture(scope="module")
+def covered():
+    """Errors, and whether intervals hold, of an algorithm that learns from the models of 200 logs."""
+    rng = np.random.default_rng(5)
+    template, rows = logged(made(rng)[0]), []
+    algo = fb.algos.fed_lin_ucb(schedule=10).bind(template.spec, HORIZON)
+    record = {"arm": fb.record.arms, "row": evaluation._row}
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def run(env, key):
+        return fb.rollout(env, algo, key, horizon=HORIZON, record=record).records
+
+    for i in range(200):
+        log, means = made(rng)
+        env = logged(log, seed=i)
+        same = dataclasses.replace(env, fit=template.fit, spec=template.spec, encoding=template.encoding)
+        records = run(same, jax.random.split(jax.random.key(i), 4))
+        row, arm = np.asarray(records["row"]), np.asarray(records["arm"])
+        value = evaluation._value(env, row, arm, 0.95)
+        truth = means[env.log.row[row], arm].mean()
+        rows.append(
+            [(one.mean - truth, one.low <= truth <= one.high) for one in value[1:3]] + [(value.model - truth, 0)]
+        )
+    return np.array(rows)  # (200, 3, 2): inverse propensities, doubly robust, model
+
+
+def test_intervals_cover(covered):
+    share = covered[:, :2, 1].mean(0)
+    assert (abs(share - 0.95) <= 0.03).all(), share
+
+
+def test_estimates_are_unbiased_where_the_model_is_not(covered):
+    errors = covered[..., 0]
+    standard = errors.std(0) / np.sqrt(len(errors))
+    assert (abs(errors.mean(0))[:2] < 3 * standard[:2]).all()
+    assert abs(errors.mean(0)[2]) > 6 * standard[2]  # the model is wrong, and flatters what was learned from it
+    assert errors.std(0)[1] < 0.8 * errors.std(0)[0]  # and yet the doubly robust estimate varies less
+
+
+def test_a_user_is_one_draw(rng):
+    """Rows of one user who always answers alike count as one, and not as ten."""
+    log, _ = made(rng)
+    once = {name: column[: N // 10] for name, column in log.items()}
+    often = {name: np.repeat(column, 10) for name, column in once.items()} | dict(who=np.repeat(np.arange(N // 10), 10))
+    wide, narrow = (logged(often, holdout=0.5, **more) for more in (dict(user="who"), {}))
+    rows = np.arange(len(wide.rows))
+    arms = rng.integers(0, 3, N // 10)[np.asarray(often["who"])[wide.log.row]]
+    widths = [one.high - one.low for env in (wide, narrow) for one in evaluation._value(env, rows, arms, 0.95)[1:3]]
+    assert widths[0] > 2 * widths[2]
+    assert widths[1] > 2 * widths[3]
+
+
+def test_what_is_printed(rng, key):
+    env = logged(made(rng)[0])
+    algos = {
+        "private": fb.algos.private_fed_lin_ucb(fb.privacy.Budget(2.0, 1e-3), schedule=10),
+        "not": fb.algos.fed_lin_ucb(schedule=10),
+    }
+    values = fb.off_policy(env, algos, horizon=40, key=key, seeds=2, level=0.9, progress=False)
+    assert list(values) == ["private", "not"]
+    text = str(values)
+    assert "90 % intervals" in text
+    assert env.fit.sentence in text
+    assert f"{values['private'].robust.mean:.4f} ({values['private'].robust.low:.4f}" in text
+    assert 1 < values["not"].rows < len(env.rows)
+    with pytest.raises(ValueError, match="env must have propensities"):
+        fb.off_policy(logged(made(rng)[0], propensity=None), algos, horizon=40, key=key)
