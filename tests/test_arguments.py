@@ -228,9 +228,9 @@ CASE = fb.audits.Case(name="a case", mechanism=NOISE, data=0.0, neighbour=1.0, e
 RESULT, BELIEF = a_result(), fb.linalg.GaussianBelief(jnp.zeros(2), jnp.eye(2))
 
 
-def thompson(regularization, scale):
+def thompson(regularization, scale, shrinkage):
     """A policy is a pytree, which checks its numbers when it is bound."""
-    return A.Thompson(regularization=regularization, scale=scale).bind(None)  # pyright: ignore[reportArgumentType]
+    return A.Thompson(regularization=regularization, scale=scale, shrinkage=shrinkage).bind(None)  # pyright: ignore[reportArgumentType]
 
 
 def epsilon_greedy(explore, shrinkage):
@@ -383,7 +383,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     },
     A.UCB: {**linear, "confidence": ("theory", one_of("authors")), "regularizer": ("shift", one_of("project"))},
     A.LogDetUCB: {**linear, "spectral": ("quantile", one_of("theory"))},
-    thompson: dict(regularization=(1.0, positive), scale=(0.5, positive)),
+    thompson: dict(regularization=(1.0, positive), scale=(0.5, positive), shrinkage=(12.0, non_negative)),
     A.Greedy: dict(shrinkage=(12.0, non_negative), regularization=(1.0, positive)),
     epsilon_greedy: dict(explore=(5.0, non_negative), shrinkage=(1.0, non_negative)),
     A.Forgetting: dict(policy=(A.UCB(), nothing), memory=(P.Discounted(0.9), nothing)),

@@ -11,7 +11,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.loops.asynchronous import AsyncLoop
 from fedbandit_jax.algos.loops.federated import BatchLoop, ScheduledLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
-from fedbandit_jax.algos.policies.greedy import Greedy
+from fedbandit_jax.algos.policies.greedy import Greedy, Thompson
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.algos.policies.ucb import UCB
@@ -150,14 +150,15 @@ class Federated(PolicyRecipe):
             )
 
     def patient(self, spec: Spec, horizon: int) -> Federated:
-        """The same recipe with a first release that is late enough for greedy play, by the rule of `fb.algos.Greedy`.
+        """The same recipe with a first release that is late enough, by the rule of `fb.algos.Greedy`.
 
         Args:
             spec: the description of the environment.
             horizon: T.
 
         Raises:
-            ValueError, TypeError: its policy is not greedy, its schedule not `Geometric`, or it cannot be bound.
+            ValueError, TypeError: its policy is neither `Greedy` nor `Thompson`, its schedule not `Geometric`, or it
+                cannot be bound.
 
         Example:
             >>> import fedbandit_jax as fb
@@ -170,7 +171,7 @@ class Federated(PolicyRecipe):
             9
         """
         schedule = validate.instance("schedule", self.schedule, Geometric, "fb.schedules.Geometric")
-        policy = validate.instance("policy", self.policy, Greedy, "fb.algos.Greedy")
+        policy = validate.instance("policy", self.policy, (Greedy, Thompson), "fb.algos.Greedy or Thompson")
         statistic = self.privacy.statistic if isinstance(self.privacy, Mechanism) else LINEAR
         one = self
         while True:  # a later first release leaves fewer of them, with less noise each

@@ -158,14 +158,16 @@ class Thompson(Policy):
 
     The noisy Gram matrix is projected on the positive semidefinite cone, which is post-processing. With the released
     sums W = sum x x' and U = sum x y, the posterior is N(theta, scale^2 V^-1), V = lambda I + W and theta = V^-1 U. It
-    ignores the privacy noise, whose part in the error of theta a larger `regularization` shrinks.
+    ignores the privacy noise, whose part in the error of theta a larger lambda shrinks. With c = 12, as in `Greedy`, it
+    is what to play where arms have features of their own, or repeat: it draws among arms from the first round on.
 
     Args:
-        regularization: lambda > 0. Noise of standard deviation s on the released sums calls for about s sqrt(d) or
-            more.
+        regularization: the least lambda, > 0.
         scale: factor on the posterior's standard deviation, > 0; the default is R = 1/2, the sub-Gaussian constant of
             rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, for
             a failure probability delta, and does not cover privacy noise.
+        shrinkage: c >= 0, lambda in standard deviations of the noise on W if that is more; by default the noise is
+            ignored, as in the paper.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -179,17 +181,23 @@ class Thompson(Policy):
 
     regularization: float = 1.0
     scale: float = 0.5
+    shrinkage: float = 0.0
+
+    def users(self, dim: int, std: float, centred: bool) -> float:
+        """The users that should be in the first release, by the rule of `Greedy`."""
+        return Greedy(shrinkage=float(self.shrinkage)).users(dim, std, centred)
 
     @override
     def bind(self, law: NoiseLaw) -> Thompson:
         for name in ("regularization", "scale"):
             validate.single(name, validate.positive(name, getattr(self, name)))
+        validate.single("shrinkage", validate.non_negative("shrinkage", self.shrinkage))
         return self
 
     @override
     def update(self, k: Int[Array, ""], belief: Any, released: Released) -> linalg.GaussianBelief:
-        precision = linalg.project(released.gram) + self.regularization * jnp.eye(released.dim)
-        return linalg.GaussianBelief.solve(precision, released.bias)
+        ridge = jnp.maximum(self.regularization, self.shrinkage * released.std) * jnp.eye(released.dim)
+        return linalg.GaussianBelief.solve(linalg.project(released.gram) + ridge, released.bias)
 
     @override
     def index(

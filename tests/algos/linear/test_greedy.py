@@ -1,4 +1,4 @@
-"""When greedy agents should first act on a release: the rule of `Greedy`, and that it is kept and enough."""
+"""When agents should first act on a release: the rule of `Greedy`, that it is kept and enough, and ridges like it."""
 
 import jax
 import numpy as np
@@ -43,10 +43,26 @@ def test_the_first_release_is_late_enough(centred):
     assert A.Federated(policy=A.Greedy(), schedule=S.Geometric(1.5)).patient(env.spec, 1000).schedule.first == 1
 
 
+def test_thompson_waits_as_long():
+    thompson = A.Thompson(shrinkage=12.0)
+    for centred, env in ((True, SPHERE), (False, GAP)):
+        one = greedy(centred=centred)
+        assert one.replace(policy=thompson).patient(env.spec, 1000).schedule == one.patient(env.spec, 1000).schedule
+
+
+def test_thompsons_ridge_grows_with_the_noise():
+    """The posterior has precision lambda I + W, lambda the larger of the least one and c s."""
+    gram, bias = np.diag([4.0, -2.0, 1.0]), np.array([1.0, 2.0, -1.0])
+    released = fb.Released(*map(np.float32, (gram, bias, 10, 0.5)))
+    for c, ridge in ((0.0, 1.5), (2.0, 1.5), (8.0, 4.0)):
+        belief = A.Thompson(regularization=1.5, shrinkage=c).update(0, None, released)
+        np.testing.assert_allclose(belief.mean, bias / (np.diag(gram).clip(0) + ridge), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("algo", "words"),
     [
-        (lambda: greedy().replace(policy=A.UCB()), "policy must be fb.algos.Greedy, got UCB"),
+        (lambda: greedy().replace(policy=A.UCB()), "policy must be fb.algos.Greedy or Thompson, got UCB"),
         (lambda: greedy().replace(schedule=7), "schedule must be fb.schedules.Geometric, got Every"),
     ],
 )
