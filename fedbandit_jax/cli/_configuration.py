@@ -324,10 +324,10 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _environments() -> Types:
-    from fedbandit_jax.data import table
+    from fedbandit_jax.data import EXAMPLES, table
     from fedbandit_jax.envs import ENVIRONMENTS
 
-    return {**ENVIRONMENTS, "table": table}
+    return {**ENVIRONMENTS, "table": table, **EXAMPLES}
 
 
 def _algorithms() -> Types:

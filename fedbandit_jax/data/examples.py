@@ -111,9 +111,9 @@ def films(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logg
     """
     options = checked(holdout, model, seed)
     frame = _frame("dslabs/movielens")
-    frame = frame.assign(genre=frame.genres.str.split("|").str[0], user=frame.userId)
+    frame = frame.assign(genre=frame.genres.str.split("|").str[0], user=frame.userId, telephone=frame.userId)
     frame = frame[frame.groupby("genre").genre.transform("size") >= LEAST_FILMS]
-    return _logged(frame, "MovieLens", dict(silo="user", arm="genre", reward="rating"), options)
+    return _logged(frame, "MovieLens", dict(silo="telephone", user="user", arm="genre", reward="rating"), options)
 
 
 EXAMPLES = {"insteval": insteval, "star": star, "films": films}

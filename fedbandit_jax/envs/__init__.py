@@ -39,6 +39,7 @@ WRAPPERS = {
     "drift": drift,
     "lift": lift,
     "corrupt": corrupt,
+    "rejection": rejection,
 }
 
 # Name -> constructor; `script`, which only repeats what it is given, is not among them.
