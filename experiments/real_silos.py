@@ -115,7 +115,7 @@ def main(options: Size) -> None:
         ax.minorticks_off()
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("regret, as a share of that of random arms")
-    axes[0].legend(frameon=False, fontsize="small")
+    axes[1].legend(frameon=False, fontsize="small", loc="lower left")
     logged, *shown = pick(curves, WORLD)
     for place, one in enumerate(reversed(shown)):
         model, low, mean, high = one.mean
@@ -125,8 +125,8 @@ def main(options: Size) -> None:
         print(f"{WORLD}, {one.label}: by the model {model:.4f}, by the log {mean:.4f} ({low:.4f} to {high:.4f})")
     axes[3].axvline(float(logged.mean[0]), color="#999999", linestyle=":", label="pupils in the log")
     axes[3].set_yticks(range(len(shown)), [one.label for one in reversed(shown)], fontsize="small")
-    axes[3].set(xlabel="mean score of the arms played", title=WORLD)
-    axes[3].legend(frameon=False, fontsize="small")
+    axes[3].set(xlabel="mean score of the arms played", title=WORLD, ylim=(-0.5, len(shown) + 0.8))
+    axes[3].legend(frameon=False, fontsize="small", loc="upper right")
     figure.suptitle(
         f"Rewards are those of models, not of the world. Thompson sampling, δ = 1 / (10 rows), {curves[0].n_seeds} "
         "seeds ± one standard error; all coloured lines are certified",

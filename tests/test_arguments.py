@@ -165,6 +165,10 @@ def seeds(value):
     return whole and 0 < len(set(value)) == len(value) and 0 <= min(value) <= max(value) < 2**32
 
 
+def titles(value):
+    return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "U"
+
+
 def nothing(value):
     """No value of the pool will do."""
     return False
@@ -554,6 +558,11 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **{name: (None, optional(nothing)) for name in ("user", "features", "arm_features", "propensity")},
         **dict(holdout=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1))),
     },
+    fb.data.open_bandit: {
+        **dict(path=(".", path), silo=("position", text), holdout=(0.5, inside_unit)),
+        **{name: (None, optional(titles)) for name in ("features", "arm_features")},
+        **dict(model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1))),
+    },
     **{
         one: dict(holdout=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1)))
         for one in fb.data.EXAMPLES.values()
@@ -664,7 +673,7 @@ def harmless(monkeypatch, tmp_path):
         raise Reached
 
     monkeypatch.chdir(tmp_path)
-    for name in ("ratings.csv", "train.txt", "vali.txt", "test.txt"):
+    for name in ("ratings.csv", "item_context.csv", "train.txt", "vali.txt", "test.txt"):
         (tmp_path / name).touch()
     RESULT.save("saved")
     (tmp_path / "controls.py").write_text("from test_arguments import CASE\ndef broken_case():\n    return CASE\n")
@@ -676,7 +685,12 @@ def harmless(monkeypatch, tmp_path):
     audited_arms = importlib.import_module("fedbandit_jax.audits.arms")
     monkeypatch.setattr(audited_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
     for loader, name in dict(
-        classification="require", datasets="_minimise", movielens="_read", mslr="_parse", examples="_frame"
+        classification="require",
+        datasets="_minimise",
+        movielens="_read",
+        mslr="_parse",
+        examples="_frame",
+        open_bandit="_read",
     ).items():
         monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
     yield

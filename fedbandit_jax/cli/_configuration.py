@@ -324,10 +324,10 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _environments() -> Types:
-    from fedbandit_jax.data import EXAMPLES, table
+    from fedbandit_jax.data import EXAMPLES, open_bandit, table
     from fedbandit_jax.envs import ENVIRONMENTS
 
-    return {**ENVIRONMENTS, "table": table, **EXAMPLES}
+    return {**ENVIRONMENTS, "table": table, **EXAMPLES, "open_bandit": open_bandit}
 
 
 def _algorithms() -> Types:

@@ -81,7 +81,7 @@ def table(
         (3, 2, 5, 500)
     """
     names = _names(dict(silo=silo, arm=arm, reward=reward, user=user, propensity=propensity))
-    listed = {"features": _columns("features", features), "arm_features": _columns("arm_features", arm_features)}
+    listed = {"features": named("features", features), "arm_features": named("arm_features", arm_features)}
     _check_roles(names, listed)
     holdout, model, seed = checked(holdout, model, seed).values()
 
@@ -170,19 +170,20 @@ def checked(holdout: Any, model: Any, seed: Any) -> dict[str, Any]:
     )
 
 
-def _names(roles: dict[str, Any]) -> dict[str, str]:
-    """The names of columns by argument, without those that may be None and are."""
-    optional = ("user", "propensity")
-    return {role: validate.text(role, name) for role, name in roles.items() if name is not None or role not in optional}
-
-
-def _columns(argument: str, names: Any) -> list[str]:
+def named(argument: str, names: Any) -> list[str]:
+    """The names of columns in an argument, none if it is None, or a `ValueError` or `TypeError` that names it."""
     if names is None:
         return []
     found = [validate.text(argument, name) for name in validate.sequence(argument, names, "names of columns")]
     if not found:
         raise ValueError(f"{argument} must name at least one column, or be None, got {validate.shown(names)}")
     return found
+
+
+def _names(roles: dict[str, Any]) -> dict[str, str]:
+    """The names of columns by argument, without those that may be None and are."""
+    optional = ("user", "propensity")
+    return {role: validate.text(role, name) for role, name in roles.items() if name is not None or role not in optional}
 
 
 def _check_roles(names: dict[str, str], listed: dict[str, list[str]]) -> None:

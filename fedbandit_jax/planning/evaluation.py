@@ -111,7 +111,7 @@ def off_policy(
         >>> log = dict(school=place, size=arm, passed=rng.random(3000) < 0.4 + 0.3 * arm, p=np.full(3000, 0.5))
         >>> env = fb.data.table(log, silo="school", arm="size", reward="passed", propensity="p")
         >>> values = fb.off_policy(env, [fb.algos.fed_lin_ucb()], horizon=100, key=jax.random.key(0), seeds=4)
-        >>> values["FedLinUCB"].robust.low < 0.7 < values["FedLinUCB"].robust.high
+        >>> values["FedLinUCB"].robust.low < values["FedLinUCB"].model < values["FedLinUCB"].robust.high
         True
     """
     env = validate.instance("env", env, Logged, "an environment of fb.data.table")

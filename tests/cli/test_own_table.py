@@ -70,6 +70,15 @@ def test_a_sweep_takes_a_table(tmp_path, arguments):
     assert same(found, fb.data.table("log.csv", **ARGUMENTS, **arguments))
 
 
+def test_a_sweep_takes_real_logs_and_their_own_rewards(tmp_path):
+    text = 'horizon = 5\nseeds = 2\n[environment]\ntype = "star"\nholdout = 0.1\n[environment.rejection]\n'
+    (tmp_path / "sweep.toml").write_text(f'{text}[algorithms.plain]\ntype = "fed_lin_ucb"\n')
+    found = _configuration.read(tmp_path / "sweep.toml").arguments["env"]
+    wanted = fb.envs.rejection(fb.data.star(holdout=0.1))
+    assert same(found.env, wanted.env)
+    assert found.spec == wanted.spec
+
+
 @pytest.mark.parametrize(("flags", "unit"), [("", None), ("--user who", "user"), ("--user who --visits 2", 2)])
 def test_plan_takes_a_table(monkeypatch, flags, unit):
     """Where users return, one of them is protected in all her visits to all silos."""

@@ -268,7 +268,7 @@ def test_changes(file):
         ("environment=3", "[environment]: it must be a table, got 3"),
         ("environments.b.type='gap'", "at the top: one of [environment] and [environments.NAME] must be given"),
         ("environment.type='spere'", "[environment]: type must be one of sphere, gap, replay, arms, clustered, "
-         "community, table, got 'spere': did you mean 'sphere'?"),
+         "community, table, insteval, star, films, open_bandit, got 'spere': did you mean 'sphere'?"),
         ("environment.n_agent=3", "[environment]: keys must be parameters of sphere, got 'n_agent': did you"
          " mean 'n_agents'?"),
         ("environment.xyzzy=3", "got 'xyzzy', but they are contexts, dim, n_agents, n_arms, noise_std, rewards"),

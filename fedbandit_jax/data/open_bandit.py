@@ -1,0 +1,82 @@
+"""The format of the Open Bandit Dataset: items that a shop showed in three places, with propensities and clicks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.data.datasets import require
+from fedbandit_jax.data.sources import FrameTable, check_column
+from fedbandit_jax.data.table import checked, named, table
+from fedbandit_jax.envs.logged import Logged
+
+ITEMS = "item_context.csv"
+NAMES = dict(arm="item_id", reward="click", propensity="propensity_score")
+ABOUT_ITEMS = ("item_feature_0", "item_feature_1", "item_feature_3")  # the other one has nearly a value for each item
+
+
+def open_bandit(
+    path: str | Path,
+    *,
+    silo: str = "position",
+    features: Sequence[str] | None = None,
+    arm_features: Sequence[str] | None = ABOUT_ITEMS,
+    holdout: float = 0.5,
+    model: str = "linear",
+    seed: int = 0,
+) -> Logged:
+    """Loads your own copy of a campaign of the Open Bandit Dataset as an environment, see `fb.data.table`.
+
+    An arm is an item, the reward a click, and the propensity is in the log, so that `fb.envs.rejection` and
+    `fb.off_policy` say what holds without a model. Users do not return, as the log does not say who came.
+
+    The sample of 10,000 rows in the authors' package obp has 38 clicks in random/all: it shows that files are read,
+    and nothing else.
+
+    Args:
+        path: folder of a campaign, such as random/all, with all.csv and item_context.csv.
+        silo: column that says where, such as "user_feature_1"; by default one of three places on the page.
+        features: columns of the user that are known beforehand, such as ["user_feature_0"]; by default there are none.
+        arm_features: columns of item_context.csv that describe an item; None: arms have the user's features for
+            themselves.
+        holdout: as in `fb.data.table`, like the others.
+        model: "linear" or "logistic".
+        seed: of the draw of the rows that fit the model.
+
+    Raises:
+        ImportError: pandas is missing.
+        OSError: a file is missing.
+        ValueError, TypeError: an argument or a row is not as it must be; rows are counted from 0, without the header.
+
+    Reference: Saito, Aihara, Matsutani & Narita (2021), "Open Bandit Dataset and Pipeline", CC BY 4.0.
+    """
+    options = checked(holdout, model, seed)
+    names: dict[str, Any] = dict(silo=validate.text("silo", silo), **NAMES)
+    listed = dict(
+        features=named("features", features) or None, arm_features=named("arm_features", arm_features) or None
+    )
+    frame = _read(*_files(path))
+    return table(FrameTable(frame, list(frame.columns), "Open Bandit"), **names, **listed, **options)
+
+
+def _files(path: Any) -> tuple[Path, Path]:
+    """The log and the items of a campaign."""
+    folder = validate.path("path", path)
+    logs = sorted(file for file in folder.glob("*.csv") if file.name != ITEMS)
+    if len(logs) != 1 or not (folder / ITEMS).is_file():
+        found = ", ".join(file.name for file in sorted(folder.glob("*.csv"))) or "no CSV"
+        raise FileNotFoundError(f"path must hold one log and {ITEMS}, got {str(folder)!r} with {found}")
+    return logs[0], folder / ITEMS
+
+
+def _read(log: Path, items: Path) -> Any:
+    """The log, with what describes the item of a row."""
+    pandas = require("pandas", "examples")
+    shown, described = pandas.read_csv(log), pandas.read_csv(items)
+    for name in NAMES.values():
+        check_column("path", name, list(shown.columns), log.name)
+    check_column("path", "item_id", list(described.columns), ITEMS)
+    own = [name for name in described.columns if name not in shown.columns or name == "item_id"]
+    return shown.merge(described[own], on="item_id", how="left")

