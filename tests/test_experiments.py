@@ -1,5 +1,6 @@
 """The pictures of experiments/figures: none is older than its script or its numbers, and helpers do what they say."""
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def test_pictures_have_their_numbers():
     pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(scripts)]
     assert len(pictures) > 60
     assert [path.stem for path in pictures if not path.with_suffix(".csv").exists()] == []
+
+
+def test_all_runs_every_script_and_draws_every_picture():
+    commands = runpy.run_path(str(EXPERIMENTS / "all.py"))["commands"]
+    scripts = {path.name for path in EXPERIMENTS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
+    assert {command.split()[0] for command in commands(smoke=True)} == scripts - {"all.py", "curves.py"}
+    assert len(commands(smoke=False)) == len(list(FIGURES.glob("*.csv")))
 
 
 QUOTED_RATIOS = (  # picture, regret of what over that of what, digits

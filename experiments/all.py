@@ -1,0 +1,80 @@
+"""Draws every figure again, by the commands that the numbers beside the pictures begin with.
+
+python experiments/all.py [--smoke | --redraw] [--only PATTERN] [--jobs N] [--out DIR]
+
+Without flags everything is measured again, but for commands that need a folder of data (DIR). Scripts run one after the
+other in a process, and share compiled programs.
+"""
+
+import contextlib
+import io
+import multiprocessing
+import re
+import runpy
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import tyro
+
+HERE = Path(__file__).parent
+SHARED = ("all", "arms", "clusters", "common", "curves")  # no scripts that draw
+
+
+def commands(smoke: bool) -> list[str]:
+    """Returns script and options of every command; with --smoke those of every script, and its --as authors."""
+    heads = [path.open(encoding="utf-8").readline() for path in sorted((HERE / "figures").glob("*.csv"))]
+    kept = [found[1] for head in heads if (found := re.match(r"# python experiments/(.*?) \|", head))]
+    if not smoke:
+        return kept
+    plain = [path.name for path in sorted(HERE.glob("*.py")) if path.stem not in SHARED]
+    return sorted({*plain, *(f"{one.split()[0]} --as authors" for one in kept if "--as authors" in one)})
+
+
+def run(command: str) -> tuple[str, float, str]:
+    """Runs a command in this process; returns it, its seconds, and what it wrote if it failed."""
+    import matplotlib.pyplot as plt
+
+    script, *options = command.split()
+    started, written, failed = time.monotonic(), io.StringIO(), False
+    sys.argv = [script, *options]
+    with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
+        try:
+            runpy.run_path(str(HERE / script), run_name="__main__")
+        except (Exception, SystemExit):
+            failed = True
+            traceback.print_exc()
+    plt.close("all")
+    return command, time.monotonic() - started, written.getvalue() if failed else ""
+
+
+def main(smoke: bool = False, redraw: bool = False, only: str = "", jobs: int = 1, out: Path | None = None) -> None:
+    """Draw every figure.
+
+    Args:
+        smoke: run a few rounds only, to see that everything works.
+        redraw: run nothing, and draw from the numbers (CSV) beside the pictures.
+        only: regular expression; commands in which it is not found are left out.
+        jobs: number of processes.
+        out: folder for the pictures; by default experiments/figures, or results with --smoke.
+    """
+    words = ["--smoke"] * smoke + ["--redraw"] * redraw + (["--out", str(out)] if out else [])
+    todo = [" ".join([one, *words]) for one in commands(smoke) if re.search(only, one)]
+    needing = [] if redraw else [one for one in todo if "DIR" in one.split()]
+    todo = [one for one in todo if one not in needing]
+    for one in needing:
+        print(f"left out, as it needs data: {one}")
+    failures = []
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(run, one) for one in todo]):
+            command, seconds, error = done.result()
+            print(f"{seconds:6.1f} s  {command}{'  FAILED' if error else ''}\n{error}", end="", flush=True)
+            failures += [command] * bool(error)
+    if failures:
+        raise SystemExit("failed: " + ", ".join(failures))
+
+
+if __name__ == "__main__":
+    tyro.cli(main, description=__doc__)
