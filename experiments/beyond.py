@@ -51,10 +51,10 @@ STEPS: dict[str, dict] = {
 
 def measure(options: Size) -> list[Curve]:
     """Returns final regret against epsilon, and that of every step at both delta."""
-    env = fb.envs.sphere(n_agents=100, n_arms=100, dim=10, rewards="bernoulli")
-    run = {**options.run(200, 10_000, 10_000), "seeds": options.pick(2, 2, 25)}
+    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards="bernoulli")
+    run = {**options.run(50, 10_000, 10_000), "seeds": options.pick(2, 2, 25)}
     epsilons = options.pick((1.0,), (0.2, 1.0, 5.0), (0.2, 0.5, 1.0, 2.0, 5.0))
-    across = fb.sweep(env, ACROSS, grid={"epsilon": epsilons}, **run)
+    across = fb.sweep(env, ACROSS[:: options.pick(3, 1, 1)], grid={"epsilon": epsilons}, **run)
     algos = [private(f"{name}, δ = {delta:g}", delta, **parts) for name, parts in STEPS.items() for delta in DELTAS]
     algos += [fb.algos.fed_lin_ucb(name="not private, lazy", learns_in_batch=False), ACROSS[0]]
     steps = fb.sweep(env, algos, **run)

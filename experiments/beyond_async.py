@@ -77,8 +77,8 @@ def measure(options: Size) -> list[Curve]:
     run = {**options.run(100, 20_000, 100_000), "seeds": options.pick(4, 16, 32), "stride": "log", "progress": False}
     run["key"] = jax.random.key(options.seed + 2024)  # not of the seeds on which constants were chosen
     curves = []
-    for title, world in list(WORLDS.items())[:: options.pick(3, 1, 1)]:
-        env = fb.envs.clustered(n_users=M, n_servers=1, n_arms=K, dim=D, **world)
+    for title, world in list(WORLDS.items())[:: options.pick(-4, 1, 1)]:
+        env = fb.envs.clustered(n_users=M, n_servers=1, n_arms=K, dim=options.pick(3, D, D), **world)
         families = {name: ones[: options.pick(1, None, None)] for name, ones in FAMILIES.items()}
         algos = {f"{name} ({i})": one for name, ones in families.items() for i, one in enumerate(ones)}
         curves += ends(fb.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")

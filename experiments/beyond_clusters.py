@@ -81,17 +81,18 @@ class Clusters(LiuOptions):
     def worlds(self) -> dict[str, fb.Environment]:
         """Returns the instances by the label of the axis."""
         made: dict[str, Any] = {
-            f"m = {m}": fb.envs.clustered(n_clusters=m, gap=0.5 if m <= 4 else 0.3) for m in CLUSTERS
+            f"m = {m}": self.instance(n_clusters=m, gap=0.5 if m <= 4 else 0.3, seating="random")
+            for m in CLUSTERS[: self.pick(1, 7, 7)]
         }
         if self.movielens is not None:
             data = fb.data.movielens(self.movielens, n_users=40, n_clusters=4, thetas="user")
             made["MovieLens"] = fb.envs.community(**data.arguments(), n_servers=5)
-        return dict(list(made.items())[:: self.pick(4, 1, 1)])
+        return dict(list(made.items())[:: self.pick(8, 1, 1)])
 
 
 def measure(options: Clusters) -> list[Curve]:
     """Returns the final regret of every algorithm in every world."""
-    run = {**options.run(2_000, 100_000, 100_000), "key": jax.random.key(options.seed + 2027)}
+    run = {**options.run(500, 100_000, 100_000), "key": jax.random.key(options.seed + 2027)}
     algorithms, curves = options.algorithms(), []
     for where, env in options.worlds().items():
         curves += ends(fb.sweep(env, algorithms, **run, store=options.store), where)

@@ -12,7 +12,7 @@ import jax
 import matplotlib.pyplot as plt
 import tyro
 from beyond_clusters import MIXTURE, streams
-from common import LiuOptions, Says, caption, liu_users, save
+from common import LiuOptions, Says, caption, save
 from curves import Curve, pick, verdict
 
 import fedbandit_jax as fb
@@ -30,8 +30,8 @@ def measure(options: LiuOptions) -> list[Curve]:
         every = options.methods(fb.privacy.Budget(1.0, 0.1), width)
         algos |= {f"{name} {width:g}": every[name] for name in BASELINES}
     key = jax.random.key(options.seed + 2032)
-    run = {**options.run(2_000, 100_000, 100_000), "seeds": options.pick(2, 4, 16), "key": key}
-    result = fb.sweep(liu_users(), algos, **run, store=options.store)
+    run = {**options.run(500, 100_000, 100_000), "seeds": options.pick(2, 4, 16), "key": key}
+    result = fb.sweep(options.instance(), algos, **run, store=options.store)
     claims = {name: result[name].certificate.claim for name in result}
     assert all(claims[f"{e:g} {d:g}"] == "certified" for e in EPSILONS for d in deltas)
     final = {name: result[name].regret[:, -1] for name in result}

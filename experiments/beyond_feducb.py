@@ -46,10 +46,10 @@ def controlled() -> dict[str, fb.Algorithm]:
     }
 
 
-def on_networks() -> dict[str, fb.Algorithm]:
+def on_networks(options: Size, n_agents: int) -> dict[str, fb.Algorithm]:
     algos: dict[str, fb.Algorithm] = {}
-    for name, (gamma, first, threshold) in NETWORKS.items():
-        graph: dict[str, Any] = dict(graph=fb.networks.make(name, M))
+    for name, (gamma, first, threshold) in list(NETWORKS.items())[: options.pick(1, 3, 3)]:
+        graph: dict[str, Any] = dict(graph=fb.networks.make(name, n_agents))
         plain = A.Gossip(gamma=gamma, policy=A.Greedy(), schedule=fb.schedules.Geometric(1.5, first=first), **graph)
         algos[f"{name}: Algorithm 3 with noise"] = A.GossipFedUCB(privacy=BUDGET, schedule=LOG_DET(30.0), **graph)
         algos[f"{name}: ours, γ = {gamma}"] = plain.replace(privacy=SHARP)
@@ -60,9 +60,9 @@ def on_networks() -> dict[str, fb.Algorithm]:
 
 def measure(options: Size) -> list[Curve]:
     """Returns final regret and synchronisations of every algorithm, with a controller and on networks."""
-    env = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
+    env = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli")
     run = {**options.run(60, 10_000, 10_000), "stride": "log", "key": jax.random.key(options.seed + 2024)}
-    panels = {"with a controller": controlled(), "on a network": on_networks()}
+    panels = {"with a controller": controlled(), "on a network": on_networks(options, env.spec.n_agents)}
     curves = []
     for title, algos in panels.items():
         curves += ends(fb.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")

@@ -51,8 +51,7 @@ def recipe(statistic: fb.privacy.Statistic, epsilon: float | None, spec: fb.Spec
 
 
 def instance(options: GlmSize, **rewards: Any) -> Any:
-    m, k, d = options.pick((5, 4, 4), (M, K, D), (M, K, D))
-    return fb.envs.sphere(m, k, d, **rewards)
+    return fb.envs.sphere(*options.shape(M, K, D), **rewards)
 
 
 def finals(options: GlmSize, env: Any, algos: dict[str, fb.Algorithm], horizon: int) -> dict[str, Any]:
@@ -75,7 +74,7 @@ def measure(options: GlmSize) -> list[Curve]:
             values = [found[f"{name}, {e:g}"] for e in EPSILONS]
             curves.append(Curve(contexts, name, EPSILONS, [y for y, _ in values], note=values[0][1]))
         curves.append(Curve(contexts, "no noise", EPSILONS, [found["no noise"][0]] * len(EPSILONS), note="none"))
-    for name, law in TAILS.items():
+    for name, law in list(TAILS.items())[options.pick(3, 0, 0) :]:
         env = instance(options, **law)
         ranges = options.pick(RANGES[:2], RANGES, RANGES)
         algos = {

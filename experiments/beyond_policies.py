@@ -107,17 +107,20 @@ def lines(title: str, found: dict[tuple[str, float], np.ndarray], of: str) -> li
 def measure(options: Size) -> list[Curve]:
     """Returns final regret against epsilon of every policy, on fixed arms, fresh ones and multi-armed bandits."""
     horizon, curves = options.pick(40, 1000, 1000), []
+    m, few = options.pick(4, M, M), slice(options.pick(1, 5, 5))
     run: dict[str, Any] = dict(horizon=horizon, stride=horizon, key=jax.random.key(options.seed + 2026))
-    for delta in DELTAS:
+    for delta in DELTAS[: options.pick(1, 2, 2)]:
         seen = []
-        for seed in range(300, options.pick(302, 312, 325)):
+        for seed in range(300, options.pick(301, 312, 325)):
             arms, theta = instance(seed)
-            env = fb.envs.replay(np.tile(arms, (M, 1)), np.full(M, K), theta, n_agents=M, rewards="bernoulli")
-            seen.append(regrets(fb.sweep(env, policies(delta, arms), grid={"epsilon": EPSILONS}, seeds=2, **run)))
+            env = fb.envs.replay(np.tile(arms, (m, 1)), np.full(m, K), theta, n_agents=m, rewards="bernoulli")
+            seen.append(regrets(fb.sweep(env, policies(delta, arms), grid={"epsilon": EPSILONS[few]}, seeds=2, **run)))
         means = {point: np.array([one[point].mean() for one in seen]) for point in seen[0]}
         curves += lines(f"the same {K} arms, δ = {delta:g}", means, "instances of 2 seeds")
-        env = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
-        fresh = fb.sweep(env, policies(delta, None), grid={"epsilon": EPSILONS}, seeds=options.pick(2, 12, 25), **run)
+        env = fb.envs.sphere(n_agents=m, n_arms=K, dim=D, rewards="bernoulli")
+        fresh = fb.sweep(
+            env, policies(delta, None), grid={"epsilon": EPSILONS[few]}, seeds=options.pick(2, 12, 25), **run
+        )
         curves += lines(f"{K} fresh arms, δ = {delta:g}", regrets(fresh), "seeds")
     users = options.pick(20_000, 10**6, 10**6)
     run |= dict(horizon=users, stride=users, seeds=options.pick(2, 20, 50))
@@ -125,7 +128,7 @@ def measure(options: Size) -> list[Curve]:
     for name, radius in zip(BANDITS[1:], ("theory", "exact")):
         bandits.append(fb.algos.SuccessiveElimination(radius=radius, name=name, **SECAGG))
     for kind in ("easy", "hard"):
-        result = fb.sweep(fb.envs.arms(10, instance=kind), bandits, grid={"epsilon": PURE}, **run)
+        result = fb.sweep(fb.envs.arms(10, instance=kind), bandits, grid={"epsilon": PURE[few]}, **run)
         curves += lines(f"10 {kind} arms, T = {users:,}, pure ε-DP", regrets(result), "instances")
     return curves
 

@@ -67,7 +67,7 @@ def compare(title: str, families: dict[str, list[Curve]]) -> None:
 def measure(options: Size) -> list[Curve]:
     """Returns final regret and synchronisations of every schedule, on the three instances."""
     run = {**options.run(90, 4_000, 10_000), "seeds": options.pick(4, 6, 50)}
-    sphere = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
+    sphere = fb.envs.sphere(*options.pick((4, 4, D), (M, K, D), (M, K, D)), rewards="bernoulli")
     periods = {"all alike": -1, "own subspace": 0, "new subspaces": -(-run["horizon"] // 3)}
     algos = {f"{family}: {one}": SHARP.replace(schedule=one) for family, ones in FAMILIES.items() for one in ones}
     algos = dict(list(algos.items())[:: options.pick(3, 1, 1)])

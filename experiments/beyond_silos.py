@@ -114,11 +114,11 @@ def ladder(delta: float) -> dict[str, fb.Algorithm]:
 
 def measure(options: Size) -> list[Curve]:
     """Returns the final regret of every algorithm, for each delta."""
-    run = {**options.run(100, 10_000, 10_000), "seeds": options.pick(2, 16, 25), "stride": "log", "throw": True}
+    run = {**options.run(50, 10_000, 10_000), "seeds": options.pick(2, 16, 25), "stride": "log", "throw": True}
     run["key"] = jax.random.key(options.seed + 2024)  # not of the seeds on which numbers were chosen
-    env = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
+    env = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli")
     curves = []
-    for delta in FIRST:
+    for delta in list(FIRST)[: options.pick(1, 2, 2)]:
         result = fb.sweep(env, ladder(delta), **run)
         print(f"\ndelta = {delta:g}\n{result.summary()}", flush=True)
         curves += ends(result, f"δ = {delta:g}, T = {run['horizon']:,}")

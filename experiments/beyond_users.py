@@ -65,9 +65,9 @@ def recipes(r: int, env: Any, horizon: int) -> dict[str, fb.algos.Federated]:
 def measure(options: Size) -> list[Curve]:
     """Returns final regrets and shares left out, against r, and against the visits that are let in."""
     run, found = {**options.run(100, 2_000, 2_000), "throw": True, "store": options.store}, {}
-    n, horizon = options.pick(2, M, M), run["horizon"]
+    (n, *arms), horizon = options.shape(M, K, D), run["horizon"]
     for r in options.pick((1, REGULAR), VISITS, VISITS):
-        new: Any = fb.envs.sphere(n, K, D, rewards="bernoulli")
+        new: Any = fb.envs.sphere(n, *arms, rewards="bernoulli")
         env = fb.envs.returning(new, round(horizon / r)) if r > 1 else new
         algos = recipes(r, env, horizon)
         more = {f"{c} let in": few(Users(c, 1), env, horizon) for c in LET_IN[1:] if r == REGULAR}

@@ -64,6 +64,10 @@ class Size:
         """Returns the value for the size that was asked for."""
         return smoke if self.smoke else full if self.full else default
 
+    def shape(self, n_agents: int, n_arms: int, dim: int) -> tuple[int, int, int]:
+        """Returns these numbers, or with --smoke few, the same for all scripts, which then share compiled programs."""
+        return self.pick((4, 4, 3), (n_agents, n_arms, dim), (n_agents, n_arms, dim))
+
     def numbers(self, name: str, measure: Callable[[], list[Curve]]) -> list[Curve]:
         """Returns the curves behind a picture: measured, or with --redraw those of its CSV; rounded to five digits."""
         path = self.folder / f"{name}.csv"
@@ -151,6 +155,14 @@ class LiuOptions(Size):
         """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 10 seeds, and so has the default."""
         return {**super().run(*horizons), "seeds": self.pick(2, 10, 10), "stride": None}
 
+    def instance(self, **shape: Any) -> fb.envs.Clustered:
+        """Returns the instance of the authors' script, with other arguments of `fb.envs.clustered` where given.
+
+        Preference vectors are random, and may be near to each other. With --smoke they are few and short.
+        """
+        few: dict[str, Any] = dict(n_users=8, n_servers=2, n_arms=4, dim=3) if self.smoke else {}
+        return fb.envs.clustered(**{"n_clusters": 4, "seating": "consecutive", "gap": 1e-3, **shape, **few})
+
     def methods(self, budget: fb.privacy.Budget, scale: float = 1.0) -> dict[str, fb.Algorithm]:
         """Returns the methods of Figure 2 by name, with the thresholds of the authors' code.
 
@@ -177,15 +189,6 @@ class LiuOptions(Size):
             "Homo": algos.homo(**wide),
             "Homo-DC": algos.homo_dc(**wide),
         }
-
-
-def liu_users(**shape: Any) -> fb.envs.Clustered:
-    """Returns the instance of the authors' script, with other arguments of `fb.envs.clustered` where given.
-
-    Preference vectors are random, and may be near to each other.
-    """
-    authors: dict[str, Any] = dict(n_clusters=4, seating="consecutive", gap=1e-3)
-    return fb.envs.clustered(**{**authors, **shape})
 
 
 def random_play(env: Any, seed: int = 0) -> float:

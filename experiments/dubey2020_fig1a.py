@@ -27,9 +27,9 @@ RANDOM = (K - 1) / K * (GAP + 0.1)  # mean regret of an arm at random, per round
 LONG, MANY, NARROW = "over rounds", "final regret", "final regret, a tenth of the width"
 PANELS: dict[str, tuple[tuple[int, ...], tuple[Any, ...], float, tuple[int, int, int], tuple[int, int, int]]] = {
     # agents, values of epsilon, factor on the width, T for smoke, default and full, and the seeds
-    LONG: ((2,), (1.0, 5.0), 1.0, (200, 10_000_000, 10_000_000), (2, 2, 100)),
-    MANY: (AGENTS, (1.0, 5.0, None), 1.0, (200, 300_000, 300_000), (2, 8, 100)),
-    NARROW: (AGENTS, (0.1, 1.0, 5.0, None), 0.1, (200, 30_000, 40_000), (2, 8, 100)),
+    LONG: ((2,), (1.0, 5.0), 1.0, (50, 10_000_000, 10_000_000), (2, 2, 100)),
+    MANY: (AGENTS, (1.0, 5.0, None), 1.0, (50, 300_000, 300_000), (2, 8, 100)),
+    NARROW: (AGENTS, (0.1, 1.0, 5.0, None), 0.1, (50, 30_000, 40_000), (2, 8, 100)),
 }
 
 
@@ -39,7 +39,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
     for title, (agents, epsilons, scale, horizons, seeds) in list(PANELS.items())[: options.pick(3, 1, 3)]:
         run = options.run(*horizons, seeds=seeds)
         for m in agents[: options.pick(1, 2, 2)]:
-            env = fb.envs.gap(n_agents=m, n_arms=K, dim=D, gap=GAP)
+            env = fb.envs.gap(*options.shape(m, K, D), gap=GAP)
             for epsilon, colour in zip(epsilons[:: options.pick(2, 1, 1)], fb.plotting.COLOURS[1:]):
                 algo = fb.algos.fed_ucb(fb.privacy.Budget(epsilon, 0.1) if epsilon else None)
                 algo = algo.replace(exploration_scale=scale) if scale < 1 else algo

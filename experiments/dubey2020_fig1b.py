@@ -26,15 +26,15 @@ SCHEDULES: dict[str, Any] = {
 }
 PANELS: dict[str, tuple[Any, float, tuple[int, int, int], tuple[int, int, int]]] = {
     # title -> budget, factor on the width, T for smoke, default and full, and the seeds
-    "not private, width as printed": (None, 1.0, (100, 10_000, 100_000), (2, 8, 100)),
-    "ε = 1, width as printed": (BUDGET, 1.0, (100, 200_000, 1_000_000), (2, 3, 100)),
-    "ε = 1, a tenth of the width": (BUDGET, 0.1, (100, 10_000, 100_000), (2, 8, 100)),
+    "not private, width as printed": (None, 1.0, (50, 10_000, 100_000), (2, 8, 100)),
+    "ε = 1, width as printed": (BUDGET, 1.0, (50, 200_000, 1_000_000), (2, 3, 100)),
+    "ε = 1, a tenth of the width": (BUDGET, 0.1, (50, 10_000, 100_000), (2, 8, 100)),
 }
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
     """Returns the regret per agent of every panel and schedule, and that of random play."""
-    env, curves = fb.envs.gap(n_agents=M, n_arms=25, dim=10), []
+    env, curves = fb.envs.gap(*options.shape(M, 25, 10)), []
     for title, (budget, scale, horizons, seeds) in PANELS.items():
         run = options.run(*horizons, seeds=seeds)
         for (name, schedule), colour in zip(SCHEDULES.items(), fb.plotting.COLOURS[1:]):

@@ -19,7 +19,7 @@ import fedbandit_jax as fb
 DIMENSIONS, K = (4, 8, 16), 16
 ALGOS = {"ε = 1": fb.algos.fed_ucb(fb.privacy.Budget(1.0, 0.1)), "not private": fb.algos.fed_ucb()}
 LINES = {"ε = 1": "-", "not private": "--"}
-HORIZONS = {100: (100, 5_000, 100_000), 2: (500, 500_000, 2_000_000)}  # M -> T for smoke, default and full
+HORIZONS = {100: (50, 5_000, 100_000), 2: (50, 500_000, 2_000_000)}  # M -> T for smoke, default and full
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
@@ -28,7 +28,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
     for m, horizons in HORIZONS.items():
         run = options.run(*horizons)
         for d, colour in zip(DIMENSIONS[: options.pick(2, 3, 3)], fb.plotting.COLOURS[1:]):
-            env = fb.envs.gap(n_agents=m, n_arms=K, dim=d)
+            env = fb.envs.gap(n_agents=options.pick(4, m, m), n_arms=K, dim=d)
             result = fb.sweep(env, ALGOS, **run)
             print(f"\nM = {m}, d = {d}\n{result.summary()}", flush=True)
             for one in of_result(result, f"M = {m}", each=m):

@@ -25,11 +25,11 @@ M, K, D = 10, 10, 10
 
 def measure(options: DubeyOptions) -> list[Curve]:
     """Returns the regret per agent over rounds for every gap and epsilon."""
-    run = options.run(100, 200_000, 1_000_000, seeds=(2, 3, 100))
+    run = options.run(50, 200_000, 1_000_000, seeds=(2, 3, 100))
     algos = {f"ε = {epsilon:g}": fb.algos.fed_ucb(fb.privacy.Budget(epsilon, 0.1)) for epsilon in EPSILONS}
     curves = []
     for gap in GAPS[:: options.pick(3, 1, 1)]:
-        env = fb.envs.gap(n_agents=M, n_arms=K, dim=D, gap=gap)
+        env = fb.envs.gap(*options.shape(M, K, D), gap=gap)
         for (name, algo), colour in zip(algos.items(), fb.plotting.COLOURS[1:]):
             result = fb.simulate(env, algo, **run)
             print(f"gap {gap}\n{result.summary()}", flush=True)

@@ -53,7 +53,7 @@ def fits(t: np.ndarray, n: np.ndarray) -> str:
 
 def measure(options: DubeyOptions) -> list[Curve]:
     """Returns synchronisations against T for every threshold and setting, Proposition 1 and our bound."""
-    horizons = np.round(10 ** np.arange(2.5, options.pick(3.1, 5.6, 6.1), 0.5)).astype(int).tolist()
+    horizons = np.round(10 ** np.arange(2.5, options.pick(2.6, 5.6, 6.1), 0.5)).astype(int).tolist()
     kinds = {(d, name): of for d in THRESHOLDS for name, of in SETTINGS.items()}
     algos = {
         f"{d}, {name}": fb.algos.fed_ucb(budget, schedule=fb.schedules.LogDet(d, trigger))

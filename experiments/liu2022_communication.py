@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, liu_users, save, worth
+from common import LiuOptions, Says, caption, save, worth
 from curves import Curve, pick, verdict
 
 import fedbandit_jax as fb
@@ -30,15 +30,15 @@ LOOKS = {
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns uploads and downloads over time, and regret against them for each U = D, of all seeds."""
-    env, every, curves = liu_users(), options.methods(fb.privacy.Budget(1.0, 0.1)), []
-    run = {**options.run(1_000, 131_070, 1_048_574), "seeds": options.pick(2, 5, 10), "stride": "log"}
+    env, every, curves = options.instance(), options.methods(fb.privacy.Budget(1.0, 0.1)), []
+    run = {**options.run(500, 131_070, 1_048_574), "seeds": options.pick(2, 5, 10), "stride": "log"}
     result = fb.sweep(env, {name: every[name] for name in LOOKS}, **run, store=options.store)
     at = run["horizon"] / 2.0 ** np.arange(0, 10.25, 0.25)[::-1]
     for name, look in LOOKS.items():
         given = f"noise worth ε = {worth(every[name], env, run['horizon']):.2g}" if name.startswith("CDP") else ""
         sent = np.transpose([np.interp(at, result.rounds, seed) for seed in result[name].communication["rounds"]])
         curves.append(Curve("time", name, at, sent, look, given))
-    how: dict[str, Any] = {**run, "horizon": options.pick(1_000, 100_000, 100_000)}
+    how: dict[str, Any] = {**run, "horizon": options.pick(500, 100_000, 100_000)}
     ratios = RATIOS[:: options.pick(3, 1, 1)]
     algos = [every["FCLUB-DC"].replace(upload=ratio, download=ratio) for ratio in ratios]
     runs = [fb.simulate(env, algo, **how, store=options.store) for algo in algos]

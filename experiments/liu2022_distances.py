@@ -34,8 +34,8 @@ def apart(n_clusters: int, distance: float) -> fb.Environment:
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns regrets, and rounds of the right clusters (nan if never), of all seeds over m for each distance."""
-    run = {**options.run(1_000, 131_070, 131_070), "seeds": options.pick(2, 4, 16), "stride": "log"}
-    clusters, distances = CLUSTERS[: options.pick(2, 3, 3)], DISTANCES[: options.pick(1, 2, 2)]
+    run = {**options.run(500, 131_070, 131_070), "seeds": options.pick(2, 4, 16), "stride": "log"}
+    clusters, distances = CLUSTERS[: options.pick(1, 3, 3)], DISTANCES[: options.pick(1, 2, 2)]
     regret, found = (np.empty((len(distances), len(clusters), run["seeds"])) for _ in range(2))
     for j, m in enumerate(clusters):
         for i, distance in enumerate(distances):

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, liu_users, mean_error, random_play, save, slope
+from common import LiuOptions, Says, caption, mean_error, random_play, save, slope
 from curves import Curve, exponent, pick
 
 import fedbandit_jax as fb
@@ -25,8 +25,8 @@ COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#CC79A7")  # FCLUB-DC an
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns regret, adjusted Rand index, uploads and downloads of all seeds at the ends of doublings of t."""
-    run = {**options.run(1_022, 1_048_574, 1_048_574), "seeds": options.pick(2, 4, 10), "stride": "log"}
-    env, horizon = liu_users(), run["horizon"]
+    run = {**options.run(500, 1_048_574, 1_048_574), "seeds": options.pick(2, 4, 10), "stride": "log"}
+    env, horizon = options.instance(), run["horizon"]
     every = {epsilon: options.methods(fb.privacy.Budget(epsilon, 0.1)) for epsilon in EPSILONS}
     plain = {name: every[1.0][name] for name in ("FCLUB-DC", "LinUCB")}
     private = {f"CDP-FCLUB-DC, ε={epsilon:g} asked": every[epsilon]["CDP-FCLUB-DC"] for epsilon in EPSILONS}

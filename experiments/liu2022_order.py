@@ -11,7 +11,7 @@ right from round t on. The paper says of MovieLens that they are ("after all use
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, liu_users, mean_error, save
+from common import LiuOptions, Says, caption, mean_error, save
 from curves import Curve, interval, pick, verdict
 
 import fedbandit_jax as fb
@@ -28,8 +28,8 @@ def right_from(rand_index: np.ndarray) -> np.ndarray:
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns the final regrets of all seeds, and over time whether clusters are right."""
     every = options.methods(fb.privacy.Budget(1.0, 0.1))
-    run = {**options.run(1_000, 100_000, 100_000), "seeds": options.pick(3, 48, 100), "stride": "log"}
-    result = fb.sweep(liu_users(), {name: every[name] for name in SHOWN}, **run, store=options.store)
+    run = {**options.run(500, 100_000, 100_000), "seeds": options.pick(2, 48, 100), "stride": "log"}
+    result = fb.sweep(options.instance(), {name: every[name] for name in SHOWN}, **run, store=options.store)
     print(result.summary())
     curves = [Curve("regret", name, [run["horizon"]], result[name].regret[:, -1][None]) for name in SHOWN]
     few = np.unique(np.geomspace(1, len(result.rounds), 40).astype(int)) - 1

@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, liu_users, random_play, save, worth
+from common import LiuOptions, Says, caption, random_play, save, worth
 from curves import Curve, pick, verdict
 
 import fedbandit_jax as fb
@@ -39,7 +39,7 @@ LOOKS = {
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns final regrets of all seeds against each parameter, and those of random play."""
     run = {**options.run(500, 50_000, 100_000), "seeds": options.pick(2, 5, 10)}
-    every, env = options.methods(fb.privacy.Budget(1.0, 0.1)), liu_users()
+    every, env = options.methods(fb.privacy.Budget(1.0, 0.1)), options.instance()
     epsilons = EPSILONS[:: options.pick(5, 1, 1)]
     private = {name: every[name] for name in LOOKS if name.startswith("CDP")}
     result, curves = fb.sweep(env, private, grid=dict(epsilon=epsilons), **run, store=options.store), []
@@ -55,7 +55,7 @@ def measure(options: LiuOptions) -> list[Curve]:
         values = values[: options.pick(1, 9, 9)]
         for shape in (tuple(shape_at(value).values()) for value in values):
             if shape not in found:
-                env = liu_users(**dict(zip(HOME, shape)))
+                env = options.instance(**dict(zip(HOME, shape)))
                 one = fb.sweep(env, {name: every[name] for name in SHOWN}, **run, store=options.store)
                 found[shape] = {name: one[name].regret[:, -1] for name in SHOWN}
                 found[shape]["random play"] = np.full(run["seeds"], random_play(env, options.seed) * run["horizon"])

@@ -11,7 +11,7 @@ around the authors' instance; the legend has the exponents of the least squares 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, liu_users, save, slope
+from common import LiuOptions, Says, caption, save, slope
 from curves import Curve, exponent, pick
 
 import fedbandit_jax as fb
@@ -27,9 +27,9 @@ LOOKS = {"FCLUB-DC": "#0072B2 - o", "CDP-FCLUB-DC": "#D55E00 - s", "LinUCB": "#5
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns regret over time, and regret, uploads and downloads at T against each parameter, of all seeds."""
-    run = {**options.run(1_000, 100_000, 131_070), "seeds": options.pick(2, 5, 10), "stride": "log"}
-    long = {**run, "horizon": options.pick(1_022, 131_070, 1_048_574)}
-    env, every, curves = liu_users(), options.methods(fb.privacy.Budget(1.0, 0.1)), []
+    run = {**options.run(500, 100_000, 131_070), "seeds": options.pick(2, 5, 10), "stride": "log"}
+    long = {**run, "horizon": options.pick(500, 131_070, 1_048_574)}
+    env, every, curves = options.instance(), options.methods(fb.privacy.Budget(1.0, 0.1)), []
     for name in LOOKS:
         one = fb.simulate(env, every[name], **long, store=options.store)
         points, ends = long["horizon"] / 2.0 ** np.arange(0, 7, 0.25)[::-1], long["horizon"] / 2.0 ** np.arange(7)[::-1]
@@ -40,7 +40,7 @@ def measure(options: LiuOptions) -> list[Curve]:
     for (letter, (parameter, values)), colour, mark in zip(VALUES.items(), fb.plotting.COLOURS, fb.plotting.MARKERS):
         values = values[: options.pick(2, 9, 9)]
         runs = [
-            fb.simulate(liu_users(**{parameter: value}), fb.algos.FCLUB(), **run, store=options.store)
+            fb.simulate(options.instance(**{parameter: value}), fb.algos.FCLUB(), **run, store=options.store)
             for value in values
         ]
         look = f"{colour} - {mark}"

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from clusters import LOOKS as COLOURED
-from common import LiuOptions, Says, caption, liu_users, save
+from common import LiuOptions, Says, caption, save
 from curves import Curve
 
 import fedbandit_jax as fb
@@ -23,13 +23,13 @@ LOOKS = {name: f"{look} {'s' if '--' in look else 'o'}" for name, look in COLOUR
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns seconds for all seeds together against n, of each repetition."""
-    run = {**options.run(512, 20_480, 102_400), "progress": False}
+    run = {**options.run(500, 20_480, 102_400), "progress": False}
     users, repeats = options.pick((20,), (40, 200), (40, 200, 1_000, 5_000)), options.pick(2, 3, 3)
     every, curves = options.methods(fb.privacy.Budget(1.0, 0.1)), []
     for name in list(LOOKS)[:: options.pick(5, 1, 1)]:
         seconds = np.empty((len(users), repeats))
         for i, n in enumerate(users):
-            env = liu_users(n_users=n)
+            env = options.instance(n_users=n)
             fb.simulate(env, every[name], **run)  # compiles the program, untimed
             for j in range(repeats):
                 started = time.perf_counter()

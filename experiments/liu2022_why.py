@@ -18,7 +18,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, liu_users, mean_error, random_play, save, worth
+from common import LiuOptions, Says, caption, mean_error, random_play, save, worth
 from curves import Curve, pick, verdict
 
 import fedbandit_jax as fb
@@ -37,7 +37,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns final regret, uploads and downloads, and clusters of all seeds, for each epsilon and cause removed."""
-    env, curves = liu_users(), []
+    env, curves = options.instance(), []
     run = {**options.run(500, 100_000, 131_070), "seeds": options.pick(2, 5, 10)}
     horizon = run["horizon"]
     for epsilon in options.pick((1.0,), (1.0, 10.0), (1.0, 10.0)):

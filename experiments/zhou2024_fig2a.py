@@ -20,7 +20,7 @@ DELTA = 1e-4
 
 
 def main(options: Options) -> None:
-    env = fb.envs.sphere(n_agents=100, n_arms=100, dim=10, rewards=options.rewards)
+    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards=options.rewards)
     budget = fb.privacy.Budget(1e-4, DELTA)
     algos = [
         options.fed_lin_ucb(),
@@ -30,7 +30,7 @@ def main(options: Options) -> None:
     if not options.authors:
         algos.append(options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt"))
     title = f"Fig. 2 (a): δ={DELTA:g}, M=100, K=100, d=10, B=25"
-    run: dict[str, Any] = dict(grid={"epsilon": [1e-4, 1e-3]}, **options.run(200, 10_000, 10_000))
+    run: dict[str, Any] = dict(grid={"epsilon": [1e-4, 1e-3]}, **options.run(50, 10_000, 10_000))
     claims = [(f"SDP-FedLinUCB(epsilon={epsilon})", f"LDP-FedLinUCB(epsilon={epsilon})") for epsilon in (1e-4, 1e-3)]
     says = Says("Fig. 2 (a)", "shuffling by amplification has less regret than silo-level LDP", "T=10,000, 25 runs", "")
     finish("zhou2024_fig2a", options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says=says)

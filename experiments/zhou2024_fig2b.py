@@ -13,7 +13,7 @@ import fedbandit_jax as fb
 
 
 def main(options: Options) -> None:
-    env = fb.envs.sphere(n_agents=100, n_arms=100, dim=10, rewards=options.rewards)
+    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards=options.rewards)
     budget = fb.privacy.Budget(0.2, 0.1)
     algos = [
         options.fed_lin_ucb(),
@@ -22,7 +22,7 @@ def main(options: Options) -> None:
     ]
     shuffled = algos[2].name
     claims = [(shuffled, "LDP-FedLinUCB")]
-    run = options.run(200, 10_000, 10_000)
+    run = options.run(50, 10_000, 10_000)
     title = "Fig. 2 (b): ε=0.2, δ=0.1, M=100, K=100, d=10, B=25"
     says = Says("Fig. 2 (b)", "the vector sum has less regret than silo-level LDP", "T=10,000, 25 runs", "")
     finish("zhou2024_fig2b", options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says=says)

@@ -27,7 +27,7 @@ def main(options: RealOptions) -> None:
             size = f"δ=0.1, M=10, K≤{env.spec.n_arms}, d={env.spec.dim}, B=25"
             name = f"{figure}{'' if options.mslr else ', stand-in for MSLR'}: {of}\n{size}"
             algos, grid = [options.fed_lin_ucb(**widths), private], {"epsilon": [0.2, 1, 5]}
-            panels[name] = env, fb.sweep(env, algos, grid=grid, **options.run(100, 5_000, 25_000))
+            panels[name] = env, fb.sweep(env, algos, grid=grid, **options.run(50, 5_000, 25_000))
         return panels
 
     names = [f"LDP-FedLinUCB(epsilon={epsilon})" for epsilon in (5, 1, 0.2)]

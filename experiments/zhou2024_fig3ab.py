@@ -21,11 +21,11 @@ def label(epsilon: float, delta: float) -> str:
 
 
 def main(options: Options) -> None:
-    env = fb.envs.sphere(n_agents=100, n_arms=100, dim=10, rewards=options.rewards)
+    env = fb.envs.sphere(*options.shape(100, 100, 10), rewards=options.rewards)
     private = {label(*b): options.private_fed_lin_ucb(fb.privacy.Budget(*b)) for b in (*A, *B)}
 
     def measure() -> dict[str, tuple[Any, fb.Result]]:
-        result = fb.sweep(env, {"FedLinUCB": options.fed_lin_ucb(), **private}, **options.run(200, 10_000, 10_000))
+        result = fb.sweep(env, {"FedLinUCB": options.fed_lin_ucb(), **private}, **options.run(50, 10_000, 10_000))
         return {
             f"Fig. 3 ({panel}): {what}, M=100, K=100, d=10, B=25": (
                 env,

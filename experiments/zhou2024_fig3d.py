@@ -15,7 +15,7 @@ import fedbandit_jax as fb
 
 
 def main(options: RealOptions) -> None:
-    env, of = options.environment("body", 7, n_agents=100)
+    env, of = options.environment("body", 7, n_agents=options.pick(10, 100, 100))
     widths: dict[str, Any] = dict(exploration_scale=0.1, subgaussian=1.0)
     budget = fb.privacy.Budget(1e-4, 1e-4)
     algos = [
@@ -26,7 +26,7 @@ def main(options: RealOptions) -> None:
     if not options.authors:
         secagg = options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt", **widths)
         algos.append(secagg)
-    run = options.run(100, 5_000, 25_000)
+    run = options.run(50, 5_000, 25_000)
     size = f"ε=δ=1e-4, M=100, K≤{env.spec.n_arms}, d={env.spec.dim}, B=25"
     title = f"Fig. 3 (d){'' if options.mslr else ', stand-in for MSLR'}: {of}\n{size}"
     claims = [("FedLinUCB", "SDP-FedLinUCB"), ("SDP-FedLinUCB", "LDP-FedLinUCB")]

@@ -52,7 +52,7 @@ def values(what: str, instance: str, options: Size) -> tuple[float, ...]:
 
 def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np.ndarray:
     """Returns the final regret (S,), at the worse of two gaps, and beta sqrt(d M T), which is nan without gaps."""
-    horizon, m = (max(2, int(of[name]) // options.pick(25, 1, 1)) for name in ("T", "M"))
+    horizon, m = (options.pick(few, *[int(of[name])] * 2) for name, few in (("T", 48), ("M", 4)))
     dim = int(of["d"])
     batch = max(1, round(math.sqrt(horizon / m)))
     horizon -= horizon % batch

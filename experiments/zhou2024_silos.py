@@ -77,7 +77,7 @@ def regret(instance: str, name: str, m: int, horizon: int, options: Size) -> np.
     batch = max(1, round(math.sqrt(horizon / m)))
     horizon -= horizon % batch
     algo = recipe(instance, name, batch)
-    envs, bound = [fb.envs.sphere(m, 10, 10, rewards="bernoulli")], math.nan
+    envs, bound = [fb.envs.sphere(m, *options.pick((4, 3), (10, 10), (10, 10)), rewards="bernoulli")], math.nan
     if instance == "worst gap":
         spec = fb.Spec(n_agents=m, n_arms=2, dim=2, fixed_contexts=True, max_norm=1.0, rewards_in_unit=True)
         policy: Any = algo.bind(spec, horizon).policy
