@@ -115,7 +115,7 @@ def main(options: Size) -> None:
         ax.minorticks_off()
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("regret, as a share of that of random arms")
-    axes[1].legend(frameon=False, fontsize="small", loc="lower left")
+    axes[2].legend(frameon=False, fontsize="small", loc="upper right", bbox_to_anchor=(1.0, 0.93))
     logged, *shown = pick(curves, WORLD)
     for place, one in enumerate(reversed(shown)):
         model, low, mean, high = one.mean
