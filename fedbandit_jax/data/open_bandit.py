@@ -8,7 +8,7 @@ from typing import Any
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.data.datasets import require
-from fedbandit_jax.data.sources import FrameTable, check_column
+from fedbandit_jax.data.sources import FrameTable
 from fedbandit_jax.data.table import checked, named, table
 from fedbandit_jax.envs.logged import Logged
 
@@ -75,8 +75,8 @@ def _read(log: Path, items: Path) -> Any:
     """The log, with what describes the item of a row."""
     pandas = require("pandas", "examples")
     shown, described = pandas.read_csv(log), pandas.read_csv(items)
-    for name in NAMES.values():
-        check_column("path", name, list(shown.columns), log.name)
-    check_column("path", "item_id", list(described.columns), ITEMS)
+    for frame, file, names in ((shown, log, NAMES.values()), (described, items, ["item_id"])):
+        if missing := [name for name in names if name not in frame.columns]:
+            raise ValueError(f"path must hold files with all columns, got {file.name} without {missing[0]}")
     own = [name for name in described.columns if name not in shown.columns or name == "item_id"]
     return shown.merge(described[own], on="item_id", how="left")

@@ -1,4 +1,4 @@
-"""A campaign in the format of the Open Bandit Dataset, made up here; the real one may not need to be at hand."""
+"""A campaign in the format of the Open Bandit Dataset, made up here, so that the real one need not be at hand."""
 
 import csv
 
@@ -32,12 +32,8 @@ def campaign(tmp_path):
 def test_what_is_read(campaign):
     path, item, where, click = campaign
     env = fb.data.open_bandit(path)
-    assert (env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.spec.fixed_contexts) == (
-        3,
-        ITEMS,
-        1 + 1 + 1 + 3,
-        True,
-    )
+    assert (env.spec.n_agents, env.spec.n_arms, env.spec.dim) == (3, ITEMS, 1 + 1 + 1 + 3)
+    assert env.spec.fixed_contexts
     row = env.log.row
     np.testing.assert_array_equal(env.log.arm, item[row])
     np.testing.assert_array_equal(env.log.reward, click[row])
@@ -64,7 +60,7 @@ def test_columns_of_users_and_silos(campaign):
         ),
         (
             lambda path: _renamed(path / "men.csv", "click", "clicks"),
-            "path must be a column of men.csv, got 'click': did",
+            "path must hold files with all columns, got men.csv without click",
         ),
         (lambda path: _renamed(path / "item_context.csv", "\n0,0,", "\n0,9,"), "item_feature_0"),
         (lambda path: _renamed(path / "men.csv", ",0.2,", ",2,"), "propensity_score"),
