@@ -448,6 +448,8 @@ def caption(figure: Figure | SubFigure, paper: str, *says: Says) -> None:
 
 def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | None = None) -> None:
     """Writes the picture as PNG and PDF, the numbers behind it as CSV, and prints where they are."""
+    if options.smoke:
+        figure.text(0.5, 0.5, "smoke run: smaller than captions say", color="#d62728", ha="center", fontsize="xx-large")
     paths = fb.plotting.save(figure, options.folder / name)
     if curves is not None:
         paths = (*paths, kept.keep(paths[0], curves))

@@ -161,6 +161,24 @@ def test_the_page_quotes_what_a_world_that_moves_costs(curves):
         assert one.note == ("not private" if one.label == "no noise" else "certified")
 
 
+def test_the_page_quotes_what_privacy_costs_on_real_logs(curves):
+    """Row by row of the table in docs/your-data.md, and where the log agrees with the model and differs from itself."""
+    kept = curves.parsed((FIGURES / "real_silos.csv").read_text(encoding="utf-8"))
+    page = (PAGES.parent / "your-data.md").read_text(encoding="utf-8")
+    for one in kept:
+        if one.style:
+            shown = " | ".join(f"{mean:.2f} ± {error:.2f}" for mean, error in zip(one.mean, one.error))
+            assert f"| {one.panel.split(':')[0]}: {one.label} | {shown} |" in page
+    logged, *world = curves.pick(kept, "schools: in the world")
+    assert f"the mean of the log, {logged.mean[0]:.4f}" in page
+    values = {one.label: one.mean for one in world}
+    assert len(values) == 7
+    assert all(low < model < high for model, low, _, high in values.values())
+    apart = {label for label, (_, low, _, high) in values.items() if not low < logged.mean[0] < high}
+    secure = {f"secure aggregation, one visit, ε = {epsilon}" for epsilon in (2, 8)}
+    assert apart == {"no noise, not private", *secure}
+
+
 def test_the_page_quotes_what_liars_cost(curves):
     """Row by row of the table in docs/federation.md, and the goal: twice the regret at 20 % of flipped signs."""
     kept = curves.parsed((FIGURES / "beyond_liars.csv").read_text(encoding="utf-8"))
