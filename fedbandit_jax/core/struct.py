@@ -17,12 +17,12 @@ Number = Any  # the type of a numeric leaf: a tracer inside a run, a NumPy or Py
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic, jax.Array, nx.Graph)
 
 
-def static(**kwargs: Any) -> Any:
+def static(*, later: bool = False, **kwargs: Any) -> Any:
     """Declares a field that sets a shape or a Python branch and is part of the compiled program: it must be hashable.
 
-    The keyword arguments are those of `dataclasses.field`.
+    Other keyword arguments are those of `dataclasses.field`; `later` is as below.
     """
-    return dataclasses.field(metadata={"static": True}, **kwargs)
+    return dataclasses.field(metadata={"static": True, "later": later}, **kwargs)
 
 
 def later(default: Any) -> Any:

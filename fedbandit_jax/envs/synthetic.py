@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, Int, Key
@@ -32,6 +33,7 @@ class Sphere(LinearEnvironment):
 
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
+    shared: bool = struct.static(default=False, later=True)  # whether fixed contexts are those of all agents and seeds
 
     def init(self, key: Key[Array, ""]) -> SphereWorld:
         """Draws theta*, and the contexts if they are fixed."""
@@ -40,9 +42,11 @@ class Sphere(LinearEnvironment):
         theta = jnp.append(u * lax.rsqrt(2 * (u * u).sum()), jnp.float32(math.sqrt(0.5)))
         if not self.spec.fixed_contexts:
             return SphereWorld(theta, None, None)
-        drawn, _ = super().observe(random.stream(key, "contexts"), None, jnp.int32(0))
-        features = ridge.features_first(drawn.contexts)
-        return SphereWorld(theta, features, self.rewards.mean(ridge.inner(drawn.contexts, theta[:, None])))
+        source = jax.random.key(0) if self.shared else key
+        drawn, _ = super().observe(random.stream(source, "contexts"), None, jnp.int32(0))
+        contexts = jnp.broadcast_to(drawn.contexts[:1], drawn.contexts.shape) if self.shared else drawn.contexts
+        features = ridge.features_first(contexts)
+        return SphereWorld(theta, features, self.rewards.mean(ridge.inner(contexts, theta[:, None])))
 
     def between(self, world: SphereWorld, other: SphereWorld, share: Array) -> SphereWorld:
         """A world with fresh contexts whose u of theta* = (u, 1) / sqrt 2 is `share` of the way to that of another."""
@@ -90,7 +94,8 @@ def sphere(
         n_agents: M silos.
         n_arms: K, feature vectors offered to each user.
         dim: d >= 2, length of a feature vector.
-        contexts: "fresh", K new vectors for every user (the paper's), or "fixed", drawn once per agent and seed.
+        contexts: "fresh", K new vectors for every user (the paper's); "fixed", drawn once per agent and seed; or
+            "shared", the same K vectors for all users, agents and seeds, which everybody knows.
         rewards: law of a reward: "gaussian", mean + N(0, noise_std^2), as in the paper; "bernoulli", 1 with probability
             the mean, which private algorithms need not clip to [0, 1]; "clipped_gaussian", the Gaussian clipped to [0,
             1] (its mean is no longer linear, but regret is still computed from <x, theta*>). Private algorithms clip
@@ -120,12 +125,12 @@ def sphere(
         n_agents=validate.integer("n_agents", n_agents, at_least=1),
         n_arms=validate.integer("n_arms", n_arms, at_least=1),
         dim=validate.integer("dim", dim, at_least=2),
-        fixed_contexts=validate.one_of("contexts", contexts, ("fresh", "fixed")) == "fixed",
+        fixed_contexts=validate.one_of("contexts", contexts, ("fresh", "fixed", "shared")) != "fresh",
         max_norm=1.0,
         rewards_in_unit=law.in_unit,
         constant=True,
     )
-    return Sphere(rewards=law, spec=spec)
+    return Sphere(rewards=law, spec=spec, shared=contexts == "shared")
 
 
 @struct.pytree

@@ -75,7 +75,7 @@ def test_rewards(key, law):
         ({"n_arms": 0}, ValueError, "n_arms must be >= 1, got 0"),
         ({"dim": 1}, ValueError, "dim must be >= 2, got 1"),
         ({"dim": 2.5}, TypeError, "dim must be an integer >= 2, got 2.5"),
-        ({"contexts": "stale"}, ValueError, "contexts must be one of 'fresh', 'fixed', got 'stale'"),
+        ({"contexts": "stale"}, ValueError, "contexts must be one of 'fresh', 'fixed', 'shared', got 'stale'"),
         ({"rewards": "cauchy"}, ValueError, "rewards must be one of .* got 'cauchy'"),
         ({"noise_std": -1}, ValueError, "noise_std must be finite and >= 0, got -1"),
         ({"noise_std": float("nan")}, ValueError, "noise_std must be finite and >= 0, got nan"),
