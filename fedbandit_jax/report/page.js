@@ -1,4 +1,5 @@
-// Sorts a table by the column whose head is clicked: numbers by size, other texts as in a dictionary, "-" last.
+// Sorts a table by the column whose head is clicked: numbers by size, other texts as in a dictionary, "-" last. Above a
+// table of more rows than a screen shows at a glance, a field hides rows that do not have all the words typed there.
 for (const table of document.querySelectorAll("table.sortable")) {
   const number = text => { const found = Number(text.replace(/,/g, "")); return text && !isNaN(found) ? found : null; };
   table.querySelectorAll("thead th").forEach((head, column) => {
@@ -19,4 +20,15 @@ for (const table of document.querySelectorAll("table.sortable")) {
       body.append(...keyed.map(([, row]) => row));
     });
   });
+  const rows = [...table.tBodies[0].rows];
+  if (rows.length > 8) {
+    const field = document.createElement("input");
+    Object.assign(field, { type: "search", placeholder: `filter ${rows.length} rows` });
+    field.setAttribute("aria-label", "show rows that have these words");
+    field.addEventListener("input", () => {
+      const words = field.value.toLowerCase().split(/\s+/);
+      rows.forEach(row => { row.hidden = !words.every(word => row.textContent.toLowerCase().includes(word)); });
+    });
+    table.before(field);
+  }
 }

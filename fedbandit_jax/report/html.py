@@ -1,0 +1,94 @@
+"""Parts of self-contained HTML pages: trees of elements, whose text is shown as it is, whatever it contains.
+
+A page refers to nothing outside itself, and can be read without JavaScript, which only sorts and filters tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedbandit_jax.certificate import CLAIMS, Certificate
+from fedbandit_jax.core.files import write_atomic
+
+
+def write(path: Path, title: str, body: Sequence[ET.Element], *, style: str = "", script: str = "") -> None:
+    """Writes a page, complete or not at all, with more `style` and `script` than every page has."""
+    head = tag("head", tag("meta", charset="utf-8"), tag("title", title), tag("style", _asset("page.css") + style))
+    head.append(tag("meta", name="viewport", content="width=device-width, initial-scale=1"))
+    whole = tag(
+        "html", head, tag("body", tag("h1", title), *body, tag("script", _asset("page.js") + script)), lang="en"
+    )
+    text = "<!DOCTYPE html>\n" + ET.tostring(whole, encoding="unicode", method="html") + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, lambda file: file.write(text.encode()))
+
+
+def _asset(name: str) -> str:
+    return Path(__file__).with_name(name).read_text()
+
+
+def tag(name: str, /, *content: str | ET.Element, **attributes: str) -> ET.Element:
+    """An element with text, other elements and attributes."""
+    element = ET.Element(name, attributes)
+    last: ET.Element | None = None
+    for part in content:
+        if isinstance(part, ET.Element):
+            element.append(part)
+            last = part
+        elif last is None:
+            element.text = (element.text or "") + part
+        else:
+            last.tail = (last.tail or "") + part
+    return element
+
+
+def table(rows: Sequence[tuple[str, ...]], kind: str) -> ET.Element:
+    """A table that can be sorted by every column; `rows[0]` is its header, `kind` its class."""
+    header, *body = rows
+    head = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in header)))
+    made = tag("tbody", *(tag("tr", *_cells(row)) for row in body))
+    return tag("div", tag("table", head, made, **{"class": f"sortable {kind}".strip()}), **{"class": "wide"})
+
+
+def _cells(row: Sequence[str]) -> Iterator[ET.Element]:
+    private = row[-2:] != ("-", "-")  # epsilon and delta, where there is a claim
+    for text in row:
+        kind = f"claim {text}" if text in CLAIMS and private else "words" if len(text) > 40 else ""
+        yield tag("td", text, **({"class": kind} if kind else {}))
+
+
+def certificate(one: Certificate, labels: Sequence[str]) -> ET.Element:
+    """A certificate that can be unfolded, of these algorithms."""
+    asked = one.claim if one.epsilon is not None or one.claim != "none" else ""  # who asks for nothing is not accused
+    claim = tag("span", one.claim, **{"class": f"claim {asked}".strip()})
+    fields = tag("details", tag("summary", "all fields"), tag("pre", json.dumps(one.to_json(), indent=1)))
+    return tag("details", tag("summary", ", ".join(labels), ": ", claim), tag("pre", str(one)), fields)
+
+
+def drawing(text: str, prefix: str, title: str) -> ET.Element:
+    """A drawing as an element of the page: its ids begin with `prefix`, and it names no other address."""
+    root = ET.fromstring(text)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.endswith(("}metadata", "}style")):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        for name in list(element.attrib):
+            value = re.sub(r"url\(#", f"url(#{prefix}", element.attrib.pop(name))
+            bare = name.rpartition("}")[2]
+            if bare == "id":
+                value = prefix + value
+            elif bare == "href":
+                value = f"#{prefix}{value.removeprefix('#')}"
+            element.set(bare, value)
+    root.set("role", "img")
+    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")  # as matplotlib's own style sheet, on this one
+    label = ET.Element("title")
+    label.text = title
+    root.insert(0, label)
+    return root
