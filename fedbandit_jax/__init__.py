@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedbandit_jax import algos as algos
     from fedbandit_jax import audits as audits
+    from fedbandit_jax import benchmark as benchmark
     from fedbandit_jax import data as data
     from fedbandit_jax import envs as envs
     from fedbandit_jax import linalg as linalg
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ROOMS = "algos", "audits", "data", "envs", "linalg", "networks", "planning", "privacy", "schedules"
+_ROOMS = "algos", "audits", "benchmark", "data", "envs", "linalg", "networks", "planning", "privacy", "schedules"
 _MODULES = {name: name for name in _ROOMS}
 _MODULES |= {"plotting": "report.plotting", "record": "engine.records"}
 _HOME = {

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "fedbandit_jax"
 LAYERS = [  # top to bottom
     {"__main__"},
     {"cli"},
+    {"benchmark"},
     {"audits", "planning"},
     {"engine"},
     {"report"},

@@ -16,6 +16,7 @@ from tqdm import tqdm
 import fedbandit_jax
 from fedbandit_jax.cli._command import Command
 from fedbandit_jax.cli.audit import AuditCommand
+from fedbandit_jax.cli.benchmark import BenchmarkCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
 from fedbandit_jax.cli.data import DataCommand
 from fedbandit_jax.cli.files import ReportCommand, ShowCommand
@@ -34,6 +35,7 @@ For example:
   fedbandit plan --trusted secagg       which algorithm, under whose trust, how often to communicate?
   fedbandit calibrate --release blt     how much noise does a budget need?
   fedbandit audit                       try to refute every claim of privacy
+  fedbandit benchmark mine.py:recipe    where does an algorithm of your own stand?
   fedbandit report results              one page with figures, tables and certificates
   fedbandit data log.csv                what is in a table of your own, and what it can answer
   fedbandit --version
@@ -56,6 +58,7 @@ COMMANDS = {  # name -> command, or a description and the commands below it
     "plan": PlanCommand,
     "calibrate": CalibrateCommand,
     "audit": AuditCommand,
+    "benchmark": BenchmarkCommand,
     "show": ShowCommand,
     "report": ReportCommand,
     "data": DataCommand,

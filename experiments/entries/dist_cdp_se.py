@@ -1,0 +1,10 @@
+"""Dist-CDP-SE of Chowdhury & Zhou (2023), discrete Gaussian noise, which is not pure differential privacy."""
+
+import fedbandit_jax as fb
+
+
+def recipe(task):
+    if task.family != "arms":
+        return None
+    mechanism, trust = fb.algos.ELIMINATION["Dist-CDP-SE"]
+    return fb.algos.SuccessiveElimination(epsilon=task.epsilon, mechanism=mechanism, trust=trust)

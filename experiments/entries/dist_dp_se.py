@@ -1,0 +1,10 @@
+"""Dist-DP-SE of Chowdhury & Zhou (2023), Algorithm 1 with secure aggregation: radii of Lemma 2."""
+
+import fedbandit_jax as fb
+
+
+def recipe(task):
+    if task.family != "arms":
+        return None
+    mechanism, trust = fb.algos.ELIMINATION["Dist-DP-SE"]
+    return fb.algos.SuccessiveElimination(epsilon=task.epsilon, mechanism=mechanism, trust=trust)

@@ -1,0 +1,10 @@
+"""LDP-SE of Chowdhury & Zhou (2023), where nobody is trusted: radii of Lemma 2."""
+
+import fedbandit_jax as fb
+
+
+def recipe(task):
+    if task.family != "arms":
+        return None
+    mechanism, trust = fb.algos.ELIMINATION["LDP-SE"]
+    return fb.algos.SuccessiveElimination(epsilon=task.epsilon, mechanism=mechanism, trust=trust)

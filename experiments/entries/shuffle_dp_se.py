@@ -1,0 +1,10 @@
+"""Shuffle-DP-SE of Chowdhury & Zhou (2023), with a shuffler, which the task does not trust: radii of Lemma 2."""
+
+import fedbandit_jax as fb
+
+
+def recipe(task):
+    if task.family != "arms":
+        return None
+    mechanism, trust = fb.algos.ELIMINATION["Shuffle-DP-SE"]
+    return fb.algos.SuccessiveElimination(epsilon=task.epsilon, mechanism=mechanism, trust=trust)

@@ -1,0 +1,25 @@
+"""A benchmark of private federated bandits in which the machine checks the guarantee.
+
+A task is a frozen environment with a budget, whom users trust, and limits on communication; an entry is a function from
+a task to a recipe. A row counts in a task only if its certificate says that the budget is kept.
+"""
+
+from fedbandit_jax.benchmark.entry import Entry as Entry
+from fedbandit_jax.benchmark.play import run as run
+from fedbandit_jax.benchmark.play import verify as verify
+from fedbandit_jax.benchmark.row import Cell as Cell
+from fedbandit_jax.benchmark.row import Row as Row
+from fedbandit_jax.benchmark.suite import TASKS as TASKS
+from fedbandit_jax.benchmark.task import Task as Task
+
+
+def load(name: str) -> Task:
+    """The task of this name, "sphere-silo" or "sphere-silo/v1".
+
+    Raises:
+        ValueError: there is none; the message lists those there are.
+    """
+    from fedbandit_jax.benchmark.task import SUITE
+    from fedbandit_jax.core import validate
+
+    return TASKS[validate.one_of("name", str(name).removesuffix(f"/{SUITE}"), TASKS)]

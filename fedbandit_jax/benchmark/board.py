@@ -1,0 +1,241 @@
+"""The board: one page that compares rows, and the table that says where one stands among them."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedbandit_jax.benchmark.row import Row
+from fedbandit_jax.benchmark.suite import TASKS
+from fedbandit_jax.benchmark.task import SEEDS, SUITE, Task
+from fedbandit_jax.core import validate
+from fedbandit_jax.privacy import Users
+from fedbandit_jax.report import html
+from fedbandit_jax.report.html import tag
+from fedbandit_jax.report.plotting.figure import svg
+from fedbandit_jax.report.tables import aligned
+
+SHIPPED = Path(__file__).with_name("rows")
+CHECKED = "checked"  # seeds that nobody could choose
+ABOUT = f"""S = ln(R_uniform / R) / ln(R_uniform / R_0), of group regrets R at T: 1 if privacy is free, 0 at random.
+R_0 is the regret of a reference without privacy. There are {SEEDS} seeds, which the code of an entry decides, or, where
+they are {CHECKED}, a nonce that nobody could choose. A cell counts only if the certificate of the run says that the
+budget of the task is kept, under its trust model; one in brackets counts as 0, and hovering over it says why. Click on
+a name for differences; errors of two rows are independent, as each has users of its own."""
+TOP = 6  # rows of which the profile is drawn
+
+
+def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
+    """The rows that come with the package, and those in these files and folders, the best mean first.
+
+    Of two rows of one entry that were run under several seeds, that of `fb.benchmark.verify` counts.
+
+    Raises:
+        ValueError: a path does not exist, a folder has no rows, or a file is none.
+    """
+    files = sorted(SHIPPED.glob("*.npz"))
+    for path in (validate.path("rows", one) for one in paths):
+        inside = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
+        if not path.exists() or not inside:
+            raise ValueError(f"rows must be files of rows, or folders that have some, got {str(path)!r}")
+        files += inside
+    found: dict[str, Row] = {}
+    for one in map(Row.load, files):
+        known = found.get(one.digest)
+        if known is None or (one.nonce and not known.nonce) or (bool(one.nonce) == bool(known.nonce)):
+            found[one.digest] = one
+    return sorted(found.values(), key=lambda row: -over_all(row))
+
+
+def over_all(row: Row) -> float:
+    """The mean of S over all tasks of the suite, of which those that were not run count as 0."""
+    return sum(cell.score for cell in row.cells.values()) / len(TASKS)
+
+
+def summary(row: Row, others: Sequence[Row] = ()) -> str:
+    """A table of what an entry did in every task, and its place among other rows."""
+    lines: list[tuple[str, ...]] = [("task", "S", "+-", "R / R_0", "syncs", "kbit per silo", "best S", "")]
+    for cell in row.cells.values():
+        best = max((one.cells[cell.task].score for one in others if cell.task in one.cells), default=math.nan)
+        known = len(cell.regret) > 0
+        ratio = f"{cell.regret.mean() / cell.reference.mean():.3g}" if known else "-"
+        sent = (f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}") if known else ("-", "-")
+        refused = f"counts as uniform play (S = {cell.unchecked:.3f} if it counted)" if cell.refused else ""
+        lines.append((cell.task, f"{cell.score:.3f}", f"{cell.error:.3f}", ratio, *sent, _number(best), refused))
+    head, *body = aligned([line[:-1] for line in lines]).splitlines()
+    text = [head, *(f"{one}  {line[-1]}".rstrip() for one, line in zip(body, lines[1:]))]
+    text += [f"  {cell.task}: {cell.refused}" for cell in row.cells.values() if cell.refused]
+    low, high = row.interval
+    n = len(row.cells)
+    text += [
+        "",
+        f"{row.name}: mean of S over {n} task{'s' * (n > 1)} {row.score:.3f}, 95 % interval {low:.3f} to {high:.3f}",
+    ]
+    if n == len(TASKS) and others:
+        better = sum(over_all(one) > row.score for one in others if one.digest != row.digest)
+        among = 1 + sum(one.digest != row.digest for one in others)
+        text.append(f"place {better + 1} of {among}; the best is {others[0].name} with {over_all(others[0]):.3f}")
+    return "\n".join(text)
+
+
+def write(found: Sequence[Row], path: str | Path) -> Path:
+    """Writes the board as one page without a network, which needs no script to be read; returns its path."""
+    path = validate.path("page", path)
+    style, script = (Path(__file__).with_name(f"board.{end}").read_text() for end in ("css", "js"))
+    html.write(
+        path, f"Private federated bandits: the board, suite {SUITE}", list(_body(found)), style=style, script=script
+    )
+    return path
+
+
+def _body(found: Sequence[Row]) -> Iterator[ET.Element]:
+    yield tag("p", ABOUT)
+    yield _choices()
+    yield _board(found)
+    yield tag("h2", "Over how many tasks is a score reached?")
+    yield tag("figure", html.drawing(svg(_profile(found)), "profile-", "share of tasks with at least this score"))
+    yield tag("h2", "Tasks")
+    yield html.table(_tasks(found), "tasks")
+    yield tag("h2", "Rows")
+    for row in found:
+        yield _details(row, found)
+
+
+def _choices() -> ET.Element:
+    parts = []
+    for name, words in (("trusted", "whom users trust"), ("unit", "protected"), ("family", "family")):
+        values = dict.fromkeys(_facts(task)[name] for task in TASKS.values())
+        options = (tag("option", value, value=value) for value in values)
+        parts.append(tag("label", f"{words} ", tag("select", tag("option", "all", value=""), *options, name=name)))
+    return tag("div", *parts, tag("output"), **{"class": "choices", "hidden": "hidden"})
+
+
+def _facts(task: Task) -> dict[str, str]:
+    unit = (
+        "one user, all visits"
+        if isinstance(task.unit, Users)
+        else "one visit"
+        if task.unit
+        else "one user, who comes once"
+    )
+    return {"trusted": task.trusted[-1], "unit": unit, "family": task.family}
+
+
+def _board(found: Sequence[Row]) -> ET.Element:
+    heads = [tag("th", text, scope="col") for text in ("entry", "mean S", "95 % interval", "track", "seeds")]
+    heads += [tag("th", name, scope="col", title=task.about, **{f"data-{k}": v for k, v in _facts(task).items()})
+              for name, task in TASKS.items()]  # fmt: skip
+    best = {name: max((one.cells[name].score for one in found if name in one.cells), default=0.0) for name in TASKS}
+    body = []
+    for row in found:
+        half = 1.96 * math.sqrt(sum(cell.error**2 for cell in row.cells.values())) / len(TASKS)
+        mean = over_all(row)
+        track = row.track if row.track != "tuned" else f"tuned, {row.trials:,} trials"
+        cells = [row.name, f"{mean:.3f}", f"{mean - half:.3f} to {mean + half:.3f}", track, _seeds(row)]
+        line = [tag("td", text) for text in cells] + [_cell(row, name, best[name]) for name in TASKS]
+        body.append(tag("tr", *line))
+    made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), **{"class": "sortable board"})
+    return tag("div", made, **{"class": "wide"})
+
+
+def _seeds(row: Row) -> str:
+    return CHECKED if row.nonce else "by its code"
+
+
+def _cell(row: Row, name: str, best: float) -> ET.Element:
+    cell = row.cells.get(name)
+    if cell is None or not len(cell.regret):
+        return tag("td", "-", title=cell.refused if cell else "not run", **{"class": "uncounted"})
+    about = [
+        f"S = {cell.unchecked:.3f} +- {cell.error:.3f}",
+        f"R / R_0 = {cell.regret.mean() / cell.reference.mean():.3g}",
+    ]
+    if cell.refused:
+        return tag("td", f"({cell.unchecked:.3f})", title=f"{cell.refused}; {about[0]}", **{"class": "uncounted"})
+    one = cell.certificate
+    about += (
+        [f"certified: epsilon = {one.epsilon_exact:.4g} at delta = {one.delta:g}", one.trust, one.unit] if one else []
+    )
+    look = {"class": "best"} if cell.score == best else {}
+    numbers = {"data-score": f"{cell.score:.6f}", "data-error": f"{cell.error:.6f}"}
+    return tag("td", f"{cell.score:.3f}", title="; ".join(about), **numbers, **look)
+
+
+def _profile(found: Sequence[Row]) -> Figure:
+    figure, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    at = np.linspace(0, 1.05, 400)
+    for row in found[:TOP]:
+        scores = np.array([row.cells[name].score if name in row.cells else 0.0 for name in TASKS])
+        ax.step(at, [(scores >= one).mean() for one in at], label=row.name, where="post")
+    ax.set(xlabel="S", ylabel=f"share of the {len(TASKS)} tasks with S or more", xlim=(0, 1.05), ylim=(0, 1.02))
+    ax.legend(frameon=False)
+    ax.grid(alpha=0.3)
+    plt.close(figure)
+    return figure
+
+
+def _tasks(found: Sequence[Row]) -> list[tuple[str, ...]]:
+    head = "task", "M", "K", "d", "T", "epsilon", "delta", "trusted", "protected", "syncs"
+    lines: list[tuple[str, ...]] = [(*head, "uniform R", "R_0", "best entry", "best S", "about")]
+    for name, task in TASKS.items():
+        cells = [(row.cells[name], row.name) for row in found if name in row.cells and len(row.cells[name].regret)]
+        counted = [pair for pair in cells if not pair[0].refused]
+        best = max(counted, key=lambda pair: pair[0].score, default=None)
+        ends = [
+            np.mean([getattr(cell, part).mean() for cell, _ in cells]) for part in ("uniform", "reference") if cells
+        ]
+        who = (best[1], f"{best[0].score:.3f}") if best else ("-", "-")
+        facts = _facts(task)
+        lines.append(
+            (
+                name,
+                *(f"{size:,}" for size in (*task.sizes, task.horizon)),
+                f"{task.epsilon:g}",
+                f"{task.delta:g}",
+                facts["trusted"],
+                facts["unit"],
+                "any" if task.max_syncs is None else f"{task.max_syncs:,}",
+                *((f"{end:,.0f}" for end in ends) if cells else ("-", "-")),
+                *who,
+                task.about,
+            )
+        )
+    return lines
+
+
+def _details(row: Row, found: Sequence[Row]) -> ET.Element:
+    lines: list[tuple[str, ...]] = [
+        ("task", "regret", "R / R_0", "1 - best R / R", "S", "+-", "syncs", "kbit per silo", "counts")
+    ]
+    proofs = []
+    for name, cell in row.cells.items():
+        if not len(cell.regret):
+            lines.append((name, *("-" for _ in lines[0][1:-1]), cell.refused))
+            continue
+        ratios = [
+            one.cells[name].regret.mean() / one.cells[name].uniform.mean()
+            for one in found
+            if name in one.cells and len(one.cells[name].regret) and not one.cells[name].refused
+        ]
+        own = cell.regret.mean() / cell.uniform.mean()
+        lines.append((name, f"{cell.regret.mean():,.0f}", f"{cell.regret.mean() / cell.reference.mean():.3g}",
+                      f"{1 - min(ratios) / own:.3f}" if ratios else "-", f"{cell.unchecked:.3f}", f"{cell.error:.3f}",
+                      f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}", cell.refused or "yes"))  # fmt: skip
+        if cell.certificate is not None:
+            proofs.append(html.certificate(cell.certificate, [name]))
+    declared = f"Track: {row.track}, {row.trials:,} trials on development seeds declared. Code: {row.digest}"
+    code = tag("details", tag("summary", "the entry's code"), tag("pre", row.source))
+    summed = f"{row.name}: {over_all(row):.3f}"
+    return tag(
+        "details", tag("summary", summed), tag("p", row.about), tag("p", declared), html.table(lines, ""), code, *proofs
+    )
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"

@@ -1,0 +1,95 @@
+"""An entry: a function from a task to a recipe, in a file of its own, whose bytes decide the seeds it is tested on."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedbandit_jax.benchmark.task import Task
+from fedbandit_jax.core import validate
+from fedbandit_jax.interfaces import Algorithm
+
+TRACKS = ("one recipe", "tuned")
+FUNCTION = "recipe"  # name of the function, if none is given
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A function task -> recipe, and the code that it was read from.
+
+    Attributes:
+        name: of the row.
+        function: name of the function.
+        source: the text of the file.
+        recipe: the function: it is given a `Task`, and returns an algorithm, or None where it has none for that task.
+    """
+
+    name: str
+    function: str
+    source: str
+    recipe: Callable[[Task], Algorithm | None] = dataclasses.field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the code and the name of the function."""
+        return hashlib.sha256(f"{self.function}\n{self.source}".encode()).hexdigest()
+
+    @property
+    def about(self) -> str:
+        """The docstring of the file."""
+        return ast.get_docstring(ast.parse(self.source)) or ""
+
+    @classmethod
+    def of(cls, entry: Any, name: str | None = None) -> Entry:
+        """The entry that is meant by a path with the name of a function, such as "mine.py:recipe", or by a function.
+
+        Raises:
+            ValueError, TypeError: there is no such file or function, or no file that the function is in.
+        """
+        if isinstance(entry, Entry):
+            return entry if name is None else dataclasses.replace(entry, name=name)
+        if isinstance(entry, (str, Path)):
+            path, _, function = str(entry).partition(".py:")
+            path, function = (Path(f"{path}.py"), function) if function else (Path(entry), FUNCTION)
+            if path.suffix != ".py" or not path.is_file():
+                raise ValueError(f"entry must be FILE.py or FILE.py:FUNCTION, got {str(entry)!r}, and no such file")
+            return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem, str(path.parent))
+        if not inspect.isfunction(entry):
+            raise TypeError(
+                f"entry must be a function, or a path such as 'mine.py:recipe', got {validate.shown(entry)}"
+            )
+        try:
+            source = inspect.getsource(inspect.getmodule(entry) or entry)
+        except (OSError, TypeError):
+            try:
+                source = inspect.getsource(entry)
+            except OSError:
+                raise ValueError(
+                    f"entry must be a function in a file, whose bytes decide the seeds, got {entry.__qualname__} of a "
+                    "session"
+                ) from None
+        return cls(name or entry.__name__, entry.__name__, source, entry)
+
+    @classmethod
+    def read(cls, source: str, function: str, name: str, folder: str | None = None) -> Entry:
+        """Runs the text of a file, with imports from `folder`, and takes the function of this name."""
+        scope: dict[str, Any] = {"__name__": f"entry_{name}", "__file__": f"{name}.py"}
+        if folder is not None:
+            sys.path.insert(0, folder)
+            importlib.invalidate_caches()
+        try:
+            exec(compile(source, f"{name}.py", "exec"), scope)
+        finally:
+            if folder is not None:
+                sys.path.remove(folder)
+        if not callable(scope.get(function)):
+            there = ", ".join(found for found, one in scope.items() if inspect.isfunction(one)) or "none"
+            raise ValueError(f"entry must name a function of the file, got {function!r}, but it has {there}")
+        return cls(name, function, source, scope[function])

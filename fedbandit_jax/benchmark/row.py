@@ -1,0 +1,177 @@
+"""A row of the benchmark: what one entry did in every task, in a sealed file, with the code that it was."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbandit_jax.benchmark.task import SEEDS, SUITE
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.files import read_archive, write_archive
+
+FORMAT = 1
+DRAWS, STREAM = 2000, 36  # resamples of an interval, and the seed of their draw
+TAILS = (2.5, 97.5)  # percentiles that are the ends of an interval
+ARRAYS = ("regret", "uniform", "reference", "syncs", "bits")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Cell:
+    """What an entry did in one task.
+
+    Attributes:
+        task: its name.
+        digest: of the task.
+        refused: why it counts as uniform play; "" if it counts.
+        regret, uniform, reference: (n_seeds,) regret at T of the entry, of uniform play, and of the reference without
+            privacy, for the same users; (0,) if the entry has no recipe for the task.
+        syncs: (n_seeds,) rounds of communication.
+        bits: (n_seeds,) that a silo sent and received, on average.
+        certificate: of the run; None if there was none.
+        algorithm: account of the recipe.
+        provenance: versions, device, date, seconds, and the digest of the package's code.
+    """
+
+    task: str
+    digest: str
+    refused: str = ""
+    regret: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    uniform: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    reference: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    syncs: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    bits: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    certificate: Certificate | None = None
+    algorithm: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def unchecked(self) -> float:
+        """S, whether it counts or not; NaN if nothing was run."""
+        if not len(self.regret):
+            return float("nan")
+        return float(score(self.regret.mean(), self.uniform.mean(), self.reference.mean()))
+
+    @property
+    def score(self) -> float:
+        """S = ln(R_uniform / R) / ln(R_uniform / R_0) of mean regrets; 0 if it is refused."""
+        return 0.0 if self.refused else self.unchecked
+
+    def draws(self) -> np.ndarray:
+        """(2000,) values of S for seeds that are drawn with replacement, the same for all three regrets; fixed."""
+        if self.refused:
+            return np.zeros(DRAWS)
+        chosen = np.random.default_rng([STREAM, int(self.digest[:8], 16)]).integers(
+            0, len(self.regret), (DRAWS, len(self.regret))
+        )
+        return score(*(getattr(self, name)[chosen].mean(1) for name in ("regret", "uniform", "reference")))
+
+    @property
+    def error(self) -> float:
+        """The standard error of S over seeds."""
+        return float(self.draws().std())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Row:
+    """What an entry did in the tasks of the benchmark; `fb.benchmark.run` makes it.
+
+    Attributes:
+        name: of the entry.
+        about: the docstring of its file.
+        function, source: the code of the entry: the name of its function, and the text of its file.
+        digest: of that code, which decides the seeds.
+        track: "one recipe" for all tasks, or "tuned" on development seeds.
+        trials: runs on development seeds that were looked at, as declared.
+        nonce: "" for the seeds that the code alone decides; otherwise what decided them, too.
+        cells: task -> `Cell`.
+    """
+
+    name: str
+    about: str
+    function: str
+    source: str
+    digest: str
+    track: str
+    trials: int
+    nonce: str = ""
+    cells: Mapping[str, Cell] = dataclasses.field(default_factory=dict)
+
+    @property
+    def score(self) -> float:
+        """The mean of S over the tasks that were asked for, of which those without a recipe count as 0."""
+        return float(np.mean([cell.score for cell in self.cells.values()]))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """A 95 % interval for `score`: percentiles of a bootstrap over seeds, stratified by task."""
+        low, high = np.percentile(np.mean([cell.draws() for cell in self.cells.values()], 0), TAILS)
+        return float(low), float(high)
+
+    @property
+    def error(self) -> float:
+        """The standard error of `score` over seeds."""
+        return float(np.mean([cell.draws() for cell in self.cells.values()], 0).std())
+
+    def save(self, path: str | Path) -> Path:
+        """Writes a sealed file that ends in .npz, complete or not at all, and returns its path."""
+        path = validate.path("path", path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        about = {name: getattr(self, name) for name in _ABOUT} | {"format": FORMAT, "suite": SUITE}
+        about["cells"] = {
+            name: {
+                **{part: getattr(cell, part) for part in _OF_CELL},
+                "certificate": None if cell.certificate is None else cell.certificate.to_json(),
+            }
+            for name, cell in self.cells.items()
+        }
+        arrays = {f"{name}_{part}": getattr(cell, part) for name, cell in self.cells.items() for part in ARRAYS}
+        write_archive(path, "row", about, arrays)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Row:
+        """Reads what `save` wrote.
+
+        Raises:
+            ValueError: there is no such file, it is not as `save` wrote it, or of another suite.
+        """
+        path = validate.path("path", path)
+        try:
+            about, arrays = read_archive(path, "row")
+            if (about.get("format"), about.get("suite")) != (FORMAT, SUITE):
+                got = f"format {about.get('format')!r} and suite {about.get('suite')!r}"
+                raise ValueError(f"it is of {got}, not {FORMAT} and {SUITE!r}")
+            cells = {}
+            for name, one in about["cells"].items():
+                proved = one.pop("certificate")
+                its: dict[str, Any] = {part: arrays[f"{name}_{part}"] for part in ARRAYS}
+                if {array.shape for array in its.values()} - {(SEEDS,), (0,)}:
+                    raise ValueError(f"{name} has regrets of other numbers of seeds than {SEEDS}")
+                cells[name] = Cell(
+                    **{part: one[part] for part in _OF_CELL},
+                    **its,
+                    certificate=None if proved is None else Certificate.from_json(proved),
+                )
+            return cls(**{name: about[name] for name in _ABOUT}, cells=cells)
+        except OSError as error:
+            raise ValueError(f"path must be a row of the benchmark, got {str(path)!r}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"path must be a row of the benchmark, got {str(path)!r}: {error}") from error
+
+
+_ABOUT = ("name", "about", "function", "source", "digest", "track", "trials", "nonce")
+_OF_CELL = ("task", "digest", "refused", "algorithm", "provenance")
+
+
+def score(regret: Any, uniform: Any, reference: Any) -> Any:
+    """S = ln(R_uniform / R) / ln(R_uniform / R_0): 1 if privacy is free, 0 for uniform play.
+
+    >>> float(score(10.0, 1000.0, 10.0)), float(score(1000.0, 1000.0, 10.0)), float(score(100.0, 1000.0, 10.0))
+    (1.0, 0.0, 0.5)
+    """
+    return np.log(uniform / regret) / np.log(uniform / reference)

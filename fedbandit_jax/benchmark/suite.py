@@ -1,0 +1,249 @@
+"""The tasks of suite v1, which never change: tests pin their digests, and a flaw would make a suite v1.1."""
+
+from __future__ import annotations
+
+import math
+
+import networkx as nx
+import numpy as np
+
+from fedbandit_jax import data, envs
+from fedbandit_jax.algos import AdaCUCB, Federated, Forgetting, Gossip, Greedy, Grouped, Thompson
+from fedbandit_jax.benchmark.task import Task
+from fedbandit_jax.interfaces import Algorithm, Environment
+from fedbandit_jax.privacy import Discounted, Users
+from fedbandit_jax.schedules import Geometric
+
+SILOS, SECAGG = ("nobody", "silo"), ("nobody", "silo", "secagg")
+GROWTHS = (1.05, 1.1, 1.2, 1.5, 2.0)
+FADES = Discounted(0.8)  # of the reference in a world that moves
+
+
+def _often(task: Task) -> Geometric:
+    """Batches that grow from the first round on, as slowly as the limit on synchronisations allows."""
+    allowed = (Geometric(growth, first=1) for growth in GROWTHS)
+    return next(one for one in allowed if one.n_syncs(task.horizon) <= (task.max_syncs or math.inf))
+
+
+def _greedy(task: Task) -> Algorithm:
+    return Federated(policy=Greedy(), schedule=_often(task))
+
+
+def _thompson(task: Task) -> Algorithm:
+    return Federated(policy=Thompson(scale=0.3), schedule=_often(task))
+
+
+def _forgetting(task: Task) -> Algorithm:
+    return Federated(policy=Forgetting(policy=Greedy(), memory=FADES), schedule=task.batch)
+
+
+def _gossip(task: Task) -> Algorithm:
+    assert task.graph is not None
+    return Gossip(policy=Greedy(), schedule=task.batch, graph=task.graph, gamma=10)
+
+
+def _adac(task: Task) -> Algorithm:
+    return AdaCUCB()
+
+
+def _clusters(task: Task) -> Algorithm:
+    return Grouped()
+
+
+def _sphere(*sizes: int, contexts: str = "fresh") -> envs.Sphere:
+    return envs.sphere(*sizes, contexts=contexts, rewards="bernoulli")
+
+
+def _zipf() -> Environment:
+    return envs.clustered(20, 1, 1, n_arms=10, dim=10, arrivals=1 / np.arange(1.0, 21.0))
+
+
+_ALL = (
+    Task(
+        name="sphere-silo",
+        about="The synthetic instance of Zhou & Chowdhury (2024) at a delta that means something; nobody but silos is "
+        "trusted.",
+        family="linear",
+        sizes=(100, 100, 10),
+        make=lambda: _sphere(100, 100, 10),
+        horizon=2000,
+        epsilon=1.0,
+        delta=1e-7,
+        trusted=SILOS,
+        max_syncs=100,
+        reference=_greedy,
+    ),
+    Task(
+        name="sphere-secagg",
+        about="The same with secure aggregation, in twenty synchronisations.",
+        family="linear",
+        sizes=(100, 100, 10),
+        make=lambda: _sphere(100, 100, 10),
+        horizon=2000,
+        epsilon=0.2,
+        delta=1e-7,
+        trusted=SECAGG,
+        max_syncs=20,
+        reference=_greedy,
+    ),
+    Task(
+        name="sphere-shuffle",
+        about="A thousand silos whose messages a trusted shuffler mixes.",
+        family="linear",
+        sizes=(200, 10, 5),
+        make=lambda: _sphere(200, 10, 5),
+        horizon=500,
+        epsilon=0.5,
+        delta=1e-8,
+        trusted=(*SILOS, "shuffler"),
+        max_syncs=100,
+        reference=_greedy,
+    ),
+    Task(
+        name="sphere-local",
+        about="Nobody is trusted: every user adds the noise to her own report.",
+        family="linear",
+        sizes=(1000, 10, 5),
+        make=lambda: _sphere(1000, 10, 5),
+        horizon=1000,
+        epsilon=4.0,
+        delta=1e-8,
+        trusted=("nobody",),
+        max_syncs=100,
+        reference=_greedy,
+    ),
+    Task(
+        name="fixed-arms",
+        about="The same twenty arms for all users: nothing explores unless the algorithm does.",
+        family="linear",
+        sizes=(50, 20, 6),
+        make=lambda: _sphere(50, 20, 6, contexts="shared"),
+        horizon=2000,
+        epsilon=2.0,
+        delta=1e-7,
+        trusted=SILOS,
+        max_syncs=100,
+        reference=_thompson,
+    ),
+    Task(
+        name="gap-worst",
+        about="The instance of Dubey & Pentland (2020): one good arm of ten, and no intercept to centre rewards by.",
+        family="linear",
+        sizes=(100, 10, 10),
+        make=lambda: envs.gap(100, 10, 10),
+        horizon=2000,
+        epsilon=2.0,
+        delta=1e-7,
+        trusted=SILOS,
+        max_syncs=100,
+        reference=_greedy,
+    ),
+    Task(
+        name="returning",
+        about="A user comes sixteen times on average, and is protected in all her visits together.",
+        family="linear",
+        sizes=(50, 20, 6),
+        make=lambda: envs.returning(_sphere(50, 20, 6), 125),
+        horizon=2000,
+        epsilon=2.0,
+        delta=1e-6,
+        unit=Users(16, per_batch=1),
+        trusted=SECAGG,
+        max_syncs=100,
+        reference=_greedy,
+    ),
+    Task(
+        name="arms-hard",
+        about="Ten arms whose means are within a tenth, pure differential privacy, secure aggregation.",
+        family="arms",
+        sizes=(1, 10, 10),
+        make=lambda: envs.arms(10, instance="hard", rewards="bernoulli"),
+        horizon=1_000_000,
+        epsilon=0.2,
+        delta=0.0,
+        trusted=SECAGG,
+        reference=_adac,
+    ),
+    Task(
+        name="async-zipf",
+        about="Twenty agents who come one at a time, some twenty times as often as others; a visit is protected.",
+        family="clusters",
+        sizes=(1, 10, 10),
+        make=_zipf,
+        horizon=20_000,
+        epsilon=2.0,
+        delta=1e-6,
+        unit="visit",
+        trusted=SILOS,
+        max_syncs=2000,
+        reference=_clusters,
+    ),
+    Task(
+        name="ring",
+        about="Twenty silos in a ring, without a server: each hears of the others through its neighbours.",
+        family="linear",
+        sizes=(20, 20, 5),
+        make=lambda: _sphere(20, 20, 5),
+        horizon=2000,
+        epsilon=1.0,
+        delta=1e-6,
+        trusted=SILOS,
+        max_syncs=100,
+        graph=nx.cycle_graph(20),
+        reference=_gossip,
+    ),
+    Task(
+        name="clusters-4",
+        about="Forty users on five servers who are of four kinds, nobody knows who of which; a visit is protected.",
+        family="clusters",
+        sizes=(1, 10, 10),
+        make=lambda: envs.clustered(40, 5, 4),
+        horizon=100_000,
+        epsilon=4.0,
+        delta=1e-6,
+        unit="visit",
+        trusted=SILOS,
+        reference=_clusters,
+    ),
+    Task(
+        name="insteval",
+        about="Ratings of lectures by students of fourteen departments, a model of the real log; a visit is protected.",
+        family="linear",
+        sizes=(14, 12, 25),
+        make=data.insteval,
+        horizon=2600,
+        epsilon=1.0,
+        delta=1e-6,
+        unit="visit",
+        trusted=SECAGG,
+        max_syncs=100,
+        reference=_thompson,
+    ),
+    Task(
+        name="dropout",
+        about="A tenth of the silos miss each synchronisation, which secure aggregation must bear.",
+        family="linear",
+        sizes=(50, 20, 6),
+        make=lambda: envs.dropout(_sphere(50, 20, 6), 0.1),
+        horizon=1000,
+        epsilon=1.0,
+        delta=1e-6,
+        trusted=SECAGG,
+        max_syncs=100,
+        reference=_greedy,
+    ),
+    Task(
+        name="drift",
+        about="A new world half-way: what was learned before is wrong.",
+        family="linear",
+        sizes=(50, 20, 6),
+        make=lambda: envs.drift(_sphere(50, 20, 6), (1000,)),
+        horizon=2000,
+        epsilon=0.5,
+        delta=1e-6,
+        trusted=SECAGG,
+        max_syncs=100,
+        reference=_forgetting,
+    ),
+)
+TASKS: dict[str, Task] = {task.name: task for task in _ALL}

@@ -1,0 +1,167 @@
+"""A task of the benchmark: a frozen environment, a privacy budget, whom users trust, and limits on communication."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.engine.identity import digest
+from fedbandit_jax.interfaces import Algorithm, Environment, Spec
+from fedbandit_jax.planning.candidates import fixed_arms, silos_away
+from fedbandit_jax.privacy import Budget, Linear, Mechanism, Users
+from fedbandit_jax.privacy.trust import find
+
+SUITE = "v1"
+SEEDS = 16  # of a row in every task
+ROUNDED = 1e-5  # by which a certificate's epsilon may be larger, as it is computed in floating point
+WHOM = {  # the word with which a certificate's trust model begins -> whom users trust there
+    "local": "nobody",
+    "silo-local": "silo",
+    "servers": "silo",
+    "shuffle": "shuffler",
+    "secure aggregation": "secagg",
+    "central": "server",
+}
+NAMES = {"nobody": "local", "silo": "silo_local", "shuffler": "shuffle_vector_sum", "secagg": "secagg"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task of the benchmark; `fb.benchmark.TASKS` has them by name.
+
+    Attributes:
+        name: such as "sphere-silo".
+        about: a sentence that says what is hard.
+        family: "linear", M silos that serve one user each in a round; "arms", users who are alike and asked in batches;
+            or "clusters", users who return one at a time.
+        sizes: M, K and d of the environment, which is made when it is first asked for.
+        horizon: T, the number of rounds.
+        epsilon, delta: the budget. A delta of 0 is pure differential privacy.
+        unit: None where every user comes once; "visit", or `fb.privacy.Users`, all visits of one user, where they
+            return.
+        trusted: whom users may trust, of "nobody", "silo", "shuffler", "secagg" and "server"; who is named last has the
+            least noise.
+        max_syncs: the most rounds of communication in T rounds, or uploads of all where users come one at a time; None:
+            any number.
+        graph: who may talk to whom, where there is no server.
+    """
+
+    name: str
+    about: str
+    family: str
+    sizes: tuple[int, int, int]
+    make: Callable[[], Environment] = dataclasses.field(repr=False)
+    horizon: int
+    epsilon: float
+    delta: float
+    unit: str | Users | None = None
+    trusted: tuple[str, ...]
+    max_syncs: int | None = None
+    graph: nx.Graph | None = None
+    reference: Callable[[Task], Algorithm] = dataclasses.field(repr=False)
+
+    @functools.cached_property
+    def env(self) -> Environment:
+        """The environment, made when it is first asked for."""
+        return self.make()
+
+    @property
+    def spec(self) -> Spec:
+        """The description of the environment."""
+        return self.env.spec
+
+    @functools.cached_property
+    def arms(self) -> np.ndarray | None:
+        """The arms (K, d) that every round offers to every user, if these are always the same; else None."""
+        return fixed_arms(self.env)
+
+    @property
+    def budget(self) -> Budget:
+        """The budget, under adjacency "replace"; not for pure differential privacy."""
+        return Budget(self.epsilon, self.delta)
+
+    @property
+    def trust(self) -> str:
+        """The trust model of `fb.privacy.Mechanism` that has the least noise of those allowed."""
+        return NAMES[self.trusted[-1]]
+
+    @property
+    def batch(self) -> int:
+        """B, the shortest batches of one length whose synchronisations are allowed."""
+        return 1 if self.max_syncs is None else self.horizon // (self.max_syncs + 1) + 1
+
+    def mechanism(self, release: Any = "blt", **options: Any) -> Mechanism:
+        """A mechanism with the budget, the unit and the trust model of this task.
+
+        Args:
+            release: as in `fb.privacy.Mechanism`. Where silos drop out, and where nobody is trusted, it is
+                "input_perturbation" whatever is asked for, and with a shuffler "tree": others are not possible there.
+            options: of `fb.privacy.Mechanism`, in place of what is said here. By default the statistic is that with the
+                least noise: half of x x', and x (y - 1/2) where features have a constant entry, but as printed where
+                single users add noise.
+        """
+        trust = options.get("trust", self.trust)
+        if trust == "local" or self.spec.drops:
+            release = "input_perturbation"
+        elif trust.startswith("shuffle"):
+            release = "tree"
+        statistic = Linear()
+        if not find(trust).needs_users:
+            centred = self.spec.constant
+            statistic = Linear(centred=centred, gram_scale=0.5 if centred else 0.5**0.5)
+        away = silos_away(self.env) if trust == "secagg" else 0
+        default = {"trust": trust, "unit": self.unit, "statistic": statistic, "dropouts": away}
+        return Mechanism(self.budget, release, **{**default, **options})
+
+    @property
+    def grows(self) -> bool:
+        """Whether batches may grow, as they may where silos or secure aggregation are trusted."""
+        return self.trusted[-1] in ("silo", "secagg", "server")
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of all that a row depends on but its entry: environment, budget, limits, reference."""
+        asked = [
+            getattr(self, name) for name in ("name", "horizon", "epsilon", "delta", "unit", "trusted", "max_syncs")
+        ]
+        return digest(SUITE, SEEDS, *asked, self.graph, self.env, self.reference(self)).hex()
+
+    def key(self, entry: str, nonce: str = "") -> Any:
+        """The key of the test seeds of an entry, given by its digest; with a nonce, seeds that nobody could choose."""
+        words = hashlib.sha256("|".join((SUITE, self.digest, entry, nonce)).encode()).digest()[:8]
+        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(words, ">u4").astype(np.uint32)), impl="threefry2x32")
+
+    def refusal(self, certificate: Certificate, syncs: float, status: int) -> str:
+        """Why a run does not count, and is scored as uniform play; "" if it does.
+
+        Args:
+            certificate: of the run.
+            syncs: the most rounds of communication under any seed.
+            status: bits of `fb.Status` of all seeds.
+        """
+        one, epsilon, delta = certificate, certificate.epsilon_exact, certificate.delta
+        if one.claim != "certified":
+            return f"claim {one.claim}: {one.reason}"
+        if epsilon is None or delta is None or epsilon > self.epsilon * (1 + ROUNDED) or delta > self.delta:
+            got = f"epsilon = {epsilon or math.inf:.6g} at delta = {delta or 0:g}"
+            return f"the noise gives {got}, the task asks for {self.epsilon:g} at {self.delta:g}"
+        whom = WHOM.get(one.trust.partition(":")[0].partition(" (")[0])
+        if whom not in self.trusted:
+            return f"users must trust {whom or one.trust!r}, the task allows {' or '.join(self.trusted)}"
+        if not one.adjacency.startswith("replace"):
+            return f"adjacency is {one.adjacency!r}, the task has 'replace'"
+        if isinstance(self.unit, Users) and not one.unit.startswith("one user"):
+            return f"protected is {one.unit!r}, the task asks for one user with all visits"
+        if self.max_syncs is not None and syncs > self.max_syncs:
+            return f"it communicates {syncs:,.0f} times, the task allows {self.max_syncs:,}"
+        return f"status bits {status} are set" if status else ""

@@ -1,0 +1,63 @@
+"""A small task, in place of the fourteen of the suite, and entries for it."""
+
+import fedbandit_jax as fb
+from fedbandit_jax.benchmark import play as module
+from fedbandit_jax.benchmark.task import Task
+
+SMALL = Task(
+    name="small",
+    about="Four silos.",
+    family="linear",
+    sizes=(4, 4, 3),
+    make=lambda: fb.envs.sphere(4, 4, 3, rewards="bernoulli"),
+    horizon=60,
+    epsilon=5.0,
+    delta=1e-4,
+    trusted=("nobody", "silo", "secagg"),
+    max_syncs=10,
+    reference=lambda task: fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch),
+)
+OTHER = """
+import fedbandit_jax as fb
+
+def recipe(task):
+    return None
+
+def broken(task):
+    return fb.algos.private_fed_lin_ucb(task.mechanism("tree", trust="local"), schedule=6)
+"""
+SOURCE = '''"""Greedy play."""
+
+import fedbandit_jax as fb
+
+
+def recipe(task):
+    return fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch, privacy=task.mechanism())
+
+
+def open_play(task):
+    return fb.algos.fed_lin_ucb(schedule=task.batch)
+
+
+def often(task):
+    return recipe(task).replace(schedule=1)
+
+
+def nothing(task):
+    return None
+
+
+def refused(task):
+    raise ValueError("not this one")
+
+
+def wrong(task):
+    return 7
+'''
+
+
+def suite(monkeypatch, **tasks):
+    """Puts tasks in the place of those of the suite."""
+    found = tasks or {"small": SMALL}
+    monkeypatch.setattr(module, "TASKS", found)
+    return found

@@ -1,0 +1,247 @@
+"""Rows: what is run, on which seeds, what counts, and what is kept."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from small import SMALL, SOURCE, suite
+
+import fedbandit_jax as fb
+from fedbandit_jax.benchmark import board
+from fedbandit_jax.benchmark import play as module
+from fedbandit_jax.benchmark.entry import Entry
+from fedbandit_jax.benchmark.row import DRAWS, Cell, Row, score
+
+ENTRIES = Path(__file__).parents[2] / "experiments" / "entries"
+
+
+@pytest.fixture
+def entry(tmp_path):
+    (tmp_path / "mine.py").write_text(SOURCE)
+    return str(tmp_path / "mine.py")
+
+
+@pytest.fixture
+def row(monkeypatch, entry):
+    suite(monkeypatch)
+    return fb.benchmark.run(entry)
+
+
+def cell(regret, uniform=1000.0, reference=10.0, **more):
+    arrays = {"regret": regret, "uniform": uniform, "reference": reference, "syncs": 3, "bits": 100}
+    return Cell(task="t", digest="0a" * 32, **{k: np.full(16, v, float) for k, v in arrays.items()}, **more)
+
+
+def test_score_by_hand():
+    assert cell(10.0).score == pytest.approx(1.0)
+    assert cell(1000.0).score == pytest.approx(0.0)
+    assert cell(100.0).score == pytest.approx(0.5)
+    assert cell(10_000.0).score == pytest.approx(-0.5)
+    assert cell(100.0, refused="why").score == 0.0
+    assert cell(100.0, refused="why").unchecked == pytest.approx(0.5)
+
+
+def test_error_is_that_of_ratios_of_means():
+    """Against the delta method, for regrets that go together."""
+    rng = np.random.default_rng(0)
+    common = 1 + 0.1 * rng.standard_normal(16)
+    one = dataclasses.replace(cell(1.0), regret=100 * common * (1 + 0.05 * rng.standard_normal(16)),
+                              uniform=1000 * common, reference=10 * common)  # fmt: skip
+    relative = np.array([getattr(one, k) / getattr(one, k).mean() for k in ("regret", "uniform", "reference")])
+    up = np.log(one.uniform.mean() / one.regret.mean())
+    down = np.log(one.uniform.mean() / one.reference.mean())
+    influence = (relative[1] - relative[0]) / down - up / down**2 * (relative[1] - relative[2])
+    assert one.error == pytest.approx(influence.std() / 4, rel=0.1)
+    assert one.draws().shape == (DRAWS,)
+    assert cell(100.0).error == pytest.approx(0, abs=1e-12)
+
+
+def test_interval_covers():
+    """The 95 % interval of a mean over three tasks has the true one in it, in most of 300 rows."""
+    rng, hits = np.random.default_rng(1), 0
+    true = np.mean([float(score(r, 1000.0, 10.0)) for r in (20, 50, 200)])
+    for _ in range(300):
+        cells = {
+            str(r): dataclasses.replace(cell(1.0), digest=f"{int(r):064x}", regret=r * rng.gamma(10, 0.1, 16))
+            for r in (20, 50, 200)
+        }
+        low, high = Row(
+            name="r", about="", function="f", source="", digest="", track="", trials=0, cells=cells
+        ).interval
+        hits += low <= true <= high
+    assert 0.88 <= hits / 300 <= 0.99
+
+
+def test_a_row_by_hand(row):
+    """Regrets are those of `fb.simulate` under the key that the code decides."""
+    key = SMALL.key(row.digest)
+    algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=SMALL.batch, privacy=SMALL.mechanism())
+    own = fb.simulate(SMALL.env, algo, horizon=60, key=key, seeds=16)
+    one = row.cells["small"]
+    np.testing.assert_allclose(one.regret, own.regret[:, -1], rtol=1e-5)
+    np.testing.assert_array_equal(one.syncs, own.communication["rounds"][:, -1])
+    np.testing.assert_allclose(one.bits, own.communication["bits"][:, -1] / 4)
+    assert one.certificate == own.certificate
+    assert one.refused == ""
+    assert row.score == one.score == pytest.approx(score(one.regret.mean(), one.uniform.mean(), one.reference.mean()))
+    expected = 60 * 4 * 0.3  # uniform play loses about this much a round in such worlds
+    assert 0.5 * expected < one.uniform.mean() < 2 * expected
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        ("open_play", "claim none"),
+        ("often", "it communicates 60 times, the task allows 10"),
+        ("nothing", "it has no recipe for this task"),
+        ("refused", "its recipe was refused: not this one"),
+    ],
+)
+def test_what_does_not_count(monkeypatch, entry, function, why):
+    suite(monkeypatch)
+    found = fb.benchmark.run(f"{entry}:{function}").cells["small"]
+    assert found.refused.startswith(why)
+    assert found.score == 0
+    assert found.error == 0
+
+
+def test_seeds_are_decided_by_the_code(entry):
+    one = Entry.of(entry)
+    keys = [SMALL.key(one.digest), SMALL.key(Entry.read(SOURCE + "# a comment\n", "recipe", "mine").digest),
+            SMALL.key(one.digest, "nonce"), dataclasses.replace(SMALL, name="other").key(one.digest)]  # fmt: skip
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in keys}) == 4
+    assert Entry.read(SOURCE, "recipe", "another name").digest == one.digest
+    assert Entry.of(f"{entry}:often").digest != one.digest
+    changed = [dict(epsilon=4.0), dict(delta=1e-5), dict(horizon=61), dict(max_syncs=9), dict(trusted=("silo",)),
+               dict(unit="visit"), dict(make=lambda: fb.envs.sphere(4, 4, 2))]  # fmt: skip
+    digests = {dataclasses.replace(SMALL, **change).digest for change in changed}
+    assert len(digests | {SMALL.digest}) == len(changed) + 1
+
+
+def test_development_seeds_are_the_same_for_all(monkeypatch, entry):
+    suite(monkeypatch)
+    one, two = (fb.benchmark.run(f"{entry}:{function}", develop=True) for function in ("recipe", "often"))
+    test = fb.benchmark.run(entry)
+    np.testing.assert_array_equal(one.cells["small"].uniform, two.cells["small"].uniform)
+    assert (one.cells["small"].uniform != test.cells["small"].uniform).any()
+
+
+def test_a_file_keeps_everything(row, tmp_path):
+    read = Row.load(row.save(tmp_path / "row.npz"))
+    for name in ("name", "about", "function", "source", "digest", "track", "trials", "nonce", "score", "interval"):
+        assert getattr(read, name) == getattr(row, name)
+    one, two = read.cells["small"], row.cells["small"]
+    for field in dataclasses.fields(Cell):
+        np.testing.assert_equal(getattr(one, field.name), getattr(two, field.name))
+    data = bytearray((tmp_path / "row.npz").read_bytes())
+    data[100] ^= 1
+    (tmp_path / "row.npz").write_bytes(data)
+    with pytest.raises(ValueError, match=r"path must be a row of the benchmark, got '.*row.npz': it was damaged"):
+        Row.load(tmp_path / "row.npz")
+    with pytest.raises(ValueError, match="path must be a row of the benchmark, got '.*none.npz': No such file"):
+        Row.load(tmp_path / "none.npz")
+
+
+def test_goes_on_from_what_is_there(monkeypatch, entry, tmp_path):
+    """After a stop only what is missing is played; after a change of the file, all of it."""
+    played, real = [], module.played
+
+    def spy(task, its, key):
+        played.append(task.name)
+        if played == ["one", "two"]:
+            raise KeyboardInterrupt
+        return real(task, its, key)
+
+    monkeypatch.setattr(module, "played", spy)
+    suite(monkeypatch, one=dataclasses.replace(SMALL, name="one"), two=dataclasses.replace(SMALL, name="two"))
+    with pytest.raises(KeyboardInterrupt):
+        fb.benchmark.run(entry, out=tmp_path)
+    assert list(Row.load(tmp_path / "mine.npz").cells) == ["one"]
+    row = fb.benchmark.run(entry, out=tmp_path)
+    assert played == ["one", "two", "two"]
+    assert list(row.cells) == list(Row.load(tmp_path / "mine.npz").cells) == ["one", "two"]
+    assert list(fb.benchmark.run(entry, out=tmp_path, tasks=["two"]).cells) == ["two"]
+    assert len(played) == 3
+    Path(entry).write_text(SOURCE + "#\n")
+    fb.benchmark.run(entry, out=tmp_path, tasks=["two"])
+    assert played[3:] == ["two"]
+
+
+def test_verify(row, tmp_path):
+    again, report = fb.benchmark.verify(row, out=tmp_path)
+    assert (again.cells["small"].regret != row.cells["small"].regret).any()
+    assert again.nonce
+    assert Row.load(tmp_path / "mine.checked.npz").nonce == again.nonce
+    apart = abs(again.score - row.score) / np.hypot(again.error, row.error)
+    assert f"{apart:5.1f} standard errors apart" in report
+    assert ("not repeated" in report) == (apart > 3)
+
+
+def test_what_is_too_good_is_not_repeated(row):
+    forged = dataclasses.replace(row.cells["small"], regret=row.cells["small"].regret / 3)
+    report = module.compared(dataclasses.replace(row, cells={"small": forged}), row)
+    assert report.endswith("not repeated: small, mean")
+    refused = dataclasses.replace(row, cells={"small": dataclasses.replace(row.cells["small"], refused="why")})
+    assert "refused: why" in module.compared(row, refused)
+
+
+@pytest.mark.parametrize(
+    ("entry", "options", "message"),
+    [
+        ("none.py:recipe", {}, "entry must be FILE.py or FILE.py:FUNCTION, got 'none.py:recipe'"),
+        ("FILE:missing", {}, "entry must name a function of the file, got 'missing', but it has recipe, open_play"),
+        (7, {}, "entry must be a function, or a path such as 'mine.py:recipe', got 7"),
+        ("FILE", {"tasks": ["sphere"]}, "tasks must be one of 'small', got 'sphere'"),
+        ("FILE", {"tasks": []}, "tasks must name at least one task, got none"),
+        ("FILE", {"track": "mine"}, "track must be one of 'one recipe', 'tuned', got 'mine'"),
+        ("FILE", {"track": "tuned"}, "trials must be > 0 in the track 'tuned', got 0"),
+        ("FILE", {"trials": -1}, "trials must be >= 0, got -1"),
+        ("FILE", {"develop": True, "out": "rows"}, "out must be None on development seeds"),
+        ("FILE:wrong", {}, "entry must return an fb.Algorithm or None, got 7 for small"),
+    ],
+)
+def test_errors(monkeypatch, entry, options, message, tmp_path):
+    suite(monkeypatch)
+    (tmp_path / "mine.py").write_text(SOURCE)
+    entry = entry.replace("FILE", str(tmp_path / "mine.py")) if isinstance(entry, str) else entry
+    with pytest.raises((ValueError, TypeError)) as error:
+        fb.benchmark.run(entry, **options)
+    assert str(error.value).startswith(message)
+
+
+def test_shipped_rows_are_of_the_entries_beside_the_figures():
+    """Every entry has its row, of this code and of these tasks, and no other has one."""
+    rows = {row.name: row for row in board.rows()}
+    assert sorted(rows) == sorted(path.stem for path in ENTRIES.glob("*.py"))
+    for name, row in rows.items():
+        assert row.source == (ENTRIES / f"{name}.py").read_text(), (
+            f"{name}.py has changed: python experiments/benchmark.py"
+        )
+        assert {task: cell.digest for task, cell in row.cells.items()} == {
+            task: one.digest for task, one in fb.benchmark.TASKS.items()
+        }
+        assert all(cell.certificate.claim == "certified" for cell in row.cells.values() if not cell.refused)
+
+
+def test_no_baseline_is_at_the_ends():
+    """In every task the best row leaves room, and somebody is clearly better than uniform play."""
+    rows = board.rows()
+    for name in fb.benchmark.TASKS:
+        best = max(row.cells[name].score for row in rows)
+        assert 0.3 < best < 1.02, name
+
+
+def test_the_shortest_entry_is_short():
+    lines = (ENTRIES / "private_fed_lin_ucb.py").read_text().splitlines()
+    assert len(lines) <= 15
+
+
+@pytest.mark.slow
+def test_rows_are_read_without_compiling(tmp_path):
+    code = "from fedbandit_jax.benchmark import board\nprint(len(board.rows()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 10

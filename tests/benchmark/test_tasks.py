@@ -1,0 +1,173 @@
+"""The tasks of suite v1 never change, and what they refuse is what they say."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.benchmark.chance import uniform
+from fedbandit_jax.benchmark.task import NAMES, WHOM
+from fedbandit_jax.interfaces import certify
+from fedbandit_jax.planning.candidates import silos_away
+from fedbandit_jax.privacy.trust import TRUST
+
+TASKS = fb.benchmark.TASKS
+DIGESTS = {  # never change: a flaw in a task makes a suite v1.1
+    "sphere-silo": "f9f1ad3bb1df7f90",
+    "sphere-secagg": "44ac37b7f809e1a8",
+    "sphere-shuffle": "db98f30360b1592d",
+    "sphere-local": "e0f8317566b37262",
+    "fixed-arms": "a43601730d21aa8d",
+    "gap-worst": "f2f776657b0deeea",
+    "returning": "63e238652918a1a7",
+    "arms-hard": "2dfd8f9081654616",
+    "async-zipf": "34334c1ae76e62e7",
+    "ring": "4ab883de8ca3c1b8",
+    "clusters-4": "c78285acdf4ac871",
+    "insteval": "ab17b60b694c516e",
+    "dropout": "e250381a750e585f",
+    "drift": "90b92a88cbe90e72",
+}
+
+
+def test_tasks_are_frozen():
+    assert {name: task.digest[:16] for name, task in TASKS.items()} == DIGESTS
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_what_it_says(name):
+    task = fb.benchmark.load(f"{name}/v1")
+    spec = task.spec
+    assert task.sizes == (spec.n_agents, spec.n_arms, spec.dim)
+    assert task.delta < 1 / spec.visits(task.horizon)  # otherwise some users may be exposed
+    assert (task.unit is None) == (spec.n_users == 0)
+    assert (task.arms is not None) == (name in ("fixed-arms", "arms-hard"))
+    reference = task.reference(task)
+    bound = reference.bind(spec, task.horizon)
+    assert certify(bound).claim == "none"
+    assert task.max_syncs is None or task.family == "clusters" or int(bound.n_syncs) <= task.max_syncs
+    assert task.max_syncs is None or task.horizon // task.batch <= task.max_syncs + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_draws_are_frozen(name):
+    """What uniform play loses in the first rounds, and so who comes and what is offered, is what it was."""
+    task, seeds = TASKS[name], [0, 5]
+    horizon = 1000 if task.family == "arms" else 50
+    result = fb.simulate(
+        task.env, uniform(task.env), horizon=horizon, key=jax.random.key(7), seeds=seeds, stride=horizon
+    )
+    np.testing.assert_allclose(result.regret[:, -1], DRAWN[name], rtol=1e-4)
+
+
+DRAWN = {
+    "sphere-silo": (1855.84, 1847.74),
+    "sphere-secagg": (1855.84, 1847.74),
+    "sphere-shuffle": (3661.51, 3635.44),
+    "sphere-local": (18278.5, 18231.1),
+    "fixed-arms": (698.981, 826.793),
+    "gap-worst": (897.469, 894.895),
+    "returning": (953.315, 943.325),
+    "arms-hard": (31.2518, 35.2798),
+    "async-zipf": (11.9694, 13.5793),
+    "ring": (414.351, 411.63),
+    "clusters-4": (12.3446, 12.657),
+    "insteval": (37.758, 37.1728),
+    "dropout": (953.315, 943.325),
+    "drift": (929.893, 964.172),
+}
+
+
+def certificate(**changes):
+    made = fb.benchmark.TASKS["returning"]
+    algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=made.batch, privacy=made.mechanism(unit=made.unit))
+    return dataclasses.replace(algo.certificate(made.spec, made.horizon), **changes)
+
+
+REFUSED = {
+    "claim as_printed": dict(claim="as_printed"),
+    "claim none": dict(claim="none"),
+    "the noise gives epsilon = 2.1": dict(epsilon_exact=2.1),
+    "the noise gives epsilon = inf": dict(epsilon_exact=math.inf),
+    "the noise gives epsilon = 2 at delta = 1e-05": dict(epsilon_exact=2.0, delta=1e-5),
+    "users must trust 'server'": dict(trust="central: the server is trusted"),
+    "users must trust 'shuffler'": dict(trust="shuffle: a trusted shuffler"),
+    "users must trust 'whoever comes'": dict(trust="whoever comes"),
+    "adjacency is ": dict(adjacency="add_remove (one user's contribution is left out)"),
+    "protected is 'one interaction": dict(unit="one interaction, i.e. what a user did in one round"),
+}
+
+
+def test_what_is_certified_counts():
+    assert TASKS["returning"].refusal(certificate(), 100, 0) == ""
+    assert TASKS["returning"].refusal(certificate(epsilon_exact=1.0, delta=1e-9), 100, 0) == ""
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_is_refused(why):
+    assert TASKS["returning"].refusal(certificate(**REFUSED[why]), 100, 0).startswith(why)
+
+
+def test_limits():
+    assert "it communicates 101 times, the task allows 100" in TASKS["returning"].refusal(certificate(), 101, 0)
+    assert "status bits 4" in TASKS["returning"].refusal(certificate(), 100, 4)
+
+
+def test_noise_that_is_scaled_is_refused():
+    """The gate reads the mechanism that draws: a tenth of the noise does not pass, whatever was asked for."""
+    task = TASKS["ring"]
+    algo = fb.algos.private_fed_lin_ucb(task.mechanism("tree"), schedule=task.batch)
+    bound = algo.bind(task.spec, task.horizon)
+    assert task.refusal(certify(bound), 0, 0) == ""
+    forged = certify(bound.replace(std=bound.mechanism.trust.std * 0.9))
+    assert task.refusal(forged, 0, 0).startswith("claim none")
+    cheaper = algo.replace(epsilon=1.01).certificate(task.spec, task.horizon)
+    assert task.refusal(cheaper, 0, 0).startswith("the noise gives epsilon = 1.0")
+
+
+def test_every_trust_model_is_known():
+    """Also those of users who are told apart, and of protocols for arms."""
+    env, budget = fb.envs.sphere(4, 3, 2, rewards="bernoulli"), fb.privacy.Budget(1.0, 1e-6)
+    said = {}
+    for name in TRUST:
+        release = "input_perturbation" if name == "local" else "tree"
+        algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, release, name))
+        said[name] = algo.certificate(env.spec, 100).trust
+    arms = fb.envs.arms(3)
+    for name, (mechanism, trust) in fb.algos.ELIMINATION.items():
+        if trust != "none":
+            algo = fb.algos.SuccessiveElimination(epsilon=1.0, mechanism=mechanism, trust=trust)
+            said[name] = algo.certificate(arms.spec, 10_000).trust
+    users = fb.envs.clustered(8, 2, 2, n_arms=3, dim=2)
+    said["homo_dc"] = fb.algos.homo_dc(budget, trigger="count").certificate(users.spec, 100).trust
+    whom = {name: WHOM[words.partition(":")[0].partition(" (")[0]] for name, words in said.items()}
+    assert whom == {
+        **dict.fromkeys(("silo_local", "silo_local_matrix", "homo_dc"), "silo"),
+        **dict.fromkeys(("shuffle_amplified", "shuffle_vector_sum", "Shuffle-DP-SE"), "shuffler"),
+        **dict.fromkeys(("secagg", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE"), "secagg"),
+        **dict.fromkeys(("central", "DP-SE", "CDP-SE"), "server"),
+        **dict.fromkeys(("local", "LDP-SE"), "nobody"),
+    }
+    assert {party: WHOM[said[trust].partition(":")[0]] for party, trust in NAMES.items()} == {p: p for p in NAMES}
+
+
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.family == "linear"])
+def test_mechanism_is_that_of_the_task(name):
+    task = TASKS[name]
+    mechanism = task.mechanism()
+    assert (mechanism.budget, mechanism.unit, mechanism.trust) == (task.budget, task.unit, task.trust)
+    away = silos_away(task.env) if name == "dropout" else 0
+    assert mechanism.dropouts == away
+    assert (away > 5) == (name == "dropout")
+    if task.graph is None:
+        algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch, privacy=mechanism)
+        assert task.refusal(algo.certificate(task.spec, task.horizon), 0, 0) == ""
+
+
+def test_a_task_that_is_not_there():
+    with pytest.raises(ValueError, match="name must be one of .*'sphere-silo'.* got 'sphere'"):
+        fb.benchmark.load("sphere")
