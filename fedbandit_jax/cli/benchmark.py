@@ -76,7 +76,7 @@ class BenchmarkCommand(Command):
         if self.what[0] == CHECK:
             return self._verify()
         if len(self.what) > 1:
-            raise ValueError(f"what must be one file, or verify and a row, got {' '.join(self.what)}")
+            raise ValueError(f"entry must be one file, or verify and a row, got {' '.join(self.what)}")
         return self._run()
 
     def _page(self, paths: tuple[Path, ...]) -> int:
@@ -125,7 +125,7 @@ class BenchmarkCommand(Command):
         from fedbandit_jax.benchmark import board
 
         if len(self.what) != 2:
-            raise ValueError(f"what must be verify and the file of a row, got {' '.join(self.what)}")
+            raise ValueError(f"verify must be followed by one file of a row, got {' '.join(self.what)}")
         fb.keep_programs()
         row = fb.benchmark.Row.load(self.what[1])
         again, report = fb.benchmark.verify(row, tasks=self.tasks, out=self.out, progress=progress())

@@ -1,0 +1,168 @@
+"""The board: what it says is what rows hold; it opens offline, is read without scripts, and its scripts do sums."""
+
+import dataclasses
+import math
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.benchmark import board
+from fedbandit_jax.benchmark.row import Cell, Row, score
+from fedbandit_jax.certificate import Certificate
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+from test_page import BROWSERS, EVIL, IN_A_CONTAINER, Read
+
+TASKS = fb.benchmark.TASKS
+PROOF = Certificate(claim="certified", reason="noise", trust="silo-local: silos", epsilon=1.0, delta=1e-7,
+                    epsilon_exact=0.9, unit="one user")  # fmt: skip
+
+
+def made(name, share, **more):
+    """A row whose regret is so much of the way, on a logarithmic scale, from the reference to uniform play."""
+    rng = np.random.default_rng(len(name))
+    cells = {}
+    for i, (task, one) in enumerate(TASKS.items()):
+        noise = lambda: rng.gamma(50, 1 / 50, 16)  # noqa: E731
+        regret = 10.0 * 100 ** (1 - share) * (1 + i / 100)
+        cells[task] = Cell(task=task, digest=one.digest, regret=regret * noise(), uniform=1000.0 * noise(),
+                           reference=10.0 * noise(), syncs=np.full(16, 7.0), bits=np.full(16, 2e3),
+                           certificate=PROOF, algorithm={}, provenance={})  # fmt: skip
+    cells["ring"] = dataclasses.replace(cells["ring"], refused="claim none: raw data are read")
+    cells["drift"] = Cell(task="drift", digest=TASKS["drift"].digest, refused="it has no recipe for this task")
+    about = dict(about=f"About {name}.", function="recipe", source=f"# {name}", digest=name, track="tuned", trials=12)
+    return Row(name=name, cells=cells, **{**about, **more})
+
+
+@pytest.fixture(scope="module")
+def found():
+    return [made("better", 0.7), made("worse", 0.3), made(EVIL, 0.1, nonce="3f", track="one recipe", trials=0)]
+
+
+@pytest.fixture(scope="module")
+def path(found, tmp_path_factory):
+    return board.write(found, tmp_path_factory.mktemp("board") / "board.html")
+
+
+@pytest.fixture(scope="module")
+def read(path):
+    return Read(path.read_text())
+
+
+def test_opens_offline(read):
+    raw = str(read.elements) + str(read.code)
+    assert "http" not in raw
+    assert "@import" not in raw
+    assert not [link for link in [*read.all("href"), *read.all("src")] if not link.startswith("#")]
+    ids = read.all("id")
+    assert len(ids) == len(set(ids))
+    assert read.text.count(EVIL) >= 3
+    assert [kind for kind, _ in read.code] == ["style", "script"]
+
+
+def test_numbers_are_those_of_the_rows(read, found):
+    head, *lines = read.tables[0]
+    assert head == ["entry", "mean S", "95 % interval", "track", "seeds", *TASKS]
+    assert [line[0] for line in lines] == [row.name for row in found]
+    for row, line in zip(found, lines):
+        shown = dict(zip(head, line))
+        assert float(shown["mean S"]) == pytest.approx(sum(cell.score for cell in row.cells.values()) / 14, abs=6e-4)
+        low, high = map(float, shown["95 % interval"].split(" to "))
+        assert (low, high) == pytest.approx(row.interval, abs=4e-3)
+        assert shown["track"] == ("one recipe" if row.nonce else "tuned, 12 trials")
+        assert shown["seeds"] == ("checked" if row.nonce else "by its code")
+        for task, cell in row.cells.items():
+            if task == "drift":
+                assert shown[task] == "-"
+            else:
+                own = score(cell.regret.mean(), cell.uniform.mean(), cell.reference.mean())
+                assert shown[task] == (f"({own:.3f})" if task == "ring" else f"{own:.3f}")
+    cells = [attributes for tag, attributes in read.elements if tag == "td" and "data-score" in attributes]
+    assert len(cells) == 12 * len(found)
+    assert all("certified: epsilon = 0.9 at delta = 1e-07" in one["title"] for one in cells)
+    assert [one["title"] for tag, one in read.elements if tag == "td" and "raw data" in one.get("title", "")]
+
+
+def test_best_and_tasks(read, found):
+    tasks = {line[0]: dict(zip(read.tables[1][0], line)) for line in read.tables[1][1:]}
+    assert list(tasks) == list(TASKS)
+    assert {line["best entry"] for name, line in tasks.items() if name not in ("ring", "drift")} == {"better"}
+    assert tasks["ring"]["best entry"] == tasks["drift"]["best entry"] == "-"
+    assert tasks["sphere-silo"]["M"] == "100"
+    assert tasks["returning"]["protected"] == "one user, all visits"
+    details = read.tables[2:]
+    assert len(details) == len(found)
+    worse = {line[0]: dict(zip(details[1][0], line)) for line in details[1][1:]}
+    one, two = (row.cells["returning"] for row in found[:2])
+    ratio = (one.regret.mean() / one.uniform.mean()) / (two.regret.mean() / two.uniform.mean())
+    assert float(worse["returning"]["1 - best R / R"]) == pytest.approx(1 - ratio, abs=1e-3)
+    assert worse["drift"]["counts"] == "it has no recipe for this task"
+
+
+def test_a_checked_row_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
+    own, checked = made("mine", 0.9), made("mine", 0.5, nonce="3f")
+    own.save(tmp_path / "a.npz")
+    checked.save(tmp_path / "b.npz")
+    made("zzz", 0.6).save(tmp_path / "c.npz")
+    found = board.rows([tmp_path])
+    assert [(row.name, row.nonce) for row in found] == [("zzz", ""), ("mine", "3f")]
+    with pytest.raises(ValueError, match="rows must be files of rows, or folders that have some, got '.*none'"):
+        board.rows([tmp_path / "none"])
+
+
+def test_summary(found):
+    text = board.summary(found[1], found)
+    lines = {line.split()[0]: line for line in text.splitlines() if line}
+    assert f"{found[1].cells['returning'].score:.3f}" in lines["returning"]
+    assert f"{found[0].cells['returning'].score:.3f}" in lines["returning"]  # the best
+    assert "counts as uniform play" in lines["ring"]
+    assert "claim none: raw data are read" in text
+    assert "place 2 of 3; the best is better" in text
+    assert math.isclose(found[1].score, sum(cell.score for cell in found[1].cells.values()) / 14)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1200])
+def test_in_a_browser(path, found, width):
+    """Choices hide tasks and change means, a click on a name shows differences; no error, no request, no overflow."""
+    api = pytest.importorskip("playwright.sync_api", reason="NO BROWSER: the board was not opened; install playwright")
+    asked, errors = [], []
+    with api.sync_playwright() as playwright:
+        binary = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if binary is None and not Path(playwright.chromium.executable_path).exists():
+            pytest.skip(f"NO BROWSER: the board was not opened; have one of {', '.join(BROWSERS)}")
+        browser = playwright.chromium.launch(executable_path=binary, args=IN_A_CONTAINER)
+        shown = browser.new_page(viewport={"width": width, "height": 800})
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.on("pageerror", lambda error: errors.append(error))
+        shown.goto(path.as_uri())
+        wide = shown.evaluate("document.documentElement.scrollWidth")
+        lines = shown.locator("table.board tbody tr")
+        shown.locator("select[name=trusted]").select_option("secagg")
+        visible = shown.locator("table.board thead th[data-trusted]:visible").count()
+        means = lines.locator("td:nth-child(2)").all_text_contents()
+        shown.locator("select[name=trusted]").select_option("")
+        lines.nth(0).get_by_role("button").click()
+        apart = lines.nth(1).locator("td:nth-child(2)").inner_text()
+        lines.nth(0).get_by_role("button").click()
+        back = lines.nth(1).locator("td:nth-child(2)").inner_text()
+        shown.get_by_role("button", name="mean S").click()
+        order = lines.locator("td:nth-child(1)").all_text_contents()
+        browser.close()
+    secagg = [name for name, task in TASKS.items() if task.trusted[-1] == "secagg"]
+    assert visible == len(secagg)
+    expected = [np.mean([row.cells[name].score for name in secagg]) for row in found]
+    assert [float(one) for one in means] == pytest.approx(expected, abs=1e-3)
+    assert float(apart) == pytest.approx(found[1].score - found[0].score, abs=1e-3)
+    assert float(back) == pytest.approx(found[1].score, abs=1e-3)
+    assert order == [EVIL, "worse", "better"]
+    assert asked == [path.as_uri()]
+    assert not errors
+    assert wide <= width
+    assert re.search("scores?", path.read_text())

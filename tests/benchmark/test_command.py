@@ -1,0 +1,82 @@
+"""`fedbandit benchmark`: the words it takes, what it prints and writes, and its exit codes."""
+
+import re
+
+import pytest
+from small import OTHER, SMALL, SOURCE, suite
+
+import fedbandit_jax as fb
+from fedbandit_jax.benchmark import board
+from fedbandit_jax.benchmark.row import Row
+from fedbandit_jax.cli import main
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fb, "keep_programs", lambda: None, raising=False)
+    tasks = suite(monkeypatch)
+    monkeypatch.setattr(board, "TASKS", tasks)
+    monkeypatch.setattr(board, "SHIPPED", tmp_path / "shipped")
+    (tmp_path / "mine.py").write_text(SOURCE)
+    (tmp_path / "other.py").write_text(OTHER)
+    return tmp_path
+
+
+def test_lists_tasks(capsys):
+    assert main(["benchmark"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"{name:<15} {task.about}" in printed for name, task in fb.benchmark.TASKS.items())
+
+
+def test_plays_verifies_and_draws(here, capsys):
+    assert main(["benchmark", "mine.py:recipe"]) == 0
+    printed = capsys.readouterr().out
+    row = Row.load("rows/mine.npz")
+    assert f"mean of S over 1 task {row.score:.3f}" in printed
+    assert re.search(rf"small +{row.score:.3f} +{row.cells['small'].error:.3f}", printed)
+    assert printed.endswith("wrote rows/mine.npz\n")
+
+    assert main(["benchmark", "other.py"]) == 0
+    assert "it has no recipe for this task" in capsys.readouterr().out
+
+    code = main(["benchmark", "verify", "rows/mine.npz"])
+    printed = capsys.readouterr().out
+    again = Row.load("rows/mine.checked.npz")
+    assert code == ("not repeated" in printed)
+    assert again.nonce
+    assert f"{row.score:7.3f} {again.score:7.3f}" in printed
+
+    assert main(["benchmark", "--page", "rows", "--board", "pages/board.html"]) == 0
+    assert capsys.readouterr().out == "wrote pages/board.html: 2 rows\n"
+    text = (here / "pages" / "board.html").read_text()
+    assert f"{again.score:.3f}" in text
+    assert SMALL.about in text
+
+
+def test_development_leaves_nothing(here, capsys):
+    assert main(["benchmark", "mine.py:recipe", "--develop", "--track", "tuned"]) == 0
+    assert "development seeds: no row" in capsys.readouterr().out
+    assert not (here / "rows").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none.py"], "entry must be FILE.py or FILE.py:FUNCTION, got 'none.py', and no such file"),
+        (["mine.py", "other.py"], "entry must be one file, or verify and a row, got mine.py other.py"),
+        (["mine.py", "--tasks", "sphere"], "--tasks must be one of 'small', got 'sphere'"),
+        (["mine.py", "--track", "tuned"], "--trials must be > 0 in the track 'tuned', got 0"),
+        (["--tasks", "small"], "tasks applies only to an entry or verify, got small"),
+        (["--develop"], "develop applies only to an entry, got True"),
+        (["mine.py", "--board", "b.html"], "board applies only to --page, got b.html"),
+        (["mine.py", "--page"], "--page must be given without an entry, got mine.py"),
+        (["verify"], "verify must be followed by one file of a row, got verify"),
+        (["verify", "mine.py"], "path must be a row of the benchmark, got 'mine.py': it does not end as a row ends"),
+        (["verify", "rows/x.npz", "--track", "tuned"], "track applies only to an entry, got tuned"),
+        (["--page", "none"], "rows must be files of rows, or folders that have some, got 'none'"),
+    ],
+)
+def test_errors(here, capsys, words, message):
+    assert main(["benchmark", *words]) == 2
+    assert message in capsys.readouterr().err
