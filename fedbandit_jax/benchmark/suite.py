@@ -88,7 +88,7 @@ _ALL = (
     ),
     Task(
         name="sphere-shuffle",
-        about="A thousand silos whose messages a trusted shuffler mixes.",
+        about="Two hundred silos whose messages a trusted shuffler mixes.",
         family="linear",
         sizes=(200, 10, 5),
         make=lambda: _sphere(200, 10, 5),
@@ -159,7 +159,7 @@ _ALL = (
         sizes=(1, 10, 10),
         make=lambda: envs.arms(10, instance="hard", rewards="bernoulli"),
         horizon=1_000_000,
-        epsilon=0.2,
+        epsilon=0.05,
         delta=0.0,
         trusted=SECAGG,
         reference=_adac,

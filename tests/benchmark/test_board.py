@@ -4,19 +4,16 @@ import dataclasses
 import math
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import BROWSERS, EVIL, IN_A_CONTAINER, Read
 
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import board
 from fedbandit_jax.benchmark.row import Cell, Row, score
 from fedbandit_jax.certificate import Certificate
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from test_page import BROWSERS, EVIL, IN_A_CONTAINER, Read
 
 TASKS = fb.benchmark.TASKS
 PROOF = Certificate(claim="certified", reason="noise", trust="silo-local: silos", epsilon=1.0, delta=1e-7,

@@ -1,7 +1,6 @@
 """The page about results: it opens offline, hides nothing, and says what the files say; its tables can be sorted."""
 
 import dataclasses
-import html.parser
 import re
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import BROWSERS, EVIL, IN_A_CONTAINER, Read
 from test_files import made
 from test_plotting import grid, swept
 
@@ -18,50 +18,6 @@ from fedbandit_jax.cli import main
 from fedbandit_jax.engine import store
 from fedbandit_jax.report import folders as found
 from fedbandit_jax.report import page
-
-VOID = {"meta", "br", "img", "link", "input", "hr"}
-EVIL = "<script>alert(1)</script>&\"'"
-
-
-class Read(html.parser.HTMLParser):
-    """What a browser finds: elements with attributes, visible words, tables; elements must be closed in their order."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.elements, self.words, self.tables, self.code = [], [], [], [], []
-        self.feed(text)
-        self.close()
-        assert not self.open, self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        assert len(attrs) == len(dict(attrs)), f"{tag} has an attribute twice"
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] in ("style", "script"):
-            self.code.append((self.open[-1], data))
-            return
-        self.words.append(data)
-        if self.open and ("td" in self.open or "th" in self.open):
-            self.tables[-1][-1][-1] += data
-
-    @property
-    def text(self):
-        return "".join(self.words)
-
-    def all(self, name):
-        return [attributes[name] for _, attributes in self.elements if name in attributes]
 
 
 def report(tmp_path, *paths, **options):
@@ -247,10 +203,6 @@ def test_needs_no_jax(folder, tmp_path):
     code += f"main(['report', {str(folder / 'evil.npz')!r}, '--out', {str(tmp_path / 'page.html')!r}])"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert (tmp_path / "page.html").exists()
-
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
-IN_A_CONTAINER = ["--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,63 @@
+"""Plays the entries of experiments/entries in all tasks of the benchmark, draws the board, and tries to choose a key.
+
+python experiments/benchmark.py [--smoke] [--keys N] [--out DIR]
+
+Rows that are there already, of the same entry, tasks and code, are left as they are. The last table says what somebody
+gains who edits a comment until the seeds are kind: the best of N keys in one task, and the same code under a key that
+nobody could choose. Writes no picture.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import tyro
+from common import Size
+
+import fedbandit_jax as fb
+from fedbandit_jax.benchmark import board
+
+ENTRIES, TUNED, TASK = Path(__file__).parent / "entries", {"best": 130}, "arms-hard"
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkSize(Size):
+    """Play all entries, and draw the board.
+
+    Args:
+        keys: how many keys are tried; 0: none.
+    """
+
+    keys: int = 50
+
+
+def chosen(keys: int) -> None:
+    """Prints what the best of so many keys gains in a task, and what is left of that under a fresh key."""
+    source = (ENTRIES / "exact_radius_se.py").read_text(encoding="utf-8")
+    entries = [fb.benchmark.Entry.read(f"{source}# {i}\n", "recipe", "edited") for i in range(keys)]
+    rows = [fb.benchmark.run(entry, tasks=[TASK], progress=False) for entry in entries]
+    scores = np.array([row.score for row in rows])
+    best = rows[int(scores.argmax())]
+    again, report = fb.benchmark.verify(best, progress=False)
+    print(f"{TASK}, {keys} keys: S {scores.mean():.3f}, standard deviation {scores.std(ddof=1):.3f} between keys,")
+    error = np.mean([row.error for row in rows])
+    print(f"error as computed {error:.3f}; the best {best.score:.3f}, again {again.score:.3f}")
+    print(report)
+
+
+def main(options: BenchmarkSize) -> None:
+    out = (options.out or Path("results")) / "rows" if options.smoke else board.SHIPPED
+    for path in sorted(ENTRIES.glob("*.py")):
+        if options.smoke and path.stem != "dist_dp_se":
+            continue
+        trials = TUNED.get(path.stem, 0)
+        tasks, track = [TASK] if options.smoke else None, "tuned" if trials else "one recipe"
+        row = fb.benchmark.run(path, tasks=tasks, out=out, track=track, trials=trials)
+        print(f"{row.score:.3f} ({row.interval[0]:.3f} to {row.interval[1]:.3f})  {row.name}", flush=True)
+    print(board.write(board.rows([out] if options.smoke else []), (options.out or Path("results")) / "board.html"))
+    if options.keys:
+        chosen(options.pick(2, options.keys, options.keys))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(BenchmarkSize, description=__doc__))
