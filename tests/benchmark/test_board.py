@@ -113,6 +113,12 @@ def test_a_checked_row_counts(tmp_path, monkeypatch):
         board.rows([tmp_path / "none"])
 
 
+def test_tasks_that_were_not_run_count_as_chance(found):
+    part = dataclasses.replace(found[0], cells={"returning": found[0].cells["returning"]})
+    assert board.over_all(part) == pytest.approx(part.score / 14)
+    assert "place" not in board.summary(part, found)
+
+
 def test_summary(found):
     text = board.summary(found[1], found)
     lines = {line.split()[0]: line for line in text.splitlines() if line}
