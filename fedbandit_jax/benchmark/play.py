@@ -26,6 +26,7 @@ from fedbandit_jax.interfaces import Algorithm
 
 DEVELOPMENT = "development"  # the nonce and the entry of seeds on which anything may be tried
 REFERENCE = "reference"
+FAR = "not repeated"  # how a report ends that says so
 NEAR = 3.0  # standard errors within which a second run is expected
 
 
@@ -202,7 +203,7 @@ def compared(row: Row, again: Row) -> str:
         if isinstance(one, Cell) and isinstance(two, Cell) and bool(one.refused) != bool(two.refused):
             lines.append(f"{'':<15} refused: {one.refused or two.refused}")
             far.append(name)
-    verdict = f"not repeated: {', '.join(dict.fromkeys(far))}" if far else "repeated: all within 3 standard errors"
+    verdict = f"{FAR}: {', '.join(dict.fromkeys(far))}" if far else "repeated: all within 3 standard errors"
     return "\n".join([f"{'task':<15} {'row':>7} {'again':>7}", *lines, verdict])
 
 

@@ -245,3 +245,33 @@ def test_rows_are_read_without_compiling(tmp_path):
     code = "from fedbandit_jax.benchmark import board\nprint(len(board.rows()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 10
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "benchmark.md").read_text()
+
+
+def test_numbers_of_the_page():
+    """Tables of the page are those of the shipped rows, and leave out no entry and no task."""
+    rows = {row.name: row for row in board.rows()}
+    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in PAGE.splitlines() if line[:2] == "| "]
+    means = {cells[0]: cells[1:] for cells in lines if cells[0] in rows}
+    assert set(means) == set(rows)
+    for name, (mean, interval, count) in means.items():
+        low, high = rows[name].interval
+        assert mean == f"{rows[name].score:.3f}"
+        assert interval == f"{low:.3f} to {high:.3f}"
+        assert int(count) == sum(not cell.refused for cell in rows[name].cells.values())
+    tasks = {cells[0]: cells[1:] for cells in lines if cells[0] in fb.benchmark.TASKS}
+    assert set(tasks) == set(fb.benchmark.TASKS)
+    for task, groups in tasks.items():
+        named = [cell.split(" ", 1) for cell in groups[:-1] if cell != "-"] + [["best", groups[-1]]]
+        for name, numbers in named:
+            cell = rows[name].cells[task]
+            assert numbers == f"{cell.score:.3f} ± {cell.error:.3f}"
+        assert max(row.cells[task].score for row in rows.values()) == max(
+            rows[name].cells[task].score for name, _ in named
+        )
+
+
+def test_the_example_of_the_page_is_an_entry():
+    assert (ENTRIES / "private_fed_lin_ucb.py").read_text() in PAGE
