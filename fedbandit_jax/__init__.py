@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fedbandit_jax.planning.evaluation import off_policy as off_policy
     from fedbandit_jax.planning.recommend import plan as plan
     from fedbandit_jax.report import plotting as plotting
+    from fedbandit_jax.report.cite import cite as cite
     from fedbandit_jax.report.result import Result as Result
     from fedbandit_jax.report.result import concat as concat
 
@@ -67,6 +68,7 @@ _HOME = {
         *("Feedback", "NoiseLaw", "Partition", "Policy", "Pulls", "Recipe", "Released", "Report", "Round", "Spec"),
         "Status",
     ),
+    "report.cite": ("cite",),
     "report.result": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
     "engine.simulation": ("SimulationError", "rollout", "simulate", "sweep"),

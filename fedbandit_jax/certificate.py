@@ -159,7 +159,26 @@ class Certificate:
         """Makes a certificate from the dictionary that `to_json` returned, also after a round trip through JSON."""
         return cls(**{name: _tuples(value) for name, value in fields.items()})
 
+    def to_markdown(self) -> str:
+        """The lines of `print(certificate)` as a Markdown table."""
+        cells = [(name, text.replace("|", "\\|")) for name, text in self.lines()]
+        return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)])
+
+    def to_latex(self) -> str:
+        """The lines of `print(certificate)` as a LaTeX description list, which needs no package."""
+        items = (f"  \\item[{_latex(name)}] {_latex(text)}" for name, text in self.lines())
+        return "\n".join([r"\begin{description}", *items, r"\end{description}"])
+
     def __str__(self) -> str:
+        return "\n".join(
+            textwrap.fill(
+                value, 100, initial_indent=f"{label:<13} ", subsequent_indent=" " * 14, break_on_hyphens=False
+            )
+            for label, value in self.lines()
+        )
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What there is to say, as pairs of a name and a text."""
         rows = [("claim", f"{self.claim}: {self.reason}")]
         if self.epsilon is not None:
             of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
@@ -200,12 +219,15 @@ class Certificate:
                                      f"{_number(min(gives))} to {_number(max(gives))}"))  # fmt: skip
         if self.not_covered:
             rows.append(("not covered", "; ".join(self.not_covered)))
-        return "\n".join(
-            textwrap.fill(
-                value, 100, initial_indent=f"{label:<13} ", subsequent_indent=" " * 14, break_on_hyphens=False
-            )
-            for label, value in rows
-        )
+        return rows
+
+
+LATEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$"}
+LATEX |= {one: f"\\{one}" for one in "{}#$%&_"}
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(one, one) for one in text)
 
 
 def _tuples(value: Any) -> Any:

@@ -7,12 +7,21 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
 from fedbandit_jax.privacy.accounting.pld import PLD
+
+
+def _dp_event() -> Any:
+    try:
+        return import_module("dp_accounting.dp_event")
+    except ImportError as error:
+        raise ImportError("an event for dp_accounting needs that package: pip install dp-accounting") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +44,17 @@ class Gaussian:
         alone = PLD.from_gaussian(self.mu)
         return alone.compose(PLD.from_pure(self.pure)) if self.pure else alone
 
+    def to_dp_accounting(self) -> Any:
+        """The same event for the package dp_accounting, under its default relation of neighbours.
+
+        Raises:
+            ValueError: it has a part that is pure, which that package has no event for under this relation.
+            ImportError: dp_accounting is missing.
+        """
+        if self.pure:
+            raise ValueError(f"pure must be 0 for an event of dp_accounting, got {self.pure:g}")
+        return _dp_event().GaussianDpEvent(1 / self.mu) if self.mu else _dp_event().NoOpDpEvent()
+
     def rdp(self, alpha: float) -> float:
         """alpha mu^2 / 2, the Renyi divergence of order alpha, and that of the pure mechanism."""
         return alpha * self.mu**2 / 2 + (PureDP(self.pure).rdp(alpha) if self.pure else 0.0)
@@ -53,6 +73,14 @@ class PureDP:
     def pld(self) -> PLD:
         """The privacy loss distribution of the worst such mechanism, randomised response."""
         return PLD.from_pure(self.epsilon)
+
+    def to_dp_accounting(self) -> Any:
+        """Randomised response with this epsilon for the package dp_accounting, under its relation REPLACE_ONE.
+
+        Raises:
+            ImportError: dp_accounting is missing.
+        """
+        return _dp_event().RandomizedResponseDpEvent(2 / (1 + math.exp(min(self.epsilon, 700.0))), 2)
 
     def rdp(self, alpha: float) -> float:
         """The largest possible Renyi divergence of order alpha, which is that of randomised response.
@@ -75,6 +103,14 @@ class ZeroConcentrated:
 
     def __post_init__(self):
         validate.within("rho", self.rho, 0, EPSILON_RANGE[1])
+
+    def to_dp_accounting(self) -> Any:
+        """The same event for the package dp_accounting.
+
+        Raises:
+            ImportError: dp_accounting is missing.
+        """
+        return _dp_event().ZCDpEvent(self.rho, 0.0)
 
     def rdp(self, alpha: float) -> float:
         """rho alpha, the bound on the Renyi divergence of order alpha."""

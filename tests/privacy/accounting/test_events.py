@@ -2,10 +2,11 @@ import math
 
 import dp_accounting
 import pytest
-from dp_accounting import pld
+from dp_accounting import pld, rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedbandit_jax as fb
 from fedbandit_jax.privacy import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition, rdp_epsilon, zcdp_epsilon
 from fedbandit_jax.privacy.accounting.events import (
@@ -187,3 +188,26 @@ def test_extremes_are_finite(delta):
     for event in (Gaussian(1e4), Gaussian(0.0), PureDP(1e6), PureDP(0.0), PureDP(1e-300), ZeroConcentrated(1e6)):
         for events in ([event], [event, PureDP(1.0)]):
             assert 0 <= compose(events, delta).epsilon < 1e9
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (1.0, 1e-7), (4.0, 1e-5)])
+def test_another_accountant_agrees(epsilon, delta):
+    """Reviewers may account again, with a tool that they trust: it finds the same epsilon, within 1 %."""
+    env = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(epsilon, delta))
+    certificate = algo.certificate(env.spec, 400)
+    event = fb.privacy.calibrate(fb.privacy.Budget(epsilon, delta), n_syncs=16).event
+    accountant = pld.PLDAccountant().compose(event.to_dp_accounting())
+    assert accountant.get_epsilon(delta) == pytest.approx(certificate.epsilon_exact, rel=0.01)
+    twice = pld.PLDAccountant().compose(event.to_dp_accounting(), 2)
+    assert twice.get_epsilon(delta) == pytest.approx(compose([event, event], delta).epsilon, rel=0.01)
+    pure = pld.PLDAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    assert pure.compose(PureDP(epsilon).to_dp_accounting()).get_epsilon(delta) == pytest.approx(epsilon, rel=0.01)
+    concentrated = rdp.RdpAccountant().compose(ZeroConcentrated(0.05).to_dp_accounting())
+    assert concentrated.get_epsilon(delta) == pytest.approx(compose([ZeroConcentrated(0.05)], delta).epsilon, rel=0.01)
+
+
+def test_what_another_accountant_has_no_event_for():
+    with pytest.raises(ValueError, match="pure must be 0 for an event of dp_accounting, got 0.5"):
+        Gaussian(1.0, 0.5).to_dp_accounting()
+    assert isinstance(Gaussian(0.0).to_dp_accounting(), dp_accounting.NoOpDpEvent)

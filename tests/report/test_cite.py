@@ -1,0 +1,92 @@
+"""What `fb.cite` says: entries for what ran and for nothing else, each of which BibTeX can read."""
+
+import re
+
+import jax
+import pytest
+
+import fedbandit_jax as fb
+from fedbandit_jax.report import cite as module
+
+BUDGET = fb.privacy.Budget(1.0, 1e-3)
+
+
+def keys(env, algo, horizon=20):
+    result = fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), seeds=1)
+    text = fb.cite(result)
+    return set(re.findall(r"@\w+{(\w+),", text)) - {"fedbandit_jax"}, text
+
+
+def test_a_linear_bandit():
+    env = fb.envs.drift(fb.envs.sphere(4, 3, 2, rewards="bernoulli"), 10)
+    mechanism = fb.privacy.Mechanism(BUDGET, "honaker")
+    algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=5, privacy=mechanism)
+    found, text = keys(env, algo)
+    assert found == {
+        "zhou2024differentially",
+        "russac2019weighted",
+        "agrawal2013thompson",
+        "honaker2015efficient",
+    }
+    assert "% Sphere, Federated\n@inproceedings{zhou2024differentially," in text
+    assert f"version = {{{fb.__version__}}}" in text
+
+
+def test_arms():
+    found, _ = keys(fb.envs.arms(3), fb.algos.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="secagg"), 500)
+    assert found == {"chowdhury2023distributed", "azize2024concentrated"}
+
+
+def test_parts_of_ones_own_are_left_out():
+    @fb.pytree
+    class UCB(fb.Policy):  # a name that is also one of ours
+        def update(self, k, belief, released):
+            return released.bias
+
+        def index(self, key, t, belief, contexts):
+            return contexts @ belief
+
+    env = fb.envs.script([[[[1.0], [0.5]]]] * 20, [[[1.0, 0.0]]] * 20)
+    found, _ = keys(env, fb.algos.Federated(policy=UCB(), schedule=5))
+    assert found == {"zhou2024differentially", "abbasi2011improved"}  # an account has names only
+
+
+def test_every_entry_is_read_and_used():
+    known = module.entries()
+    assert {key for parts in module.PARTS.values() for key in parts} == set(known)
+    for entry in known.values():
+        assert entry.count("{") == entry.count("}")
+        assert {"author", "title", "year"} <= set(re.findall(r"^  (\w+) *=", entry, re.M))
+
+
+def test_every_part_has_the_name_of_one():
+    """A class of the package, or a word that chooses a release, a noise or a rule."""
+    rooms = (fb.envs, fb.algos, fb.privacy, fb.schedules)
+    words = {
+        *fb.privacy.RELEASES,
+        *fb.privacy.AGGREGATES,
+        *(name for pair in fb.algos.ELIMINATION.values() for name in pair),
+    }
+    assert not [name for name in module.PARTS if name not in words and not any(hasattr(room, name) for room in rooms)]
+
+
+def test_what_is_no_result():
+    with pytest.raises(TypeError, match="result must be an fb.Result, got 7"):
+        fb.cite(7)
+
+
+def test_a_certificate_in_a_paper():
+    """The same lines in Markdown and in LaTeX, in which nothing is a command that was text."""
+    env = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
+    certificate = fb.algos.private_fed_lin_ucb(BUDGET).certificate(env.spec, 50)
+    names = [name for name, _ in certificate.lines()]
+    markdown, latex = certificate.to_markdown().splitlines(), certificate.to_latex()
+    assert [line.split(" | ")[0].strip("| ") for line in markdown[2:]] == names
+    assert re.findall(r"\\item\[(.*?)\] ", latex) == names
+    special = re.findall(r"(?<!\\)[#%&_]", latex)
+    assert not special
+    text = latex.replace("\\_", "_").replace("$<$", "<").replace("$>$", ">").replace(r"\^{}", "^")
+    assert all(value.replace("^", "^") in text for _, value in certificate.lines())
+    assert str(certificate).split() == [
+        word for name, value in certificate.lines() for word in f"{name} {value}".split()
+    ]
