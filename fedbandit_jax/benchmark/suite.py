@@ -46,7 +46,7 @@ def _adac(task: Task) -> Algorithm:
     return AdaCUCB()
 
 
-def _clusters(task: Task) -> Algorithm:
+def _grouped(task: Task) -> Algorithm:
     return Grouped()
 
 
@@ -176,7 +176,7 @@ _ALL = (
         unit="visit",
         trusted=SILOS,
         max_syncs=2000,
-        reference=_clusters,
+        reference=_grouped,
     ),
     Task(
         name="ring",
@@ -203,7 +203,7 @@ _ALL = (
         delta=1e-6,
         unit="visit",
         trusted=SILOS,
-        reference=_clusters,
+        reference=_grouped,
     ),
     Task(
         name="insteval",

@@ -105,7 +105,7 @@ def test_help_and_version_are_quick():
         ("simulate graphs", "linear, schedules, arms, clusters"),
         ("simulate --family arms", "--family"),
         ("simulate --seed 3", "--random-seed"),
-        ("", "simulate, sweep, plan, calibrate, audit, show, report, data"),
+        ("", "simulate, sweep, plan, calibrate, audit, benchmark, show, report, data"),
     ],
 )
 def test_choices_are_listed(capsys, command, words):

@@ -1,0 +1,78 @@
+"""Settings of the site: python -m sphinx -W -c docs . site. It asks nothing of a network, and warnings are errors."""
+
+import inspect
+import re
+from pathlib import Path
+
+import fedbandit_jax as fb
+from fedbandit_jax.benchmark import board
+
+project, author, release = "fedbandit_jax", "The fedbandit_jax authors", fb.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+include_patterns = ["*.md", "docs/**.md", "docs/api.rst", "bench/*.md", "experiments/figures/README.md"]
+root_doc, language = "docs/index", "en"
+myst_heading_anchors = 4
+html_theme, html_title = "sphinx_book_theme", "fedbandit_jax"
+html_theme_options = {"show_toc_level": 2, "use_download_button": False}
+html_copy_source = html_show_sourcelink = False
+default_role = "code"
+autodoc_typehints, autodoc_member_order, autodoc_class_signature = "none", "bysource", "mixed"
+napoleon_numpy_docstring, napoleon_use_param, napoleon_use_rtype = False, False, False
+
+AS_IS = re.compile(r"``.*?``|`[^`]*`")  # code in a line of a docstring
+
+
+def _escaped(line: str) -> str:
+    """A line of a docstring in which stars, bars and names that end in an underscore are what they are."""
+    parts, at = [], 0
+    for code in AS_IS.finditer(line):
+        parts += [_text(line[at : code.start()]), code[0], "\\ "]
+        at = code.end()
+    return "".join([*parts, _text(line[at:])])
+
+
+def _text(words: str) -> str:
+    return re.sub(r"(\w)_(?!\w)", r"\1\\_", re.sub(r"([*|])", r"\\\1", words))
+
+
+def plain(app, what, name, obj, options, lines):
+    """Our docstrings are read as text with code in it, and examples as they stand."""
+    inside, found = False, []
+    for line in lines:
+        if line.lstrip().startswith(">>>"):
+            inside = True
+        elif not line.strip():
+            inside = False
+        found.append(line if inside else _escaped(line))
+    lines[:] = found
+
+
+def members() -> str:
+    """reStructuredText that documents every public name, room by room."""
+    rooms = [("fb", fb), *((f"fb.{name}", getattr(fb, name)) for name in fb._ROOMS)]
+    text = []
+    for title, module in rooms:
+        text += [title, "=" * len(title), "", inspect.cleandoc(_text((module.__doc__ or "").split("\n\n")[0])), ""]
+        for name in sorted(vars(module) if module is not fb else fb._NAMES, key=str.lower):
+            one = getattr(module, name)
+            mine = str(getattr(one, "__module__", "")).startswith("fedbandit_jax")
+            if name.startswith("_") or not mine or not (inspect.isclass(one) or inspect.isfunction(one)):
+                continue
+            kind = "class" if inspect.isclass(one) else "function"
+            text += [f".. auto{kind}:: {module.__name__}.{name}", *(["   :members:"] if kind == "class" else []), ""]
+    return "\n".join(text)
+
+
+def finished(app, exception):
+    """Puts the board of the benchmark beside its page, and leads from the root to the first page."""
+    if exception is None:
+        board.write(board.rows(), Path(app.outdir) / "docs" / "board.html")
+        (Path(app.outdir) / "index.html").write_text('<meta http-equiv="refresh" content="0; url=docs/index.html">')
+
+
+def setup(app):
+    """Writes the page of the reference, and has docstrings read as they are meant."""
+    target = Path(__file__).with_name("api.rst")
+    target.write_text(f"API reference\n#############\n\n{members()}\n", encoding="utf-8")
+    app.connect("autodoc-process-docstring", plain, priority=100)
+    app.connect("build-finished", finished)

@@ -1,0 +1,78 @@
+"""The site: built without a warning, every link leads somewhere, and nothing is asked of a network."""
+
+import html.parser
+import subprocess
+import sys
+import urllib.parse
+from pathlib import Path
+
+import pytest
+
+import fedbandit_jax as fb
+
+ROOT = Path(__file__).parent.parent
+
+
+class Links(html.parser.HTMLParser):
+    """What a page refers to, what it can be referred to by, and pictures without words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.loaded, self.ids, self.silent = [], [], set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        its = dict(attrs)
+        self.ids.add(its.get("id") or its.get("name"))
+        if tag == "a" and its.get("href"):
+            self.links.append(its["href"])
+        if tag in ("script", "img", "iframe", "source") and its.get("src"):
+            self.loaded.append(its["src"])
+        if tag == "link" and its.get("rel") != "canonical":
+            self.loaded.append(its["href"])
+        if tag == "img" and not its.get("alt", "").strip():
+            self.silent.append(its["src"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("sphinx_book_theme", reason="NO SITE: it was not built; pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_every_link_leads_somewhere(site):
+    pages = {path: Links(path.read_text()) for path in site.rglob("*.html") if "_static" not in path.parts}
+    assert len(pages) > 30
+    lost, outside = [], []
+    for path, page in pages.items():
+        for link in [*page.links, *page.loaded]:
+            parts = urllib.parse.urlsplit(link)
+            if parts.scheme or parts.netloc:
+                outside += [link] * (link in page.loaded and parts.scheme != "data")
+                continue
+            target = (path.parent / urllib.parse.unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists() or (
+                parts.fragment and target in pages and urllib.parse.unquote(parts.fragment) not in pages[target].ids
+            ):
+                lost.append((path.name, link))
+    assert not lost
+    assert not outside
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_reference(site):
+    ids = Links((site / "docs" / "api.html").read_text()).ids
+    assert {f"fedbandit_jax.{name}" for name in fb._NAMES} <= ids
+    for room in ("algos.Federated", "envs.sphere", "privacy.Mechanism", "schedules.Geometric", "benchmark.run"):
+        assert f"fedbandit_jax.{room}" in ids
+
+
+@pytest.mark.slow
+def test_pictures_have_words(site):
+    pages = {path.name: Links(path.read_text()).silent for path in (site / "docs").glob("*.html")}
+    assert not {name: silent for name, silent in pages.items() if silent}
