@@ -211,7 +211,13 @@ def _chosen(tasks: Any) -> list[Task]:
     names = list(TASKS) if tasks is None else validate.sequence("tasks", tasks, "names of tasks")
     if not names:
         raise ValueError("tasks must name at least one task, got none")
-    return [TASKS[validate.one_of("tasks", name, TASKS)] for name in dict.fromkeys(names)]
+    found = [TASKS[validate.one_of("tasks", name, TASKS)] for name in dict.fromkeys(names)]
+    for task in found:
+        try:
+            _ = task.env
+        except ImportError as error:
+            raise ImportError(f"tasks must be those whose data are installed, got {task.name!r}: {error}") from error
+    return found
 
 
 def _done(path: Path, row: Row) -> dict[str, Cell]:

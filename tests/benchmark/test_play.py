@@ -247,6 +247,19 @@ def test_rows_are_read_without_compiling(tmp_path):
     assert int(done.stdout) > 10
 
 
+def test_data_that_are_missing_are_missed_at_once(monkeypatch, entry, tmp_path):
+    def make():
+        raise ImportError("install the extra examples")
+
+    suite(monkeypatch, small=SMALL, real=dataclasses.replace(SMALL, name="real", make=make))
+    with pytest.raises(
+        ImportError, match="tasks must be those whose data are installed, got 'real': install the extra"
+    ):
+        fb.benchmark.run(entry, out=tmp_path)
+    assert not list(tmp_path.glob("*.npz"))
+    assert fb.benchmark.run(entry, tasks=["small"]).cells
+
+
 PAGE = (Path(__file__).parents[2] / "docs" / "benchmark.md").read_text()
 
 
