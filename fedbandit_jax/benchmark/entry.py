@@ -7,7 +7,9 @@ import dataclasses
 import hashlib
 import importlib
 import inspect
+import linecache
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,16 +82,20 @@ class Entry:
     @classmethod
     def read(cls, source: str, function: str, name: str, folder: str | None = None) -> Entry:
         """Runs the text of a file, with imports from `folder`, and takes the function of this name."""
-        scope: dict[str, Any] = {"__name__": f"entry_{name}", "__file__": f"{name}.py"}
+        digest = hashlib.sha256(source.encode()).hexdigest()
+        module = types.ModuleType(f"entry_{digest[:16]}")  # where classes of the entry say that they are
+        module.__file__ = f"{name}.py"
+        sys.modules[module.__name__] = module
+        linecache.cache[module.__file__] = len(source), None, source.splitlines(keepends=True), module.__file__
         if folder is not None:
             sys.path.insert(0, folder)
             importlib.invalidate_caches()
         try:
-            exec(compile(source, f"{name}.py", "exec"), scope)
+            exec(compile(source, module.__file__, "exec", dont_inherit=True), vars(module))
         finally:
             if folder is not None:
                 sys.path.remove(folder)
-        if not callable(scope.get(function)):
-            there = ", ".join(found for found, one in scope.items() if inspect.isfunction(one)) or "none"
+        if not callable(getattr(module, function, None)):
+            there = ", ".join(found for found, one in vars(module).items() if inspect.isfunction(one)) or "none"
             raise ValueError(f"entry must name a function of the file, got {function!r}, but it has {there}")
-        return cls(name, function, source, scope[function])
+        return cls(name, function, source, getattr(module, function))

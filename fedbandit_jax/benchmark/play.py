@@ -77,8 +77,7 @@ def run(
         >>> row.score, row.cells["arms-hard"].refused
         (0.0, 'it has no recipe for this task')
     """
-    entry = Entry.of(entry, name)
-    chosen = _chosen(tasks)
+    chosen, entry = _chosen(tasks), Entry.of(entry, name)
     validate.one_of("track", track, TRACKS)
     trials = validate.integer("trials", trials, at_least=0)
     validate.boolean("develop", develop)

@@ -1,8 +1,10 @@
 """Rows: what is run, on which seeds, what counts, and what is kept."""
 
 import dataclasses
+import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import jax
@@ -288,3 +290,24 @@ def test_numbers_of_the_page():
 
 def test_the_example_of_the_page_is_an_entry():
     assert (ENTRIES / "private_fed_lin_ucb.py").read_text() in PAGE
+
+
+@pytest.mark.parametrize("first", ["", "from __future__ import annotations\n\n"])
+def test_a_policy_of_ones_own_is_an_entry(monkeypatch, tmp_path, first):
+    """The page's example, with classes of its own; also where annotations are strings, and run again from its row."""
+    (source,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "class Softmax" in block]
+    docstring, rest = source.split("\n\n", 1)
+    (tmp_path / "mine.py").write_text(f"{docstring}\n\n{first}{rest}")
+    suite(monkeypatch)
+    row = fb.benchmark.run(tmp_path / "mine.py")
+    assert row.cells["small"].refused == ""
+    assert row.cells["small"].certificate.claim == "certified"
+    again, _ = fb.benchmark.verify(row)
+    assert again.cells["small"].refused == ""
+
+
+def test_an_error_shows_its_line(tmp_path):
+    (tmp_path / "mine.py").write_text("def recipe(task):\n    return task.nonsense\n")
+    with pytest.raises(AttributeError) as error:
+        Entry.of(tmp_path / "mine.py").recipe(SMALL)
+    assert "return task.nonsense" in "".join(traceback.format_exception(error.value))
