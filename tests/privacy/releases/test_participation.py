@@ -56,7 +56,7 @@ def test_shipped_releases_are_exact(name, n):
         assert release.sensitivity(users) == (pytest.approx(reached, rel=1e-9), True), users
         assert release.sensitivity_sq(users) == release.sensitivity(users).squared
         found = of_encoder(c, users)
-        assert reached * (1 - 1e-9) <= found.squared <= 1.1 * reached
+        assert reached * (1 - 1e-9) <= found.squared <= 1.15 * reached
         if found.exact:
             assert found.squared <= reached * (1 + 3e-6)
 
