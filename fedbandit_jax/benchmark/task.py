@@ -158,6 +158,8 @@ class Task:
         whom = WHOM.get(one.trust.partition(":")[0].partition(" (")[0])
         if whom not in self.trusted:
             return f"users must trust {whom or one.trust!r}, the task allows {' or '.join(self.trusted)}"
+        if self.graph is not None and "there is no server" not in one.trust:
+            return "it has a server, the task has none: use fb.algos.Gossip(graph=task.graph, ...)"
         if not one.adjacency.startswith("replace"):
             return f"adjacency is {one.adjacency!r}, the task has 'replace'"
         if isinstance(self.unit, Users) and not one.unit.startswith("one user"):

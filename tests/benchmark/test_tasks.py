@@ -120,13 +120,19 @@ def test_limits():
 def test_noise_that_is_scaled_is_refused():
     """The gate reads the mechanism that draws: a tenth of the noise does not pass, whatever was asked for."""
     task = TASKS["ring"]
-    algo = fb.algos.private_fed_lin_ucb(task.mechanism("tree"), schedule=task.batch)
+    algo = fb.algos.Gossip(graph=task.graph, privacy=task.mechanism("tree"), schedule=task.batch)
     bound = algo.bind(task.spec, task.horizon)
     assert task.refusal(certify(bound), 0, 0) == ""
     forged = certify(bound.replace(std=bound.mechanism.trust.std * 0.9))
     assert task.refusal(forged, 0, 0).startswith("claim none")
     cheaper = algo.replace(epsilon=1.01).certificate(task.spec, task.horizon)
     assert task.refusal(cheaper, 0, 0).startswith("the noise gives epsilon = 1.0")
+
+
+def test_a_server_is_refused_where_there_is_none():
+    task = TASKS["ring"]
+    algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch, privacy=task.mechanism())
+    assert task.refusal(algo.certificate(task.spec, task.horizon), 0, 0).startswith("it has a server")
 
 
 def test_every_trust_model_is_known():
