@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ TOP = 6  # rows of which the profile is drawn
 def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
     """The rows that come with the package, and those in these files and folders, the best mean first.
 
-    Of two rows of one entry that were run under several seeds, that of `fb.benchmark.verify` counts.
+    Of two rows of one entry that were run under several seeds, that of `fb.benchmark.verify` counts, in its tasks.
 
     Raises:
         ValueError: a path does not exist, a folder has no rows, or a file is none.
@@ -48,8 +49,9 @@ def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
     found: dict[str, Row] = {}
     for one in map(Row.load, files):
         known = found.get(one.digest)
-        if known is None or (one.nonce and not known.nonce) or (bool(one.nonce) == bool(known.nonce)):
-            found[one.digest] = one
+        if known is None or (bool(one.nonce), len(one.cells)) >= (bool(known.nonce), len(known.cells)):
+            both = {**known.cells, **one.cells} if known is not None and one.nonce else one.cells
+            found[one.digest] = dataclasses.replace(one, cells=both)
     return sorted(found.values(), key=lambda row: -over_all(row))
 
 

@@ -109,6 +109,12 @@ def test_a_checked_row_counts(tmp_path, monkeypatch):
     made("zzz", 0.6).save(tmp_path / "c.npz")
     found = board.rows([tmp_path])
     assert [(row.name, row.nonce) for row in found] == [("zzz", ""), ("mine", "3f")]
+    part = dataclasses.replace(checked, cells={"returning": checked.cells["returning"]})
+    part.save(tmp_path / "b.npz")
+    (mine,) = [row for row in board.rows([tmp_path]) if row.name == "mine"]
+    assert len(mine.cells) == 14  # a run of some tasks again leaves the others as they were
+    assert mine.cells["returning"].score == checked.cells["returning"].score
+    assert mine.cells["dropout"].score == own.cells["dropout"].score
     with pytest.raises(ValueError, match="rows must be files of rows, or folders that have some, got '.*none'"):
         board.rows([tmp_path / "none"])
 
