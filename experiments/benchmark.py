@@ -40,7 +40,7 @@ def chosen(keys: int) -> None:
     scores = np.array([row.score for row in rows])
     best, error = rows[int(scores.argmax())], np.mean([row.error for row in rows])
     again = [fb.benchmark.verify(best, progress=False) for _ in range(AGAIN)]
-    fresh, far = [row.score for row, _ in again], sum(fb.benchmark.FAR in report for _, report in again)
+    fresh, far = [one.again.score for one in again], sum(bool(one.far) for one in again)
     print(f"{TASK}, {keys} keys: S {scores.mean():.3f}, standard deviation {scores.std(ddof=1):.3f} between keys,")
     print(f"error as computed {error:.3f}; the best {best.score:.3f}; the same code again, {AGAIN} times: mean")
     print(f"{np.mean(fresh):.3f}, {min(fresh):.3f} to {max(fresh):.3f}, {far} not repeated within 3 standard errors")

@@ -5,7 +5,7 @@ a task to a recipe. A row counts in a task only if its certificate says that the
 """
 
 from fedbandit_jax.benchmark.entry import Entry as Entry
-from fedbandit_jax.benchmark.play import FAR as FAR
+from fedbandit_jax.benchmark.play import Verdict as Verdict
 from fedbandit_jax.benchmark.play import run as run
 from fedbandit_jax.benchmark.play import verify as verify
 from fedbandit_jax.benchmark.row import Cell as Cell

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import secrets
 import time
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,6 @@ from fedbandit_jax.interfaces import Algorithm
 
 DEVELOPMENT = "development"  # the nonce and the entry of seeds on which anything may be tried
 REFERENCE = "reference"
-FAR = "not repeated"  # how a report ends that says so
 NEAR = 3.0  # standard errors within which a second run is expected
 
 
@@ -39,7 +40,6 @@ def run(
     name: str | None = None,
     out: str | Path | None = None,
     develop: bool = False,
-    nonce: str = "",
     progress: bool | None = None,
 ) -> Row:
     """Plays an entry in the tasks of the benchmark, beside uniform play and the reference, under 16 seeds each.
@@ -54,11 +54,10 @@ def run(
         track: "one recipe", for all tasks, or "tuned", if numbers were chosen for each task on development seeds.
         trials: runs on development seeds that were looked at, to be declared.
         name: of the row; None: that of the file, or of the function.
-        out: a folder where NAME.npz is written after every task; a second call goes on from there. None: nothing is
-            written.
+        out: a folder where NAME.npz is written after every task; a second call goes on from there. A row of other code
+            that is there is moved to NAME.before, with a warning. None: nothing is written.
         develop: play on the development seeds, which are the same for all entries, and on which anything may be tried.
             Nothing is written.
-        nonce: what else decides the seeds, see `verify`.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
 
     Returns:
@@ -85,30 +84,26 @@ def run(
         raise ValueError(f"trials must be > 0 in the track 'tuned', got {trials}")
     if develop and out is not None:
         raise ValueError(f"out must be None on development seeds, of which no row is kept, got {str(out)!r}")
-    row = Row(
-        name=entry.name,
-        about=entry.about,
-        function=entry.function,
-        source=entry.source,
-        digest=entry.digest,
-        track=track,
-        trials=trials,
-        nonce=DEVELOPMENT if develop else nonce,
-    )
-    path = None
+    return _play(entry, chosen, track, trials, out, DEVELOPMENT if develop else "", progress)
+
+
+def _play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, nonce: str, progress: bool | None) -> Row:
+    """See `run`; the nonce decides the seeds, too."""
+    parts = {part: getattr(entry, part) for part in ("name", "about", "function", "source", "digest")}
+    row, path = Row(**parts, track=track, trials=trials, nonce=nonce), None
     if out is not None:
         check_writable("out", Path(out))
         path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
         row = dataclasses.replace(row, cells=_done(path, row))
-    with tqdm(chosen, unit=" tasks", disable=None if progress is None else not progress) as bar:
+    with tqdm(tasks, unit=" tasks", disable=None if progress is None else not progress) as bar:
         for task in bar:
             bar.set_description(task.name)
             if task.name not in row.cells:
-                key = task.key(DEVELOPMENT if develop else entry.digest, row.nonce)
+                key = task.key(DEVELOPMENT if nonce == DEVELOPMENT else entry.digest, nonce)
                 row = dataclasses.replace(row, cells={**row.cells, task.name: played(task, entry, key)})
                 if path is not None:
                     row.save(path)
-    return dataclasses.replace(row, cells={task.name: row.cells[task.name] for task in chosen})
+    return dataclasses.replace(row, cells={task.name: row.cells[task.name] for task in tasks})
 
 
 def played(task: Task, entry: Entry, key: Any) -> Cell:
@@ -158,9 +153,57 @@ def played(task: Task, entry: Entry, key: Any) -> Cell:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What `verify` found. `print(verdict)` compares both runs, task by task.
+
+    Attributes:
+        row: what was run.
+        again: the same code on seeds that nobody could choose, which counts.
+        far: the tasks, and "mean", in which the two are more than three standard errors of their difference apart, or
+            only one of them counts.
+    """
+
+    row: Row
+    again: Row
+
+    def _pairs(self) -> list[tuple[str, Any, Any]]:
+        shared = [name for name in self.row.cells if name in self.again.cells]
+        both = [
+            dataclasses.replace(one, cells={name: one.cells[name] for name in shared}) for one in (self.row, self.again)
+        ]
+        return [*((name, self.row.cells[name], self.again.cells[name]) for name in shared), ("mean", *both)]
+
+    @property
+    def far(self) -> tuple[str, ...]:
+        """See the class."""
+        differ = (name for name, one, two in self._pairs() if _apart(one, two) > NEAR or _refused(one) != _refused(two))
+        return tuple(differ)
+
+    def __str__(self) -> str:
+        lines = [f"{'task':<15} {'row':>7} {'again':>7}"]
+        for name, one, two in self._pairs():
+            apart = _apart(one, two)
+            lines.append(f"{name:<15} {one.score:7.3f} {two.score:7.3f}   {apart:5.1f} standard errors apart")
+            if _refused(one) != _refused(two):
+                lines.append(f"{'':<15} refused: {one.refused or two.refused}")
+        lines.append(f"not repeated: {', '.join(self.far)}" if self.far else "repeated: all within 3 standard errors")
+        return "\n".join(lines)
+
+
+def _apart(one: Row | Cell, two: Row | Cell) -> float:
+    """The difference of two scores in standard errors of it."""
+    error = math.hypot(one.error, two.error)
+    return abs(one.score - two.score) / error if error else 0.0 if one.score == two.score else math.inf
+
+
+def _refused(one: Row | Cell) -> bool:
+    return isinstance(one, Cell) and bool(one.refused)
+
+
 def verify(
     row: Row, *, tasks: Iterable[str] | None = None, out: str | Path | None = None, progress: bool | None = None
-) -> tuple[Row, str]:
+) -> Verdict:
     """Runs the code of a row again, under seeds that depend on a random nonce, too.
 
     Whoever edits a comment until the seeds are kind gains nothing here, and the second run is what counts.
@@ -169,41 +212,10 @@ def verify(
         row: a row whose code is trusted to be run.
         tasks: names of tasks; None: those of the row.
         out, progress: as in `run`; the file is NAME.checked.npz.
-
-    Returns:
-        The second row, and a report that says of each task, and of the mean, whether both are within three standard
-        errors of their difference.
     """
+    chosen = _chosen(list(row.cells) if tasks is None else tasks)
     entry = Entry.read(row.source, row.function, row.name)
-    again = run(
-        entry,
-        tasks=list(row.cells) if tasks is None else tasks,
-        track=row.track,
-        trials=row.trials,
-        out=out,
-        nonce=secrets.token_hex(8),
-        progress=progress,
-    )
-    return again, compared(row, again)
-
-
-def compared(row: Row, again: Row) -> str:
-    """The report of `verify`."""
-    lines, far = [], []
-    shared = [name for name in row.cells if name in again.cells]
-    row, again = (dataclasses.replace(one, cells={name: one.cells[name] for name in shared}) for one in (row, again))
-    pairs = [(name, row.cells[name], again.cells[name]) for name in shared]
-    for name, one, two in (*pairs, ("mean", row, again)):
-        error = math.hypot(one.error, two.error)
-        apart = abs(one.score - two.score) / error if error else 0.0 if one.score == two.score else math.inf
-        lines.append(f"{name:<15} {one.score:7.3f} {two.score:7.3f}   {apart:5.1f} standard errors apart")
-        if apart > NEAR:
-            far.append(name)
-        if isinstance(one, Cell) and isinstance(two, Cell) and bool(one.refused) != bool(two.refused):
-            lines.append(f"{'':<15} refused: {one.refused or two.refused}")
-            far.append(name)
-    verdict = f"{FAR}: {', '.join(dict.fromkeys(far))}" if far else "repeated: all within 3 standard errors"
-    return "\n".join([f"{'task':<15} {'row':>7} {'again':>7}", *lines, verdict])
+    return Verdict(row, _play(entry, chosen, row.track, row.trials, out, secrets.token_hex(8), progress))
 
 
 def _chosen(tasks: Any) -> list[Task]:
@@ -221,15 +233,17 @@ def _chosen(tasks: Any) -> list[Task]:
 
 def _done(path: Path, row: Row) -> dict[str, Cell]:
     """The cells that are in the file already, of the same entry under the same seeds, tasks and code."""
+    if not path.exists():
+        return {}
     try:
         there = Row.load(path)
     except ValueError:
-        return {}
-    same = all(getattr(there, part) == getattr(row, part) for part in ("digest", "nonce", "track", "trials"))
-    cells = there.cells if same else {}
-    code = identity.code()
-    return {
-        name: cell
-        for name, cell in cells.items()
-        if name in TASKS and cell.digest == TASKS[name].digest and cell.provenance.get("code", code) == code
-    }
+        there = None
+    parts, code = ("digest", "nonce", "track", "trials"), identity.code()
+    if there is not None and all(getattr(there, part) == getattr(row, part) for part in parts):
+        known = {name: cell for name, cell in there.cells.items() if name in TASKS}
+        if all(c.digest == TASKS[n].digest and c.provenance.get("code", code) == code for n, c in known.items()):
+            return known
+    os.replace(path, path.with_suffix(".before"))
+    warnings.warn(f"{path} was of other code, tasks or seeds: it is {path.with_suffix('.before')} now", stacklevel=4)
+    return {}

@@ -169,26 +169,33 @@ def test_goes_on_from_what_is_there(monkeypatch, entry, tmp_path):
     assert list(fb.benchmark.run(entry, out=tmp_path, tasks=["two"]).cells) == ["two"]
     assert len(played) == 3
     Path(entry).write_text(SOURCE + "#\n")
-    fb.benchmark.run(entry, out=tmp_path, tasks=["two"])
+    with pytest.warns(UserWarning, match="was of other code, tasks or seeds: it is .*mine.before now"):
+        fb.benchmark.run(entry, out=tmp_path, tasks=["two"])
     assert played[3:] == ["two"]
+    assert list(Row.load(tmp_path / "mine.before").cells) == ["one", "two"]  # what was computed is not lost
 
 
 def test_verify(row, tmp_path):
-    again, report = fb.benchmark.verify(row, out=tmp_path)
+    found = fb.benchmark.verify(row, out=tmp_path)
+    again = found.again
     assert (again.cells["small"].regret != row.cells["small"].regret).any()
     assert again.nonce
     assert Row.load(tmp_path / "mine.checked.npz").nonce == again.nonce
     apart = abs(again.score - row.score) / np.hypot(again.error, row.error)
-    assert f"{apart:5.1f} standard errors apart" in report
-    assert ("not repeated" in report) == (apart > 3)
+    assert f"{apart:5.1f} standard errors apart" in str(found)
+    assert bool(found.far) == (apart > 3)
 
 
 def test_what_is_too_good_is_not_repeated(row):
     forged = dataclasses.replace(row.cells["small"], regret=row.cells["small"].regret / 3)
-    report = module.compared(dataclasses.replace(row, cells={"small": forged}), row)
-    assert report.endswith("not repeated: small, mean")
+    found = module.Verdict(dataclasses.replace(row, cells={"small": forged}), row)
+    assert found.far == ("small", "mean")
+    assert str(found).endswith("not repeated: small, mean")
     refused = dataclasses.replace(row, cells={"small": dataclasses.replace(row.cells["small"], refused="why")})
-    assert "refused: why" in module.compared(row, refused)
+    assert "small" in module.Verdict(row, refused).far
+    assert "refused: why" in str(module.Verdict(row, refused))
+    assert module.Verdict(row, row).far == ()
+    assert str(module.Verdict(row, row)).endswith("repeated: all within 3 standard errors")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +309,7 @@ def test_a_policy_of_ones_own_is_an_entry(monkeypatch, tmp_path, first):
     row = fb.benchmark.run(tmp_path / "mine.py")
     assert row.cells["small"].refused == ""
     assert row.cells["small"].certificate.claim == "certified"
-    again, _ = fb.benchmark.verify(row)
+    again = fb.benchmark.verify(row).again
     assert again.cells["small"].refused == ""
 
 
