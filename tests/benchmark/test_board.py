@@ -23,9 +23,12 @@ PROOF = Certificate(claim="certified", reason="noise", trust="silo-local: silos"
 def made(name, share, **more):
     """A row whose regret is so much of the way, on a logarithmic scale, from the reference to uniform play."""
     rng = np.random.default_rng(len(name))
+
+    def noise():
+        return rng.gamma(50, 1 / 50, 16)
+
     cells = {}
     for i, (task, one) in enumerate(TASKS.items()):
-        noise = lambda: rng.gamma(50, 1 / 50, 16)  # noqa: E731
         regret = 10.0 * 100 ** (1 - share) * (1 + i / 100)
         cells[task] = Cell(task=task, digest=one.digest, regret=regret * noise(), uniform=1000.0 * noise(),
                            reference=10.0 * noise(), syncs=np.full(16, 7.0), bits=np.full(16, 2e3),

@@ -86,7 +86,7 @@ def test_a_certificate_in_a_paper():
     special = re.findall(r"(?<!\\)[#%&_]", latex)
     assert not special
     text = latex.replace("\\_", "_").replace("$<$", "<").replace("$>$", ">").replace(r"\^{}", "^")
-    assert all(value.replace("^", "^") in text for _, value in certificate.lines())
+    assert all(value in text for _, value in certificate.lines())
     assert str(certificate).split() == [
         word for name, value in certificate.lines() for word in f"{name} {value}".split()
     ]
