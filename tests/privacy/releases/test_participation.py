@@ -56,7 +56,8 @@ def test_shipped_releases_are_exact(name, n):
         assert release.sensitivity(users) == (pytest.approx(reached, rel=1e-9), True), users
         assert release.sensitivity_sq(users) == release.sensitivity(users).squared
         found = of_encoder(c, users)
-        assert reached * (1 - 1e-9) <= found.squared <= 1.15 * reached
+        loosest = 8 / 7 if "tree" in name else 1.1  # a tree of 12 batches: 8, where 7 is reached
+        assert reached * (1 - 1e-9) <= found.squared <= loosest * reached * (1 + 1e-9)
         if found.exact:
             assert found.squared <= reached * (1 + 3e-6)
 
