@@ -27,6 +27,17 @@ def controls():
     return {case.name: case for case in audits.load(BROKEN)}
 
 
+ATTAINED = {  # the share of the claimed sensitivity that is measured, where it is not all of it
+    "silo_local blt totals": (0.994, 0.996),  # the two users' clipped totals are nearly, and not exactly, opposite
+    "silo_local blt logistic": (
+        0.873,
+        0.875,
+    ),  # no pair has the angle at which both parts together move most
+    "Shuffle-DP-SE": (0.96, 1),  # users round after the noise: five standard errors are taken off, here and below
+    "Shuffle-DP-SE messages": (0.75, 1),
+    "shuffle_amplified tree messages": (0.69, 0.72),  # and shuffled places are averaged, so that 1 / sqrt(2) is seen
+}
+
 PRIVATE = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), schedule=2)
 
 
@@ -53,8 +64,8 @@ def assert_passes(name, key):
     assert audit.passed, audit
     assert audit.epsilon_lower > 0.33, audit
     if audit.sensitivity is not None:
-        attained = 1e-2 if name.endswith("totals") else 1e-3  # clipped totals of the case are nearly opposite
-        assert audit.sensitivity_measured == pytest.approx(audit.sensitivity, rel=attained)
+        low, high = ATTAINED.get(name, (1, 1))
+        assert low - 1e-3 < audit.sensitivity_measured / audit.sensitivity < high + 1e-3
 
 
 @pytest.mark.slow  # and part of `fedbandit audit`, which CI runs
