@@ -69,7 +69,7 @@ def summary(row: Row, others: Sequence[Row] = ()) -> str:
         ratio = f"{cell.regret.mean() / cell.reference.mean():.3g}" if known else "-"
         sent = (f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}") if known else ("-", "-")
         refused = f"counts as uniform play (S = {cell.unchecked:.3f} if it counted)" if cell.refused else ""
-        lines.append((cell.task, f"{cell.score:.3f}", f"{cell.error:.3f}", ratio, *sent, _number(best), refused))
+        lines.append((cell.task, _number(cell.score), _number(cell.error), ratio, *sent, _number(best), refused))
     head, *body = aligned([line[:-1] for line in lines]).splitlines()
     text = [head, *(f"{one}  {line[-1]}".rstrip() for one, line in zip(body, lines[1:]))]
     text += [f"  {cell.task}: {cell.refused}" for cell in row.cells.values() if cell.refused]
@@ -136,10 +136,9 @@ def _board(found: Sequence[Row]) -> ET.Element:
     best = {name: max((one.cells[name].score for one in found if name in one.cells), default=0.0) for name in TASKS}
     body = []
     for row in found:
-        half = 1.96 * math.sqrt(sum(cell.error**2 for cell in row.cells.values())) / len(TASKS)
-        mean = over_all(row)
+        low, high = (end * len(row.cells) / len(TASKS) for end in row.interval)
         track = row.track if row.track != "tuned" else f"tuned, {row.trials:,} trials"
-        cells = [row.name, f"{mean:.3f}", f"{mean - half:.3f} to {mean + half:.3f}", track, _seeds(row)]
+        cells = [row.name, _number(over_all(row)), f"{_number(low)} to {_number(high)}", track, _seeds(row)]
         line = [tag("td", text) for text in cells] + [_cell(row, name, best[name]) for name in TASKS]
         body.append(tag("tr", *line))
     made = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *body), **{"class": "sortable board"})
@@ -153,20 +152,20 @@ def _seeds(row: Row) -> str:
 def _cell(row: Row, name: str, best: float) -> ET.Element:
     cell = row.cells.get(name)
     if cell is None or not len(cell.regret):
-        return tag("td", "-", title=cell.refused if cell else "not run", **{"class": "uncounted"})
+        return tag("td", "-" if cell else "not run", title=cell.refused if cell else "", **{"class": "uncounted"})
     about = [
         f"S = {cell.unchecked:.3f} +- {cell.error:.3f}",
         f"R / R_0 = {cell.regret.mean() / cell.reference.mean():.3g}",
     ]
     if cell.refused:
-        return tag("td", f"({cell.unchecked:.3f})", title=f"{cell.refused}; {about[0]}", **{"class": "uncounted"})
+        return tag("td", f"({_number(cell.unchecked)})", title=f"{cell.refused}; {about[0]}", **{"class": "uncounted"})
     one = cell.certificate
     about += (
         [f"certified: epsilon = {one.epsilon_exact:.4g} at delta = {one.delta:g}", one.trust, one.unit] if one else []
     )
     look = {"class": "best"} if cell.score == best else {}
     numbers = {"data-score": f"{cell.score:.6f}", "data-error": f"{cell.error:.6f}"}
-    return tag("td", f"{cell.score:.3f}", title="; ".join(about), **numbers, **look)
+    return tag("td", _number(cell.score), title="; ".join(about), **numbers, **look)
 
 
 def _profile(found: Sequence[Row]) -> Figure:
@@ -192,7 +191,7 @@ def _tasks(found: Sequence[Row]) -> list[tuple[str, ...]]:
         ends = [
             np.mean([getattr(cell, part).mean() for cell, _ in cells]) for part in ("uniform", "reference") if cells
         ]
-        who = (best[1], f"{best[0].score:.3f}") if best else ("-", "-")
+        who = (best[1], _number(best[0].score)) if best else ("-", "-")
         facts = _facts(task)
         lines.append(
             (
@@ -227,17 +226,17 @@ def _details(row: Row, found: Sequence[Row]) -> ET.Element:
         ]
         own = cell.regret.mean() / cell.uniform.mean()
         lines.append((name, f"{cell.regret.mean():,.0f}", f"{cell.regret.mean() / cell.reference.mean():.3g}",
-                      f"{1 - min(ratios) / own:.3f}" if ratios else "-", f"{cell.unchecked:.3f}", f"{cell.error:.3f}",
+                      _number(1 - min(ratios) / own) if ratios else "-", _number(cell.unchecked), _number(cell.error),
                       f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}", cell.refused or "yes"))  # fmt: skip
         if cell.certificate is not None:
             proofs.append(html.certificate(cell.certificate, [name]))
     declared = f"Track: {row.track}, {row.trials:,} trials on development seeds declared. Code: {row.digest}"
     code = tag("details", tag("summary", "the entry's code"), tag("pre", row.source))
-    summed = f"{row.name}: {over_all(row):.3f}"
+    summed = f"{row.name}: {_number(over_all(row))}"
     return tag(
         "details", tag("summary", summed), tag("p", row.about), tag("p", declared), html.table(lines, ""), code, *proofs
     )
 
 
 def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}"
+    return "-" if math.isnan(value) else f"{round(value, 3) + 0.0:.3f}"  # + 0.0 makes 0 of -0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fedbandit_jax.core.files import read_archive, write_archive
 
 FORMAT = 1
 DRAWS, STREAM = 2000, 36  # resamples of an interval, and the seed of their draw
-TAILS = (2.5, 97.5)  # percentiles that are the ends of an interval
+NORMAL = 1.96  # standard errors on either side of a 95 % interval
 ARRAYS = ("regret", "uniform", "reference", "syncs", "bits")
 
 
@@ -108,14 +109,14 @@ class Row:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """A 95 % interval for `score`: percentiles of a bootstrap over seeds, stratified by task."""
-        low, high = np.percentile(np.mean([cell.draws() for cell in self.cells.values()], 0), TAILS)
-        return float(low), float(high)
+        """A 95 % interval for `score`: 1.96 standard errors to either side."""
+        half = NORMAL * self.error
+        return self.score - half, self.score + half
 
     @property
     def error(self) -> float:
-        """The standard error of `score` over seeds."""
-        return float(np.mean([cell.draws() for cell in self.cells.values()], 0).std())
+        """The standard error of `score` over seeds, which are independent in every task."""
+        return math.sqrt(sum(cell.error**2 for cell in self.cells.values())) / len(self.cells)
 
     def save(self, path: str | Path) -> Path:
         """Writes a sealed file that ends in .npz, complete or not at all, and returns its path."""

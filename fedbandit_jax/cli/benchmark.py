@@ -24,7 +24,7 @@ class BenchmarkCommand(Command):
       import fedbandit_jax as fb
 
       def recipe(task):
-          if task.family != "linear":
+          if task.family != "linear" or task.graph is not None:
               return None
           return fb.algos.private_fed_lin_ucb(task.mechanism(), schedule=task.batch)
 

@@ -283,7 +283,7 @@ def test_numbers_of_the_page():
         assert mean == f"{rows[name].score:.3f}"
         assert interval == f"{low:.3f} to {high:.3f}"
         assert int(count) == sum(not cell.refused for cell in rows[name].cells.values())
-    tasks = {cells[0]: cells[1:] for cells in lines if cells[0] in fb.benchmark.TASKS}
+    tasks = {cells[0]: cells[1:] for cells in lines if cells[0] in fb.benchmark.TASKS and len(cells) == 5}
     assert set(tasks) == set(fb.benchmark.TASKS)
     for task, groups in tasks.items():
         named = [cell.split(" ", 1) for cell in groups[:-1] if cell != "-"] + [["best", groups[-1]]]
@@ -293,6 +293,21 @@ def test_numbers_of_the_page():
         assert max(row.cells[task].score for row in rows.values()) == max(
             rows[name].cells[task].score for name, _ in named
         )
+
+
+def test_tasks_of_the_page():
+    """Its table of tasks says what they are."""
+    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in PAGE.splitlines() if line[:2] == "| "]
+    tasks = {cells[0]: cells[1:] for cells in lines if cells[0] in fb.benchmark.TASKS and len(cells) == 8}
+    assert set(tasks) == set(fb.benchmark.TASKS)
+    for name, (family, sizes, horizon, budget, trusted, unit, syncs) in tasks.items():
+        task = fb.benchmark.TASKS[name]
+        assert (family, trusted) == (task.family, ", ".join(task.trusted))
+        assert sizes == ", ".join(f"{size:,}" for size in task.sizes)
+        assert (horizon, budget) == (f"{task.horizon:,}", f"{task.epsilon:g}, {task.delta:g}")
+        units = {"-": None, "a visit": "visit", "all visits": fb.privacy.Users(16, per_batch=1)}
+        assert task.unit == units[unit]
+        assert syncs == ("any" if task.max_syncs is None else f"{task.max_syncs:,}")
 
 
 def test_the_example_of_the_page_is_an_entry():
