@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +78,20 @@ def cite(result: Measured) -> str:
 @inproceedings{zhou2024differentially,
     """
     validate.instance("result", result, Measured, "an fb.Result")
-    behind: dict[str, list[str]] = {}
-    accounts = [*result.config["environments"].values(), *result.config["algorithms"].values()]
-    for part in dict.fromkeys(_words(accounts)):
-        for key in PARTS.get(part, ()):
-            behind.setdefault(key, []).append(part)
+    found = behind([*result.config["environments"].values(), *result.config["algorithms"].values()])
     told = result.provenance
     own = OWN.format(version=told.get("fedbandit_jax", "unknown"), year=str(told.get("date", ""))[:4])
     known = entries()
-    return "\n\n".join([own, *(f"% {', '.join(parts)}\n{known[key]}" for key, parts in sorted(behind.items()))])
+    return "\n\n".join([own, *(f"% {', '.join(parts)}\n{known[key]}" for key, parts in sorted(found.items()))])
+
+
+def behind(accounts: Sequence[Any]) -> dict[str, list[str]]:
+    """Key of a paper -> the parts in these accounts of environments and algorithms that it is cited for."""
+    found: dict[str, list[str]] = {}
+    for part in dict.fromkeys(_words(accounts)):
+        for key in PARTS.get(part, ()):
+            found.setdefault(key, []).append(part)
+    return found
 
 
 def entries() -> dict[str, str]:
@@ -102,6 +107,6 @@ def _words(account: Any) -> Iterator[str]:
                 yield value
             else:
                 yield from _words(value)
-    elif isinstance(account, list):
+    elif isinstance(account, (list, tuple)):
         for one in account:
             yield from _words(one)
