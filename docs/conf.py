@@ -1,6 +1,7 @@
 """Settings of the site: python -m sphinx -W -c docs . site. It asks nothing of a network, and warnings are errors."""
 
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -64,9 +65,10 @@ def members() -> str:
 
 
 def finished(app, exception):
-    """Puts the board of the benchmark beside its page, and leads from the root to the first page."""
+    """Adds the board of the benchmark and the schema of results, and leads from the root to the first page."""
     if exception is None:
         board.write(board.rows(), Path(app.outdir) / "docs" / "board.html")
+        (Path(app.outdir) / "result.schema.json").write_text(json.dumps(fb.schema(), indent=1))
         (Path(app.outdir) / "index.html").write_text('<meta http-equiv="refresh" content="0; url=docs/index.html">')
 
 

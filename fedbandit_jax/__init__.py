@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from fedbandit_jax.report.cite import cite as cite
     from fedbandit_jax.report.result import Result as Result
     from fedbandit_jax.report.result import concat as concat
+    from fedbandit_jax.report.schema import schema as schema
 
 __version__ = "0.1.0"
 
@@ -69,6 +70,7 @@ _HOME = {
         "Status",
     ),
     "report.cite": ("cite",),
+    "report.schema": ("schema",),
     "report.result": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
     "engine.simulation": ("SimulationError", "rollout", "simulate", "sweep"),

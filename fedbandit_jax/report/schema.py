@@ -1,0 +1,89 @@
+"""The JSON schema of certificates and of the text in a saved result, for whoever reads them without this package."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import types
+import typing
+from typing import Any
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.report.files import FORMAT
+from fedbandit_jax.report.measured import OF_LABELS
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+SIMPLE = {str: "string", int: "integer", float: "number", type(None): "null"}
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of `result.json` in a file that `Result.save` wrote; certificates are in `$defs`.
+
+    Numbers that are infinite or not a number are written as Python writes them, Infinity and NaN.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> sorted(fb.schema()["properties"]), fb.schema()["$defs"]["certificate"]["properties"]["claim"]["enum"]
+        (['certificates', 'config', 'format', 'provenance'], ['certified', 'as_printed', 'none'])
+    """
+    typed = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
+    world = {**typed, "required": ["type", "spec"], "properties": {**typed["properties"], "spec": typed}}
+    kinds = {"environments": world, "algorithms": typed, "coordinates": {**OBJECT, "required": ["algorithm"]}}
+    count = {"type": "integer", "minimum": 0}
+    config = {
+        **{name: {"type": "object", "additionalProperties": kinds[name]} for name in OF_LABELS},
+        "horizon": {"type": "integer", "minimum": 1, "description": "T, the number of rounds"},
+        "seeds": {"type": "array", "items": _pair(count), "description": "stretches [first, end] of numbers of seeds"},
+        "stride": {"type": ["integer", "string", "null"], "description": "rounds between two points of a curve"},
+        "key": {"type": "array", "items": count, "description": "words of the random key"},
+    }
+    return {
+        "$schema": DRAFT,
+        "title": "result.json of a saved result of fedbandit_jax",
+        **_object({
+            "format": {"const": FORMAT},
+            "certificates": {"type": "object", "additionalProperties": {"$ref": "#/$defs/certificate"}},
+            "config": {**_object(config), "description": "what was run, by label"},
+            "provenance": {**OBJECT, "description": "by which code, where and when"},
+        }),
+        "$defs": {"certificate": certificate()},
+    }  # fmt: skip
+
+
+def certificate() -> dict[str, Any]:
+    """The schema of `Certificate.to_json`, made of its annotations and docstring."""
+    hints, words = typing.get_type_hints(Certificate), _attributes(inspect.getdoc(Certificate) or "")
+    fields = {field.name: {**_of(hints[field.name]), "description": words[field.name]}
+              for field in dataclasses.fields(Certificate)}  # fmt: skip
+    return _object(fields)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _pair(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item, "minItems": 2, "maxItems": 2}
+
+
+def _of(hint: Any) -> dict[str, Any]:
+    """The schema of an annotation: a number, a text, one of several words, a tuple, or one of these or None."""
+    parts = typing.get_args(hint)
+    if hint in SIMPLE:
+        return {"type": SIMPLE[hint]}
+    if typing.get_origin(hint) is typing.Literal:
+        return {"enum": list(parts)}
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return {"anyOf": [_of(part) for part in parts]}
+    if parts[-1] is Ellipsis:
+        return {"type": "array", "items": _of(parts[0])}
+    return {"type": "array", "prefixItems": [_of(part) for part in parts], "items": False, "minItems": len(parts)}
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """Name -> words, of what a docstring lists under Attributes; a number is told by a name of several."""
+    listed = docstring.partition("Attributes:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^    ([\w, ]+): (.*(?:\n        .*)*)", listed, re.M)
+    return {name: " ".join(words.split()) for names, words in found for name in names.split(", ")}

@@ -1,0 +1,75 @@
+"""The JSON schema: what is saved obeys it, what is not as it should be is refused, and every field has words."""
+
+import copy
+import json
+import zipfile
+
+import jax
+import jsonschema
+import pytest
+
+import fedbandit_jax as fb
+
+BUDGET = fb.privacy.Budget(1.0, 1e-3)
+ARMS = fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg")
+SILOS = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
+RUNS = {  # visits and bits of arms; an infinite epsilon; budgets of silos and a grid; gauges of clusters
+    "arms": lambda **at: fb.simulate(fb.envs.arms(3), ARMS, horizon=200, **at),
+    "leak": lambda **at: fb.simulate(SILOS, fb.algos.fed_ucb(BUDGET), horizon=20, **at),
+    "silos": lambda **at: fb.sweep(
+        SILOS, [fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(BUDGET)], grid={"epsilon": [1.0, 2.0]}, horizon=20,
+        **at,
+    ),
+    "clusters": lambda **at: fb.simulate(fb.envs.clustered(6, 2, 2, dim=3), fb.algos.FCLUB(BUDGET), horizon=20, **at),
+}  # fmt: skip
+
+
+def checker():
+    jsonschema.Draft202012Validator.check_schema(fb.schema())
+    return jsonschema.Draft202012Validator(fb.schema())
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder, found = tmp_path_factory.mktemp("saved"), {}
+    for name, run in RUNS.items():
+        with zipfile.ZipFile(run(key=jax.random.key(0), seeds=1).save(folder / name)) as file:
+            found[name] = json.loads(file.read("result.json"))
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_saved_obeys(texts, name):
+    assert not list(checker().iter_errors(texts[name]))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("certificates", "Dist-RDP-SE", "claim"), "proved"),
+        (("certificates", "Dist-RDP-SE", "epsilon"), "1"),
+        (("certificates", "Dist-RDP-SE", "zcdp"), [1.0]),
+        (("certificates", "Dist-RDP-SE", "renyi"), [[2.0, 1.0, 3.0]]),
+        (("certificates", "Dist-RDP-SE", "not_covered"), "nothing"),
+        (("config", "horizon"), 0),
+        (("config", "seeds"), [[0]]),
+        (("config", "environments", "Dist-RDP-SE", "spec"), 3),
+        (("format",), 1),
+    ],
+)
+def test_what_is_wrong_is_refused(texts, path, value):
+    text = copy.deepcopy(texts["arms"])
+    *way, last = path
+    place = text
+    for name in way:
+        place = place[name]
+    assert last in place
+    place[last] = value
+    assert list(checker().iter_errors(text))
+    del place[last]
+    assert list(checker().iter_errors(text))
+
+
+def test_every_field_has_words():
+    for name, field in fb.schema()["$defs"]["certificate"]["properties"].items():
+        assert len(field["description"]) > 10, name
