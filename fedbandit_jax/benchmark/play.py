@@ -160,8 +160,6 @@ class Verdict:
     Attributes:
         row: what was run.
         again: the same code on seeds that nobody could choose, which counts.
-        far: the tasks, and "mean", in which the two are more than three standard errors of their difference apart, or
-            only one of them counts.
     """
 
     row: Row
@@ -176,7 +174,10 @@ class Verdict:
 
     @property
     def far(self) -> tuple[str, ...]:
-        """See the class."""
+        """The tasks, and "mean", in which the two are more than three standard errors of their difference apart.
+
+        Also those in which only one of them counts.
+        """
         differ = (name for name, one, two in self._pairs() if _apart(one, two) > NEAR or _refused(one) != _refused(two))
         return tuple(differ)
 
