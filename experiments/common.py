@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -23,6 +22,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 import fedbandit_jax as fb
+from fedbandit_jax.report.plotting.figure import in_words
 
 FIGURES = Path(__file__).parent / "figures"
 T = TypeVar("T")
@@ -340,7 +340,8 @@ def finish(
         ends = {one.label: one for one in panel}
         for better, worse in claims:
             if better in ends and worse in ends:
-                found.append(f"{better} < {worse}: {kept.verdict(ends[better].y[-1], ends[worse].y[-1])}")
+                seen = kept.verdict(ends[better].y[-1], ends[worse].y[-1])
+                found.append(f"{in_words(better)} < {in_words(worse)}: {seen}")
         after = np.array([one.mean[-1] / one.x[-1] for one in panel])
         spread = after.max() > 8 * after.min()
         ax.set(xlabel="round $t$", ylabel="time-average group regret, Reg$(t)/t$", yscale="log" if spread else "linear")
@@ -407,7 +408,8 @@ def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: bool
         by = one.x if average else 1.0
         width = 3.4 - 2.2 * i / max(1, len(curves) - 1)
         look: dict[str, Any] = dict(color=colour, marker=marker[0] if marker else "", markersize=5, markevery=(i, 8))
-        label = f"{one.label}: {one.note}" if one.note else one.label
+        name = in_words(one.label)
+        label = f"{name}: {one.note}" if one.note else name
         ax.plot(one.x, one.mean / by, line, linewidth=width, label=label, **look)
         if band and one.n_seeds > 1:
             low, high = (one.mean - one.error) / by, (one.mean + one.error) / by
@@ -438,12 +440,11 @@ class Says:
 
 
 def caption(figure: Figure | SubFigure, paper: str, *says: Says) -> None:
-    """Writes below a figure what the paper claims, at which size, and whether it was seen."""
-    whole = figure.get_figure(root=True)
-    width = int(13.5 * (whole or figure).get_figwidth())  # pyright: ignore[reportAttributeAccessIssue]
-    text = [f"{paper}: {one.where} says: {one.claim}. Size: {one.size}. Seen here: {one.seen}." for one in says]
-    lines = [textwrap.fill(line, width, subsequent_indent="    ") for line in text]
-    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize="small")
+    """Labels a figure with what the paper claims, at which size, and whether it was seen: `save` keeps it."""
+    text = [f"{paper}, {one.where}: {one.claim}. Size: {one.size}. Seen here: {one.seen}." for one in says]
+    root = figure.get_figure(root=True)
+    assert root is not None
+    root.set_label("\n".join(text))
 
 
 def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | None = None) -> None:
@@ -452,5 +453,6 @@ def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | Non
         figure.text(0.5, 0.5, "smoke run: smaller than captions say", color="#d62728", ha="center", fontsize="xx-large")
     paths = fb.plotting.save(figure, options.folder / name)
     if curves is not None:
-        paths = (*paths, kept.keep(paths[0], curves))
+        paths = (*paths, kept.keep(paths[0], curves, caption=str(figure.get_label())))
+        print(figure.get_label())
     print(f"\nwrote {' and '.join(map(str, paths))}")

@@ -1,8 +1,8 @@
 """The numbers behind a picture: measured, kept as a small CSV beside it, read again, and fitted.
 
 A picture is drawn from its CSV alone, so that `--redraw` draws it again without a run. The first line of the CSV has
-the command, and a digest of the script, of the numbers and of the picture. A test compares them: none of the three can
-change without the others.
+the command, and a digest of the script, of what follows and of the picture; then comes the caption. A test compares
+them: none of the three can change without the others.
 """
 
 from __future__ import annotations
@@ -215,24 +215,36 @@ def digest(script: Path, numbers: str, picture: bytes) -> str:
     return whole.hexdigest()[:32]
 
 
-def keep(picture: Path, curves: Sequence[Curve]) -> Path:
-    """Writes the CSV of a picture that was just drawn, with command and digest, and returns its path."""
+def keep(picture: Path, curves: Sequence[Curve], caption: str = "") -> Path:
+    """Writes the CSV of a picture that was just drawn, with command, digest and caption, and returns its path."""
     script = Path(str(sys.modules["__main__"].__file__)).resolve()
     options = [word for word in sys.argv[1:] if word != "--redraw"]
     options = [word for i, word in enumerate(options) if "--out" not in (word, *options[i - 1 : i])]
     options = " ".join("DIR" if i and options[i - 1] in DATA else word for i, word in enumerate(options))
-    numbers, path = written(curves), picture.with_suffix(".csv")
+    words = "".join(f"# {line}\n" for line in caption.splitlines())
+    numbers, path = words + written(curves), picture.with_suffix(".csv")
     command = f"python experiments/{script.name} {options}".strip()
     path.write_text(f"# {command} | {digest(script, numbers, picture.read_bytes())}\n{numbers}", encoding="utf-8")
     return path
 
 
+def head(path: Path) -> tuple[str, list[str]]:
+    """Returns the command and the lines of the caption of a CSV."""
+    lines = []
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if not line.startswith("# "):
+                break
+            lines.append(line[2:].strip())
+    return lines[0].rpartition(" | ")[0], lines[1:]
+
+
 def stale(path: Path) -> str | None:
     """Returns what is wrong with the picture of a CSV, or None: script, numbers and picture belong together."""
-    head, _, numbers = path.read_text(encoding="utf-8").partition("\n")
-    found = re.fullmatch(r"# python experiments/(\w+\.py)(?: .*)? \| (\w+)", head)
+    first, _, numbers = path.read_text(encoding="utf-8").partition("\n")
+    found = re.fullmatch(r"# python experiments/(\w+\.py)(?: .*)? \| (\w+)", first)
     if not found:
-        return f"{path.name}: its first line must have the command and a digest, got {head!r}"
+        return f"{path.name}: its first line must have the command and a digest, got {first!r}"
     script, picture = HERE / found[1], path.with_suffix(".png")
     if not script.exists() or not picture.exists():
         return f"{path.name}: {script.name} and {picture.name} must exist"

@@ -40,7 +40,7 @@ def test_pictures_have_their_numbers():
 def test_all_runs_every_script_and_draws_every_picture():
     commands = runpy.run_path(str(EXPERIMENTS / "all.py"))["commands"]
     scripts = {path.name for path in EXPERIMENTS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
-    assert {command.split()[0] for command in commands(smoke=True)} == scripts - {"all.py", "curves.py"}
+    assert {command.split()[0] for command in commands(smoke=True)} == scripts - {"all.py", "curves.py", "gallery.py"}
     assert len(commands(smoke=False)) == len(list(FIGURES.glob("*.csv")))
 
 
@@ -239,6 +239,12 @@ def test_the_page_quotes_what_exact_radii_save(curves):
             assert f"{one.mean[i]:,.0f} ± {one.error[i]:,.0f}" in page
 
 
+def test_the_gallery_is_as_written_now(curves):
+    import gallery  # pyright: ignore[reportMissingImports]
+
+    assert (FIGURES / "README.md").read_text(encoding="utf-8") == gallery.page(), "python experiments/gallery.py"
+
+
 @pytest.mark.parametrize("changed", ["script", "numbers", "picture", "imported"])
 def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
     monkeypatch.setattr(curves, "HERE", tmp_path)
@@ -250,8 +256,10 @@ def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
     sys.modules["__main__"].__file__ = str(script)
     argv = ["drawn.py", "--full", "--out", str(tmp_path), "--movielens", str(tmp_path), "--redraw"]
     monkeypatch.setattr(sys, "argv", argv)
-    table = curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])])
+    table = curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])], "It says\nthis")
     assert curves.stale(table) is None
+    command = "python experiments/drawn.py --full --movielens DIR"
+    assert curves.head(table) == (command, ["It says", "this"])
     assert table.read_text().startswith("# python experiments/drawn.py --full --movielens DIR |")
     (tmp_path / "common.py").write_text("helpers are in no digest\n")
     assert curves.stale(table) is None

@@ -144,14 +144,14 @@ def test_against_numbers_of_the_environment_and_words():
     (ax,) = fb.plotting.against(result, "n_agents").axes
     assert ax.get_xscale() == ax.get_yscale() == "log"
     lines = [
-        f"{a} (graph={graph}): certified" for graph in ("ring", "a very long name of a star") for a in ("one", "two")
+        f"{a}, graph = {graph}: certified" for graph in ("ring", "a very long name of a star") for a in ("one", "two")
     ]
     assert legend(ax) == lines
     assert error_bars(ax)[lines[0]][:2] == ([4.0, 80.0], [8.0, 84.0])
     (ax,) = fb.plotting.against(result, "graph").axes
     words = [text.get_text().replace("\n", " ") for text in ax.get_xticklabels()]
     assert words == ["ring", "a very long name of a star"]
-    assert error_bars(ax)["two (n_agents=80): certified"][:2] == ([0.0, 1.0], [84.0, 106.0])
+    assert error_bars(ax)["two, M = 80: certified"][:2] == ([0.0, 1.0], [84.0, 106.0])
     (ax,) = fb.plotting.against(result, "algorithm").axes
     assert len(error_bars(ax)) == 8
     with pytest.raises(

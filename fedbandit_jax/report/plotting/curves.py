@@ -14,7 +14,19 @@ from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.plotting.colours import MARKERS, colour, promise, styles, told_apart
-from fedbandit_jax.report.plotting.figure import INSIDE, checked, finish, places, scale, tick, tick_words, whose
+from fedbandit_jax.report.plotting.figure import (
+    INSIDE,
+    SYMBOLS,
+    checked,
+    equation,
+    finish,
+    in_words,
+    places,
+    scale,
+    tick,
+    tick_words,
+    whose,
+)
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import mean_error
 
@@ -105,7 +117,8 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, 
         if not np.isfinite(mean).any():  # it has no such gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
-        name = f"{label}: {style.claim}" if style.claim else label
+        name = in_words(label)
+        name = f"{name}: {style.claim}" if style.claim else name
         look: dict[str, Any] = dict(color=style.colour, marker=style.marker, markersize=5)
         ax.plot(one.rounds, mean, style.line, markevery=0.1, label=name, **look)
         if len(curves) > 1:
@@ -196,7 +209,7 @@ def against(
             axes.set_xticks([], minor=True)
     else:
         below = tick_words(axes, words)
-    axes.set_xlabel("$\\varepsilon$ asked for" if coordinate == "epsilon" else coordinate)
+    axes.set_xlabel("ε asked for" if coordinate == "epsilon" else SYMBOLS.get(coordinate, coordinate))
     return ended(result, axes, finals, title, ours=ax is None, below=below)
 
 
@@ -220,9 +233,9 @@ def families(result: Result, lines: Mapping[str, str] | None, *, along: Collecti
     beside = [name for name in varied(result) if name not in (*along, "algorithm")]
     found: dict[str, list[str]] = {}
     for label, point in points.items():
-        here = ", ".join(f"{name}={word(point[name])}" for name in beside if name in point)
-        own = str(point["algorithm"])
-        name = (f"{own} ({here})" if here else own) if lines is None else lines.get(label, label)
+        here = (equation(name, word(point[name])) for name in beside if name in point)
+        own = ", ".join([str(point["algorithm"]), *here])
+        name = own if lines is None else lines.get(label, label)
         found.setdefault(name, []).append(label)
     accounts = result.config["algorithms"]
     colours = [colour(accounts[labels[0]]) for labels in found.values()]

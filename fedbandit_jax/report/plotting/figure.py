@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
     "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
     "svg": {"Creator": None, "Date": None, "Format": None, "Type": None},
 }
+SYMBOLS = {"epsilon": "ε", "delta": "δ", "n_agents": "M", "n_arms": "K", "dim": "d", "horizon": "T"}
 _OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # endings that ask for what is not written
 _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedbandit_jax"}  # 42: TrueType, embedded
 
@@ -87,6 +89,25 @@ def scale(ax: Axes, which: Literal["x", "y"], values: np.ndarray) -> None:
             axis.set_minor_formatter(NullFormatter())
     elif which == "y":
         ax.set_ylim(bottom=min(0.0, *values) if values.size else 0)
+
+
+def in_words(label: str) -> str:
+    """A label of a sweep as people read it.
+
+    >>> in_words("FedLinUCB(epsilon=1.0, n_agents=8, schedule=Every(batch=25))")
+    'FedLinUCB, ε = 1, M = 8, schedule = Every(batch=25)'
+    >>> in_words("mine (v = 2)")
+    'mine (v = 2)'
+    """
+    name, _, inside = label.partition("(")
+    if not label.endswith(")") or not re.match(r"[\w.]+=", inside):
+        return label
+    return ", ".join([name, *(equation(*part.split("=", 1)) for part in re.split(r", (?![^(]*\))", inside[:-1]))])
+
+
+def equation(name: str, value: str) -> str:
+    """A coordinate of a sweep as people read it: `epsilon=1.0` is ε = 1."""
+    return f"{SYMBOLS.get(name, name)} = {value.removesuffix('.0')}"
 
 
 def tick(number: float) -> str:

@@ -1,0 +1,61 @@
+"""Writes experiments/figures/README.md: every picture with its command and its caption.
+
+python experiments/gallery.py
+"""
+
+import ast
+from pathlib import Path
+
+from curves import HERE, head
+
+FIGURES = HERE / "figures"
+FAMILIES = {  # how names begin -> what these are; the empty word fits what is left
+    "zhou2024": "Zhou & Chowdhury (2024)",
+    "dubey2020": "Dubey & Pentland (2020)",
+    "chowdhury2023": "Chowdhury & Zhou (2023)",
+    "liu2022": "Liu et al. (2022)",
+    "": "Beyond the papers",
+}
+OF_COMMANDS = {  # pictures that no script here draws
+    "simulate_sphere": "fedbandit simulate",
+    "simulate_arms": "fedbandit simulate arms",
+    "regret_per_second": "python bench/regret_per_second.py",
+    "audit": "fedbandit audit --controls tests/audits/controls",
+}
+START = """\
+# Figures
+
+Every picture with its command, and what the paper claims, at which size, and whether it was seen. The numbers are in
+the CSV of the same name. `python experiments/gallery.py` writes this page, `python experiments/all.py` draws everything
+again, and [another page](../../docs/figures.md) says what options mean.
+
+"ours" is lazy, with exact noise and rewards in [0, 1]: certified. "authors" has the authors' noise and constants,
+agents that learn inside the batch and Gaussian rewards: no privacy claim, as scripts print. In the figures of
+Chowdhury & Zhou (2023) "theory" has the paper's confidence radii, "exact" ours, from the law of the noise; DP-SE
+keeps its own. CDP-SE lies near Dist-DP-SE: the noise of a sum has the same law, whoever adds it. Where MSLR-WEB10K is
+asked for and no copy was at hand, digits stand in for it.
+"""
+
+
+def page() -> str:
+    """Returns the text of the page."""
+    parts, left = [START], sorted(path.stem for path in FIGURES.glob("*.png"))
+    for prefix, title in FAMILIES.items():
+        names = [name for name in left if name.startswith(prefix)]
+        left = [name for name in left if name not in names]
+        parts += [f"## {title}\n", *map(_entry, names)]
+    return "\n".join(parts)
+
+
+def _entry(name: str) -> str:
+    csv = FIGURES / f"{name}.csv"
+    command, caption = head(csv) if csv.exists() else (OF_COMMANDS[name], [])
+    script = HERE / Path(command.split()[1]).name if csv.exists() else None
+    about = ast.get_docstring(ast.parse(script.read_text())) if script else "Draws what the command prints."
+    words = " ".join((about or "").split("\n\n")[0].split())
+    lines = [f"### {name}", "", words, "", f"![{words.rstrip('.')}]({name}.png)", "", f"`{command}`", ""]
+    return "\n".join([*lines, *(f"{line}\n" for line in caption)])
+
+
+if __name__ == "__main__":
+    (FIGURES / "README.md").write_text(page(), encoding="utf-8")
