@@ -34,6 +34,20 @@ def test_table_of_released_epsilons():
             assert exact == pytest.approx(value, abs=0.006 if value > 0.1 else 5e-4, rel=3e-3)
 
 
+def test_numbers_of_the_readme():
+    """They are those of docs/privacy.md and bench/RESULTS.md, which other tests compare with what runs."""
+    assert len(README.splitlines()) <= 150
+    for asked, given in {"(1, 1e-5)": "2.44", "(5, 0.1)": "11.9"}.items():
+        assert re.search(rf"^\| {re.escape(asked)} .*\*\*{given}\*\*", PRIVACY, re.M)
+        assert given in README
+    measured = (ROOT / "bench" / "RESULTS.md").read_text()
+    (rate,) = re.findall(r"^ +1-3 +A +fedbandit_jax +24 +5,000 +([\d,]+)", measured, re.M)
+    assert float(rate.replace(",", "")) == pytest.approx(3e6, rel=0.2)
+    assert "three\nmillion agent-rounds a second" in README
+    (times,) = re.findall(r"mode A, 24 seeds: over numpy_vectorised +([\d.]+)", measured)
+    assert f"{float(times):.0f} times a vectorised NumPy loop" in README
+
+
 def test_table_of_shuffle_models():
     models = {"vector sum": "shuffle_vector_sum", "amplification": "shuffle_amplified"}
     row = r"^\| (vector sum|amplification), \(([\d.e-]+), ([\d.e-]+)\) \| (\S+) \| (\S+), (\S+) \| (\S+) \|$"
