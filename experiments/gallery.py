@@ -53,7 +53,16 @@ def _entry(name: str) -> str:
     script = HERE / Path(command.split()[1]).name if csv.exists() else None
     about = ast.get_docstring(ast.parse(script.read_text())) if script else "Draws what the command prints."
     words = " ".join((about or "").split("\n\n")[0].split())
-    lines = [f"### {name}", "", words, "", f"![{words.rstrip('.')}]({name}.png)", "", f"`{command}`", ""]
+    lines = [
+        f"### {name.replace('_', ' ')}",
+        "",
+        words,
+        "",
+        f"![{words.rstrip('.')}]({name}.png)",
+        "",
+        f"`{command}`",
+        "",
+    ]
     return "\n".join([*lines, *(f"{line}\n" for line in caption)])
 
 
