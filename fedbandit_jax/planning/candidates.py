@@ -17,6 +17,7 @@ silos lie, the server sees all messages apart and takes one of the two medians o
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ from fedbandit_jax.algos import (
 )
 from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import padding
 from fedbandit_jax.interfaces import Environment, Policy, Spec, certify
 from fedbandit_jax.planning.forecast import Forecast
 from fedbandit_jax.privacy import Budget, Decaying, Liars, Mechanism, MultiBlt, Users
@@ -238,12 +240,20 @@ def bits_per_silo(bound: Any) -> float:
     if syncs == 0:
         return 0.0
 
+    sent = _uplinks(bound.mechanism, np.arange(1, padding.room(syncs) + 1), dim)
+    numbers, bits = (np.asarray(part[:syncs], float) for part in sent)
+    return float((numbers * bits).sum()) / bound.mechanism.n_agents + 32 * syncs * packed_size(dim)
+
+
+@functools.partial(jax.jit, static_argnums=2)  # mechanisms that differ in numbers share a program
+def _uplinks(mechanism: Any, ks: Any, dim: int) -> tuple[Any, Any]:
+    """The numbers that one silo sends at every synchronisation, and the bits of each."""
+
     def sent(k: Any) -> tuple[Any, Any]:
-        numbers, bits = bound.mechanism.uplink(k, dim)
+        numbers, bits = mechanism.uplink(k, dim)
         return jnp.asarray(numbers, jnp.float32), jnp.asarray(bits, jnp.float32)
 
-    numbers, bits = (np.asarray(part, float) for part in jax.jit(jax.vmap(sent))(np.arange(1, syncs + 1)))
-    return float((numbers * bits).sum()) / bound.mechanism.n_agents + 32 * syncs * packed_size(dim)
+    return jax.vmap(sent)(ks)
 
 
 def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:

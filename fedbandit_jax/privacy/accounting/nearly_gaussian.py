@@ -122,7 +122,13 @@ def discrete_gaussian_epsilon(
         4.377
     """
     near = discrete_gaussian(sensitivity=sensitivity, sigma=sigma, n_agents=n_agents, n_entries=n_entries)
-    delta, mu, cost = validate.probability("delta", delta), _ratio(sensitivity, sigma), near.shift / 2
+    return _least(near, _ratio(sensitivity, sigma), validate.probability("delta", delta))
+
+
+@functools.lru_cache(maxsize=4096)  # policies that are compared have the same mechanism
+def _least(near: NearlyGaussian, mu: float, delta: float) -> float:
+    """The smaller epsilon of two proofs: by Renyi divergences, and by what is nearly Gaussian."""
+    cost = near.shift / 2
     epsilon = rdp_epsilon(lambda a: a * mu**2 / 2 + (2 * a - 1) / (a - 1) * cost, delta)
     return min(epsilon, near.epsilon(delta))
 

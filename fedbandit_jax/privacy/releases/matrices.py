@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -216,11 +217,8 @@ class Decaying:
         """The release for S = `n_syncs` synchronisations."""
         if n_syncs > MOST:
             raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
-        sums = np.tril(np.ones((n_syncs, n_syncs)))
-        weights = np.diag(np.maximum(float(self.decay) ** -np.arange(n_syncs), 1e-12))
         try:
-            c = _encoder(sums.T @ weights @ sums)
-            r = np.linalg.solve(c.T, sums.T).T
+            c, r = _optimum(float(self.decay), n_syncs)
             made = Optimal(n_syncs, of="Decaying", **_fields(c[:, None], r, r))
         except np.linalg.LinAlgError:
             made = None
@@ -229,6 +227,15 @@ class Decaying:
                 f"n_syncs must be smaller for the release {self!r}, whose last weights are lost, got {n_syncs}"
             )
         return made
+
+
+@functools.lru_cache(maxsize=64)  # a plan or a sweep asks for the same one again and again, and it takes 0.1 s
+def _optimum(decay: float, n_syncs: int) -> tuple[np.ndarray, np.ndarray]:
+    """The factors C and R of `Decaying`."""
+    sums = np.tril(np.ones((n_syncs, n_syncs)))
+    weights = np.diag(np.maximum(decay ** -np.arange(n_syncs), 1e-12))
+    c = _encoder(sums.T @ weights @ sums)
+    return c, np.linalg.solve(c.T, sums.T).T
 
 
 def _encoder(gram: np.ndarray) -> np.ndarray:
