@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, legend_below, mean_error, save
+from common import Size, legend_below, mean_error, promised, save
 from curves import Curve, against, ends, pick
 from matplotlib.axes import Axes
 
@@ -98,7 +98,7 @@ def main(options: Size) -> None:
         if one.note != "not private":
             look |= dict(linestyle="-" if one.note == "certified" else "--")
             look |= dict(mfc=one.style if one.note == "certified" else "white")
-        label = one.label if one.label == one.note else f"{one.label}: {one.note}"
+        label = one.label if one.label == one.note else f"{one.label}: {promised(one.note)}"
         left.errorbar(one.x, one.mean, one.error, label=label, **look)
     left.set(xscale="log", yscale="log", xlabel="ε", ylabel="group regret at T", title=f"(a) {titles[0]}, δ = 0.1")
     left.set_xticks(lines[0].x, [f"{epsilon:g}" for epsilon in lines[0].x])

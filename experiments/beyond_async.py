@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from beyond_schedules import compare
-from common import Size, plain, save
+from common import Size, plain, promised, save
 from curves import Curve, ends, pick
 
 import fedbandit_jax as fb
@@ -66,7 +66,7 @@ def draw(ax: Any, title: str, found: dict[str, list[Curve]]) -> None:
         look: dict[str, Any] = dict(
             fmt=f"{'osDv'[i % 4]}-", linewidth=1, mfc=colour if claim == "certified" else "white"
         )
-        label = name if name.startswith("not") else f"{name}: claim {claim}"
+        label = name if name.startswith("not") else f"{name}: {promised(claim)}"
         ax.errorbar([one.mean[1] for one in ones], mean, error, **look, color=colour, label=label, capsize=2)
     ax.set(title=title, xscale="log", yscale="log", xlabel="uploads of all agents")
     ax.grid(alpha=0.3, which="both")

@@ -19,7 +19,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, legend_below, save
+from common import LiuOptions, legend_below, promised, save
 from curves import Curve, ends, pick
 
 import fedbandit_jax as fb
@@ -115,7 +115,9 @@ def main(options: Clusters) -> None:
         look: dict[str, Any] = dict(color=colour, marker=marker, mfc=colour if proved else "white", capsize=2)
         x = np.array(places) + 0.02 * (i - len(LOOKS) / 2)  # so that errors do not hide each other
         y, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
-        ax.errorbar(x, y, error, linestyle="", label=f"{name}: claim {ones[0].note}" if "ε" in name else name, **look)
+        ax.errorbar(
+            x, y, error, linestyle="", label=f"{name}: {promised(ones[0].note)}" if "ε" in name else name, **look
+        )
         ax.plot(x[: len(joined)], y[: len(joined)], color=colour, linewidth=1, linestyle="-" if proved else "--")
     ax.set_xticks(places, titles)
     ax.set(yscale="log", xlabel="clusters of users", ylabel="regret at T")

@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import tyro
-from common import Size, mean_error, plain, save
+from common import Size, mean_error, plain, promised, save
 from curves import Curve, ends, pick
 from jax import lax
 from matplotlib.ticker import LogLocator
@@ -86,7 +86,9 @@ def main(options: Size) -> None:
         compare(title, found)
         for (family, ones), marker in zip(found.items(), "osDv"):
             claim, colour = ones[0].note, ones[0].style
-            look: dict[str, Any] = dict(fmt=f"{marker}-", linewidth=1, label=f"{family}: claim {claim}", color=colour)
+            look: dict[str, Any] = dict(
+                fmt=f"{marker}-", linewidth=1, label=f"{family}: {promised(claim)}", color=colour
+            )
             x = [max(one.mean[1], 0.5) for one in ones]
             y, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
             ax.errorbar(x, y, error, **look, mfc=colour if claim == "certified" else "white", capsize=2)

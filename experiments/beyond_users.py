@@ -100,7 +100,7 @@ def measure(options: Size) -> list[Curve]:
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_users", lambda: measure(options))
-    figure, axes = plt.subplots(1, 4, figsize=(22.0, 5.8), layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(18.0, 5.6), layout="constrained")
     panels = ("regret by r", "regret by r in a row", "regret by c", "left out by c")
     for ax, panel in zip(axes, panels):
         for one in pick(curves, panel):
@@ -117,7 +117,7 @@ def main(options: Size) -> None:
     axes[1].set(xlabel="visits of one user in a row, r, all protected together", yscale="log", ylim=axes[0].get_ylim())
     axes[2].set(ylabel="group regret", ylim=(0, None))
     axes[3].set(ylabel="share of all visits that are left out", ylim=(0, 1))
-    axes[0].legend(frameon=False, fontsize="small")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
     seeds = curves[0].n_seeds
     figure.suptitle(f"M = {M}, K = {K}, d = {D}, T = 2,000, (1, 0.1) for one user, {seeds} seeds ± one standard error")
     save("beyond_users", options, figure, curves)

@@ -368,6 +368,11 @@ def plain(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def promised(note: str) -> str:
+    """Returns the words for a certificate's claim, or a note that is none."""
+    return fb.plotting.CLAIMS[note][1] if note in fb.plotting.CLAIMS else note
+
+
 def legend_below(ax: Axes, **style: Any) -> None:
     """Writes the legend below the axes, where it hides nothing, and draws a grid."""
     ax.grid(alpha=0.3)

@@ -96,11 +96,11 @@ def in_words(label: str) -> str:
 
     >>> in_words("FedLinUCB(epsilon=1.0, n_agents=8, schedule=Every(batch=25))")
     'FedLinUCB, ε = 1, M = 8, schedule = Every(batch=25)'
-    >>> in_words("mine (v = 2)")
-    'mine (v = 2)'
+    >>> in_words("mine (v=2)")
+    'mine (v=2)'
     """
     name, _, inside = label.partition("(")
-    if not label.endswith(")") or not re.match(r"[\w.]+=", inside):
+    if name.endswith(" ") or not label.endswith(")") or not re.match(r"[\w.]+=", inside):
         return label
     return ", ".join([name, *(equation(*part.split("=", 1)) for part in re.split(r", (?![^(]*\))", inside[:-1]))])
 
