@@ -23,7 +23,7 @@ OF_COMMANDS = {  # pictures that no script here draws
     "audit": "fedbandit audit --controls tests/audits/controls",
 }
 START = """\
-# Figures
+# Gallery
 
 Every picture with its command, and what the paper claims, at which size, and whether it was seen. The numbers are in
 the CSV of the same name. `python experiments/gallery.py` writes this page, `python experiments/all.py` draws everything
