@@ -23,6 +23,7 @@ CACHE = Path(os.environ.get("FEDBANDIT_TEST_CACHE", Path(__file__).parent.parent
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+jax.config.update("jax_traceback_in_locations_limit", 0)  # of lines in programs that nobody reads: a tenth of the time
 
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as after `nohup pytest &`, where tests of Ctrl-C would wait

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -25,6 +24,7 @@ MAX_PARTS = 8192  # most parts of all messages together, S P
 RANGE = 2.0**20  # a sensitivity, and standard deviations of noise, must be within [1 / RANGE, RANGE]: float32 ends
 FRESH = 2.0**-12  # least share of a prefix's fresh noise in the largest noise, which float32 rounds to 2^-24 of it
 ITERATIONS = 2000  # of the fixed point; it converges linearly
+CONVERGED = 1e-13  # relative change of a step after which there is none more
 MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 
@@ -217,8 +217,11 @@ class Decaying:
         """The release for S = `n_syncs` synchronisations."""
         if n_syncs > MOST:
             raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
+        sums = np.tril(np.ones((n_syncs, n_syncs)))
+        weights = np.diag(np.maximum(float(self.decay) ** -np.arange(n_syncs), 1e-12))
         try:
-            c, r = _optimum(float(self.decay), n_syncs)
+            c = _encoder(sums.T @ weights @ sums)
+            r = np.linalg.solve(c.T, sums.T).T
             made = Optimal(n_syncs, of="Decaying", **_fields(c[:, None], r, r))
         except np.linalg.LinAlgError:
             made = None
@@ -229,15 +232,6 @@ class Decaying:
         return made
 
 
-@functools.lru_cache(maxsize=64)  # a plan or a sweep asks for the same one again and again, and it takes 0.1 s
-def _optimum(decay: float, n_syncs: int) -> tuple[np.ndarray, np.ndarray]:
-    """The factors C and R of `Decaying`."""
-    sums = np.tril(np.ones((n_syncs, n_syncs)))
-    weights = np.diag(np.maximum(decay ** -np.arange(n_syncs), 1e-12))
-    c = _encoder(sums.T @ weights @ sums)
-    return c, np.linalg.solve(c.T, sums.T).T
-
-
 def _encoder(gram: np.ndarray) -> np.ndarray:
     """The lower triangular C with columns of norm 1 for which tr(`gram` (C' C)^-1) is least.
 
@@ -245,9 +239,11 @@ def _encoder(gram: np.ndarray) -> np.ndarray:
     """
     v = root = np.diag(gram)
     for _ in range(ITERATIONS):
-        scale = np.sqrt(v)
+        scale, before = np.sqrt(v), v
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
         root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
         v = np.diag(root)
+        if np.allclose(v, before, rtol=CONVERGED, atol=0):
+            break
     square = root / np.sqrt(np.outer(v, v))
     return np.linalg.cholesky(square[::-1, ::-1]).T[::-1, ::-1]  # C' C = square, C lower triangular
