@@ -54,7 +54,8 @@ class Command:
         argument, space, rest = error.partition(" ")
         flag = self.flag_of.get(argument, argument.removeprefix("n_"))
         if rest.startswith(("must ", "applies ")) and flag in _flags(type(self)):
-            return f"--{flag.replace('_', '-')}{space}{rest}"
+            dashes = "" if str(type(self).__annotations__.get(flag)).startswith("tyro.conf.Positional") else "--"
+            return f"{dashes}{flag.replace('_', '-')}{space}{rest}"
         return error
 
 

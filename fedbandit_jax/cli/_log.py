@@ -48,7 +48,8 @@ class Roles:
         """The arguments of `fb.data.table` that were given, without the source."""
         found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         found = {name: value for name, value in found.items() if value is not None}
-        return {name: value.split(",") if name in LISTS else value for name, value in found.items()}
+        lists = {name: [one.strip() for one in found[name].split(",")] for name in LISTS if name in found}
+        return {**found, **lists}
 
     def check(self, source: str | None) -> None:
         """Raises a ValueError if a table is given without its columns, columns without a table, or a wrong share."""

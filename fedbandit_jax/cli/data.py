@@ -106,9 +106,12 @@ def answers(env: Logged) -> Iterator[str]:
     """What a log of this size can answer: gains of best arms beside what means of arms are uncertain by.
 
     The noise is that of a single release of sums of all rows, the least that any private algorithm adds which learns
-    from all of them.
+    from all of them. Where users return, there is also that of one visit of each at every silo she comes to, which
+    protects all that she does.
     """
-    from fedbandit_jax.privacy import Budget, calibrate
+    import numpy as np
+
+    from fedbandit_jax.privacy import Budget, Users, calibrate
     from fedbandit_jax.report.tables import aligned
 
     fit, delta = env.fit, 1 / (10 * env.fit.replayed_rows)
@@ -117,15 +120,29 @@ def answers(env: Logged) -> Iterator[str]:
     entry = float(env.rows[0, 0] * env.arms[0, 0])  # of an arm's features, which is the same in all rows
     gain = fit.best - fit.uniform
 
-    def uncertain(epsilon: float, trust: str) -> str:
-        noise = calibrate(Budget(epsilon, delta), trust=trust, **once).model.sum_std()
-        std = float(noise) / (entry * n / fit.arms)
+    def uncertain(epsilon: float, trust: str, rows: int, users: Users) -> str:
+        noise = calibrate(Budget(epsilon, delta), trust=trust, users=users, **once).model.sum_std()
+        std = float(noise) / (entry * rows / fit.arms)
         return f"{std:.4f}{' (!)' * (std > gain)}"
 
+    def table(rows: int, users: Users) -> str:
+        lines = [(e, *(uncertain(e, trust, rows, users) for trust in TRUSTS)) for e in EPSILONS]
+        return aligned([("epsilon", *TRUSTS.values()), *((f"{e:g}", *cells) for e, *cells in lines)])
+
     yield f"M = {m:,} silos, K = {fit.arms} arms, d = {fit.dim}, {n:,} rows: T = {n // m:,} rounds if each comes once."
-    yield f"Best arms gain {gain:.4f} a round over random ones, says the model. From its share of all these rows, the"
+    yield f"Best arms gain {gain:.4f} a visit over random ones, says the model. From its share of all these rows, the"
     chance = fit.noise_std * math.sqrt(fit.arms / n)
-    yield f"mean of one arm is uncertain by {chance:.4f} by chance, and by noise at delta = {delta:.1g} by"
-    rows = [(f"{epsilon:g}", *(uncertain(epsilon, trust) for trust in TRUSTS)) for epsilon in EPSILONS]
-    yield aligned([("epsilon", *TRUSTS.values()), *rows])
+    yield f"mean of one arm is uncertain by {chance:.4f} by chance, and by noise at delta = {delta:.1g}, which protects"
+    yield "one visit, by"
+    yield table(n, Users(1))
+    if env.users is not None:
+        pairs = np.unique([env.users, np.repeat(np.arange(m), env.counts)], axis=1)
+        comes = np.bincount(np.unique(pairs[0], return_counts=True)[1])
+        most = len(comes) - 1
+        listed = ", ".join(f"{count:,} come to {silos}" for silos, count in enumerate(comes) if count)
+        yield f"\nOf {comes.sum():,} users {listed} silos. Noise that protects all that a user does, of whom one visit"
+        yield f"is let in at every silo, with unit = Users(visits=1, silos={most}), makes it uncertain by"
+        yield table(pairs.shape[1], Users(1, silos=most))
+        if most > 1:
+            yield f"It is enough for who comes to {most} silos: if few do, think of leaving out their visits to others."
     yield "(!) is more than best arms gain: too few rows for such a budget."

@@ -142,7 +142,7 @@ class _Series:
     def _wrong(self, i: int, value: Any, wanted: str) -> ValueError:
         got = validate.shown(str(value) if isinstance(value, np.str_) else value)
         if is_missing(text := text_of(value)):
-            wanted, got = "be given", f"{text or 'nothing'}, a missing value,"
+            wanted, got = "have no missing values: fill them or leave such rows out", text or "nothing"
         return ValueError(f"{self.argument} must {wanted}, got {got} in row {self.row + i:,} of column {self.name!r}")
 
 

@@ -84,7 +84,7 @@ def doubts(result: Measured) -> list[str]:
 
 
 def _rows(one: dict[str, Measured]) -> list[tuple[str, ...]]:
-    rows = [("algorithm", "regret at T", "s.e.", "per round", "syncs", "MB sent", "claim", "epsilon", "delta")]
+    rows = [("algorithm", "regret at T", "s.e.", "per visit", "syncs", "MB sent", "claim", "epsilon", "delta")]
     for label, result in one.items():
         mean, error = mean_error(result.regret[:, -1])
         certificate = result.certificate

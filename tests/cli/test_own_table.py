@@ -1,6 +1,7 @@
 """A table of one's own on the command line: flags, a sweep's file, `fedbandit data`, and what is refused."""
 
 import csv
+import re
 import shlex
 
 import numpy as np
@@ -115,6 +116,26 @@ def test_data_says_what_a_table_can_answer(capsys):
     assert said.startswith(f"{env.fit}\n\n{env.encoding}\n")
     assert "M = 3 silos, K = 2 arms" in said
     assert "too few rows" in said
+
+
+def test_data_says_what_it_costs_to_protect_users(capsys):
+    """By hand: noise of one visit to each of three silos, on the mean of an arm over first visits alone."""
+    assert main(shlex.split(f"data {WORDS.removeprefix('--data ')} --features age --user who")) == 0
+    said = capsys.readouterr().out
+    env = fb.data.table("log.csv", **ARGUMENTS, features=["age"], user="who")
+    silo = np.repeat(np.arange(3), env.counts)
+    pairs = {(who, where) for who, where in zip(env.users.tolist(), silo.tolist())}
+    silos = [len({where for one, where in pairs if one == who}) for who in {who for who, _ in pairs}]
+    assert ", ".join(f"{silos.count(n)} come to {n}" for n in sorted(set(silos))) in said
+    assert max(silos) == 3
+    budget = fb.privacy.Budget(1.0, 1 / (10 * env.fit.replayed_rows))
+    whole = dict(n_syncs=1, release="blt", n_agents=3, batch=env.fit.replayed_rows // 3, dim=env.fit.dim)
+    for users, rows in ((fb.privacy.Users(1), env.fit.replayed_rows), (fb.privacy.Users(1, silos=3), len(pairs))):
+        noise = [fb.privacy.calibrate(budget, trust=trust, users=users, **whole).model.sum_std()
+                 for trust in ("silo_local", "secagg")]  # fmt: skip
+        scale = float(env.rows[0, 0] * env.arms[0, 0]) * rows / 2
+        shown = r" +".join(rf"{std / scale:.4f}(?: \(!\))?" for std in noise)
+        assert re.search(rf"^1 +{shown}$", said, re.M)
 
 
 def test_pictures_and_pages_say_that_rewards_are_of_a_model(capsys, tmp_path):

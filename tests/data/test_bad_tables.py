@@ -113,7 +113,10 @@ def test_a_value_that_is_masked(name):
     table = good()
     table[name] = np.ma.masked_array(table[name], mask=np.arange(N) == 31)
     said = refused(table)
-    assert said == f"{ARGUMENT[name]} must be given, got NaN, a missing value, in row 31 of column {name!r}"
+    assert said == (
+        f"{ARGUMENT[name]} must have no missing values: fill them or leave such rows out, got NaN in row 31 of column "
+        f"{name!r}"
+    )
 
 
 def test_columns_of_no_role_may_have_gaps():

@@ -183,9 +183,9 @@ def test_the_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["missing"], "--paths must be files and folders, got 'missing', which does not exist"),
-        (["."], "--paths must hold results, files that end in .npz, got '.', which has none"),
-        (["text.png"], "--paths must hold a saved result, got 1 files, all of which were refused"),
+        (["missing"], "paths must be files and folders, got 'missing', which does not exist"),
+        (["."], "paths must hold results, files that end in .npz, got '.', which has none"),
+        (["text.png"], "paths must hold a saved result, got 1 files, all of which were refused"),
         (["text.png", "--out", "."], "--out must name a file, got '.'"),
     ],
 )
