@@ -48,7 +48,7 @@ class PlanCommand(Command):
       fedbandit plan                                            the paper's size, nobody is trusted but silos
       fedbandit plan --trusted secagg --delta 1e-7              with secure aggregation
       fedbandit plan --max-syncs 20                             at most 20 synchronisations
-      fedbandit plan --data log.csv --silo hospital --arm drug --reward cured --horizon 500
+      fedbandit plan --data log.csv --silo hospital --arm drug --reward cured
       fedbandit plan --horizon 5000 --users 500                 500 users a silo, who come about ten times each
       fedbandit plan --trusted secagg --dropouts 0.1            a silo misses one synchronisation in ten
 
@@ -75,6 +75,8 @@ class PlanCommand(Command):
         rounds: how many rounds are simulated at most; by default as many as 10^6 users need, but not less than T / 8.
         random_seed: seed of the random number generator.
         data: a table of your own, .csv or .parquet. If it says who came, one user is protected in all her visits.
+            Unless they are given, T is the number of rounds in which every row comes once, and delta a tenth of one
+            over the number of rows, as `fedbandit data` prints them.
     """
 
     trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
@@ -111,10 +113,14 @@ class PlanCommand(Command):
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         self.applies_to("users that are made up, without --data", self.data is None, "agents", "arms", "dim", "users")
         unit: Any = None if self.visits is None else fb.privacy.Users(self.visits)
+        horizon, delta = self.horizon, self.delta
         env: Any = fb.envs.sphere(self.agents, self.arms, self.dim, rewards="bernoulli")
         made = f'fb.envs.sphere(n_agents={self.agents}, n_arms={self.arms}, dim={self.dim}, rewards="bernoulli")'
         if self.data is not None:
             env, made = self.columns.table(self.data), self.columns.code(self.data)
+            rows = env.fit.replayed_rows
+            horizon = horizon if "horizon" in self.given else max(1, rows // env.spec.n_agents)
+            delta = delta if "delta" in self.given else 1 / (10 * rows)
             if env.spec.n_users:
                 unit = "user" if unit is None else dataclasses.replace(unit, silos=env.spec.silos)
         if self.users is not None:
@@ -125,8 +131,8 @@ class PlanCommand(Command):
         made = f"fb.envs.delay({made}, {self.delay})" if self.delay else made
         found = fb.plan(
             env,
-            fb.privacy.Budget(self.epsilon, self.delta, self.adjacency),
-            horizon=self.horizon,
+            fb.privacy.Budget(self.epsilon, delta, self.adjacency),
+            horizon=horizon,
             key=jax.random.key(self.random_seed),
             unit=unit,
             **{name: getattr(self, name) for name in PASSED},
@@ -134,6 +140,6 @@ class PlanCommand(Command):
         print(found)
         if found.best is None:
             return 1
-        numbers = dict(horizon=self.horizon, seed=self.random_seed + 1)
+        numbers = dict(horizon=horizon, seed=self.random_seed + 1)
         print(SCRIPT.format(env=made, algo=code(found.best.algo), **numbers))
         return 0

@@ -86,13 +86,16 @@ def test_plan_takes_a_table(monkeypatch, flags, unit):
     seen = []
 
     def plan(env, budget, **options):
-        seen.append((env, options["unit"]))
+        seen.append((env, budget.delta, options["horizon"], options["unit"]))
         raise ValueError("horizon must be something else, got this")
 
     monkeypatch.setattr(recommend, "plan", plan)
     monkeypatch.setattr(fb, "plan", plan)
-    assert main(shlex.split(f"plan {WORDS} {flags} --horizon 40")) == 2
-    ((env, found),) = seen
+    assert main(shlex.split(f"plan {WORDS} {flags}")) == 2
+    assert main(shlex.split(f"plan {WORDS} {flags} --horizon 40 --delta 0.01")) == 2
+    (env, *sized, found), (_, *given, _) = seen
+    assert sized == [pytest.approx(1 / (10 * env.fit.replayed_rows)), env.fit.replayed_rows // 3]
+    assert given == [0.01, 40]
     assert same(env, fb.data.table("log.csv", **ARGUMENTS, **({"user": "who"} if flags else {})))
     if unit == 2:
         unit = fb.privacy.Users(2, silos=3)
