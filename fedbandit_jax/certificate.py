@@ -11,6 +11,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from fedbandit_jax.core.files import from_json, in_json
+
 # what an epsilon means that was asked for in one of these notions
 FORMULAS = {
     "Renyi DP": "alpha epsilon^2 / 2 being the leading term, and the row Renyi curve the proved bound",
@@ -151,13 +153,13 @@ class Certificate:
         return dataclasses.replace(self, warning=weak)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as a dictionary that can be written as JSON."""
-        return dataclasses.asdict(self)
+        """The fields as JSON holds them: lists for tuples, and the word Infinity for an infinite epsilon."""
+        return in_json(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Certificate:
         """Makes a certificate from the dictionary that `to_json` returned, also after a round trip through JSON."""
-        return cls(**{name: _tuples(value) for name, value in fields.items()})
+        return cls(**{name: _tuples(value) for name, value in from_json(fields).items()})
 
     def to_markdown(self) -> str:
         """The lines of `print(certificate)` as a Markdown table."""

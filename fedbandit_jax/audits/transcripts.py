@@ -167,7 +167,8 @@ def certified(algo: Any, spec: Spec, horizon: int) -> Any:
     certificate = certify(bound)
     if certificate.claim != "certified":
         got = f"{certificate.claim}: {certificate.reason}"
-        raise ValueError(f"algo must be certified for its claim to be audited, got {got}")
+        yours = "(fb.audits.claimed audits a claim of your own)"
+        raise ValueError(f"algo must be certified for its claim to be audited {yours}, got {got}")
     if hasattr(bound, "mechanism") and not isinstance(bound.mechanism, NoisyMechanism):
         raise ValueError(f"horizon must allow a release by {algo.schedule!r}, got {horizon}")
     return bound

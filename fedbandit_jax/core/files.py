@@ -9,6 +9,7 @@ import contextlib
 import glob
 import hashlib
 import json
+import math
 import os
 import platform
 import secrets
@@ -26,6 +27,7 @@ try:
 except ImportError:  # Windows has other locks
     fcntl = None
 
+WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # for what JSON has no numbers
 _DIGITS = 64  # of a SHA-256 digest, in hexadecimal
 
 
@@ -97,7 +99,7 @@ def write_archive(
         compress: whether the file is to be small rather than quickly written.
         before: as in `write_atomic`.
     """
-    text = json.dumps(about, indent=1, default=_plain).encode()  # Infinity and NaN are written as such
+    text = json.dumps(in_json(about), indent=1, allow_nan=False).encode()
 
     def content(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED) as archive:
@@ -136,7 +138,7 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.nd
             raise ValueError("it was damaged after it was written, as its SHA-256 digest shows")
         try:
             with zipfile.ZipFile(file) as archive:
-                about = json.loads(archive.read(f"{kind}.json"))
+                about = from_json(json.loads(archive.read(f"{kind}.json")))
                 if not isinstance(about, dict):
                     raise ValueError("its text is no dictionary")
                 arrays = {}
@@ -165,12 +167,28 @@ def _digest(file: IO[bytes]) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _plain(value: Any) -> Any:
+def in_json(value: Any) -> Any:
+    """A value as JSON can hold it, which has no word for infinite numbers: they become `WORDS`."""
     if isinstance(value, np.generic):
-        return value.item()
+        value = value.item()
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: in_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_json(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
     raise TypeError(f"what is saved must be numbers, texts, lists and dictionaries, got {value!r}")
+
+
+def from_json(value: Any) -> Any:
+    """What `in_json` was given, but for tuples, which are lists."""
+    if isinstance(value, Mapping):
+        return {key: from_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [from_json(one) for one in value]
+    return WORDS.get(value, value) if isinstance(value, str) else value
 
 
 @contextlib.contextmanager

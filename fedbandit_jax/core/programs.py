@@ -37,7 +37,7 @@ def leak(function: Callable[..., Any], *arguments: Any, alone: bool = False) -> 
     found = [(one, outer) for outer in program.jaxpr.eqns for one in (outer, *_inner(outer))]
     for one, outer in found:
         name = one.primitive.name
-        if name in HOST or _mixes(one) or (alone and _batches(one)):
+        if name in HOST or _prints(one) or _mixes(one) or (alone and _batches(one)):
             return f"{name}{_line(one) or _line(outer)}"
     if any(isinstance(const, Tracer) for const in program.consts):
         return "a value of a trace around it"
@@ -73,6 +73,11 @@ def _inner(equation: Any) -> Iterator[Any]:
         inner = getattr(part, "jaxpr", part)
         if hasattr(inner, "eqns"):
             yield from equations(inner)
+
+
+def _prints(equation: Any) -> bool:
+    """Whether this prints by code of the caller's own: a text whose `format` is not that of texts."""
+    return type(equation.params.get("fmt", "")) is not str
 
 
 def _mixes(equation: Any) -> bool:

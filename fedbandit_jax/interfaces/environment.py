@@ -59,7 +59,7 @@ class Round(NamedTuple):
 
     contexts: Float[Array, "M K d"]  # feature vectors
     mask: Bool[Array, "M K"] | None = None  # which arms exist; None if all do
-    user: Int[Array, " M"] | None = None  # who came, if `Spec.n_users` > 0
+    user: Int[Array, " M"] | None = None  # who came, if users return; two people at two silos unless `Spec.silos` > 1
     arrives: Int[Array, " M"] | None = None  # which of the `Spec.late` rewards arrives; this round's takes its place
     away: Bool[Array, " M"] | None = None  # which silos miss the synchronisation after this round, if `Spec.drops`
 

@@ -97,7 +97,8 @@ class Users:
             words.append(f"{self.most} in a batch")
         if self.apart > 1:
             words.append(f"in batches at least {self.apart} apart")
-        words.append(f"at up to {self.silos} silos" if self.silos > 1 else "always at the same silo")
+        where = f"at up to {self.silos} silos" if self.silos > 1 else "always at the same silo"
+        words.append(f"{where} (a promise: silos do not compare users)")
         return ", ".join(words)
 
     def split(self, n_syncs: int) -> tuple[int, int]:

@@ -10,18 +10,19 @@ import typing
 from typing import Any
 
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core.files import WORDS
 from fedbandit_jax.report.files import FORMAT
 from fedbandit_jax.report.measured import OF_LABELS
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SIMPLE = {str: "string", int: "integer", float: "number", type(None): "null"}
+SIMPLE = {str: "string", int: "integer", type(None): "null"}
 OBJECT: dict[str, Any] = {"type": "object"}
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of `result.json` in a file that `Result.save` wrote; certificates are in `$defs`.
 
-    Numbers that are infinite or not a number are written as Python writes them, Infinity and NaN.
+    A number that is infinite, or none, is one of the words Infinity, -Infinity and NaN.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -71,6 +72,8 @@ def _pair(item: dict[str, Any]) -> dict[str, Any]:
 def _of(hint: Any) -> dict[str, Any]:
     """The schema of an annotation: a number, a text, one of several words, a tuple, or one of these or None."""
     parts = typing.get_args(hint)
+    if hint is float:
+        return {"anyOf": [{"type": "number"}, {"enum": list(WORDS)}]}
     if hint in SIMPLE:
         return {"type": SIMPLE[hint]}
     if typing.get_origin(hint) is typing.Literal:

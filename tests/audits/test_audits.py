@@ -149,7 +149,11 @@ def test_a_claim_in_words(key):
         (fb.algos.fed_lin_ucb(), TypeError, "algo must have one fb.privacy.Budget, got None"),
         (fb.algos.fed_lin_ucb(schedule=fb.schedules.LogDet()), TypeError, "one fb.privacy.Budget, got None"),
         (PRIVATE.replace(schedule=fb.schedules.LogDet()), ValueError, "algo must be certified .* got none"),
-        (PRIVATE.replace(learns_in_batch=True), ValueError, "algo must be certified for its claim to be audited, got"),
+        (
+            PRIVATE.replace(learns_in_batch=True),
+            ValueError,
+            "algo must be certified for its claim to be audited .fb.audits.claimed",
+        ),
         (PRIVATE.replace(calibration="authors"), ValueError, "algo must be certified for its claim to be audited"),
     ],
 )

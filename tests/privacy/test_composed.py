@@ -249,7 +249,8 @@ def test_returning_users_are_said_to_return():
     assert "users return in this environment, and nobody is protected in more rounds together" in found.unit
     thrice = federated(unit=fb.privacy.Users(3)).certificate(RETURNING, HORIZON)
     assert thrice.unit.startswith(
-        "one user: all that she contributes, up to 3 times at a silo, always at the same silo;"
+        "one user: all that she contributes, up to 3 times at a silo, always at the same silo "
+        "(a promise: silos do not compare users);"
     )
     assert "silos leave out what is beyond" in thrice.unit
     assert "who comes when, and how often" in thrice.not_covered

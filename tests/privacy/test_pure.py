@@ -72,6 +72,17 @@ def mixes(self, key, t, belief, contexts):
     return jax.jit(mixed)(contexts)
 
 
+class Written(str):
+    def format(self, *values, **named):
+        MEMORY.update({"contexts": values})
+        return ""
+
+
+def prints_by_its_own(self, key, t, belief, contexts):
+    jax.debug.print(Written("{}"), contexts)
+    return contexts @ belief
+
+
 def starts_by_listening(self, dim):
     return jax.pure_callback(np.ones, jax.ShapeDtypeStruct((2,), jnp.float32), (2,))
 
@@ -82,6 +93,7 @@ REFUSED = [
     ({"start": starts_by_listening}, "Own.start .* got pure_callback in .*test_pure.py"),
     ({"index": io}, "Own.index .* got io_callback in .*test_pure.py"),
     ({"index": tells}, "Own.index .* got debug_callback in .*calls_host = True"),
+    ({"index": prints_by_its_own}, "Own.index .* got debug_print in .*calls_host = True"),
     ({"index": mixes}, "Own.index .* got custom_vmap_call in .*test_pure.py"),
 ]
 

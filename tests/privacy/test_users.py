@@ -72,5 +72,5 @@ def test_promises_are_said_to_be_promises():
     """Users who are not told apart cannot be counted."""
     algo = fb.algos.Federated(schedule=3, privacy=Mechanism(BUDGET, "blt", unit=Users(3)))
     found = algo.certificate(dataclasses.replace(SPEC, n_users=0), 30)
-    often = "up to 3 times at a silo, always at the same silo"
+    often = "up to 3 times at a silo, always at the same silo (a promise: silos do not compare users)"
     assert found.unit == f"one user, who contributes {often}, as is promised: users are not told apart here"

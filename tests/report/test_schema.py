@@ -24,6 +24,10 @@ RUNS = {  # visits and bits of arms; an infinite epsilon; budgets of silos and a
 }  # fmt: skip
 
 
+def refuse(word):
+    raise ValueError(f"{word} is not JSON")
+
+
 def checker():
     jsonschema.Draft202012Validator.check_schema(fb.schema())
     return jsonschema.Draft202012Validator(fb.schema())
@@ -34,13 +38,23 @@ def texts(tmp_path_factory):
     folder, found = tmp_path_factory.mktemp("saved"), {}
     for name, run in RUNS.items():
         with zipfile.ZipFile(run(key=jax.random.key(0), seeds=1).save(folder / name)) as file:
-            found[name] = json.loads(file.read("result.json"))
+            found[name] = json.loads(file.read("result.json"), parse_constant=refuse)
     return found
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_is_saved_obeys(texts, name):
     assert not list(checker().iter_errors(texts[name]))
+
+
+def test_a_certificate_obeys_as_it_is():
+    algo = fb.algos.fed_ucb(BUDGET)
+    one = algo.certificate(SILOS.spec, 20)
+    assert one.epsilon_exact == float("inf")
+    schema = {"$defs": fb.schema()["$defs"], "$ref": "#/$defs/certificate"}
+    jsonschema.validate(one.to_json(), schema, jsonschema.Draft202012Validator)
+    text = json.dumps(one.to_json(), allow_nan=False)
+    assert fb.privacy.Certificate.from_json(json.loads(text)) == one
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,8 @@ def test_the_budget_is_for_all_sums_of_one_user(mechanism, share):
     found, single = algo.certificate(spec, 5000), one.certificate(spec, 5000)
     assert found.claim == "certified"
     assert found.unit == (
-        "one user: all that she contributes, up to 16 times at a silo, 1 in a batch, always at the same silo; what is "
+        "one user: all that she contributes, up to 16 times at a silo, 1 in a batch, always at the same silo "
+        "(a promise: silos do not compare users); what is "
         "beyond is left out"
     )
     assert (found.epsilon, found.releases_per_user, found.visits) == (2.0, 16.0, ())
