@@ -228,8 +228,8 @@ def test_a_threshold_out_of_reach_is_independent_agents(key):
     clock = RoundClock(env=env, algo=alone, horizon=80)
     world, state = jax.jit(clock.init)(key)
     assert rounds == []
-    assert alone.batch == 80
-    np.testing.assert_allclose(regret, jax.jit(clock.step)(key, world, state, 0)[2].gap, atol=1e-4)
+    gap = jax.jit(clock.step)(key, world, state, 0)[2].gap  # of a whole piece, whatever the horizon
+    np.testing.assert_allclose(regret, gap[:80], atol=1e-4)
 
 
 @pytest.mark.slow
