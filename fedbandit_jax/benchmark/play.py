@@ -170,7 +170,7 @@ class Verdict:
         both = [
             dataclasses.replace(one, cells={name: one.cells[name] for name in shared}) for one in (self.row, self.again)
         ]
-        return [*((name, self.row.cells[name], self.again.cells[name]) for name in shared), ("mean", *both)]
+        return [*((name, self.row.cells[name], self.again.cells[name]) for name in shared), ("mean", both[0], both[1])]
 
     @property
     def far(self) -> tuple[str, ...]:
