@@ -114,7 +114,9 @@ def test_a_checked_row_counts(tmp_path, monkeypatch):
     assert [(row.name, row.nonce) for row in found] == [("zzz", ""), ("mine", "3f")]
     part = dataclasses.replace(checked, cells={"returning": checked.cells["returning"]})
     part.save(tmp_path / "b.npz")
+    first = board.rows([tmp_path / "b.npz", tmp_path / "a.npz"])[0]  # in whatever order they are read
     (mine,) = [row for row in board.rows([tmp_path]) if row.name == "mine"]
+    assert board.over_all(first) == board.over_all(mine)
     assert len(mine.cells) == 14  # a run of some tasks again leaves the others as they were
     assert mine.cells["returning"].score == checked.cells["returning"].score
     assert mine.cells["dropout"].score == own.cells["dropout"].score
