@@ -11,6 +11,7 @@ from jaxtyping import Float
 CHUNK = 65536  # rows of which features are held in float64 at a time
 PENALTY = 1e-6  # of |theta|^2 / 2 beside the mean loss: decides between parameters that fit alike, and hardly else
 GROUPS = 10  # of rows, by what is predicted
+DIGITS = 9  # decimals of what is told of a fit: the last ones of float64 depend on the processor
 STEPS, TOLERANCE = 100, 1e-9  # most steps of Newton's method, and the largest entry of the last gradient
 
 
@@ -153,4 +154,5 @@ def calibration(rewards: np.ndarray, means: np.ndarray) -> tuple[tuple[int, floa
     """Rows, predicted and observed mean of ten groups of rows, by what is predicted; of fewer, if rows are few."""
     order = np.argsort(means, kind="stable")
     groups = [group for group in np.array_split(order, GROUPS) if len(group)]
-    return tuple((len(group), float(means[group].mean()), float(rewards[group].mean())) for group in groups)
+    ends = ((len(group), float(means[group].mean()), float(rewards[group].mean())) for group in groups)
+    return tuple((n, round(predicted, DIGITS), round(seen, DIGITS)) for n, predicted, seen in ends)

@@ -284,12 +284,12 @@ def _measured(
         scores = design.scores(some, theta)
         every = fits.expit(scores) if model == "logistic" else np.clip(scores, 0, 1)
         beyond += 0 if model == "logistic" else int((np.abs(scores - every) > 1e-6).sum())
+        every = np.round(every, fits.DIGITS)
         best += float(every.max(1).sum())
         uniform += float(every.mean(1).sum())
         means.append(every[np.arange(len(some)), played[some]])
     mean, seen, n = np.concatenate(means), rewards[rows], len(rows)
-    return dict(
-        replayed_rows=n,
+    about = dict(
         explained=fits.explained(model, seen, mean, overall),
         noise_std=float(np.sqrt(((seen - mean) ** 2).mean())),
         clipped=beyond / (n * len(design.arms)),
@@ -297,8 +297,9 @@ def _measured(
         logged=float(seen.mean()),
         uniform=uniform / n,
         best=best / n,
-        calibration=fits.calibration(seen, mean),
     )
+    about = {name: round(value, fits.DIGITS) for name, value in about.items()}
+    return dict(replayed_rows=n, calibration=fits.calibration(seen, mean), **about)
 
 
 def _one_context(rows: np.ndarray, place: np.ndarray) -> bool:

