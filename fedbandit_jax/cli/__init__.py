@@ -81,7 +81,10 @@ def parse(args: Sequence[str]) -> Command:
     if args[:1] == ["simulate"] and flags:
         args.insert(1, "linear")
     helped = args[1:2] if {"-h", "--help"} & {*args[2:]} else []
-    command: Any = tyro.cli(_tree(COMMANDS, args[:2], helped), prog="fedbandit", description=ABOUT, args=args)
+    config = (tyro.conf.DisallowNone,)  # None is a default, and no word
+    command: Any = tyro.cli(
+        _tree(COMMANDS, args[:2], helped), prog="fedbandit", description=ABOUT, args=args, config=config
+    )
     return command.knowing(args)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 from typing_extensions import override
@@ -30,8 +30,8 @@ class BenchmarkCommand(Command):
 
     Its score in a task is S = ln(R_uniform / R) / ln(R_uniform / R_0), 1 if privacy is free and 0 for uniform play,
     under 16 seeds that the bytes of the file decide. What is not certified for the task's budget, trust model and
-    limits counts as uniform play. The command prints a table, and writes a sealed row after every task, from which a
-    second call goes on.
+    limits counts as uniform play. The command prints every task as it ends, and a table, and writes a sealed row after
+    every task, from which a second call goes on.
 
     For example:
       fedbandit benchmark                                       what the tasks are
@@ -46,7 +46,7 @@ class BenchmarkCommand(Command):
         what: FILE.py or FILE.py:FUNCTION; or the word verify and a file of a row, whose code is run.
         tasks: names of tasks; by default all.
         track: "one recipe" for all tasks, or "tuned" for each on development seeds.
-        trials: runs on development seeds that were looked at.
+        trials: results on development seeds that were looked at, of one recipe in one task each.
         develop: play on the development seeds, which are the same for everybody; no row is written.
         name: name of the row; by default that of the file.
         out: folder for the row.
@@ -54,14 +54,14 @@ class BenchmarkCommand(Command):
         board: the file that --page writes.
     """
 
-    what: tyro.conf.Positional[tuple[str, ...]] = ()
-    tasks: tuple[str, ...] | None = None
+    what: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ENTRY | verify ROW]")]] = ()
+    tasks: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="TASK ...")] = None
     track: Literal["one recipe", "tuned"] = "one recipe"
     trials: int = 0
     develop: bool = False
     name: str | None = None
     out: Path = Path("rows")
-    page: tuple[Path, ...] | None = None
+    page: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="[PATH ...]")] = None
     board: Path = Path("board.html")
 
     @override

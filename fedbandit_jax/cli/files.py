@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import tyro
 from typing_extensions import override
@@ -73,7 +73,7 @@ class ReportCommand(Command):
 
     flag_of: ClassVar = {"path": "paths"}
 
-    paths: tyro.conf.Positional[tuple[Path, ...]]
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...")]]
     out: Path = Path("report.html")
     title: str = "Federated bandits: results"
 

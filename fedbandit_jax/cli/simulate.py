@@ -58,8 +58,8 @@ class SimulateCommand(Command):
 
     family: tyro.conf.Suppress[str] = "linear"
     env: str | None = None
-    algorithms: tuple[str, ...] | None = None
-    epsilon: tuple[float, ...] | None = None
+    algorithms: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="LABEL ...")] = None
+    epsilon: Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT ...")] = None
     delta: float | None = None
     horizon: int | None = None
     seeds: int | None = None

@@ -17,7 +17,7 @@ from fedbandit_jax.privacy.budget import ADJACENCY
 from fedbandit_jax.privacy.trust import METHODS
 
 COMMANDS = [["simulate", family] for family in FAMILIES]
-COMMANDS += [["sweep"], ["plan"], ["calibrate"], ["audit"], ["show"], ["data"]]
+COMMANDS += [["sweep"], ["plan"], ["calibrate"], ["audit"], ["benchmark"], ["show"], ["report"], ["data"]]
 TABLES = ("features", "query_sizes", "theta", "items", "thetas", "clusters")  # parameters that are data
 
 
@@ -58,6 +58,7 @@ def test_help_teaches(capsys, command):
         main([*command, "--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
+    assert "{None}" not in text
     assert f"For example:\n  {' '.join(['fedbandit', *command[:1]])}" in text
     for family in FAMILIES if command == ["simulate"] else ():
         assert f"• {family}" in text
