@@ -68,7 +68,8 @@ def summary(row: Row, others: Sequence[Row] = ()) -> str:
         known = len(cell.regret) > 0
         ratio = f"{cell.regret.mean() / cell.reference.mean():.3g}" if known else "-"
         sent = (f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}") if known else ("-", "-")
-        refused = f"counts as uniform play (S = {cell.unchecked:.3f} if it counted)" if cell.refused else ""
+        counted = f" (S = {cell.unchecked:.3f} if it counted)" if known else ""
+        refused = f"counts as uniform play{counted}" if cell.refused else ""
         lines.append((cell.task, _number(cell.score), _number(cell.error), ratio, *sent, _number(best), refused))
     head, *body = aligned([line[:-1] for line in lines]).splitlines()
     text = [head, *(f"{one}  {line[-1]}".rstrip() for one, line in zip(body, lines[1:]))]
@@ -146,7 +147,10 @@ def _board(found: Sequence[Row]) -> ET.Element:
 
 
 def _seeds(row: Row) -> str:
-    return CHECKED if row.nonce else "by its code"
+    seeds = [bool(cell.provenance.get("nonce")) for cell in row.cells.values() if len(cell.regret)]
+    if not any(seeds):
+        return "by its code"
+    return CHECKED if all(seeds) else f"{CHECKED} in {sum(seeds)} of {len(seeds)} tasks"
 
 
 def _cell(row: Row, name: str, best: float) -> ET.Element:
@@ -230,7 +234,8 @@ def _details(row: Row, found: Sequence[Row]) -> ET.Element:
                       f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}", cell.refused or "yes"))  # fmt: skip
         if cell.certificate is not None:
             proofs.append(html.certificate(cell.certificate, [name]))
-    declared = f"Track: {row.track}, {row.trials:,} trials on development seeds declared. Code: {row.digest}"
+    declared = f"Track: {row.track}, {row.trials:,} trials on development seeds declared. "
+    declared += f"SHA-256 of the word {row.function}, a line feed and the code: {row.digest}"
     code = tag("details", tag("summary", "the entry's code"), tag("pre", row.source))
     summed = f"{row.name}: {_number(over_all(row))}"
     return tag(

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import linecache
 import sys
+import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,13 @@ class Entry:
     def about(self) -> str:
         """The docstring of the file."""
         return ast.get_docstring(ast.parse(self.source)) or ""
+
+    def where(self, error: Exception) -> str:
+        """The message of an error, with the line of the entry that it was raised from."""
+        kind = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
+        file = inspect.getfile(inspect.unwrap(self.recipe))
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        return f"{kind}{error}" + (f" ({Path(file).name}, line {lines[-1]})" if lines else "")
 
     @classmethod
     def of(cls, entry: Any, name: str | None = None) -> Entry:

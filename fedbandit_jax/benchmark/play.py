@@ -6,18 +6,20 @@ import dataclasses
 import math
 import os
 import secrets
+import sys
 import time
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from tqdm import tqdm
 
 from fedbandit_jax.benchmark.chance import NAME, uniform
 from fedbandit_jax.benchmark.entry import TRACKS, Entry
-from fedbandit_jax.benchmark.row import Cell, Row
+from fedbandit_jax.benchmark.row import NOTHING, Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, Task
 from fedbandit_jax.core import validate
@@ -52,7 +54,7 @@ def run(
             with the name of the function in it, "mine.py:recipe".
         tasks: names of tasks; None: all.
         track: "one recipe", for all tasks, or "tuned", if numbers were chosen for each task on development seeds.
-        trials: runs on development seeds that were looked at, to be declared.
+        trials: results on development seeds that were looked at, of one recipe in one task each, to be declared.
         name: of the row; None: that of the file, or of the function.
         out: a folder where NAME.npz is written after every task; a second call goes on from there. A row of other code
             that is there is moved to NAME.before, with a warning. None: nothing is written.
@@ -64,8 +66,8 @@ def run(
         A `Row`, with the cells of these tasks.
 
     Raises:
-        ValueError, TypeError: an argument is wrong; or the entry returns no recipe. An error that the recipe raises
-            when it is made or bound is in `Cell.refused`.
+        ValueError, TypeError: an argument is wrong; or the entry returns something else than a recipe. An error that
+            the recipe raises is in `Cell.refused`, with its line in the entry, and other tasks go on.
         ImportError: a task needs data that are not installed.
 
     Example:
@@ -95,42 +97,50 @@ def _play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, no
         check_writable("out", Path(out))
         path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
         row = dataclasses.replace(row, cells=_done(path, row))
+    found = {task: _recipe(task, entry) for task in tasks if task.name not in row.cells}  # all refusals come at once
     with tqdm(tasks, unit=" tasks", disable=None if progress is None else not progress) as bar:
         for task in bar:
             bar.set_description(task.name)
-            if task.name not in row.cells:
-                key = task.key(DEVELOPMENT if nonce == DEVELOPMENT else entry.digest, nonce)
-                row = dataclasses.replace(row, cells={**row.cells, task.name: played(task, entry, key)})
+            if task in found:
+                cell = played(task, found[task], entry, nonce)
+                row = dataclasses.replace(row, cells={**row.cells, task.name: cell})
                 if path is not None:
                     row.save(path)
+                if not bar.disable:
+                    bar.write(f"{task.name:<15} {cell}", file=sys.stderr)
     return dataclasses.replace(row, cells={task.name: row.cells[task.name] for task in tasks})
 
 
-def played(task: Task, entry: Entry, key: Any) -> Cell:
-    """What an entry does in a task under the seeds of this key."""
-    started, cell = time.monotonic(), Cell(task=task.name, digest=task.digest)
+def _recipe(task: Task, entry: Entry) -> Algorithm | str:
+    """The recipe of an entry for a task, which can be bound, or why there is none."""
     try:
         algo = entry.recipe(task)
-        if algo is None:
-            return dataclasses.replace(cell, refused="it has no recipe for this task")
         if isinstance(algo, Algorithm):
             algo.bind(task.spec, task.horizon)
-    except (ValueError, TypeError) as error:
-        return dataclasses.replace(cell, refused=f"its recipe was refused: {error}")
+    except Exception as error:
+        return f"its recipe was refused: {entry.where(error)}"
+    if algo is None:
+        return NOTHING
     if not isinstance(algo, Algorithm):
         raise TypeError(f"entry must return an fb.Algorithm or None, got {validate.shown(algo)} for {task.name}")
+    return algo
+
+
+def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> Cell:
+    """What the recipe of an entry does in a task; a text says why there is none."""
+    started, cell = time.monotonic(), Cell(task=task.name, digest=task.digest)
+    if isinstance(algo, str):
+        return dataclasses.replace(cell, refused=algo)
     label = algo.name if algo.name not in (NAME, REFERENCE) else "entry"
     every = {label: algo, NAME: uniform(task.env), REFERENCE: task.reference(task)}
-    found = sweep(
-        task.env,
-        every,
-        horizon=task.horizon,
-        key=key,
-        seeds=SEEDS,
-        stride=task.horizon,
-        progress=False,
-        throw=False,
-    )
+    key = task.key(DEVELOPMENT if nonce == DEVELOPMENT else entry.digest, nonce)
+    options: dict[str, Any] = {"horizon": task.horizon, "stride": task.horizon, "key": key, "seeds": SEEDS}
+    try:
+        found = sweep(task.env, every, **options, progress=False, throw=False)
+    except (OSError, MemoryError, jax.errors.JaxRuntimeError):  # of the machine, and not of the entry
+        raise
+    except Exception as error:
+        return dataclasses.replace(cell, refused=f"it failed: {entry.where(error)}")
     own = found[label]
     syncs, bits = (own.communication[part][:, -1].astype(float) for part in ("rounds", "bits"))
     regret, chance, reference = (found[one].regret[:, -1].astype(float) for one in every)
@@ -148,6 +158,7 @@ def played(task: Task, entry: Entry, key: Any) -> Cell:
         provenance={
             **{part: own.provenance[part] for part in (*identity.versions(), "device", "date")},
             "code": identity.code(),
+            "nonce": nonce,
             "seconds": round(time.monotonic() - started, 1),
         },
     )

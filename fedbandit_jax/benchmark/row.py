@@ -18,6 +18,7 @@ from fedbandit_jax.core.files import read_archive, write_archive
 FORMAT = 1
 DRAWS, STREAM = 2000, 36  # resamples of an interval, and the seed of their draw
 NORMAL = 1.96  # standard errors on either side of a 95 % interval
+NOTHING = "it has no recipe for this task"
 ARRAYS = ("regret", "uniform", "reference", "syncs", "bits")
 
 
@@ -35,7 +36,7 @@ class Cell:
         bits: (n_seeds,) that a silo sent and received, on average.
         certificate: of the run; None if there was none.
         algorithm: account of the recipe.
-        provenance: versions, device, date, seconds, and the digest of the package's code.
+        provenance: versions, device, date, seconds, the digest of the package's code, and the nonce of the seeds.
     """
 
     task: str
@@ -76,6 +77,11 @@ class Cell:
         """The standard error of S over seeds."""
         return float(self.draws().std())
 
+    def __str__(self) -> str:
+        return (
+            f"counts as uniform play: {self.refused}" if self.refused else f"S = {self.score:.3f} +- {self.error:.3f}"
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Row:
@@ -87,7 +93,7 @@ class Row:
         function, source: the code of the entry: the name of its function, and the text of its file.
         digest: of that code, which decides the seeds.
         track: "one recipe" for all tasks, or "tuned" on development seeds.
-        trials: runs on development seeds that were looked at, as declared.
+        trials: results on development seeds that were looked at, as declared.
         nonce: "" for the seeds that the code alone decides; otherwise what decided them, too.
         cells: task -> `Cell`.
     """

@@ -15,14 +15,16 @@ import networkx as nx
 import numpy as np
 
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import validate
 from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
 from fedbandit_jax.planning.candidates import fixed_arms, silos_away
-from fedbandit_jax.privacy import Budget, Linear, Mechanism, Users
+from fedbandit_jax.privacy import RELEASES, Budget, Linear, Mechanism, Users
 from fedbandit_jax.privacy.trust import find
 
 SUITE = "v1"
 SEEDS = 16  # of a row in every task
+MANY = 100  # synchronisations in batches of one length, of which more would gain little and take long
 ROUNDED = 1e-5  # by which a certificate's epsilon may be larger, as it is computed in floating point
 WHOM = {  # the word with which a certificate's trust model begins -> whom users trust there
     "local": "nobody",
@@ -97,8 +99,8 @@ class Task:
 
     @property
     def batch(self) -> int:
-        """B, the shortest batches of one length whose synchronisations are allowed."""
-        return 1 if self.max_syncs is None else self.horizon // (self.max_syncs + 1) + 1
+        """B, the shortest batches of one length whose synchronisations are allowed, and no more than a hundred."""
+        return self.horizon // (min(self.max_syncs or MANY, MANY) + 1) + 1
 
     def mechanism(self, release: Any = "blt", **options: Any) -> Mechanism:
         """A mechanism with the budget, the unit and the trust model of this task.
@@ -110,6 +112,8 @@ class Task:
                 least noise: half of x x', and x (y - 1/2) where features have a constant entry, but as printed where
                 single users add noise.
         """
+        if isinstance(release, str):
+            validate.one_of("release", release, RELEASES)
         trust = options.get("trust", self.trust)
         if trust == "local" or self.spec.drops:
             release = "input_perturbation"

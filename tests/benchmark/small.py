@@ -53,6 +53,25 @@ def refused(task):
 
 def wrong(task):
     return 7
+
+
+def slip(task):
+    if task.name == "one":
+        return task.nonsense
+    return recipe(task)
+
+
+@fb.pytree
+class Slip(fb.Policy):
+    def update(self, k, belief, released):
+        return released.bias
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ belief[:2]
+
+
+def late(task):
+    return fb.algos.Federated(policy=Slip(), schedule=task.batch)
 '''
 
 

@@ -32,7 +32,7 @@ def made(name, share, **more):
         regret = 10.0 * 100 ** (1 - share) * (1 + i / 100)
         cells[task] = Cell(task=task, digest=one.digest, regret=regret * noise(), uniform=1000.0 * noise(),
                            reference=10.0 * noise(), syncs=np.full(16, 7.0), bits=np.full(16, 2e3),
-                           certificate=PROOF, algorithm={}, provenance={})  # fmt: skip
+                           certificate=PROOF, algorithm={}, provenance={"nonce": more.get("nonce", "")})  # fmt: skip
     cells["ring"] = dataclasses.replace(cells["ring"], refused="claim none: raw data are read")
     cells["drift"] = Cell(task="drift", digest=TASKS["drift"].digest, refused="it has no recipe for this task")
     about = dict(about=f"About {name}.", function="recipe", source=f"# {name}", digest=name, track="tuned", trials=12)
@@ -119,6 +119,8 @@ def test_a_checked_row_counts(tmp_path, monkeypatch):
     assert board.over_all(first) == board.over_all(mine)
     assert len(mine.cells) == 14  # a run of some tasks again leaves the others as they were
     assert mine.cells["returning"].score == checked.cells["returning"].score
+    assert board._seeds(mine) == "checked in 1 of 13 tasks"
+    assert board._seeds(checked) == "checked"
     assert mine.cells["dropout"].score == own.cells["dropout"].score
     with pytest.raises(ValueError, match="rows must be files of rows, or folders that have some, got '.*none'"):
         board.rows([tmp_path / "none"])

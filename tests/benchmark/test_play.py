@@ -152,11 +152,11 @@ def test_goes_on_from_what_is_there(monkeypatch, entry, tmp_path):
     """After a stop only what is missing is played; after a change of the file, all of it."""
     played, real = [], module.played
 
-    def spy(task, its, key):
+    def spy(task, *given):
         played.append(task.name)
         if played == ["one", "two"]:
             raise KeyboardInterrupt
-        return real(task, its, key)
+        return real(task, *given)
 
     monkeypatch.setattr(module, "played", spy)
     suite(monkeypatch, one=dataclasses.replace(SMALL, name="one"), two=dataclasses.replace(SMALL, name="two"))
@@ -326,6 +326,59 @@ def test_a_policy_of_ones_own_is_an_entry(monkeypatch, tmp_path, first):
     assert row.cells["small"].certificate.claim == "certified"
     again = fb.benchmark.verify(row).again
     assert again.cells["small"].refused == ""
+
+
+def test_the_entry_of_the_page_for_all_tasks():
+    """It has a recipe for each, whose budget, trust, unit and number of synchronisations are the task's."""
+    (source,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "for every task" in block]
+    entry = Entry.read(source, "recipe", "defaults")
+    for task in fb.benchmark.TASKS.values():
+        algo = entry.recipe(task)
+        assert algo is not None
+        certificate = algo.certificate(task.spec, task.horizon)
+        assert task.refusal(certificate, syncs=0, status=0) == "", task.name
+        schedule = getattr(algo, "schedule", None)
+        n_syncs = task.horizon // schedule if isinstance(schedule, int) else 0
+        assert n_syncs <= min(task.max_syncs or 100, 100)
+
+
+def test_an_error_ends_its_task_only(monkeypatch, entry):
+    """It is told with its line before anything is played, and other tasks go on."""
+    order, real, recipe = [], module.played, module._recipe
+    monkeypatch.setattr(module, "played", lambda task, *given: order.append("played") or real(task, *given))
+    monkeypatch.setattr(module, "_recipe", lambda *given: order.append("asked") or recipe(*given))
+    suite(monkeypatch, one=dataclasses.replace(SMALL, name="one"), two=dataclasses.replace(SMALL, name="two"))
+    row = fb.benchmark.run(f"{entry}:slip")
+    assert order == ["asked", "asked", "played", "played"]
+    line = SOURCE.splitlines().index("        return task.nonsense") + 1
+    said = f"its recipe was refused: AttributeError: 'Task' object has no attribute 'nonsense' (mine.py, line {line})"
+    assert row.cells["one"].refused == said
+    assert str(row.cells["one"]) == f"counts as uniform play: {said}"
+    assert row.cells["two"].refused == ""
+    assert str(row.cells["two"]) == f"S = {row.cells['two'].score:.3f} +- {row.cells['two'].error:.3f}"
+
+
+def test_an_error_while_it_plays(monkeypatch, entry):
+    suite(monkeypatch)
+    found = fb.benchmark.run(f"{entry}:late").cells["small"]
+    line = SOURCE.splitlines().index("        return contexts @ belief[:2]") + 1
+    assert found.refused.startswith(("it failed: ", "its recipe was refused: "))
+    assert found.refused.endswith(f"(mine.py, line {line})")
+    assert np.isnan(found.unchecked)
+
+
+def test_tasks_end_before_the_table(monkeypatch, entry, capsys):
+    """What is done is told as it is done, so that a stop loses nothing, also on development seeds."""
+    suite(monkeypatch)
+    row = fb.benchmark.run(entry, develop=True, progress=True)
+    assert f"small           {row.cells['small']}\n" in capsys.readouterr().err
+
+
+def test_a_release_must_exist_where_another_one_is_used():
+    dropout = dataclasses.replace(SMALL, make=lambda: fb.envs.dropout(fb.envs.sphere(4, 4, 3), 0.1))
+    assert dropout.mechanism("blt").release == "input_perturbation"
+    with pytest.raises(ValueError, match="release must be one of .*got 'blot'"):
+        dropout.mechanism("blot")
 
 
 def test_an_error_shows_its_line(tmp_path):
