@@ -79,6 +79,10 @@ class Certificate:
         releases: the number of messages of one silo, or the most there may be.
         releases_per_user: kappa, the squared sensitivity of all these messages to one visit, relative to one message.
             A user who comes r times moves them at most as far as r^2 kappa would.
+        sensitivity: how far what is protected moves all these messages together, in the joint l2 norm in which the
+            noise on every entry has the standard deviation `noise_std`. Where each of these noises is Gaussian and the
+            schedule spends nothing, mu = sensitivity / noise_std, and `epsilon_exact` is where
+            Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu) = delta; None if not stated.
         per_silo: (epsilon asked, delta, epsilon that the noise gives) for every silo, if silos have budgets of their
             own; `epsilon`, `delta` and `epsilon_exact` are then those of the silo with the largest `epsilon_exact`.
         schedule: what decides when silos synchronise, and the epsilon that it spends.
@@ -110,6 +114,7 @@ class Certificate:
     release: str | None = None
     releases: int | None = None
     releases_per_user: float | None = None
+    sensitivity: float | None = None
     per_silo: tuple[tuple[float, float, float], ...] = ()
     schedule: str | None = None
     renyi: tuple[tuple[float, float], ...] = ()
@@ -184,6 +189,9 @@ class Certificate:
         rows = [("claim", f"{self.claim}: {self.reason}")]
         if self.epsilon is not None:
             of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
+            if self.sensitivity and self.noise_std:
+                moves, share = _number(self.sensitivity), _number(self.sensitivity / self.noise_std)
+                of += f", which move by at most {moves} in l2 norm, {share} times the noise"
             rows += [
                 ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" if self.notion in PAIRS else
                                  f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}"),

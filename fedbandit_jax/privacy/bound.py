@@ -408,6 +408,7 @@ class NoisyMechanism(BoundMechanism):
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=int(self.release.n_syncs),
             releases_per_user=self._ask(0, timing).kappa,
+            sensitivity=self.sensitivity if bounded else None,
             per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
             not_covered=(

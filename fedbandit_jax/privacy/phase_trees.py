@@ -117,6 +117,11 @@ class Replanted:
         return float(_kappa(self._counts))
 
     @property
+    def sensitivity(self) -> float:
+        """How far one user moves all releases of all phases together, in joint l2 norm."""
+        return _sensitivity(self._counts, self._visits, self.adjacency)
+
+    @property
     def depth(self) -> int:
         """nu of Algorithm 5, the depth of the largest tree."""
         return _depth(self._counts)
@@ -129,10 +134,9 @@ class Replanted:
     @property
     def epsilon_exact(self) -> float:
         """The smallest epsilon that this noise is proved to give at `delta`, for all phases together."""
-        sensitivity = _sensitivity(self._counts, self._visits, self.adjacency)
-        if not self.sigma * LARGEST_MU > sensitivity:
+        if not self.sigma * LARGEST_MU > self.sensitivity:
             return math.inf
-        mu, asked = sensitivity / self.sigma, float(self.epsilon)
+        mu, asked = self.sensitivity / self.sigma, float(self.epsilon)
         return tails.epsilon(lambda delta: gaussian_epsilon(mu, delta), float(self.delta), asked, self.missing)
 
     def guarantee(self, n_servers: int, n_trees: int) -> Certificate:
@@ -159,6 +163,7 @@ class Replanted:
             server_noise_std=self.sigma * math.sqrt(2 * self.nodes * n_trees),
             releases=sum(self._counts),
             releases_per_user=self.releases_per_user,
+            sensitivity=self.sensitivity,
             not_covered=(
                 "when and at which server users come, and how many of a cluster's rounds are in its sums",
                 "recommendations at the user's own server, to others of her cluster: that server is trusted",

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import BEYOND, Certificate
@@ -64,6 +65,30 @@ def test_numbers():
     assert c.server_noise_std == pytest.approx(
         c.noise_std * math.sqrt(10 * 5), rel=1e-5
     )  # popcount(31) = 5 of 40 releases
+
+
+@pytest.mark.parametrize(
+    ("trust", "release", "unit"),
+    [
+        ("silo_local", "tree", None),
+        ("silo_local", "blt", fb.privacy.Users(3, per_batch=1)),
+        ("silo_local_matrix", "prefix_tree", None),
+        ("central", "sqrt_toeplitz", None),
+        ("local", "input_perturbation", None),
+    ],
+)
+@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+def test_epsilon_follows_from_the_certificate_alone(trust, release, unit, adjacency):
+    """By the formula of its docstring (Balle & Wang 2018), with nothing else than its numbers."""
+    budget = fb.privacy.Budget(0.7, 1e-4, adjacency)
+    privacy = fb.privacy.Mechanism(budget, release, trust=trust, unit=unit)
+    c = fb.algos.Federated(privacy=privacy, schedule=25).certificate(UNIT, 1000)
+    mu = c.sensitivity / c.noise_std
+    delta = ndtr(mu / 2 - c.epsilon_exact / mu) - math.exp(c.epsilon_exact) * ndtr(-mu / 2 - c.epsilon_exact / mu)
+    assert delta == pytest.approx(c.delta, rel=1e-3)
+    assert f"which move by at most {c.sensitivity:.6g} in l2 norm, {mu:.6g} times the noise" in " ".join(str(c).split())
+    read = Certificate.from_json(c.to_json())
+    assert read.sensitivity == c.sensitivity
 
 
 def test_norms_are_checked_by_the_certificate_too():
