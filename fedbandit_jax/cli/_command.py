@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedbandit_jax.report.result import Result
 
 Adjacency = Literal["replace", "add_remove"]
+MANY = 6  # certificates that are printed in full
 LONGEST_NAME = 200  # bytes of a name of files, to which endings are added
 
 
@@ -105,12 +106,19 @@ def check_values(name: str, values: Sequence[Any]) -> None:
         raise ValueError(f"{name} must have at least one value, each only once, got {_shown(tuple(values)) or 'none'}")
 
 
-def print_result(result: Result) -> None:
-    """Prints the summary, and the certificates of all algorithms that have a budget or are certified."""
+def print_result(result: Result, saved: Path | None = None) -> None:
+    """Prints the summary, and the certificates of all algorithms that have a budget or are certified.
+
+    Of many, which are saved in a file, only how to read them.
+    """
     print("\n" + result.summary())
-    for label in result.labels:
-        if result[label].certificate.epsilon is not None or result[label].certificate.claim == "certified":
-            print(f"\nCertificate of {label}\n{result[label].certificate}")
+    proofs = {label: result[label].certificate for label in result.labels}
+    proofs = {label: one for label, one in proofs.items() if one.epsilon is not None or one.claim == "certified"}
+    if saved is not None and len(proofs) > MANY:
+        print(f"\n{len(proofs)} certificates: `fedbandit show {saved}` prints them in full")
+        return
+    for label, one in proofs.items():
+        print(f"\nCertificate of {label}\n{one}")
 
 
 def _flags(command: type[Command]) -> set[str]:

@@ -32,8 +32,9 @@ ENTRY = re.compile(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", re.M)
 class SimulateCommand(Command):
     """Compare the algorithms of one family, which a file describes as `fedbandit sweep` takes it.
 
-    The command prints regrets, paired differences and certificates, and writes OUT/NAME.npz, .png and .pdf. If it is
-    stopped by Ctrl-C or SIGTERM, the same command continues where it was.
+    The command prints regrets, paired differences and certificates (`fedbandit show` does, where there are more than
+    six), and writes OUT/NAME.npz, .png and .pdf. If it is stopped by Ctrl-C or SIGTERM, the same command continues
+    where it was.
 
     Args:
         env: which environment of the file, by default its first.
@@ -131,10 +132,11 @@ class SimulateCommand(Command):
             result = fb.sweep(**asked.arguments, checkpoint=checkpoint, progress=progress(), throw=False)
             made = {**result.provenance, "configuration": asked.record}
             result = dataclasses.replace(result, provenance=made)
+            saved = None
             try:
                 saved = result.save(out / name)
             finally:  # a full disk must not swallow what was found, nor a closed pipe what was to be saved
-                print_result(result)
+                print_result(result, saved)
             title = self.title(result)
             pictures = {"": fb.plotting.regret(result, title=title)}
             for gauge in list(result.gauges)[:1]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from command_line import files
@@ -13,6 +14,7 @@ from command_line import files
 import fedbandit_jax as fb
 from fedbandit_jax import audits, cli, privacy
 from fedbandit_jax.cli import main
+from fedbandit_jax.cli._command import MANY, print_result
 from fedbandit_jax.engine import curves
 
 ARMS = importlib.import_module("fedbandit_jax.envs.arms")
@@ -56,6 +58,20 @@ def test_simulate(tmp_path, monkeypatch, capsys):
     assert main(["show", str(tmp_path / f"{stem}.npz"), "--picture", str(tmp_path / "again.png")]) == 0
     assert (tmp_path / "again.png").exists()
     assert "certified" in capsys.readouterr().out
+
+
+def test_many_certificates_are_left_to_show(capsys):
+    """A sweep over budgets must not bury its table; what is not saved is printed whatever its length."""
+    env = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
+    budgets = [fb.privacy.Budget(epsilon, 1e-6) for epsilon in np.linspace(1, 3, MANY + 1)]
+    algos = {f"{budget.epsilon:g}": fb.algos.Federated(schedule=5, privacy=budget) for budget in budgets}
+    result = fb.sweep(env, algos, horizon=20, key=jax.random.key(0), seeds=1)
+    print_result(result, Path("here.npz"))
+    text = capsys.readouterr().out
+    assert text.endswith("\n7 certificates: `fedbandit show here.npz` prints them in full\n")
+    assert "Certificate of" not in text
+    print_result(result)
+    assert capsys.readouterr().out.count("Certificate of") == 7
 
 
 @pytest.mark.slow
