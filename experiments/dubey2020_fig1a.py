@@ -27,7 +27,7 @@ RANDOM = (K - 1) / K * (GAP + 0.1)  # mean regret of an arm at random, per round
 LONG, MANY, NARROW = "over rounds", "final regret", "final regret, a tenth of the width"
 PANELS: dict[str, tuple[tuple[int, ...], tuple[Any, ...], float, tuple[int, int, int], tuple[int, int, int]]] = {
     # agents, values of epsilon, factor on the width, T for smoke, default and full, and the seeds
-    LONG: ((2,), (1.0, 5.0), 1.0, (50, 10_000_000, 10_000_000), (2, 2, 100)),
+    LONG: ((2,), (1.0, 5.0), 1.0, (50, 10_000_000, 10_000_000), (2, 10, 100)),
     MANY: (AGENTS, (1.0, 5.0, None), 1.0, (50, 300_000, 300_000), (2, 8, 100)),
     NARROW: (AGENTS, (0.1, 1.0, 5.0, None), 0.1, (50, 30_000, 40_000), (2, 8, 100)),
 }
