@@ -97,17 +97,19 @@ def _play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, no
         check_writable("out", Path(out))
         path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
         row = dataclasses.replace(row, cells=_done(path, row))
-    found = {task: _recipe(task, entry) for task in tasks if task.name not in row.cells}  # all refusals come at once
-    with tqdm(tasks, unit=" tasks", disable=None if progress is None else not progress) as bar:
-        for task in bar:
+    with tqdm(total=len(tasks), unit=" tasks", disable=None if progress is None else not progress) as bar:
+        bar.set_description("making all recipes")
+        found = {task.name: _recipe(task, entry) for task in tasks if task.name not in row.cells}
+        for task in sorted(tasks, key=lambda task: not isinstance(found.get(task.name), str)):  # refusals come first
             bar.set_description(task.name)
-            if task in found:
-                cell = played(task, found[task], entry, nonce)
+            if task.name in found:
+                cell = played(task, found[task.name], entry, nonce)
                 row = dataclasses.replace(row, cells={**row.cells, task.name: cell})
                 if path is not None:
                     row.save(path)
                 if not bar.disable:
                     bar.write(f"{task.name:<15} {cell}", file=sys.stderr)
+            bar.update()
     return dataclasses.replace(row, cells={task.name: row.cells[task.name] for task in tasks})
 
 

@@ -342,13 +342,16 @@ def test_the_entry_of_the_page_for_all_tasks():
         assert n_syncs <= min(task.max_syncs or 100, 100)
 
 
-def test_an_error_ends_its_task_only(monkeypatch, entry):
+def test_an_error_ends_its_task_only(monkeypatch, entry, capsys):
     """It is told with its line before anything is played, and other tasks go on."""
     order, real, recipe = [], module.played, module._recipe
     monkeypatch.setattr(module, "played", lambda task, *given: order.append("played") or real(task, *given))
     monkeypatch.setattr(module, "_recipe", lambda *given: order.append("asked") or recipe(*given))
-    suite(monkeypatch, one=dataclasses.replace(SMALL, name="one"), two=dataclasses.replace(SMALL, name="two"))
-    row = fb.benchmark.run(f"{entry}:slip")
+    suite(monkeypatch, two=dataclasses.replace(SMALL, name="two"), one=dataclasses.replace(SMALL, name="one"))
+    row = fb.benchmark.run(f"{entry}:slip", progress=True)
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("one  ", "two  "))]
+    assert [line.split(" ")[0] for line in told] == ["one", "two"]
+    assert list(row.cells) == ["two", "one"]
     assert order == ["asked", "asked", "played", "played"]
     line = SOURCE.splitlines().index("        return task.nonsense") + 1
     said = f"its recipe was refused: AttributeError: 'Task' object has no attribute 'nonsense' (mine.py, line {line})"
