@@ -16,12 +16,20 @@ from fedbandit_jax.privacy.accounting.shuffling import shuffled_epsilon, shuffle
 DIM_ONE = np.cumsum(np.ones(1000))  # U_t - U_0 of d = 1, x_t = 1
 
 
-@pytest.mark.parametrize(("nu", "holds"), [(1.5, True), (math.e, True), (10.0, False), (1000.0, False)])
-def test_dubey2020_lemma_2_fails_for_nu_above_e(nu, holds):
-    """sum |x_t|^2 in the norm of U_(t-1)^-1 is at most 2 d log_nu(...) for nu <= e only, of d = 1 and U_0 = L = 1."""
-    left = (1 / DIM_ONE).sum()  # U_(t-1) = t
-    right = 2 * math.log(1 + len(DIM_ONE)) / math.log(nu)
-    assert (left <= right) == holds
+@pytest.mark.parametrize(("nu", "holds"), [(1.5, True), (math.e, True), (4.0, True), (4.01, False), (1000.0, False)])
+def test_dubey2020_lemma_2_holds_up_to_nu_4(nu, holds):
+    """sum |x_t|^2 in the norm of U_(t-1)^-1 is at most 2 d log_nu(...) for nu <= 4 only, of d = 1 and U_0 = L = 1.
+
+    Up to there it holds term by term, x <= 2 log_nu(1 + x) for x in [0, 1]; beyond, one vector refutes it. Where U_0 is
+    small, one vector refutes it for any nu.
+    """
+    terms = np.linspace(0, 1, 1001)
+    bounds = 2 * np.log1p(terms) / math.log(nu)
+    assert (terms <= bounds + 1e-12).all() == holds
+    left, right = (1 / DIM_ONE).sum(), 2 * math.log(1 + len(DIM_ONE)) / math.log(nu)  # U_(t-1) = t
+    assert left <= right or nu > 6
+    ratio = 100.0 * nu  # L^2 / U_0
+    assert ratio > 2 * math.log1p(ratio) / math.log(nu)
 
 
 def test_dubey2020_theorem_3_bounds_a_sum_of_norms_by_that_of_squares():
