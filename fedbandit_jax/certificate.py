@@ -77,8 +77,9 @@ class Certificate:
             synchronisations; None if there is no server, and `noise_whose` then says who adds up what.
         release: name of the class that says how sums over time are formed from messages.
         releases: the number of messages of one silo, or the most there may be.
-        releases_per_user: kappa, the squared sensitivity of all these messages to one visit, relative to one message.
-            A user who comes r times moves them at most as far as r^2 kappa would.
+        releases_per_user: kappa, the squared sensitivity of all these messages to what is protected, one visit or all
+            that one user contributes, relative to one message. Where it is one visit, a user who comes r times moves
+            them at most as far as r^2 kappa would.
         sensitivity: how far what is protected moves all these messages together, in the joint l2 norm in which the
             noise on every entry has the standard deviation `noise_std`. Where each of these noises is Gaussian and the
             schedule spends nothing, mu = sensitivity / noise_std, and `epsilon_exact` is where
@@ -191,7 +192,7 @@ class Certificate:
             of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
             if self.sensitivity and self.noise_std:
                 moves, share = _number(self.sensitivity), _number(self.sensitivity / self.noise_std)
-                of += f", which move by at most {moves} in l2 norm, {share} times the noise"
+                of += f", moved by at most {moves} in l2 norm, {share} of the noise"
             rows += [
                 ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" if self.notion in PAIRS else
                                  f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}"),
@@ -205,8 +206,7 @@ class Certificate:
                 ("noise", f"std {_number(self.noise_std)} {self.noise_whose}" + (
                           "" if self.server_noise_std is None else
                           f", at most {_number(self.server_noise_std)} in the server's sums")),
-                ("releases", f"{of}; one visit counts as {_number(self.releases_per_user)} (squared "
-                             "sensitivity kappa), r visits as at most r^2 times that"),
+                ("releases", f"{of}; kappa = {_number(self.releases_per_user)}"),
             ]  # fmt: skip
         if self.schedule is not None:
             rows.append(("schedule", self.schedule))

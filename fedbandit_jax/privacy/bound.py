@@ -389,7 +389,6 @@ class NoisyMechanism(BoundMechanism):
         worst = max(proofs, key=lambda proof: proof.epsilon)
         asked = self.budgets[proofs.index(worst)]
         several = zip(self.budgets, proofs) if len(proofs) > 1 else ()
-        scale = self.statistic.gram_scale
         fixed = self.statistic.fixed_contexts
         return Certificate(
             claim="none" if reason else "certified",
@@ -403,7 +402,7 @@ class NoisyMechanism(BoundMechanism):
             smallest_delta=smallest,
             accountant=worst.accountant,
             noise_std=worst.sigma,
-            noise_whose=f"per entry {self.trust.whose}" + (f", {1 / scale:g} times that on x x'" if scale != 1 else ""),
+            noise_whose=f"per entry {self.trust.whose}" + self._on_gram(),
             server_noise_std=float(self.stds().max()),
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=int(self.release.n_syncs),
@@ -420,6 +419,13 @@ class NoisyMechanism(BoundMechanism):
                 *(["contexts, which are fixed and public"] if fixed else []),
             ),
         )
+
+    def _on_gram(self) -> str:
+        """What the noise on x x' is, in terms of that on x y."""
+        scale, off = 1 / self.statistic.gram_scale, "1 / sqrt 2 of it off the diagonal"
+        if self.trust.joint_matrix:
+            return f", {scale:g} times that on x x'" if scale != 1 else ""
+        return f", {scale:g} times that on x x', {off}" if scale != 1 else f", {off} of x x'"
 
     def _why(self, timing: Timing) -> Iterator[str]:
         yield "noise of known law is on every statistic that leaves the mechanism"

@@ -86,7 +86,7 @@ def test_epsilon_follows_from_the_certificate_alone(trust, release, unit, adjace
     mu = c.sensitivity / c.noise_std
     delta = ndtr(mu / 2 - c.epsilon_exact / mu) - math.exp(c.epsilon_exact) * ndtr(-mu / 2 - c.epsilon_exact / mu)
     assert delta == pytest.approx(c.delta, rel=1e-3)
-    assert f"which move by at most {c.sensitivity:.6g} in l2 norm, {mu:.6g} times the noise" in " ".join(str(c).split())
+    assert f"moved by at most {c.sensitivity:.6g} in l2 norm, {mu:.6g} of the noise" in " ".join(str(c).split())
     read = Certificate.from_json(c.to_json())
     assert read.sensitivity == c.sensitivity
 
