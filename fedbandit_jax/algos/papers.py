@@ -210,10 +210,10 @@ def adac_oful(
         >>> certificate.claim, certificate.releases, certificate.releases_per_user
         ('certified', 4, 1.0)
 
-    Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-OFUL.
+    Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-OFUL. DEVIATION azize2024:
+    batches end when the number of rounds has doubled, where the paper looks at det V; its contexts are public and V
+    exact, where x x' is released with noise here; and the width is that of the known noise.
     """
-    # DEVIATION azize2024: batches end when the number of rounds has doubled, where the paper looks at det V; its
-    # contexts are public and V exact, where x x' is released with noise here; and the width is that of the known noise.
     validate.text("name", name)
     return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
 
