@@ -55,11 +55,11 @@ class AdaCUCB(Recipe):
         ('certified', 'pure DP', 0.5)
 
     Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-UCB. With Laplace noise, for
-    pure DP, it is AdaP-UCB of Azize & Basu (2022), "When privacy meets partial information".
+    pure DP, it is AdaP-UCB of Azize & Basu (2022), "When privacy meets partial information". DEVIATION azize2024
+    AdaC-UCB: the confidence width is from the exact law of the noise, for a failure probability that does not fall with
+    t; noise is that of integer mechanisms; and first batches have two users, not one.
     """
 
-    # DEVIATION azize2024 AdaC-UCB: the confidence width is from the exact law of the noise, for a failure probability
-    # that does not fall with t; noise is that of integer mechanisms; and first batches have two users, not one.
     epsilon: float | None = None
     mechanism: str = "none"
     trust: str = "none"

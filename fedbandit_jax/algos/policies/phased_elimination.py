@@ -168,13 +168,13 @@ class PhasedElimination(Policy):
         >>> algo.certificate(env.spec, horizon=100).claim
         'certified'
 
-    Reference: Li, Zhou & Ji (2022), Algorithm 1 (DP-DPE); Hanna, Girgis, Fragouli & Diggavi (2022).
+    Reference: Li, Zhou & Ji (2022), Algorithm 1 (DP-DPE); Hanna, Girgis, Fragouli & Diggavi (2022). DEVIATION li2022
+    Alg. 1: users draw arms from the design, where the paper rounds n pi_a up; the width is that of each arm, from the
+    law of the noise, and not one for all; users' rewards enter one by one, not as means of many. The paper samples
+    clients for a phase, each of whom answers for many of its arms and is protected with all of her answers
+    (client-level privacy). Here nobody is sampled, and a user has one round and is protected with that.
     """
 
-    # DEVIATION li2022 Alg. 1: users draw arms from the design, where the paper rounds n pi_a up; the width is that of
-    # each arm, from the law of the noise, and not one for all; users' rewards enter one by one, not as means of many.
-    # The paper samples clients for a phase, each of whom answers for many of its arms and is protected with all of her
-    # answers (client-level privacy). Here nobody is sampled, and a user has one round and is protected with that.
     needs_all_users = True
 
     arms: Any
