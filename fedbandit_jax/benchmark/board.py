@@ -161,6 +161,7 @@ def _cell(row: Row, name: str, best: float) -> ET.Element:
         f"S = {cell.unchecked:.3f} +- {cell.error:.3f}",
         f"R / R_0 = {cell.regret.mean() / cell.reference.mean():.3g}",
     ]
+    about += [f"{CHECKED}: seeds that nobody could choose"] if cell.provenance.get("nonce") else []
     if cell.refused:
         return tag("td", f"({_number(cell.unchecked)})", title=f"{cell.refused}; {about[0]}", **{"class": "uncounted"})
     one = cell.certificate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 from typing_extensions import override
@@ -53,6 +53,8 @@ class BenchmarkCommand(Command):
         page: draw the board, of rows that come with the package and those in these files and folders.
         board: the file that --page writes.
     """
+
+    resumes: ClassVar = "; the same command goes on after the tasks that are in the row (none with --develop)"
 
     what: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ENTRY | verify ROW]")]] = ()
     tasks: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="TASK ...")] = None
