@@ -26,10 +26,11 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.engine import identity
 from fedbandit_jax.engine.simulation import sweep
-from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm
 
 DEVELOPMENT = "development"  # the nonce and the entry of seeds on which anything may be tried
 REFERENCE = "reference"
+ARRIVALS = "use fb.algos.Grouped or AsyncFederated"
 NEAR = 3.0  # standard errors within which a second run is expected
 
 
@@ -57,7 +58,7 @@ def run(
         trials: results on development seeds that were looked at, of one recipe in one task each, to be declared.
         name: of the row; None: that of the file, or of the function.
         out: a folder where NAME.npz is written after every task; a second call goes on from there. A row of other code
-            that is there is moved to NAME.before, with a warning. None: nothing is written.
+            that is there is moved to NAME.before, NAME.before1 and so on, with a warning. None: nothing is written.
         develop: play on the development seeds, which are the same for all entries, and on which anything may be tried.
             Nothing is written.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
@@ -97,6 +98,8 @@ def _play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, no
         check_writable("out", Path(out))
         path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
         row = dataclasses.replace(row, cells=_done(path, row))
+        if row.cells:
+            row.save(path)  # with what is declared now
     with tqdm(total=len(tasks), unit=" tasks", disable=None if progress is None else not progress) as bar:
         bar.set_description("making all recipes")
         found = {task.name: _recipe(task, entry) for task in tasks if task.name not in row.cells}
@@ -118,7 +121,9 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
     try:
         algo = entry.recipe(task)
         if isinstance(algo, Algorithm):
-            algo.bind(task.spec, task.horizon)
+            bound = algo.bind(task.spec, task.horizon)
+            if task.family == "clusters" and not isinstance(bound, ArrivalAlgorithm):
+                return f"it has one silo of all users, which is a trusted server: {ARRIVALS}"
     except Exception as error:
         return f"its recipe was refused: {entry.where(error)}"
     if algo is None:
@@ -224,10 +229,13 @@ def verify(
 
     Args:
         row: a row whose code is trusted to be run.
-        tasks: names of tasks; None: those of the row.
+        tasks: names of tasks of the row; None: all of them.
         out, progress: as in `run`; the file is NAME.checked.npz.
     """
     chosen = _chosen(list(row.cells) if tasks is None else tasks)
+    for task in chosen:
+        if task.name not in row.cells:
+            raise ValueError(f"tasks must be some of the row's, {', '.join(row.cells)}, got {task.name!r}")
     entry = Entry.read(row.source, row.function, row.name)
     return Verdict(row, _play(entry, chosen, row.track, row.trials, out, secrets.token_hex(8), progress))
 
@@ -246,18 +254,30 @@ def _chosen(tasks: Any) -> list[Task]:
 
 
 def _done(path: Path, row: Row) -> dict[str, Cell]:
-    """The cells that are in the file already, of the same entry under the same seeds, tasks and code."""
+    """The cells that are in the file already, of the same entry under the same seeds, tasks and code of the package.
+
+    Whatever else is there is moved to a file that no row has, with a warning that says what differs.
+    """
     if not path.exists():
         return {}
     try:
         there = Row.load(path)
     except ValueError:
         there = None
-    parts, code = ("digest", "nonce", "track", "trials"), identity.code()
-    if there is not None and all(getattr(there, part) == getattr(row, part) for part in parts):
-        known = {name: cell for name, cell in there.cells.items() if name in TASKS}
-        if all(c.digest == TASKS[n].digest and c.provenance.get("code", code) == code for n, c in known.items()):
-            return known
-    os.replace(path, path.with_suffix(".before"))
-    warnings.warn(f"{path} was of other code, tasks or seeds: it is {path.with_suffix('.before')} now", stacklevel=4)
+    known = {} if there is None else {name: cell for name, cell in there.cells.items() if name in TASKS}
+    code = identity.code()
+    if there is None:
+        differs = "is no row"
+    elif (there.digest, there.nonce) != (row.digest, row.nonce):
+        differs = "is of another text of the entry" if there.digest != row.digest else "has other seeds"
+    elif any(cell.digest != TASKS[name].digest for name, cell in known.items()):
+        differs = "is of other tasks"
+    elif any(cell.provenance.get("code", code) != code for cell in known.values()):
+        differs = "was played by other code of the package"
+    else:
+        return known
+    number = sum(1 for _ in path.parent.glob(f"{path.stem}.before*"))
+    kept = path.with_suffix(f".before{number or ''}")
+    os.replace(path, kept)
+    warnings.warn(f"{path} {differs}: it is {kept} now", stacklevel=4)
     return {}

@@ -162,6 +162,8 @@ class Task:
         whom = WHOM.get(one.trust.partition(":")[0].partition(" (")[0])
         if whom not in self.trusted:
             return f"users must trust {whom or one.trust!r}, the task allows {' or '.join(self.trusted)}"
+        if one.trust.startswith("servers (1 of them)"):
+            return "its only server is trusted with the data of all users"
         if self.graph is not None and "there is no server" not in one.trust:
             return "it has a server, the task has none: use fb.algos.Gossip(graph=task.graph, ...)"
         if not one.adjacency.startswith("replace"):

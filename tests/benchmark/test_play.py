@@ -169,10 +169,17 @@ def test_goes_on_from_what_is_there(monkeypatch, entry, tmp_path):
     assert list(fb.benchmark.run(entry, out=tmp_path, tasks=["two"]).cells) == ["two"]
     assert len(played) == 3
     Path(entry).write_text(SOURCE + "#\n")
-    with pytest.warns(UserWarning, match="was of other code, tasks or seeds: it is .*mine.before now"):
+    with pytest.warns(UserWarning, match="is of another text of the entry: it is .*mine.before now"):
         fb.benchmark.run(entry, out=tmp_path, tasks=["two"])
     assert played[3:] == ["two"]
     assert list(Row.load(tmp_path / "mine.before").cells) == ["one", "two"]  # what was computed is not lost
+    fb.benchmark.run(entry, out=tmp_path, tasks=["two"], trials=9)  # a declaration changes no seeds
+    assert len(played) == 4
+    assert Row.load(tmp_path / "mine.npz").trials == 9
+    Path(entry).write_text(SOURCE + "##\n")
+    with pytest.warns(UserWarning, match="it is .*mine.before1 now"):
+        fb.benchmark.run(entry, out=tmp_path, tasks=["two"])
+    assert list(Row.load(tmp_path / "mine.before").cells) == ["one", "two"]
 
 
 def test_verify(row, tmp_path):
@@ -184,6 +191,25 @@ def test_verify(row, tmp_path):
     apart = abs(again.score - row.score) / np.hypot(again.error, row.error)
     assert f"{apart:5.1f} standard errors apart" in str(found)
     assert bool(found.far) == (apart > 3)
+
+
+def test_only_tasks_of_a_row_are_repeated(row):
+    with pytest.raises(ValueError, match="tasks must be some of the row's, other, got 'small'"):
+        fb.benchmark.verify(dataclasses.replace(row, cells={"other": row.cells["small"]}), tasks=["small"])
+
+
+def test_one_silo_of_all_users_is_a_trusted_server(monkeypatch, tmp_path):
+    """Where users come one at a time, who adds up all of them in one place trusts more than a silo."""
+    (tmp_path / "mine.py").write_text(SOURCE)
+    arrivals = dataclasses.replace(
+        SMALL, family="clusters", make=lambda: fb.envs.clustered(6, 1, 1, n_arms=4, dim=3), unit="visit",
+        trusted=("nobody", "silo"), reference=lambda task: fb.algos.Grouped(),
+    )  # fmt: skip
+    suite(monkeypatch, small=arrivals)
+    found = fb.benchmark.run(tmp_path / "mine.py").cells["small"]
+    assert found.refused.startswith("it has one silo of all users, which is a trusted server")
+    printed = fb.algos.homo_dc(fb.privacy.Budget(5.0, 1e-4), trigger="count").certificate(arrivals.spec, 60)
+    assert arrivals.refusal(printed, 0, 0) == "its only server is trusted with the data of all users"
 
 
 def test_what_is_too_good_is_not_repeated(row):
