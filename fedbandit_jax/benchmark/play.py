@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from fedbandit_jax.benchmark.chance import NAME, uniform
 from fedbandit_jax.benchmark.entry import TRACKS, Entry
-from fedbandit_jax.benchmark.row import NOTHING, Cell, Row
+from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, Task
 from fedbandit_jax.core import validate
@@ -127,7 +127,7 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
     except Exception as error:
         return f"its recipe was refused: {entry.where(error)}"
     if algo is None:
-        return NOTHING
+        return "it has no recipe for this task"
     if not isinstance(algo, Algorithm):
         raise TypeError(f"entry must return an fb.Algorithm or None, got {validate.shown(algo)} for {task.name}")
     return algo

@@ -18,7 +18,6 @@ from fedbandit_jax.core.files import read_archive, write_archive
 FORMAT = 1
 DRAWS, STREAM = 2000, 36  # resamples of an interval, and the seed of their draw
 NORMAL = 1.96  # standard errors on either side of a 95 % interval
-NOTHING = "it has no recipe for this task"
 ARRAYS = ("regret", "uniform", "reference", "syncs", "bits")
 
 
