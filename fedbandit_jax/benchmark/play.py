@@ -31,6 +31,7 @@ from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm
 DEVELOPMENT = "development"  # the nonce and the entry of seeds on which anything may be tried
 REFERENCE = "reference"
 ARRIVALS = "use fb.algos.Grouped or AsyncFederated"
+MACHINE = (MemoryError, jax.errors.JaxRuntimeError)  # errors that are not the entry's, which no row may keep
 NEAR = 3.0  # standard errors within which a second run is expected
 
 
@@ -124,6 +125,8 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
             bound = algo.bind(task.spec, task.horizon)
             if task.family == "clusters" and not isinstance(bound, ArrivalAlgorithm):
                 return f"it has one silo of all users, which is a trusted server: {ARRIVALS}"
+    except MACHINE:
+        raise
     except Exception as error:
         return f"its recipe was refused: {entry.where(error)}"
     if algo is None:
@@ -144,7 +147,7 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
     options: dict[str, Any] = {"horizon": task.horizon, "stride": task.horizon, "key": key, "seeds": SEEDS}
     try:
         found = sweep(task.env, every, **options, progress=False, throw=False)
-    except (OSError, MemoryError, jax.errors.JaxRuntimeError):  # of the machine, and not of the entry
+    except MACHINE:
         raise
     except Exception as error:
         return dataclasses.replace(cell, refused=f"it failed: {entry.where(error)}")
