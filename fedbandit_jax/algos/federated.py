@@ -20,9 +20,9 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.aggregates import AGGREGATES
 from fedbandit_jax.privacy.apart import shown_apart
-from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.liars import Liars
 from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.statistic import LINEAR, Bounds
 from fedbandit_jax.privacy.sums import USERS
 from fedbandit_jax.privacy.trust import SiloLocal, check_schedule, find

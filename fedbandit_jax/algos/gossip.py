@@ -21,7 +21,7 @@ from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Spec
 from fedbandit_jax.networks import Network
-from fedbandit_jax.privacy.bound import NoisyMechanism
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.trust import check_schedule
 from fedbandit_jax.schedules import Every, Geometric, LogDet, Setting
 

@@ -16,9 +16,10 @@ from fedbandit_jax.core import memory, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact, NoisyMechanism
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.statistic import Bounds
 from fedbandit_jax.privacy.trust import TRUST, find
 from fedbandit_jax.schedules import BoundSchedule, Schedule, Setting

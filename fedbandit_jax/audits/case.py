@@ -16,8 +16,8 @@ from fedbandit_jax.audits import noise
 from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.core import random, validate
 from fedbandit_jax.privacy import behaviour
-from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.report.findings import Audit
 
 AGAIN = 0.999  # confidence at which a claim that is refuted must be refuted again

@@ -23,8 +23,7 @@ from jax import Array, lax
 from scipy.stats import norm
 
 from fedbandit_jax.privacy.apart import Apart
-from fedbandit_jax.privacy.bound import NoisyMechanism
-from fedbandit_jax.privacy.noisy_sums import Messages
+from fedbandit_jax.privacy.noisy_sums import Messages, NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 
 DRAWS = 2**21  # numbers of noise

@@ -19,7 +19,7 @@ from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
-from fedbandit_jax.privacy.bound import NoisyMechanism
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
 
 class Report(NamedTuple):

@@ -21,9 +21,9 @@ from typing_extensions import override
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoisyMechanism, NoRelease, Timing
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoRelease, Timing
 from fedbandit_jax.privacy.liars import ATTACKS, Liars
-from fedbandit_jax.privacy.noisy_sums import Aggregated
+from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism
 from fedbandit_jax.privacy.packing import added, pack, packed_size, unpack
 from fedbandit_jax.privacy.sums import Steps, Sums
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal

@@ -15,10 +15,10 @@ import numpy as np
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import trust
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.bound import NoisyMechanism, NoRelease
+from fedbandit_jax.privacy.bound import NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import calibrate, check_dropouts
-from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
+from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic, is_plain
 from fedbandit_jax.privacy.trust.gaussian import GaussianTrust

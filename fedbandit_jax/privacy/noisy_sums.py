@@ -1,5 +1,7 @@
 """How noise gets into sums: drawn at once (`Aggregated`, on a grid `Rounded`), or message by message (`Messages`).
 
+All are bound for S synchronisations; what they release later is NaN.
+
 For Gaussian trust models `Messages` has exactly the law of `Aggregated`; for integer noise it has that of `Rounded` up
 to what the trust model states, and certificates are about the protocol with single messages. It is slower by a factor
 of M; audits look at what it shows.
@@ -14,11 +16,84 @@ import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.bound import MechanismState, NoisyMechanism
-from fedbandit_jax.privacy.packing import pack_users, packed_size
+from fedbandit_jax.core import struct, whole, wide
+from fedbandit_jax.privacy.accounted import AccountedMechanism
+from fedbandit_jax.privacy.admission import Admitted
+from fedbandit_jax.privacy.bound import MechanismState
+from fedbandit_jax.privacy.packing import added, pack_users, packed_size
+from fedbandit_jax.privacy.sums import Steps, Sums
+from fedbandit_jax.privacy.totals import UserTotals
 
 MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
+
+
+@struct.pytree
+class NoisyMechanism(AccountedMechanism):
+    """A mechanism that adds up what the statistic admits, exactly, and adds noise of the trust model to it."""
+
+    @property
+    @override
+    def needed(self) -> int:
+        return self.n_agents - self.trust.dropouts if self.trust.away == "few" else 0
+
+    @override
+    def admit(self, x: Array, y: Array, seen: Any = (), each: bool = False) -> Admitted:
+        return self.statistic.admit(x, y, seen, each)
+
+    @override
+    def read(self, statistics: Array, std: Array) -> Any:
+        return self.statistic.read(statistics[:, :-1], statistics[:, -1], std)
+
+    @override
+    def init(self, dim: int) -> MechanismState:
+        totals = None
+        if self.users.total is not None:
+            totals = UserTotals.none(self.n_agents, self.statistic.n_users, dim)
+        return super().init(dim)._replace(totals=totals)
+
+    @property
+    @override
+    def clips(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.statistic.counts or self.users.total is not None
+
+    @property
+    @override
+    def weighs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.statistic.bounds.weighted
+
+    @property
+    @override
+    def dtype(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return jnp.int32 if self.statistic.bounded else jnp.float32
+
+    @override
+    def summands(self, x: Array, v: Array) -> Array:
+        if not self.statistic.bounded:
+            return added(x, v)
+        return whole.nearest(added(x, v, self.unit))
+
+    @override
+    def total(self, x: Array, v: Array) -> Array:
+        return whole.add_up(self.summands(x, v)) if self.statistic.bounded else super().total(x, v)
+
+    @override
+    def real(self, total: Array) -> Array:
+        return total.astype(jnp.float32) * self.unit if self.statistic.bounded else total
+
+    @override
+    def nothing(self, dim: int) -> Sums | Steps:
+        if not self.statistic.bounded:
+            return super().nothing(dim)
+        return Steps(wide.from_int32(jnp.zeros((dim, dim + 1), jnp.int32)), jnp.float32(self.unit))
+
+    @override
+    def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
+        parts = jnp.asarray(self.release.live(k)).sum()
+        size = packed_size(dim)
+        return self.trust.uplink(k, self.n_agents * size * parts, size)
+
+    def _released(self, k: Array, statistics: Array) -> Array:
+        return jnp.where(k <= self.release.n_syncs, statistics, jnp.nan)
 
 
 @struct.sealed

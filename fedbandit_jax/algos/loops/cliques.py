@@ -35,7 +35,8 @@ from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
-from fedbandit_jax.privacy.bound import BoundMechanism, NoisyMechanism
+from fedbandit_jax.privacy.bound import BoundMechanism
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
 

@@ -21,7 +21,8 @@ from fedbandit_jax.core.programs import cannot, leak
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import WHO_COMES as WHO_COMES
-from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, NoisyMechanism, Timing
+from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, Timing
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import added as added
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing

@@ -14,9 +14,9 @@ from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
-from fedbandit_jax.privacy.bound import NoisyMechanism
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.spectral import Spectral
 from fedbandit_jax.privacy.trust import SiloLocal
 

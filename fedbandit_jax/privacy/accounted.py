@@ -1,0 +1,291 @@
+"""The account of a mechanism with noise: everything that decides what its releases prove, and the certificate of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.core import struct
+from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy.admission import BoundStatistic
+from fedbandit_jax.privacy.bound import (
+    MOST_USERS,
+    NOT_COVERED,
+    WHEN_IT_COMES,
+    WHO_COMES,
+    WHO_IS_AWAY,
+    BoundMechanism,
+    Timing,
+)
+from fedbandit_jax.privacy.budget import ADJACENCY, Budget
+from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.releases.matrices import Explicit
+from fedbandit_jax.privacy.statistic import is_plain
+from fedbandit_jax.privacy.sums import too_coarse
+from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
+from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
+from fedbandit_jax.privacy.users import ONCE, Users
+
+# epsilon is computed for the larger change of a whole user all the same, and is an upper bound
+FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo and public"
+
+
+@struct.pytree
+class AccountedMechanism(BoundMechanism):
+    """A release through a trust model, bound to a statistic and to S synchronisations.
+
+    Whatever decides the noise, or how far one user moves what is released, is a field, and the certificate is computed
+    from these fields alone.
+    """
+
+    fixed_batches: ClassVar[bool] = False  # can it run with batches of one known size only?
+
+    trust: Trust
+    release: Release
+    statistic: BoundStatistic = struct.static()
+    adjacency: str = struct.static()
+    epsilon: Any  # (1,) asked for by all silos, or (M,) by each
+    delta: struct.Number
+    users: Users = struct.static()  # how often one user may contribute
+    enforced: bool = struct.static()  # does the loop leave out the rest?  # pyright: ignore[reportIncompatibleVariableOverride]
+    held: struct.Number  # the most rounds of whose users a silo may send sums together
+    resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
+    longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
+    method: str = struct.static()  # name of the calibration: "tight", "theorem" or "authors"
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budgets asked for: one for all silos, or M, one for each."""
+        return tuple(Budget(float(epsilon), float(self.delta), self.adjacency) for epsilon in self.epsilon)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a silo may send sums of several batches together, because it was away, or too many others were."""
+        return self.statistic.drops and (self.resends or self.trust.away == "few")
+
+    @property
+    def mixed(self) -> str:
+        """The objection to a release in which a message holds parts of several batches, or ""."""
+        n = self.release.touched()
+        return "" if n == 1 else f"{type(self.release).__name__} has a batch in {n}, and silos miss some of them"
+
+    @property
+    def has_own_parts(self) -> bool:
+        """Whether the release or the trust model is of the caller's making: matrices, or numbers and words."""
+        return type(self.release) is Explicit or isinstance(self.trust, BoundGaussian)
+
+    @property
+    def unit(self) -> float:
+        """The step in which users' rows are added up: exactly, so that no rounding of a sum tells of a user."""
+        return self.statistic.step(self.n_agents * self.longest)
+
+    def stds(self) -> np.ndarray:
+        """Standard deviations (S,) of the noise on the diagonal of W in every release."""
+        return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
+
+    def batch_stds(self) -> np.ndarray:
+        """The same on x y, of every batch alone, the difference of two releases."""
+        return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
+
+    def coarse(self, batch: int | None) -> str:
+        """Why integers cannot add up the users of a batch, or are too coarse for this noise, or "" if they can.
+
+        A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
+        Sums are exact, see `Steps`. On a grid, and where single messages are made, that of the longest batch is rounded
+        to float32 and, about four times, so is every message that it enters.
+        """
+        if type(self.longest) is not int:
+            return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
+        if max(1, batch or self.longest) > self.longest:
+            return f"it adds up at most {self.longest} rounds at a time, and runs with batches of {batch}"
+        if self.n_agents * self.longest > MOST_USERS:
+            return f"at most {MOST_USERS:,} users can be added up at a time, got {self.n_agents * self.longest:,}"
+        if not 16 * self.stds().max() < 2.0**62 * self.unit:
+            return "64-bit integers do not hold so much noise"
+        if not (self.trust.on_grid or self.needs_users):
+            return ""
+        move = self.sensitivity / math.sqrt(self._ask(0, Timing("")).kappa)
+        roundings = 4 * self.release.touched()
+        return too_coarse(self.n_agents * self._ask(0, Timing("")).largest, self.trust.sum_std(), move, roundings)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one user moves all messages together, in the joint l2 norm whose entries all have equal noise."""
+        ask = self._ask(0, Timing(""))
+        return ask.matrix_sensitivity if self.trust.joint_matrix else ask.sensitivity
+
+    @override
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        wrong = self._misfit(timing, batch)
+        if wrong:
+            return no_privacy(f"nothing is proved of this mechanism: {wrong}")
+        proofs = [self._proof(i, timing) for i in range(len(self.budgets))]
+        budget, proof = max(zip(self.budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
+        bounded, largest = self.statistic.bounded, max(one.epsilon for one in self.budgets)
+        smallest = tails.smallest_delta(largest, self.trust.missing(self._ask(0, timing)))
+        gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
+        reason = ""
+        if not bounded:
+            reason = f"rewards enter unclipped, so no sensitivity bound holds; were they in [0, 1], {gives}"
+        elif not smallest < budget.delta:
+            reason = tails.sentence(smallest, largest, budget.delta)
+        elif not proof.epsilon <= budget.epsilon:
+            reason = f"{gives}, not {budget.epsilon:g}"
+        reason = reason or self.coarse(batch)
+        worst = max(proofs, key=lambda proof: proof.epsilon)
+        asked = self.budgets[proofs.index(worst)]
+        several = zip(self.budgets, proofs) if len(proofs) > 1 else ()
+        fixed = self.statistic.fixed_contexts
+        return Certificate(
+            claim="none" if reason else "certified",
+            reason=reason or "; ".join(self._why(timing)),
+            trust=self.trust.sentence,
+            adjacency=f"{asked.adjacency} ({FIXED_CONTEXTS if fixed else ADJACENCY[asked.adjacency]})",
+            unit=self._unit(),
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            epsilon_exact=worst.epsilon if bounded else math.inf,
+            smallest_delta=smallest,
+            accountant=worst.accountant,
+            noise_std=worst.sigma,
+            noise_whose=f"per entry {self.trust.whose}" + self._on_gram(),
+            server_noise_std=float(self.stds().max()),
+            release=getattr(self.release, "of", type(self.release).__name__),
+            releases=int(self.release.n_syncs),
+            releases_per_user=self._ask(0, timing).kappa,
+            sensitivity=self.sensitivity if bounded else None,
+            per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
+            schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
+            not_covered=(
+                *worst.assumes,
+                *([WHO_COMES] if self.enforced else []),
+                *([WHEN_IT_COMES] if self.statistic.late else []),
+                *([WHO_IS_AWAY] if self.statistic.drops else []),
+                *NOT_COVERED,
+                *(["contexts, which are fixed and public"] if fixed else []),
+            ),
+        )
+
+    def _on_gram(self) -> str:
+        """What the noise on x x' is, in terms of that on x y."""
+        scale, off = 1 / self.statistic.gram_scale, "1 / sqrt 2 of it off the diagonal"
+        if self.trust.joint_matrix:
+            return f", {scale:g} times that on x x'" if scale != 1 else ""
+        return f", {scale:g} times that on x x', {off}" if scale != 1 else f", {off} of x x'"
+
+    def _why(self, timing: Timing) -> Iterator[str]:
+        yield "noise of known law is on every statistic that leaves the mechanism"
+        rule, one = self.statistic.rule, self.statistic.bounds
+        if not is_plain(rule):
+            bounds = f"weights up to {one.weight:g}, responses up to {one.response:g}"
+            yield f"what a user adds is {rule!r}: {bounds}"
+        if not struct.is_sealed(rule):
+            yield "whose code is the caller's, called for one user at a time and clipped to these bounds"
+        if self.statistic.late:
+            yield "a reward that comes late enters the batch in which it arrives"
+        if self.statistic.drops:
+            few = f"up to {self.trust.dropouts} of {self.n_agents} silos, or nothing is released"
+            who = few if self.trust.away == "few" else "any silos"
+            late = "sent with their next message" if self.resends else "lost"
+            yield f"a synchronisation may be missed by {who}, whatever users do, and what they have not sent is {late}"
+        if self._pure(timing):
+            yield "each silo's private tests of its own users are charged"
+        if isinstance(self.trust, BoundGaussian):
+            yield "who adds it, and who sees what, is as the caller's own trust model says"
+
+    def _misfit(self, timing: Timing, batch: int | None) -> str:
+        release, model = self.release, type(self.trust)
+        if not struct.is_sealed(release):
+            return f"{type(release).__name__} was put in after binding, which checks what a release does"
+        if not struct.is_sealed(self.trust):
+            return f"{model.__name__} is a trust model of its own, and its code is not proved"
+        if model.releases is not None and type(release) not in model.releases:
+            return f"the proof of {model.__name__} does not cover {type(release).__name__}: {model.why}"
+        if release.prefix_at_silo and not model.prefixes:
+            return f"the proof of {model.__name__} does not cover silos that send prefix sums"
+        one = self.statistic
+        if wrong := one.misfit():
+            return wrong
+        if model.plain and not (is_plain(one.rule) and one.total is None):
+            return f"the proof of {model.__name__} is for (x y, x x') as they are"
+        if one.drops and (model.away == "none" or self.needs_users or one.total is not None):
+            return f"the proof of {model.__name__} does not cover silos that drop out"
+        if one.drops and self.apart:
+            return "the proof of a server that is shown silos apart does not cover silos that drop out"
+        if one.drops and self.mixed:
+            return f"silos drop out, and {self.mixed}"
+        if self.waits and model.away == "few" and not (timing.total or math.inf) <= self.held:
+            return f"a message may hold sums of all {timing.total} rounds, and there is room for {int(self.held)}"
+        if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
+            return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
+        if not self.longest >= 1:
+            return f"longest must be >= 1, got {self.longest}"
+        if type(self.users) is not Users or not all(type(n) is int and n >= 1 for n in self.users.bounds):
+            return f"bounds of contributions must be integers >= 1, got {self.users}"
+        if one.total != self.users.total:
+            return f"totals are clipped to {one.total}, and the proof is for {self.users.total}"
+        if one.total is not None and (self.needs_users or model.hides_users or not (self.enforced and one.bounded)):
+            return "totals are clipped of users who are told apart, whose visits have bounds"
+        if one.total is not None and self._pure(timing):
+            return "a schedule that tests sums is charged for visits, and totals are of any number of them"
+        if self.enforced and self.users.silos < one.silos:
+            return f"users come to up to {one.silos} silos, and the bounds are for {self.users.silos}"
+        if one.n_users and not self.enforced and self.users != ONCE:
+            return "users return, and nobody leaves out what one of them contributes beyond the bounds"
+        if not 0 <= self._pure(timing) < math.inf:
+            return "the schedule's tests have less noise than an epsilon can be computed for"
+        if timing.n_agents not in (None, self.n_agents):
+            return f"the schedule tests {timing.n_agents} silos, there are {self.n_agents}"
+        covered = "equal" if self.fixed_batches else model.batches
+        if covered == "fixed" and not timing.fixed:
+            if self.batch is None or timing.longest is None:
+                return "it needs batches of sizes that are fixed in advance, and a schedule decides about them"
+            if timing.longest > self.batch:
+                return f"it is bound to batches of at most {self.batch} rounds, and runs with up to {timing.longest}"
+        elif covered != "any" and (self.batch is None or not timing.fixed):
+            return "it needs batches of one known size, and a schedule decides about them"
+        elif self.batch is not None and batch != self.batch:
+            return f"it is bound to batches of {self.batch} rounds, and runs with {batch}"
+        return self.trust.misfit(self._ask(0, timing))
+
+    def _unit(self) -> str:
+        one = self.users
+        if self.enforced:
+            return f"one user: all that she contributes, {one.sentence}; silos leave out what is beyond"
+        if self.statistic.n_users:
+            only = "one interaction, i.e. what a user did in one round"
+            return f"{only}; users return in this environment, and nobody is protected in more rounds together"
+        if one == ONCE:
+            return "one user, who comes once: every arrival counts as a new user, as the environment declares"
+        return f"one user, who contributes {one.sentence}, as is promised: users are not told apart here"
+
+    def _pure(self, timing: Timing) -> float:
+        return float(self.users.together * np.max(timing.pure))
+
+    def _ask(self, i: int, timing: Timing) -> Ask:
+        pure, n = np.asarray(timing.pure, float).reshape(-1), len(self.budgets)
+        return Ask(
+            budget=self.budgets[i],
+            release=self.release,
+            users=self.users.anyhow if self.waits else self.users,
+            by_silo=type(self.trust).per_silo,
+            n_agents=self.n_agents,
+            dropouts=self.trust.dropouts,
+            held=int(self.held),
+            batch=self.batch or 1,
+            dim=self.statistic.dim,
+            moves_sq=self.statistic.sensitivity_sq(self.adjacency),
+            rounding=self.statistic.rounding(self.n_agents * self.longest),
+            pure=float(self.users.together * (pure[i] if len(pure) == n else pure.max())),
+        )
+
+    def _proof(self, i: int, timing: Timing) -> Proof:
+        """The proof for silo i if every silo has a budget of its own, and for all silos (i = 0) otherwise."""
+        several = len(self.budgets) > 1
+        return (self.trust.silo(i) if several else self.trust).proof(self._ask(i, timing))
