@@ -193,12 +193,13 @@ class Certificate:
             if self.sensitivity and self.noise_std:
                 moves, share = _number(self.sensitivity), _number(self.sensitivity / self.noise_std)
                 of += f", moved by at most {moves} in l2 norm, {share} of the noise"
+            but, least = (" but for the tails", "in truth") if self.notion == "pure DP" else ("", "at least")
             rows += [
                 ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" if self.notion in PAIRS else
                                  f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}"),
-                ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}"),
+                ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}{but}"),
                 *([("warning", self.warning)] if self.warning else []),
-                ("tails", f"far tails are never drawn: delta is at least {_number(self.smallest_delta)}"),
+                ("tails", f"far tails are never drawn: delta is {least} {_number(self.smallest_delta)}"),
                 ("accountant", self.accountant),
                 ("trust model", self.trust),
                 ("adjacency", self.adjacency),

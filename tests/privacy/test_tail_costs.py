@@ -99,6 +99,9 @@ def test_smallest_delta_of_rewards():
         found = algo.certificate(ARMS.spec, 1000)
         assert found.smallest_delta == tiny((1 + math.exp(found.epsilon_exact)) * LAPLACE_CUT)
         assert found.claim == "certified"
+        said = dict(found.lines())
+        assert said["noise gives"] == "epsilon = 0.5 at delta = 0 but for the tails"
+        assert said["tails"] == f"far tails are never drawn: delta is in truth {found.smallest_delta:.6g}"
     gaussian = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_gaussian", trust="secagg")
     one, shares = (gaussian.replace(messages=each).certificate(ARMS.spec, 1000) for each in (False, True))
     users = fb.algos.SuccessiveElimination(epsilon=None).bind(ARMS.spec, 1000).protocol.users.max()
