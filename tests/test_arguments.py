@@ -177,7 +177,7 @@ def nothing(value):
 positive, factor = number(1.2e-38, 3.4e38), number(1.2e-38)  # a factor may be infinite
 non_negative, inside_unit, flag = either(positive, number(0, 0)), number(0, 1, inside=True), a(bool, np.bool_)
 epsilon, delta, visits = number(1e-9, 1e6), inside_unit, count()
-calibrations, adjacencies = one_of("tight", "theorem", "authors"), one_of("replace", "add_remove")
+calibrations, adjacencies = one_of("tight", "theorem", "authors"), one_of("replace", "zero_out")
 label, rows, one = optional(text), array(2), np.ones((1, 1, 1, 1))
 
 # What is given where another argument is tried.

@@ -56,7 +56,7 @@ def private_fed_lin_ucb(
     With a budget alone, every silo adds Gaussian noise to the nodes of a binary tree over its own batch sums (Algorithm
     2): a user trusts her silo, but neither the server nor other silos. The privacy unit is one user of one round. Under
     adjacency "replace" (the default of a budget) a user moves a batch sum by at most sqrt(4.5) in joint l2 norm of (x
-    y, x x'), under "add_remove" by sqrt(2), and all L nodes that contain her batch together by sqrt(L) times that. With
+    y, x x'), under "zero_out" by sqrt(2), and all L nodes that contain her batch together by sqrt(L) times that. With
     another mechanism its trust model says who adds the noise. A good choice for a given trust model is release="blt"
     with `UCB(confidence="known_noise", regularizer="project")`.
 
@@ -101,7 +101,7 @@ def fed_ucb(
     Trust is silo-local: each silo adds the noise, a user trusts her silo, but neither the controller nor other silos.
     The privacy unit is one user of one round. The l2 sensitivity of the joint matrix, where x x' counts by 1 / sqrt 2
     because its noise has sqrt 2 times the standard deviation of that on x y, is 2 under adjacency "replace" and
-    sqrt(1.5) under "add_remove"; that of all L nodes with the user's batch is sqrt(L) times as much. As printed (the
+    sqrt(1.5) under "zero_out"; that of all L nodes with the user's batch is sqrt(L) times as much. As printed (the
     default) the algorithm is not private, whatever its noise, because raw statistics decide when it synchronises. With
     `schedule=fb.schedules.PrivateLogDet()` and `learns_in_batch=False` it is certified. Noise and constants are exact
     by default and several times smaller than printed; for the printed ones choose `calibration="theorem"`,
@@ -194,7 +194,7 @@ def adac_oful(
 
     With a budget alone, every silo adds Gaussian noise to its sums of each batch. A user trusts her silo, but neither
     the server nor other silos; she is in one batch. Under adjacency "replace" she moves that batch's sums by at most
-    sqrt(4.5) in joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). No prefix sum is released again, so that
+    sqrt(4.5) in joint l2 norm of (x y, x x'), under "zero_out" by sqrt(2). No prefix sum is released again, so that
     noise of the size that one batch needs is enough; the estimate after batch k has that of k batches, and there are
     O(log T).
 
@@ -232,7 +232,7 @@ def dp_dpe(
     With a budget alone, every silo adds Gaussian noise to its sums of each phase. A user trusts her silo, but neither
     the server nor other silos; she is in one phase, with one reward, where the paper samples clients for a phase and
     protects all that one of them answers. Under adjacency "replace" she moves that phase's sums by at most sqrt(4.5) in
-    joint l2 norm of (x y, x x'), under "add_remove" by sqrt(2). Where features have a constant entry,
+    joint l2 norm of (x y, x x'), under "zero_out" by sqrt(2). Where features have a constant entry,
     `fb.privacy.Linear(centred=True, gram_scale=0.35)` with release "input_perturbation" has the least noise: sums of x
     x' are released, but not used.
 

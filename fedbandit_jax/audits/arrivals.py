@@ -110,7 +110,7 @@ def shipped_asynchronous() -> list[Case]:
     )
     tested = AsyncFederated(
         schedule=PrivateLogDet(share=0.5, max_syncs=2, trigger="he22"),
-        privacy=Mechanism(Budget(4.0, 0.1, "add_remove"), unit="visit"),
+        privacy=Mechanism(Budget(4.0, 0.1, "zero_out"), unit="visit"),
     )
     policy: Any = tested.bind(spec_of(1, n_users=AGENTS), 8).policy
     tested = tested.replace(threshold=math.log1p(1 / float(policy.first_regularization)) / 2)
@@ -134,5 +134,5 @@ def shipped_streams() -> list[Case]:
         case("mixture blt"),
         case("mixture decaying centred 1/2", release=Decaying(1.5), **half),
         case("alone tree", grouping=Alone(), schedule=2, release="tree"),
-        case("mixture 2 visits removed", Budget(BUDGET.epsilon, BUDGET.delta, "add_remove"), unit=Users(2)),
+        case("mixture 2 visits removed", Budget(BUDGET.epsilon, BUDGET.delta, "zero_out"), unit=Users(2)),
     ]

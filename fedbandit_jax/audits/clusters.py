@@ -94,7 +94,7 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
 
     Every server has one user. In the first pair only the first user comes, and her first rounds differ, as many of them
     as are protected together: x = (1, 0) and y = 1 is replaced by x = (-1, 0) with the same y ("replace"), or by
-    nothing ("add_remove"). That attains the sensitivity of every sum. In "seen by others" the user of the second server
+    nothing ("zero_out"). That attains the sensitivity of every sum. In "seen by others" the user of the second server
     comes in all later rounds; she adds the same whether she is recommended x = (1, 0) or (-1, 0), which is seen. With a
     finite `alpha_2` the global clusters, and so the trees in use, depend on the noise: then nothing is Gaussian, and
     runs with equal keys may differ in all that follows.
@@ -167,7 +167,7 @@ def labels(algo: FCLUB, *, name: str) -> Case:
         if count > LONGEST:
             got = f"regularization = {lam:g}, alpha_1 = {alpha_1:g}"
             raise ValueError(f"algo must break links within {LONGEST:,} rounds, got {got}")
-    horizon, removed = 2 * count + 1, budget.adjacency == "add_remove"
+    horizon, removed = 2 * count + 1, budget.adjacency == "zero_out"
     first = count / (lam + count)
     moved = first - ((count - 1) / (lam + count - 1) if removed else (count - 2) / (lam + count))
     second = first - far - min(moved / 2, far / 20)  # so close that links of earlier phases stay
@@ -229,9 +229,9 @@ def _spread(count: int) -> float:
 def shipped_clusters() -> list[Case]:
     """Cases of trees that go on, of trees that most phases plant anew, and of two visits that are removed."""
     homo = homo_dc(BUDGET, trigger="count")
-    again = homo.replace(adjacency="add_remove", visits=2)
+    again = homo.replace(adjacency="zero_out", visits=2)
     return [
         clusters(homo),
         clusters(FCLUB(BUDGET, alpha_1=math.inf, alpha_2=0.02, trigger="count"), n_servers=6),
-        clusters(again, name="CDP-Homo-DC count add_remove 2 visits"),
+        clusters(again, name="CDP-Homo-DC count zero_out 2 visits"),
     ]

@@ -246,7 +246,7 @@ def shipped_linear() -> list[Case]:
         case(release=release, messages=release == "honaker")  # its prefix sums do not show all of its messages
         for release in RELEASES
     ]
-    removed = Budget(BUDGET.epsilon, BUDGET.delta, "add_remove")
+    removed = Budget(BUDGET.epsilon, BUDGET.delta, "zero_out")
     thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
     memory = Discounted(0.7)
     forgets = Federated(
@@ -266,7 +266,7 @@ def shipped_linear() -> list[Case]:
         case(n_agents=2, release="tree", messages=True),
         case(n_agents=3, release="prefix_tree", messages=True),
         case(calibration="theorem", name="silo_local tree theorem"),
-        case(budget=removed, name="silo_local tree add_remove"),
+        case(budget=removed, name="silo_local tree zero_out"),
         case(unit=Users(2), name="silo_local tree 2 visits"),
         case(unit=Users(3, per_batch=1, apart=2), release="blt", name="silo_local blt users"),
         case(n_agents=3, unit=Users(3, per_batch=1, apart=2), release="blt", trust="secagg", name="secagg blt users"),
@@ -306,7 +306,7 @@ def shipped_linear() -> list[Case]:
 
 def shipped_schedules() -> list[Case]:
     """Cases of every schedule that a certified algorithm may have."""
-    budget, removed = Budget(1.0, 0.1), Budget(4.0, 0.1, "add_remove")
+    budget, removed = Budget(1.0, 0.1), Budget(4.0, 0.1, "zero_out")
     adaptive = PrivateLogDet(share=0.5, max_syncs=2)
     fed = fed_ucb(removed, schedule=PrivateLogDet(share=0.5, max_syncs=1), learns_in_batch=False)
     fed = fed.replace(threshold=brink(fed))

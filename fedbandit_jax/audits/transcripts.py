@@ -220,7 +220,7 @@ def neighbours(
     """Pairs of data for a `Transcript` with two arms, which differ in `visits` rounds of one user of one silo.
 
     The first pair attains the sensitivity: x = (1, 0) and y = 1 are replaced by the user `farthest`, which moves
-    (x x', x y) by sqrt 4.5 each by default, or by nothing ("add_remove"), which moves it by sqrt 2.
+    (x x', x y) by sqrt 4.5 each by default, or by nothing ("zero_out"), which moves it by sqrt 2.
 
     That user has the same features on both arms. All others choose between -e and e with e = (1, 0), and answer
     `others`, which is 0 or, if rewards are centred, 1/2: what they add is the same whichever they choose, and their

@@ -18,7 +18,7 @@ from fedbandit_jax.core.files import check_writable
 if TYPE_CHECKING:
     from fedbandit_jax.report.result import Result
 
-Adjacency = Literal["replace", "add_remove"]
+Adjacency = Literal["replace", "zero_out"]
 MANY = 6  # certificates that are printed in full
 LONGEST_NAME = 200  # bytes of a name of files, to which endings are added
 

@@ -47,7 +47,7 @@ class CalibrateCommand(Command):
         epsilon: epsilons of the budgets, each > 0; not with --sigma.
         delta: delta of all budgets, in (0, 1).
         adjacency: what neighbouring data sets differ in: one user is replaced by any other (replace), or one user's
-            contribution is replaced by zero (add_remove).
+            contribution is replaced by zero (zero_out).
         horizon: T, the number of rounds.
         batch: B, the number of rounds between synchronisations.
         agents: M, the number of silos.

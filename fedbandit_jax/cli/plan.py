@@ -58,7 +58,7 @@ class PlanCommand(Command):
         epsilon: epsilon of the budget, for all visits of a user together.
         delta: delta of the budget, in (0, 1); it means something only if it is far below one over the number of users.
         adjacency: what neighbouring data sets differ in: one user is replaced by any other (replace), or one user's
-            contribution is replaced by zero (add_remove).
+            contribution is replaced by zero (zero_out).
         agents: M, the number of silos.
         arms: K, the number of arms.
         dim: d, the number of features.

@@ -14,14 +14,14 @@ from fedbandit_jax.privacy.accounting import EPSILON_RANGE
 # Squared joint sensitivity: the supremum of ||change of bias||_2^2 + ||change of covariance||_F^2 when one user (x, y)
 # becomes (x', y') or contributes zero (replacement attains it at <x, x'> = -1/2, y = y' = 1). It is for equal noise on
 # every entry of the packed statistic (see `fedbandit_jax.privacy.statistic`), whose Euclidean norm is this one.
-JOINT_SENSITIVITY_SQ = MappingProxyType({"replace": 4.5, "add_remove": 2.0})
+JOINT_SENSITIVITY_SQ = MappingProxyType({"replace": 4.5, "zero_out": 2.0})
 # The same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last entry y^2: the
 # supremum of ||change of bias||_2^2 + ||change of covariance||_F^2 / 2 (replacement: at x' = -x, y = y' = 1).
-MATRIX_SENSITIVITY_SQ = MappingProxyType({"replace": 4.0, "add_remove": 1.5})
+MATRIX_SENSITIVITY_SQ = MappingProxyType({"replace": 4.0, "zero_out": 1.5})
 MAX_NORM = 1 + 1e-6  # largest norm that a unit vector may have in float32; the noise that is drawn is inflated to match
 ADJACENCY = {
     "replace": "one user's context and rewards replaced by any others",
-    "add_remove": "one user's contribution replaced by zero",  # the number of users is public
+    "zero_out": "one user's contribution replaced by zero",  # the number of users is public
 }
 
 
@@ -29,7 +29,7 @@ def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, w
     """Computes the supremum of ||change of U||_2^2 + ||change of W||_F^2 that one user makes, who adds (w x x', x v).
 
     She has ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]; she is replaced
-    by any other ("replace"), or contributes zero ("add_remove": W^2 + V^2).
+    by any other ("replace"), or contributes zero ("zero_out": W^2 + V^2).
 
     Replaced by (w', x', v'), with both of norm 1 and c = <x, x'>, she changes the sums by w^2 + w'^2 - 2 w w' c^2 + v^2
     + v'^2 - 2 v v' c, squared. That is convex in (w, w', v, v'), so that it is largest at ends of their intervals. With
@@ -39,13 +39,13 @@ def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, w
     bounds. If weights are not free, shorter vectors move less as well. (Of both, the longer one must have norm 1, as
     all terms grow with the norms together; if the other has norm r, the largest value over c grows with r.)
 
-    >>> [sensitivity_sq("replace"), sensitivity_sq("replace", response=0.5), sensitivity_sq("add_remove")]
+    >>> [sensitivity_sq("replace"), sensitivity_sq("replace", response=0.5), sensitivity_sq("zero_out")]
     [4.5, 2.53125, 2.0]
     >>> sensitivity_sq("replace", weight=0.25, response=1.0, weighted=True)
     4.0625
     """
     w, v = weight**2, response**2
-    if adjacency == "add_remove":
+    if adjacency == "zero_out":
         return w + v
     c = min(1.0, v / (2 * w))
     fixed = 2 * v * (1 + c) + 2 * w * (1 - c * c)
@@ -63,7 +63,7 @@ class Budget:
         epsilon: a number in [1e-9, 1e6].
         delta: a number in (0, 1).
         adjacency: what neighbouring data sets differ in. "replace" changes one user's context and rewards arbitrarily;
-            "add_remove" replaces the user's contribution by zero (the number of users is public). For the same epsilon
+            "zero_out" replaces the user's contribution by zero (the number of users is public). For the same epsilon
             that needs two thirds of Gaussian noise under the trust models "silo_local", "central" and "local".
 
     Raises:

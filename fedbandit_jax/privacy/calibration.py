@@ -113,7 +113,7 @@ def calibrate(
     """Finds the noise that a continual release of (bias, covariance) sums needs for a budget.
 
     A user with ||x|| <= 1 and y in [0, 1] moves one batch's (sum x y, sum x x') by at most Delta_J in joint l2 norm,
-    Delta_J^2 = 4.5 under "replace" and 2 under "add_remove", and all messages together by at most sqrt(kappa) times
+    Delta_J^2 = 4.5 under "replace" and 2 under "zero_out", and all messages together by at most sqrt(kappa) times
     that, where kappa is the squared sensitivity of the release (for trees the number of nodes a user is in).
 
     Args:
@@ -229,7 +229,7 @@ def epsilon_of(
         delta: the delta at which epsilon is stated, in (0, 1).
         n_syncs: S, the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`.
-        adjacency: "replace" or "add_remove", see `Budget`.
+        adjacency: "replace" or "zero_out", see `Budget`.
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.
 
     Raises:

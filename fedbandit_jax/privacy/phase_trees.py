@@ -65,7 +65,7 @@ class Replanted:
         visits: number of rounds of one user that are protected together.
         epsilon: epsilon of the budget asked for.
         delta: delta of the budget asked for.
-        adjacency: "replace" or "add_remove", see `Budget`.
+        adjacency: "replace" or "zero_out", see `Budget`.
     """
 
     std: struct.Number

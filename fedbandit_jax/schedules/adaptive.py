@@ -178,7 +178,7 @@ class PrivateLogDet(Schedule):
     are integers. As sums run, both noises need only the scale 64 / epsilon: `BoundPrivateLogDet` has the proof.
 
     The silo adds this noise, and is trusted by its own users; the server and other silos are not. The privacy unit is
-    one user. Under "replace" her term becomes another one, and under "add_remove" it becomes that of x = 0, which is 0:
+    one user. Under "replace" her term becomes another one, and under "zero_out" it becomes that of x = 0, which is 0:
     either way the sums of one silo, from her round to the end of her epoch, all move by the same at most 64 units,
     because nobody else's term depends on hers. r visits are r such changes one after the other, and cost r epsilon.
 

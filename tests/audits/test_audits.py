@@ -121,7 +121,7 @@ def test_one_algorithm(key):
 
 def test_a_claim_in_words(key):
     """Of what is not certified: the neighbours are those of the claim."""
-    budget, leaking = fb.privacy.Budget(1.0, 0.1, "add_remove"), PRIVATE.replace(learns_in_batch=True)
+    budget, leaking = fb.privacy.Budget(1.0, 0.1, "zero_out"), PRIVATE.replace(learns_in_batch=True)
     case = audits.claimed(leaking, budget, n_agents=2, horizon=6, visits=2, name="words")
     assert (case.name, case.epsilon, case.delta, case.gaussian) == ("words", 1.0, 0.1, False)
     (x, y, _), (other, z, _) = case.data, case.neighbour
@@ -166,7 +166,7 @@ def test_the_sensitivity_is_that_of_the_mechanism_that_runs():
     """Visits, release and adjacency, by hand."""
     for options, kappa, delta_sq in (
         (dict(), 4, 4.5),
-        (dict(adjacency="add_remove"), 4, 2.0),
+        (dict(adjacency="zero_out"), 4, 2.0),
         (dict(unit=fb.privacy.Users(2)), 4 * 2**2, 4.5),
         (dict(release="prefix_tree", trust="silo_local_matrix"), 4, 4.0),
         (dict(release="input_perturbation"), 1, 4.5),
@@ -276,7 +276,7 @@ def test_shipped_cases_have_the_neighbours_of_their_budgets():
         for (x, y, _), (other, z, _) in ((case.data, case.neighbour), *case.others.values()):
             assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == rounds
         assert not case.mechanism.spec.rewards_in_unit
-    removed = shipped()["silo_local tree add_remove"]
+    removed = shipped()["silo_local tree zero_out"]
     assert not removed.neighbour[0][0].any()
     assert removed.data[0][0].any()
     for label in ("CDP-SE", "Dist-CDP-SE"):  # batches of 4 and 16 users: half of what one of 16 moves a mean by, halved

@@ -43,7 +43,7 @@ def test_local_clusters_show_what_noise_does_not_hide(key):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha_1", [0.05, 0.25, 3.0])
-@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
 def test_one_round_cuts_a_link_whatever_the_threshold(key, alpha_1, adjacency):
     algo = PRINTED.replace(alpha_1=alpha_1, adjacency=adjacency)
     assert audits.labels(algo, name="printed").run(key, n_runs=1000).epsilon_lower > 4
@@ -57,7 +57,7 @@ def test_upload_times_show_what_noise_does_not_hide(key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"shift": "once"}, {"adjacency": "add_remove"}])
+@pytest.mark.parametrize("options", [{}, {"shift": "once"}, {"adjacency": "zero_out"}])
 def test_upload_times_show_more_than_exact_noise_is_worth(key, options):
     algo = fb.algos.FCLUB(BUDGET).replace(**options)
     audit = audits.uploads(algo, name="printed").run(key, n_runs=40_000)

@@ -97,7 +97,7 @@ REFUSED = {
     "users must trust 'server'": dict(trust="central: the server is trusted"),
     "users must trust 'shuffler'": dict(trust="shuffle: a trusted shuffler"),
     "users must trust 'whoever comes'": dict(trust="whoever comes"),
-    "adjacency is ": dict(adjacency="add_remove (one user's contribution is left out)"),
+    "adjacency is ": dict(adjacency="zero_out (one user's contribution is left out)"),
     "protected is 'one interaction": dict(unit="one interaction, i.e. what a user did in one round"),
 }
 

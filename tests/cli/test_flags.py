@@ -144,8 +144,8 @@ def test_what_the_family_of_clusters_compares():
 @pytest.mark.parametrize(
     "words",
     [
-        *("--epsilon 2", "--delta 0.05", "--adjacency add_remove", "--horizon 5000", "--batch 50", "--release honaker"),
-        *("--trust central", "--visits 3", "--sigma 3", "--sigma 3 --delta 0.05", "--sigma 3 --adjacency add_remove"),
+        *("--epsilon 2", "--delta 0.05", "--adjacency zero_out", "--horizon 5000", "--batch 50", "--release honaker"),
+        *("--trust central", "--visits 3", "--sigma 3", "--sigma 3 --delta 0.05", "--sigma 3 --adjacency zero_out"),
         *(
             "--sigma 3 --release blt",
             "--sigma 3 --batch 50",
@@ -181,13 +181,13 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
         return Recommendation(candidates=(), best=best, reference=(), spec=env.spec, horizon=40, liars=0.0, seconds=1.0)
 
     monkeypatch.setattr(fb.planning.recommend, "plan", plan)
-    words = "--epsilon 2 --delta 0.01 --adjacency add_remove --agents 3 --arms 4 --dim 5 --horizon 40 --users 7"
+    words = "--epsilon 2 --delta 0.01 --adjacency zero_out --agents 3 --arms 4 --dim 5 --horizon 40 --users 7"
     more = "--trusted secagg server --max-syncs 9 --max-bits 99 --seeds 2 --rounds 20 --random-seed 5"
     more += " --dropouts 0.1 --delay 7 --liars 0.25"
     assert main(["plan", *words.split(), *more.split()]) == 0
     ((env, budget, options),) = seen
     assert (env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.spec.n_users) == (3, 4, 5, 7)
-    assert budget == privacy.Budget(2.0, 0.01, "add_remove")
+    assert budget == privacy.Budget(2.0, 0.01, "zero_out")
     assert (jax.random.key_data(options.pop("key")) == jax.random.key_data(jax.random.key(5))).all()
     assert options == dict(
         **dict(

@@ -121,7 +121,7 @@ def marks(monkeypatch):
         "blt": private(release="blt"),
         "messages": private(messages=True),
         "clips": private(statistic=fb.privacy.Linear(clip=False)),
-        "adjacency": fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1, "add_remove"), schedule=2),
+        "adjacency": fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1, "zero_out"), schedule=2),
         "width": private().replace(exploration_scale=0.5),
         "confidence": private().replace(confidence="known_noise"),
         "learns": private().replace(learns_in_batch=True),

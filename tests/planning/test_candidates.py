@@ -294,5 +294,5 @@ def test_code_makes_it_again():
         made = eval(code(one.algo), {"fb": fb})
         assert code(made) == code(one.algo)
         assert made.certificate(ENV.spec, 100) == one.algo.certificate(ENV.spec, 100)
-    other = fb.algos.fed_ucb(fb.privacy.Budget(2.0, 0.1, "add_remove"), policy=fb.algos.LogDetUCB(failure=0.1))
+    other = fb.algos.fed_ucb(fb.privacy.Budget(2.0, 0.1, "zero_out"), policy=fb.algos.LogDetUCB(failure=0.1))
     assert eval(code(other), {"fb": fb}) == other

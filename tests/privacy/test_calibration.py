@@ -39,7 +39,7 @@ def test_every_pair_is_here():
 
 
 @pytest.mark.parametrize(("trust", "release", "method"), ALLOWED)
-@pytest.mark.parametrize("budget", [Budget(1.0, 0.1), Budget(0.3, 1e-6, "add_remove"), Budget(20.0, 1e-9)])
+@pytest.mark.parametrize("budget", [Budget(1.0, 0.1), Budget(0.3, 1e-6, "zero_out"), Budget(20.0, 1e-9)])
 def test_answers_are_finite_and_tight_ones_are_sound(trust, release, method, budget):
     c = calibrate(budget, n_syncs=40, release=release, method=method, trust=trust, **SIZE)
     assert 0 < c.sigma < math.inf
@@ -71,9 +71,9 @@ def touched(release, n_syncs):
 
 DELTA_SQ = {  # of one user: see test_cascade.py, which attains them
     ("replace", False): 4.5,
-    ("add_remove", False): 2.0,
+    ("zero_out", False): 2.0,
     ("replace", True): 4.0,
-    ("add_remove", True): 1.5,
+    ("zero_out", True): 1.5,
 }
 D = 3 * (3 + 3) // 2  # packed entries at d = 3
 
@@ -83,7 +83,7 @@ D = 3 * (3 + 3) // 2  # packed entries at d = 3
     st.floats(0.05, 20),
     st.floats(-30, -0.1).map(math.exp),
     st.sampled_from([pair for pair in ALLOWED if pair[2] == "tight" and pair[0] != "shuffle_vector_sum"]),
-    st.sampled_from(["replace", "add_remove"]),
+    st.sampled_from(["replace", "zero_out"]),
     st.sampled_from([1, 20, 97]),  # each is a program to compile
     st.integers(1, 4),
 )
@@ -105,7 +105,7 @@ def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs, visits):
     assert dp_accounting.get_epsilon_gaussian(sigma / moved, delta) <= epsilon * (1 + 1e-6) + 1e-9
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
 @pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix", "secagg", "central"])
 def test_visits_add_up(trust, adjacency):
     """A user who comes three times moves what is released three times as far, not sqrt 3 times."""
@@ -115,7 +115,7 @@ def test_visits_add_up(trust, adjacency):
         assert c.sensitivity == pytest.approx(visits * moved, rel=1e-9)
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
 @pytest.mark.parametrize("visits", [1, 3])
 @pytest.mark.parametrize("release", ["tree", "blt"])
 def test_secure_aggregation_pays_for_rounding(adjacency, visits, release):
@@ -137,7 +137,7 @@ def test_secure_aggregation_pays_for_rounding(adjacency, visits, release):
     assert expected * (1 - 1e-9) <= model.proof(ask).epsilon <= 1.01 * expected
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
 @pytest.mark.parametrize("visits", [1, 3])
 def test_vector_sums_pay_for_rounding(adjacency, visits):
     """Few steps per unit: a user moves the ones of an entry by (g times her statistic) + 1, hence all D by sqrt D."""
@@ -160,7 +160,7 @@ def test_vector_sums_pay_for_rounding(adjacency, visits):
     assert expected * (1 - 1e-9) <= model.proof(ask).epsilon <= 1.01 * expected
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
 @pytest.mark.parametrize(("epsilon", "delta", "visits"), [(0.3, 0.1, 1), (2.0, 1e-5, 2)])
 def test_vector_sums_are_never_optimistic(epsilon, delta, visits, adjacency):
     """The calibrated bits against the same arithmetic, level by level."""
@@ -229,7 +229,7 @@ def test_amplification_is_used_where_it_helps():
     tight, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "theorem"))
     assert tight.sigma == theorem.sigma < 0.2 * calibrate(budget, n_syncs=1).sigma
     assert "Lemma F.2" in tight.accountant
-    removed = calibrate(Budget(0.05, 1e-6, "add_remove"), method="theorem", **common)
+    removed = calibrate(Budget(0.05, 1e-6, "zero_out"), method="theorem", **common)
     any_two = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=4.5**0.5, n_agents=10**6, points=[1])
     assert removed.sigma == theorem.sigma == pytest.approx(any_two, rel=1e-5)
     twice = calibrate(budget, **common, users=fb.privacy.Users(2))  # and says nothing of one who returns
@@ -370,7 +370,7 @@ def test_budgets_of_its_own_for_every_silo():
     assert "3 budgets, epsilon asked 0.5 to 4" in str(certificate)
     assert fb.privacy.Certificate.from_json(certificate.to_json()) == certificate
     assert "epsilon" not in algo.parameters()
-    for other, name in ((Budget(1.0, 0.2), "delta"), (Budget(1.0, 0.1, "add_remove"), "adjacency")):
+    for other, name in ((Budget(1.0, 0.2), "delta"), (Budget(1.0, 0.1, "zero_out"), "adjacency")):
         with pytest.raises(ValueError, match=f"budget must have one {name} for all silos, got"):
             fb.privacy.Mechanism([*budgets, other])
     for wrong in ("central", "shuffle_amplified", "secagg"):

@@ -58,7 +58,7 @@ def test_sensitivity_is_the_supremum(weight, response, weighted):
     found = sensitivity_sq("replace", weight, response, weighted)
     assert moved <= found + 1e-12
     assert found <= moved * 1.002
-    assert sensitivity_sq("add_remove", weight, response, weighted) == pytest.approx(weight**2 + response**2)
+    assert sensitivity_sq("zero_out", weight, response, weighted) == pytest.approx(weight**2 + response**2)
 
 
 @pytest.mark.parametrize("limit", [0.5, 2.0, 5.0])

@@ -95,7 +95,7 @@ def test_most_nodes_of_a_prefix():
         assert worst <= replant(BUDGET, leaves=leaves).nodes <= worst + 1
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
 def test_tight(adjacency):
     budget = fb.privacy.Budget(0.7, 1e-3, adjacency)
     for leaves, visits in (((3,), 1), ((3, 5, 9), 1), ((2, 4, 8), 3)):
@@ -115,7 +115,7 @@ def test_what_is_asked_is_given():
     rng = np.random.default_rng(0)
     for _ in range(300):
         epsilon, delta = 10 ** rng.uniform(-3, 1.4), 10 ** rng.uniform(-12, -0.1)
-        adjacency, visits = ("replace", "add_remove")[rng.integers(2)], int(rng.integers(1, 4))
+        adjacency, visits = ("replace", "zero_out")[rng.integers(2)], int(rng.integers(1, 4))
         leaves = tuple(rng.integers(1, 2**18, rng.integers(1, 18)).tolist())
         noise = replant(fb.privacy.Budget(epsilon, delta, adjacency), leaves=leaves, visits=visits)
         assert (1 - 1e-5) * epsilon - 1e-6 <= noise.epsilon_exact <= epsilon
@@ -211,7 +211,7 @@ def test_sensitivity_of_a_datum():
     ]
     added = max(((one - zero) ** 2).sum() for one in data)
     replaced = max(((one - two) ** 2).sum() for one in data for two in data)
-    for adjacency, largest in (("add_remove", added), ("replace", replaced)):
+    for adjacency, largest in (("zero_out", added), ("replace", replaced)):
         bound = fb.privacy.Budget(1.0, 0.1, adjacency).matrix_sensitivity_sq
         np.testing.assert_allclose(largest, bound, rtol=1e-3)
 

@@ -35,7 +35,7 @@ def test_sensitivity_is_the_supremum(centred, scale):
     assert moved <= found + 1e-12
     assert found <= moved * 1.001
     alone = ((a * y) ** 2 + scale**2 * a**4).max()
-    assert BoundStatistic(2, rule=law).sensitivity_sq("add_remove") == pytest.approx(alone, rel=1e-12)
+    assert BoundStatistic(2, rule=law).sensitivity_sq("zero_out") == pytest.approx(alone, rel=1e-12)
 
 
 def test_the_constants_are_of_the_same_formula():

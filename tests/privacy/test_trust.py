@@ -33,7 +33,7 @@ def sigma(trust):
 
 
 @pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix", "central", "shuffle_amplified"])
-@pytest.mark.parametrize(("adjacency", "delta_sq", "matrix_sq"), [("replace", 4.5, 4.0), ("add_remove", 2.0, 1.5)])
+@pytest.mark.parametrize(("adjacency", "delta_sq", "matrix_sq"), [("replace", 4.5, 4.0), ("zero_out", 2.0, 1.5)])
 def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
     """r sqrt(kappa) Delta / mu; and beside tests of a schedule, for what they leave of epsilon."""
     for visits in (1, 3):

@@ -71,7 +71,7 @@ def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points:
     Args:
         sigma: standard deviation of the noise on every entry of one silo's message, equal on bias and covariance.
         sensitivity: largest joint l2 distance between the contributions of two users. It is that of adjacency "replace"
-            also when the budget has "add_remove", because the points of two silos may differ by that much.
+            also when the budget has "zero_out", because the points of two silos may differ by that much.
         n_agents: the number M of silos.
         points: kappa numbers: the users of one silo in a node of level 0, 1, ..., kappa - 1, which are B 2^level.
         delta: the delta of all nodes together, in (0, 1).

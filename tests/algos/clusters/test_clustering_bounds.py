@@ -158,7 +158,7 @@ def test_private_sums_move_no_more_than_by_one_user(key):
     def sums(x, y):
         return bound.serve(key, 0, state, 0, x, y)[0].sums.sum(0)
 
-    limit = np.sqrt(fb.privacy.Budget(1.0, 0.1, "add_remove").matrix_sensitivity_sq)
+    limit = np.sqrt(fb.privacy.Budget(1.0, 0.1, "zero_out").matrix_sensitivity_sq)
     weights = np.array([[np.sqrt(2), 1, 1, 1], [1, np.sqrt(2), 1, 1], [1, 1, np.sqrt(2), 1]])
     upper = np.triu(np.ones((3, 4)))
     for x in ([1, 0, 0], [100, 0, 0], [1e30, 0, 0], [np.nan, 1, 0], [np.inf, 1, 0], [0.6, 0.8, 0]):

@@ -85,7 +85,7 @@ FORGERIES = {  # what is done to a bound algorithm -> what is claimed of privacy
     "no noise at all": (lambda b: b.replace(noise=None), None),
     "more leaves": (lambda b: b.replace(leaves=np.full(9, 99, np.int32)), 1.5),
     "two visits": (lambda b: b.replace(visits=2), 2.0),
-    "add_remove": (lambda b: b.replace(adjacency="add_remove", std=b.noise.std / 2), 1.2),
+    "zero_out": (lambda b: b.replace(adjacency="zero_out", std=b.noise.std / 2), 1.2),
     "links are cut": (lambda b: b.replace(alpha_1=np.float32(1.5)), math.inf),
     "links are cut by no number": (lambda b: b.replace(alpha_1=np.float32(math.nan)), math.inf),
     "some links are cut": (lambda b: b.replace(alpha_1=np.float32([math.inf, 1.0])), math.inf),

@@ -147,10 +147,10 @@ def test_joint_sensitivity_is_attained():
         assert ((a * ya) ** 2).sum(1).max() + ((a**2).sum(1) ** 2).max() <= 2 + 1e-9
         assert (bias + covariance / 2).max() <= MATRIX_SENSITIVITY_SQ["replace"] + 1e-9  # noise on the joint matrix
         removed = ((a * ya) ** 2).sum(1) + (a**2).sum(1) ** 2 / 2
-        assert removed.max() <= MATRIX_SENSITIVITY_SQ["add_remove"] + 1e-9
+        assert removed.max() <= MATRIX_SENSITIVITY_SQ["zero_out"] + 1e-9
     x = np.array([1.0, 0])  # both are attained: by x' = -x, and by nobody
     assert np.sum((x + x) ** 2) == MATRIX_SENSITIVITY_SQ["replace"]
-    assert np.sum(x**2) + np.sum(np.outer(x, x) ** 2) / 2 == MATRIX_SENSITIVITY_SQ["add_remove"]
+    assert np.sum(x**2) + np.sum(np.outer(x, x) ** 2) / 2 == MATRIX_SENSITIVITY_SQ["zero_out"]
 
 
 @pytest.mark.slow

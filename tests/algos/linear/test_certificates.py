@@ -77,7 +77,7 @@ def test_numbers():
         ("local", "input_perturbation", None),
     ],
 )
-@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
 def test_epsilon_follows_from_the_certificate_alone(trust, release, unit, adjacency):
     """By the formula of its docstring (Balle & Wang 2018), with nothing else than its numbers."""
     budget = fb.privacy.Budget(0.7, 1e-4, adjacency)
@@ -275,7 +275,7 @@ def test_scaled_noise_changes_the_epsilon(trust, release, factor):
 def test_budgets_are_replaced_whole():
     """Replacing one number of the budget changes the noise, and the certificate, of all silos alike."""
     budgets = [fb.privacy.Budget(e, 1e-3) for e in (1.0, 2.0)]
-    for options in (dict(epsilon=3.0), dict(delta=1e-5), dict(adjacency="add_remove")):
+    for options in (dict(epsilon=3.0), dict(delta=1e-5), dict(adjacency="zero_out")):
         algo = fb.algos.private_fed_lin_ucb(budgets[0]).replace(**options)
         asked = dataclasses.replace(budgets[0], **options)
         c = algo.certificate(UNIT, 1000)

@@ -22,7 +22,7 @@ def broken_kappa():
 
 def broken_adjacency():
     """Delta_J^2 = 2, the sensitivity of removing a user, where users are replaced."""
-    return scaled("sensitivity of add_remove", (2 / 4.5) ** 0.5)
+    return scaled("sensitivity of zero_out", (2 / 4.5) ** 0.5)
 
 
 def broken_sensitivity():

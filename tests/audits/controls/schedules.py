@@ -96,7 +96,7 @@ def broken_floor():
 
 def tested(*, max_syncs):
     """A certified run with private tests, at a threshold that one user decides about."""
-    budget = fb.privacy.Budget(2.0, 0.1, "add_remove")
+    budget = fb.privacy.Budget(2.0, 0.1, "zero_out")
     schedule = fb.schedules.PrivateLogDet(share=0.5, max_syncs=max_syncs)
     algo = fb.algos.fed_ucb(budget, schedule=schedule, learns_in_batch=False)
     return algo.replace(threshold=brink(algo))

@@ -12,7 +12,7 @@ from fedbandit_jax.privacy.accounting.gaussian import log_delta
 EPSILONS = st.floats(1e-4, 50)
 DELTAS = st.floats(-40, -0.01).map(math.exp)
 
-# privacy.md section 3: S = 400 (kappa = 9); mu*, then sigma^2 by theorem, released, tight add_remove, tight replace.
+# privacy.md section 3: S = 400 (kappa = 9); mu*, then sigma^2 by theorem, released, tight zero_out, tight replace.
 TABLE = {
     (0.2, 0.1): (0.43497, 5752.3, 563.1, 95.1, 214.1),
     (1.0, 0.1): (0.92091, 287.7, 29.7, 21.2, 47.8),
@@ -23,7 +23,7 @@ TABLE = {
 
 @pytest.mark.parametrize("budget", TABLE)
 def test_calibration_table(budget):
-    mu, theorem, released, add_remove, replace = TABLE[budget]
+    mu, theorem, released, zero_out, replace = TABLE[budget]
     assert gaussian_mu(*budget) == pytest.approx(mu, abs=5e-6)
 
     def variance(method, adjacency="replace"):
@@ -31,7 +31,7 @@ def test_calibration_table(budget):
 
     assert variance("theorem") == pytest.approx(theorem, rel=2e-4)
     assert variance("authors") == pytest.approx(released, rel=2e-3)
-    assert variance("tight", "add_remove") == pytest.approx(add_remove, rel=2e-3)
+    assert variance("tight", "zero_out") == pytest.approx(zero_out, rel=2e-3)
     assert variance("tight", "replace") == pytest.approx(replace, rel=2e-3)
 
 
@@ -40,15 +40,15 @@ def test_calibration_table_to_four_digits():
     for (epsilon, delta), _ in TABLE.items():
         sigma_sq = calibrate(Budget(epsilon, delta), n_syncs=400, method="theorem").sigma ** 2
         assert sigma_sq == pytest.approx(8 * 9 * (math.log(2 / delta) + epsilon) / epsilon**2, rel=1e-6)
-        for adjacency, joint in (("replace", 4.5), ("add_remove", 2.0)):
+        for adjacency, joint in (("replace", 4.5), ("zero_out", 2.0)):
             tight = calibrate(Budget(epsilon, delta, adjacency), n_syncs=400).sigma ** 2
             exact = 9 * joint * dp_accounting.get_sigma_gaussian(epsilon, delta) ** 2
             assert tight == pytest.approx(exact, rel=1e-6)
 
 
 def test_released_noise_really_gives():
-    """privacy.md section 3: at (5, 0.1) the released code gives 5.98 under add_remove, 11.9 under replace."""
-    for adjacency, epsilon in (("add_remove", 5.98), ("replace", 11.9)):
+    """privacy.md section 3: at (5, 0.1) the released code gives 5.98 under zero_out, 11.9 under replace."""
+    for adjacency, epsilon in (("zero_out", 5.98), ("replace", 11.9)):
         c = calibrate(Budget(5.0, 0.1, adjacency), n_syncs=400, method="authors")
         assert c.epsilon_exact == pytest.approx(epsilon, rel=3e-3)
         assert not c.sound
@@ -113,7 +113,7 @@ def test_log_delta_against_high_precision(mu, epsilon):
         ((1.0, 0.0), r"delta must be in \(0, 1\), got 0.0"),
         ((1.0, 1.0), r"delta must be in \(0, 1\), got 1.0"),
         ((1.0, math.nan), r"delta must be in \(0, 1\), got nan"),
-        ((1.0, 0.1, "swap"), "adjacency must be one of 'replace', 'add_remove', got 'swap'"),
+        ((1.0, 0.1, "swap"), "adjacency must be one of 'replace', 'zero_out', got 'swap'"),
     ],
 )
 def test_bad_budgets(arguments, words):
