@@ -50,7 +50,13 @@ def run(command: str) -> tuple[str, float, str]:
     return command, time.monotonic() - started, written.getvalue() if failed else ""
 
 
-def main(smoke: bool = False, redraw: bool = False, only: str = "", jobs: int = 1, out: Path | None = None) -> None:
+def main(
+    smoke: bool = False,
+    redraw: bool = False,
+    only: str = "",
+    jobs: int = 1,
+    out: tyro.conf.DisallowNone[Path | None] = None,
+) -> None:
     """Draw every figure.
 
     Args:

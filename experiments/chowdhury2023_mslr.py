@@ -29,7 +29,7 @@ class MslrOptions(ArmsOptions):
         mslr: folder of your copy of MSLR-WEB10K; by default scikit-learn's digits stand in for it.
     """
 
-    mslr: Path | None = None
+    mslr: tyro.conf.DisallowNone[Path | None] = None
 
     def means(self) -> np.ndarray:
         """Returns the mean reward of every cluster."""

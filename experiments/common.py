@@ -44,7 +44,7 @@ class Size:
     full: bool = False
     redraw: bool = False
     seed: int = 0
-    out: Path | None = None
+    out: tyro.conf.DisallowNone[Path | None] = None
 
     def __post_init__(self):
         if self.smoke and self.full:
@@ -224,7 +224,7 @@ class RealOptions(Options):
         mslr: folder of your copy of MSLR-WEB10K; by default scikit-learn's digits stand in for it.
     """
 
-    mslr: Path | None = None
+    mslr: tyro.conf.DisallowNone[Path | None] = None
 
     def environment(self, features: str, components: int, n_agents: int) -> tuple[Any, str]:
         """Returns the environment with these features of MSLR-WEB10K, or with its stand-in, and a title.
