@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from beyond_schedules import compare
-from common import Size, plain, promised, save
+from common import Size, promised, save
 from curves import Curve, ends, pick
 
 import fedbandit_jax as fb
@@ -94,7 +94,6 @@ def main(options: Size) -> None:
             print(f"{title}, {one.label}: {one.mean[0]:,.0f} ± {one.error[0]:,.0f} ({one.mean[1]:,.0f})")
         compare(title, found)
         draw(ax, title, found)
-        plain(ax.yaxis)
     axes[0].set_ylabel("regret of all agents at T")
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=3)
     size = f"M = {M}, K = {K}, d = {D}, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"

@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import tyro
-from common import Size, mean_error, plain, promised, save
+from common import Size, mean_error, promised, save
 from curves import Curve, ends, pick
 from jax import lax
 from matplotlib.ticker import LogLocator
@@ -94,8 +94,6 @@ def main(options: Size) -> None:
             ax.errorbar(x, y, error, **look, mfc=colour if claim == "certified" else "white", capsize=2)
         ax.set(title=title, xscale="log", yscale="log", xlabel="synchronisations", ylabel="group regret at T")
         ax.grid(alpha=0.3)
-        plain(ax.xaxis)
-        plain(ax.yaxis)
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=4)
     size = f"M = {M}, K = {K}, d = {D}, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"

@@ -19,10 +19,10 @@ import tyro
 from curves import Curve
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter, ScalarFormatter
 
 import fedbandit_jax as fb
-from fedbandit_jax.report.plotting.figure import in_words
+from fedbandit_jax.report.plotting.figure import in_words, tick
 
 FIGURES = Path(__file__).parent / "figures"
 T = TypeVar("T")
@@ -345,9 +345,7 @@ def finish(
         after = np.array([one.mean[-1] / one.x[-1] for one in panel])
         spread = after.max() > 8 * after.min()
         ax.set(xlabel="round $t$", ylabel="time-average group regret, Reg$(t)/t$", yscale="log" if spread else "linear")
-        if spread:
-            plain(ax.yaxis)
-        else:
+        if not spread:
             ax.set_ylim(0.8 * after.min(), 1.15 * after.max())
         who = "certified version" if options.variant == "ours" else "constants and agents of the authors' code"
         size = f"T = {panel[0].x[-1]:,.0f}, mean of {panel[0].n_seeds} seeds ± 1 standard error"
@@ -361,11 +359,21 @@ def finish(
     save(suffix, options, figure, curves)
 
 
-def plain(axis: Any) -> None:
-    """Writes 1, 2 and 5 times powers of ten on a logarithmic axis as plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter("{x:,g}")
-    axis.set_minor_formatter(NullFormatter())
+def tidy(figure: Figure) -> None:
+    """Writes ticks as plain numbers with commas; on short log axes 1, 2 and 5 times powers of ten.
+
+    Words at ticks, and formatters that a script has set itself, stay.
+    """
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            if isinstance(axis.get_major_formatter(), LogFormatter):
+                low, high = sorted(axis.get_view_interval())
+                if high < 100 * low:
+                    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_major_formatter(lambda x, _: f"{x:,g}" if 1e-3 <= x < 1e5 else tick(x))
+                axis.set_minor_formatter(NullFormatter())
+            elif type(axis.get_major_formatter()) is ScalarFormatter:
+                axis.set_major_formatter("{x:,.10g}")
 
 
 def promised(note: str) -> str:
@@ -376,7 +384,7 @@ def promised(note: str) -> str:
 def legend_below(ax: Axes, **style: Any) -> None:
     """Writes the legend below the axes, where it hides nothing, and draws a grid."""
     ax.grid(alpha=0.3)
-    place: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, -0.11), frameon=False, fontsize="small")
+    place: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, -0.14), frameon=False, fontsize="small")
     ax.legend(**{**place, **style})
 
 
@@ -404,21 +412,36 @@ def curve(result: fb.Result, ax: Axes, **style: Any) -> None:
 
 
 def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: bool = True) -> None:
-    """Draws curves with a band of one standard error; `average` divides by the round. No curve hides another.
+    """Draws curves with a band of one standard error; `average` divides by the round.
 
-    Later curves are thinner and dashes of equal ones are set apart, so that one that lies on another still shows.
+    Later curves are thinner and dashes of equal ones are set apart. Of a curve that lies on a later one all the same,
+    the legend says so.
     """
     for i, one in enumerate(curves):
         colour, line, *marker = one.style.split() or [fb.plotting.COLOURS[i % 7], "-"]
         by = one.x if average else 1.0
-        width = 3.4 - 2.2 * i / max(1, len(curves) - 1)
+        width = 2.6 - 1.4 * i / max(1, len(curves) - 1)
         look: dict[str, Any] = dict(color=colour, marker=marker[0] if marker else "", markersize=5, markevery=(i, 8))
-        name = in_words(one.label)
-        label = f"{name}: {one.note}" if one.note else name
-        ax.plot(one.x, one.mean / by, line, linewidth=width, label=label, **look)
+        ax.plot(one.x, one.mean / by, line, linewidth=width, label=named(one, curves[i + 1 :]), **look)
         if band and one.n_seeds > 1:
             low, high = (one.mean - one.error) / by, (one.mean + one.error) / by
             ax.fill_between(one.x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def named(one: Curve, above: Sequence[Curve] = ()) -> str:
+    """Returns the name of a curve in the legend, with its note, and the curve `above` that hides it, if one does."""
+    name = in_words(one.label)
+    over = [in_words(other.label) for other in above if hides(other, one)]
+    name = f"{name} (under {over[-1]})" if over else name
+    return f"{name}: {one.note}" if one.note else name
+
+
+def hides(above: Curve, below: Curve) -> bool:
+    """Returns whether a curve lies on another one: within one part in a hundred at all points but one in thirty."""
+    if not np.array_equal(above.x, below.x):
+        return False
+    near = np.abs(above.mean - below.mean) <= 0.01 * np.maximum(np.abs(above.mean), np.abs(below.mean))
+    return bool(near.mean() > 29 / 30)
 
 
 def slope(ax: Axes, power: float, x: Sequence[float] | np.ndarray, y: float, text: str) -> None:
@@ -454,6 +477,7 @@ def caption(figure: Figure | SubFigure, paper: str, *says: Says) -> None:
 
 def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | None = None) -> None:
     """Writes the picture as PNG and PDF, the numbers behind it as CSV, and prints where they are."""
+    tidy(figure)
     if options.smoke:
         figure.text(0.5, 0.5, "smoke run: smaller than captions say", color="#d62728", ha="center", fontsize="xx-large")
     paths = fb.plotting.save(figure, options.folder / name)

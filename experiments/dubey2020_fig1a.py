@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import DubeyOptions, Says, caption, draw, legend_below, plain, save
+from common import DubeyOptions, Says, caption, draw, legend_below, save
 from curves import Curve, interval, of_result, pick
 
 import fedbandit_jax as fb
@@ -103,7 +103,6 @@ def main(options: DubeyOptions) -> None:
             seen += [f"at T = {horizon:,.0f}, {one} (Corollary 1: 0.63)" for one in said if title == MANY]
         ax.set_ylabel("regret per agent" if title == LONG else "regret per agent after T rounds")
         ax.set_title(f"{title}\nT = {horizon:,.0f}, {panel[0].n_seeds} seeds ± 1 standard error", fontsize="medium")
-        plain(ax.yaxis)
         legend_below(ax)
     figure.suptitle(
         f"FedUCB, K = {K}, d = {D}, gap {GAP}, δ = 0.1, the paper's width, with exact noise\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import tyro
-from common import DubeyOptions, Says, caption, draw, legend_below, plain, random_play, save
+from common import DubeyOptions, Says, caption, draw, legend_below, random_play, save
 from curves import Curve, of_result, pick, verdict
 
 import fedbandit_jax as fb
@@ -63,7 +63,6 @@ def main(options: DubeyOptions) -> None:
         size = f"T = {panel[0].x[-1]:,.0f}, {panel[0].n_seeds} seeds ± 1 standard error"
         ax.set_title(f"{title}\nM = {M}, K = 25, d = 10, δ = 0.1, {size}", fontsize="medium")
         ax.set(xlabel="round $t$", ylabel="regret per agent", xscale="log", yscale="log", ylim=(1, None))
-        plain(ax.yaxis)
         legend_below(ax)
     print("\n".join(seen))
     says = Says(

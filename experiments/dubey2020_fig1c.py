@@ -11,7 +11,7 @@ here for all d.
 
 import matplotlib.pyplot as plt
 import tyro
-from common import DubeyOptions, Says, caption, draw, legend_below, plain, random_play, save, slope
+from common import DubeyOptions, Says, caption, draw, legend_below, random_play, save, slope
 from curves import Curve, exponent, of_result, pick
 
 import fedbandit_jax as fb
@@ -55,7 +55,6 @@ def main(options: DubeyOptions) -> None:
         draw(panel, ax)
         ax.set_title(f"M = {m}, K = {K}, δ = 0.1, T = {horizon:,.0f}\n{n} seeds ± 1 standard error", fontsize="medium")
         ax.set(xlabel="round $t$", ylabel="regret per agent", xscale="log", yscale="log")
-        plain(ax.yaxis)
         legend_below(ax)
         chance = pick(panel, label="an arm at random")[0].mean[-1]
         for algo, line in LINES.items():
@@ -73,7 +72,6 @@ def main(options: DubeyOptions) -> None:
     axes[2].set_xticks(d.x, [f"{x:g}" for x in d.x])
     axes[2].set_xticks([], minor=True)
     axes[2].set_title("after T rounds; exponents with 95 % intervals", fontsize="medium")
-    plain(axes[2].yaxis)
     legend_below(axes[2])
     figure.suptitle(
         "FedUCB, gap 0.1, the paper's confidence width, with exact noise; claim of private runs: none, as raw data "

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import DubeyOptions, Says, caption, draw, legend_below, plain, save
+from common import DubeyOptions, Says, caption, draw, legend_below, save
 from curves import Curve, interval, of_result, pick
 
 import fedbandit_jax as fb
@@ -60,7 +60,6 @@ def main(options: DubeyOptions) -> None:
     draw([Curve("", f"gap {one.panel}", one.x, one.y, f"{colours[i]} -") for i, one in enumerate(shown)], right)
     right.set(xlabel="round $t$", ylabel="regret per agent", xscale="log", yscale="log", title="over rounds, ε = 10")
     for ax in (left, right):
-        plain(ax.yaxis)
         legend_below(ax)
     size = f"M = {M}, K = {K}, d = {D}, δ = 0.1, T = {horizon:,.0f}, {seeds} seeds ± 1 standard error"
     figure.suptitle(f"FedUCB, {size}; the paper's confidence width, with exact noise", fontsize="medium")

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import networkx as nx
 import tyro
-from common import DubeyOptions, Says, at, caption, draw, legend_below, plain, random_play, save
+from common import DubeyOptions, Says, at, caption, draw, legend_below, random_play, save
 from curves import Curve, interval, of_result, pick
 
 import fedbandit_jax as fb
@@ -87,7 +87,6 @@ def main(options: DubeyOptions) -> None:
     right.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="group regret")
     right.set_title(f"over rounds: ε = {EPSILONS[-1]:g}, and not private", fontsize="medium")
     for ax in (left, right):
-        plain(ax.yaxis)
         legend_below(ax)
     figure.suptitle(
         f"FedUCB without a server: M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, δ = 0.1, T = {horizon:,.0f}, {n} seeds "

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 import tyro
-from common import DubeyOptions, Says, caption, legend_below, plain, save, slope
+from common import DubeyOptions, Says, caption, legend_below, save, slope
 from curves import Curve, exponent, pick
 from matplotlib.axes import Axes
 
@@ -102,9 +102,7 @@ def main(options: DubeyOptions) -> None:
     right.plot(whole.x, fit, color="#333333", linewidth=1, label=f"fit: (χγ)^({power:.2f} ± {half:.2f})")
     slope(right, 0.5, whole.x, fit[0], "power 0.5 of Theorem 2")
     right.set(xscale="log", xlabel="χγ", ylabel="group regret after T rounds")
-    plain(right.xaxis)
     for ax in axes:
-        plain(ax.yaxis)
         legend_below(ax)
     n, size = every[0].n_seeds, every[0].note
     figure.suptitle(

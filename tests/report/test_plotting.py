@@ -119,7 +119,7 @@ def test_no_band_for_one_seed():
     (axes,) = fb.plotting.regret(swept({"one": ({"algorithm": "one"}, 1.0)}, seeds=1)).axes
     assert len(axes.lines) == 1
     assert not axes.collections
-    assert axes.get_title() == "Sphere: M=3, d=2"
+    assert axes.get_title() == "Sphere: M = 3, d = 2"
 
 
 def test_against_epsilon():

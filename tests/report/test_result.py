@@ -231,9 +231,9 @@ def test_numbers_of_a_summary_by_hand():
 @pytest.mark.parametrize(
     ("spec", "words", "title"),
     [
-        ({"n_agents": 5, "n_users": 175, "n_servers": 1}, "175 users of 5 agents,", "n=175, M=5"),
-        ({"n_agents": 1, "n_users": 175, "n_servers": 2}, "175 users on 2 servers,", "n=175, L=2"),
-        ({"n_agents": 5, "n_users": 0, "n_servers": 1}, "5 agents,", "M=5"),
+        ({"n_agents": 5, "n_users": 175, "n_servers": 1}, "175 users of 5 agents,", "n = 175, M = 5"),
+        ({"n_agents": 1, "n_users": 175, "n_servers": 2}, "175 users on 2 servers,", "n = 175, L = 2"),
+        ({"n_agents": 5, "n_users": 0, "n_servers": 1}, "5 agents,", "M = 5"),
     ],
 )
 def test_who_is_served(spec, words, title):

@@ -106,7 +106,9 @@ def in_words(label: str) -> str:
 
 
 def equation(name: str, value: str) -> str:
-    """A coordinate of a sweep as people read it: `epsilon=1.0` is ε = 1."""
+    """A coordinate of a sweep as people read it: `epsilon=1.0` is ε = 1, and `delta=1e-06` is δ = $10^{-6}$."""
+    if re.fullmatch(r"[\d.]+e[-+]\d+", value):
+        value = tick(float(value))
     return f"{SYMBOLS.get(name, name)} = {value.removesuffix('.0')}"
 
 
@@ -159,7 +161,7 @@ def sizes(spec: Mapping[str, Any]) -> str:
     if spec.get("n_users"):
         letters = {"n": "n_users", **(letters if spec["n_agents"] > 1 else {"L": "n_servers"})}
     letters |= {"K": "n_arms", "d": "dim"}
-    return ", ".join(f"{letter}={spec[name]}" for letter, name in letters.items() if name in spec)
+    return ", ".join(f"{letter} = {spec[name]:,}" for letter, name in letters.items() if name in spec)
 
 
 def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
