@@ -14,7 +14,6 @@ import matplotlib.pyplot as plt
 import tyro
 from common import Size, legend_below, save
 from curves import Curve, against, claimed, final, pick, quotient
-from matplotlib.ticker import LogLocator
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
@@ -91,7 +90,6 @@ def main(options: Size) -> None:
         ax.set(xscale="log", yscale="log", xlabel="ε", title=title, ylabel="regret at T")
         ax.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
         ax.set_xticks([], minor=True)
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
         legend_below(ax, ncols=2)
     pure, *others = pick(curves, titles[1])[1:]
     for one in others:

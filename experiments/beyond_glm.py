@@ -96,7 +96,7 @@ def main(options: GlmSize) -> None:
         for i, one in enumerate(shown):
             at = np.arange(len(one.x)) + 0.27 * (i - 1)
             colour = "0.6" if one.label == "no noise" else fb.plotting.COLOURS[1 + i]
-            ax.bar(at, one.mean, 0.25, yerr=2 * one.error, color=colour, label=one.label, capsize=3)
+            ax.bar(at, one.mean, 0.25, yerr=one.error, color=colour, label=one.label, capsize=3)
             print(f"{contexts}, {one.label}: " + ", ".join(f"{m:,.0f} ± {e:,.0f}" for m, e in zip(one.mean, one.error)))
         ax.set(title=f"clicks, {contexts} arms", ylabel="regret, clicks")
         ax.set_xticks(np.arange(len(shown[0].x)), [f"ε = {e:g}" for e in shown[0].x])

@@ -17,7 +17,6 @@ import tyro
 from common import Size, mean_error, promised, save
 from curves import Curve, ends, pick
 from jax import lax
-from matplotlib.ticker import LogLocator
 
 import fedbandit_jax as fb
 
@@ -94,7 +93,6 @@ def main(options: Size) -> None:
             ax.errorbar(x, y, error, **look, mfc=colour if claim == "certified" else "white", capsize=2)
         ax.set(title=title, xscale="log", yscale="log", xlabel="synchronisations", ylabel="group regret at T")
         ax.grid(alpha=0.3)
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize="small", loc="outside lower center", ncols=4)
     size = f"M = {M}, K = {K}, d = {D}, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"
     figure.suptitle(f"When to synchronise: {size}", fontsize="medium")

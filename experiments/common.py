@@ -19,7 +19,7 @@ import tyro
 from curves import Curve
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import Locator, LogFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
 import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import in_words, tick
@@ -360,20 +360,28 @@ def finish(
 
 
 def tidy(figure: Figure) -> None:
-    """Writes ticks as plain numbers with commas; on short log axes 1, 2 and 5 times powers of ten.
+    """Writes ticks as plain numbers with commas, at least three of them on a log axis, where powers of ten may be few.
 
-    Words at ticks, and formatters that a script has set itself, stay.
+    Places and words that a script has set itself stay.
     """
     for ax in figure.axes:
         for axis in (ax.xaxis, ax.yaxis):
             if isinstance(axis.get_major_formatter(), LogFormatter):
-                low, high = sorted(axis.get_view_interval())
-                if high < 100 * low:
-                    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-                axis.set_major_formatter(lambda x, _: f"{x:,g}" if 1e-3 <= x < 1e5 else tick(x))
+                if isinstance(axis.get_major_locator(), LogLocator):
+                    axis.set_major_locator(_log_ticks(*sorted(axis.get_view_interval())))
+                axis.set_major_formatter(lambda x, _: f"{x:,g}" if 1e-3 <= x < 1e6 else tick(x))
                 axis.set_minor_formatter(NullFormatter())
             elif type(axis.get_major_formatter()) is ScalarFormatter:
                 axis.set_major_formatter("{x:,.10g}")
+
+
+def _log_ticks(low: float, high: float) -> Locator:
+    """Returns the first of three ways to place ticks that has at least three of them in an interval, or even steps."""
+    for subs in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
+        places = np.asarray(LogLocator(subs=subs).tick_values(low, high))
+        if ((low <= places) & (places <= high)).sum() >= 3:
+            return LogLocator(subs=subs)
+    return MaxNLocator(5)
 
 
 def promised(note: str) -> str:
@@ -384,7 +392,7 @@ def promised(note: str) -> str:
 def legend_below(ax: Axes, **style: Any) -> None:
     """Writes the legend below the axes, where it hides nothing, and draws a grid."""
     ax.grid(alpha=0.3)
-    place: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, -0.14), frameon=False, fontsize="small")
+    place: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, -0.11), frameon=False, fontsize="small")
     ax.legend(**{**place, **style})
 
 

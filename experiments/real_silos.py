@@ -1,4 +1,4 @@
-"""Draws what private federation costs on three real logs, whose silos are theirs: lectures, schools and telephones.
+"""Draws what private federation costs on three real logs, whose silos are theirs: lectures, schools and films.
 
 python experiments/real_silos.py [--smoke | --full] [--redraw]
 
