@@ -25,10 +25,13 @@ def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
 
 
 class GaussianBelief(NamedTuple):
-    """The Gaussian belief N(mean, P^-1) about a parameter, held as its mean and the Cholesky factor of P = L L'."""
+    """The Gaussian belief N(mean, P^-1) about a parameter, held as its mean and a root of its covariance.
+
+    The root is that of the Cholesky factor of P = L L', so that agents multiply by it, and none solves with L.
+    """
 
     mean: Float[Array, " d"]  # P^-1 b
-    factor: Float[Array, "d d"]  # L, lower triangular
+    root: Float[Array, "d d"]  # R = L^-T, upper triangular, P^-1 = R R'
 
     @classmethod
     def solve(cls, precision: Float[Array, "d d"], bias: Float[Array, " d"]) -> GaussianBelief:
@@ -40,9 +43,8 @@ class GaussianBelief(NamedTuple):
         """
         _check("precision", precision, _rows(precision), _rows(precision))
         _check("bias", bias, len(precision))
-        factor = lapack.cholesky(precision)
-        mean = lapack.solve_upper(factor, lapack.solve_lower(factor, bias[:, None]))
-        return cls(mean[:, 0], factor)
+        root = lapack.factor(precision)[1].T
+        return cls(_times(root, _times(bias, root)), root)
 
     def sample(self, key: Key[Array, ""], scale: Real[ArrayLike, ""] = 1.0) -> Float[Array, " d"]:
         """Draws one parameter from N(mean, scale^2 P^-1)."""
@@ -52,14 +54,18 @@ class GaussianBelief(NamedTuple):
         else:
             scale = validate.single("scale", validate.non_negative("scale", scale))
         z = jax.random.normal(key, self.mean.shape)
-        step = lapack.solve_upper(self.factor, z[:, None])
-        return self.mean + scale * step[:, 0]
+        return self.mean + scale * _times(self.root, z)
 
     def std(self, contexts: Float[Array, "K d"]) -> Float[Array, " K"]:
         """Standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x."""
         _check("contexts", contexts, _rows(contexts), len(self.mean))
-        half = lapack.solve_lower(self.factor, contexts.T)
-        return jnp.sqrt((half * half).sum(0))
+        half = _times(contexts, self.root)
+        return jnp.sqrt((half * half).sum(-1))
+
+
+def _times(a: Array, b: Array) -> Array:
+    """A product in full float32, which accelerators would shorten."""
+    return jnp.matmul(a, b, precision="highest")
 
 
 def _rows(value: Any) -> int:

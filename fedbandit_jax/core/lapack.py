@@ -20,21 +20,15 @@ from fedbandit_jax.core.backend import on_cpu
 _FACTORISATIONS = frozenset(x for name, x in vars(lax.linalg).items() if name.endswith("_p"))
 
 
-def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+def _one_by_one(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
     mapped = jax.custom_batching.custom_vmap(function)
 
-    def over_lanes(axis_size: int, in_batched: list[bool], *arguments: Array) -> tuple[Any, Any]:
-        lanes = [x for x, batched in zip(arguments, in_batched) if batched]
-
-        def of_lane(lane: list[Array]) -> Any:
-            own = iter(lane)
-            return mapped(*(next(own) if batched else x for x, batched in zip(arguments, in_batched)))
-
-        results = lax.map(of_lane, lanes)
+    @mapped.def_vmap
+    def _(axis_size: int, in_batched: list[bool], grams: Array) -> tuple[Any, Any]:
+        results = lax.map(mapped, grams)
         return results, jax.tree.map(lambda _: True, results)
 
-    mapped.def_vmap(over_lanes)
-    return functools.wraps(function)(lambda *arguments: (mapped if on_cpu() else function)(*arguments))
+    return functools.wraps(function)(lambda gram: (mapped if on_cpu() else function)(gram))
 
 
 def factorises_several(equation: Any) -> bool:
@@ -43,29 +37,11 @@ def factorises_several(equation: Any) -> bool:
 
 
 @_one_by_one
-def cholesky(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """The lower triangular L with L L' = V; it is not finite if V is not positive definite."""
-    return jnp.linalg.cholesky(gram)
-
-
-@_one_by_one
 def factor(gram: Float[Array, "d d"]) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:
-    """`cholesky(gram)` and its inverse, so that V^-1 = L^-T L^-1."""
+    """The lower triangular L with L L' = V, and its inverse; they are not finite if V is not positive definite."""
     lower = jnp.linalg.cholesky(gram)
     eye = jnp.eye(len(gram), dtype=gram.dtype)
     return lower, lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
-
-
-@_one_by_one
-def solve_lower(factor: Float[Array, "d d"], right: Float[Array, "d n"]) -> Float[Array, "d n"]:
-    """L^-1 B for a lower triangular L."""
-    return lax.linalg.triangular_solve(factor, right, left_side=True, lower=True)
-
-
-@_one_by_one
-def solve_upper(factor: Float[Array, "d d"], right: Float[Array, "d n"]) -> Float[Array, "d n"]:
-    """(L')^-1 B for a lower triangular L."""
-    return lax.linalg.triangular_solve(factor, right, left_side=True, lower=True, transpose_a=True)
 
 
 @_one_by_one
