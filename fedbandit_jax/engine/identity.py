@@ -87,7 +87,10 @@ def _constants(closed: Any) -> Iterator[Any]:
 
 
 def _number(constant: Any) -> Any:
-    return str(constant.aval) if isinstance(constant, jax.core.Tracer) else jnp.atleast_1d(constant)
+    if isinstance(constant, jax.core.Tracer):
+        return str(constant.aval)
+    is_key = jnp.issubdtype(jnp.result_type(constant), jax.dtypes.prng_key)
+    return jnp.atleast_1d(constant) if is_key else np.atleast_1d(np.asarray(constant))  # the host compiles nothing
 
 
 @functools.cache

@@ -37,6 +37,7 @@ ERRORS = 5  # standard errors at which a mechanism is refused
 DRAWS = 2**11  # most runs of a mechanism
 NUMBERS = 2**22  # about the most entries of noise that are drawn for one check
 SYNCS = 64  # releases that are looked at, the first of S
+KNOWN = 64  # mechanisms whose measurement a process keeps, those that were used last
 
 
 def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
@@ -53,6 +54,14 @@ def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
         >>> fault(algo.bind(env.spec, horizon=40).mechanism)
         ''
     """
+    leaves, treedef = jax.tree.flatten(mechanism)
+    return _fault(treedef, tuple((x.dtype.str, x.shape, x.tobytes()) for x in map(np.asarray, leaves)))
+
+
+@functools.lru_cache(KNOWN)
+def _fault(treedef: Any, numbers: tuple[tuple[str, tuple[int, ...], bytes], ...]) -> str:
+    """The deviation of the mechanism with these static fields and numbers, which are all that a program is given."""
+    mechanism = treedef.unflatten([np.frombuffer(x, dtype).reshape(shape) for dtype, shape, x in numbers])
     measure: Any = _of_sums if isinstance(mechanism, SumProtocol) else _of_releases
     first = measure(mechanism, jax.random.key(0))
     return first and measure(mechanism, jax.random.key(1))
