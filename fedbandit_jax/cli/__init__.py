@@ -14,7 +14,7 @@ import tyro
 from tqdm import tqdm
 
 import fedbandit_jax
-from fedbandit_jax.cli._command import Command
+from fedbandit_jax.cli._command import WORDS, Command
 from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.benchmark import BenchmarkCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
@@ -82,9 +82,10 @@ def parse(args: Sequence[str]) -> Command:
         args.insert(1, "linear")
     helped = args[1:2] if {"-h", "--help"} & {*args[2:]} else []
     config = (tyro.conf.DisallowNone,)  # None is a default, and no word
-    command: Any = tyro.cli(
-        _tree(COMMANDS, args[:2], helped), prog="fedbandit", description=ABOUT, args=args, config=config
-    )
+    with WORDS:
+        command: Any = tyro.cli(
+            _tree(COMMANDS, args[:2], helped), prog="fedbandit", description=ABOUT, args=args, config=config
+        )
     return command.knowing(args)
 
 

@@ -22,6 +22,31 @@ Adjacency = Literal["replace", "zero_out"]
 MANY = 6  # certificates that are printed in full
 LONGEST_NAME = 200  # bytes of a name of files, to which endings are added
 
+WORDS = tyro.constructors.ConstructorRegistry()  # how words of a command become numbers
+
+
+@WORDS.primitive_rule
+def _whole(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+    """Whole numbers, which may also be written as 1e4."""
+    if info.type is not int:
+        return None
+
+    def of(words: list[str]) -> int:
+        (word,) = words
+        if re.fullmatch(r"[+-]?\d+(_\d+)*", word):
+            return int(word)
+        if not (re.fullmatch(r"[+-]?[\d.]+e\+?\d+", word) and float(word).is_integer()):
+            raise ValueError(f"must be a whole number, such as 10000 or 1e4, got {word!r}")
+        return int(float(word))
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=of,
+        is_instance=lambda value: type(value) is int,
+        str_from_instance=lambda value: [str(value)],
+    )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:

@@ -40,7 +40,7 @@ def write(result: Measured, path: str | Path) -> Path:
 
 def read(path: str | Path, make: type[M]) -> M:
     """See `Result.load`."""
-    path = _npz(path)
+    path = given if (given := validate.path("path", path)).is_file() else _npz(given)
     advice = "; use a copy that is whole, or run the simulation again"
     try:
         about, arrays = read_archive(path, "result")

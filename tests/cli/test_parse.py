@@ -28,6 +28,18 @@ def test_simulate_alone_is_linear(words):
     assert command == parse(["simulate", "linear", *words])
 
 
+@pytest.mark.parametrize("word", ["10000", "1e4", "10_000", "1.0e4"])
+def test_whole_numbers_may_be_powers_of_ten(word):
+    assert parse(["simulate", "--horizon", word]).horizon == 10_000
+
+
+@pytest.mark.parametrize("word", ["1.5", "1e-3", "1e400", "many", "0x10"])
+def test_other_words_are_no_whole_numbers(capsys, word):
+    with pytest.raises(SystemExit):
+        parse(["simulate", "--horizon", word])
+    assert f"must be a whole number, such as 10000 or 1e4, got '{word}'" in capsys.readouterr().err
+
+
 def test_families_are_the_same_everywhere():
     assert [parse(["simulate", family]).family for family in FAMILIES] == list(FAMILIES)
     assert list(FAMILIES) == list(audits.FAMILIES)

@@ -99,6 +99,7 @@ def test_one_file_comes_back(tmp_path):
     assert Result.load(path).summary() == result.summary()
     equal(Result.load(result["private"].save(tmp_path / "v1.2")), result["private"])  # no ending is taken away
     assert (tmp_path / "v1.2.npz").exists()
+    equal(Result.load(path.rename(tmp_path / "kept.bin")), result)  # a file that is there is read under any name
 
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
