@@ -46,10 +46,19 @@ def leak(function: Callable[..., Any], *arguments: Any, alone: bool = False) -> 
     return f"{strange[0]}{next(iter(lines), '')}" if strange else ""
 
 
-def cannot(owner: Any, method: str, found: str) -> str:
-    """The refusal of a method of a policy or schedule for what `leak` found in it."""
-    return (
-        f"{type(owner).__name__}.{method} must compute its result from its arguments and do no more, got {found}: "
+def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: Any) -> str:
+    """The refusal of a method of a policy, schedule or grouping for what `leak` finds in it; "" if it finds nothing.
+
+    The function is given the owner, and calls the method. An error of JAX says in which method it was.
+    """
+    where = f"{type(owner).__name__}.{method}"
+    try:
+        found = leak(function, owner, *arguments)
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        error.add_note(f"{where} must be a program of JAX: jnp.where in place of if, and jnp in place of np")
+        raise
+    return found and (
+        f"{where} must compute its result from its arguments and do no more, got {found}: "
         "leave it out, or let the class say `calls_host = True`, and nothing is claimed of it"
     )
 

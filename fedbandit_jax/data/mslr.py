@@ -100,7 +100,7 @@ def mslr(
     if normalise:
         rows /= np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))[:, None]
     # DEVIATION zhou2024 code: the authors' code fits theta on raw values with penalty 1, and pays <raw values, theta>
-    # without noise, while its agents see normalised rows (`RealOptions` in experiments/common.py). By default theta is
+    # without noise, while its agents see normalised rows (`RealOptions` in experiments/silos.py). By default theta is
     # fitted on the normalised rows, so that the bandit is linear in what agents see.
     theta = lasso(rows, data.relevance, penalty=penalty)
     if not theta.any():

@@ -16,7 +16,7 @@ from typing_extensions import override
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
-from fedbandit_jax.core.programs import cannot, leak
+from fedbandit_jax.core.programs import refusal
 from fedbandit_jax.privacy.bound import Timing
 
 READS = ("nothing", "log_det", "users")  # what a schedule may ask to be handed, see `BoundSchedule.reads`
@@ -329,8 +329,7 @@ def check(bound: Any, n_agents: int) -> None:
 def _leak(bound: BoundSchedule, gained: Array | None) -> str:
     """The method that does more than compute its result, and where, see `core.programs`."""
     key, one = jax.random.key(0), jnp.int32(1)
-    if found := leak(lambda bound: bound.start(key, jnp.float32(0)), bound):
-        return cannot(bound, "start", found)
+    if found := refusal(bound, "start", lambda bound: bound.start(key, jnp.float32(0))):
+        return found
     memory = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(bound.start, key, jnp.float32(0)))
-    found = leak(lambda bound, *given: bound.requests(*given), bound, key, one, memory, gained, one)
-    return found and cannot(bound, "requests", found)
+    return refusal(bound, "requests", lambda bound, *given: bound.requests(*given), key, one, memory, gained, one)

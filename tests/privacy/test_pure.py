@@ -110,6 +110,19 @@ def test_what_calls_the_host_and_was_put_in_after_binding_proves_nothing(methods
     assert fb.interfaces.certify(bound.replace(policy=own(**methods))).claim == "none"
 
 
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        ("index", lambda self, key, t, belief, contexts: contexts @ belief if t > 3 else contexts[:, 0]),
+        ("update", lambda self, k, belief, released: jnp.asarray(np.linalg.inv(released.gram) @ released.bias)),
+    ],
+)
+def test_errors_of_jax_say_in_which_method_they_were(method, body):
+    with pytest.raises(jax.errors.JAXTypeError) as error:
+        run(own(**{method: body}))
+    assert error.value.__notes__[-1].startswith(f"Own.{method} must be a program of JAX: jnp.where in place of if")
+
+
 def test_a_schedule_that_calls_the_host_does_not_run():
     @fb.pytree
     class Bound(fb.schedules.BoundSchedule):

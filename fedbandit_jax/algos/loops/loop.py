@@ -17,7 +17,7 @@ from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import random, ridge, struct, wide
 from fedbandit_jax.core.choose import Scorer
-from fedbandit_jax.core.programs import cannot, leak
+from fedbandit_jax.core.programs import refusal
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import WHO_COMES as WHO_COMES
@@ -114,17 +114,16 @@ def _leak(policy: Policy, spec: Spec) -> str:
     if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in jax.tree.leaves(policy)):
         return f"{type(policy).__name__} holds what is no number"
     default = type(policy).start is Policy.start
-    if found := leak(lambda policy: policy.start(dim), policy):
-        return cannot(policy, "update" if default else "start", found)
+    if found := refusal(policy, "update" if default else "start", lambda policy: policy.start(dim)):
+        return found
     belief, _ = jax.eval_shape(lambda: first_belief(policy, dim))
     belief = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), belief)
-    if found := leak(update, policy, given[0], belief, *given[1:]):
-        return cannot(policy, "update", found)
+    if found := refusal(policy, "update", update, given[0], belief, *given[1:]):
+        return found
     if type(policy).indices is not Policy.indices or type(policy).prepare is not Policy.prepare:
         return ""  # another door
     users = jax.random.key(0), jnp.int32(0), belief, jnp.zeros((spec.n_arms, dim))
-    found = leak(lambda policy, *given: policy.index(*given), policy, *users)
-    return found and cannot(policy, "index", found)
+    return refusal(policy, "index", lambda policy, *given: policy.index(*given), *users)
 
 
 def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:

@@ -20,7 +20,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.loops.loop import CALLS_HOST, WHO_COMES, PolicyLoop, first_belief, next_belief
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
-from fedbandit_jax.core.programs import cannot, leak
+from fedbandit_jax.core.programs import refusal
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import MechanismState
@@ -77,10 +77,8 @@ def leak_of(grouping: Grouping, spec: Spec) -> str:
     n, d = spec.n_users, spec.dim
     released = UserReleases(jnp.zeros((n, d, d)), jnp.zeros((n, d)), jnp.zeros(n), jnp.float32(0), jnp.float32(0))
     key, label = jax.random.key(0), jnp.zeros(n, jnp.int32)
-    if found := leak(lambda grouping, *given: grouping.group(*given), grouping, key, released, label):
-        return cannot(grouping, "group", found)
-    found = leak(lambda grouping, *given: grouping.pool(*given), grouping, released, label)
-    return found and cannot(grouping, "pool", found)
+    found = refusal(grouping, "group", lambda grouping, *given: grouping.group(*given), key, released, label)
+    return found or refusal(grouping, "pool", lambda grouping, *given: grouping.pool(*given), released, label)
 
 
 class StreamState(NamedTuple):
