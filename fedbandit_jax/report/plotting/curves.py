@@ -16,6 +16,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.report.plotting.colours import MARKERS, colour, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import (
     INSIDE,
+    SPREAD,
     SYMBOLS,
     checked,
     equation,
@@ -44,7 +45,8 @@ def regret(
     """Draws the mean over seeds of the group regret of every algorithm, with a band around it.
 
     Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed` and dotted if
-    `none`. Algorithms that do not claim privacy are solid. Colours are those of `colour`.
+    `none`. Algorithms that do not claim privacy are solid. Colours are those of `colour`. Where time averages at the
+    end differ by more than a factor of 8 the vertical axis is logarithmic.
 
     Args:
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
@@ -60,6 +62,10 @@ def regret(
     validate.one_of("band", band, BANDS)
     axes = checked(result, title, ax)
     _draw(result, lambda one: one.time_average if time_average else one.regret, band, axes)
+    ends = np.array([result[label].time_average[:, -1].mean() for label in result])
+    if time_average and ends.min() > 0 and ends.max() > SPREAD * ends.min():
+        scale(axes, "y", ends)
+        axes.set_ylim(bottom=0.7 * ends.min())
     n_seeds, its = result.status.shape[-1], whose(result)
     axes.set_ylabel(f"time-average {its} Reg$(t)/t$" if time_average else f"cumulative {its} Reg$(t)$")
     if title is None:

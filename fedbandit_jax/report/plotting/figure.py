@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from fedbandit_jax.core import validate
@@ -60,6 +60,9 @@ def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: fl
     if title:
         ax.set_title(wrapped(title), fontsize="medium")
     ax.grid(alpha=0.3)
+    for axis in (ax.xaxis, ax.yaxis):
+        if type(axis.get_major_formatter()) is ScalarFormatter:
+            axis.set_major_formatter("{x:,.10g}")
     handles, labels = ax.get_legend_handles_labels()
     figure = ax.get_figure(root=True)
     assert figure is not None
@@ -115,10 +118,10 @@ def equation(name: str, value: str) -> str:
 def tick(number: float) -> str:
     """A number at a tick, where a power of ten is written as one.
 
-    >>> tick(0.5), tick(1e7), tick(2e-5)
-    ('0.5', '$10^{7}$', '$2 \\\\times 10^{-5}$')
+    >>> tick(0.5), tick(2e4), tick(1e7), tick(2e-5)
+    ('0.5', '20,000', '$10^{7}$', '$2 \\\\times 10^{-5}$')
     """
-    digits, e, power = f"{number:g}".partition("e")
+    digits, e, power = f"{number:,g}".partition("e")
     factor = "" if digits == "1" else rf"{digits} \times "
     return f"${factor}10^{{{int(power)}}}$" if e else digits
 
