@@ -103,9 +103,12 @@ def _threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
 
 
 def _unit(words: Array) -> Array:
-    """Float32 numbers uniform on the open interval (-1, 1), 2^23 values symmetric about 0, from uint32 words."""
-    mantissa = lax.bitcast_convert_type((words >> jnp.uint32(9)) | jnp.uint32(0x40000000), jnp.float32)
-    return (mantissa - 3) + jnp.float32(2.0**-23)
+    """Float32 numbers uniform on the open interval (-1, 1), 2^23 values symmetric about 0, from uint32 words.
+
+    One constant is added, and not two: XLA would add these two first, and round.
+    """
+    steps = (words >> jnp.uint32(9)).astype(jnp.int32) - (1 << 22)
+    return steps.astype(jnp.float32) * jnp.float32(2.0**-22) + jnp.float32(2.0**-23)
 
 
 def unit(words: Array) -> Array:

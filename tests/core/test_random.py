@@ -50,6 +50,17 @@ def test_unit_is_open_and_symmetric():
     assert 0 < above == -below
 
 
+def test_units_are_the_same_when_compiled():
+    """All 2^23 of them: XLA may put constants together that are added one after the other, and round their sum to 0."""
+    words = np.arange(2**23, dtype=np.uint32) << 9
+    exact = (2 * np.arange(2**23) + 1) / 2**23 - 1
+    np.testing.assert_array_equal(jax.jit(random._unit)(words), exact)
+    np.testing.assert_array_equal(jax.jit(random.unit)(words), (exact + 1) / 2)
+    inverse = np.asarray(jax.jit(lambda words: random.erf_inv(random._unit(words)))(words))
+    assert np.isfinite(inverse).all()
+    assert (inverse != 0).all()
+
+
 @pytest.mark.parametrize(
     ("draw", "law"), [(random.normal, stats.norm), (random.uniform, stats.uniform)], ids=["normal", "uniform"]
 )
