@@ -20,7 +20,7 @@ from pathlib import Path
 import tyro
 
 HERE = Path(__file__).parent
-SHARED = ("all", "arms", "clusters", "common", "curves", "gallery")  # no scripts that draw
+SHARED = ("all", "arms", "clusters", "curves", "drawing", "gallery", "options", "silos")  # no scripts that draw
 
 
 def commands(smoke: bool) -> list[str]:

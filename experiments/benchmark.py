@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import tyro
-from common import Size
+from options import Size
 
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import board

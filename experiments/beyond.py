@@ -2,10 +2,10 @@
 
 python experiments/beyond.py [--smoke | --full] [--redraw]
 
-Left: regret against epsilon at delta = 0.1, on the synthetic instance of Zhou & Chowdhury (2024); all algorithms have
-the same confidence constants alpha, R and S. Right: one ingredient after the other at epsilon = 1, for delta = 0.1 and
-for delta = 10^-7 (there are 10^6 users). "Lazy" agents act on released statistics only. The width "from the known
-noise" is narrower even without noise, so it is compared with itself at epsilon = 10^4, where noise is next to nothing.
+(a) Regret against epsilon at delta = 0.1, on the synthetic instance of Zhou & Chowdhury (2024); all algorithms have the
+same confidence constants alpha, R and S. (b) One ingredient after the other at epsilon = 1, for delta = 0.1 and for
+delta = 10^-7 (there are 10^6 users). The width "from known noise" is narrower even without noise, so it is compared
+with itself at epsilon = 10^4, where noise is next to nothing.
 """
 
 from typing import Any
@@ -13,9 +13,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, legend_below, mean_error, promised, save
-from curves import Curve, against, ends, pick
+from curves import Curve, against, ends, mean_error, pick, random_play
+from drawing import legend_of_all, promised, remark, save
 from matplotlib.axes import Axes
+from options import Size
 
 import fedbandit_jax as fb
 
@@ -30,23 +31,24 @@ def private(name: str, delta: float = 0.1, **parameters) -> fb.Algorithm:
 
 ACROSS = [
     fb.algos.fed_lin_ucb(name="not private"),
-    private("tree, Thm 5.1, as printed", calibration="theorem", learns_in_batch=True),
-    private("BLT, exact noise, lazy", release="blt"),
+    private("tree, Theorem 5.1, as printed", calibration="theorem", learns_in_batch=True),
+    private("BLT", release="blt"),
     private("BLT, projected, known noise", **BEST),
-    private("secure aggregation, the same", trust="secagg", **BEST),
+    private("secure aggregation, projected, known noise", trust="secagg", **BEST),
 ]
-STEPS: dict[str, dict] = {
+STEPS: dict[str, dict] = {  # + is added to all before it
     "tree, Theorem 5.1, as printed": dict(calibration="theorem", learns_in_batch=True),
-    "lazy agents: certified": dict(calibration="theorem"),
-    "exact accounting": {},
-    "BLT in place of the tree": dict(release="blt"),
-    "projected Gram matrix": dict(release="blt", regularizer="project"),
-    "secure aggregation, B = 25": dict(release="blt", regularizer="project", trust="secagg"),
-    "BLT, projected, known noise": BEST,
-    "the same, B = 50": dict(schedule=50, **BEST),
-    "the same, secure aggregation, B = 25": dict(trust="secagg", **BEST),
-    "the same, ε = 10⁴": dict(epsilon=1e4, **BEST),
+    "+ agents act on released sums only": dict(calibration="theorem"),
+    "+ exact accounting": {},
+    "+ BLT in place of the tree": dict(release="blt"),
+    "+ projected Gram matrix": dict(release="blt", regularizer="project"),
+    "+ widths from known noise": BEST,
+    "+ batches of 50, not 25": dict(schedule=50, **BEST),
+    "projected, secure aggregation": dict(release="blt", regularizer="project", trust="secagg"),
+    "known noise, secure aggregation": dict(trust="secagg", **BEST),
+    "known noise, ε = 10⁴": dict(epsilon=1e4, **BEST),
 }
+PLAIN = ("not private, synchronised sums only", "not private")
 
 
 def measure(options: Size) -> list[Curve]:
@@ -56,59 +58,83 @@ def measure(options: Size) -> list[Curve]:
     epsilons = options.pick((1.0,), (0.2, 1.0, 5.0), (0.2, 0.5, 1.0, 2.0, 5.0))
     across = fb.sweep(env, ACROSS[:: options.pick(3, 1, 1)], grid={"epsilon": epsilons}, **run)
     algos = [private(f"{name}, δ = {delta:g}", delta, **parts) for name, parts in STEPS.items() for delta in DELTAS]
-    algos += [fb.algos.fed_lin_ucb(name="not private, lazy", learns_in_batch=False), ACROSS[0]]
+    algos += [fb.algos.fed_lin_ucb(name=PLAIN[0], learns_in_batch=False), ACROSS[0]]
     steps = fb.sweep(env, algos, **run)
     for result in (across, steps):
         print(f"\n{result.summary()}")
     title = f"T = {run['horizon']:,}"
-    return against(across, "epsilon", f"against ε, {title}") + ends(steps, f"one ingredient after the other, {title}")
+    uniform = Curve("random play", "random play", [0], [random_play(env) * run["horizon"]], "#999999 :", "not private")
+    return [
+        *against(across, "epsilon", f"against ε, {title}"),
+        uniform,
+        *ends(steps, f"one ingredient after the other, {title}"),
+    ]
+
+
+def short(mean: float) -> str:
+    """Returns a number with three digits, as two seeds tell no more."""
+    return f"{float(f'{mean:.3g}'):,.0f}"
 
 
 def draw(steps: dict[str, Curve], ax: Axes) -> None:
     """Draws the final regret of every step at both delta, and prints the price of privacy at equal widths."""
-    names = [*STEPS, "not private, lazy", "not private"]
+    names = [*STEPS, *PLAIN]
     for i, (delta, marker) in enumerate(zip(DELTAS, "oD")):
         ones = {name: steps[f"{name}, δ = {delta:g}" if name in STEPS else name] for name in names}
         for place, (name, one) in enumerate(ones.items()):
-            if i and name not in STEPS:
+            if i and name in PLAIN:
                 continue  # has no delta
             filled = one.style if one.note == "certified" else "white"
-            look: dict[str, Any] = dict(fmt=marker, color=one.style, mfc=filled, markersize=7, capsize=2)
-            place += 0.3 * i * (name in STEPS)
+            look: dict[str, Any] = dict(fmt=marker, color=one.style, mfc=filled, markersize=6, capsize=2)
+            place += 0.36 * i * (name in STEPS)
             ax.errorbar(one.mean[0], place, xerr=one.error[0], **look)
-            ax.text(one.mean[0] * 1.12, place, f"{one.mean[0]:,.0f}", va="center", fontsize="small")
-            base = "the same, ε = 10⁴" if "same" in name or "known" in name else "not private, lazy"
+            ax.text(one.mean[0] * 1.2, place, short(one.mean[0]), va="center", fontsize="small")
+            base = "known noise, ε = 10⁴" if "confidence" in STEPS.get(name, {}) else PLAIN[0]
             more, of_more = mean_error(one.y[0] - ones[base].y[0])
             words = f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}, minus {base}: {more:+,.0f} ± {of_more:,.0f}"
             print(f"δ = {delta:g}, {name}: {words}")
-        ax.plot([], [], marker, color="#555555", label=f"δ = {delta:g}")
-    ax.set(xscale="log", xlim=(500, 4e5), xlabel="group regret at T")
-    ax.set_yticks(np.arange(len(names)) + 0.15, names)
+        ax.plot([], [], marker, color="#555555", label="(b): δ = " + ("0.1" if i == 0 else "$10^{-7}$"))
+    ax.set(xscale="log", xlim=(500, 8e5), xlabel="group regret at T")
+    ax.set_yticks(np.arange(len(names)) + 0.18, names, fontsize="small")
     ax.invert_yaxis()
-    legend_below(ax, ncols=2)
+    ax.grid(alpha=0.3, axis="x")
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond", lambda: measure(options))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(15.5, 7.5), layout="constrained")
-    titles = list(dict.fromkeys(one.panel for one in curves))
-    lines = pick(curves, titles[0])
-    for one, marker in zip(lines, ("", "o", "s", "^", "D")):
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6), layout="constrained", width_ratios=(1, 1.15))
+    lines, steps = (pick(curves, one.panel) for one in (curves[0], curves[-1]))
+    for one, marker in zip(lines, ("o", "o", "s", "^", "D")):
         look: dict[str, Any] = dict(color=one.style, marker=marker, capsize=2)
         if one.note != "not private":
             look |= dict(linestyle="-" if one.note == "certified" else "--")
-            look |= dict(mfc=one.style if one.note == "certified" else "white")
+        look |= dict(mfc=one.style if one.note == "certified" else "white")
         label = one.label if one.label == one.note else f"{one.label}: {promised(one.note)}"
         left.errorbar(one.x, one.mean, one.error, label=label, **look)
-    left.set(xscale="log", yscale="log", xlabel="ε", ylabel="group regret at T", title=f"(a) {titles[0]}, δ = 0.1")
+    left.set(xscale="log", yscale="log", xlabel="ε", ylabel="group regret at T")
     left.set_xticks(lines[0].x, [f"{epsilon:g}" for epsilon in lines[0].x])
     left.minorticks_off()
-    legend_below(left, ncols=1)
-    right.set_title(f"(b) {titles[1]}, ε = 1")
-    draw({one.label: one for one in pick(curves, titles[1])}, right)
-    n = lines[0].n_seeds
-    size = f"M = 100, K = 100, d = 10; mean of {n} seeds ± one standard error"
-    figure.suptitle(f"What certified privacy costs: {size}; filled markers are certified", fontsize="medium")
+    left.grid(alpha=0.3)
+    uniform = pick(curves, "random play")[0].mean[0]
+    left.axhline(uniform, color="#999999", linestyle=":", label="random play")
+    right.axvline(uniform, color="#999999", linestyle=":")
+    left.set_title("(a) against ε, at δ = 0.1", fontsize="medium")
+    right.set_title("(b) one ingredient after the other, at ε = 1", fontsize="medium")
+    found = {one.label: one for one in steps}
+    draw(found, right)
+    size = f"M = 100, K = 100, d = 10, T = 10,000; mean of {lines[0].n_seeds} seeds ± one standard error"
+    figure.suptitle(f"{size}; filled markers are certified", fontsize="medium")
+    legend_of_all(figure)
+    first, last, secure, plain = (
+        short(found[f"{name}, δ = 0.1" if name in STEPS else name].mean[0])
+        for name in (*list(STEPS)[:1], "+ batches of 50, not 25", "known noise, secure aggregation", PLAIN[0])
+    )
+    remark(
+        figure,
+        f"At ε = 1 and δ = 0.1 the printed algorithm, whose certificate is weaker than stated, has {first}, the "
+        f"certified one with all ingredients {last}, with secure aggregation {secure}, and the one without privacy "
+        f"that acts on synchronised sums only {plain}; random play has {short(uniform)} (2 seeds only).",
+    )
     save("beyond", options, figure, curves)
 
 

@@ -19,8 +19,9 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, legend_below, promised, save
-from curves import Curve, ends, pick
+from clusters import LiuOptions
+from curves import Curve, ends, pick, random_play
+from drawing import legend_of_all, promised, remark, save
 
 import fedbandit_jax as fb
 
@@ -30,17 +31,19 @@ TIMES = fb.schedules.Geometric(1.2, first=300)
 MIXTURE = fb.algos.Mixture(theta_norm=0.5**0.5)  # E[y] - 1/2 is <x, theta> with a theta of this norm at most
 
 LOOKS = {  # colours of the papers' algorithms are those of their own pictures
-    "mixture, ε = 1": ("#E69F00", "o"),
-    "mixture, ε = 5": ("#E69F00", "s"),
-    "mixture, not private": ("#E69F00", "v"),
-    "one model a user, ε = 1": ("#009E73", "o"),
-    "one model a user, ε = 5": ("#009E73", "s"),
-    "FCLUB-DC, not private": ("#0072B2", "v"),
-    "CLUB, not private": ("#777777", "v"),
-    "SCLUB, not private": ("#CC79A7", "v"),
-    "LinUCB, not private": ("#56B4E9", "v"),
-    "CDP-FCLUB-DC as printed, ε = 1": ("#D55E00", "X"),
+    "CDP-FCLUB-DC as printed, ε = 1": "#D55E00 D :",
+    "random play": "#999999 , :",
+    "one model a user, ε = 1": "#009E73 o -",
+    "one model a user, ε = 5": "#009E73 s -",
+    "CLUB, not private": "#E69F00 v -",
+    "SCLUB, not private": "#CC79A7 v -",
+    "LinUCB, not private": "#56B4E9 v -",
+    "FCLUB-DC, not private": "#0072B2 v -",
+    "mixture, ε = 1": "#000000 o -",
+    "mixture, ε = 5": "#000000 s -",
+    "mixture, not private": "#000000 v -",
 }
+LAST = 120  # where MovieLens is drawn, right of all numbers of clusters
 
 
 def streams(grouping: fb.algos.Grouping, epsilon: float | None = None, delta: float = DELTA) -> fb.Algorithm:
@@ -96,6 +99,7 @@ def measure(options: Clusters) -> list[Curve]:
     algorithms, curves = options.algorithms(), []
     for where, env in options.worlds().items():
         curves += ends(fb.sweep(env, algorithms, **run, store=options.store), where)
+        curves.append(Curve(where, "random play", [0], [random_play(env) * run["horizon"]], "#999999 :", "not private"))
         lines = (
             f"{one.mean[0]:8,.0f} ± {one.error[0]:5,.0f}  {one.note:10}  {one.label}" for one in pick(curves, where)
         )
@@ -106,27 +110,40 @@ def measure(options: Clusters) -> list[Curve]:
 def main(options: Clusters) -> None:
     curves = options.numbers("beyond_clusters", lambda: measure(options))
     titles = list(dict.fromkeys(one.panel for one in curves))
-    figure, ax = plt.subplots(figsize=(11.5, 8.5), layout="constrained")
-    places = [i + 0.6 * (title == "MovieLens") for i, title in enumerate(titles)]
-    joined = [place for place, title in zip(places, titles) if title != "MovieLens"]
-    for i, (name, (colour, marker)) in enumerate(LOOKS.items()):
+    figure, ax = plt.subplots(figsize=(10, 6.6), layout="constrained")
+    places = np.array([float(title.partition("m = ")[2] or LAST) for title in titles])
+    joined = int((places < LAST).sum())
+    said: dict[tuple[str, str], str] = {}
+    for i, (name, look) in enumerate(LOOKS.items()):
         ones = [pick(curves, title, name)[0] for title in titles]
-        proved = ones[0].note == "certified"
-        look: dict[str, Any] = dict(color=colour, marker=marker, mfc=colour if proved else "white", capsize=2)
-        x = np.array(places) + 0.02 * (i - len(LOOKS) / 2)  # so that errors do not hide each other
-        y, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
-        ax.errorbar(
-            x, y, error, linestyle="", label=f"{name}: {promised(ones[0].note)}" if "ε" in name else name, **look
-        )
-        ax.plot(x[: len(joined)], y[: len(joined)], color=colour, linewidth=1, linestyle="-" if proved else "--")
-    ax.set_xticks(places, titles)
-    ax.set(yscale="log", xlabel="clusters of users", ylabel="regret at T")
-    legend_below(ax, ncols=2)
-    ax.set_title(
-        f"n = 40 users, random seats on 5 servers, K = 10, d = 10, T = 10^5, δ = {DELTA:g}; clusters at least 0.5 "
-        f"apart up to m = 4, 0.3 beyond;\nmean of {curves[0].n_seeds} seeds ± one standard error; filled markers are "
-        "certified for each interaction; MovieLens: users whom the rule of pooling was chosen with",
+        colour, marker, line = look.split()
+        mean, error = np.array([(one.mean[0], one.error[0]) for one in ones]).T
+        said |= {(name, title): f"{y:,.0f} ± {e:,.0f}" for title, y, e in zip(titles, mean, error)}
+        x = places * 1.012 ** (i - len(LOOKS) / 2)  # so that errors do not hide each other
+        label = f"{name}: {promised(ones[0].note)}" if "ε" in name else name
+        label += " (near LinUCB)" if "CLUB, n" in name else ""
+        shown: dict[str, Any] = dict(color=colour, mfc=colour if ones[0].note == "certified" else "white", capsize=2)
+        for part in (slice(joined), slice(joined, None)):
+            ax.errorbar(x[part], mean[part], error[part], fmt=marker + line, linewidth=1.2, label=label, **shown)
+    ax.set(xscale="log", yscale="log", xlabel="m, clusters of users", ylabel="regret at T")
+    ax.set_xticks(places, [title.removeprefix("m = ") for title in titles])
+    ax.set_xticks([], minor=True)
+    ax.grid(alpha=0.3)
+    figure.suptitle(
+        f"40 users, random seats on 5 servers, K = 10, d = 10, T = 100,000, δ = {DELTA:g}, {curves[0].n_seeds} seeds "
+        "± one standard error;\nclusters are at least 0.5 apart up to m = 4, and 0.3 beyond",
         fontsize="medium",
+    )
+    legend_of_all(figure)
+    two, all_differ = titles[min(1, joined - 1)], titles[joined - 1]  # the worlds with m = 2 and 40
+    remark(
+        figure,
+        f"With two clusters the certified mixture has {said['mixture, ε = 1', two]} at ε = 1 and "
+        f"{said['mixture, ε = 5', two]} at ε = 5, FCLUB-DC {said['FCLUB-DC, not private', two]} without privacy, "
+        f"CDP-FCLUB-DC as printed {said['CDP-FCLUB-DC as printed, ε = 1', two]} and random play "
+        f"{said['random play', two].split()[0]}. Where no two of the 40 users are alike the mixture has "
+        f"{said['mixture, ε = 1', all_differ]} at ε = 1, and one model a user "
+        f"{said['one model a user, ε = 1', all_differ]}. CLUB, SCLUB and LinUCB lie on each other from two on.",
     )
     save("beyond_clusters", options, figure, curves)
 

@@ -4,9 +4,9 @@ python experiments/beyond_drift.py [--smoke | --full]
 
 Half-way there is a new theta*, or theta* turns all the time, from one world to the next in half the rounds. Policies
 act in batches of 25 rounds, on sums of all batches ("blt"), or on discounted ones (the release of the discount),
-without privacy and at epsilon 8 and 1 for noise of every silo, at delta = 1 / (10 M T). Left: regret in a batch, of
-greedy play. Middle: its regret against the discount. Right: that of three policies after the change. Held-out seeds;
-all private runs are certified.
+without privacy and at epsilon 8 and 1 for noise of every silo, at delta = 1 / (10 M T). (a) Regret in a batch, of
+greedy play. (b) That of three policies after the change. (c), (d) Regret of greedy play against the discount, after the
+change and where theta* turns. Held-out seeds; all private runs are certified.
 """
 
 import dataclasses
@@ -16,8 +16,9 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, save
-from curves import Curve, claimed, pick
+from curves import Curve, claimed, pick, random_play
+from drawing import legend_of_all, remark, save
+from options import Size
 
 import fedbandit_jax as fb
 
@@ -25,8 +26,9 @@ M, K, D, T, BATCH, DECAY = 50, 10, 6, 1_000, 25, 0.8
 A, P = fb.algos, fb.privacy
 EPSILONS = {"no noise": None, "ε = 8": 8.0, "ε = 1": 1.0}
 DECAYS = {"jump": (1.0, 0.9, DECAY, 0.6, 0.4), "slide": (1.0, 0.9, DECAY, 0.6, 0.4)}  # 1: nothing is forgotten
-COLOURS = dict(zip(EPSILONS, ("0.4", "#0072B2", "#D55E00")))
-LOOKS = {"jump": ("after the change", "-o"), "slide": ("theta* turns, all rounds", "--s")}
+COLOURS = dict(zip(EPSILONS, ("#555555", "#0072B2", "#D55E00")))
+PALE = dict(zip(EPSILONS, ("#AAAAAA", "#7FB9DD", "#F0A868")))  # where nothing is forgotten
+LOOKS = {"jump": "-o", "slide": "-s"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ def measure(options: DriftSize) -> list[Curve]:
     """Returns the regret of every batch, and that of the rounds that count, against the discount and by policy."""
     m, k, d = options.pick((4, 4, 3), (M, K, D), (2 * M, 2 * K, 10))
     horizon, found = options.pick(4 * BATCH, T, 2 * T), []
-    for how, (_, style) in LOOKS.items():
+    for how, style in LOOKS.items():
         still = fb.envs.sphere(m, k, d, rewards="bernoulli")
         env = fb.envs.drift(still, when=(horizon // 2,) if how == "jump" else horizon // 2, how=how)
         asked = [("greedy", decay) for decay in options.pick((1.0, DECAY), DECAYS[how], DECAYS[how])]
@@ -84,52 +86,73 @@ def measure(options: DriftSize) -> list[Curve]:
             decays = [decay for name, decay in asked if name == "greedy"]
             y = [steps[f"greedy {decay:g}, {noise}"][:, counts].sum(1) for decay in decays]
             found.append(Curve(f"{how}, by discount", noise, decays, y, f"{colour} {style}", claim))
-            for decay, line in ((1.0, "--"), (DECAY, "-")):
+            for decay, look in ((1.0, f"{PALE[noise]} -s"), (DECAY, f"{colour} -o")):
                 one = steps[f"greedy {decay:g}, {noise}"]
                 label = f"{noise}, " + (f"discount {decay:g}" if decay < 1 else "nothing forgotten")
                 x = np.arange(1, one.shape[1] + 1) * BATCH
-                found.append(Curve(how, label, x, one.T / (m * BATCH), f"{colour} {line}", claim))
+                found.append(Curve(how, label, x, one.T / (m * BATCH), look, claim))
                 names = list(dict.fromkeys(name for name, _ in asked))
                 y = [steps[f"{name} {decay:g}, {noise}"][:, counts].sum(1) for name in names]
-                found.append(Curve(f"{how}, by policy", label, np.arange(len(names)), y, f"{colour} {line}", claim))
-    return found
+                found.append(Curve(f"{how}, by policy", label, np.arange(len(names)), y, look, claim))
+    uniform = random_play(fb.envs.sphere(m, k, d, rewards="bernoulli"))  # in a round
+    return [*found, Curve("random play", "random play", [0], [uniform], "#999999 :", "not private")]
 
 
 def main(options: DriftSize) -> None:
     curves = options.numbers("beyond_drift", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(17, 5), layout="constrained", width_ratios=(1.3, 1, 1))
+    figure, axes = plt.subplots(2, 2, figsize=(10.5, 8.2), layout="constrained")
+    (first, second), (third, fourth) = axes
+    uniform = pick(curves, "random play")[0].mean[0]
     for one in pick(curves, "jump"):
-        colour, line = one.style.split()
-        axes[0].plot(one.x, one.mean, line, color=colour, label=one.label)
-        axes[0].fill_between(one.x, one.mean - one.error, one.mean + one.error, color=colour, alpha=0.15, linewidth=0)
-    axes[0].set(xlabel="rounds", ylabel="regret of a user", yscale="log", title="greedy play, a new world half-way")
-    for how, (where, _) in LOOKS.items():
-        for one in pick(curves, f"{how}, by discount"):
-            colour, look = one.style.split()
-            axes[1].errorbar(
-                one.x, one.mean, one.error, fmt=look, color=colour, capsize=3, label=f"{one.label}, {where}"
-            )
-            shown = ", ".join(f"{x:g}: {y:,.0f} ± {e:,.0f}" for x, y, e in zip(one.x, one.mean, one.error))
-            print(f"greedy, {how}, {one.label}: {shown}; {one.note}")
-    axes[1].set(
-        xlabel="discount of a batch; 1: nothing is forgotten", ylabel="group regret", yscale="log", title="greedy play"
-    )
+        colour, look = one.style.split()
+        first.plot(one.x, one.mean, look, color=colour, label=one.label, markersize=4, markevery=3)
+        first.fill_between(one.x, one.mean - one.error, one.mean + one.error, color=colour, alpha=0.15, linewidth=0)
+    first.set(xlabel="rounds", ylabel="regret of a user in a round", yscale="log")
+    first.text(T, 0.42, "nothing forgotten: three curves in one", ha="right", fontsize="small")
+    first.set_ylim(None, 0.8)
     bars = pick(curves, "jump, by policy")
     names = ("greedy", "UCB", "Thompson")[: len(bars[0].x)]
     for i, one in enumerate(bars):
-        colour, line = one.style.split()
-        fill: dict[str, Any] = dict(color=colour) if line == "-" else dict(color="white", edgecolor=colour, hatch="//")
-        axes[2].bar(one.x + 0.13 * (i - 2.5), one.mean, 0.12, yerr=one.error, label=one.label, capsize=2, **fill)
+        at = one.x + 0.13 * (i - 2.5)
+        second.bar(at, one.mean, 0.12, yerr=one.error, color=one.style.split()[0], label=one.label, capsize=2)
         shown = ", ".join(f"{name}: {y:,.0f} ± {e:,.0f}" for name, y, e in zip(names, one.mean, one.error))
         print(f"after the change, {one.label}: {shown}; {one.note}")
-    axes[2].set_xticks(np.arange(len(names)), names)
-    axes[2].set(ylabel="group regret after the change", ylim=(0, None), title="policies, colours as on the left")
-    axes[0].legend(frameon=False, fontsize="small", loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.32))
-    axes[1].legend(frameon=False, fontsize="small")
-    for ax in axes:
+    second.set_xticks(np.arange(len(names)), names)
+    second.set_ylabel("group regret after the change")
+    for ax, how, what in ((third, "jump", "group regret after the change"), (fourth, "slide", "group regret at T")):
+        for one in pick(curves, f"{how}, by discount"):
+            colour, look = one.style.split()
+            ax.errorbar(one.x, one.mean, one.error, fmt=look, color=colour, capsize=3, label=f"(c), (d): {one.label}")
+            shown = ", ".join(f"{x:g}: {y:,.0f} ± {e:,.0f}" for x, y, e in zip(one.x, one.mean, one.error))
+            print(f"greedy, {how}, {one.label}: {shown}; {one.note}")
+        ax.set(xlabel="discount of a batch; 1: nothing is forgotten", ylabel=what, yscale="log", ylim=(400, 20_000))
+    rounds = (1 / M, T / 2, T / 2, T)  # of all users that a panel counts
+    titles = (
+        "greedy, a new θ* half-way",
+        "policies, a new θ* half-way",
+        "greedy, a new θ* half-way",
+        "greedy, θ* turns all the time",
+    )
+    for ax, letter, count, title in zip(axes.flat, "abcd", rounds, titles):
+        ax.axhline(uniform * count, color="#999999", linestyle=":", label="random play" if letter == "d" else None)
+        ax.set_title(f"({letter}) {title}", fontsize="medium")
         ax.grid(alpha=0.3)
-    title = f"M = {M}, K = {K}, d = {D}, T = {T:,}, batches of {BATCH} rounds, {curves[0].n_seeds} held-out seeds ± SE"
-    figure.suptitle(title)
+    figure.suptitle(
+        f"M = {M}, K = {K}, d = {D}, T = {T:,}, δ = 1/(10 M T), batches of {BATCH} rounds, {curves[0].n_seeds} seeds "
+        "± one standard error; all private runs are certified",
+        fontsize="medium",
+    )
+    legend_of_all(figure, ncols=5)
+    found = pick(curves, "jump, by discount")
+    none, some = (
+        [f"{one.mean[i]:,.0f} ± {one.error[i]:,.0f}" for one in found] for i in (0, list(found[0].x).index(DECAY))
+    )
+    remark(
+        figure,
+        f"After the change greedy play that forgets nothing has {none[0]} without noise, {none[1]} at ε = 8 and "
+        f"{none[2]} at ε = 1; with discount {DECAY:g} it has {some[0]}, {some[1]} and {some[2]}, where random play has "
+        f"{round(uniform * T / 2, -2):,.0f}. UCB gains nothing by forgetting at ε = 1.",
+    )
     save("beyond_drift", options, figure, curves)
 
 

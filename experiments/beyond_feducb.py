@@ -4,8 +4,8 @@ python experiments/beyond_feducb.py [--smoke | --full] [--redraw]
 
 Filled markers are certified for epsilon = 1. Left, with a controller: Algorithm 1 of Dubey & Pentland (2020) as
 printed; a private test in place of its trigger, and agents that act on released statistics, with widths from the law of
-the noise; batches that grow, fixed in advance, with greedy agents; and that with secure aggregation. Right, on
-networks: Algorithm 3 has cliques and gamma estimators, and gamma = 1 was best without privacy; ours adds up what all
+the noise; batches that grow, fixed in advance, with greedy agents; and the same with secure aggregation. Right,
+on networks: Algorithm 3 has cliques and gamma estimators, and gamma = 1 was best without privacy; ours adds up what all
 silos within gamma hops release. Numbers such as D and the first release were chosen on other seeds.
 """
 
@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import matplotlib.pyplot as plt
 import tyro
-from common import Size, save
-from curves import Curve, ends, pick
+from curves import Curve, ends, pick, random_play
+from drawing import legend_of_all, remark, save
+from options import Size
 
 import fedbandit_jax as fb
 
@@ -38,7 +39,7 @@ def controlled() -> dict[str, fb.Algorithm]:
         "FedUCB as printed, D = 30": A.fed_ucb(PRINTED, policy=THEORY, schedule=LOG_DET(30.0, "dp20")),
         "private test, D = 10": A.fed_ucb(BLT, policy=SLIGHT, schedule=tests, learns_in_batch=False),
         "growing batches, greedy": growing,
-        "that with secure aggregation": growing.replace(trust="secagg", first=3),
+        "growing batches, greedy, secure aggregation": growing.replace(trust="secagg", first=3),
         "not private: FedLinUCB, lazy": A.fed_lin_ucb(learns_in_batch=False),
         "not private: FedLinUCB": A.fed_lin_ucb(),
         "not private: FedUCB, D = 30": A.fed_ucb(policy=WIDE, schedule=LOG_DET(30.0)),
@@ -66,25 +67,49 @@ def measure(options: Size) -> list[Curve]:
     curves = []
     for title, algos in panels.items():
         curves += ends(fb.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")
-    return curves
+    uniform = random_play(env) * run["horizon"]
+    return [*curves, Curve("random play", "random play", [0], [uniform], "#999999 :", "not private")]
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_feducb", lambda: measure(options))
-    figure, axes = plt.subplots(1, 2, figsize=(16.0, 5.6), layout="constrained")
-    for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves)):
+    *panels, uniform = dict.fromkeys(one.panel for one in curves)
+    figure, axes = plt.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
+    said = {one.label: f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}" for one in curves}
+    clear: dict[str, Any] = dict(facecolor="white", edgecolor="none", pad=1)  # behind numbers, for the grid
+    for ax, letter, title in zip(axes, "ab", panels):
         panel = pick(curves, title)
         for place, one in enumerate(reversed(panel)):
-            (mean, syncs), error = one.mean, one.error[0]
-            print(f"{one.label}: {mean:,.0f} ± {error:,.0f}, {syncs:,.0f} synchronisations, {one.note}")
-            colour = fb.plotting.COLOURS[1] if one.note == "certified" else "#777777"
-            look: dict[str, Any] = dict(fmt="o", color=colour, mfc=colour if one.note == "certified" else "white")
-            ax.errorbar(mean, place, xerr=error, **look, markersize=7)
-            ax.text(1.15 * (mean + error), place, f"{mean:,.0f} ± {error:,.0f}", va="center", fontsize="small")
-        ax.set_yticks(range(len(panel)), [one.label for one in reversed(panel)], fontsize="small")
-        ax.set(xscale="log", xlabel="group regret, ± one standard error", title=title, xlim=(100, 3e6))
-        ax.grid(alpha=0.3)
-    figure.suptitle(f"{M} silos, K = {K}, d = {D}, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds; filled: certified")
+            print(f"{one.label}: {said[one.label]}, {one.mean[1]:,.0f} synchronisations, {one.note}")
+            colour = fb.plotting.COLOURS[1] if one.note == "certified" else "#555555"
+            look: dict[str, Any] = dict(color=colour, mfc=colour if one.note == "certified" else "white", capsize=2)
+            ax.errorbar(one.mean[0], place, xerr=one.error[0], fmt="s" if one.note == "none" else "o", **look)
+            left = one.mean[0] > 20_000
+            at, side = one.mean[0] * (0.8 if left else 1.25), "right" if left else "left"
+            ax.text(at, place, said[one.label], va="center", ha=side, fontsize="small", bbox=clear)
+        for place in range(4, len(panel), 4):
+            ax.axhline(place - 0.5, color="#dddddd", linewidth=0.8, zorder=0)
+        ax.axvline(pick(curves, uniform)[0].mean[0], color="#999999", linestyle=":", label="random play")
+        names = [one.label.replace(", secure", ",\nsecure") for one in reversed(panel)]
+        names = [name.replace(", lazy", ",\nsynchronised sums only") for name in names]
+        ax.set_yticks(range(len(panel)), names, fontsize="small")
+        ax.set(xscale="log", xlabel="group regret at T", xlim=(150, 6e5))
+        ax.set_title(f"({letter}) {title.partition(', T')[0]}", fontsize="medium")
+        ax.grid(alpha=0.3, axis="x")
+    axes[0].errorbar([], [], [], fmt="o", color=fb.plotting.COLOURS[1], label="certified")
+    axes[0].errorbar([], [], [], fmt="s", color="#555555", mfc="white", label="with noise: no privacy claim")
+    axes[0].errorbar([], [], [], fmt="o", color="#555555", mfc="white", label="not private")
+    legend_of_all(figure, ncols=4)
+    size = f"M = {M}, K = {K}, d = {D}, T = 10,000, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"
+    figure.suptitle(size, fontsize="medium")
+    remark(
+        figure,
+        f"FedUCB as printed has {said['FedUCB as printed, D = 30']}, and proves nothing; certified and with secure "
+        f"aggregation regret is {said['growing batches, greedy, secure aggregation']}, as that of FedUCB without "
+        f"privacy, {said['not private: FedUCB, D = 0.3']}; with noise of every silo {said['growing batches, greedy']}. "
+        f"On a complete network ours has {said['complete: ours, γ = 1']}, and Algorithm 3 with noise "
+        f"{said['complete: Algorithm 3 with noise']}. Random play has {said['random play'].split()[0]}.",
+    )
     save("beyond_feducb", options, figure, curves)
 
 

@@ -2,11 +2,11 @@
 
 python experiments/beyond_glm.py [--smoke | --full]
 
-Above: users who click with probability 1 / (1 + exp(-8 (<x, theta*> - 1/2))), offered fresh arms or, each agent, always
-the same; regret is in clicks. The same greedy recipe sums x (y - 1/2) and x x' (`Linear`) or what one Newton step of
-logistic regression needs (`Logistic`). Below: rewards <x, theta*> plus noise of Student's law with 2 or 3 degrees of
-freedom, or <x, theta*> times a draw of Pareto's law, clipped to a range of length R around 1/2, against R; regret is in
-units of reward. Constants of the statistics were chosen on other seeds.
+(a), (b): users who click with probability 1 / (1 + exp(-8 (<x, theta*> - 1/2))), offered fresh arms or, each agent,
+always the same; regret is in clicks. The same greedy recipe sums x (y - 1/2) and x x' (`Linear`) or what one Newton
+step of logistic regression needs (`Logistic`). (c): rewards <x, theta*> plus noise of Gauss's law or of Student's with
+2 or 3 degrees of freedom, or <x, theta*> times a draw of Pareto's law, clipped to a range of length R around 1/2,
+against R; regret is in units of reward. Constants of the statistics were chosen on other seeds.
 """
 
 import dataclasses
@@ -16,8 +16,9 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, save
-from curves import Curve, pick
+from curves import Curve, pick, random_play
+from drawing import legend_of_all, remark, save
+from options import Size
 
 import fedbandit_jax as fb
 
@@ -30,11 +31,12 @@ STATISTICS = {
     "logistic": P.Logistic(),
 }
 TAILS: dict[str, dict[str, Any]] = {
-    "Gaussian, std 1": dict(rewards="gaussian", noise_std=1.0),
+    "Gaussian, standard deviation 1": dict(rewards="gaussian", noise_std=1.0),
     "Student, 3 degrees of freedom": dict(rewards="student_t", noise_std=1.0, shape=3.0),
     "Student, 2 degrees of freedom": dict(rewards="student_t", noise_std=1.0, shape=2.0),
     "Pareto, tail index 2": dict(rewards="pareto", shape=2.0),
 }
+LOOKS = ("#000000 o", "#E69F00 s", "#56B4E9 D", "#CC79A7 ^")  # of the tails
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,37 +87,59 @@ def measure(options: GlmSize) -> list[Curve]:
         values = [found[f"{r:g}"] for r in ranges]
         curves.append(Curve("tails", name, ranges, [y for y, _ in values], note=values[0][1]))
         curves.append(Curve("tails, no noise", name, ranges, [found["no noise"][0]] * len(ranges), note="none"))
+    for panel, rewards in (("random play", "logistic"), ("random play, tails", "gaussian")):
+        uniform = random_play(instance(options, rewards=rewards)) * horizon
+        curves.append(Curve(panel, "random play", [0], [uniform], "#999999 :", "not private"))
     return curves
 
 
 def main(options: GlmSize) -> None:
     curves = options.numbers("beyond_glm", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained", width_ratios=(1, 1, 1.6))
-    for ax, contexts in zip(axes, ("fresh", "fixed")):
-        shown = pick(curves, contexts)
-        for i, one in enumerate(shown):
-            at = np.arange(len(one.x)) + 0.27 * (i - 1)
-            colour = "0.6" if one.label == "no noise" else fb.plotting.COLOURS[1 + i]
-            ax.bar(at, one.mean, 0.25, yerr=one.error, color=colour, label=one.label, capsize=3)
-            print(f"{contexts}, {one.label}: " + ", ".join(f"{m:,.0f} ± {e:,.0f}" for m, e in zip(one.mean, one.error)))
-        ax.set(title=f"clicks, {contexts} arms", ylabel="regret, clicks")
-        ax.set_xticks(np.arange(len(shown[0].x)), [f"ε = {e:g}" for e in shown[0].x])
-        ax.grid(alpha=0.3, axis="y")
-    axes[0].legend(frameon=False)
-    ax = axes[2]
+    widths: dict[str, Any] = dict(width_ratios=(1, 1, 2), layout="constrained")
+    figure, (fresh, fixed, right) = plt.subplots(1, 3, figsize=(11, 4.8), **widths)
+    of_clicks, of_tails = (round(one.mean[0], -2) for one in pick(curves, label="random play"))
+    said: dict[tuple[str, str], list[str]] = {}
+    for one in curves:
+        said[one.panel, one.label] = [f"{m:,.0f} ± {e:,.0f}" for m, e in zip(one.mean, one.error)]
+        print(f"{one.panel}, {one.label}: {', '.join(said[one.panel, one.label])}")
+    for ax, contexts, letter in ((fresh, "fresh", "a"), (fixed, "fixed", "b")):
+        *private, free = pick(curves, contexts)
+        at = np.arange(len(free.x))
+        for i, one in enumerate(private):
+            look: dict[str, Any] = dict(color=fb.plotting.COLOURS[1 + i], label=f"(a), (b): {one.label}, certified")
+            ax.bar(at + 0.4 * i - 0.2, one.mean, 0.38, yerr=one.error, capsize=3, **look)
+        look = dict(color="0.6", label="(a), (b): linear, no noise")
+        ax.bar(len(at), free.mean[0], 0.38, yerr=free.error[0], capsize=3, **look)
+        ax.set_title(f"({letter}) clicks, {contexts} arms", fontsize="medium")
+        ax.set(xlim=(-0.6, len(at) + 0.5), ylim=(0, 1_900), ylabel="regret at T, in clicks")
+        ax.set_xticks([*at, len(at)], [*(f"ε = {e:g}" for e in free.x), "no noise"])
     tails = pick(curves, "tails")
-    for i, (one, free) in enumerate(zip(tails, pick(curves, "tails, no noise"))):
-        colour = fb.plotting.COLOURS[1 + i]
-        ax.errorbar(one.x, one.mean, 2 * one.error, color=colour, marker="osD^"[i], label=one.label, capsize=3)
-        ax.axhline(free.mean[0], color=colour, linestyle=":", linewidth=1)
-        found = ", ".join(f"{r:g}: {m:,.0f} ± {e:,.0f}" for r, m, e in zip(one.x, one.mean, one.error))
-        print(f"{one.label}: {found}, without noise {free.mean[0]:,.0f} ± {free.error[0]:,.0f}")
-    ax.set(xscale="log", yscale="log", xlabel="length R of the range that rewards are clipped to", ylabel="regret")
-    ax.set_xticks(tails[0].x, [f"{r:g}" for r in tails[0].x])
-    ax.minorticks_off()
-    ax.set_title("heavy tails, ε = 1 (dotted: no noise, no clipping)")
-    ax.grid(alpha=0.3)
-    ax.legend(frameon=False, fontsize="small")
+    ends = tails[0].x[-1] * np.array([2.5, 5])  # where runs without noise and clipping are drawn, and where axes end
+    for i, (one, free, style) in enumerate(zip(tails, pick(curves, "tails, no noise"), LOOKS)):
+        colour, marker = style.split()
+        shown: dict[str, Any] = dict(color=colour, fmt=f"{marker}-", capsize=3)
+        right.errorbar(one.x * 1.06 ** (i - 1.5), one.mean, one.error, label=f"(c): {one.label}", **shown)
+        right.errorbar(ends[0] * 1.06 ** (i - 1.5), free.mean[0], free.error[0], mfc="white", **shown)
+    right.axhline(of_tails, color="#999999", linestyle=":", label="(c): random play")
+    right.set(xscale="log", yscale="log", xlim=(0.2, ends[1]), ylabel="regret at T, in units of reward")
+    right.set_xlabel("length R of the range that rewards are clipped to")
+    right.set_xticks([*tails[0].x, ends[0]], [*(f"{r:g}" for r in tails[0].x), "no noise,\nno clipping"])
+    right.set_xticks([], minor=True)
+    right.set_title("(c) heavy tails, ε = 1, certified", fontsize="medium")
+    for ax in figure.axes:
+        ax.grid(alpha=0.3)
+        ax.set_axisbelow(True)
+    size = f"M = {M}, K = {K}, d = {D}, T = 2,000, δ = {DELTA:g}, {curves[0].n_seeds} seeds ± one standard error"
+    figure.suptitle(f"{size}; random play in (a), (b): {of_clicks:,.0f} clicks", fontsize="medium")
+    legend_of_all(figure)
+    name = "Student, 2 degrees of freedom" if not options.smoke else tails[0].label
+    remark(
+        figure,
+        f"On clicks of fresh arms at ε = 1 the linear statistic has {said['fresh', 'linear'][0]}, and the logistic one "
+        f"{said['fresh', 'logistic'][0]}; at ε = 8 {said['fresh', 'linear'][1]} and {said['fresh', 'logistic'][1]}. "
+        f"The narrowest range has the least regret: with Student's law of 2 degrees of freedom it is "
+        f"{said['tails', name][0]}, where sums of raw rewards without noise have {said['tails, no noise', name][0]}.",
+    )
     save("beyond_glm", options, figure, curves)
 
 

@@ -12,6 +12,7 @@ played, so that all noise is on x y. The last bars are not private: greedy play 
 round and from round 2 on, and FedLinUCB as in Algorithm 8 of Zhou & Chowdhury (2024).
 """
 
+import re
 from typing import Any, NamedTuple
 
 import jax
@@ -19,13 +20,15 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, save
-from curves import Curve, ends, pick
+from curves import Curve, ends, pick, quotient, random_play
+from drawing import remark, save
+from options import Size
 
 import fedbandit_jax as fb
 
 M, K, D, EPSILON = 100, 100, 10, 1.0
 FIRST = {0.1: 12, 1e-7: 50}  # delta -> the first round after which greedy agents synchronise
+CHANCE = "random play"
 KNOWN = fb.algos.UCB(regularizer="project", confidence="known_noise")
 SLIGHT = fb.algos.UCB(regularizer="project", confidence="known_noise", exploration_scale=0.05)
 GREEDY = fb.algos.Greedy()
@@ -122,26 +125,47 @@ def measure(options: Size) -> list[Curve]:
         result = fb.sweep(env, ladder(delta), **run)
         print(f"\ndelta = {delta:g}\n{result.summary()}", flush=True)
         curves += ends(result, f"δ = {delta:g}, T = {run['horizon']:,}")
-    return curves
+    return [*curves, Curve(CHANCE, CHANCE, [run["horizon"]], [run["horizon"] * random_play(env)])]
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_silos", lambda: measure(options))
-    figure, axes = plt.subplots(1, len(FIRST), figsize=(16.0, 5.6), layout="constrained", sharey=False)
-    for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves)):
+    figure, axes = plt.subplots(1, len(FIRST), figsize=(10.5, 4.8), layout="constrained", sharey=True)
+    (chance,), seen = pick(curves, CHANCE), []
+    for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves if one.panel != CHANCE)):
         panel = pick(curves, title)
         places = range(len(panel))[::-1]
         for place, one in zip(places, panel):
             a, b = one.mean[0], one.error[0]
-            ax.barh(place, a, xerr=b, color=fb.plotting.COLOURS[1] if one.note == "certified" else "#999999")
+            colour = "#999999" if one.note != "certified" else "#7FB8DA" if "oracle" in one.label else "#0072B2"
+            ax.barh(place, a, xerr=b, color=colour)
             ax.text(a + b, place, f" {a:,.0f} ± {b:,.0f}", va="center", fontsize="small")
             print(f"{title}, {one.label}: {a:,.0f} ± {b:,.0f}, {one.note}")
-        ax.set_yticks(places, [one.label for one in panel], fontsize="small")
-        ax.set(xlabel="group regret", title=title, xlim=(0, 1.25 * max(one.mean[0] for one in panel)))
+        first, ours, best = panel[0], panel[5], panel[6]
+        start = re.findall(r"\d+", ours.label)[0]
+        ratios = [*quotient(ours.y[0], first.y[0]), *quotient(ours.y[0], best.y[0])]
+        seen.append(
+            "{}: {:.2f} ± {:.2f} and {:.2f} ± {:.2f}".format(
+                re.sub(r"1e-0?(\d+)", r"10^-\1", title.partition(",")[0]), *ratios
+            )
+        )
+        rows = [one.label.replace(f"round {start}", "round n").replace("theta", "θ*") for one in panel]
+        ax.set_yticks(places, rows, fontsize="small")
+        ax.set(xlabel="group regret", xlim=(0, 1.35 * max(one.mean[0] for one in panel)))
+        ax.set_title(re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", f"{title}, n = {start}"), fontsize="medium")
+    seeds = curves[0].n_seeds
+    size = (
+        f"M = {M}, K = {K}, d = {D}, {seeds} seeds ± one standard error, random play {round(chance.mean[0], -3):,.0f}"
+    )
     figure.suptitle(
-        f"Silo-local noise, ε = {EPSILON:g}: M = {M}, K = {K}, d = {D}, {curves[0].n_seeds} seeds ± "
-        "one standard error; coloured bars are certified, grey ones are not private",
+        f"Silo-local noise, ε = {EPSILON:g}, one ingredient after the other: {size}.\nBlue: certified; pale: an oracle "
+        "that nobody can run; grey: not private. Scales differ",
         fontsize="medium",
+    )
+    remark(
+        figure,
+        "Regret of greedy play with all ingredients over that of the first row, and over that of the oracle: "
+        f"{'; '.join(seen)} ({seeds} seeds, paired).",
     )
     save("beyond_silos", options, figure, curves)
 

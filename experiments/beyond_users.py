@@ -16,15 +16,16 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Size, save
-from curves import Curve, pick
+from curves import Curve, pick, quotient, random_play
+from drawing import legend_of_all, remark, save
+from options import Size
 
 import fedbandit_jax as fb
 
 M, K, D, BUDGET = 100, 100, 10, fb.privacy.Budget(1.0, 0.1)
 VISITS, REGULAR, LET_IN = (1, 4, 16, 64), 16, (1, 2, 4, 16)
 A, P, S, Users = fb.algos, fb.privacy, fb.schedules, fb.privacy.Users
-LEFT_OUT = "contributions left out"
+LEFT_OUT, CHANCE = "contributions left out", "random play"
 LOOKS = {
     "optimism in batches of 25, BLT: group privacy": "#0072B2 - o",
     "greedy, batches grow by 1.5: group privacy": "#D55E00 - s",
@@ -33,6 +34,12 @@ LOOKS = {
     "greedy, batches double: one total of each user": "#CC79A7 - v",
 }
 ONCE = list(LOOKS)[3]
+TITLES = {
+    "regret by r": "(a) users come again at random",
+    "regret by r in a row": "(b) users come for r rounds in a row",
+    "regret by c": "(c) greedy, batches double; visits come at random",
+    "left out by c": "(d) the same runs as in (c)",
+}
 SESSIONS = list(LOOKS)[1:2] + list(LOOKS)[3:]  # recipes where users come for some rounds in a row
 
 
@@ -85,7 +92,8 @@ def measure(options: Size) -> list[Curve]:
             claim = f"{one.certificate.claim} {one.certificate.epsilon_exact:.2f}"
             for kind, values in (("regret", one.regret[:, -1]), ("left out", left)):
                 found.setdefault((f"{kind} by {panel}", name), {})[x] = values, claim
-    return [
+    chance = horizon * random_play(fb.envs.sphere(n, *arms, rewards="bernoulli"))
+    kept = [
         Curve(
             panel,
             name,
@@ -96,30 +104,56 @@ def measure(options: Size) -> list[Curve]:
         )
         for (panel, name), of in found.items()
     ]
+    return [*kept, Curve(CHANCE, CHANCE, [horizon], [chance])]
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_users", lambda: measure(options))
-    figure, axes = plt.subplots(1, 4, figsize=(18.0, 5.6), layout="constrained")
-    panels = ("regret by r", "regret by r in a row", "regret by c", "left out by c")
-    for ax, panel in zip(axes, panels):
+    figure, grid = plt.subplots(2, 2, figsize=(10.5, 8.4), layout="constrained")
+    axes, (chance,), seeds = list(grid.flat), pick(curves, CHANCE), curves[0].n_seeds
+    for ax in axes[:2]:
+        ax.axhline(chance.mean[0], color="#999999", linestyle=":", label=CHANCE)
+    for ax, panel in zip(axes, TITLES):
         for one in pick(curves, panel):
             colour, line, mark = one.style.split()
-            ax.errorbar(one.x, one.mean, one.error, fmt=mark + line, color=colour, label=one.label, capsize=2)
+            label = one.label.replace("BandMF", "banded noise") if one.label in LOOKS else ""
+            ax.errorbar(one.x, one.mean, one.error, fmt=mark + line, color=colour, label=label, capsize=2)
             shown = ", ".join(f"{x:g}: {y:,.4g} ± {e:,.2g}" for x, y, e in zip(one.x, one.mean, one.error))
             print(f"{panel}, {one.label}: {shown}; {one.note}")
         x = pick(curves, panel)[0].x
-        ax.set(xscale="log", xlabel=f"visits of one user that are let in, c, of {REGULAR}")
+        ax.set(xscale="log", xlabel=f"visits c of one user that are let in, of {REGULAR}", ylabel="group regret")
+        ax.set_title(TITLES[panel], fontsize="medium")
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.minorticks_off()
         ax.grid(alpha=0.3)
-    axes[0].set(xlabel="visits of one user, r, all protected together", ylabel="group regret", yscale="log")
-    axes[1].set(xlabel="visits of one user in a row, r, all protected together", yscale="log", ylim=axes[0].get_ylim())
-    axes[2].set(ylabel="group regret", ylim=(0, None))
+    for ax in axes[:2]:
+        ax.set(xlabel="visits r of one user, all protected together", yscale="log")
+    axes[1].set(ylim=axes[0].get_ylim(), xlim=axes[0].get_xlim())
+    axes[2].set(ylim=(0, None))
     axes[3].set(ylabel="share of all visits that are left out", ylim=(0, 1))
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
-    seeds = curves[0].n_seeds
-    figure.suptitle(f"M = {M}, K = {K}, d = {D}, T = 2,000, (1, 0.1) for one user, {seeds} seeds ± one standard error")
+    axes[3].text(
+        0.97,
+        0.5,
+        "at c = 16 the rule of one visit\nto a batch alone leaves these out",
+        ha="right",
+        transform=axes[3].transAxes,
+    )
+    legend_of_all(figure, ncols=2)
+    size = f"M = {M}, K = {K}, d = {D}, T = {chance.x[0]:,.0f}"
+    figure.suptitle(
+        f"Users who return: {size}, all certified at ε = 1, δ = 0.1 for all visits of one user,\n{seeds} seeds ± one "
+        "standard error",
+        fontsize="medium",
+    )
+    optimism, grows, _, once, _ = pick(curves, "regret by r")
+    at = list(once.x).index(REGULAR)
+    values = [*quotient(once.y[at], grows.y[0]), *quotient(optimism.y[at], optimism.y[0])]
+    text = "{:.2f} ± {:.2f} times the regret of one, each by its best recipe, and {:.1f} ± {:.1f} times by optimism"
+    remark(
+        figure,
+        f"16 visits that are protected together cost {text.format(*values)} with group privacy ({seeds} seeds). Where "
+        "users come for r rounds in a row, one clipped total of each user is the best of three.",
+    )
     save("beyond_users", options, figure, curves)
 
 

@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from arms import ArmsSize, elimination, power
-from common import Says, caption, save
 from curves import Curve, pick, quotient
+from drawing import Says, caption, legend_of_all, save
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
@@ -51,7 +51,7 @@ def measure(options: ArmsSize) -> list[Curve]:
         algos = {f"{d:g}": renyi(d, env, run["horizon"], **how) for d in deltas}
         others = {f"alike {d:g}": alike(d, **how) for d in deltas[:3] if (horizon, radius) == (ALIKE, "theory")}
         result = fb.sweep(env, {"pure": pure, **algos, **others}, **run)
-        name = f"T={power(run['horizon'])}, {'radii of Lemma 2' if radius == 'theory' else 'exact radii'}"
+        name = f"T = {power(run['horizon'])}, {'radii of Lemma 2' if radius == 'theory' else 'exact radii'}"
         curves += [Curve(name, "Dist-DP-SE", [run["horizon"]], result["pure"].regret[:, -1][None])]
         for label, kept in (("Dist-RDP-SE (s=10)", algos), ("Dist-DP-SE, (0.1, δ)-DP", others)):
             if kept:
@@ -71,29 +71,34 @@ def crossing(x: np.ndarray, value: np.ndarray) -> float:
 
 def main(options: ArmsSize) -> None:
     curves = options.numbers("chowdhury2023_delta", lambda: measure(options))
-    figure, ax = plt.subplots(figsize=(10.0, 7.2), layout="constrained")
+    figure, ax = plt.subplots(figsize=(9, 6), layout="constrained")
     right, cross = [], []
     panels = dict.fromkeys(one.panel for one in curves)
-    for name, mark, colour in zip(panels, "osDX", fb.plotting.COLOURS):
+    for name, mark, colour in zip(panels, "osDX", ("#000000", "#0072B2", "#D55E00", "#7FB8DA")):
         pure, one, *others = pick(curves, name)
-        lines = [(one, pure.y.repeat(len(one.x), 0), "-" if "Lemma" in name else "--", name)]
+        lines = [(one, pure.y.repeat(len(one.x), 0), mark, colour, name)]
         for other in others:
-            first = Curve(name, one.label, other.x, one.y[: len(other.x)])
-            lines.append((first, other.y, ":", f"{name}, over Dist-DP-SE that is (0.1, δ)-DP too"))
-        for some, below, line, label in lines:
+            first, least = Curve(name, one.label, other.x, one.y[: len(other.x)]), f"{other.x.min():g}"
+            label = f"{name}, over Dist-DP-SE that is (0.1, δ)-DP too (run for δ ≥ {least})"
+            lines.append((first, other.y, "^", "#00426B", label))
+        for some, below, mark, colour, label in lines:
             value, error = np.transpose([quotient(a, b) for a, b in zip(some.y, below)])
-            ax.errorbar(some.x, value, error, fmt=f"{mark}{line}", color=colour, label=label, capsize=2)
+            ax.errorbar(some.x, value, error, fmt=f"{mark}-", color=colour, label=label, capsize=2)
             print(f"{label}: " + ", ".join(f"{d:g}: {v:.2f} ± {e:.2f}" for d, v, e in zip(some.x, value, error)))
-            if line == "-":
-                ax.axvline(1 / pure.x[0], color=colour, linestyle=":", linewidth=1)
+            if label == name and "Lemma" in name:
+                ax.axvline(1 / pure.x[0], color=colour, linestyle="--", linewidth=1)
                 right += [bool(v < 1 - 2 * e) for d, v, e in zip(some.x, value, error) if d > 1.5 / pure.x[0]]
-                cross.append(f"{crossing(some.x, value):.1e} at {name.split(',')[0]}")
+                cross.append(f"{crossing(some.x, value):.6f} at T = {pure.x[0]:,.0f}")
     ax.axhline(1, color="k", linewidth=1)
-    ax.set(xscale="log", xlabel="δ (vertical: 1/T)", ylabel="regret at T over that of Dist-DP-SE", ylim=(0, None))
-    title = f"Dist-RDP-SE (s=10) at ({EPSILON:g}, δ)-DP over Dist-DP-SE at ({EPSILON:g}, 0)-DP, by certificate"
-    ax.set_title(f"{title}\nK=10, easy instances, p=1/T, {curves[0].n_seeds} instances, ± 1 s.e. of the paired ratio")
+    ax.set(xscale="log", xlabel="δ (dashed: 1/T)", ylabel="regret at T over that of Dist-DP-SE (axis from 0.3)")
+    ax.set(ylim=(0.3, None))
+    title = (
+        f"Dist-RDP-SE (s = 10) that is certified at ε = {EPSILON:g} and δ, over Dist-DP-SE at ε = {EPSILON:g}, δ = 0:"
+    )
+    size = f"K = 10, p = 1/T, {curves[0].n_seeds} easy instances ± one standard error of the paired ratio"
+    ax.set_title(f"{title}\n{size}", fontsize="medium")
     ax.grid(alpha=0.3)
-    ax.legend(frameon=False)
+    legend_of_all(figure, ncols=2)
     seen = f"{'yes' if all(right) else 'in part'}, at {sum(right)} of {len(right)} points right of δ = 1/T, by 2 s.e."
     seen += f"; the ratio is 1 at δ of {', '.join(cross)} (interpolated)"
     claim = "as (ε, δ)-DP Renyi DP has less regret than pure DP if δ > 1/T"

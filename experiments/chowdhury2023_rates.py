@@ -20,8 +20,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from arms import ArmsSize, elimination
-from common import Says, caption, mean_error, save
-from curves import POINTS, Curve, pick
+from curves import POINTS, Curve, mean_error, pick
+from drawing import Says, caption, save
+from drawing import slope as reference
 
 import fedbandit_jax as fb
 
@@ -36,37 +37,44 @@ PRIVATE = ("Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)", "Dist-CDP-
 
 def called(name: str, epsilon: float | None) -> str:
     """Returns the label of an algorithm at an epsilon."""
-    return name if epsilon is None else f"{name}, ε={epsilon}"
+    return name if epsilon is None else f"{name}, ε = {epsilon}"
 
 
-LOOKS = {  # colour of the algorithm, and a mark of its own
+LOOKS = {  # colour of the algorithm, darker or lighter where two have the same, and a mark of its own
     "CDP-SE": "#E69F00 o",
-    "Shuffle-DP-SE": "#CC79A7 ^",
+    "Shuffle-DP-SE": "#8F4A70 ^",
     "Dist-DP-SE": "#D55E00 o",
     "Dist-RDP-SE (s=10)": "#009E73 o",
-    "Dist-RDP-SE (s=100)": "#009E73 D",
+    "Dist-RDP-SE (s=100)": "#7FCEB9 D",
     "Dist-CDP-SE (s=10)": "#CC79A7 s",
     "LDP-SE": "#56B4E9 o",
 }
-PLAIN = (("SE", None, "#000000 o"), ("Dist-DP-SE", 0.1, "#D55E00 o"), ("Dist-DP-SE", 0.01, "#E69F00 s"))
+PLAIN = (("SE", None, "#000000 o"), ("Dist-DP-SE", 0.1, "#D55E00 o"), ("Dist-DP-SE", 0.01, "#F0A67A s"))
+REFERENCES = {  # power and curve of the grey lines
+    "a": ((1, "Dist-CDP-SE (s=10)"), (2, "LDP-SE")),
+    "b": ((1, "Dist-DP-SE"), (0.5, "Dist-CDP-SE (s=10)")),
+    "c": ((1, "SE"),),
+    "d": ((-1, "SE"),),
+    "e": ((0.5, "SE"),),
+}
 PANELS = {  # points that are fitted, axis, title
-    "a": (slice(None, 3), "1/ε", "K=10, gaps 0.1 to 0.5, p=0.1, T=2·10$^7$ (LDP-SE 10$^8$)"),
+    "a": (slice(None, 3), "1/ε", "gaps 0.1 to 0.5, p = 0.1,\nT = 2 × 10$^7$ (LDP-SE 10$^8$)"),
     "b": (
         slice(None),
-        "L = ln(2 K b$^2$ / p), b=20, p from 10$^{-2}$ to 10$^{-25}$",
-        "the same gaps, ε=0.01, T=10$^8$",
+        "L = ln(2 K b$^2$ / p), b = 20",
+        "gaps 0.1 to 0.5, ε = 0.01,\np from 10$^{-2}$ to 10$^{-25}$, T = 10$^8$",
     ),
-    "c": (slice(None), "K - 1 arms that are not the best", "gap 0.25, p=0.1, T=10$^8$"),
-    "d": (slice(None, 5), "gap of all arms but the best", "K=10, p=1/T, T=10$^8$"),
-    "e": (slice(None), "T", "K=10, p=1/T, at the gap of largest regret"),
-    "f": (slice(None), "T", "K=10, gap 0.002, ε=0.1, p=0.1"),
+    "c": (slice(None), "K - 1 arms that are not the best", "gap 0.25, p = 0.1, T = 10$^8$"),
+    "d": (slice(None, 5), "gap of all arms but the best", "p = 1/T, T = 10$^8$"),
+    "e": (slice(None), "T", "p = 1/T, at the gap of largest regret"),
+    "f": (slice(None), "T", "gap 0.002, ε = 0.1, p = 0.1"),
 }
 CLAIMS = (  # where, what it says, panel, curves that show it
     ("Theorems 1, 3, 5", "privacy costs K log T / ε: slope 1 in 1/ε", "a", ("Dist-DP-SE", "CDP-SE", "Shuffle-DP-SE")),
     ("Theorem 6", "log T / (ε² gap) with local trust: slope 2 in 1/ε", "a", ("LDP-SE",)),
     ("Theorem 1", "slope 1 in log T", "b", ("Dist-DP-SE",)),
     ("Theorems 2, 4", "sqrt(log T) with large s: slope 1/2 in log T", "b", PRIVATE[1:]),
-    ("Theorem 1", "slope 1 in K", "c", ("Dist-DP-SE, ε=0.05", "SE")),
+    ("Theorem 1", "slope 1 in K", "c", ("Dist-DP-SE, ε = 0.05", "SE")),
     ("Theorem 1", "slope -1 in the gap, or 0 where privacy dominates", "d", tuple(called(*one[:2]) for one in PLAIN)),
     ("footnote 7", "sqrt(T) at the worst gap: slope 1/2 in T", "e", tuple(called(*one[:2]) for one in PLAIN)),
 )
@@ -126,40 +134,53 @@ def slope(one: Curve, fitted: slice) -> tuple[float, float]:
 
 def main(options: ArmsSize) -> None:
     curves = options.numbers("chowdhury2023_rates", lambda: measure(options))
-    figure, axes = plt.subplots(2, 3, figsize=(18, 12.4), layout="constrained")
+    figure, axes = plt.subplots(3, 2, figsize=(10, 12.6), layout="constrained")
     slopes: dict[tuple[str, str], str] = {}
     for ax, (panel, (fitted, xlabel, title)) in zip(axes.flat, PANELS.items()):
-        for one in pick(curves, panel):
+        for i, one in enumerate(pick(curves, panel)):
             colour, mark = one.style.split()
+            label, size = one.label.replace("(s=", "(s = "), 9 - i if one.label == "CDP-SE" else 5
             if panel == "f":
-                ax.plot(one.x, one.mean, "-" if one.label == "SE" else "--", color=colour, label=one.label)
+                text = "SE (under Dist-DP-SE)" if one.label == "SE" else label
+                ax.plot(one.x, one.mean, color=colour, label=text, linewidth=4 if one.label == "SE" else 1.5)
                 print(f"(f) {one.label}: {one.mean[-1]:.1f} batches at T = {one.x[-1]:,.0f}")
                 continue
             text = "{:.2f} ± {:.2f}".format(*slope(one, fitted))
             slopes[panel, one.label] = text
-            ax.errorbar(one.x, one.mean, one.error, fmt="-", color=colour, label=f"{one.label}: slope {text}")
-            ax.plot(one.x, one.mean, mark, color=colour, fillstyle="none")
-            ax.plot(one.x[fitted], one.mean[fitted], mark, color=colour)
+            look: dict[str, Any] = dict(color=colour, markersize=size)
+            ax.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", fillstyle="none", linewidth=1.2, **look)
+            ax.plot(one.x[fitted], one.mean[fitted], f"{mark}-", linewidth=1.2, label=f"{label}: {text}", **look)
             print(f"({panel}) {one.label}: slope {text}; ", end="")
             print(", ".join(f"{x:.3g}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
         if panel == "f":
-            ends = np.array([2, curves[-1].x[-1]])
-            ax.plot(ends, np.log2(ends), "k:", label="log$_2$ T")
-            ax.set(xscale="log", ylabel="batches")
+            ends = np.array([100, curves[-1].x[-1]])
+            ax.plot(ends, np.log2(ends), "--", color="#999999", label="log$_2$ T")
+            ax.set(xscale="log", ylabel="batches", xlim=ends, ylim=(0, None))
         else:
             above = " above that of SE" if panel in "ab" else ""
             ax.set(xscale="log", yscale="log", ylabel=f"regret at T{above}")
+            for power, label in REFERENCES[panel]:
+                (one,) = pick(curves, panel, label)
+                x, y = zip(*sorted(zip(one.x[fitted], one.mean[fitted])))
+                reference(ax, power, x, 0.7 * y[0], f"slope {power:g}")
+        if panel in "ab":
+            ax.set_ylim((0.02, None) if panel == "a" else (None, 2e6))  # room for the legend
         if panel in "bcd":
             ticks = pick(curves, panel)[0].x
-            ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
+            ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks], fontsize="small")
             ax.set_xticks([], minor=True)
-        ax.set(xlabel=xlabel, title=f"({panel}) {title}")
+        ax.set_xlabel(xlabel)
+        ax.set_title(f"({panel}) {title}", fontsize="medium")
         ax.grid(alpha=0.3)
-        ax.legend(frameon=False, fontsize="small")
+        where: Any = {"a": "lower right", "d": "lower left", "e": "lower right"}.get(panel, "upper left")
+        title = None if panel == "f" else "slopes:"
+        ax.legend(frameon=False, fontsize="small", title=title, title_fontsize="small", alignment="left", loc=where)
     n_seeds = curves[0].n_seeds
     figure.suptitle(
-        f"Rates of Theorems 1 to 6: radii of Lemma 2, batches of 2$^b$; means of {n_seeds} seeds of one instance ± 1 "
-        "s.e. (often less than a line); slopes are those of the filled points"
+        "Rates of Theorems 1 to 6: K = 10 but in (c), radii of Lemma 2, batches of 2$^b$, all certified but SE, which "
+        f"is not private;\n{n_seeds} seeds of one instance ± one standard error (often less than a marker); "
+        "slopes are those of the filled points",
+        fontsize="medium",
     )
     says, size = [], f"asymptotic; T in the titles and {n_seeds} seeds of one instance here"
     for where, claim, panel, labels in CLAIMS:

@@ -11,17 +11,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from arms import HORIZONS, ArmsSize, elimination, power
-from common import Says, caption, save
 from curves import Curve, pick, quotient
+from drawing import Says, caption, legend_of_all, save
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
+from fedbandit_jax.report.plotting.figure import tick
 
 EPSILON, DELTA, VISITS = 1.0, 1e-6, (1, 10, 100)
 LOOKS = {
     "Dist-DP-SE": "#D55E00 - o",
     "Dist-RDP-SE (s=10)": "#009E73 - s",
-    "Dist-CDP-SE (s=10)": "#CC79A7 -- D",
+    "Dist-CDP-SE (s=10)": "#CC79A7 - D",
 }
 
 
@@ -62,13 +63,21 @@ def measure(options: ArmsSize) -> list[Curve]:
 
 def main(options: ArmsSize) -> None:
     curves = options.numbers("chowdhury2023_returning", lambda: measure(options))
-    figure, axes = plt.subplots(1, 2, figsize=(12.0, 6.4), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained", sharey=True)
     seen, better = [], []
     for ax, radius, title in zip(axes, ("theory", "exact"), ("(a) radii of Lemma 2", "(b) exact radii")):
         panel = pick(curves, radius)
         for one in panel:
             colour, line, mark = one.style.split()
-            ax.errorbar(one.x, one.mean, one.error, fmt=mark + line, color=colour, label=one.label, capsize=2)
+            ax.errorbar(
+                one.x,
+                one.mean,
+                one.error,
+                fmt=mark + line,
+                color=colour,
+                label=one.label.replace("s=", "s = "),
+                capsize=2,
+            )
             shown = ", ".join(f"{b:g}: {m:,.0f} ± {e:,.0f}" for b, m, e in zip(one.x, one.mean, one.error))
             print(f"{title}, {one.label}, own epsilon {one.note}: {shown}")
         ratios = [quotient(a, b) for a, b in zip(panel[1].y, panel[0].y)]
@@ -76,11 +85,14 @@ def main(options: ArmsSize) -> None:
         seen.append(f"{title} Dist-RDP-SE / Dist-DP-SE " + ", ".join(f"{v:.2f} ± {e:.2f}" for v, e in ratios))
         ax.set(xscale="log", yscale="log", xlabel="sums B that a user may be in", title=title)
         ax.set_xticks(panel[0].x, [f"{b:g}" for b in panel[0].x])
-        ax.grid(alpha=0.3, which="both")
+        ax.set_yticks([5000, 10_000, 20_000, 40_000])
+        ax.minorticks_off()
+        ax.grid(alpha=0.3)
     axes[0].set_ylabel("regret at T")
-    axes[0].legend(frameon=False)
-    size = f"K=10, easy instances, T={power(HORIZONS['easy'])}, p=0.1, {curves[0].n_seeds} instances, ± 1 s.e."
-    figure.suptitle(f"({EPSILON:g}, {DELTA:g})-DP of all B sums together: {size}")
+    legend_of_all(figure)
+    size = f"K = 10, T = {power(HORIZONS['easy'])}, p = 0.1, {curves[0].n_seeds} easy instances ± one standard error"
+    what = f"All B sums together are certified at ε = {EPSILON:g}, δ = {tick(DELTA)}"
+    figure.suptitle(f"{what}: {size}", fontsize="medium")
     claim = "for users who return, Renyi DP composes better (no experiment)"
     both = ", ".join(f"{b:g}" for b in sorted(set.intersection(*better)))
     seen.insert(0, f"yes at B = {both}, with both radii" if both else "not with both radii at any B")

@@ -13,14 +13,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from arms import HORIZONS, RadiusOptions, elimination, power
-from common import Says, caption, save
 from curves import Curve, pick, quotient
+from drawing import Says, caption, legend_of_all, save
 
 import fedbandit_jax as fb
+from fedbandit_jax.report.plotting.figure import tick
 
 SCALES = (1, 2, 4, 10, 30, 100, 300, 1000)
 EPSILON, INSTANCE, DELTA = 0.1, "easy", 1e-6
-LOOKS = {"Dist-DP-SE": "#D55E00 -", "Dist-RDP-SE": "#009E73 - o", "Dist-CDP-SE": "#CC79A7 -- s"}
+LOOKS = {"Dist-DP-SE": "#D55E00 -", "Dist-RDP-SE": "#009E73 - o", "Dist-CDP-SE": "#CC79A7 - s"}
 PANELS = ("regret", "bits, largest batch", "epsilon")
 
 
@@ -53,35 +54,46 @@ def measure(options: RadiusOptions) -> list[Curve]:
             Curve(panel, name, scales, values, look, points[0].certificate.notion) for panel, values in kept.items()
         ]
     theorem = [printed(scale) for scale in scales]
-    return [*curves, Curve("epsilon", "Theorem 2 and Lemma 10, as printed", scales, theorem, "k :")]
+    return [*curves, Curve("epsilon", "Theorem 2 and Lemma 10, as printed", scales, theorem, "#777777 -.")]
 
 
 def main(options: RadiusOptions) -> None:
     curves = options.numbers(f"chowdhury2023_scaling_{options.variant}", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(16, 6.6), layout="constrained")
-    for one in pick(curves, "regret"):
-        colour, line, *mark = one.style.split()
-        axes[0].errorbar(one.x, one.mean, one.error, fmt="".join(mark) + line, color=colour, label=one.label, capsize=2)
-    for size, alpha in (("largest", 1.0), ("smallest", 0.4)):
-        for one in pick(curves, f"bits, {size} batch"):
-            colour, line, *mark = one.style.split()
-            axes[1].plot(one.x, one.mean, "".join(mark) + line, color=colour, alpha=alpha, label=f"{one.label}, {size}")
-    for one in pick(curves, "epsilon"):
-        colour, line, *mark = one.style.split()
-        label = f"{one.label}: {one.note}" if one.note else one.label
-        axes[2].plot(one.x, one.mean, "".join(mark) + line, color=colour, label=label)
+    figure, axes = plt.subplots(1, 3, figsize=(11, 4.6), layout="constrained")
+    of = {"regret": axes[0], "bits, largest batch": axes[1], "bits, smallest batch": axes[1], "epsilon": axes[2]}
     for one in curves:
+        ax, (colour, line, *mark) = of[one.panel], one.style.split()
+        name = (
+            "" if "smallest" in one.panel else ": ".join(filter(None, (one.label, one.note.replace("Renyi", "Rényi"))))
+        )
+        look: dict[str, Any] = dict(color=colour, label=name, alpha=0.45 if "smallest" in one.panel else 1)
+        if mark:
+            look |= dict(
+                marker=mark[0], markersize=8 if one.label == "Dist-RDP-SE" else 5
+            )  # they may lie on each other
+            ax.errorbar(one.x, one.mean, one.error, linestyle=line, capsize=2, **look)
+        else:
+            ax.plot(one.x, one.mean, line, **look)
+            ax.fill_between(one.x, one.mean - one.error, one.mean + one.error, color=colour, alpha=0.15, linewidth=0)
         text = ", ".join(f"{s:g}: {m:,.5g} ± {e:,.3g}" for s, m, e in zip(one.x, one.mean, one.error))
         print(f"{one.label}, {one.panel}, s = {text}")
-    titles = ("regret at T, mean ± 1 s.e.", "bits that a user sends, by batch", f"ε of the noise at δ={DELTA:g}")
-    for ax, title in zip(axes, titles):
-        ax.set(xscale="log", xlabel="scaling factor s", title=title, ylim=(0, None))
+    words = (
+        ("(a) regret at T (axis not from 0)", "regret at T", None),
+        ("(b) bits by batch; pale: the smallest", "bits that a user sends", 0),
+        (f"(c) what the noise gives at δ = {tick(DELTA)}", "ε", 0),
+    )
+    for ax, (title, ylabel, bottom) in zip(axes, words):
+        ax.set(xscale="log", xlabel="scaling factor s", ylabel=ylabel, ylim=(bottom, None))
+        ax.set_title(title, fontsize="medium")
         ax.grid(alpha=0.3)
-        ax.legend(frameon=False, fontsize="small")
+    legend_of_all(figure, ncols=4)
     (skellam,), (bits,), (worth,) = (pick(curves, panel, "Dist-RDP-SE") for panel in PANELS)
     n_seeds = skellam.n_seeds
-    size = f"K=10, T={power(HORIZONS[INSTANCE])}, ε={EPSILON}, p=0.1, {options.how}"
-    figure.suptitle(f"{INSTANCE} instances, {size}, {n_seeds} instances")
+    size = f"K = 10, T = {power(HORIZONS[INSTANCE])}, ε = {EPSILON}, p = 0.1, {options.how}"
+    figure.suptitle(
+        f"{n_seeds} {INSTANCE} instances ± one standard error: {size}; all are certified in their notions",
+        fontsize="medium",
+    )
     at = [min(i, len(skellam.x) - 1) for i in (SCALES.index(1), SCALES.index(10), SCALES.index(1000))]
     ratios = [quotient(skellam.y[i], skellam.y[at[0]]) for i in at[1:]]
     first = ", ".join(f"{v:.2f} ± {e:.2f}" for v, e in ratios)
@@ -89,7 +101,7 @@ def main(options: RadiusOptions) -> None:
     bought = "in part" if ratios[0][0] < 1 - 2 * ratios[0][1] else "no"
     gained = f"{bought}; Dist-RDP-SE, regret at s = {where} over that at s = 1: {first}"
     better = "yes" if worth.mean[-1] < 0.99 * worth.mean[0] else "no"
-    given = f"{better}; ε at δ={DELTA:g} is {worth.mean.min():.4f} to {worth.mean.max():.4f} for all s"
+    given = f"{better}; ε at δ = 10^-6 is {worth.mean.min():.4f} to {worth.mean.max():.4f} for all s"
     sent = ", ".join(f"{bits.mean[i]:.0f}" for i in at) + f" bits at s = 1, {where.replace(' and', ',')}"
     ours = f"no figure; {n_seeds} instances here"
     says = (

@@ -7,19 +7,21 @@ The theorem has the same orders of regret and of bits as with secure aggregation
 that are shuffled; these are as many as the protocol of Cheu & Yan (2021) needs, with the constants of its proof.
 """
 
+import dataclasses
+
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from arms import HORIZONS, RadiusOptions, elimination, power
-from common import Says, caption, draw, save
 from curves import Curve, of_result, pick, quotient
+from drawing import Says, caption, draw, save
 
 import fedbandit_jax as fb
 
 LOOKS = {
     "CDP-SE": "#E69F00 - o",
     "LDP-SE": "#56B4E9 - s",
-    "Dist-DP-SE": "#D55E00 -- o",
+    "Dist-DP-SE": "#D55E00 - o",
     "Shuffle-DP-SE": "#CC79A7 - ^",
 }
 EPSILONS = (0.1, 0.5, 1.0)
@@ -31,7 +33,7 @@ def measure(options: RadiusOptions) -> list[Curve]:
     for letter, epsilon in zip("abc", EPSILONS):
         result = fb.sweep(env, {label: elimination(label, epsilon, radius=options.radius) for label in LOOKS}, **run)
         print(f"\n{letter}\n{result.summary()}")
-        title = f"({letter}) easy instances, ε={epsilon}\nK=10, T={power(run['horizon'])}, p=0.1, {options.how}"
+        title = f"({letter}) ε = {epsilon:g}"
         curves += of_result(result, title)
     for label, look in LOOKS.items():
         protocol = elimination(label, EPSILONS[-1]).bind(env.spec, run["horizon"]).protocol
@@ -43,30 +45,37 @@ def measure(options: RadiusOptions) -> list[Curve]:
 
 def main(options: RadiusOptions) -> None:
     curves = options.numbers(f"chowdhury2023_shuffle_{options.variant}", lambda: measure(options))
-    figure, grid = plt.subplots(2, 2, figsize=(13, 12.5), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(10, 8.6), layout="constrained")
     (*panels, last), sent = list(grid.flat), pick(curves, "bits")
     pairs = [f"{one} / Dist-DP-SE" for one in ("Shuffle-DP-SE", "CDP-SE", "LDP-SE")]
     ratios: dict[str, list[tuple[float, float]]] = {pair: [] for pair in pairs}
     titles = [title for title in dict.fromkeys(one.panel for one in curves) if title != "bits"]
     for ax, title in zip(panels, titles):
         panel = pick(curves, title)
-        draw(panel, ax)
+        draw([dataclasses.replace(one, note="") for one in panel], ax, average=True)
         ends = {one.label: one.y[-1] for one in panel}
         for pair, found in ratios.items():
             found.append(quotient(*(ends[name] for name in pair.split(" / "))))
-        ax.set(xscale="log", yscale="log", xlabel="user $t$", ylabel="regret", title=title)
-        ax.set(xlim=(100, panel[0].x[-1]), ylim=(10, None))
-    for one in sent:
+        ax.set(xscale="log", yscale="log", xlabel="user $t$", ylabel="regret up to $t$, over $t$", title=title)
+        ax.set(xlim=(1000, panel[0].x[-1]))
+    for one in sent:  # two lie on each other
         colour, line, *mark = one.style.split()
-        last.plot(one.x, one.mean, "".join(mark) + line, color=colour, label=one.label)
+        last.plot(one.x, one.mean, "".join(mark) + line, color=colour, markersize=8 - 2 * (one.label == "Dist-DP-SE"))
         rise, law = (np.polyfit(np.log2(one.x), y, 1)[0] for y in (one.mean, np.log2(one.mean)))
         print(f"{one.label}: {one.mean[0]:,.0f} to {one.mean[-1]:,.0f} bits for n = {one.x[0]:g} to {one.x[-1]:,.0f}")
         print(f"  {rise:.3g} more for twice as many users, or as n^{law:.2f}")
     last.set(xscale="log", yscale="log", xlabel="n users in a batch", ylabel="bits that a user sends")
-    last.set_title(f"(d) communication, ε={EPSILONS[-1]:g}; shuffled: one protocol, an upper bound")
+    last.set_title(f"(d) ε = {EPSILONS[-1]:g}; Shuffle-DP-SE: bits of one protocol")
     for ax in grid.flat:
         ax.grid(alpha=0.3)
-        ax.legend(frameon=False, fontsize="small")
+    names = panels[-1].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    size = f"K = 10, T = {power(HORIZONS['easy'])}, p = 0.1, {options.how}"
+    figure.suptitle(
+        f"Shuffling in place of secure aggregation, all certified (pure DP): {size},\n{curves[0].n_seeds} easy "
+        "instances ± one standard error; while a curve is flat, no arm is dropped, as in random play",
+        fontsize="medium",
+    )
     shown = {pair: ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in found) for pair, found in ratios.items()}
     words = "; ".join(f"{pair} {found}" for pair, found in shown.items())
     alike = "yes, within the factor 2 of its noise" if max(ratios["Shuffle-DP-SE / Dist-DP-SE"])[0] < 2 else "no"

@@ -1,32 +1,35 @@
-"""What the two panels of Figure 2 of Liu et al. (2022) share: how methods look, what the paper claims, and the drawing.
+"""What figures of Liu et al. (2022) share: options, how methods look, what Figure 2 claims, and its drawing.
 
 Letters: m clusters of users, L servers, T rounds.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from common import LiuOptions, Says, caption, mean_error, random_play, save, worth
-from common import draw as draw_curves
-from curves import Curve, exponent, pick, quotient, verdict
+from curves import Curve, exponent, mean_error, pick, quotient, random_play, verdict
+from drawing import Says, caption, legend_of_all, save
+from drawing import draw as draw_curves
 from matplotlib.ticker import MaxNLocator
+from options import Size
 
 import fedbandit_jax as fb
 
-LOOKS = {  # colour and line; variants of one algorithm share a colour, and differ in line
-    "FCLUB": "#0072B2 --",
-    "FCLUB-DC": "#0072B2 -",
-    "CDP-FCLUB-DC": "#D55E00 -",
-    "CDP-FCLUB-DC, less noise": "#D55E00 --",
-    "CLUB": "#E69F00 -",
-    "SCLUB": "#CC79A7 -",
-    "LinUCB": "#56B4E9 -",
-    "Homo": "#009E73 -",
-    "Homo-DC": "#009E73 --",
+LOOKS = {  # colour, line (dotted: no privacy claim) and marker; variants of one algorithm share a colour
+    "FCLUB": "#0072B2 - s",
+    "FCLUB-DC": "#0072B2 - o",
+    "CDP-FCLUB-DC": "#D55E00 : o",
+    "CDP-FCLUB-DC, less noise": "#D55E00 : s",
+    "CLUB": "#E69F00 - v",
+    "SCLUB": "#CC79A7 - D",
+    "LinUCB": "#56B4E9 - ^",
+    "Homo": "#009E73 - P",
+    "Homo-DC": "#009E73 - X",
     "random play": "#999999 :",
 }
 PLAIN = ("FCLUB", "FCLUB-DC")
@@ -41,6 +44,58 @@ CLAIMS: tuple[tuple[str, list[tuple[str, str]]], ...] = (  # words, pairs of les
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class LiuOptions(Size):
+    """Draw a figure of Liu et al. (2022)."""
+
+    def run(self, *horizons: int) -> dict[str, Any]:
+        """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 10 seeds, and so has the default."""
+        return {**super().run(*horizons), "seeds": self.pick(2, 10, 10), "stride": None}
+
+    def instance(self, **shape: Any) -> fb.envs.Clustered:
+        """Returns the instance of the authors' script, with other arguments of `fb.envs.clustered` where given.
+
+        Preference vectors are random, and may be near to each other. With --smoke they are few and short.
+        """
+        few: dict[str, Any] = dict(n_users=8, n_servers=2, n_arms=4, dim=3) if self.smoke else {}
+        return fb.envs.clustered(**{"n_clusters": 4, "seating": "consecutive", "gap": 1e-3, **shape, **few})
+
+    def methods(self, budget: fb.privacy.Budget, scale: float = 1.0) -> dict[str, fb.Algorithm]:
+        """Returns the methods of Figure 2 by name, with the thresholds of the authors' code.
+
+        CDP-FCLUB-DC is there twice: with the noise and the shifts of Algorithms 2, 3 and 5, and with less noise, which
+        is calibrated exactly; then nothing is shifted at uploads, and counts of rounds decide when to upload. At an
+        equal epsilon asked for, the printed noise is worth a smaller one, see `worth`.
+
+        Args:
+            budget: budget of the private methods.
+            scale: factor on all confidence widths.
+        """
+        algos = fb.algos
+        wide: dict[str, Any] = dict(exploration_scale=scale)
+        printed: dict[str, Any] = dict(calibration="theorem", spectral="printed")
+        less: dict[str, Any] = dict(shift="once", trigger="count", upload=1.1, download=1.1)
+        return {
+            "FCLUB": algos.FCLUB(upload=1, download=1, **wide),
+            "FCLUB-DC": algos.FCLUB(**wide),
+            "CDP-FCLUB-DC": algos.FCLUB(budget, **printed, **wide),
+            "CDP-FCLUB-DC, less noise": algos.FCLUB(budget, **less, **wide),
+            "CLUB": algos.CLUB(**wide),
+            "SCLUB": algos.SCLUB(**wide),
+            "LinUCB": algos.LinUCB().replace(**wide),
+            "Homo": algos.homo(**wide),
+            "Homo-DC": algos.homo_dc(**wide),
+        }
+
+
+def worth(algo: Any, env: fb.Environment, horizon: int) -> float:
+    """Returns the epsilon that the noise of FCLUB is worth by itself, for all phases together, at the delta asked for.
+
+    The certificate of CDP-FCLUB-DC has no epsilon, since raw statistics also decide what the noise is added to.
+    """
+    return algo.bind(env.spec, horizon).noise.epsilon_exact
+
+
 def measured(options: LiuOptions, env: Any, methods: dict[str, Any], name: str, title: str, **run: Any) -> list[Curve]:
     """Runs the methods; returns regrets and adjusted Rand indices of all seeds at 40 rounds, and the title."""
     result = fb.sweep(env, methods, **run, store=options.store)
@@ -48,7 +103,7 @@ def measured(options: LiuOptions, env: Any, methods: dict[str, Any], name: str, 
     kept = np.unique(np.linspace(0, len(result.rounds) - 1, 40).round().astype(int))
     x, curves = result.rounds[kept], []
     for label in result:
-        note = f"noise worth ε={worth(methods[label], env, run['horizon']):.2g}" if label.startswith("CDP") else ""
+        note = f"noise worth ε = {worth(methods[label], env, run['horizon']):.2g}" if label.startswith("CDP") else ""
         rand = result[label].gauges["adjusted Rand index"][:, kept].T
         curves.append(Curve("regret", label, x, result[label].regret[:, kept].T, LOOKS[label], note))
         curves.append(Curve("clusters", label, x, rand, LOOKS[label], note))
@@ -78,23 +133,31 @@ def liu_figure(
     """
     *curves, titled = options.numbers(name, lambda: measured(options, env, methods, name, title, **run))
     regrets, clusters = pick(curves, "regret"), pick(curves, "clusters")
-    figure, axes = plt.subplots(1, 3, figsize=(18.0, 8.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.2), layout="constrained")
     n_seeds, horizon = regrets[0].n_seeds, regrets[0].x[-1]
-    figure.suptitle(f"{titled.label}\nT={horizon:,.0f}; mean of {n_seeds} seeds ± 1 standard error")
+    less = "less noise: calibrated exactly, without shifts at uploads"
+    heading = f"{titled.label}; T = {horizon:,.0f}; mean of {n_seeds} seeds ± 1 standard error"
+    figure.suptitle(f"{heading}\ndotted: no privacy claim, or random play; {less}", fontsize="medium")
     for ax in axes[:2]:
         draw_curves(regrets, ax)
     final = {one.label: one.y[-1] for one in regrets}
-    axes[0].set(ylim=(0, 1.6 * final["LinUCB"].mean()), title="(a) regret, up to 1.6 times that of LinUCB")
-    axes[1].set(yscale="log", title="(b) all of it, on a logarithmic scale")
-    axes[1].set_ylim(bottom=max(1.0, min(one.mean[1] for one in regrets)))
-    draw_curves(clusters, axes[2])
-    axes[2].set(ylim=(-0.05, 1.05), title="(c) adjusted Rand index of the clusters found")
-    for ax in axes:
+    top = 1.6 * final["LinUCB"].mean()
+    axes[0].set(ylim=(0, top), ylabel="regret")
+    axes[1].set(yscale="log", ylim=(0.1 * final["LinUCB"].mean(), None))
+    found = [one for one in clusters if np.nanmax(one.mean) > 0.005]
+    draw_curves(found, axes[2])
+    best = max(np.nanmax(one.mean) for one in found)
+    axes[2].set_ylim(-0.02, 1.05 if best > 0.5 else 1.6 * best)
+    none = ", ".join(one.label for one in clusters if np.nanmax(one.mean) <= 0.005)
+    under = dict(transform=axes[2].transAxes, ha="right", va="center", fontsize="small", wrap=True)
+    axes[2].text(0.98, 0.62, textwrap.fill(f"at 0: {none}", 30, break_on_hyphens=False), **under)
+    titles = ("(a) regret, small part", "(b) regret, logarithmic", "(c) adjusted Rand index (1: right)")
+    for ax, title in zip(axes, titles):
+        ax.set_title(title, fontsize="medium")
         ax.grid(alpha=0.3)
-        ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
         ax.set_xlabel("round $t$")
-    axes[0].set_ylabel("regret")
-    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    legend_of_all(figure, ncols=4)
     for label, values in final.items():
         mean, error = mean_error(values) if len(values) > 1 else (values[0], 0.0)
         print(f"{label}: {mean:,.0f} ± {error:,.0f}")

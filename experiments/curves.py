@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from scipy import stats
 
@@ -26,7 +27,7 @@ HERE = Path(__file__).parent
 COLUMNS = ("panel", "label", "style", "note", "x", "y")
 POINTS = 40  # recorded rounds of a curve that are kept
 DATA = ("--movielens", "--mslr")  # options whose value is a folder of one machine, and is not kept
-SHARED = ("common", "curves")  # modules of helpers, whose code is in no digest
+SHARED = ("curves", "drawing", "options")  # modules of helpers, whose code is in no digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +130,12 @@ def claimed(result: fb.Result) -> str:
     return result.certificate.claim if result.certificate.epsilon is not None else "not private"
 
 
+def standing(rounds: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Returns what counts (S, N) of recorded rounds (N,) stood at in the rounds `at` (n,) at the latest, (n, S)."""
+    last = np.searchsorted(rounds, at, side="right") - 1
+    return np.where(last >= 0, values[:, np.maximum(last, 0)], 0).T
+
+
 def pick(curves: Iterable[Curve], panel: str | None = None, label: str | None = None) -> list[Curve]:
     """Returns the curves of a panel, of a label or of both."""
     return [one for one in curves if panel in (None, one.panel) and label in (None, one.label)]
@@ -140,6 +147,11 @@ def interval(values: np.ndarray) -> tuple[float, float]:
         return float(values.mean()), float("nan")
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean()), float(half)
+
+
+def mean_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean over seeds, which are the first axis, and its standard error."""
+    return values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
 
 
 def exponent(curve: Curve, kept: slice = slice(None)) -> tuple[float, float]:
@@ -171,6 +183,23 @@ def verdict(better: np.ndarray, worse: np.ndarray) -> str:
     mean, half = interval(worse - better)
     found = "holds" if mean > half else "reversed" if mean < -half else "undecided"
     return f"{found}, by {mean:,.0f} ± {half:,.0f}"
+
+
+def random_play(env: Any, seed: int = 0) -> float:
+    """Returns the mean group regret per round if arms are drawn at random, over 16 worlds."""
+    rounds = max(64, 16_384 // env.spec.n_agents)
+
+    def of_round(key, world, t):
+        observed, drawn, paid = jax.random.split(key, 3)
+        offered, world = env.observe(observed, world, t)
+        there = jax.numpy.ones(offered.contexts.shape[:2]) if offered.mask is None else offered.mask
+        return env.pull(paid, world, offered, jax.random.categorical(drawn, jax.numpy.log(there * 1.0))).gap.sum()
+
+    def of_world(key):
+        keys = jax.random.split(jax.random.fold_in(key, 1), rounds)
+        return jax.vmap(of_round, (0, None, 0))(keys, env.init(key), jax.numpy.arange(rounds)).mean()
+
+    return float(jax.jit(lambda keys: jax.lax.map(of_world, keys))(jax.random.split(jax.random.key(seed), 16)).mean())
 
 
 def written(curves: Sequence[Curve]) -> str:

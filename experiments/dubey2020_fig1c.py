@@ -3,22 +3,23 @@
 python experiments/dubey2020_fig1c.py [--smoke | --full] [--redraw]
 
 epsilon = 1 and delta = 0.1, and the threshold of synchronisation is the paper's for communication of order M log T.
-Left: M = 100 agents as in the paper, where private agents still play at random after our T rounds, whatever d is, so
-that the paper's claim, which is about private agents, is not tested. Centre: M = 2 agents, and more rounds. Right:
-regret after T rounds against d with fitted exponents. The paper has K <= d^2 arms and does not say how many; K is 16
+(a) M = 100 agents as in the paper, where private agents still play at random after our T rounds, whatever d is, so
+that the paper's claim, which is about private agents, is not tested. (b) M = 2 agents, and more rounds. (c) Regret
+after T rounds against d with fitted exponents. The paper has K <= d^2 arms and does not say how many; K is 16
 here for all d.
 """
 
 import matplotlib.pyplot as plt
 import tyro
-from common import DubeyOptions, Says, caption, draw, legend_below, random_play, save, slope
-from curves import Curve, exponent, of_result, pick
+from curves import Curve, exponent, of_result, pick, random_play
+from drawing import Says, caption, draw, legend_of_all, save, slope
+from options import DubeyOptions
 
 import fedbandit_jax as fb
 
 DIMENSIONS, K = (4, 8, 16), 16
 ALGOS = {"ε = 1": fb.algos.fed_ucb(fb.privacy.Budget(1.0, 0.1)), "not private": fb.algos.fed_ucb()}
-LINES = {"ε = 1": "-", "not private": "--"}
+LINES = {"ε = 1": ":", "not private": "-"}
 HORIZONS = {100: (50, 5_000, 100_000), 2: (50, 500_000, 2_000_000)}  # M -> T for smoke, default and full
 
 
@@ -27,14 +28,16 @@ def measure(options: DubeyOptions) -> list[Curve]:
     curves = []
     for m, horizons in HORIZONS.items():
         run = options.run(*horizons)
-        for d, colour in zip(DIMENSIONS[: options.pick(2, 3, 3)], fb.plotting.COLOURS[1:]):
+        for d, colour, mark in zip(DIMENSIONS[: options.pick(2, 3, 3)], fb.plotting.COLOURS[1:], "os^"):
             env = fb.envs.gap(n_agents=options.pick(4, m, m), n_arms=K, dim=d)
             result = fb.sweep(env, ALGOS, **run)
             print(f"\nM = {m}, d = {d}\n{result.summary()}", flush=True)
             for one in of_result(result, f"M = {m}", each=m):
-                curves.append(Curve(one.panel, f"d = {d}, {one.label}", one.x, one.y, f"{colour} {LINES[one.label]}"))
+                curves.append(
+                    Curve(one.panel, f"d = {d}, {one.label}", one.x, one.y, f"{colour} {LINES[one.label]} {mark}")
+                )
         each, x = random_play(fb.envs.gap(n_agents=m, n_arms=K, dim=4)) / m, curves[-1].x  # the same for all d
-        curves.append(Curve(f"M = {m}", "an arm at random", x, each * x, "#999999 :"))
+        curves.append(Curve(f"M = {m}", "random play", x, each * x, "#999999 :"))
     return curves
 
 
@@ -47,35 +50,37 @@ def against(curves: list[Curve], algo: str) -> Curve:
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_fig1c", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(20.0, 8.0), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.6), layout="constrained")
     seen = []
-    for (m, marker), ax in zip({100: "o", 2: "s"}.items(), axes):
+    for (m, marker), ax, letter in zip({100: "o", 2: "s"}.items(), axes, "ab"):
         panel = pick(curves, f"M = {m}")
-        horizon, n = panel[0].x[-1], panel[0].n_seeds
-        draw(panel, ax)
-        ax.set_title(f"M = {m}, K = {K}, δ = 0.1, T = {horizon:,.0f}\n{n} seeds ± 1 standard error", fontsize="medium")
-        ax.set(xlabel="round $t$", ylabel="regret per agent", xscale="log", yscale="log")
-        legend_below(ax)
-        chance = pick(panel, label="an arm at random")[0].mean[-1]
+        horizon = panel[0].x[-1]
+        draw(sorted(panel, key=lambda one: ("random" in one.label, "not" in one.label)), ax, average=True)
+        ax.set(xlabel="round $t$", xscale="log", yscale="log", xlim=(horizon / 1000, horizon))
+        ax.set_title(f"({letter}) up to round $t$, M = {m}, T = {horizon:,.0f}", fontsize="medium")
+        chance = pick(panel, label="random play")[0].mean[-1]
         for algo, line in LINES.items():
             one = against(panel, algo)
             power, half = exponent(one)
             share = ", ".join(f"{value:.0%}" for value in one.mean / chance)
-            name = f"M = {m}, {algo}: d^{power:.2f} ± {half:.2f}"
-            seen.append(f"{name} ({share} of random play at d = 4, 8, 16)")
-            colour = fb.plotting.COLOURS[1 if "ε" in algo else 0]
-            fmt = f"{marker}{line}"
-            axes[2].errorbar(one.x, one.mean, one.error, fmt=fmt, color=colour, markersize=5, capsize=2, label=name)
-    axes[2].set(xlabel="dimension $d$", ylabel="regret per agent after T rounds", xscale="log", yscale="log")
+            seen.append(f"M = {m}, {algo}: d^{power:.2f} ± {half:.2f} ({share} of random play at d = 4, 8, 16)")
+            name = f"(c) M = {m}, {algo}: $d^{{{power:.2f} \\pm {half:.2f}}}$"
+            look = dict(fmt=f"{marker}{line}", color="#CC79A7" if "ε" in algo else "#000000", markersize=5, capsize=2)
+            axes[2].errorbar(one.x, one.mean, one.error, label=name, **look)
+    axes[0].set_ylabel("regret per agent and round")
+    axes[2].set(xlabel="dimension $d$", ylabel="regret per agent", xscale="log", yscale="log")
+    axes[2].set_xticks(DIMENSIONS, DIMENSIONS)
+    axes[2].minorticks_off()
     d = against(pick(curves, "M = 2"), "ε = 1")
-    slope(axes[2], 2.0, d.x, d.mean[0], "quadratic")
-    axes[2].set_xticks(d.x, [f"{x:g}" for x in d.x])
-    axes[2].set_xticks([], minor=True)
-    axes[2].set_title("after T rounds; exponents with 95 % intervals", fontsize="medium")
-    legend_below(axes[2])
+    slope(axes[2], 2.0, d.x, 0.6 * d.mean[0], "(c) $d^2$, as the paper says")
+    axes[2].set_title("(c) after T rounds", fontsize="medium")
+    for ax in axes:
+        ax.grid(alpha=0.3)
+    legend_of_all(figure, ncols=4)
     figure.suptitle(
-        "FedUCB, gap 0.1, the paper's confidence width, with exact noise; claim of private runs: none, as raw data "
-        "decide when to synchronise",
+        f"FedUCB: K = {K}, gap 0.1, δ = 0.1, the paper's width, exact noise; mean of {curves[0].n_seeds} seeds ± 1 "
+        "standard error, exponents ± half of 95 % intervals\n"
+        "dotted: no privacy claim, as raw data decide when to synchronise",
         fontsize="medium",
     )
     print("\n".join(seen))

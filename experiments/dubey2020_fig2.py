@@ -3,8 +3,8 @@
 python experiments/dubey2020_fig2.py [--smoke | --full] [--redraw]
 
 M = 10 agents as in the paper, which does not say how many rounds, communicate in the order of M log T. It reports that
-regret falls with the gap, and that the budget then matters less. Left: regret after T rounds against the gap, by
-epsilon. Right: the same over rounds at epsilon = 10, where agents have left random play long before T. Nobody learns
+regret falls with the gap, and that the budget then matters less. (a) Regret after T rounds against the gap, by
+epsilon. (b) The same over rounds at epsilon = 10, where agents have left random play long before T. Nobody learns
 before the first synchronisation, whose time D ~ T / log T sets, and until then an agent loses about the gap + 0.1 a
 round. So regret rises with the gap, also when all agents play well at the end.
 """
@@ -14,8 +14,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import DubeyOptions, Says, caption, draw, legend_below, save
 from curves import Curve, interval, of_result, pick
+from drawing import Says, caption, draw, legend_below, save
+from matplotlib.ticker import MaxNLocator
+from options import DubeyOptions
 
 import fedbandit_jax as fb
 
@@ -34,7 +36,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
             result = fb.simulate(env, algo, **run)
             print(f"gap {gap}\n{result.summary()}", flush=True)
             (one,) = of_result(result, f"{gap}", each=M)
-            curves.append(Curve(f"{gap}", name, one.x, one.y, f"{colour} -", one.note))
+            curves.append(Curve(f"{gap}", name, one.x, one.y, f"{colour} : o"))
     return curves
 
 
@@ -42,7 +44,7 @@ def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_fig2", lambda: measure(options))
     gaps = np.array([float(gap) for gap in dict.fromkeys(one.panel for one in curves)])
     horizon, seeds = curves[0].x[-1], curves[0].n_seeds
-    figure, (left, right) = plt.subplots(1, 2, figsize=(15.0, 7.0), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9), layout="constrained")
     seen = []
     for name in dict.fromkeys(one.label for one in curves):
         of = pick(curves, label=name)
@@ -50,19 +52,22 @@ def main(options: DubeyOptions) -> None:
         ratio, half = interval(ends[-1] / ends[0])
         word = "falls" if ratio + half < 1 else "rises (reversed)" if ratio - half > 1 else "undecided"
         seen.append(f"{name}: {word}, regret at gap {gaps[-1]:g} over that at {gaps[0]:g} is {ratio:.2f} ± {half:.2f}")
-        label = f"{name}: {of[0].note}" if of[0].note else name
-        look: dict[str, Any] = dict(fmt="o-", markersize=4, capsize=2, color=of[0].style.split()[0], label=label)
+        look: dict[str, Any] = dict(fmt="o:", markersize=4, capsize=2, color=of[0].style.split()[0], label=name)
         left.errorbar(gaps, ends.mean(1), [one.error[-1] for one in of], **look)
-    left.plot(gaps, (K - 1) / K * (gaps + 0.1) * horizon, ":", color="#999999", label="an arm at random")
-    left.set(xlabel="gap $\\Delta$", ylabel="regret per agent after T rounds", yscale="log", title="final regret")
-    shown = pick(curves, label=f"ε = {EPSILONS[-1]:g}")
-    colours = fb.plotting.COLOURS
-    draw([Curve("", f"gap {one.panel}", one.x, one.y, f"{colours[i]} -") for i, one in enumerate(shown)], right)
-    right.set(xlabel="round $t$", ylabel="regret per agent", xscale="log", yscale="log", title="over rounds, ε = 10")
+    left.plot(gaps, (K - 1) / K * (gaps + 0.1) * horizon, ":", color="#999999", label="random play")
+    left.set(xlabel="gap $\\Delta$", ylabel="regret per agent", ylim=(0, None), xticks=gaps)
+    left.set_title(f"(a) after T = {horizon:,.0f} rounds", fontsize="medium")
+    shown, shades = pick(curves, label=f"ε = {EPSILONS[-1]:g}"), ("#5C2800", "#D55E00", "#F08A3C", "#F7BC8B")
+    looks = [f"{shade} : {mark}" for shade, mark in zip(shades, "os^D")]
+    draw([Curve("", f"gap {one.panel}", one.x, one.y, look) for one, look in zip(shown, looks)], right)
+    right.set(xlabel="round $t$", ylim=(0, None))
+    right.xaxis.set_major_locator(MaxNLocator(5))
+    right.set_title("(b) over rounds at ε = 10", fontsize="medium")
     for ax in (left, right):
-        legend_below(ax)
-    size = f"M = {M}, K = {K}, d = {D}, δ = 0.1, T = {horizon:,.0f}, {seeds} seeds ± 1 standard error"
-    figure.suptitle(f"FedUCB, {size}; the paper's confidence width, with exact noise", fontsize="medium")
+        legend_below(ax, ncols=2)
+    size = f"M = {M}, K = {K}, d = {D}, δ = 0.1, T = {horizon:,.0f}, mean of {seeds} seeds ± 1 standard error"
+    what = "the paper's width, exact noise; dotted: no privacy claim, as raw data decide when to synchronise"
+    figure.suptitle(f"FedUCB: {size}\n{what}", fontsize="medium")
     print("\n".join(seen))
     claim = "regret falls with the gap, and a larger gap makes the budget matter less"
     found = "; ".join(seen) + " (95 % intervals)"

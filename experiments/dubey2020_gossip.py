@@ -4,18 +4,22 @@ python experiments/dubey2020_gossip.py [--smoke | --full] [--redraw]
 
 Every agent adds noise to its own sums before it sends them to its neighbours, by one tree for each of its gamma
 estimators. The paper draws nothing without a server; Remark 2 has regret grow like sqrt(chi gamma), where chi cliques
-cover the graph. Left: group regret against epsilon (dashed: not private). Right: the same over rounds at the largest
-epsilon, and without privacy. Without noise the network matters; with it hardly, in so few rounds. The certificate,
-which is printed, claims nothing, as raw statistics decide when an agent asks; epsilon is that of the noise on messages.
+cover the graph. (a) Group regret by epsilon, and without noise. (b) The same over that of a controller, seed by seed.
+(c) Over rounds, at the largest epsilon and without noise. Without noise the network matters; with it hardly, in so few
+rounds. The certificate, which is printed, claims nothing, as raw statistics decide when an agent asks; epsilon is that
+of the noise on messages.
 """
 
+import dataclasses
 from typing import Any
 
 import matplotlib.pyplot as plt
 import networkx as nx
+import numpy as np
 import tyro
-from common import DubeyOptions, Says, at, caption, draw, legend_below, random_play, save
-from curves import Curve, interval, of_result, pick
+from curves import Curve, interval, of_result, pick, quotient, random_play
+from drawing import Says, caption, draw, legend_of_all, save
+from options import DubeyOptions
 
 import fedbandit_jax as fb
 
@@ -23,7 +27,7 @@ M, K, D, EPSILONS = 8, 10, 5, (1.0, 5.0, 20.0)
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 NETWORKS = {"complete": 1, "ring": 1}  # graph -> hops after which a message is dropped, gamma
 COMMON: dict[str, Any] = dict(schedule=fb.schedules.LogDet(20.0), policy=fb.algos.LogDetUCB(regularization=1 / M))
-OPEN, CHANCE = "not private", "an arm at random"
+OPEN, CHANCE = "not private", "random play"
 
 
 def algorithms(privacy: fb.privacy.Budget | None) -> dict[str, fb.Algorithm]:
@@ -37,6 +41,12 @@ def algorithms(privacy: fb.privacy.Budget | None) -> dict[str, fb.Algorithm]:
     return algos | {"nobody talks": fb.algos.GossipFedUCB(graph=nx.empty_graph(M), privacy=privacy, **COMMON)}
 
 
+def at(result: fb.Result, algorithm: str, **point: Any) -> fb.Result:
+    """Returns the result of one algorithm of a sweep at one point of its grid."""
+    (label,) = (label for label, where in result.coordinates.items() if where == {"algorithm": algorithm, **point})
+    return result[label]
+
+
 def measure(options: DubeyOptions) -> list[Curve]:
     """Returns group regret over rounds of every network, with a panel for each epsilon and one without privacy."""
     env, run = fb.envs.gap(n_agents=M, n_arms=K, dim=D), options.run(48, 15_000, 100_000, seeds=(2, 4, 100))
@@ -48,10 +58,10 @@ def measure(options: DubeyOptions) -> list[Curve]:
     print(without.summary(), flush=True)
     for epsilon in (None, *EPSILONS):
         panel = f"ε = {epsilon:g}" if epsilon else OPEN
-        for name, colour in zip(private, fb.plotting.COLOURS):
+        for name, colour, mark in zip(private, fb.plotting.COLOURS, "os^D"):
             one = at(result, name, epsilon=epsilon) if epsilon else without[name]
             (drawn,) = of_result(one, panel)
-            curves.append(Curve(panel, name, drawn.x, drawn.y, f"{colour} -", drawn.note))
+            curves.append(Curve(panel, name, drawn.x, drawn.y, f"{colour} {':' if epsilon else '-'} {mark}"))
         x = curves[-1].x
         curves.append(Curve(panel, CHANCE, x, random_play(env) * x, "#999999 :"))
     return curves
@@ -59,38 +69,41 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_gossip", lambda: measure(options))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(15.0, 7.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.6), layout="constrained")
     horizon, n = curves[0].x[-1], curves[0].n_seeds
-    for name in dict.fromkeys(one.label for one in curves):
-        own, *private = pick(curves, label=name)
-        colour, x = own.style.split()[0], [float(one.panel.removeprefix("ε = ")) for one in private]
-        if name == CHANCE:
-            left.axhline(own.mean[-1], linestyle=":", color=colour, label=name)
-            continue
-        mean, error = zip(*((one.mean[-1], one.error[-1]) for one in private))
-        left.errorbar(x, mean, error, fmt="o-", markersize=5, capsize=2, color=colour, label=name)
-        left.axhline(own.mean[-1], linestyle="--", linewidth=1, color=colour)
-    left.set(xscale="log", yscale="log", xlabel="$\\varepsilon$ of the noise on messages", title="dashed: not private")
-    left.set(ylabel="group regret after T rounds", xticks=EPSILONS, xticklabels=[f"{e:g}" for e in EPSILONS])
-    shown = [(f"ε = {EPSILONS[-1]:g}", "-"), (OPEN, "--")]
-    over = [one for panel, _ in shown for one in pick(curves, panel)]
-    lines = dict(shown)
-    draw(
-        [
-            Curve("", f"{one.label}, {one.panel}", one.x, one.y, f"{one.style.split()[0]} {lines[one.panel]}")
-            for one in over
-            if one.label != CHANCE
-        ],
-        right,
+    where = [*(f"ε = {epsilon:g}" for epsilon in EPSILONS), OPEN]
+    names = list(dict.fromkeys(one.label for one in curves if one.label != CHANCE))
+    base = [pick(curves, panel, names[0])[0].y[-1] for panel in where]
+    for i, name in enumerate(names):
+        ends = [pick(curves, panel, name)[0] for panel in where]
+        colour, _, mark = ends[0].style.split()
+        look: dict[str, Any] = dict(fmt=mark, markersize=5, capsize=2, color=colour)
+        x = np.arange(len(where)) + 0.12 * (i - 1.5)
+        axes[0].errorbar(x, [one.mean[-1] for one in ends], [one.error[-1] for one in ends], **look, label=name)
+        if i:
+            ratio, error = zip(*(quotient(one.y[-1], of) for one, of in zip(ends, base)))
+            axes[1].errorbar(x, ratio, error, **look)
+    axes[0].axhline(curves[-1].mean[-1], linestyle=":", color="#999999", label=CHANCE)
+    axes[1].axhline(1, color="#000000", linewidth=1)
+    over = [one for panel in (where[-2], OPEN) for one in pick(curves, panel) if one.label != CHANCE or panel == OPEN]
+    draw([dataclasses.replace(one, label="_") for one in over], axes[2])
+    axes[2].set(xscale="log", yscale="log", xlabel="round $t$", xlim=(10, None), ylim=(10, None))
+    for ax in axes[:2]:
+        ax.set(xticks=range(len(where)), xticklabels=where, yscale="log")
+    axes[1].set(yticks=(1, 2, 3, 5), yticklabels=(1, 2, 3, 5))
+    axes[1].minorticks_off()
+    titles = (
+        f"(a) group regret, T = {horizon:,.0f}",
+        "(b) regret over that of a controller",
+        "(c) group regret over rounds",
     )
-    right.plot(over[0].x, pick(over, label=CHANCE)[0].mean[: len(over[0].x)], ":", color="#999999", label=CHANCE)
-    right.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="group regret")
-    right.set_title(f"over rounds: ε = {EPSILONS[-1]:g}, and not private", fontsize="medium")
-    for ax in (left, right):
-        legend_below(ax)
+    for ax, title in zip(axes, titles):
+        ax.set_title(title, fontsize="medium")
+        ax.grid(alpha=0.3)
+    legend_of_all(figure, ncols=5)
     figure.suptitle(
-        f"FedUCB without a server: M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, δ = 0.1, T = {horizon:,.0f}, {n} seeds "
-        "± 1 standard error\nclaim of private runs: none, as raw statistics decide when an agent asks",
+        f"FedUCB without a server: M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, δ = 0.1; mean of {n} seeds ± 1 standard "
+        f"error\nγ: hops of a message, χ: cliques; (c) solid: not private; dotted: {where[-2]}, no privacy claim",
         fontsize="medium",
     )
     seen = []

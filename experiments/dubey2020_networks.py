@@ -3,9 +3,9 @@
 python experiments/dubey2020_networks.py [--smoke | --full] [--redraw]
 
 Messages are dropped after gamma hops. Above: the graphs; agents of one colour are a clique (at gamma = 2 all are within
-two hops) and answer each other's requests. Below: group regret, and messages times hops, against gamma; the grey lines
+two hops) and answer each other's requests. (a) Group regret and (b) messages times hops, against gamma; the grey lines
 are a controller, and agents who never talk. With a larger gamma cliques are larger, so that fewer of them (chi) cover
-the graph, but what is learned is split over gamma estimators: the paper's factor is sqrt(chi gamma). Right: regret
+the graph, but what is learned is split over gamma estimators: the paper's factor is sqrt(chi gamma). (c) Regret
 against chi gamma, where all graphs lie on one line. Nothing is private.
 """
 
@@ -15,16 +15,19 @@ import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 import tyro
-from common import DubeyOptions, Says, caption, legend_below, save, slope
 from curves import Curve, exponent, pick
+from drawing import Says, caption, legend_of_all, save, slope
 from matplotlib.axes import Axes
+from options import DubeyOptions
 
 import fedbandit_jax as fb
 
 M, K, D, GAMMAS = 16, 10, 5, (1, 2, 3, 4)
 COMMON: dict[str, Any] = dict(schedule=fb.schedules.LogDet(20.0), policy=fb.algos.LogDetUCB(regularization=1 / M))
 REGRET, HOPS, PRODUCT = "group regret", "messages times hops", "group regret against chi gamma"
-ALONE = {"controller": "--", "nobody talks": ":"}
+TITLES = {REGRET: "(a) group regret", HOPS: "(b) messages × hops", PRODUCT: "(c) group regret against χγ"}
+NAMES = {"erdos_renyi": "Erdős–Rényi", "hierarchical": "binary tree"}
+ALONE = {"controller": "#555555 -", "nobody talks": "#BBBBBB -"}
 
 
 def colouring(name: str, gamma: int) -> fb.networks.Network:
@@ -36,11 +39,12 @@ def colouring(name: str, gamma: int) -> fb.networks.Network:
 def draw(name: str, ax: Axes, gamma: int) -> None:
     """Draws a graph, coloured by clique."""
     graph, network = fb.networks.make(name, M), colouring(name, gamma)
-    sparse = name in ("line", "ring", "grid", "hierarchical")
+    sparse = name in ("line", "ring", "grid", "star", "hierarchical")
     layout = nx.kamada_kawai_layout(graph) if sparse else nx.circular_layout(graph)
     colours = plt.get_cmap("tab20")(network.clique % 20)
-    nx.draw_networkx(graph, layout, ax=ax, node_color=colours, node_size=70, with_labels=False, edge_color="#999999")
-    ax.set_title(f"{name}, cliques at γ=2: {network.n_cliques}", fontsize="small")
+    nx.draw_networkx(graph, layout, ax=ax, node_color=colours, node_size=30, with_labels=False, edge_color="#999999")
+    title = f"{NAMES.get(name, name)}\n{network.n_cliques} clique{'s' * (network.n_cliques > 1)}"
+    ax.set_title(title, fontsize="small")
     ax.axis("off")
 
 
@@ -62,7 +66,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
     regret, curves = {label: result[label].regret[:, -1] for label in result}, []
     note = f"T = {run['horizon']:,}"
     for i, (name, gammas) in enumerate(chosen.items()):
-        style, of = f"{fb.plotting.COLOURS[i]} {('-', '--')[i % 2]} {'os^vDPX'[i]}", [f"{name}, γ={g}" for g in gammas]
+        style, of = f"{fb.plotting.COLOURS[i]} - {'os^vDPX'[i]}", [f"{name}, γ={g}" for g in gammas]
         hops = [result[label].counts["hops"][:, -1] for label in of]
         product = [colouring(name, g).n_cliques * g for g in gammas]
         curves += [
@@ -70,13 +74,13 @@ def measure(options: DubeyOptions) -> list[Curve]:
             Curve(HOPS, name, gammas, hops, style, note),
             Curve(PRODUCT, name, product, [regret[label] for label in of], style, note),
         ]
-    curves += [Curve(REGRET, name, [0], [regret[name]], f"#999999 {line}", note) for name, line in ALONE.items()]
+    curves += [Curve(REGRET, name, [0], [regret[name]], look, note) for name, look in ALONE.items()]
     return curves
 
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_networks", lambda: measure(options))
-    figure = plt.figure(figsize=(18.0, 10.5), layout="constrained")
+    figure = plt.figure(figsize=(11.0, 6.9), layout="constrained")
     halves: Any = figure.subfigures(2, 1, height_ratios=(1, 2.6))
     names = [one.label for one in pick(curves, HOPS)]
     for ax, name in zip(halves[0].subplots(1, len(names), squeeze=False)[0], names):
@@ -89,9 +93,10 @@ def main(options: DubeyOptions) -> None:
                 ax.axhline(one.mean[0], color=colour, linestyle=line, label=one.label)
                 continue
             line, apart = ("", 1.0) if title == PRODUCT else (line, 0.02 * (i - 3) + 1)
-            look: dict[str, Any] = dict(color=colour, label=one.label, markersize=5, capsize=2)
+            look: dict[str, Any] = dict(color=colour, label=NAMES.get(one.label, one.label), markersize=5, capsize=2)
             ax.errorbar(one.x * apart, one.mean, one.error, fmt=f"{marker[0]}{line}", **look)
-        ax.set(xlabel="time to live γ", ylabel=f"{title} after T rounds", yscale="log", title=title)
+        ax.set(xlabel="time to live γ, in hops (points set apart)", yscale="log")
+        ax.set_title(TITLES[title], fontsize="medium")
     for ax in (left, middle):
         ax.set(xticks=GAMMAS, xlim=(0.8, GAMMAS[-1] + 0.3))
     every = pick(curves, PRODUCT)
@@ -99,15 +104,16 @@ def main(options: DubeyOptions) -> None:
     whole = Curve("", "", x[order], np.concatenate([one.y for one in every])[order])
     power, half = exponent(whole)
     fit = np.exp(np.mean(np.log(whole.mean)) + power * (np.log(whole.x) - np.log(whole.x).mean()))
-    right.plot(whole.x, fit, color="#333333", linewidth=1, label=f"fit: (χγ)^({power:.2f} ± {half:.2f})")
-    slope(right, 0.5, whole.x, fit[0], "power 0.5 of Theorem 2")
-    right.set(xscale="log", xlabel="χγ", ylabel="group regret after T rounds")
+    right.plot(whole.x, fit, color="#333333", linewidth=1, label=f"(c) fit: $(χγ)^{{{power:.2f} \\pm {half:.2f}}}$")
+    slope(right, 0.5, whole.x, fit[0], "(c) $(χγ)^{0.5}$, as in Theorem 2")
+    right.set(xscale="log", xlabel="cliques × time to live, χγ")
     for ax in axes:
-        legend_below(ax)
+        ax.grid(alpha=0.3)
+    legend_of_all(figure, ncols=4)
     n, size = every[0].n_seeds, every[0].note
     figure.suptitle(
         f"FedUCB without a controller: M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, {size}, not private; mean of {n} "
-        "seeds ± 1 standard error, the exponent with a 95 % interval",
+        "seeds ± 1 standard error\nabove: a colour for each clique at γ = 2; exponent ± half of its 95 % interval",
         fontsize="medium",
     )
     complete, control = pick(curves, REGRET, "complete"), pick(curves, REGRET, "controller")[0]

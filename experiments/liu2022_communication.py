@@ -13,19 +13,15 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, save, worth
-from curves import Curve, pick, verdict
+from clusters import LOOKS as COLOURED
+from clusters import LiuOptions, worth
+from curves import Curve, pick, standing, verdict
+from drawing import Says, caption, legend_of_all, save
 
 import fedbandit_jax as fb
 
 RATIOS = (1.0, 1.001, 1.01, 1.1, 1.5, 3.0, 10.0)
-LOOKS = {
-    "FCLUB": "#0072B2 --",
-    "FCLUB-DC": "#0072B2 - o",
-    "CDP-FCLUB-DC": "#D55E00 -",
-    "CDP-FCLUB-DC, less noise": "#D55E00 -- s",
-    "Homo-DC": "#009E73 -- ^",
-}
+LOOKS = {name: COLOURED[name] for name in ("FCLUB", "FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, less noise", "Homo-DC")}
 
 
 def measure(options: LiuOptions) -> list[Curve]:
@@ -36,7 +32,7 @@ def measure(options: LiuOptions) -> list[Curve]:
     at = run["horizon"] / 2.0 ** np.arange(0, 10.25, 0.25)[::-1]
     for name, look in LOOKS.items():
         given = f"noise worth ε = {worth(every[name], env, run['horizon']):.2g}" if name.startswith("CDP") else ""
-        sent = np.transpose([np.interp(at, result.rounds, seed) for seed in result[name].communication["rounds"]])
+        sent = standing(result.rounds, result[name].communication["rounds"], at)
         curves.append(Curve("time", name, at, sent, look, given))
     how: dict[str, Any] = {**run, "horizon": options.pick(500, 100_000, 100_000)}
     ratios = RATIOS[:: options.pick(3, 1, 1)]
@@ -48,7 +44,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_communication", lambda: measure(options))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 7.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 5.2), layout="constrained")
     late, total = [], []
     for one in pick(curves, "time"):
         colour, line, *mark = one.style.split()
@@ -64,8 +60,7 @@ def main(options: LiuOptions) -> None:
         print(f"{one.label}: {one.mean[-1]:,.0f} ± {one.error[-1]:,.0f}; in (T/16, T/4] and (T/4, T]: {late[-1]}")
         total.append(f"{one.label} {one.mean[-1]:,.0f}")
     left.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="uploads and downloads")
-    left.set_title("(a) U = D = 1.01; FCLUB: 1; less noise: 1.1, of counts", fontsize="medium")
-    left.legend(fontsize="small")
+    left.set_title("(a) up to round $t$", fontsize="medium")
     (sent,), (regret,) = pick(curves, "sent"), pick(curves, "regret")
     for i, ratio in enumerate(sent.x):
         above = (4, 6) if i % 2 else (4, -12)
@@ -74,13 +69,17 @@ def main(options: LiuOptions) -> None:
         print(f"U = D = {ratio:g}: {sent.mean[i]:,.0f} sent, regret {regret.mean[i]:,.0f} ± {regret.error[i]:,.0f}")
     colour = pick(curves, "time", "FCLUB-DC")[0].style.split()[0]
     right.errorbar(sent.mean, regret.mean, regret.error, sent.error, fmt="o-", color=colour, capsize=2)
-    right.set(xscale="log", xlabel="uploads and downloads", ylabel="regret at T", ylim=(0, None))
-    right.set_title("(b) FCLUB-DC to T = 100,000, U = D at each point; ± 1 s.e.", fontsize="medium")
+    right.set(xscale="log", xlabel="uploads and downloads", ylabel="regret (axis from 1,000)", ylim=(1000, None))
+    right.set_title("(b) FCLUB-DC, T = 100,000; numbers: U = D", fontsize="medium")
+    legend_of_all(figure)
     for ax in (left, right):
         ax.grid(alpha=0.3)
     horizon, n_seeds = pick(curves, "time")[0].x[-1], sent.n_seeds
-    where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10; ε=1 asked, δ=0.1; mean of {n_seeds} seeds ± 1 s.e."
-    figure.suptitle(f"Theorem 2 and Appendix E.3 of Liu et al. (2022): {where}")
+    figure.suptitle(
+        f"n = 40, m = 4 (consecutive seats), L = 5, K = 10, d = 10, δ = 0.1, ε = 1 asked; mean of {n_seeds} seeds ± 1 "
+        "standard error\n(a) U = D = 1.01, FCLUB 1, with less noise 1.1 on counts of rounds; dotted: no privacy claim",
+        fontsize="medium",
+    )
     ours = f"T=10^5, 10 seeds; T={horizon:,.0f}, {n_seeds} seeds here"
     ends = {one.label: one.y[-1] for one in pick(curves, "time")}
     saves = f"{verdict(ends['FCLUB-DC'], ends['FCLUB'])} (FCLUB-DC, 95 %); in all {', '.join(total)}"

@@ -8,11 +8,14 @@ e_0 + gamma e_i, 1) / sqrt 2. (a) Regret of FCLUB-DC against m at each distance.
 clusters are right, against the distance: the theorem has n d log T / gamma^2.
 """
 
+import re
+
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, save, slope
+from clusters import LiuOptions
 from curves import Curve, exponent, pick
+from drawing import Says, caption, legend_below, save, slope
 from liu2022_order import right_from
 
 import fedbandit_jax as fb
@@ -48,45 +51,58 @@ def measure(options: LiuOptions) -> list[Curve]:
     return [Curve(panel, name, clusters, one) for panel, values in both for name, one in zip(labels, values)]
 
 
+def in_math(text: str) -> str:
+    """Returns a text whose power, such as m^(0.5 ± 0.1), is written as one."""
+    return re.sub(r"(\w)\^\((.*)\)", lambda found: f"${found[1]}^{{{found[2]}}}$".replace("±", r"\pm"), text)
+
+
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_distances", lambda: measure(options))
     regrets, rounds = pick(curves, "regret"), pick(curves, "round")
     distances, clusters = DISTANCES[: len(regrets)], regrets[0].x.astype(int)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13.0, 7.0), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9), layout="constrained")
     found, powers, shares = [], [], []
     for one, late, colour, mark in zip(regrets, rounds, fb.plotting.COLOURS, "osDX"):
         power = "{:.2f} ± {:.2f}".format(*exponent(one))
         left.errorbar(
-            one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, capsize=2, label=f"{one.label}: m^({power})"
+            one.x,
+            one.mean,
+            one.error,
+            fmt=f"{mark}-",
+            color=colour,
+            capsize=2,
+            label=in_math(f"{one.label}: m^({power})"),
         )
         found.append(f"{power} at {one.label}")
         for m, mean, error, first in zip(clusters, one.mean, one.error, late.y):
             seen = f"right at T in {np.isfinite(first).mean():.0%}"
             print(f"m = {m}, {one.label}: regret {mean:,.0f} ± {error:,.0f}; {seen}, rounds {np.sort(first).tolist()}")
-    slope(left, 0.5, clusters, 0.8 * regrets[-1].mean[0], "√m")
-    left.set(xlabel="clusters m", ylabel="regret at T", title="(a) regret; exponents of m with 95 % intervals")
+    slope(left, 0.5, clusters, regrets[-1].mean[0], "$\\sqrt{m}$")
+    left.set(xlabel="clusters m", ylabel="regret at T (axis not from 0)")
+    left.set_title("(a) regret against m, exponents ± half of 95 % intervals", fontsize="medium")
     for m, colour, mark, where in zip(clusters, fb.plotting.COLOURS, "osD", range(len(clusters))):
         first = np.stack([late.y[where] for late in rounds])
         every = np.isfinite(first).all(1)  # distances at which all seeds have found their clusters
         shares.append(f"m={m} in " + " and ".join(f"{share:.0%}" for share in np.isfinite(first).mean(1)))
         if every.any():
             one = Curve("", "", np.array(distances)[every], first[every])
-            text = f"m={m}" + (": γ^({:.2f} ± {:.2f})".format(*exponent(one)) if every.sum() > 1 else "")
-            right.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, label=text, capsize=2)
+            text = f"m = {m}" + (": γ^({:.2f} ± {:.2f})".format(*exponent(one)) if every.sum() > 1 else "")
+            right.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, label=in_math(text), capsize=2)
             powers += [text] if every.sum() > 1 else []
-    slope(right, -2, distances, 40_000, "1/γ²")
-    right.set(
-        xlabel="distance γ", ylabel="round", title="(b) from when on clusters are right, where all seeds find them"
-    )
+        else:
+            right.plot([], [], f"{mark}-", color=colour, label=f"m = {m}: not in all seeds")
+    slope(right, -2, distances, 40_000, "slope of $1 / γ^2$")
+    right.set(xlabel="distance γ of clusters", ylabel="round from which on all clusters are right")
+    right.set_title("(b) when clusters are found, if in all seeds", fontsize="medium")
     for ax, ticks in ((left, clusters), (right, distances)):
         ax.set(xscale="log", yscale="log")
         ax.xaxis.minorticks_off()
-        ax.set_xticks(ticks, ticks)
-        ax.grid(alpha=0.3, which="both")
-        ax.legend(fontsize="small")
-    size = f"n={USERS} (random seats), L=5, K=10 of 4,096 items, d={DIM}, T=131,070"
+        ax.set_xticks(ticks, [f"{one:g}" for one in ticks])
+        legend_below(ax, ncols=2)
+    size = f"n = {USERS} (random seats), L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
     n_seeds = regrets[0].n_seeds
-    figure.suptitle(f"FCLUB-DC, all pairs of vectors at one distance: {size}; mean of {n_seeds} seeds ± 1 s.e.")
+    what = f"FCLUB-DC, all pairs of preference vectors at one distance; mean of {n_seeds} seeds ± 1 standard error"
+    figure.suptitle(f"{what}\n{size}", fontsize="medium")
     ours = f"asymptotic; {n_seeds} seeds here"
     first = Says("Theorem 1", "regret grows with √m once clusters are found", ours, "; ".join(found))
     late = f"exponents of γ of this time, where all seeds find them: {'; '.join(powers) or 'none'}. "

@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 import tyro
-from clusters import liu_figure
-from common import LiuOptions
+from clusters import LiuOptions, liu_figure
 
 import fedbandit_jax as fb
 
@@ -64,8 +63,11 @@ def main(options: Fig2b) -> None:
     if not options.redraw:
         data = options.data()
         env = fb.envs.community(**data.arguments(), n_servers=5)
-        where = f"L=5 servers, m={options.clusters} clusters, K=10, d=10; ε=1 asked, δ=0.1; width × {options.scale:g}"
-        title = f"Fig. 2(b) of Liu et al. (2022): {data.title}\n{where}"
+        where = f"n = {len(data.thetas)} users on L = 5 servers, m = {options.clusters} clusters, K = 10, d = 10"
+        what = "made-up" if options.movielens is None else "MovieLens"
+        own = "alike in a cluster" if options.thetas == "centroid" else "each with an own θ"
+        title = f"Liu et al. (2022), Fig. 2 (b): {what}, {where}\nusers {own}, ε = 1 asked, δ = 0.1"
+        title += f", confidence widths × {options.scale:g}" if options.scale != 1 else ""
     methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
     name = f"liu2022_fig2b_{options.thetas}_{options.users}_{options.scale:g}"
     run = {**options.run(500, 200_000, 262_142), "seeds": options.pick(2, 5, 10)}

@@ -22,9 +22,10 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Says, Size, caption, save
 from curves import Curve, pick
+from drawing import Says, caption, legend_of_all, save
 from matplotlib.axes import Axes
+from options import Size
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import Case, labels, uploads
@@ -36,9 +37,9 @@ DIM, SHORT = 10, 0.99  # of (c)
 ALGOS = {
     "CDP-FCLUB-DC, exact noise": fb.algos.FCLUB(BUDGET),
     "CDP-FCLUB-DC, noise as printed": fb.algos.FCLUB(BUDGET, calibration="theorem"),
-    "certified": fb.algos.FCLUB(BUDGET, alpha_1=math.inf, trigger="count"),
+    "certified variant": fb.algos.FCLUB(BUDGET, alpha_1=math.inf, trigger="count"),
 }
-LOOKS = ("#D55E00 - o", "#D55E00 -- s", "#009E73 - ^")
+LOOKS = ("#D55E00 : o", "#D55E00 : s", "#009E73 - ^")
 
 
 @fb.pytree
@@ -87,12 +88,28 @@ def draw(ax: Axes, curves: list[Curve], title: str) -> None:
     """Draws lower bounds against delta, and the epsilon that noise of (1, 0.1) is worth."""
     for one in curves:
         colour, line, mark = one.style.split()
-        ax.plot(one.x, one.y[:, 0], mark + line, color=colour, label=one.label, fillstyle="none")
+        size = 10 if "certified" in one.label else 5
+        ax.plot(one.x, one.y[:, 0], mark + line, color=colour, label=one.label, markersize=size, zorder=12 - size)
     deltas = np.geomspace(DELTAS[0], DELTAS[-1], 50)
     mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
-    ax.plot(deltas, [gaussian_epsilon(mu, delta) for delta in deltas], ":", color="#999999", label="noise for (1, 0.1)")
-    ax.plot(BUDGET.delta, BUDGET.epsilon, "*", color="k", markersize=12, label="what Theorem 3 claims")
-    ax.set(xscale="log", xlabel="δ", title=f"{title}, {curves[0].note} runs of each", ylim=(-0.3, None))
+    ax.plot(
+        deltas,
+        [gaussian_epsilon(mu, delta) for delta in deltas],
+        ":",
+        color="#999999",
+        label="allowed by noise of (ε = 1, δ = 0.1)",
+    )
+    ax.plot(
+        BUDGET.delta,
+        BUDGET.epsilon,
+        "*",
+        color="k",
+        markersize=12,
+        label="claim of Theorem 3",
+        zorder=9,
+    )
+    ax.set(xscale="log", xlabel="δ", ylim=(-0.4, None))
+    ax.set_title(f"{title}\n{curves[0].note} runs of each data set", fontsize="medium")
     ax.grid(alpha=0.3)
 
 
@@ -102,15 +119,20 @@ def main(options: Size) -> None:
     curves = options.numbers(
         "liu2022_leak", lambda: [one for make, n in sizes.items() for one in bounds(make, n, options)]
     )
-    figure, axes = plt.subplots(1, 3, figsize=(16.0, 6.4), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.7), layout="constrained", sharey=True)
     titles = ("(a) local clusters", "(b) upload times", "(c) an action of another cluster")
     seen = []
     for ax, make, title in zip(axes, sizes, titles):
         panel = pick(curves, make.__name__)
         draw(ax, panel, title)
         seen.append(f"{title} {', '.join(f'{one.y[-1, 0]:.2f} ({one.label})' for one in panel)}")
-    axes[0].set_ylabel("ε shown, with 95 % confidence")
-    axes[2].legend(fontsize="small")
+    axes[0].set_ylabel("ε is at least (95 % confidence)")
+    legend_of_all(figure)
+    figure.suptitle(
+        "CDP-FCLUB-DC with ε = 1, δ = 0.1: two data sets that differ in one round, told apart by what others see\n"
+        "dotted, but for grey: no privacy claim; in (a) and at 0 curves lie on each other",
+        fontsize="medium",
+    )
     says = f"at δ = 0.1 ε is at least: {'; '.join(seen)}"
     claim = "CDP-FCLUB-DC is (1, 0.1, L, m)-CDP: actions of other local clusters hardly depend on one round"
     caption(figure, "Liu et al. (2022)", Says("Theorem 3, Definition 1", claim, "any", says))

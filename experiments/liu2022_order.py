@@ -11,8 +11,9 @@ right from round t on. The paper says of MovieLens that they are ("after all use
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, mean_error, save
-from curves import Curve, interval, pick, verdict
+from clusters import LOOKS, LiuOptions
+from curves import Curve, interval, mean_error, pick, verdict
+from drawing import Says, caption, legend_of_all, save
 
 import fedbandit_jax as fb
 
@@ -32,38 +33,42 @@ def measure(options: LiuOptions) -> list[Curve]:
     result = fb.sweep(options.instance(), {name: every[name] for name in SHOWN}, **run, store=options.store)
     print(result.summary())
     curves = [Curve("regret", name, [run["horizon"]], result[name].regret[:, -1][None]) for name in SHOWN]
-    few = np.unique(np.geomspace(1, len(result.rounds), 40).astype(int)) - 1
+    few = np.unique(np.linspace(0, len(result.rounds) - 1, 40).round().astype(int))  # rounds are spaced by logarithms
     right = [right_from(result[name].gauges["adjusted Rand index"])[:, few].T for name in SHOWN[:2]]
     return curves + [Curve("right", name, result.rounds[few], one) for name, one in zip(SHOWN, right)]
 
 
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_order", lambda: measure(options))
-    colours = {name: fb.plotting.colour(algo) for name, algo in options.methods(fb.privacy.Budget(1.0, 0.1)).items()}
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14.0, 6.4), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.8), layout="constrained")
     final = {one.label: one.y[-1] for one in pick(curves, "regret")}
     found = []
     for i, (better, worse) in enumerate(CLAIMS):
         mean, half = interval(final[worse] - final[better])
-        left.errorbar(mean, i, xerr=half, fmt="o", color=colours[better], capsize=3)
-        left.annotate(f"{mean:,.0f} ± {half:,.0f}", (mean, i), xytext=(0, 7), textcoords="offset points", ha="center")
+        left.errorbar(mean, i, xerr=half, fmt=LOOKS[better].split()[2], color="#0072B2", capsize=3)
+        text = f"{mean:,.0f} ± {half:,.0f}"
+        left.annotate(text, (1.02, i), xycoords=("axes fraction", "data"), va="center", fontsize="small")
         found.append(f"{better} < {worse} {verdict(final[better], final[worse])}")
         print(f"{found[-1]}; s.e. {mean_error(final[worse] - final[better])[1]:.0f}")
-    left.axvline(0, color="grey")
+    left.axvline(0, color="#999999")
     left.set(yticks=range(len(CLAIMS)), yticklabels=[f"{worse} minus {better}" for better, worse in CLAIMS])
-    left.set(xlabel="regret at T, paired over seeds (95 % intervals)", title="(a) right of 0: as the paper implies")
-    left.set_ylim(len(CLAIMS) - 0.5, -0.7)
+    left.set(xlabel="regret at T, seed by seed, with 95 % interval", ylim=(len(CLAIMS) - 0.5, -0.5))
+    left.set_title("(a) right of 0: as the paper implies", fontsize="medium")
     shares = []
-    for one, line in zip(pick(curves, "right"), ("-", "--")):
-        right.plot(one.x, one.mean, line, color=colours[one.label], label=one.label)
+    for one in pick(curves, "right"):
+        colour, _, mark = LOOKS[one.label].split()
+        size, face = (9, "w") if mark == "s" else (5, colour)
+        right.plot(one.x, one.mean, f"-{mark}", color=colour, label=one.label, markersize=size, markerfacecolor=face)
         shares.append(f"{one.label} {one.mean[-1]:.0%}")
-    right.set(xscale="log", xlabel="round $t$", ylabel="share of seeds", ylim=(0, 1), xlim=(1e4, 1e5))
-    right.set_title("(b) all clusters exactly right from $t$ on")
-    right.legend(frameon=False)
+    right.set(xscale="log", xlabel="round $t$", ylabel="share of seeds", ylim=(0, 0.4), xlim=(9e3, 1.1e5))
+    right.set_xticks((10_000, 30_000, 100_000))
+    right.set_title("(b) clusters exactly right from $t$ on, at kept rounds", fontsize="medium")
+    legend_of_all(figure)
     for ax in (left, right):
         ax.grid(alpha=0.3)
-    where, n = "n=40, m=4 (consecutive seats), L=5, K=10, d=10, widths as in theory", curves[0].n_seeds
-    figure.suptitle(f"Fig. 2(a) of Liu et al. (2022): {where}, T={curves[0].x[0]:,.0f}, {n} seeds")
+    where, n = "n = 40, m = 4 (consecutive seats), L = 5, K = 10, d = 10", curves[0].n_seeds
+    what = f"{where}, T = {curves[0].x[0]:,.0f}, {n} seeds; not private"
+    figure.suptitle(f"Liu et al. (2022), Fig. 2 (a): {what}", fontsize="medium")
     for name in SHOWN:
         print("{}: {:,.0f} ± {:,.0f}".format(name, *mean_error(final[name])))
     shown = ", ".join(shares) + " of seeds have all clusters right at T"

@@ -4,7 +4,8 @@ python experiments/liu2022_parameters.py [--smoke | --full]
 
 As in the authors' script m is varied with n = 5 m users on L = 5 servers, L with n = 5 L users in m = 5 clusters, and
 the others around n = 40, m = 4, L = 5 and d = 10. The axis of (a) is the epsilon asked for, as in the paper; what the
-noise is worth for all phases together is printed.
+noise is worth for all phases together is printed. In (a) FCLUB-DC and LinUCB, which have no epsilon, are those of (b)
+at d = 10: the same runs.
 """
 
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, random_play, save, worth
-from curves import Curve, pick, verdict
+from clusters import LOOKS as COLOURED
+from clusters import LiuOptions, worth
+from curves import Curve, pick, random_play, verdict
+from drawing import Says, caption, save
 
 import fedbandit_jax as fb
 
@@ -27,12 +30,9 @@ STUDIES = {  # title -> axis, values, the shape at a value
 }
 SHOWN = ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")
 HOME_TITLE = "(a) privacy (n=40, m=4, L=5, d=10)"
+WORDS = {"ε": "ε asked for", "d": "features d", "n": "users n", "m": "clusters m", "L": "servers L"}
 LOOKS = {
-    "FCLUB-DC": "#0072B2 - o",
-    "CDP-FCLUB-DC": "#D55E00 - o",
-    "CDP-FCLUB-DC, less noise": "#D55E00 -- s",
-    "LinUCB": "#56B4E9 - ^",
-    "random play": "#999999 :",
+    name: COLOURED[name] for name in ("FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, less noise", "LinUCB", "random play")
 }
 
 
@@ -69,7 +69,8 @@ def measure(options: LiuOptions) -> list[Curve]:
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_parameters", lambda: measure(options))
     horizon = pick(curves, "words")[0].y[0, 0]
-    figure, axes = plt.subplots(1, 5, figsize=(21.0, 7.6), layout="constrained", sharey=True)
+    figure, grid = plt.subplots(2, 3, figsize=(11.0, 6.6), layout="constrained", sharey=True)
+    *axes, last = grid.ravel()
     order: dict[str, list[str]] = {"holds": [], "undecided": [], "reversed": []}
     for ax, title in zip(axes, (HOME_TITLE, *STUDIES)):
         panel = pick(curves, title)
@@ -80,21 +81,31 @@ def main(options: LiuOptions) -> None:
             print(f"{title}, {one.label}: ", end="")
             print(", ".join(f"{x:g}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
         final = {one.label: one.y for one in panel}
-        letter = "asked ε" if title == HOME_TITLE else STUDIES[title][0]
+        letter = "ε" if title == HOME_TITLE else STUDIES[title][0]
         for i, x in enumerate(panel[0].x if title != HOME_TITLE else ()):
             order[verdict(final["FCLUB-DC"][i], final["LinUCB"][i]).split(",")[0]].append(f"{letter}={x:g}")
-        ax.set(title=title, xlabel=letter, yscale="log")
+        ax.set(xlabel=WORDS[letter], yscale="log")
+        ax.set_title(title.replace("=", " = "), fontsize="medium")
         if title == HOME_TITLE:
             ax.set(xscale="log")
+            for one in pick(curves, "(b) features (n=40, m=4, L=5)"):
+                if one.label in ("FCLUB-DC", "LinUCB"):
+                    ax.axhline(one.mean[one.x == HOME["dim"]].sum(), color=one.style.split()[0])
         else:
             ax.set(xticks=panel[0].x)
         ax.grid(alpha=0.3)
-    axes[0].set_ylabel(f"regret after {horizon:,.0f} rounds")
     handles = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False)
+    last.legend(handles.values(), handles.keys(), loc="center left", frameon=False)
+    last.axis("off")
+    for row in grid:
+        row[0].set_ylabel("regret")
     n_seeds = curves[0].n_seeds
-    where = "K=10, consecutive seats, no least gap, ε=1 asked and δ=0.1 but for (a)"
-    figure.suptitle(f"Appendix E.2 of Liu et al. (2022): {where}; mean of {n_seeds} seeds ± 1 s.e.")
+    where = "K = 10, δ = 0.1, consecutive seats, no least gap, ε = 1 asked but for (a)"
+    figure.suptitle(
+        f"Liu et al. (2022), Appendix E.2: {where}\nT = {horizon:,.0f}, mean of {n_seeds} seeds ± 1 standard error; "
+        "dotted: no privacy claim, or random play",
+        fontsize="medium",
+    )
     for one in pick(curves, "worth"):
         print(f"{one.label}, noise worth: {', '.join(f'{e:g}: {w:.3g}' for e, w in zip(one.x, one.mean))}")
     (printed,), (worths,) = pick(curves, HOME_TITLE, "CDP-FCLUB-DC"), pick(curves, "worth", "CDP-FCLUB-DC")

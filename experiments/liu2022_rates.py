@@ -2,17 +2,20 @@
 
 python experiments/liu2022_rates.py [--smoke | --full]
 
-Theorem 1: regret is n log T (until clusters are found) + L d sqrt(m T) up to logarithms (10). Theorem 2: there are
-O(d m L log T) uploads and downloads. (a) and (c) draw both over time, with the exponent of T between T/10 and T, and
-how many uploads and downloads each doubling of t brings, which O(log T) bounds. (b) and (d) vary one of n, m, d, L
-around the authors' instance; the legend has the exponents of the least squares lines through logarithms.
+Theorem 1: regret is n log T (until clusters are found) + L d sqrt(m T) up to logarithms (10). Theorem 2: there are O(d
+m L log T) uploads and downloads. (a) and (c) draw both over time, with the exponent of T between T/10 and T, and how
+many uploads and downloads each doubling of t brings, which O(log T) bounds. (b) and (d) vary one of n, m, d, L around
+the authors' instance, as multiples of its value; the legend has the exponents of the least squares lines through
+logarithms.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, save, slope
-from curves import Curve, exponent, pick
+from clusters import LOOKS as COLOURED
+from clusters import LiuOptions
+from curves import Curve, exponent, mean_error, pick, standing
+from drawing import Says, caption, legend_below, save, slope
 
 import fedbandit_jax as fb
 
@@ -22,7 +25,8 @@ VALUES = {
     "d": ("dim", (5, 10, 20)),
     "L": ("n_servers", (2, 5, 10)),
 }
-LOOKS = {"FCLUB-DC": "#0072B2 - o", "CDP-FCLUB-DC": "#D55E00 - s", "LinUCB": "#56B4E9 - ^"}
+HOME = {"n": 40, "m": 4, "d": 10, "L": 5}
+LOOKS = {name: COLOURED[name] for name in ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")}
 
 
 def measure(options: LiuOptions) -> list[Curve]:
@@ -33,9 +37,10 @@ def measure(options: LiuOptions) -> list[Curve]:
     for name in LOOKS:
         one = fb.simulate(env, every[name], **long, store=options.store)
         points, ends = long["horizon"] / 2.0 ** np.arange(0, 7, 0.25)[::-1], long["horizon"] / 2.0 ** np.arange(7)[::-1]
-        for panel, at, values in (("a", points, one.regret), ("c", ends, one.communication["rounds"])):
-            kept = np.transpose([np.interp(at, one.rounds, seed) for seed in values])
-            curves.append(Curve(panel, name, at, kept, LOOKS[name]))
+        regret = np.transpose([np.interp(points, one.rounds, seed) for seed in one.regret])
+        curves.append(Curve("a", name, points, regret, LOOKS[name]))
+        sent = standing(one.rounds, one.communication["rounds"], ends)
+        curves.append(Curve("c", name, ends, sent, LOOKS[name]))
         print(f"{name}: {one.regret[:, -1].mean():,.0f}", flush=True)
     for (letter, (parameter, values)), colour, mark in zip(VALUES.items(), fb.plotting.COLOURS, fb.plotting.MARKERS):
         values = values[: options.pick(2, 9, 9)]
@@ -53,10 +58,11 @@ def measure(options: LiuOptions) -> list[Curve]:
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_rates", lambda: measure(options))
     horizon = pick(curves, "words")[0].y[0, 0]
-    figure, axes = plt.subplots(1, 4, figsize=(21.0, 7.4), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(11.0, 8.8), layout="constrained")
+    axes = grid.ravel()
     powers: dict[tuple[str, str], str] = {}
     for ax, panel in zip(axes, "abcd"):
-        for one in pick(curves, panel):
+        for i, one in enumerate(pick(curves, panel)):
             colour, line, mark = one.style.split()
             if panel == "c":
                 if one.label == "LinUCB":
@@ -66,36 +72,46 @@ def main(options: LiuOptions) -> None:
             else:
                 last = (one.x > one.x[-1] / 10.1) if panel == "a" else slice(None)
                 powers[panel, one.label] = "{:.2f} ± {:.2f}".format(*exponent(one, last))
-                label = f"{one.label}: {'T' if panel == 'a' else one.label}^({powers[panel, one.label]})"
-            ax.errorbar(one.x, one.mean, one.error, fmt=mark + line, color=colour, label=label, capsize=2, markersize=4)
+                power = powers[panel, one.label].replace("±", r"\pm")
+                label = f"{one.label}: $T^{{{power}}}$" if panel == "a" else f"${one.label}^{{{power}}}$"
+            x = one.x / HOME.get(one.label, 1) * (1.04 ** (i - 1.5) if panel in "bd" else 1)
+            ax.errorbar(x, one.mean, one.error, fmt=mark + line, color=colour, label=label, capsize=2, markersize=4)
             print(f"({panel}) {label}: ", end="")
             print(", ".join(f"{x:,.0f}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
         ax.set(xscale="log", yscale="log")
-        ax.grid(alpha=0.3, which="both")
-        ax.legend(fontsize="small")
     (a, b, c, d), (first, *_) = axes, pick(curves, "a")
-    slope(a, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "√T")
-    long = first.x[-1]
-    a.set(title=f"(a) regret; exponent in (T/10, T], T={long:,.0f}", xlabel="round $t$", ylabel="regret")
-    b.set(title=f"(b) FCLUB-DC, regret at T={horizon:,.0f}", xlabel="n, m, d or L")
-    c.set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$")
-    d.set(title=f"(d) FCLUB-DC, uploads and downloads at T={horizon:,.0f}", xlabel="n, m, d or L")
-    where = "n=40, m=4 (consecutive seats), L=5, d=10, K=10 where not varied"
+    slope(a, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "$\\sqrt{T}$")
+    multiple = "points set apart; multiple of " + ", ".join(f"{letter} = {value}" for letter, value in HOME.items())
+    a.set(title=f"(a) regret up to T = {first.x[-1]:,.0f}", xlabel="round $t$")
+    b.set(title=f"(b) regret of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
+    c.set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$ (last two points: see the caption)")
+    d.set(title=f"(d) uploads and downloads of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
+    for ax in axes:
+        ax.set_title(ax.get_title(), fontsize="medium")
+        legend_below(ax, ncols=2)
+        ax.xaxis.minorticks_off()
+    for ax in (b, d):
+        ax.set_xticks((0.5, 1, 2, 4), ("1/2", 1, 2, 4))
     n_seeds = first.n_seeds
     figure.suptitle(
-        f"Rates of Theorems 1 and 2 of Liu et al. (2022): {where}; mean of {n_seeds} seeds ± 1 s.e.; exponents ± "
-        "half of their 95 % intervals"
+        f"Liu et al. (2022), rates of Theorems 1 and 2: consecutive seats, K = 10; mean of {n_seeds} seeds ± 1 "
+        "standard error\nexponents ± half of their 95 % intervals, (a) in (T/10, T]; dotted: ε = 1, no privacy claim",
+        fontsize="medium",
     )
 
     def found(panel: str) -> str:
         return ", ".join(f"{label} {power}" for (where, label), power in powers.items() if where == panel)
 
+    last = np.diff(pick(curves, "c", "CDP-FCLUB-DC")[0].y, axis=0)[-2:]
+    falls = "; CDP-FCLUB-DC falls from {:,.0f} ± {:,.0f} to {:,.0f} ± {:,.0f} in the last doubling".format(
+        *(number for values in last for number in mean_error(values))
+    )
     ours = f"asymptotic; {n_seeds} seeds here"
     bound = "an upper bound, so that exponents need not be reached"
     says = (
         Says("Theorem 1", "regret is at most of order √T in T", ours, f"exponents {found('a')}"),
         Says("Theorem 1", "regret grows at most as n, as √m, d and L", "the same", f"{bound}: {found('b')}"),
-        Says("Theorem 2", "uploads and downloads grow at most as d, m and L", "the same", f"{found('d')}"),
+        Says("Theorem 2", "uploads and downloads grow at most as d, m and L", "the same", found("d") + falls),
     )
     print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)

@@ -8,17 +8,19 @@ Compilation is not counted, and as many seeds run together as there are cores. b
 
 import os
 import time
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from clusters import LOOKS as COLOURED
-from common import LiuOptions, Says, caption, save
+from clusters import LiuOptions
 from curves import Curve
+from drawing import Says, caption, legend_below, save
 
 import fedbandit_jax as fb
 
-LOOKS = {name: f"{look} {'s' if '--' in look else 'o'}" for name, look in COLOURED.items() if name != "random play"}
+LOOKS = {name: look for name, look in COLOURED.items() if name != "random play"}
 
 
 def measure(options: LiuOptions) -> list[Curve]:
@@ -37,32 +39,34 @@ def measure(options: LiuOptions) -> list[Curve]:
                 seconds[i, j] = time.perf_counter() - started
         curves.append(Curve("seconds", name, users, seconds, LOOKS[name]))
         print(name, seconds.min(1), flush=True)
-    size = f"{run['seeds']} seeds x {run['horizon']:,} rounds, {os.cpu_count()} CPU cores"
+    size = f"{run['seeds']} seeds × {run['horizon']:,} rounds, {os.cpu_count()} CPU cores"
     return [*curves, Curve("words", size, [0], [0])]
 
 
 def main(options: LiuOptions) -> None:
     *curves, size = options.numbers("liu2022_runtime", lambda: measure(options))
-    figure, ax = plt.subplots(figsize=(9.0, 7.0), layout="constrained")
-    for one in curves:
-        colour, line, *mark = one.style.split()
-        least = one.y.min(1)
-        ax.errorbar(
-            one.x,
-            least,
-            [0 * least, one.y.max(1) - least],
-            fmt="".join(mark) + line,
-            color=colour,
-            label=one.label,
-            capsize=2,
-        )
+    figure, ax = plt.subplots(figsize=(9.0, 4.6), layout="constrained")
+    users = curves[0].x
+    for i, one in enumerate(curves):
+        least, most = one.y.min(1), one.y.max(1)
+        for j, mark in zip(range(len(users)), "osD^"):
+            at = i + 0.18 * (j - (len(users) - 1) / 2)
+            look: dict[str, Any] = dict(
+                fmt=mark, color=one.style.split()[0], capsize=2, markerfacecolor="w" if j else None
+            )
+            ax.errorbar(least[j], at, xerr=[[0], [most[j] - least[j]]], **look)
+        ax.annotate(" and ".join(f"{s:.1f}" for s in least), (1.01, i), xycoords=("axes fraction", "data"), va="center")
         print(f"{one.label}: " + ", ".join(f"n = {n:g}: {s:.2f} s" for n, s in zip(one.x, least)))
-    ax.set(xscale="log", yscale="log", xlabel="users n", ylabel=f"seconds for {size.label}")
-    ax.xaxis.minorticks_off()
-    ax.set_xticks(curves[0].x, [f"{n:g}" for n in curves[0].x])
-    ax.set_title("Running times: m=4, L=5, K=10, d=10; least of some runs, bars up to the largest", fontsize="medium")
-    ax.grid(alpha=0.3, which="both")
-    ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    for j, (n, mark) in enumerate(zip(users, "osD^")):
+        ax.plot([], [], mark, color="#333333", markerfacecolor="w" if j else None, label=f"n = {n:,g} users")
+    ax.set(yticks=range(len(curves)), yticklabels=[one.label for one in curves], xlim=(0, None))
+    ax.set(xlabel=f"seconds for {size.label}; right: least")
+    ax.invert_yaxis()
+    legend_below(ax, ncols=4)
+    n = curves[0].n_seeds
+    ax.set_title(
+        f"Running times: m = 4, L = 5, K = 10, d = 10; least of {n} runs, bars up to the largest", fontsize="medium"
+    )
     order = sorted(curves, key=lambda one: one.y[0].min())
     seen = f"at n = {order[0].x[0]:g} the least is {order[0].label} with {order[0].y[0].min():.2f} s, the most "
     seen += f"{order[-1].label} with {order[-1].y[0].min():.2f} s; a machine that others used too"

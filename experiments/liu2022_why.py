@@ -18,8 +18,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import LiuOptions, Says, caption, mean_error, random_play, save, worth
-from curves import Curve, pick, verdict
+from clusters import LiuOptions, worth
+from curves import Curve, mean_error, pick, random_play, verdict
+from drawing import Says, caption, legend_of_all, save
 
 import fedbandit_jax as fb
 
@@ -32,6 +33,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "neither": {**APART, **GREEDY},
     "2ρI once, no 3ρI": dict(shift="once"),
     "2ρI once, neither": {**APART, **GREEDY, "shift": "once"},
+}
+
+WORDS = {
+    "as it is": "unchanged",
+    "no width": "no widths",
+    "neither": "neither of both",
+    "2ρI once, no 3ρI": "shifted once",
+    "2ρI once, neither": "shifted once, neither of both",
 }
 
 
@@ -50,8 +59,8 @@ def measure(options: LiuOptions) -> list[Curve]:
             algos |= {f"{short}: {change}": every[name].replace(**with_) for change, with_ in kept.items()}
         algos = dict(list(algos.items())[:: options.pick(4, 1, 1)])
         result = fb.sweep(env, algos, **run, store=options.store)
-        worths = ", ".join(f"{short} worth ε={value:.2g}" for short, value in given.items())
-        title = f"ε={epsilon:g} asked; noise: {worths}"
+        worths = ", ".join(f"{short} worth {value:.2g}" for short, value in given.items())
+        title = f"ε = {epsilon:g} asked; {worths}"
         for label in result:
             one = result[label]
             values = (one.regret, one.communication["rounds"], one.gauges["clusters"])
@@ -65,7 +74,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_why", lambda: measure(options))
     titles = list(dict.fromkeys(one.panel for one in curves))
-    figure, axes = plt.subplots(1, len(titles), figsize=(15.0, 7.6), layout="constrained", sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(titles), figsize=(11.0, 5.6), layout="constrained", sharey=True, squeeze=False)
     seen = []
     for title, ax in zip(titles, axes[0]):
         *bars, played = pick(curves, title)
@@ -75,13 +84,19 @@ def main(options: LiuOptions) -> None:
             (mean, sent, clusters), error = one.mean, one.error[0]
             hatch = "///" if "less" in one.label else ""
             ax.barh(i, mean, xerr=error, color=one.style, hatch=hatch, edgecolor="white")
-            text = f" {sent:,.0f} sent, {clusters:.1f} clusters"
-            ax.annotate(text, (1.05 * random, i), va="center", fontsize="small")
+            for place, text in zip(
+                (1.62, 2.02, 2.4), (f"{mean:,.0f} ± {error:,.0f}", f"{sent:,.0f}", f"{clusters:.0f}")
+            ):
+                ax.text(place * random, i, text, va="center", ha="right", fontsize="small")
             print(f"{one.label}: {mean:,.0f} ± {error:,.0f}, {sent:,.0f} sent, {clusters:.1f} clusters")
-        ax.axvline(random, color="k", linestyle=":", label=f"random play: {random:,.0f}")
-        ax.set(yticks=np.arange(len(bars)), yticklabels=[one.label for one in bars], xlim=(0, 1.6 * random))
-        ax.set(xlabel="regret at T", title=title)
-        ax.legend(loc="lower right", fontsize="small")
+        for place, text in zip((1.62, 2.02, 2.4), ("regret", "sent", "clusters")):
+            ax.text(place * random, -0.9, text, va="center", ha="right", fontsize="small")
+        ax.axvline(random, color="#999999", linestyle=":", label=f"random play: {random:,.0f}")
+        names = [": ".join(WORDS.get(part, part) for part in one.label.split(": ")) for one in bars]
+        ax.set(yticks=np.arange(len(bars)), xlim=(0, 2.43 * random), ylim=(len(bars) - 0.4, -1.4))
+        ax.set_yticklabels(names, fontsize="small")
+        ax.set(xticks=(0, 10_000, 20_000), xlabel="regret at T")
+        ax.set_title(title, fontsize="medium")
         parts = [
             f"{label.removeprefix('printed: ')} " + "{:,.0f} ± {:,.0f}".format(*mean_error(final[label]))
             for label in ("printed: as it is", "printed: no merging", "printed: no width", "printed: neither", "LinUCB")
@@ -90,10 +105,13 @@ def main(options: LiuOptions) -> None:
         if "LinUCB" in final and "printed: as it is" in final:
             parts.append(f"as it is < LinUCB {verdict(final['printed: as it is'], final['LinUCB'])} (95 %)")
         seen.append(f"{title.split(';')[0]}: {', '.join(parts)}")
-    axes[0, 0].invert_yaxis()
+    legend_of_all(figure)
     horizon, n_seeds = pick(curves, label="random play")[0].note, curves[0].n_seeds
-    where = f"n=40, m=4 (consecutive seats), L=5, K=10, d=10, δ=0.1, T={horizon}"
-    figure.suptitle(f"Why CDP-FCLUB-DC fails: {where}; mean of {n_seeds} seeds ± 1 s.e.")
+    figure.suptitle(
+        f"n = 40, m = 4 (consecutive seats), L = 5, K = 10, d = 10, δ = 0.1, T = {horizon}; {n_seeds} seeds ± 1 "
+        "standard error\nred: CDP-FCLUB-DC, causes removed, no privacy claim; titles: what its noise is worth, in ε",
+        fontsize="medium",
+    )
     claim = "CDP-FCLUB-DC beats LinUCB and is a little worse than FCLUB-DC"
     words = "; ".join(seen)
     caption(figure, "Liu et al. (2022)", Says("Fig. 2(a)", claim, f"T=10^5, 10 seeds; {n_seeds} seeds here", words))

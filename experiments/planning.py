@@ -15,7 +15,8 @@ import jax
 import numpy as np
 import tyro
 from beyond_policies import instance
-from common import Size, mean_error
+from curves import mean_error
+from options import Size
 
 import fedbandit_jax as fb
 

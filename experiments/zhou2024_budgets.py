@@ -11,8 +11,9 @@ BLT noise and widths from the law of the noise.
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Says, Size, caption, save
 from curves import Curve
+from drawing import Says, caption, save
+from options import Size
 
 import fedbandit_jax as fb
 
@@ -42,15 +43,20 @@ def measure(options: Size) -> list[Curve]:
 
 def main(options: Size) -> None:
     (one,) = options.numbers("zhou2024_budgets", lambda: measure(options))
-    figure, ax = plt.subplots(figsize=(8.0, 6.0), layout="constrained")
+    figure, ax = plt.subplots(figsize=(6.6, 4.8), layout="constrained")
     ax.errorbar(one.x, one.mean, one.error, fmt="o-", color="#0072B2", capsize=2)
     ax.set(
-        yscale="log",
         ylabel="group regret at T",
         xlabel=f"silos that ask for ε = {STRICT:g}, of {M}; others for {LOOSE:g}",
     )
-    ax.grid(alpha=0.3, which="both")
-    ax.set_title(f"K = {K}, d = {D}, {one.panel}, δ = {DELTA}, {one.n_seeds} seeds ± 1 s.e.", fontsize="medium")
+    ax.set_ylim(0, None)
+    ax.grid(alpha=0.3)
+    for strict, words in ((0, f"all at {LOOSE:g}"), (-1, f"all at {STRICT:g}")):
+        ax.axhline(one.mean[strict], color="#999999", linestyle="-.", linewidth=1)
+        ax.annotate(words, (50, one.mean[strict]), va="bottom", size="small")
+    size = f"M = {M}, K = {K}, d = {D}, {one.panel}, δ = {DELTA}"
+    title = f"LDP-FedLinUCB with a budget for every silo, certified\n{size}; {one.n_seeds} seeds ± one standard error"
+    ax.set_title(title, fontsize="medium")
     seen = ", ".join(f"{n:g}: {mean:,.0f} ± {error:,.0f}" for n, mean, error in zip(one.x, one.mean, one.error))
     print(seen)
     says = Says("Definition 2.1", "every silo has a budget of its own (no experiment)", "this instance", seen)

@@ -12,7 +12,8 @@ in both models; beside them it shows secure aggregation at the same budget, whic
 from typing import Any
 
 import tyro
-from common import Options, Says, finish
+from drawing import Says
+from silos import Options, finish
 
 import fedbandit_jax as fb
 

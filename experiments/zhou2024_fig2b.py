@@ -7,7 +7,8 @@ has a regulariser for the vector sum that does not follow from its noise, 4,259;
 """
 
 import tyro
-from common import Options, Says, finish
+from drawing import Says
+from silos import Options, finish
 
 import fedbandit_jax as fb
 

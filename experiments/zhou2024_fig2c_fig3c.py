@@ -11,7 +11,8 @@ rewards are those of their code, without noise and not linear in what agents see
 from typing import Any
 
 import tyro
-from common import RealOptions, Says, finish
+from drawing import Says
+from silos import RealOptions, finish
 
 import fedbandit_jax as fb
 

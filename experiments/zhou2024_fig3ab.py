@@ -8,7 +8,8 @@ The figures show regret over rounds: (a) varies epsilon at delta = 0.1, (b) vari
 from typing import Any
 
 import tyro
-from common import Options, Says, finish
+from drawing import Says
+from silos import Options, finish
 
 import fedbandit_jax as fb
 

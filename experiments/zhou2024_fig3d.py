@@ -9,7 +9,8 @@ of MSLR-WEB10K it is drawn on scikit-learn's digits, and its title says so. Our 
 from typing import Any
 
 import tyro
-from common import RealOptions, Says, finish
+from drawing import Says
+from silos import RealOptions, finish
 
 import fedbandit_jax as fb
 
@@ -27,7 +28,7 @@ def main(options: RealOptions) -> None:
         secagg = options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt", **widths)
         algos.append(secagg)
     run = options.run(50, 5_000, 25_000)
-    size = f"ε=δ=1e-4, M=100, K≤{env.spec.n_arms}, d={env.spec.dim}, B=25"
+    size = f"ε = δ = 0.0001, M=100, K≤{env.spec.n_arms}, d={env.spec.dim}, B=25"
     title = f"Fig. 3 (d){'' if options.mslr else ', stand-in for MSLR'}: {of}\n{size}"
     claims = [("FedLinUCB", "SDP-FedLinUCB"), ("SDP-FedLinUCB", "LDP-FedLinUCB")]
     on = "" if options.mslr else "not tested, as there is no copy of MSLR here; on digits, which are nothing like it"

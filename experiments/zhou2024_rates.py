@@ -18,21 +18,23 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Says, Size, caption, legend_below, save, slope
 from curves import Curve, exponent, pick
+from drawing import Says, caption, legend_of_all, save, slope
+from options import Size
 from zhou2024_silos import LARGEST, PARTS, FixedArms
 
 import fedbandit_jax as fb
 
 M = 100
 MODELS = {"silo-level LDP": ("silo_local", fb.plotting.COLOURS[1]), "central": ("central", fb.plotting.COLOURS[5])}
+BOUND = r"its bound $\beta\sqrt{dMT}$"
 INSTANCES = ("worst gap", "random contexts")
 SWEEPS: dict[str, tuple[float, str, dict[str, float]]] = {  # panel -> power in the bound, what varies, other values
     "M": (0.75, "M", {"T": 1e3}),
     "T": (0.5, "T", {}),
     "d": (0.75, "d", {}),
-    "epsilon, δ = 0.1": (-0.5, "epsilon", {}),
-    "epsilon, δ = 1e-6": (-0.5, "epsilon", {"delta": 1e-6}),
+    "ε, δ = 0.1": (-0.5, "epsilon", {}),
+    "ε, δ = $10^{-6}$": (-0.5, "epsilon", {"delta": 1e-6}),
     "ln(1/δ)": (0.25, "delta", {}),
 }
 
@@ -84,7 +86,7 @@ def measure(options: Size) -> list[Curve]:
                 at = np.log(1 / np.array(x)) if what == "delta" else np.array(x)
                 curves.append(Curve(f"{instance}, {sweep}", model, at, found[:, :-1], f"{colour} -"))
                 if np.isfinite(found[:, -1]).all():
-                    name = f"{model}, its bound β sqrt(d M T)"
+                    name = f"{model}, {BOUND}"
                     curves.append(Curve(f"{instance}, {sweep}", name, at, found[:, -1], f"{colour} :"))
     return curves
 
@@ -99,30 +101,37 @@ def ratio(curves: list[Curve], instance: str) -> str:
 
 def main(options: Size) -> None:
     curves = options.numbers("zhou2024_rates", lambda: measure(options))
-    figure, axes = plt.subplots(2 * len(INSTANCES), 3, figsize=(16.0, 23.0), layout="constrained")
+    figure, axes = plt.subplots(2 * len(INSTANCES), 3, figsize=(11.0, 13.0), layout="constrained")
     seen: dict[str, list[str]] = {instance: [] for instance in INSTANCES}
     for row, instance in zip(axes.reshape(len(INSTANCES), -1), INSTANCES):
         for ax, (sweep, (power, _, _)) in zip(row, SWEEPS.items()):
-            for one in pick(curves, f"{instance}, {sweep}"):
+            panel = pick(curves, f"{instance}, {sweep}")
+            for one in panel:
                 colour, line = one.style.split()
-                found, half = exponent(one)
-                bound = one.n_seeds == 1
-                label = f"{one.label}: power {found:.3f}" + ("" if bound else f" ± {half:.3f}")
-                ax.errorbar(one.x, one.mean, one.error, fmt=f"o{line}", markersize=4, color=colour, label=label)
+                ax.errorbar(one.x, one.mean, one.error, fmt=f"o{line}", markersize=4, color=colour, label=one.label)
                 if one.label == "silo-level LDP":
-                    slope(ax, power, one.x.tolist(), one.mean[0], f"power {power:g} of Corollary 5.2")
-                    own = pick(curves, f"{instance}, {sweep}", f"{one.label}, its bound β sqrt(d M T)")
+                    found, half = exponent(one)
+                    slope(ax, power, one.x.tolist(), one.mean[0], "the power of Corollary 5.2")
+                    own = pick(curves, f"{instance}, {sweep}", f"{one.label}, {BOUND}")
                     logs = f" (bound {exponent(own[0])[0]:.3f})" if own else ""
                     seen[instance].append(f"{sweep} {found:.3f} ± {half:.3f}{logs}")
-            ax.set(xscale="log", yscale="log", xlabel=sweep.split(",")[0], ylabel="group regret at T", title=sweep)
-            ax.set_title(f"{instance}: {sweep}", fontsize="medium")
-            legend_below(ax, bbox_to_anchor=(0, -0.16))
+                    title = f"{instance}: {sweep}\npower {found:.2f} ± {half:.2f}, Corollary 5.2: {power:g}"
+                    ax.set_title(title, fontsize="small")
+            ax.set(xscale="log", yscale="log", xlabel=sweep.split(",")[0])
+            ax.set_xticks(panel[0].x, [f"{x:,.0f}" if x >= 25 else f"{x:.3g}" for x in panel[0].x])
+            ax.minorticks_off()
+            ax.grid(alpha=0.3)
+        row[0].set_ylabel("group regret at T")
+        row[3].set_ylabel("group regret at T")
+    legend_of_all(figure)
     n = pick(curves, label="silo-level LDP")[0].n_seeds
     figure.suptitle(
-        f"Powers of M, T, d, ε and δ in regret: M = {M}, $B=\\sqrt{{T/M}}$, ε = 1, δ = 0.1 where they do not vary; "
-        f"certified; mean of {n} seeds ± 1 standard error\npowers with 95 % intervals; "
-        "worst gap: K = d unit vectors, the worse of two gaps near β sqrt(d/(M T)), T = 10,000 (1,000 for M) and d = 2 "
-        "where they do not vary\nrandom contexts: sphere, K = 10, the paper's widths, T = 1,000 and d = 10"
+        f"M = {M}, $B=\\sqrt{{T/M}}$, ε = 1, δ = 0.1 where they do not vary; certified; "
+        f"mean of {n} seeds ± one standard error, powers with 95 % intervals\n"
+        "worst gap: K = d unit vectors, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, "
+        "T = 10,000 (1,000 for M) and d = 2 where they do not vary\n"
+        "random contexts: sphere, K = 10, the paper's widths, T = 1,000 and d = 10 where they do not vary",
+        fontsize="medium",
     )
     found = "; ".join(f"{name}: {', '.join(powers)}; {ratio(curves, name)}" for name, powers in seen.items())
     print(found)

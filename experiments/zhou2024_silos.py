@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from common import Says, Size, caption, legend_below, random_play, save, slope
-from curves import Curve, exponent, pick
+from curves import Curve, exponent, pick, random_play
+from drawing import Says, caption, save, slope
+from options import Size
 
 import fedbandit_jax as fb
 
@@ -111,24 +112,32 @@ def measure(options: Size) -> list[Curve]:
 
 def main(options: Size) -> None:
     curves = options.numbers("zhou2024_silos", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(20.0, 8.8), layout="constrained")
-    says = []
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 6.8), layout="constrained")
+    says, powers, handles = [], {name: [] for name in TRUST}, {}
     for ax, title, (_, split, _) in zip(axes, dict.fromkeys(one.panel for one in curves), PANELS):
         panel, seen = {one.label: one for one in pick(curves, title)}, []
         for name in (name for name in TRUST if name in panel):
             one, bound = panel[name], TRUST[name][1][split]
-            label = "{}: {:.3f} ± {:.3f}, bound {:g}".format(name, *exponent(one), bound)
-            if logs := panel.get(f"{name}, its bound"):
-                label += f", with logarithms {exponent(logs)[0]:.2f}"
-            seen.append(label)
-            ax.errorbar(one.x, one.mean, one.error, fmt="o-", markersize=4, color=one.style[:7], label=label, capsize=2)
+            seen.append("{}: {:.3f} ± {:.3f}, bound {:g}".format(name, *exponent(one), bound))
+            logs = panel.get(f"{name}, its bound")
+            seen[-1] += f", with logarithms {exponent(logs)[0]:.2f}" if logs else ""
+            own = f"{bound:g}; {exponent(logs)[0]:.2f}" if logs else f"{bound:g}"
+            powers[name].append("{:.2f} ± {:.2f} ({})".format(*exponent(one), own))
+            handles[name] = ax.errorbar(
+                one.x, one.mean, one.error, fmt="o-", markersize=4, color=one.style[:7], capsize=2
+            )
         if one := panel.get("random play"):
-            ax.plot(one.x, one.mean, ":", color="#999999", label=one.label)
+            (handles[one.label],) = ax.plot(one.x, one.mean, ":", color="#999999")
         lowest = min(one.mean[0] for one in panel.values() if one.n_seeds > 1)
-        for order in (0.75, 0.5):
-            slope(ax, order - 0.5 * split, panel["not private"].x, 0.7 * lowest, f"power {order - 0.5 * split:g}")
-        ax.set(xscale="log", yscale="log", xlabel="silos M", ylabel="group regret", title=title)
-        legend_below(ax, title="power of M")
+        x = panel["not private"].x
+        for order in (0.75 - 0.5 * split, 0.5 - 0.5 * split):
+            slope(ax, order, x, 0.7 * lowest, "")
+            ax.annotate(
+                f"$M^{{{order:g}}}$", (x[-1], 0.7 * lowest * (x[-1] / x[0]) ** order), va="center", size="small"
+            )
+        ax.set(xscale="log", yscale="log", xlabel="silos M", title=title)
+        ax.title.set_fontsize("medium")
+        ax.grid(alpha=0.3)
         if local := panel.get("silo-level local, Thm 5.1"):
             central = panel.get("central", panel["not private"])
             over = Curve("", "", local.x, local.y / central.y)
@@ -137,14 +146,21 @@ def main(options: Size) -> None:
             seen.append(f"{cost} ({values} at M = {', '.join(f'{x:,.0f}' for x in over.x)})")
         print(f"{title}: " + "\n  ".join(seen))
         says.append(f"{title}: {seen[-1]}")
+    axes[0].set_ylabel("group regret")
+    names = [f"{name}: {', '.join(powers[name])}" if name in powers else name for name in handles]
+    title = "power of M in the three panels (the paper's; with its logarithms)"
+    place: dict[str, Any] = dict(loc="outside lower center", frameon=False, fontsize="small", title_fontsize="small")
+    figure.legend(handles.values(), names, title=title, **place)
     n = pick(curves, label="not private")[0].n_seeds
     figure.suptitle(
-        f"$B=\\sqrt{{T/M}}$ but at least 1, ε = 1, δ = 0.1; private runs certified; mean of {n} seeds ± 1 standard "
-        "error, powers with 95 % intervals\nworst gap: K = d = 2, the worse of two gaps near β sqrt(d/(MT)), the "
-        "paper's confidence widths; random contexts: K = d = 10, widths from the law of the noise"
+        f"$B=\\sqrt{{T/M}}$ but at least 1, ε = 1, δ = 0.1; certified; mean of {n} seeds ± one standard error\n"
+        "worst gap: K = d = 2, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, the paper's widths\n"
+        "random contexts: K = d = 10, widths from the law of the noise",
+        fontsize="medium",
     )
     claim = "silo-level local privacy has regret of order M^(3/4), M^(1/4) more than shuffled vector sums or central"
-    found = "powers of M are in the legends; " + "; ".join(says)
+    found = "powers of M are in the legend, with 95 % intervals; shuffled vector sums and secure aggregation lie under"
+    found += " central; " + "; ".join(says)
     where = "Corollary 5.2 and Theorem 5.5"
     caption(figure, "Zhou & Chowdhury (2024)", Says(where, claim, "no experiment in the paper", found))
     save("zhou2024_silos", options, figure, curves)

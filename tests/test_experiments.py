@@ -249,7 +249,7 @@ def test_the_gallery_is_as_written_now(curves):
 def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
     monkeypatch.setattr(curves, "HERE", tmp_path)
     script, other, picture = tmp_path / "drawn.py", tmp_path / "arms.py", tmp_path / "drawn.png"
-    script.write_text("import arms\nimport common\n")
+    script.write_text("import arms\nimport drawing\n")
     other.write_text("x = 1\n")
     picture.write_bytes(b"picture")
     monkeypatch.setitem(sys.modules, "__main__", type(sys)("__main__"))
@@ -261,7 +261,7 @@ def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
     command = "python experiments/drawn.py --full --movielens DIR"
     assert curves.head(table) == (command, ["It says", "this"])
     assert table.read_text().startswith("# python experiments/drawn.py --full --movielens DIR |")
-    (tmp_path / "common.py").write_text("helpers are in no digest\n")
+    (tmp_path / "drawing.py").write_text("helpers are in no digest\n")
     assert curves.stale(table) is None
     path = {"script": script, "numbers": table, "picture": picture, "imported": other}[changed]
     path.write_bytes(path.read_bytes() + b"#\n")
@@ -299,10 +299,10 @@ def test_verdicts_need_the_interval_to_exclude_nothing(curves):
 
 def test_rewards_of_the_authors_on_real_data(curves, key):
     """They are <raw features, theta> of the row that was played, whatever its norm, and agents see normalised rows."""
-    import common  # pyright: ignore[reportMissingImports]
+    import silos  # pyright: ignore[reportMissingImports]
 
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 2.0]], np.float32)
-    env = common.raw_rewards(fb.data.Table(rows, np.array([2, 1]), np.array([10.0, 1.0], np.float32), "toy"), 2)
+    env = silos.raw_rewards(fb.data.Table(rows, np.array([2, 1]), np.array([10.0, 1.0], np.float32), "toy"), 2)
     offered, world = env.observe(key, env.init(key), 0)
     np.testing.assert_allclose(offered.contexts[0, :2], [[0.6, 0.8]] * 2, rtol=1e-5)
     for arm, paid in ((0, 34.0), (1, 3.4)):
@@ -310,4 +310,4 @@ def test_rewards_of_the_authors_on_real_data(curves, key):
         np.testing.assert_allclose(found.reward, [paid, 2.0], rtol=1e-5)
         np.testing.assert_allclose(found.gap, [34.0 - paid, 0.0], rtol=1e-5, atol=1e-5)
     assert not env.spec.rewards_in_unit
-    sys.modules.pop("common")
+    sys.modules.pop("silos")

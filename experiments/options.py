@@ -1,0 +1,85 @@
+"""The options of every figure script: its size, where it writes, and whether it only draws again.
+
+Letters: T rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import curves as kept
+import jax
+import tyro
+from curves import Curve
+
+FIGURES = Path(__file__).parent / "figures"
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Draw a figure, at one of three sizes.
+
+    Args:
+        smoke: run a few rounds only, to see that everything works.
+        full: run at the paper's size instead of the default, smaller one.
+        redraw: run nothing, and draw from the numbers (CSV) beside the picture.
+        seed: seed of the random number generator.
+        out: folder for the picture; by default experiments/figures, or results with --smoke.
+    """
+
+    smoke: bool = False
+    full: bool = False
+    redraw: bool = False
+    seed: int = 0
+    out: tyro.conf.DisallowNone[Path | None] = None
+
+    def __post_init__(self):
+        if self.smoke and self.full:
+            raise SystemExit("--smoke and --full exclude each other")
+
+    @property
+    def folder(self) -> Path:
+        """Returns the folder that the picture is written to."""
+        return self.out or (Path("results") if self.smoke else FIGURES)
+
+    @property
+    def store(self) -> Path | None:
+        """Returns the store of a long figure, whose pieces are computed once; none with --smoke."""
+        return None if self.smoke else Path("results") / "store"
+
+    def pick(self, smoke: T, default: T, full: T) -> T:
+        """Returns the value for the size that was asked for."""
+        return smoke if self.smoke else full if self.full else default
+
+    def shape(self, n_agents: int, n_arms: int, dim: int) -> tuple[int, int, int]:
+        """Returns these numbers, or with --smoke few, the same for all scripts, which then share compiled programs."""
+        return self.pick((4, 4, 3), (n_agents, n_arms, dim), (n_agents, n_arms, dim))
+
+    def numbers(self, name: str, measure: Callable[[], list[Curve]]) -> list[Curve]:
+        """Returns the curves behind a picture: measured, or with --redraw those of its CSV; rounded to five digits."""
+        path = self.folder / f"{name}.csv"
+        return kept.parsed(path.read_text(encoding="utf-8") if self.redraw else kept.written(measure()))
+
+    def run(self, *horizons: int) -> dict[str, Any]:
+        """Returns arguments of `fb.sweep`, given T for smoke, default and full; these have 2, 8 and 25 seeds."""
+        return dict(
+            horizon=self.pick(*horizons),
+            seeds=self.pick(2, 8, 25),
+            key=jax.random.key(self.seed),
+            stride=self.pick(1, 25, 25),
+            progress=True,
+            throw=False,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class DubeyOptions(Size):
+    """Draw a figure of Dubey & Pentland (2020)."""
+
+    def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 100)) -> dict[str, Any]:
+        """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 100 seeds, the default 8."""
+        return {**super().run(*horizons), "seeds": self.pick(*seeds), "stride": "log"}
