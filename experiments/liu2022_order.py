@@ -74,7 +74,7 @@ def main(options: LiuOptions) -> None:
     shown = ", ".join(shares) + " of seeds have all clusters right at T"
     claim = "FCLUB and FCLUB-DC beat CLUB, SCLUB, LinUCB, as follows from what is said of CDP-FCLUB-DC"
     first = Says("Fig. 2(a)", claim, f"10 seeds; {n} here", "; ".join(found))
-    second = Says("Section 5, of MovieLens,", "all user clusters are correctly detected", "synthetic users here", shown)
+    second = Says("Section 5, of MovieLens", "all user clusters are correctly detected", "synthetic users here", shown)
     print(f"{first.seen}\n{shown}")
     caption(figure, "Liu et al. (2022)", first, second)
     save("liu2022_order", options, figure, curves)

@@ -202,7 +202,8 @@ def test_table_of_docs():
     """The table of docs/privacy.md has the numbers of the figure, and these are those of releases by name."""
     root = Path(__file__).parents[3]
     drawn = {}
-    for row in csv.DictReader((root / "experiments/figures/releases.csv").read_text().splitlines()[1:]):
+    lines = (root / "experiments/figures/releases.csv").read_text().splitlines()
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         drawn[row["label"], row["panel"], float(row["x"])] = float(row["y"])
     panels = list(dict.fromkeys(panel for _, panel, _ in drawn))
     cases = [*zip(panels[:3], (GROUP, ANY, APART)), (panels[3], SELDOM)]
