@@ -297,6 +297,13 @@ def test_verdicts_need_the_interval_to_exclude_nothing(curves):
     assert curves.verdict(worse + np.array([5.0, -5, 6, -6]), worse).startswith("undecided")
 
 
+def test_counts_stand_until_the_next_record(curves):
+    """A burst after round 7 is not in what stood there, as a line between records would have it."""
+    rounds, counts = np.array([2, 6, 8]), np.array([[1, 5, 90], [0, 2, 40]])
+    found = curves.standing(rounds, counts, np.array([1.0, 2.0, 7.0, 8.0]))
+    np.testing.assert_array_equal(found, [[0, 0], [1, 0], [5, 2], [90, 40]])
+
+
 def test_rewards_of_the_authors_on_real_data(curves, key):
     """They are <raw features, theta> of the row that was played, whatever its norm, and agents see normalised rows."""
     import silos  # pyright: ignore[reportMissingImports]

@@ -8,6 +8,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArrivalClock
 from fedbandit_jax.engine.curves import RoundTally
+from fedbandit_jax.report.plotting.figure import in_words
 
 ENV = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
 BUDGET = fb.privacy.Budget(50.0, 0.1)
@@ -107,7 +108,7 @@ def test_results_keep_gauges(tmp_path, private):
 def test_picture_of_a_gauge(whole):
     figure = fb.plotting.gauge(whole, "adjusted Rand index", band="deviation")
     (ax,) = figure.axes
-    assert [line.get_label().split(":")[0] for line in ax.lines] == list(whole.labels)
+    assert [line.get_label().split(":")[0] for line in ax.lines] == list(map(in_words, whole.labels))
     np.testing.assert_allclose(ax.lines[0].get_ydata(), whole.gauges["adjusted Rand index"][0].mean(0))
     assert ax.get_ylim()[0] == 0
     assert fb.plotting.gauge(whole, "clusters", limits=(-1.0, 9.0)).axes[0].get_ylim() == (-1, 9)
