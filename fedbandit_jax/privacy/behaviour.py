@@ -55,13 +55,13 @@ def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
         ''
     """
     leaves, treedef = jax.tree.flatten(mechanism)
-    return _fault(treedef, tuple((x.dtype.str, x.shape, x.tobytes()) for x in map(np.asarray, leaves)))
+    return _fault(treedef, tuple((x.shape, x.dtype, x.tobytes()) for x in map(np.asarray, leaves)))
 
 
 @functools.lru_cache(KNOWN)
-def _fault(treedef: Any, numbers: tuple[tuple[str, tuple[int, ...], bytes], ...]) -> str:
+def _fault(treedef: Any, numbers: tuple[tuple[tuple[int, ...], Any, bytes], ...]) -> str:
     """The deviation of the mechanism with these static fields and numbers, which are all that a program is given."""
-    mechanism = treedef.unflatten([np.frombuffer(x, dtype).reshape(shape) for dtype, shape, x in numbers])
+    mechanism = treedef.unflatten([np.ndarray(*one) for one in numbers])
     measure: Any = _of_sums if isinstance(mechanism, SumProtocol) else _of_releases
     first = measure(mechanism, jax.random.key(0))
     return first and measure(mechanism, jax.random.key(1))

@@ -85,6 +85,13 @@ def test_a_patched_class_is_seen(monkeypatch):
         behaviour._fault.cache_clear()
 
 
+@pytest.mark.parametrize("extra", [jnp.ones(3, jnp.bfloat16), jnp.zeros((0, 2)), jnp.float16(1)], ids=str)
+def test_a_mechanism_may_hold_numbers_of_any_type(extra):
+    bound = bind()
+    mine = fb.pytree(type("Mine", (type(bound.trust),), {"__annotations__": {"extra": object}, "extra": 0.0}))
+    assert behaviour.fault(dataclasses.replace(bound, trust=of(mine, bound.trust, extra=extra))) == ""
+
+
 def scaled(by, method):
     """Methods that draw so much noise in place of what the class draws."""
 
