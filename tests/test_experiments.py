@@ -304,6 +304,16 @@ def test_counts_stand_until_the_next_record(curves):
     np.testing.assert_array_equal(found, [[0, 0], [1, 0], [5, 2], [90, 40]])
 
 
+def test_random_play_of_arms_is_that_of_the_instances_drawn(curves, key):
+    """Elimination pulls all arms equally often at first, and has that regret up to float32."""
+    import arms  # pyright: ignore[reportMissingImports]
+
+    env, run = fb.envs.arms(5, instance="hard"), dict(key=key, seeds=3)
+    regret = fb.simulate(env, fb.algos.SuccessiveElimination(), horizon=10, stride=10, **run).regret[:, -1]
+    np.testing.assert_allclose(regret / 10, arms.random_arms(env, run), rtol=1e-5)
+    sys.modules.pop("arms")
+
+
 def test_rewards_of_the_authors_on_real_data(curves, key):
     """They are <raw features, theta> of the row that was played, whatever its norm, and agents see normalised rows."""
     import silos  # pyright: ignore[reportMissingImports]
