@@ -98,18 +98,21 @@ def main(options: Size) -> None:
     legend_of_all(figure, ncols=5)
     figure.suptitle(
         f"Silos that send something else, and the rule by which the server adds up: M = {M}, K = {K}, d = {D}, "
-        f"T = {chance.x[0]:,.0f},\nδ = 1 / (10 M T), noise of every silo (certified), {curves[0].n_seeds} seeds ± one "
-        "standard error; rows have scales of their own",
+        f"T = {chance.x[0]:,.0f},\nδ = 1 / (10 M T), private: noise of every silo, certified; {curves[0].n_seeds} "
+        "seeds ± one standard error; rows have scales of their own",
         fontsize="medium",
     )
     worst = pick(curves, "ε = 1, large")[0]
+    trimmed = pick(curves, "ε = 1, large", "trimmed_mean")[0]
+    fails = [f"{100 * x:.0f} %" for x, y in zip(trimmed.x, trimmed.mean) if y > chance.mean[0]]
     times = worst.mean[1] / chance.mean[0]
     remark(
         figure,
         "If 20 % of the silos send minus their sums, the geometric median has "
         f"{', '.join(seen)} times the regret of the plain sum where nobody lies. Minus 1,000 times their sums from "
         f"{100 * worst.x[1]:.0f} % of the silos make the plain sum {times:.1f} times as bad as "
-        f"random play at ε = 1, and the trimmed mean fails from 30 % on. {M} silos, {curves[0].n_seeds} seeds.",
+        f"random play at ε = 1; the trimmed mean is worse than random play at "
+        f"{' and '.join(fails)}. {M} silos, {curves[0].n_seeds} seeds.",
     )
     save("beyond_liars", options, figure, curves)
 
