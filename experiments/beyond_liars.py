@@ -48,7 +48,7 @@ def recipe(rule: str, epsilon: float | None, spec: fb.Spec, horizon: int) -> fb.
 def measure(options: Size) -> list[Curve]:
     """Returns final regret against the share of liars, for every rule, attack and epsilon."""
     horizon, shares = options.pick(20, 1000, 2000), options.pick(SHARES[3:4], SHARES[1:], SHARES[1:])
-    rules = options.pick(["median"], [*RULES], [*RULES])
+    rules = options.pick(["sum", "trimmed_mean"], [*RULES], [*RULES])
     env = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli")
     plain = {(e, rule): recipe(rule, value, env.spec, horizon) for e, value in EPSILONS.items() for rule in rules}
     algos: dict[str, fb.Algorithm] = {}

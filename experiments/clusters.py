@@ -146,7 +146,7 @@ def liu_figure(
     axes[1].set(yscale="log", ylim=(0.1 * final["LinUCB"].mean(), None))
     found = [one for one in clusters if np.nanmax(one.mean) > 0.005]
     draw_curves(found, axes[2])
-    best = max(np.nanmax(one.mean) for one in found)
+    best = max((np.nanmax(one.mean) for one in found), default=1.0)
     axes[2].set_ylim(-0.02, 1.05 if best > 0.5 else 1.6 * best)
     none = ", ".join(one.label for one in clusters if np.nanmax(one.mean) <= 0.005)
     under = dict(transform=axes[2].transAxes, ha="right", va="center", fontsize="small", wrap=True)
