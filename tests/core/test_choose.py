@@ -9,7 +9,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import control
-from fedbandit_jax.engine.clocks import RoundClock, rounds
+from fedbandit_jax.engine.clocks import RoundClock, batch, drawn
 from fedbandit_jax.interfaces import Round
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -94,7 +94,7 @@ def test_groups_of_agents_add_up(key, size, monkeypatch):
     process = RoundClock(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
     assert process.algo.adds
     whole, last = play(process, key)
-    monkeypatch.setattr(rounds, "GROUP", size)  # 5 >= 2 * 2: groups; 5 > 8 / 2: one group, of whole vectors
+    monkeypatch.setattr(drawn, "GROUP", size)  # 5 >= 2 * 2: groups; 5 > 8 / 2: one group, of whole vectors
     parts, state = play(process, key)
     np.testing.assert_allclose(parts, whole, atol=1e-5)
     np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
@@ -106,7 +106,7 @@ def test_a_gpu_keeps_the_records_that_do_not_add_up(key, monkeypatch):
     process = RoundClock(env=GAP, algo=FAMILIES["LinUCB"].bind(GAP.spec, 12), horizon=12)
     assert not process.algo.adds
     whole, _ = play(process, key)
-    for module in (rounds, control):
+    for module in (batch, drawn, control):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
     np.testing.assert_allclose(play(process, key)[0], whole, atol=1e-5)
 
@@ -120,7 +120,8 @@ def test_a_gpu_adds_up_round_by_round(contexts, key, monkeypatch):
     assert process.draws == (contexts == "fresh")
     whole, last = play(process, key)
     gathered = []
-    monkeypatch.setattr(rounds, "on_cpu", lambda: False)
+    for module in (batch, drawn):
+        monkeypatch.setattr(module, "on_cpu", lambda: False)
     monkeypatch.setattr(type(process.algo), "gather", watched(type(process.algo).gather, gathered))
     parts, state = play(process, key)
     assert {len(records.y) for records in gathered} == {1}

@@ -19,8 +19,8 @@ import jax, numpy as np
 jax.config.update("jax_compilation_cache_dir", sys.argv[2])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 import fedbandit_jax as fb
-from fedbandit_jax.engine.clocks import rounds
-rounds.GROUP = 4
+from fedbandit_jax.engine.clocks import drawn
+drawn.GROUP = 4
 env, key = fb.envs.gap(16, 5, 3), jax.random.key(0)
 algos = [fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=7), fb.algos.LinUCB(), fb.algos.fed_ucb()]
 options = dict(horizon=30, key=key, seeds=5, record={"arms": fb.record.every(fb.record.arms, 10)})
@@ -93,8 +93,8 @@ import json, re, jax, numpy as np
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching, grid, setup
 from fedbandit_jax.engine.options import Run
-from fedbandit_jax.engine.clocks import rounds
-rounds.GROUP = 4
+from fedbandit_jax.engine.clocks import drawn
+drawn.GROUP = 4
 env = fb.envs.gap(16, 5, 3)
 one = grid.Configuration(env, fb.algos.fed_lin_ucb(schedule=7), {})
 made = setup.set_up({"a": one}, Run(horizon=28, key=jax.random.key(0), seeds=1, devices="agents"))

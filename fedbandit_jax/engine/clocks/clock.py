@@ -77,6 +77,10 @@ class Clock:
         """The state without its records, and the recording that it came in, if there is a recorder."""
         return (state, None) if self.recorder is None else (state.learner, state)
 
+    def spread(self, tree: Any) -> Any:
+        """Divides arrays that have an axis of all agents over the devices, see the function of this name."""
+        return spread(tree, self.env.spec.n_agents, self.mesh)
+
     def check(self, label: str) -> None:
         """Checks that environment and algorithm fit together, without compiling.
 

@@ -1,0 +1,141 @@
+"""A batch of rounds whose contexts are scored as they are drawn or looked up, and never stored: see `core.choose`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedbandit_jax.core import control
+from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.core.choose import Offer, Scorer, choose, choose_rows
+from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, play_rounds
+from fedbandit_jax.engine.clocks.clock import Clock, spread
+from fedbandit_jax.interfaces import Drawn, Environment, Listed, Round
+
+GROUP = 128  # agents whose state of a batch stays in a CPU's cache
+VECTOR = 16  # float32 numbers in a vector register; a loop over fewer is done one by one
+
+
+class Chosen(NamedTuple):
+    """What agents chose in a round, without having been offered all contexts at once."""
+
+    x: Array  # (d, A) features of the arms
+    best: Array  # (A,) the largest mean reward that was offered
+    nowhere: Array  # (A,) bool: who found no largest index
+
+
+def play(
+    clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, start: Array | int = 0, n: int | None = None
+) -> Played:
+    """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up.
+
+    These are all agents, or n (a multiple of `GROUP`) of them from number `start` on.
+    """
+    m = n or clock.env.spec.n_agents
+    start = jnp.asarray(start, jnp.uint32)
+    if not clock.algo.adds or m < 2 * GROUP or not on_cpu():
+        size = -(-m // VECTOR) * VECTOR if clock.algo.adds and m > GROUP // 2 and on_cpu() else m
+        agents = clock.spread(start + jnp.arange(size, dtype=jnp.uint32))
+        return play_agents(clock, streams, world, state, rounds, agents, draw)
+
+    def group(first: Array) -> Played:
+        agents = first + jnp.arange(GROUP, dtype=jnp.uint32)
+        return play_agents(clock, streams, world, state, rounds, agents, draw)._replace(world=None, local=None)
+
+    def add(total: Played, first: Array) -> tuple[Played, None]:
+        part = group(first)
+        records, gap = jax.tree.map(jnp.add, (total.records, total.gap), (part.records, part.gap))
+        return Played(None, None, records, gap, total.wrong | part.wrong), None
+
+    firsts = start + jnp.arange(0, m, GROUP, dtype=jnp.uint32)
+    part = jax.eval_shape(lambda: group(firsts[0]))
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
+    if clock.mesh is None:
+        return lax.scan(add, nothing, firsts)[0]._replace(world=world)
+    n = clock.mesh.size  # every device plays its own groups, and what they leave behind is added up once
+    firsts = jnp.arange(0, -(-m // (n * GROUP)) * n * GROUP, GROUP, dtype=jnp.uint32).reshape(n, -1)
+    parts = jax.vmap(lambda firsts: lax.scan(add, nothing, firsts)[0])(spread(firsts, n, clock.mesh))
+    records, gap = jax.tree.map(lambda x: x.sum(0), (parts.records, parts.gap))
+    return Played(world, None, records, gap, parts.wrong.any(0))
+
+
+def play_agents(
+    clock: Clock,
+    streams: Streams,
+    world: Any,
+    state: Any,
+    rounds: Array,
+    agents: Array,
+    choose: Callable[[Clock, Array, Any, Array, Scorer, Array], Chosen],
+) -> Played:
+    """Plays a batch with the agents of these numbers, who choose so; those from M on do not count."""
+    env, algo = cast(Any, clock.env), clock.algo
+    spec, exists = env.spec, agents < env.spec.n_agents
+    nobody = jnp.zeros(len(agents), jnp.int32)
+
+    def play(local, now):
+        t, (users, answers, _) = now
+        x, best, nowhere = choose(clock, users, world, t, algo.scorer(t, local), agents)
+
+        def answer():
+            mean = env.mean_at(world, x)
+            return mean, env.reward_at(answers, mean, agents)
+
+        mean, reward = control.once(answer, t)
+        reward, wrong = allowed(reward, nowhere, spec.rewards_in_unit)
+        offered = Round(x.T[:, None])
+        local, record = algo.learn(t, local, offered, nobody, reward)
+        gap = jnp.where(exists, best - mean, 0).sum()
+        return local, (jax.tree.map(lambda y: jnp.where(exists, y, 0), record), gap, (wrong & exists).any())
+
+    local = algo.download(state, Round(jnp.zeros((len(agents), 1, spec.dim))))
+    local, played = play_rounds(algo, play, local, (rounds, streams))
+    return Played(world, local, *played)
+
+
+def draw(clock: Clock, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+    """The choice of agents (A,) among arms whose features are drawn while they are scored."""
+    env, last = cast(Drawn, clock.env), clock.env.spec.n_arms - 1
+    offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(key)), t))
+    chosen, best = choose(offer, scorer, clock.env.spec.n_arms, agents, t)
+    arms = jnp.minimum(chosen, last)
+    x = control.stored(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
+    return Chosen(x, best, arms != chosen)
+
+
+def look_up(clock: Clock, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+    """The choice of agents (M,) among rows of a table."""
+    env = cast(Listed, clock.env)
+    first, count = env.listed(key, world, t)
+    chosen, best = choose_rows(
+        env.rows_at, scorer, lambda x: env.mean_at(world, x), clock.env.spec.n_arms, first, count
+    )
+    arms = jnp.minimum(chosen, count - 1)
+    x = jax.vmap(lambda row: env.rows_at(row, 1)[:, 0], out_axes=1)(first + arms)
+    return Chosen(x, best, arms != chosen)
+
+
+def has_hooks(env: Environment, *offers: str) -> bool:
+    """Whether an environment has the methods `offers`, `mean_at` and `reward_at`, not older than `observe`, `pull`."""
+
+    def owner(name: str) -> float:  # how far up the class that defines a name is
+        return next((i for i, cls in enumerate(type(env).__mro__) if name in vars(cls)), math.inf)
+
+    offering = max(owner(name) for name in offers)
+    answering = max(owner("mean_at"), owner("reward_at"))
+    return max(offering, answering) < math.inf and offering <= owner("observe") and answering <= owner("pull")
+
+
+def _features(shared: tuple[Any, Any, Array, Array], arm: Array, agent: Array) -> Any:
+    env, world, key, t = shared
+    return env.features_at(key, world, t, arm, agent)
+
+
+def _mean(shared: tuple[Any, Any, Array, Array], x: Any) -> Array:
+    env, world, *_ = shared
+    return env.mean_at(world, x)

@@ -1,0 +1,100 @@
+"""A batch of rounds in which every agent is offered all contexts: `observe`, `act` and `pull`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, play_rounds
+from fedbandit_jax.engine.clocks.clock import Clock, impossible
+from fedbandit_jax.engine.recorder import Moment, Recording
+from fedbandit_jax.interfaces import Rejecting, Round
+
+
+class Choice(NamedTuple):
+    """What agents were offered in a round, and chose."""
+
+    world: Any
+    offered: Round
+    arms: Array  # (M,)
+    wrong: Array  # (M,) bool: who came that there is not, or was to be given an arm that is not offered
+
+
+def play(clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, recording: Recording | None) -> Played:
+    """Plays a batch from a world and a state, and records it if there is a recording."""
+    algo, recorder = clock.algo, clock.recorder
+
+    def play_one(carry, now):
+        (world, local, recording), (t, keys) = carry, now
+        moment, wrong = play_round(clock, world, state, local, t, keys)
+        offered, arms, reward, gap = cast(Any, (moment.offered, moment.arms, moment.rewards, moment.gaps))
+        local, record = algo.learn(t, local, offered, arms, reward)
+        if recorder is not None and recording is not None:
+            recording = recorder.play(recording, moment)
+        return (moment.world, local, recording), (record, gap.sum(), wrong.any())
+
+    first, *_ = offer(clock, streams.users[0], world, rounds[0])
+    local = clock.spread(algo.download(state, first))
+    (world, local, recording), played = play_rounds(algo, play_one, (world, local, recording), (rounds, streams))
+    return Played(world, local, *played, recording)
+
+
+def play_round(clock: Clock, world: Any, state: Any, local: Any, t: Array, keys: Streams) -> tuple[Moment, Array]:
+    """Plays one round; returns it, and which agents (M,) met anything that is not as the environment's spec says."""
+    env = clock.env
+    choose = _accepted if callable(getattr(env, "accepts", None)) else _choice
+    world, offered, arms, wrong = choose(clock, world, local, t, keys)
+    feedback = env.pull(keys.answers, world, offered, arms)
+    reward, wrong = allowed(feedback.reward, wrong, env.spec.rewards_in_unit)
+    wrong |= impossible(feedback)
+    if (late := env.spec.late) and offered.arrives is not None:
+        wrong |= (offered.arrives < 0) | (offered.arrives >= late)
+    return Moment(t, world, state, clock.algo, local, offered, arms, reward, feedback.gap), wrong
+
+
+def offer(clock: Clock, key: Array, world: Any, t: Array) -> tuple[Round, Array | bool, Any]:
+    """What agents are offered in round t, which of them (M,) serve strangers, and the world after it."""
+    offered, world = clock.env.observe(key, world, t)
+    return *_known(clock.spread(offered), clock.env.spec.n_users), world
+
+
+def _choice(clock: Clock, world: Any, local: Any, t: Array, keys: Streams) -> Choice:
+    offered, strangers, world = offer(clock, keys.users, world, t)
+    arms, refused = _existing(clock.algo.act(keys.choices, t, local, offered), offered)
+    return Choice(world, offered, arms, refused | strangers)
+
+
+def _accepted(clock: Clock, world: Any, local: Any, t: Array, keys: Streams) -> Choice:
+    """Choices of agents who are offered other users until their arms are accepted, see `Rejecting`."""
+
+    def attempt(i: Any, before: Choice, accepted: Array) -> tuple[Any, Choice, Array]:
+        own = jax.tree.map(lambda key: jax.random.fold_in(key, i), keys)
+        new = _choice(clock, before.world, local, t, own)
+        arms, wrong = (jnp.where(accepted, *pair) for pair in zip(before[2:], new[2:]))
+        accepted, world = cast(Rejecting, clock.env).accepts(own.answers, new.world, arms)
+        return i + 1, Choice(world, new.offered, arms, wrong), accepted
+
+    none = jnp.zeros(clock.env.spec.n_agents, bool)
+    nothing = Choice(world, Round(jnp.zeros(())), none.astype(jnp.int32), none)
+    refused = attempt(jnp.int32(0), nothing, none)
+    return lax.while_loop(lambda carry: ~carry[2].all(), lambda carry: attempt(*carry), refused)[1]
+
+
+def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
+    """The offer with strangers numbered n, for whom no table has a row, and which users (M,) are strangers."""
+    if offered.user is None:
+        return offered, False
+    strangers = (offered.user < 0) | (offered.user >= n_users)
+    return offered._replace(user=jnp.where(strangers, n_users, offered.user)), strangers
+
+
+def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
+    """Arms clipped to 0 ... K - 1, (M,), and which (M,) are refused because they are not offered, and pay nothing."""
+    exists = jnp.clip(arms, 0, offered.contexts.shape[1] - 1)
+    refused = exists != arms
+    if offered.mask is not None:
+        refused |= ~jnp.take_along_axis(offered.mask, exists[:, None], 1)[:, 0]
+    return exists, refused
