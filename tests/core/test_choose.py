@@ -124,7 +124,7 @@ def test_a_gpu_adds_up_round_by_round(contexts, key, monkeypatch):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
     monkeypatch.setattr(type(process.algo), "gather", watched(type(process.algo).gather, gathered))
     parts, state = play(process, key)
-    assert {len(records.y) for records in gathered} == {1}
+    assert {len(records.v) for records in gathered} == {1}
     np.testing.assert_allclose(parts, whole, atol=1e-5)
     np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
 
