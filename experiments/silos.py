@@ -17,7 +17,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, random_play
-from drawing import Says, caption, draw, legend_of_all, save, spaced
+from drawing import Says, caption, draw, legend_of_all, named, save, spaced
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 from options import Size
 
 import fedbandit_jax as fb
@@ -96,7 +99,8 @@ class RealOptions(Options):
         """
         if self.mslr is None:
             table = fb.data.classification("digits", components=components)
-            return fb.envs.replay(**table.replay_arguments(), n_agents=n_agents, rewards=self.rewards), table.title
+            env = fb.envs.replay(**table.replay_arguments(), n_agents=n_agents, rewards=self.rewards)
+            return env, "digits in place of MSLR"
         if self.authors:
             raw = fb.data.mslr(self.mslr, features=features, penalty=1.0, normalise=False)
             return raw_rewards(raw, n_agents), f"{raw.title}, rewards without noise, not linear in what agents see"
@@ -146,10 +150,10 @@ def raw_rewards(raw: fb.data.Table, n_agents: int) -> RawRewards:
 
 
 def unclipped(result: fb.Result, label: str) -> str:
-    """Returns what the noise would be worth if rewards were clipped, as certificates without a claim say it, or ""."""
+    """Returns for which epsilon the noise would do if rewards were clipped, as certificates without a claim say it."""
     certificate = result[label].certificate
     found = re.search(r"were they.*gives epsilon = (\S+?)[,;.]?(?:\s|$)", certificate.reason)
-    return f", noise worth ε = {float(found[1]):.2g}" if found else ""
+    return f", noise for ε = {float(found[1]):.2g}" if found else ""
 
 
 def finish(
@@ -159,6 +163,7 @@ def finish(
     claims: Sequence[tuple[str, str]] = (),
     *,
     says: Says,
+    at_end: bool = False,
 ) -> None:
     """Draws panels side by side, saves picture, numbers and results, prints summaries and claims.
 
@@ -169,6 +174,7 @@ def finish(
         claims: pairs of labels, of which the paper says that the first has less regret; whether it was seen is written
             below the picture.
         says: what the paper says; `seen` is put before the verdicts.
+        at_end: draw regret at T and paired differences, as for curves that all lie on random play.
     """
     suffix = f"{name}_{options.variant}"
 
@@ -187,52 +193,129 @@ def finish(
         return curves
 
     curves = options.numbers(suffix, measured)
-    titles = list(dict.fromkeys(one.panel for one in curves))
-    near = any(len(_near(kept.pick(curves, title))) > 1 for title in titles)
-    rows: dict[str, Any] = dict(nrows=2, height_ratios=(2, 1), sharex="col") if near else dict(nrows=1)
-    size = (min(7.0 * len(titles), 11.0), 6.6 if near else 5.2)
-    figure, axes = plt.subplots(ncols=len(titles), figsize=size, layout="constrained", squeeze=False, **rows)
-    found = []
-    for title, ax, *under in zip(titles, *axes):
-        panel = [dataclasses.replace(one, label=spaced(in_words(one.label))) for one in kept.pick(curves, title)]
+    shown = [_worded(one) for one in curves] if at_end else _shaded([_worded(one) for one in curves])
+    titles = list(dict.fromkeys(one.panel for one in shown))
+    pairs = [(spaced(in_words(better)), spaced(in_words(worse))) for better, worse in claims]
+    panels = {title: kept.pick(shown, title) for title in titles}
+    lines = [
+        dataclasses.replace(says, where=title.split(":")[0], seen=says.seen + _found(panel, pairs, at_end))
+        for title, panel in panels.items()
+    ]
+    figure = _ends(shown, pairs) if at_end else _over_rounds(panels)
+    who = "certified version" if options.variant == "ours" else "constants and agents of the authors' code"
+    interval = "95 % interval" if at_end else "one standard error"
+    titled = f"\n{titles[0]}" if at_end else ""
+    figure.suptitle(
+        f"{who}; T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± {interval}{titled}", fontsize="medium"
+    )
+    caption(figure, "Zhou & Chowdhury (2024)", *lines)
+    print(figure.get_label())
+    save(suffix, options, figure, curves)
+
+
+def _worded(one: Curve) -> Curve:
+    """Returns a curve with words for its label and panel, and a note of what is not private."""
+    note = one.note or ("" if one.label == "random play" else "not private")
+    return dataclasses.replace(one, label=spaced(in_words(one.label)), panel=spaced(one.panel), note=note)
+
+
+def _shaded(curves: Sequence[Curve]) -> list[Curve]:
+    """Returns curves with one style for every label in all panels.
+
+    Those of an algorithm with other budgets are shades of its colour, the darker the later, and have markers.
+    """
+    alike: dict[str, list[str]] = {}
+    for one in curves:
+        names = alike.setdefault(one.style.split()[0], [])
+        names += [one.label] * (one.label not in names)
+    shown = []
+    for one in curves:
+        colour, line, *_ = one.style.split()
+        n, i = len(alike[colour]), alike[colour].index(one.label)
+        mixed = np.linspace(0.55, -0.55, n)[i] if n > 1 else 0.0
+        shade = np.array(to_rgb(colour)) * (1 - abs(mixed)) + max(mixed, 0.0)
+        style = " ".join([to_hex(shade), line, ("", *fb.plotting.MARKERS)[i]]).strip()
+        shown.append(dataclasses.replace(one, style=style))
+    return shown
+
+
+def _found(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]], in_percent: bool) -> str:
+    """Returns for the caption whether the claims hold in a panel, and what the noise of both would be enough for."""
+    of, random = {one.label: one for one in panel}, panel[-1].mean[-1]
+    found, unequal = [], []
+    for better, worse in pairs:
+        if not {better, worse} <= set(of):
+            continue
+        a, b = of[better].y[-1], of[worse].y[-1]
+        found.append(f"{better} < {worse} {kept.verdict(a, b)}")
+        if in_percent:
+            found[-1] += " ({:.1f} ± {:.1f} % of random play's)".format(*np.array(kept.interval(b - a)) / random * 100)
+        given = [re.findall(r"noise for (ε = .*)", of[label].note) for label in (better, worse)]
+        if all(given) and given[0] != given[1] and re.findall("ε = .*", better) == re.findall("ε = .*", worse):
+            unequal.append(f"{given[0][0]} against {given[1][0].removeprefix('ε = ')}")
+    text = "; ".join(found) + f" (group regret at T, {panel[0].n_seeds} paired seeds, 95 % intervals)"
+    if in_percent:
+        shares = [(one.label, *np.array(kept.interval(one.y[-1])) / random * 100) for one in panel[:-1]]
+        text += f"; in % of random play's {random:,.0f}: " + ", ".join("{} {:.1f} ± {:.1f}".format(*s) for s in shares)
+    if enough := [f"{one.note.split('noise for ')[1]} ({one.label})" for one in panel if "noise for" in one.note]:
+        text += f"; the noise would do for {', '.join(enough)} at the δ asked for, "
+        text += "if rewards were clipped and agents acted on released statistics only"
+        text += " (ε = 0: δ alone allows for less noise)" if any(one.startswith("ε = 0 ") for one in enough) else ""
+    if unequal:
+        text += f"; so the privacy compared is not equal: {', '.join(unequal)}"
+    if "digits" in panel[0].panel:
+        classes, d = (int(re.findall(rf"{what} (\d+)", panel[0].panel)[0]) for what in ("K ≤", "d ="))
+        text += f"; digits: a user is one of scikit-learn's 1,797 images, the {classes} arms are its classes, and "
+        text += f"d = {classes} · {(d - 1) // classes} principal components + 1"
+    return text
+
+
+def _over_rounds(panels: dict[str, list[Curve]]) -> Figure:
+    """Draws time-average regret over rounds, with one legend for all panels."""
+    figure, axes = plt.subplots(ncols=len(panels), figsize=(min(7.0 * len(panels), 11.0), 5.2), layout="constrained")
+    for (title, panel), ax in zip(panels.items(), np.atleast_1d(axes)):
         draw(panel, ax, average=True)
-        ends = {one.label: one.y[-1] for one in panel}
-        for better, worse in (map(spaced, map(in_words, claim)) for claim in claims):
-            if better in ends and worse in ends:
-                found.append(f"{title.split(':')[0]}, {better} < {worse}: {kept.verdict(ends[better], ends[worse])}")
         after = np.array([one.mean[-1] / one.x[-1] for one in panel])
         if after.max() > 8 * after.min():
             ax.set(yscale="log")
         else:
             ax.set(ylim=(0.8 * after.min(), 1.15 * after.max()))
-        for below in under:
-            draw(_near(panel), below)
-            below.set(ylabel="regret / random play's")
-            below.axhline(1, color="#999999", linestyle=":")
-        for one in (ax, *under):
-            one.grid(alpha=0.3)
-        ax.set(ylabel="time-average group regret, Reg$(t)/t$")
-        ax.set_title(spaced(title), fontsize="medium")
-        (ax, *under)[-1].set_xlabel("round $t$")
-    who = "certified version" if options.variant == "ours" else "constants and agents of the authors' code"
-    size = f"T = {curves[0].x[-1]:,.0f}, mean of {curves[0].n_seeds} seeds ± one standard error"
-    figure.suptitle(f"{who}; {size}", fontsize="medium")
-    legend_of_all(figure, ncols=len(titles))
-    seeds = max(one.n_seeds for one in curves)
-    seen = f"{says.seen}; " if says.seen else ""
-    seen += "; ".join(found) + f" (group regret at T, {seeds} paired seeds, 95 % intervals)"
-    if any("worth" in one.note for one in curves):
-        seen += "; the noise would be worth the ε of the legend, at the δ asked for, if rewards were clipped"
-    caption(figure, "Zhou & Chowdhury (2024)", dataclasses.replace(says, seen=seen))
-    print("\n".join(found))
-    save(suffix, options, figure, curves)
+        ax.set(xlabel="round $t$", ylabel="time-average group regret, Reg$(t)/t$")
+        ax.set_title(title, fontsize="medium")
+        ax.grid(alpha=0.3)
+    legend_of_all(figure, ncols=len(panels))
+    return figure
 
 
-def _near(panel: Sequence[Curve]) -> list[Curve]:
-    """Returns the curves of a panel whose regret ends near that of random play, its last, and in units of that."""
+def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
+    """Draws regret at T as a share of that of random play, and paired differences of the pairs of the claims."""
     *others, random = panel
-    return [
-        dataclasses.replace(one, y=one.y / random.mean[:, None])
-        for one in others
-        if 0.7 < one.mean[-1] / random.mean[-1] < 1.3
-    ]
+    figure, (left, right) = plt.subplots(ncols=2, figsize=(11.0, 4.8), layout="constrained", width_ratios=(3, 2))
+    of = {one.label: one.y[-1] / random.mean[-1] * 100 for one in others}
+    for place, one in enumerate(others):
+        _dot(left, place, of[one.label], one.style.split()[0])
+    left.set_yticks(range(len(others)), [named(one).replace(": no p", ":\nno p") for one in others])
+    left.axvline(100, color="#999999", linestyle=":")
+    left.annotate("random play", (100, -0.95), ha="right", va="center", xytext=(-4, 0), textcoords="offset points")
+    left.set(xlabel="group regret at T in % of random play's", xlim=(-13, 118), ylim=(len(others) - 0.5, -1.3))
+    left.set_title("(a) every algorithm", fontsize="medium")
+    pairs = [pair for pair in pairs if "FedLinUCB" not in pair]
+    for place, (better, worse) in enumerate(pairs):
+        _dot(right, place, of[worse] - of[better], "#000000")
+    right.set_yticks(range(len(pairs)), [f"{worse.split(',')[0]} −\n{better}" for better, worse in pairs])
+    right.axvline(0, color="#999999", linestyle=":")
+    reach = 1.15 * max(map(abs, right.get_xlim()))
+    right.set(xlabel="paired difference, in the same %", xlim=(-reach, reach), ylim=(len(pairs) - 0.5, -0.5))
+    right.set_title("(b) the paper claims more than 0", fontsize="medium")
+    for ax in (left, right):
+        ax.grid(alpha=0.3, axis="x")
+    return figure
+
+
+def _dot(ax: Axes, place: int, values: np.ndarray, colour: str) -> None:
+    """Draws the mean of values (S,) with its 95 % interval, and writes both above."""
+    mean, half = kept.interval(values)
+    ax.errorbar(mean, place, xerr=half, fmt="o", color=colour, capsize=3)
+    look: dict[str, Any] = dict(fontsize="small", bbox=dict(facecolor="white", edgecolor="none", pad=1))
+    place_of_text: dict[str, Any] = dict(ha="center", va="bottom", xytext=(0, 6), textcoords="offset points")
+    ax.annotate(f"{mean:.1f} ± {half:.1f}", (mean, place), **place_of_text, **look)

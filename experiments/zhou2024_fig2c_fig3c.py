@@ -25,14 +25,14 @@ def main(options: RealOptions) -> None:
         panels: dict[str, tuple[Any, fb.Result]] = {}
         for figure, features, components in (("Fig. 2 (c)", "title", 5), ("Fig. 3 (c)", "body", 7)):
             env, of = options.environment(features, components, n_agents=10)
-            size = f"δ=0.1, M=10, K≤{env.spec.n_arms}, d={env.spec.dim}, B=25"
-            name = f"{figure}{'' if options.mslr else ', stand-in for MSLR'}: {of}\n{size}"
+            size = f"δ=0.1, M=10, K ≤ {env.spec.n_arms}, d={env.spec.dim}, B=25"
+            name = f"{figure}: {of}\n{size}"
             algos, grid = [options.fed_lin_ucb(**widths), private], {"epsilon": [0.2, 1, 5]}
             panels[name] = env, fb.sweep(env, algos, grid=grid, **options.run(50, 5_000, 25_000))
         return panels
 
     names = [f"LDP-FedLinUCB(epsilon={epsilon})" for epsilon in (5, 1, 0.2)]
-    on = "" if options.mslr else "not tested, as there is no copy of MSLR here; on digits, which are nothing like it"
+    on = "" if options.mslr else "not tested, as there is no copy of MSLR here; on digits, which are nothing like it, "
     claim = "on MSLR-WEB10K regret falls with ε, towards FedLinUCB"
     says = Says("Figs. 2 (c), 3 (c)", claim, "MSLR, T=25,000, 25 runs", on)
     finish("zhou2024_fig2c_fig3c", options, measure, list(zip(["FedLinUCB", *names], names)), says=says)

@@ -28,13 +28,15 @@ def main(options: RealOptions) -> None:
         secagg = options.private_fed_lin_ucb(budget, "SecAgg-FedLinUCB", trust="secagg", release="blt", **widths)
         algos.append(secagg)
     run = options.run(50, 5_000, 25_000)
-    size = f"ε = δ = 0.0001, M=100, K≤{env.spec.n_arms}, d={env.spec.dim}, B=25"
-    title = f"Fig. 3 (d){'' if options.mslr else ', stand-in for MSLR'}: {of}\n{size}"
+    size = f"ε = δ = 0.0001, M=100, K ≤ {env.spec.n_arms}, d={env.spec.dim}, B=25"
+    title = f"Fig. 3 (d): {of}\n{size}"
     claims = [("FedLinUCB", "SDP-FedLinUCB"), ("SDP-FedLinUCB", "LDP-FedLinUCB")]
-    on = "" if options.mslr else "not tested, as there is no copy of MSLR here; on digits, which are nothing like it"
+    on = "" if options.mslr else "not tested, as there is no copy of MSLR here; on digits, which are nothing like it, "
     claim = "on MSLR-WEB10K shuffling by amplification has less regret than silo-level LDP"
     says = Says("Fig. 3 (d)", claim, "MSLR, T=25,000, 25 runs", on)
-    finish("zhou2024_fig3d", options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says=says)
+    finish(
+        "zhou2024_fig3d", options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says=says, at_end=True
+    )
 
 
 if __name__ == "__main__":
