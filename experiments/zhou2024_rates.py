@@ -4,11 +4,11 @@ python experiments/zhou2024_rates.py [--smoke | --full] [--redraw]
 
 The corollary: with batches of B = sqrt(T / M) rounds silo-level LDP has regret of order T^(1/2) (M d)^(3/4)
 log^(1/4)(1 / delta) / epsilon^(1/2). One of M, T, d, epsilon and delta varies, and M = 100 otherwise. Where M varies,
-the central model is there too: the paper has it at a factor of M^(1/4) less. Above, everybody is offered the d unit
-vectors, one of which is better by the gap at which regret is largest, as in zhou2024_silos.py. Below, contexts are
-random, with the paper's confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is not in proportion
-to 1 / epsilon: as epsilon goes to 0 a finite noise is enough for delta alone. So epsilon is varied at delta = 10^-6,
-too.
+the central model is there too: the paper has it at a factor of M^(1/4) less. At the worst gap everybody is offered the
+d unit vectors, one of which is better by the gap at which regret is largest, as in zhou2024_silos.py. Elsewhere
+contexts are random, with the paper's confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is not
+in proportion to 1 / epsilon: as epsilon goes to 0 a finite noise is enough for delta alone. So epsilon is varied at
+delta = 10^-6, too.
 """
 
 import math
@@ -29,6 +29,9 @@ M = 100
 MODELS = {"silo-level LDP": ("silo_local", fb.plotting.COLOURS[1]), "central": ("central", fb.plotting.COLOURS[5])}
 BOUND = r"its bound $\beta\sqrt{dMT}$"
 INSTANCES = ("worst gap", "random contexts")
+LOOKS: dict[str, dict[str, str]] = {INSTANCES[0]: dict(fmt="o-"), INSTANCES[1]: dict(fmt="s-", mfc="white")}
+CLAIM = "T^(1/2) (M d)^(3/4) log^(1/4)(1/δ) / ε^(1/2), up to logarithms"
+NAMES = {"M": "silos M", "T": "rounds T", "d": "features d", "epsilon": "ε", "delta": "ln(1/δ)"}
 SWEEPS: dict[str, tuple[float, str, dict[str, float]]] = {  # panel -> power in the bound, what varies, other values
     "M": (0.75, "M", {"T": 1e3}),
     "T": (0.5, "T", {}),
@@ -96,33 +99,59 @@ def ratio(curves: list[Curve], instance: str) -> str:
     local, central = (pick(curves, f"{instance}, M", model)[0] for model in MODELS)
     found, half = exponent(Curve("", "", local.x, local.y / central.y))
     over = ", ".join(f"{value:.2f}" for value in local.mean / central.mean)
-    return f"silo-level LDP over central: M^({found:.3f} ± {half:.3f}) ({over} at M = 10, 100, 1,000)"
+    at = ", ".join(f"{x:,.0f}" for x in local.x)
+    return f"{instance}: silo-level LDP over central grows as M^({found:.3f} ± {half:.3f}) ({over} at M = {at})"
+
+
+def power(curves: list[Curve], instance: str, sweep: str) -> tuple[str, str]:
+    """Returns the power of regret of silo-level LDP, and of its bound, in a few words for a title, and for the caption.
+
+    The caption also says which share of the bound is reached.
+    """
+    one = pick(curves, f"{instance}, {sweep}", "silo-level LDP")[0]
+    found, half = exponent(one)
+    short, long = f"{instance} {found:.2f} ± {half:.2f}", f"{instance} {found:.3f} ± {half:.3f}"
+    if bound := pick(curves, one.panel, f"{one.label}, {BOUND}"):
+        own, shares = exponent(bound[0])[0], 100 * one.mean / bound[0].mean
+        side = "inside" if abs(found - own) <= half else "outside"
+        short += f", its bound {own:.2f}"
+        long += (
+            f" (its bound's {own:.3f} is {side} this interval; regret is {shares.min():.0f} to {shares.max():.0f} % "
+        )
+        long += "of the bound)"
+    points = f" ({len(one.x)} points)" if len(one.x) < 3 else ""
+    return short + points, long + points
 
 
 def main(options: Size) -> None:
     curves = options.numbers("zhou2024_rates", lambda: measure(options))
-    figure, axes = plt.subplots(2 * len(INSTANCES), 3, figsize=(11.0, 13.0), layout="constrained")
-    seen: dict[str, list[str]] = {instance: [] for instance in INSTANCES}
-    for row, instance in zip(axes.reshape(len(INSTANCES), -1), INSTANCES):
-        for ax, (sweep, (power, _, _)) in zip(row, SWEEPS.items()):
-            panel = pick(curves, f"{instance}, {sweep}")
-            for one in panel:
-                colour, line = one.style.split()
-                ax.errorbar(one.x, one.mean, one.error, fmt=f"o{line}", markersize=4, color=colour, label=one.label)
-                if one.label == "silo-level LDP":
-                    found, half = exponent(one)
-                    slope(ax, power, one.x.tolist(), one.mean[0], "the power of Corollary 5.2")
-                    own = pick(curves, f"{instance}, {sweep}", f"{one.label}, {BOUND}")
-                    logs = f" (bound {exponent(own[0])[0]:.3f})" if own else ""
-                    seen[instance].append(f"{sweep} {found:.3f} ± {half:.3f}{logs}")
-                    title = f"{instance}: {sweep}\npower {found:.2f} ± {half:.2f}, Corollary 5.2: {power:g}"
-                    ax.set_title(title, fontsize="small")
-            ax.set(xscale="log", yscale="log", xlabel=sweep.split(",")[0])
-            ax.set_xticks(panel[0].x, [f"{x:,.0f}" if x >= 25 else f"{x:.3g}" for x in panel[0].x])
-            ax.minorticks_off()
-            ax.grid(alpha=0.3)
-        row[0].set_ylabel("group regret at T")
-        row[3].set_ylabel("group regret at T")
+    figure, axes = plt.subplots(2, 3, figsize=(11.0, 8.2), layout="constrained")
+    lines, size = [], "no experiment in the paper"
+    for ax, letter, (sweep, (order, what, _)) in zip(axes.flat, "abcdef", SWEEPS.items()):
+        for instance, look in LOOKS.items():
+            for one in pick(curves, f"{instance}, {sweep}"):
+                colour, (model, *bound) = one.style.split()[0], one.label.split(", ")
+                if bound:
+                    ax.plot(one.x, one.mean, "--", color=colour, linewidth=1, label=f"{model}: {BOUND}")
+                else:
+                    label = f"{model}, {instance}"
+                    ax.errorbar(one.x, one.mean, one.error, color=colour, label=label, markersize=5, capsize=2, **look)
+        local = pick(curves, f"{INSTANCES[0]}, {sweep}", "silo-level LDP")[0]
+        slope(ax, order, local.x.tolist(), local.mean[0], "the power of Corollary 5.2, through the first point")
+        short, seen = zip(*(power(curves, instance, sweep) for instance in INSTANCES))
+        ax.set_title("\n".join([f"({letter}) {sweep}: corollary {order:g}", *short]), fontsize="small")
+        x = sorted({*local.x, *pick(curves, f"{INSTANCES[1]}, {sweep}", "silo-level LDP")[0].x})
+        ax.set(xscale="log", yscale="log", xlabel=NAMES[what])
+        ax.set_xticks(x, [f"{value:,.0f}" if value >= 25 else f"{value:.3g}" for value in x])
+        ax.minorticks_off()
+        ax.grid(alpha=0.3)
+        claim = f"regret is of order {CLAIM}: power of {sweep} {order:g}"
+        found = "; ".join(seen)
+        if what == "M":
+            found += "; " + "; ".join(ratio(curves, instance) for instance in INSTANCES)
+        lines.append(Says("Corollary 5.2", claim, size, f"({letter}) {found}"))
+    for ax in axes[:, 0]:
+        ax.set_ylabel("group regret at T")
     legend_of_all(figure)
     n = pick(curves, label="silo-level LDP")[0].n_seeds
     figure.suptitle(
@@ -133,10 +162,8 @@ def main(options: Size) -> None:
         "random contexts: sphere, K = 10, the paper's widths, T = 1,000 and d = 10 where they do not vary",
         fontsize="medium",
     )
-    found = "; ".join(f"{name}: {', '.join(powers)}; {ratio(curves, name)}" for name, powers in seen.items())
-    print(found)
-    claim = "silo-level LDP has regret of order T^(1/2) (M d)^(3/4) log^(1/4)(1/δ) / ε^(1/2), up to logarithms"
-    caption(figure, "Zhou & Chowdhury (2024)", Says("Corollary 5.2", claim, "no experiment in the paper", found))
+    caption(figure, "Zhou & Chowdhury (2024)", *lines)
+    print(figure.get_label())
     save("zhou2024_rates", options, figure, curves)
 
 

@@ -7,8 +7,8 @@ local privacy, and M^(1/2) T^(1/2) with shuffled vector sums, as with a trusted 
 instance, so on the left everybody is offered the same two arms, one of which is better by a gap of about beta sqrt(d /
 (M T)), where beta is the width of the confidence bounds. First T is fixed, then M T, so that the same users are split
 over more silos. On the right contexts are random, which takes no exploration, so that regret grows more slowly than the
-bound. A label has the power of M, with a 95 % interval over seeds; that of the paper's bound; and, for the gap, that
-of beta sqrt(d M T), which is that bound with its logarithms.
+bound. The caption has the powers of M, with 95 % intervals over seeds; those of the paper's bounds; and, for the gap,
+those of beta sqrt(d M T), which are the bounds with their logarithms.
 """
 
 import math
@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, exponent, pick, random_play
-from drawing import Says, caption, save, slope
+from drawing import Says, caption, legend_of_all, save, slope
 from options import Size
 
 import fedbandit_jax as fb
@@ -111,61 +111,77 @@ def measure(options: Size) -> list[Curve]:
     return curves
 
 
+def powers(panel: dict[str, Curve], split: bool) -> str:
+    """Returns the power of M of every model, with the paper's, and with that of its bound with logarithms."""
+    found = []
+    for name in (name for name in TRUST if name in panel):
+        logs = panel.get(f"{name}, its bound")
+        own = f", with logarithms {exponent(logs)[0]:.2f}" if logs else ""
+        power = "{} {:.3f} ± {:.3f}".format(name, *exponent(panel[name]))
+        found.append(f"{power} (the paper's {TRUST[name][1][split]:g}{own})")
+    return ", ".join(found)
+
+
+def costs(panel: dict[str, Curve]) -> tuple[str, float]:
+    """Returns what silo-level local privacy costs over the central model, and how far sums are from that at most."""
+    local, central = panel["silo-level local, Thm 5.1"], panel.get("central", panel["not private"])
+    over = Curve("", "", local.x, local.y / central.y)
+    power, half = exponent(over)
+    seen = "as the paper's" if abs(power - 0.25) <= half else f"{'more' if power > 0.25 else 'less'} than the paper's"
+    values = ", ".join(f"{value:.2f}" for value in over.mean)
+    words = f"silo-level local over central grows as M^({power:.3f} ± {half:.3f}), {seen} M^0.25"
+    apart = max((np.abs(panel[name].mean / central.mean - 1).max() for name in SUMS if name in panel), default=0.0)
+    return f"{words} ({values} at M = {', '.join(f'{x:,.0f}' for x in over.x)})", float(apart)
+
+
 def main(options: Size) -> None:
     curves = options.numbers("zhou2024_silos", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 6.8), layout="constrained")
-    says, apart, powers, handles = [], [], {name: [] for name in TRUST}, {}
-    for ax, title, (_, split, _) in zip(axes, dict.fromkeys(one.panel for one in curves), PANELS):
-        panel, seen = {one.label: one for one in pick(curves, title)}, []
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.6), layout="constrained")
+    says = []
+    for ax, letter, title, (_, split, _) in zip(axes, "abc", dict.fromkeys(one.panel for one in curves), PANELS):
+        panel = {one.label: one for one in pick(curves, title)}
         for name in (name for name in TRUST if name in panel):
-            one, bound = panel[name], TRUST[name][1][split]
-            seen.append("{}: {:.3f} ± {:.3f}, bound {:g}".format(name, *exponent(one), bound))
-            logs = panel.get(f"{name}, its bound")
-            seen[-1] += f", with logarithms {exponent(logs)[0]:.2f}" if logs else ""
-            own = f"{bound:g}; {exponent(logs)[0]:.2f}" if logs else f"{bound:g}"
-            powers[name].append("{:.2f} ± {:.2f} ({})".format(*exponent(one), own))
-            handles[name] = ax.errorbar(
-                one.x, one.mean, one.error, fmt="o-", markersize=4, color=one.style[:7], capsize=2
+            one, under = panel[name], name in SUMS  # the sums lie under the central model, and are wider
+            look: dict[str, Any] = (
+                dict(linewidth=5 - 2 * SUMS.index(name), markersize=9 - 2 * SUMS.index(name)) if under else {}
             )
+            look = {"linewidth": 1.2, "markersize": 4, "capsize": 2, **look}
+            ax.errorbar(one.x, one.mean, one.error, fmt="o-", color=one.style[:7], label=name, **look)
         if one := panel.get("random play"):
-            (handles[one.label],) = ax.plot(one.x, one.mean, ":", color="#999999")
-        lowest = min(one.mean[0] for one in panel.values() if one.n_seeds > 1)
-        x = panel["not private"].x
-        for order in (0.75 - 0.5 * split, 0.5 - 0.5 * split):
-            slope(ax, order, x, 0.7 * lowest, "")
-            ax.annotate(
-                f"$M^{{{order:g}}}$", (x[-1], 0.7 * lowest * (x[-1] / x[0]) ** order), va="center", size="small"
-            )
-        ax.set(xscale="log", yscale="log", xlabel="silos M", title=title)
-        ax.title.set_fontsize("medium")
+            ax.plot(one.x, one.mean, ":", color="#999999", label=one.label)
+        local, central = panel["silo-level local, Thm 5.1"], panel.get("central", panel["not private"])
+        for one, order in ((local, 0.75 - 0.5 * split), (central, 0.5 - 0.5 * split)):
+            slope(ax, order, one.x, one.mean[0], "powers of the paper, through the first points")
+            above, at = exponent(one)[0] < order, one.x[-1] ** 0.7 * one.x[0] ** 0.3
+            place: dict[str, Any] = dict(ha="right" if above else "left", va="bottom" if above else "top", size="small")
+            place |= dict(xytext=(0, 4 if above else -2), textcoords="offset points")
+            ax.annotate(f"$M^{{{order:g}}}$", (at, one.mean[0] * (at / one.x[0]) ** order), **place)
+        ax.set(xscale="log", yscale="log", xlabel="silos M")
+        cost, apart = costs(panel)
+        words = f"\nshuffled, secure aggregation, central: within {apart:.0%}" if "central" in panel else ""
+        ax.set_title(f"({letter}) {title}{words}", fontsize="small")
         ax.grid(alpha=0.3)
-        if local := panel.get("silo-level local, Thm 5.1"):
-            central = panel.get("central", panel["not private"])
-            over = Curve("", "", local.x, local.y / central.y)
-            values = ", ".join(f"{value:.2f}" for value in over.mean)
-            cost = "silo-level local over central: {:.3f} ± {:.3f}".format(*exponent(over))
-            seen.append(f"{cost} ({values} at M = {', '.join(f'{x:,.0f}' for x in over.x)})")
-            of_sums = [panel[name].mean / central.mean - 1 for name in SUMS if name in panel]
-            apart.append(f"{max((np.abs(one).max() for one in of_sums), default=0):.0%}")
-        print(f"{title}: " + "\n  ".join(seen))
-        says.append(f"{title}: {seen[-1]}")
-    axes[0].set_ylabel("group regret")
-    names = [f"{name}: {', '.join(powers[name])}" if name in powers else name for name in handles]
-    title = "power of M in the three panels (the paper's; with its logarithms)"
-    place: dict[str, Any] = dict(loc="outside lower center", frameon=False, fontsize="small", title_fontsize="small")
-    figure.legend(handles.values(), names, title=title, **place)
+        found = f"{cost}; shuffled vector sums and secure aggregation are within {apart:.0%} of central"
+        says.append(f"power of M (95 % intervals): {powers(panel, split)}; {found}")
+    axes[0].set_ylabel("group regret at T")
+    legend_of_all(figure, ncols=4)
     n = pick(curves, label="not private")[0].n_seeds
     figure.suptitle(
-        f"$B=\\sqrt{{T/M}}$ but at least 1, ε = 1, δ = 0.1; certified; mean of {n} seeds ± one standard error\n"
-        "worst gap: K = d = 2, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, the paper's widths\n"
+        f"$B=\\sqrt{{T/M}}$ but at least 1, ε = 1, δ = 0.1; certified but for the black curve; "
+        f"mean of {n} seeds ± one standard error\n"
+        "worst gap: K = d = 2, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, the paper's widths; "
         "random contexts: K = d = 10, widths from the law of the noise",
         fontsize="medium",
     )
     claim = "silo-level local privacy has regret of order M^(3/4), M^(1/4) more than shuffled vector sums or central"
-    found = "powers of M are in the legend, with 95 % intervals; shuffled vector sums and secure aggregation differ "
-    found += f"from central by at most {', '.join(apart)} by panel; " + "; ".join(says)
-    where = "Corollary 5.2 and Theorem 5.5"
-    caption(figure, "Zhou & Chowdhury (2024)", Says(where, claim, "no experiment in the paper", found))
+    titles = dict.fromkeys(one.panel for one in curves)
+    size = "no experiment in the paper"
+    lines = [
+        Says("Corollary 5.2 and Theorem 5.5", claim, f"{size}; here ({letter}) {title}", found)
+        for letter, title, found in zip("abc", titles, says)
+    ]
+    caption(figure, "Zhou & Chowdhury (2024)", *lines)
+    print(figure.get_label())
     save("zhou2024_silos", options, figure, curves)
 
 
