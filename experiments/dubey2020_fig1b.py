@@ -3,21 +3,19 @@
 python experiments/dubey2020_fig1b.py [--smoke | --full] [--redraw]
 
 M = 100 agents communicate in the order of M log T, M^1.5 or M T (every round), with epsilon = 1 or without privacy. The
-paper does not say how many rounds it has. Left, with the confidence width as printed, and without privacy. Centre, the
+paper does not say how many rounds it has. (a) is with the confidence width as printed, and without privacy; (b) the
 same width with privacy, for as many rounds as agents need to learn: 10,000, where all would still play at random, are
-far too few. Right, a tenth of that width: agents learn at once from their own raw rows. The noise is calibrated
+far too few; (c) a tenth of that width: agents learn at once from their own raw rows. The noise is calibrated
 exactly, and Lambda is a quantile of its law; both are far smaller than printed.
 """
 
 import dataclasses
-import re
 from typing import Any
 
 import matplotlib.pyplot as plt
 import tyro
-from curves import Curve, of_result, pick, random_play, verdict
-from drawing import Says, caption, draw, legend_below, save
-from matplotlib.ticker import MaxNLocator
+from curves import Curve, interval, of_result, pick, random_play, verdict
+from drawing import Says, caption, draw, legend_of_all, save
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -28,6 +26,7 @@ SCHEDULES: dict[str, Any] = {
     "M^1.5": fb.schedules.LogDet("M^1.5"),
     "M T": fb.schedules.Every(1),
 }
+CLAIM = "more communication has less regret, private or not"
 MARKS = {"M log T": "o", "M^1.5": "s", "M T": "^"}
 PANELS: dict[str, tuple[Any, float, tuple[int, int, int], tuple[int, int, int]]] = {
     # title -> budget, factor on the width, T for smoke, default and full, and the seeds
@@ -55,42 +54,52 @@ def measure(options: DubeyOptions) -> list[Curve]:
     return curves
 
 
-def _entry(one: Curve) -> str:
-    """Returns the line of the legend of a curve: its name, synchronisations, and regret at T."""
-    name = re.sub(r"M\^1.5", "$M^{1.5}$", one.label) + (f", {one.note} times" if one.note else "")
-    return f"{name}: {one.mean[-1]:,.0f}" + (f" ± {one.error[-1]:,.0f}" if one.n_seeds > 1 else "")
+def seen(panel: list[Curve]) -> str:
+    """Returns the claims, seed by seed, and how often each synchronises with which regret, beside random play."""
+    *runs, uniform = panel
+    ends = {one.label: one.y[-1] for one in runs}
+    order = (("M^1.5", "M log T"), ("M T", "M^1.5"))
+    claims = ", ".join(f"{a} < {b} {verdict(ends[a], ends[b])}" for a, b in order)
+    random = uniform.mean[-1]
+    found = []
+    for one in runs:
+        mean, half = interval(one.y[-1])
+        side = "more" if mean - half > random else "less" if mean + half < random else "undecided"
+        found.append(f"{one.label} {mean:,.0f} ± {half:,.0f} ({side}; synchronisations: {one.note})")
+    return f"{claims}; regret per agent, beside random play's {random:,.0f}, {', '.join(found)} (95 %)"
 
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_fig1b", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.9), layout="constrained")
-    seen = []
-    for title, ax in zip(PANELS, axes):
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.6), layout="constrained")
+    lines = []
+    for title, letter, ax in zip(PANELS, "abc", axes):
         panel = pick(curves, title)
-        draw([dataclasses.replace(one, label=_entry(one), note="") for one in panel], ax)
-        ends = {one.label: one.y[-1] for one in panel}
-        order = (("M^1.5", "M log T"), ("M T", "M^1.5"))
-        seen.append(f"{title}: " + ", ".join(f"{a} < {b} {verdict(ends[a], ends[b])}" for a, b in order))
-        near = title == "ε = 1, width as printed"  # regrets that differ by a factor of two
-        ax.set(xlabel="round $t$", yscale="linear" if near else "log", ylim=(0 if near else 1, None))
-        ax.set_title(f"{title}\nT = {panel[0].x[-1]:,.0f}, {panel[0].n_seeds} seeds", fontsize="medium")
-        ax.xaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
-        legend_below(ax)
-    axes[0].set_ylabel("regret per agent (centre: linear axis)")
+        names = {"M^1.5": "$M^{1.5}$", "M log T": "$M$ log $T$", "M T": "$M$ $T$"}
+        random = panel[-1].mean[:, None]
+        words = [dataclasses.replace(one, label=names.get(one.label, one.label), note="") for one in panel]
+        draw([dataclasses.replace(one, y=one.y / random) for one in words], ax)
+        size = f"T = {panel[0].x[-1]:,.0f}, {panel[0].n_seeds} seeds"
+        lines.append(
+            Says("Fig. 1B", CLAIM, "M = 100, T not said, 100 runs", f"({letter}) {title}, {size}: {seen(panel)}")
+        )
+        ax.set(xlabel="round $t$", xscale="log", yscale="log", xlim=(10, None))
+        ax.set_title(f"({letter}) {title}\n{size}", fontsize="medium")
+        ax.grid(alpha=0.3)
+        if title == "ε = 1, width as printed":  # regrets that differ by a factor of two
+            ax.set(ylim=(0.3, 1.3))
+        texts = [f"{names[one.label]}: {int(one.note.replace(',', '')):,}" for one in panel if one.note]
+        words = "\n".join(["synchronisations", *texts])
+        ax.text(0.03, 0.03, words, transform=ax.transAxes, va="bottom", fontsize="small")
+    axes[0].set_ylabel("regret, over that of random play")
+    legend_of_all(figure, ncols=4)
     figure.suptitle(
-        f"FedUCB: M = {M}, K = 25, d = 10, δ = 0.1, exact noise; mean ± 1 standard error; dotted: no privacy claim\n"
-        "legend: amount of communication, synchronisations in T rounds, regret per agent at T",
+        f"FedUCB: M = {M}, K = 25, d = 10, δ = 0.1, exact noise; mean ± one standard error\n"
+        "(b), (c): solid is certified, dotted has no privacy claim",
         fontsize="medium",
     )
-    print("\n".join(seen))
-    says = Says(
-        "Fig. 1B",
-        "more communication has less regret, private or not",
-        "M = 100, T not said, 100 runs",
-        "; ".join(seen)
-        + " (95 %); with privacy and the printed width M log T never synchronises, and is worse than random play",
-    )
-    caption(figure, "Dubey & Pentland (2020)", says)
+    caption(figure, "Dubey & Pentland (2020)", *lines)
+    print(figure.get_label())
     save("dubey2020_fig1b", options, figure, curves)
 
 
