@@ -64,7 +64,7 @@ def main(options: DubeyOptions) -> None:
             power, half = exponent(one)
             share = ", ".join(f"{value:.0%}" for value in one.mean / chance)
             seen.append(f"M = {m}, {algo}: d^{power:.2f} ± {half:.2f} ({share} of random play at d = 4, 8, 16)")
-            name = f"(c) M = {m}, {algo}: $d^{{{power:.2f} \\pm {half:.2f}}}$"
+            name = f"(c) M = {m}, {algo}: power {power:.2f} ± {half:.2f}"
             look = dict(fmt=f"{marker}{line}", color="#CC79A7" if "ε" in algo else "#000000", markersize=5, capsize=2)
             axes[2].errorbar(one.x, one.mean, one.error, label=name, **look)
     axes[0].set_ylabel("regret per agent and round")

@@ -88,6 +88,9 @@ def main(options: DubeyOptions) -> None:
     over = [one for panel in (where[-2], OPEN) for one in pick(curves, panel) if one.label != CHANCE or panel == OPEN]
     draw([dataclasses.replace(one, label="_") for one in over], axes[2])
     axes[2].set(xscale="log", yscale="log", xlabel="round $t$", xlim=(10, None), ylim=(10, None))
+    ends = [one.mean[-1] for one in over if one.panel == where[-2]]
+    words = f"{where[-2]}: all {len(ends)} within {max(ends) / min(ends) - 1:.0%} at T"
+    axes[2].text(0.03, 0.97, words, transform=axes[2].transAxes, va="top", fontsize="small")
     for ax in axes[:2]:
         ax.set(xticks=range(len(where)), xticklabels=where, yscale="log")
     axes[1].set(yticks=(1, 2, 3, 5), yticklabels=(1, 2, 3, 5))
@@ -97,8 +100,9 @@ def main(options: DubeyOptions) -> None:
         "(b) regret over that of a controller",
         "(c) group regret over rounds",
     )
-    for ax, title in zip(axes, titles):
+    for ax, title, label in zip(axes, titles, ("group regret at T", "ratio", "group regret up to $t$")):
         ax.set_title(title, fontsize="medium")
+        ax.set_ylabel(label)
         ax.grid(alpha=0.3)
     legend_of_all(figure, ncols=5)
     figure.suptitle(
