@@ -6,7 +6,8 @@ Letters: K arms, T users, p the failure probability of the confidence radii, s t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import curves as kept
@@ -32,7 +33,10 @@ CURVES: dict[str, tuple[str, float | None]] = {  # label -> name in fb.algos.ELI
 LABELS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)")  # of Figures 1 to 3
 LIGHTER = {"Dist-RDP-SE (s=100)": "#66C2A5"}  # than with s = 10
 MOST = 2.5  # ratio of regrets up to which the lower panels show it
+LARGE = 0.2  # standard error of a ratio that tells nothing
+NEAR = 0.03  # share of regret by which curves may differ that can't be told apart
 FIRST = 1_000  # users up to whom nothing differs: all pull every arm equally often
+MARKS = "osD^v"  # of the curves of a figure, set apart along them, so that one under others is seen
 AUTHORS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")  # what the authors' code has
 
 
@@ -43,7 +47,7 @@ class Claim:
     Args:
         one, other: labels.
         says: the paper's words.
-        matches: whether it says that both have the same; seen where the ratio is at most 1.1.
+        matches: whether it says that both have the same; seen where the ratio is 0.9 to 1.1.
         below: the ratio of regrets that the paper's words ask for; seen where it is less by 2 errors.
     """
 
@@ -55,7 +59,20 @@ class Claim:
 
     def seen(self, value: float, error: float) -> bool:
         """Returns whether a ratio of regrets, first over second, is what the paper says."""
-        return value <= 1.1 if self.matches else value < self.below - 2 * error
+        return 0.9 <= value <= 1.1 if self.matches else value < self.below - 2 * error
+
+    def verdict(self, ratios: Sequence[tuple[float, float]]) -> str:
+        """Returns in words whether the ratios and errors of all panels are what the paper says."""
+        right, values = [self.seen(*one) for one in ratios], [value for value, _ in ratios]
+        if all(right):
+            return "yes"
+        if self.matches and max(values) <= 1.1:
+            return (
+                f"{'in part' if any(right) else 'no'}, it is lower in {len(right) - sum(right)} of {len(right)} panels"
+            )
+        if self.matches and max(values) < 3:
+            return "in order, not in constants"
+        return "in part" if any(right) else "no"
 
 
 MATCHES = (  # of Figures 1 to 3
@@ -182,15 +199,19 @@ def draw(
     measure: Callable[[], dict[str, tuple[fb.Environment, fb.Result]]],
     claims: tuple[Claim, ...],
     where: str,
+    size: str,
+    drawn: str,
 ) -> None:
     """Draws panels side by side, below them regret in units of that of one algorithm, and says what the paper claims.
 
     Args:
         name: name of the files.
         options: those of the command line.
-        measure: runs everything; returns title -> environment and result.
+        measure: runs everything; returns title, with a letter in brackets -> environment and result.
         claims: what the paper says.
         where: in which figure or section.
+        size: T beside that of the paper.
+        drawn: what differs between the seeds.
     """
     suffix = f"{name}_{options.variant}"
 
@@ -209,55 +230,106 @@ def draw(
         return [*curves, Curve("words", words, np.array([0.0]), np.array([0.0]))]
 
     *curves, words = options.numbers(suffix, measured)
-    titles = list(dict.fromkeys(one.panel for one in curves))
+    titles = {title: title[title.index("(") :][:3] for title in dict.fromkeys(one.panel for one in curves)}
     figure, axes = plt.subplots(
-        2, len(titles), figsize=(11.0, 6.4), layout="constrained", height_ratios=(2, 1), sharex="col", squeeze=False
+        2, len(titles), figsize=(11, 7), layout="constrained", height_ratios=(2, 1), sharex="col", squeeze=False
     )
     found: dict[Claim, list[tuple[float, float]]] = {claim: [] for claim in claims}
-    unit = claims[0].other
+    unit, n_seeds, ends, lost = claims[0].other, curves[0].n_seeds, [], []
     for title, ax, below in zip(titles, *axes):
-        panel = [
-            dataclasses.replace(
-                one,
-                style=" ".join([LIGHTER.get(one.label, one.style.split()[0]), one.style.split()[1]]),
-                label=spaced(one.label),
-            )
-            for one in kept.pick(curves, title)
-        ]
+        panel = [shown(one, i, curves, titles) for i, one in enumerate(kept.pick(curves, title))]
         draw_curves(panel, ax, average=True, hidden=False)
-        ends = {one.label: one.y[-1] for one in kept.pick(curves, title)}
+        last = {one.label: one for one in kept.pick(curves, title)}
         for claim, ratios in found.items():
-            ratios.append(quotient(ends[claim.one], ends[claim.other]))
+            one, other = last[claim.one].y, last[claim.other].y
+            ratios.append(quotient(one[-1], other[-1]))
+            if ratios[-1][1] > LARGE:
+                rest = np.delete(np.arange(n_seeds), one[-1].argmax())
+                ratio = "{:.2f} ± {:.2f}".format(*quotient(one[-1, rest], other[-1, rest]))
+                lost.append(f"{claim.one} {titles[title]}: {failed(last[claim.one])}, without it {ratio}")
+                below.set_title(f"{claim.one} without one of {n_seeds} instances: {ratio}", fontsize="small")
         ax.set(xscale="log", yscale="log", xlim=(FIRST, panel[0].x[-1]))
-        ax.set_title(title, fontsize="medium")
-        ax.set_ylim(0.7 * min(one.mean[-1] / one.x[-1] for one in panel), 1.3 * panel[-1].mean[-1] / panel[-1].x[-1])
-        (base,) = kept.pick(panel, label=unit)
-        for one in panel[:-1]:
+        ax.set_title(title.partition(", p")[0], fontsize="medium")  # the rest is in the title of all
+        ax.set_ylim(0.6 * min(one.mean[-1] / one.x[-1] for one in panel), 1.3 * panel[-1].mean[-1] / panel[-1].x[-1])
+        ax.text(0.03, 0.03, together(panel), transform=ax.transAxes, fontsize="small")
+        (base,), left = kept.pick(panel, label=unit), []
+        for i, one in enumerate(panel[:-1]):
             ratio, error = np.transpose([quotient(y, of) for y, of in zip(one.y, base.y)])
-            (line,) = below.plot(one.x, ratio, one.style.split()[1], color=one.style.split()[0])
-            below.fill_between(one.x, ratio - error, ratio + error, color=line.get_color(), alpha=0.15, linewidth=0)
-        low, high = below.get_ylim()
-        below.set(xlabel="user $t$", ylim=(min(low, 0.8), min(max(high, 1.2), MOST)))
+            colour, line, mark = one.style.split()
+            below.plot(one.x, ratio, line, color=colour, marker=mark, markersize=4, markevery=(i, 8))
+            below.fill_between(one.x, ratio - error, ratio + error, color=colour, alpha=0.15, linewidth=0)
+            if ratio[-1] > MOST:
+                left.append(f"{one.label} at T:\n{ratio[-1]:.1f} ± {error[-1]:.1f}")
+            ends += [ratio[(one.x >= FIRST) & (ratio <= (1.2 if left else MOST))]]
+        below.text(0.97, 0.9, "\n".join(left), transform=below.transAxes, fontsize="small", ha="right", va="top")
+        below.set(xlabel="user $t$")
         for one in (ax, below):
             one.grid(alpha=0.3)
+    least, most = np.min(np.concatenate(ends)), np.max(np.concatenate(ends))
+    for below in axes[1]:
+        below.set_ylim(least - 0.1, most + 0.1)
     axes[0, 0].set_ylabel("time-average regret, Reg$(t)/t$")
     axes[1, 0].set_ylabel(f"regret / that of {unit}")
     legend_of_all(figure)
-    ours = f"{curves[0].n_seeds} instances, T as printed, ± one standard error"
+    how, names = options.how, labels(curves)
+    if options.version == "authors":
+        ours = [CURVES[name][0] for name in names if CURVES[name][0] not in AUTHORS]
+        how += f", which has no {' and no '.join(ours)} (these are ours)" if ours else ""
+    elif options.radius == "exact" and "DP-SE" in names:
+        how += " but for DP-SE"
+    title = f"{n_seeds} {drawn} ± one standard error; {how};"
+    figure.suptitle(
+        f"{title}{chr(10) if len(title) > 90 else ' '}radii fail with probability p = 0.1", fontsize="medium"
+    )
     says = []
     for claim, ratios in found.items():
-        right = [claim.seen(*one) for one in ratios]
-        verdict = "yes" if all(right) else "in part" if any(right) else "no"
-        if claim.matches and verdict != "yes" and max(ratios)[0] < 3:
-            verdict = "in order, not in constants"
-        shown = ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in ratios)
-        seen = f"{verdict}; {claim.one} / {claim.other}, regret at T by panel: {shown}"
+        ratio = ", ".join(
+            f"{letter} {value:.2f} ± {error:.2f}" for letter, (value, error) in zip(titles.values(), ratios)
+        )
+        seen = f"{claim.verdict(ratios)}; regret at T of {claim.one} / {claim.other}: {ratio}"
+        seen += "".join(f"; {one}" for one in lost if one.startswith(f"{claim.one} "))
         if words.label and claim is claims[-1]:
-            seen += f" (its certificate: {words.label})"
+            seen += f". What the noise gives in place of these ε, by panel: {words.label.replace('inf', '∞')}"
+        ours = f"{size}, {n_seeds} {drawn}, ± one standard error"
         says.append(Says(where, claim.says, ours if claim is claims[0] else "the same", seen))
     caption(figure, "Chowdhury & Zhou (2023)", *says)
     print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     save(suffix, options, figure, [*curves, words])
+
+
+def shown(one: Curve, i: int, curves: list[Curve], titles: dict[str, str]) -> Curve:
+    """Returns curve i of a panel as it is drawn: with a mark, and a note of what is claimed in all panels (letters)."""
+    colour, line, *_ = one.style.split()
+    if not one.note:
+        return dataclasses.replace(one, style=f"{colour} -.")
+    notes: dict[str, list[str]] = {}
+    for other in kept.pick(curves, label=one.label):
+        notes.setdefault(other.note.replace("claim, ", "claim, asked for "), []).append(titles[other.panel])
+    first, *others = notes
+    note = first + "".join(f"; {' and '.join(notes[other])}, dotted: {other.partition(',')[0]}" for other in others)
+    style = f"{LIGHTER.get(one.label, colour)} {line} {MARKS[i]}"
+    return dataclasses.replace(one, style=style, label=spaced(one.label), note=note)
+
+
+def together(panel: list[Curve]) -> str:
+    """Returns which curves of a panel can't be told apart, as they are `NEAR` each other everywhere."""
+    left, groups = [one.label for one in panel], []
+    values = {one.label: one.mean[one.x >= FIRST] for one in panel}
+    while left:
+        first, *others = left
+        group = [first, *(one for one in others if np.abs(values[one] / values[first] - 1).max() <= NEAR)]
+        left = [one for one in left if one not in group]
+        names = ", ".join(one.replace(" ", "\N{NO-BREAK SPACE}") for one in group)
+        groups += [textwrap.fill(names, 38, break_on_hyphens=False)] if len(group) > 1 else []
+    return f"within {100 * NEAR:g} % everywhere:\n" + ";\n".join(groups) if groups else ""
+
+
+def failed(one: Curve) -> str:
+    """Returns what is known of the seed of largest regret: its arm is lost if regret grows far more than elsewhere."""
+    growth, worst = (one.y[-1] - one.y[-4]) / (one.x[-1] - one.x[-4]), one.y[-1].argmax()
+    lost = growth[worst] > 5 * np.delete(growth, worst).max()
+    why = f" and still grows by {growth[worst]:.3f} a user, so that its best arm is lost" if lost else ""
+    return f"one regret is {one.y[-1, worst]:,.0f} (median {np.median(one.y[-1]):,.0f}){why}"
 
 
 def labels(curves: list[Curve]) -> list[str]:
@@ -294,4 +366,5 @@ def time_average(
             results[f"Fig. {number} ({panel}): {instance} instances, ε = {epsilon:g}\n{size}"] = env, result
         return results
 
-    draw(f"chowdhury2023_fig{number}", options, measure, claims, f"Fig. {number}, Section 7, Appendix J")
+    where = f"Fig. {number}, Section 7, Appendix J"
+    draw(f"chowdhury2023_fig{number}", options, measure, claims, where, "T as printed", "instances")

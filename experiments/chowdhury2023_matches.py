@@ -82,7 +82,7 @@ def main(options: ArmsSize) -> None:
         fontsize="medium",
     )
     found = [f"{NAMES[radius]} in {sum(seen)} of {len(seen)} panels" for radius, seen in right.items()]
-    seen = f"at batches of 2^b a ratio of at most 1.1: {' and '.join(found)}"
+    seen = f"at batches of 2^b a ratio of 0.9 to 1.1: {' and '.join(found)}"
     seen += "".join(f"; it is {re.sub('[${}]', '', one)}" for one in apart)
     caption(figure, "Chowdhury & Zhou (2023)", Says("Section 7", MATCHES[0].says, f"{n_seeds} instances", seen))
     print(seen)

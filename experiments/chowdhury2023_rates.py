@@ -21,7 +21,7 @@ import numpy as np
 import tyro
 from arms import ArmsSize, elimination
 from curves import POINTS, Curve, mean_error, pick
-from drawing import Says, caption, save
+from drawing import Says, caption, legend_below, save, spaced
 from drawing import slope as reference
 
 import fedbandit_jax as fb
@@ -42,7 +42,7 @@ def called(name: str, epsilon: float | None) -> str:
 
 LOOKS = {  # colour of the algorithm, darker or lighter where two have the same, and a mark of its own
     "CDP-SE": "#E69F00 o",
-    "Shuffle-DP-SE": "#8F4A70 ^",
+    "Shuffle-DP-SE": "#CC79A7 ^",
     "Dist-DP-SE": "#D55E00 o",
     "Dist-RDP-SE (s=10)": "#009E73 o",
     "Dist-RDP-SE (s=100)": "#7FCEB9 D",
@@ -69,15 +69,16 @@ PANELS = {  # points that are fitted, axis, title
     "e": (slice(None), "T", "p = 1/T, at the gap of largest regret"),
     "f": (slice(None), "T", "gap 0.002, ε = 0.1, p = 0.1"),
 }
-CLAIMS = (  # where, what it says, panel, curves that show it
-    ("Theorems 1, 3, 5", "privacy costs K log T / ε: slope 1 in 1/ε", "a", ("Dist-DP-SE", "CDP-SE", "Shuffle-DP-SE")),
-    ("Theorem 6", "log T / (ε² gap) with local trust: slope 2 in 1/ε", "a", ("LDP-SE",)),
-    ("Theorem 1", "slope 1 in log T", "b", ("Dist-DP-SE",)),
-    ("Theorems 2, 4", "sqrt(log T) with large s: slope 1/2 in log T", "b", PRIVATE[1:]),
-    ("Theorem 1", "slope 1 in K", "c", ("Dist-DP-SE, ε = 0.05", "SE")),
-    ("Theorem 1", "slope -1 in the gap, or 0 where privacy dominates", "d", tuple(called(*one[:2]) for one in PLAIN)),
-    ("footnote 7", "sqrt(T) at the worst gap: slope 1/2 in T", "e", tuple(called(*one[:2]) for one in PLAIN)),
+CLAIMS = (  # where, what it says, the slope that this is, panel, curves that show it
+    ("Theorems 1, 3, 5", "privacy costs K log T / ε", 1, "a", ("Dist-DP-SE", "CDP-SE", "Shuffle-DP-SE")),
+    ("Theorem 6", "local trust costs log T / (ε² gap)", 2, "a", ("LDP-SE",)),
+    ("Theorem 1", "the privacy cost is linear in log T", 1, "b", ("Dist-DP-SE",)),
+    ("Theorems 2, 4", "it grows with sqrt(log T) for large s", 0.5, "b", PRIVATE[1:]),
+    ("Theorem 1", "regret is linear in K", 1, "c", ("Dist-DP-SE, ε = 0.05", "SE")),
+    ("Theorem 1", "without privacy regret is log T / gap", -1, "d", ("SE",)),
+    ("footnote 7", "regret at the worst gap grows with sqrt(T)", 0.5, "e", tuple(called(*one[:2]) for one in PLAIN)),
 )
+STEP = 2.0  # factor between batches, and so between the regrets that one more of them makes
 
 
 def equal(n_arms: int, gap: float) -> fb.Environment:
@@ -134,23 +135,27 @@ def slope(one: Curve, fitted: slice) -> tuple[float, float]:
 
 def main(options: ArmsSize) -> None:
     curves = options.numbers("chowdhury2023_rates", lambda: measure(options))
-    figure, axes = plt.subplots(3, 2, figsize=(10, 12.6), layout="constrained")
-    slopes: dict[tuple[str, str], str] = {}
+    figure, axes = plt.subplots(3, 2, figsize=(10.5, 13), layout="constrained")
+    slopes: dict[tuple[str, str], tuple[float, float]] = {}
+    flat: dict[str, float] = {}
     for ax, (panel, (fitted, xlabel, title)) in zip(axes.flat, PANELS.items()):
         for i, one in enumerate(pick(curves, panel)):
             colour, mark = one.style.split()
-            label, size = one.label.replace("(s=", "(s = "), 9 - i if one.label == "CDP-SE" else 5
+            label, size = spaced(one.label), 9 - i if one.label == "CDP-SE" else 5
             if panel == "f":
                 text = "SE (under Dist-DP-SE)" if one.label == "SE" else label
                 ax.plot(one.x, one.mean, color=colour, label=text, linewidth=4 if one.label == "SE" else 1.5)
                 print(f"(f) {one.label}: {one.mean[-1]:.1f} batches at T = {one.x[-1]:,.0f}")
                 continue
-            text = "{:.2f} ± {:.2f}".format(*slope(one, fitted))
-            slopes[panel, one.label] = text
+            slopes[panel, one.label] = slope(one, fitted)
+            text = f"{slopes[panel, one.label][0]:.2f}"
+            if panel == "d" and one.label != "SE":
+                flat[one.label] = one.mean[fitted].max() / one.mean[fitted].min()
+                text = f"factor {flat[one.label]:.1f}"
             look: dict[str, Any] = dict(color=colour, markersize=size)
             ax.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", fillstyle="none", linewidth=1.2, **look)
             ax.plot(one.x[fitted], one.mean[fitted], f"{mark}-", linewidth=1.2, label=f"{label}: {text}", **look)
-            print(f"({panel}) {one.label}: slope {text}; ", end="")
+            print(f"({panel}) {one.label}: {text}; ", end="")
             print(", ".join(f"{x:.3g}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
         if panel == "f":
             ends = np.array([100, curves[-1].x[-1]])
@@ -163,30 +168,33 @@ def main(options: ArmsSize) -> None:
                 (one,) = pick(curves, panel, label)
                 x, y = zip(*sorted(zip(one.x[fitted], one.mean[fitted])))
                 reference(ax, power, x, 0.7 * y[0], f"slope {power:g}")
-        if panel in "ab":
-            ax.set_ylim((0.02, None) if panel == "a" else (None, 2e6))  # room for the legend
         if panel in "bcd":
             ticks = pick(curves, panel)[0].x
             ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks], fontsize="small")
             ax.set_xticks([], minor=True)
         ax.set_xlabel(xlabel)
         ax.set_title(f"({panel}) {title}", fontsize="medium")
-        ax.grid(alpha=0.3)
-        where: Any = {"a": "lower right", "d": "lower left", "e": "lower right"}.get(panel, "upper left")
-        title = None if panel == "f" else "slopes:"
-        ax.legend(frameon=False, fontsize="small", title=title, title_fontsize="small", alignment="left", loc=where)
+        legend_below(ax, ncols=2, columnspacing=1, handlelength=1.5)
     n_seeds = curves[0].n_seeds
     figure.suptitle(
-        "Rates of Theorems 1 to 6: K = 10 but in (c), radii of Lemma 2, batches of 2$^b$, all certified but SE, which "
-        f"is not private;\n{n_seeds} seeds of one instance ± one standard error (often less than a marker); "
-        "slopes are those of the filled points",
+        "Rates of Theorems 1 to 6: K = 10 but in (c), radii of Lemma 2 (p: their failure probability), batches of "
+        f"2$^b$;\nall are certified but SE, which is not private; {n_seeds} seeds of one instance ± one standard error "
+        "(if seen);\nlegends: slopes through filled points (three in (a), (e)), or the factor of largest over smallest",
         fontsize="medium",
     )
     says, size = [], f"asymptotic; T in the titles and {n_seeds} seeds of one instance here"
-    for where, claim, panel, labels in CLAIMS:
-        found = "; ".join(f"{label} {slopes[panel, label]}" for label in labels)
-        says.append(Says(where, claim, size if not says else "the same", f"slopes in ({panel}): {found}"))
-        print(f"{where}, {claim}: {found}")
+    for where, claim, power, panel, labels in CLAIMS:
+        right = [abs(slopes[panel, label][0] - power) <= 0.1 for label in labels]
+        found = ", ".join("{} {:.2f} ± {:.2f}".format(label, *slopes[panel, label]) for label in labels)
+        seen = f"{'yes' if all(right) else 'in part' if any(right) else 'no'}, slopes in ({panel}), within 0.1: {found}"
+        says.append(Says(where, f"{claim}: slope {power:g}", size if not says else "the same", seen))
+    span = np.ptp(np.log(pick(curves, "d")[0].x[PANELS["d"][0]]))
+    found = ", ".join(f"{label} {factor:.1f}" for label, factor in flat.items())
+    right = [factor <= STEP + 0.05 for factor in flat.values()]
+    seen = f"{'yes' if all(right) else 'in part' if any(right) else 'no'}, within the factor {STEP:g} of a batch more; "
+    seen += f"where the gap differs {np.exp(span):.0f} times, regret differs, in (d): {found}"
+    says.append(Says("Theorem 1", "where privacy dominates regret is that of any gap", "the same", seen))
+    print(*(f"{one.where}, {one.claim}: {one.seen}" for one in says), sep="\n")
     caption(figure, "Chowdhury & Zhou (2023)", *says)
     save("chowdhury2023_rates", options, figure, curves)
 
