@@ -4,7 +4,8 @@ python experiments/releases.py [--smoke]
 
 The largest variance of a private prefix sum of S = 80 batches, times the squared sensitivity to all that one user
 contributes. A panel is a rule for her: any batches without a bound for one of them (group privacy), one visit a batch,
-and one visit a batch with batches that are 5 or 20 apart. Nothing is drawn at random.
+and one visit a batch with batches that are 5 or 20 apart. Drawn are standard deviations, in units of that of the best
+release by group privacy, at the same number of visits. Nothing is drawn at random.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from options import Size
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import RELEASES, Banded, BandMF, MultiBlt, Release, Users
 
+NEAR = 0.03  # share by which markers are on one another
 S, VISITS, WIDTHS = 80, (1, 4, 16), (5, 10, 20, 40, 80)
 RULES = {  # panel: per_batch and apart
     "any batches, any number in one": (None, 1),
@@ -32,7 +34,7 @@ NAMES = {
     "tree": "binary tree",
     "honaker": "tree, Honaker's estimates",
     "sqrt_toeplitz": "√ Toeplitz",
-    "blt": "BLT",
+    "blt": "buffered linear Toeplitz (BLT)",
     "input_perturbation": "noise on every batch",
     "MultiBlt": "BLT for several visits",
     "BandMF": "banded, for several visits",
@@ -72,41 +74,64 @@ def measure(options: ReleasesSize) -> list[Curve]:
     return curves
 
 
+def alike(deviations: dict[str, np.ndarray]) -> str:
+    """Returns which releases of a panel have the same noise at all visits, within `NEAR`."""
+    left, groups = list(deviations), []
+    while left:
+        first = left[0]
+        group = [name for name in left if np.abs(deviations[name] / deviations[first] - 1).max() <= NEAR]
+        left = [name for name in left if name not in group]
+        groups += ["• " + "\n  = ".join(NAMES[name] for name in group)] if len(group) > 1 else []
+    return "\n".join([f"within {100 * NEAR:g} % of each other:", *groups])
+
+
 def main(options: ReleasesSize) -> None:
     curves = options.numbers("releases", lambda: measure(options))
-    figure, axes = plt.subplots(2, 2, figsize=(10, 8.4), layout="constrained", sharex=True, sharey=True)
-    shown = {}
+    figure, axes = plt.subplots(2, 2, figsize=(10, 8.8), layout="constrained", sharex=True, sharey=True)
+    group = np.sqrt(np.min([one.mean for one in pick(curves, next(iter(RULES)))], axis=0))
+    best = {}
     for ax, letter, rule in zip(axes.flat, "abcd", RULES):
-        least = np.min([one.mean for one in pick(curves, rule)], axis=0)
+        deviations = {one.label: np.sqrt(one.mean) / group[: len(one.x)] for one in pick(curves, rule)}
         for i, (one, colour, mark) in enumerate(zip(pick(curves, rule), COLOURS, "svD^oXP*")):
-            apart = one.x * 1.1 ** (i - 3.5)  # so that those on one another can be told apart
-            ax.plot(apart, one.mean / least, f"{mark}-", color=colour, label=NAMES[one.label], linewidth=0.8)
+            look = dict(color=colour, markerfacecolor="none", markersize=12 - i, linewidth=0.8)
+            ax.plot(one.x, deviations[one.label], f"{mark}-", label=NAMES[one.label], **look)
             print(f"{rule}, {one.label}: " + ", ".join(f"{x:.0f}: {y:.5g}" for x, y in zip(one.x, one.mean)))
-        shown[rule] = least
-        worth = ", ".join(f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in least)
-        ax.set(xscale="log", yscale="log")
-        ax.set_title(f"({letter}) {rule}\nnoise of the best: {worth}", fontsize="medium")
+        best[rule] = np.min(list(deviations.values()), axis=0)
+        ax.text(0.02, 0.03, alike(deviations), transform=ax.transAxes, fontsize="small")
+        ax.axhline(1, color="0.8", zorder=0)
+        ax.set(xscale="log", yscale="log", xlim=(0.85, 19), ylim=(0.3, 5))
+        ax.set_title(f"({letter}) {rule}", fontsize="medium")
         ax.set_xticks(VISITS, [str(visits) for visits in VISITS])
-        ax.set_yticks([1, 1.2, 1.5, 2, 3, 5, 10])
+        ax.set_yticks([0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 4])
         ax.minorticks_off()
         ax.grid(alpha=0.3)
+        if best[rule][-1] < 1 - NEAR:
+            words = f"{best[rule][-1]:.2f}"
+            ax.annotate(
+                words, (VISITS[len(best[rule]) - 1], best[rule][-1]), (0, -18), textcoords="offset points", ha="center"
+            )
+        if len(best[rule]) < len(VISITS):
+            ax.text(18, 1.2, f"{VISITS[-1]} visits\ndo not fit", ha="right", fontsize="small", color="#666666")
     for ax in axes[:, 0]:
-        ax.set_ylabel("noise over that of the best release")
+        ax.set_ylabel("standard deviation / group privacy's best")
     for ax in axes[1]:
-        ax.set_xlabel("visits of a user (points are set apart)")
-    axes[1, 1].text(VISITS[-1], 1.5, "16 visits\ndo not fit", ha="center", fontsize="small", color="#666666")
-    legend_of_all(figure, ncols=4)
+        ax.set_xlabel("visits of a user")
+    legend_of_all(figure, ncols=3)
     figure.suptitle(
-        f"Releases of the sums of S = {S} batches at equal privacy of all that one user contributes.\n"
-        "Noise: the largest variance of a sum × the squared sensitivity; nothing is drawn at random",
+        f"Releases of the sums of S = {S} batches at equal privacy of all that one user contributes: the largest\n"
+        "standard deviation of a sum × the sensitivity, over that of the best release in (a) at as many visits",
         fontsize="medium",
     )
-    group, *others = shown.values()
-    less = ", ".join(f"{np.sqrt(least[-1] / group[len(least) - 1]):.2f}" for least in others)
+    others = list(best.values())[1:]
+    less = ", ".join(f"{least[-1]:.2f} ({VISITS[len(least) - 1]} visits)" for least in others)
+    first = {one.label: one.mean[0] ** 0.5 / group[0] for one in curves if one.panel == next(iter(RULES))}
+    equal = [NAMES[name] for name, value in first.items() if value <= 1 + NEAR]
     remark(
         figure,
         "Against group privacy, (a), the standard deviation of the best release at the most visits of a panel falls to "
-        f"{less} in (b), (c) and (d). Where visits may be anywhere, (a), five releases are equal.",
+        f"{less} in (b), (c) and (d). By group privacy, (a), {len(equal)} releases are equal within {100 * NEAR:g} %: "
+        f"{', '.join(equal)}; a binary tree has {first['tree']:.1f} times their standard deviation, noise on every "
+        f"batch {first['input_perturbation']:.1f} times. Nothing is drawn at random.",
     )
     save("releases", options, figure, curves)
 
