@@ -48,6 +48,19 @@ STEPS: dict[str, dict] = {  # + is added to all before it
     "known noise, secure aggregation": dict(trust="secagg", **BEST),
     "known noise, ε = 10⁴": dict(epsilon=1e4, **BEST),
 }
+WORDS = {  # labels of the numbers that are kept -> of the picture
+    "tree, Theorem 5.1, as printed": "binary tree, as printed (Theorem 5.1)",
+    "BLT": "buffered linear Toeplitz noise",
+    "BLT, projected, known noise": "the same, projected, widths from the law of the noise",
+    "secure aggregation, projected, known noise": "the same under secure aggregation",
+    "+ BLT in place of the tree": "+ buffered linear Toeplitz noise, not a tree",
+    "+ projected Gram matrix": "+ projection of the Gram matrix",
+    "+ widths from known noise": "+ confidence widths from the law of the noise",
+    "projected, secure aggregation": "secure aggregation, projected (batches of 25)",
+    "known noise, secure aggregation": "+ confidence widths from the law of the noise",
+    "known noise, ε = 10⁴": "widths from the law of the noise, ε = 10⁴",
+    "not private, synchronised sums only": "not private, acts on synchronised sums only",
+}
 PLAIN = ("not private, synchronised sums only", "not private")
 
 
@@ -79,13 +92,14 @@ def short(mean: float) -> str:
 def draw(steps: dict[str, Curve], ax: Axes) -> None:
     """Draws the final regret of every step at both delta, and prints the price of privacy at equal widths."""
     names = [*STEPS, *PLAIN]
-    for i, (delta, marker) in enumerate(zip(DELTAS, "oD")):
+    for i, (delta, fill) in enumerate(zip(DELTAS, ("full", "left"))):
         ones = {name: steps[f"{name}, δ = {delta:g}" if name in STEPS else name] for name in names}
         for place, (name, one) in enumerate(ones.items()):
             if i and name in PLAIN:
                 continue  # has no delta
-            filled = one.style if one.note == "certified" else "white"
-            look: dict[str, Any] = dict(fmt=marker, color=one.style, mfc=filled, markersize=6, capsize=2)
+            open_ = one.note != "certified"
+            look: dict[str, Any] = dict(fmt="o", color=one.style, markersize=7, capsize=3, fillstyle=fill)
+            look |= dict(mfc="white" if open_ else one.style, markerfacecoloralt="white" if not open_ else "0.85")
             place += 0.36 * i * (name in STEPS)
             ax.errorbar(one.mean[0], place, xerr=one.error[0], **look)
             ax.text(one.mean[0] * 1.2, place, short(one.mean[0]), va="center", fontsize="small")
@@ -93,37 +107,43 @@ def draw(steps: dict[str, Curve], ax: Axes) -> None:
             more, of_more = mean_error(one.y[0] - ones[base].y[0])
             words = f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}, minus {base}: {more:+,.0f} ± {of_more:,.0f}"
             print(f"δ = {delta:g}, {name}: {words}")
-        ax.plot([], [], marker, color="#555555", label="(b): δ = " + ("0.1" if i == 0 else "$10^{-7}$"))
+        label = "(b): δ = " + ("0.1" if i == 0 else "$10^{-7}$")
+        ax.plot([], [], "o", color="#555555", markersize=7, fillstyle=fill, markerfacecoloralt="white", label=label)
+    for rule in ("projected, secure aggregation", "known noise, ε = 10⁴"):
+        ax.axhline(names.index(rule) - 0.32, color="0.6", linewidth=0.8)
     ax.set(xscale="log", xlim=(500, 8e5), xlabel="group regret at T")
-    ax.set_yticks(np.arange(len(names)) + 0.18, names, fontsize="small")
+    ax.set_yticks(np.arange(len(names)) + 0.18, [WORDS.get(name, name) for name in names], fontsize="small")
     ax.invert_yaxis()
     ax.grid(alpha=0.3, axis="x")
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond", lambda: measure(options))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6), layout="constrained", width_ratios=(1, 1.15))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6.6), layout="constrained", width_ratios=(1, 1.3))
     lines, steps = (pick(curves, one.panel) for one in (curves[0], curves[-1]))
-    for one, marker in zip(lines, ("o", "o", "s", "^", "D")):
+    for one, marker in zip(lines, "oos^D"):
         look: dict[str, Any] = dict(color=one.style, marker=marker, capsize=2)
         if one.note != "not private":
             look |= dict(linestyle="-" if one.note == "certified" else "--")
         look |= dict(mfc=one.style if one.note == "certified" else "white")
-        label = one.label if one.label == one.note else f"{one.label}: {promised(one.note)}"
+        label = WORDS.get(one.label, one.label)
+        label = label if one.label == one.note else f"{label}: {promised(one.note)}"
         left.errorbar(one.x, one.mean, one.error, label=label, **look)
     left.set(xscale="log", yscale="log", xlabel="ε", ylabel="group regret at T")
     left.set_xticks(lines[0].x, [f"{epsilon:g}" for epsilon in lines[0].x])
     left.minorticks_off()
     left.grid(alpha=0.3)
     uniform = pick(curves, "random play")[0].mean[0]
-    left.axhline(uniform, color="#999999", linestyle=":", label="random play")
-    right.axvline(uniform, color="#999999", linestyle=":")
+    left.axhline(uniform, color="#999999", linestyle="-.", label="random play")
+    right.axvline(uniform, color="#999999", linestyle="-.")
     left.set_title("(a) against ε, at δ = 0.1", fontsize="medium")
-    right.set_title("(b) one ingredient after the other, at ε = 1", fontsize="medium")
+    right.set_title(
+        "(b) one ingredient after the other, at ε = 1;\nlast rows: ε = 10⁴, or not private", fontsize="medium"
+    )
     found = {one.label: one for one in steps}
     draw(found, right)
     size = f"M = 100, K = 100, d = 10, T = 10,000; mean of {lines[0].n_seeds} seeds ± one standard error"
-    figure.suptitle(f"{size}; filled markers are certified", fontsize="medium")
+    figure.suptitle(f"{size} (less than most markers);\nwhite and grey markers are not certified", fontsize="medium")
     legend_of_all(figure)
     first, last, secure, plain = (
         short(found[f"{name}, δ = 0.1" if name in STEPS else name].mean[0])

@@ -6,9 +6,10 @@ The algorithm is asynchronous FedLinUCB (He et al. 2022) with noise: an agent up
 everybody's. Coloured curves have the same noise budget, BLT noise of every agent, and greedy play. Uploads are fixed in
 advance (every B of the agent's own rounds, or when these have grown by a factor), or follow a sparse vector test of
 what the agent has learned since its last download (threshold D, 0.3 of epsilon), or ask the same question without
-noise, which leaks. Their first V is 100 I, lest all ask at once. Black and grey curves are not private; triangles are
-agents who never talk. All agents are alike; or some come more often, by Zipf's law; or each has one of two
-parameters; or of four, and Zipf's law. All constants were chosen on other seeds.
+noise, which leaks. Their first V is 100 I, lest all ask at once. Black and grey curves are not private; horizontal
+lines are agents who never talk. Regret is in units of that of greedy play alone or, where agents differ, of greedy
+agents who share without noise, seed by seed. All agents are alike; or some come more often, by Zipf's law; or each has
+one of two parameters; or of four, and Zipf's law. All constants were chosen on other seeds.
 """
 
 import collections
@@ -19,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from beyond_schedules import compare
-from curves import Curve, ends, pick, random_play
+from curves import Curve, ends, pick, quotient, random_play
 from drawing import legend_of_all, remark, save
 from options import Size
 
@@ -64,23 +65,61 @@ SHOWN = {  # family -> colour, marker and line, and the words of the legend; fro
     "not private: He et al. (2022)": ("#555555", "o-", "not private: He et al. (2022)"),
     "not private: greedy, own rounds grow": ("#999999", "s-", "not private: greedy, own rounds grow"),
     "not private: greedy, raw log det": ("#000000", "D-", "not private: greedy, test without noise"),
-    "alone, not private: LinUCB": ("#56B4E9", "^", "alone, not private: LinUCB"),
-    "alone, not private: greedy": ("#E69F00", "^", "alone, not private: greedy"),
+    "alone, not private: LinUCB": ("#56B4E9", "-", "alone, not private: LinUCB"),
+    "alone, not private: greedy": ("#E69F00", "-", "alone, not private: greedy"),
 }
-ALONE = 6_000  # where agents who upload nothing are drawn, right of all uploads
+TITLES = {
+    "all alike": "one parameter, equal rates",
+    "unequal rates": "one parameter, rates by Zipf's law",
+    "two parameters": "two parameters, equal rates",
+    "four parameters, unequal rates": "four parameters, rates by Zipf's law",
+}
+NAMED = {
+    "own rounds grow by 1.1 ... 3 (1)": f"grow by {GROWTHS[1]:g}",
+    "private test, at most 64 (1)": f"D = {THRESHOLDS[1]:g}",
+}
+ALONE = "alone, not private: greedy (0)"
+UNITS = {  # of regret in the panels, and its name on the axis
+    "ab": (ALONE, "greedy play alone"),
+    "cd": (
+        "not private: greedy, own rounds grow (1)",
+        "greedy agents\nwho share without noise (by 1.5; not from 0)",
+    ),
+}
 
 
-def draw(ax: Any, title: str, found: dict[str, list[Curve]]) -> None:
-    """Draws regret against uploads, with filled markers for what is certified."""
+def draw(ax: Any, title: str, found: dict[str, list[Curve]], unit: np.ndarray) -> None:
+    """Draws regret in a unit against uploads, filled if certified; of who is alone a line, or what is off the axis."""
+    off = []
     for name, ones in found.items():
         colour, look, label = SHOWN[name]
-        uploads = [ALONE if name.startswith("alone") else one.mean[1] for one in ones]
-        mean, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
+        mean, error = np.transpose([quotient(one.y[0], unit) for one in ones])
+        if name.startswith("alone"):
+            ax.plot([], [], look, color=colour, label=label)
+            if mean[0] > 0.9:
+                ax.axhline(mean[0], color=colour)
+            else:
+                off.append(f"{name.rpartition(' ')[2]} {mean[0]:.2f} ± {error[0]:.2f}")
+            continue
+        uploads = [one.mean[1] for one in ones]
         fill = colour if ones[0].note == "certified" else "white"
         ax.errorbar(uploads, mean, error, fmt=look, color=colour, mfc=fill, label=label, capsize=2, linewidth=1.2)
-    ax.set(xscale="log", xlabel="uploads of all agents", xlim=(60, 9_000))
-    ax.set_title(title.partition(", T")[0], fontsize="medium")
-    ax.set_xticks([100, 300, 1_000, 3_000, ALONE], ["100", "300", "1,000", "3,000", "alone"])
+        for one, x, y in zip(ones, uploads, mean):
+            if one.label in NAMED and not title.startswith(("(c", "(d")):
+                shift = (16, 26) if name.startswith("private") else (0, -18)
+                look = dict(
+                    bbox=dict(facecolor="white", edgecolor="none", pad=0.5),
+                    textcoords="offset points",
+                    color=colour,
+                    ha="center",
+                    arrowprops=dict(arrowstyle="-", color=colour),
+                )
+                ax.annotate(NAMED[one.label], (x, y), shift, **look)
+    if off:
+        ax.text(0.03, 0.03, f"alone, below the axis: {', '.join(off)}", transform=ax.transAxes, fontsize="small")
+    ax.set(xscale="log", xlabel="uploads of all agents", xlim=(60, 5_000))
+    ax.set_title(title, fontsize="medium")
+    ax.set_xticks([100, 300, 1_000, 3_000], ["100", "300", "1,000", "3,000"])
     ax.set_xticks([], minor=True)
     ax.grid(alpha=0.3)
 
@@ -103,32 +142,41 @@ def measure(options: Size) -> list[Curve]:
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_async", lambda: measure(options))
-    figure, axes = plt.subplots(2, 2, figsize=(10, 8.4), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(10.5, 9), layout="constrained", sharey="row")
     said: dict[str, str] = collections.defaultdict(str)  # empty for what --smoke leaves out
+    apart = []
     for ax, letter, title in zip(axes.flat, "abcd", dict.fromkeys(one.panel for one in curves)):
         found = {name: [one for one in pick(curves, title) if one.label.startswith(f"{name} (")] for name in FAMILIES}
         compare(title, found)
-        draw(ax, f"({letter}) {title}", found)
-        for one in pick(curves, title):
+        by_label = {one.label: one for one in pick(curves, title)}
+        unit = next(label for letters, (label, _) in UNITS.items() if letter in letters)
+        draw(ax, f"({letter}) {TITLES[title.partition(', T')[0]]}", found, by_label[unit].y[0])
+        for one in by_label.values():
             said[f"{letter}, {one.label}"] = f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}"
-        if "parameter" not in title:
-            ax.set(yscale="log", ylim=(45, 900))
-    for ax in axes[:, 0]:
-        ax.set_ylabel("regret of all agents at T")
+        if letter in "cd":
+            shared = [one.y[0] for name, one in by_label.items() if not name.startswith(("alone", "random"))]
+            apart += [quotient(y, by_label[ALONE].y[0])[0] for y in shared]
+    axes[0, 0].set(yscale="log", ylim=(0.08, 1.5))
+    axes[0, 0].set_yticks([0.1, 0.2, 0.5, 1], ["0.1", "0.2", "0.5", "1"])
+    axes[1, 0].set(ylim=(0.9, 1.35))
+    for ax, (_, words) in zip(axes[:, 0], UNITS.values()):
+        ax.set_ylabel(f"regret at T / that of {words}")
     print(*(f"{name}: {words}" for name, words in said.items()), sep="\n")
     legend_of_all(figure, ncols=3)
-    uniform = pick(curves, label="random play")[0].mean[0]
-    size = f"M = {M}, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"
-    figure.suptitle(f"{size}; random play {round(uniform, -2):,.0f}; (c), (d) not from 0", fontsize="medium")
-    grow, test = "own rounds grow by 1.1 ... 3 (1)", "private test, at most 64 (1)"
+    uniform, n_seeds = pick(curves, label="random play")[0].mean[0], curves[0].n_seeds
+    alone = said[f"a, {ALONE}"]
+    size = f"M = {M} agents, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1, {n_seeds} seeds ± one standard error"
+    worth = f"in (a) greedy play alone has {alone}, random play {round(uniform, -2):,.0f}"
+    figure.suptitle(f"{size} of the paired ratio;\n{worth}", fontsize="medium")
+    grow, test = NAMED
     remark(
         figure,
-        f"Where all agents have one parameter, equal and unequal rates, certified agents whose own rounds grow by 1.3 "
-        f"have {said[f'a, {grow}']} and {said[f'b, {grow}']}, with a private test (D = 0.1) {said[f'a, {test}']} and "
-        f"{said[f'b, {test}']}, and greedy agents who play alone, without noise, "
-        f"{said['a, alone, not private: greedy (0)']} and {said['b, alone, not private: greedy (0)']} (16 seeds). "
-        "Where they have two parameters or four, all who share have two to four times the regret of those alone, "
-        "whatever the schedule.",
+        f"Where all agents have one parameter, (a) equal and (b) unequal rates, certified agents whose own rounds "
+        f"{NAMED[grow]} have {said[f'a, {grow}']} and {said[f'b, {grow}']}, with a private test ({NAMED[test]}) "
+        f"{said[f'a, {test}']} and {said[f'b, {test}']}, and greedy agents who play alone, without noise, {alone} "
+        f"and {said[f'b, {ALONE}']} ({n_seeds} seeds). Where they have two parameters, (c), or four, (d), all who "
+        f"share have {min(apart, default=0):.1f} to {max(apart, default=0):.1f} times the regret of greedy agents "
+        "alone, whatever the schedule.",
     )
     save("beyond_async", options, figure, curves)
 
