@@ -16,18 +16,32 @@ FAMILIES = {  # how names begin -> what these are; the empty word fits what is l
     "liu2022": "Liu et al. (2022)",
     "": "Beyond the papers",
 }
-OF_COMMANDS = {  # pictures that no script here draws
-    "simulate_sphere": "fedbandit simulate",
-    "simulate_arms": "fedbandit simulate arms",
-    "regret_per_second": "python bench/regret_per_second.py",
-    "audit": "fedbandit audit --controls tests/audits/controls",
+OF_COMMANDS = {  # pictures that no script here draws: their commands and what is drawn
+    "simulate_sphere": (
+        "fedbandit simulate",
+        "Regret per round of all silos on the synthetic instance of Zhou & Chowdhury (2024): random features on a unit "
+        "sphere, rewards 0 or 1, and silos that synchronise every 25 rounds. Alg. 1 + Thm 5.1 is Private-FedLinUCB as "
+        "printed, with noise of a binary tree; Alg. 8 acts on synchronised sums only and has just the noise that it "
+        "needs; BLT is buffered linear Toeplitz noise, with confidence widths from its law; under secure aggregation "
+        "silos add noise together. Greedy play has batches that grow and statistics that one user moves by less. The "
+        "black curve is not private, and so neither certified nor weaker than stated.",
+    ),
+    "simulate_arms": (
+        "fedbandit simulate arms",
+        "Regret of successive elimination of arms by who adds the noise and what ε promises, on easy instances of "
+        "Chowdhury & Zhou (2023). CDP-SE lies under Dist-DP-SE: the noise of a sum has the same law, whoever adds it. "
+        "SE is not private; LDP-SE and, with circles, AdaC-UCB have one colour. "
+        "The ε are different promises: pure, Renyi and concentrated DP.",
+    ),
+    "regret_per_second": ("python bench/regret_per_second.py", "Draws what the command prints."),
+    "audit": ("fedbandit audit --controls tests/audits/controls", "Draws what the command prints."),
 }
 START = """\
 # Gallery
 
 Every picture with its command, and what the paper claims, at which size, and whether it was seen. The numbers are in
-the CSV of the same name. `python experiments/gallery.py` writes this page, `python experiments/all.py` draws everything
-again, and [another page](../../docs/figures.md) says what options mean.
+the CSV of the same name, but for the few that a command draws. `python experiments/gallery.py` writes this page,
+`python experiments/all.py` draws everything again, and [another page](../../docs/figures.md) says what options mean.
 
 "ours" is lazy, with exact noise and rewards in [0, 1]: certified. "authors" has the authors' noise and constants,
 agents that learn inside the batch and Gaussian rewards: no privacy claim, as scripts print. In the figures of
@@ -49,9 +63,9 @@ def page() -> str:
 
 def _entry(name: str) -> str:
     csv = FIGURES / f"{name}.csv"
-    command, caption = head(csv) if csv.exists() else (OF_COMMANDS[name], [])
+    command, caption = head(csv) if csv.exists() else (OF_COMMANDS[name][0], [])
     script = HERE / Path(command.split()[1]).name if csv.exists() else None
-    about = ast.get_docstring(ast.parse(script.read_text())) if script else "Draws what the command prints."
+    about = ast.get_docstring(ast.parse(script.read_text())) if script else OF_COMMANDS[name][1]
     words = " ".join((about or "").split("\n\n")[0].split())
     lines = [
         f"### {name.replace('_', ' ')}",

@@ -154,12 +154,16 @@ class SimulateCommand(Command):
         return self.env or (self.family if self.data is None else Path(self.data).stem)
 
     def title(self, result: Any) -> str:
-        """Title of the figures: the environment's sizes, and the budgets if any algorithm has one."""
-        from fedbandit_jax.report.plotting.figure import sizes
+        """Title of the figures: the environment's name and sizes, T, and the budgets if any algorithm has one."""
+        from fedbandit_jax.report.plotting.figure import sizes, tick
 
+        first = next(iter(self.contents().get("environments", ())), self.family)
+        name = first if self.env is None and self.data is None else self.title_of
         epsilons = dict.fromkeys(point["epsilon"] for point in result.coordinates.values() if "epsilon" in point)
         budgets = f"; ε = {', '.join(f'{one:g}' for one in epsilons)}" if epsilons else ""
-        return f"{self.title_of}: {sizes(result.spec)}{budgets}"
+        deltas = {one.delta for one in result.certificates.values() if one.epsilon is not None}
+        budgets += "".join(f", δ = {tick(one)}" for one in deltas if one and len(deltas) == 1)
+        return f"{name}: {sizes(result.spec)}, T = {tick(float(result.rounds[-1]))}{budgets}"
 
     @override
     def named(self, error: str, key: str = "") -> str:

@@ -97,9 +97,9 @@ def test_epsilon_is_in_the_title_of_private_runs(swept, tmp_path, monkeypatch):
     ):
         assert main(["simulate", *words.split(), "--out", str(tmp_path)]) == 0
     assert titles == [
-        *("arms: M = 1, K = 10, d = 10; ε = 5", "arms: M = 1, K = 10, d = 10"),
-        *["clusters: n = 40, L = 5, K = 10, d = 10; ε = 5"] * 2,
-        *("schedules: M = 20, K = 20, d = 5; ε = 1", "linear: M = 7, K = 100, d = 10; ε = 1"),
+        *("arms: M = 1, K = 10, d = 10, T = $10^{6}$; ε = 5", "arms: M = 1, K = 10, d = 10, T = $10^{6}$"),
+        *["clusters: n = 40, L = 5, K = 10, d = 10, T = 100,000; ε = 5"] * 2,
+        *("schedules: M = 20, K = 20, d = 5, T = 5,000; ε = 1", "sphere: M = 7, K = 100, d = 10, T = 4,000; ε = 1"),
     ]
 
 

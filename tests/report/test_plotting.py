@@ -122,11 +122,19 @@ def test_no_band_for_one_seed():
     assert axes.get_title() == "Sphere: M = 3, d = 2"
 
 
+def test_legends_say_who_is_not_private_beside_those_who_are():
+    """Of curves over rounds; where nobody asks for privacy the legend does not speak of it."""
+    plain = dict.fromkeys("a", no_privacy("it adds no noise"))
+    both, alone = {"a": ({}, 1.0), "b": ({}, 2.0)}, {"a": ({}, 1.0)}
+    assert legend(fb.plotting.regret(swept(both, certificates=plain)).axes[0]) == ["a: not private", "b: certified"]
+    assert legend(fb.plotting.regret(swept(alone, certificates=plain)).axes[0]) == ["a"]
+
+
 def test_against_epsilon():
     (ax,) = fb.plotting.against(grid(), "epsilon", title="a title").axes
     assert ax.get_title() == "a title\nmean of 3 seeds ± 1 s.e."
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0.5", "2"]
-    assert legend(ax) == ["plain", "ours: certified"]
+    assert legend(ax) == ["plain: not private", "ours: certified"]
     x, y, half = error_bars(ax)["ours: certified"]
     assert (x, y) == ([0.5, 2.0], [7.0, 5.0])  # the last record, in the order of epsilon
     np.testing.assert_allclose(half, 1 / math.sqrt(3))
@@ -191,7 +199,7 @@ def test_horizontal_lines_of_one_colour_are_told_apart():
     }
     result = swept(points, certificates=dict.fromkeys("ab", no_privacy("it adds no noise")))
     for draw in (lambda one: fb.plotting.against(one, "epsilon"), fb.plotting.privacy_frontier):
-        lines = {line.get_label(): line for line in draw(result).axes[0].lines}
+        lines = {str(line.get_label()).removesuffix(": not private"): line for line in draw(result).axes[0].lines}
         assert lines["a"].get_color() == lines["b"].get_color()
         assert lines["a"].get_marker() != lines["b"].get_marker()
 
@@ -259,7 +267,9 @@ def test_privacy_frontier():
     on = {(1.0, 8.0): True, (2.0, 4.0): True, (2.0, 6.0): False, (1.0001, 9.0): False, (0.5, 7.0): False}
     assert points_of(ax) == on
     assert "at $\\delta$ = 1e-06" in ax.get_xlabel()
-    assert {"plain", "void: no ε is proved", "a: certified", "printed: weaker than stated", FRONT} <= set(legend(ax))
+    assert {"plain: not private", "void: no ε is proved", "a: certified", "printed: weaker than stated", FRONT} <= set(
+        legend(ax)
+    )
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
     assert [line.get_xydata().tolist() for line in steps] == [[[1.0, 8.0], [2.0, 4.0]]]
 

@@ -131,6 +131,16 @@ def promise(certificate: Certificate) -> tuple[str, str]:
     return line, claim if certificate.notion == Certificate.notion else f"{claim}, {certificate.notion}"
 
 
+def entry(name: str, claim: str) -> str:
+    """The entry of a curve in a legend: its name, and what is claimed, or that it is not private.
+
+    >>> entry("tree", "certified"), entry("FedLinUCB", ""), entry("not private, greedy", "")
+    ('tree: certified', 'FedLinUCB: not private', 'not private, greedy')
+    """
+    claim = claim or ("" if "not private" in name else "not private")
+    return f"{name}: {claim}" if claim else name
+
+
 def told_apart(colours: Sequence[str], markers: Sequence[str]) -> list[str]:
     """A marker for every curve: of those that share a colour, each has its own.
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
-from fedbandit_jax.report.plotting.colours import MARKERS, colour, promise, styles, told_apart
+from fedbandit_jax.report.plotting.colours import MARKERS, colour, entry, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import (
     INSIDE,
     SPREAD,
@@ -45,8 +45,9 @@ def regret(
     """Draws the mean over seeds of the group regret of every algorithm, with a band around it.
 
     Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed` and dotted if
-    `none`. Algorithms that do not claim privacy are solid. Colours are those of `colour`. Where time averages at the
-    end differ by more than a factor of 8 the vertical axis is logarithmic.
+    `none`. Algorithms that ask for no privacy are solid, and the legend says so if there are private ones. Colours are
+    those of `colour`. Where time averages at the end differ by more than a factor of 8 the vertical axis is
+    logarithmic.
 
     Args:
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
@@ -115,16 +116,16 @@ def gauge(
 
 
 def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
-    lowest = 0.0
-    for label, style in styles(result).items():
+    lowest, looks = 0.0, styles(result)
+    private = any(style.claim for style in looks.values())  # where nobody asks for privacy, no legend speaks of it
+    for label, style in looks.items():
         one = result[label]
         curves = curves_of(one)
         mean = curves.mean(0)
         if not np.isfinite(mean).any():  # it has no such gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
-        name = in_words(label)
-        name = f"{name}: {style.claim}" if style.claim else name
+        name = entry(in_words(label), style.claim) if private else in_words(label)
         look: dict[str, Any] = dict(color=style.colour, marker=style.marker, markersize=5)
         ax.plot(one.rounds, mean, style.line, markevery=0.1, label=name, **look)
         if len(curves) > 1:
@@ -155,7 +156,7 @@ class Family(NamedTuple):
     @property
     def text(self) -> str:
         """The entry in the legend."""
-        return f"{self.name}: {self.claim}" if self.claim else self.name
+        return entry(self.name, self.claim)
 
 
 def against(

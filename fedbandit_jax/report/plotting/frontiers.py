@@ -140,7 +140,7 @@ def _draw(
     for family in members:
         for i, label in enumerate(one for one in family.labels if one not in x):
             why = f": {beside[label]}" if label in beside else ""
-            name = None if i else f"{family.name}{why}"
+            name = None if i else f"{family.name}{why}" if why else family.text
             look: dict[str, Any] = dict(color=family.colour, marker=family.at_ends, label=name)
             ax.axhline(final(result, label)[0], *INSIDE, linestyle=":" if why else "-", **look)
         inside = sorted((label for label in family.labels if label in x), key=lambda label: x[label])
