@@ -5,17 +5,16 @@ python experiments/liu2022_distances.py [--smoke | --full]
 On random preference vectors more clusters are nearer to each other, so that sqrt m of the theorem's second term and 1 /
 gamma^2 of its first cannot be told apart. Here all pairs of the m vectors are gamma apart: they are (sqrt(1 - gamma^2)
 e_0 + gamma e_i, 1) / sqrt 2. (a) Regret of FCLUB-DC against m at each distance. (b) The round from which on all
-clusters are right, against the distance: the theorem has n d log T / gamma^2.
+clusters are right, seed by seed: the theorem has n d log T / gamma^2. They change at ends of phases, whose lengths
+double.
 """
-
-import re
 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from clusters import LiuOptions
 from curves import Curve, exponent, pick
-from drawing import Says, caption, legend_below, save, slope
+from drawing import Says, caption, legend_of_all, save, slope
 from liu2022_order import right_from
 
 import fedbandit_jax as fb
@@ -51,63 +50,58 @@ def measure(options: LiuOptions) -> list[Curve]:
     return [Curve(panel, name, clusters, one) for panel, values in both for name, one in zip(labels, values)]
 
 
-def in_math(text: str) -> str:
-    """Returns a text whose power, such as m^(0.5 ± 0.1), is written as one."""
-    return re.sub(r"(\w)\^\((.*)\)", lambda found: f"${found[1]}^{{{found[2]}}}$".replace("±", r"\pm"), text)
-
-
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_distances", lambda: measure(options))
     regrets, rounds = pick(curves, "regret"), pick(curves, "round")
     distances, clusters = DISTANCES[: len(regrets)], regrets[0].x.astype(int)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9), layout="constrained")
-    found, powers, shares = [], [], []
-    for one, late, colour, mark in zip(regrets, rounds, fb.plotting.COLOURS, "osDX"):
-        power = "{:.2f} ± {:.2f}".format(*exponent(one))
-        left.errorbar(
-            one.x,
-            one.mean,
-            one.error,
-            fmt=f"{mark}-",
-            color=colour,
-            capsize=2,
-            label=in_math(f"{one.label}: m^({power})"),
-        )
-        found.append(f"{power} at {one.label}")
-        for m, mean, error, first in zip(clusters, one.mean, one.error, late.y):
-            seen = f"right at T in {np.isfinite(first).mean():.0%}"
-            print(f"m = {m}, {one.label}: regret {mean:,.0f} ± {error:,.0f}; {seen}, rounds {np.sort(first).tolist()}")
-    slope(left, 0.5, clusters, regrets[-1].mean[0], "$\\sqrt{m}$")
-    left.set(xlabel="clusters m", ylabel="regret at T (axis not from 0)")
-    left.set_title("(a) regret against m, exponents ± half of 95 % intervals", fontsize="medium")
-    for m, colour, mark, where in zip(clusters, fb.plotting.COLOURS, "osD", range(len(clusters))):
-        first = np.stack([late.y[where] for late in rounds])
-        every = np.isfinite(first).all(1)  # distances at which all seeds have found their clusters
-        shares.append(f"m={m} in " + " and ".join(f"{share:.0%}" for share in np.isfinite(first).mean(1)))
-        if every.any():
-            one = Curve("", "", np.array(distances)[every], first[every])
-            text = f"m = {m}" + (": γ^({:.2f} ± {:.2f})".format(*exponent(one)) if every.sum() > 1 else "")
-            right.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, label=in_math(text), capsize=2)
-            powers += [text] if every.sum() > 1 else []
-        else:
-            right.plot([], [], f"{mark}-", color=colour, label=f"m = {m}: not in all seeds")
-    slope(right, -2, distances, 40_000, "slope of $1 / γ^2$")
-    right.set(xlabel="distance γ of clusters", ylabel="round from which on all clusters are right")
-    right.set_title("(b) when clusters are found, if in all seeds", fontsize="medium")
-    for ax, ticks in ((left, clusters), (right, distances)):
-        ax.set(xscale="log", yscale="log")
-        ax.xaxis.minorticks_off()
-        ax.set_xticks(ticks, [f"{one:g}" for one in ticks])
-        legend_below(ax, ncols=2)
+    found, powers, shares, rows = [], [], [], []
+    ends = sorted({first for one in rounds for first in one.y.ravel() if np.isfinite(first)})
+    for i, (one, late, gamma) in enumerate(zip(regrets, rounds, distances)):
+        colour, mark = fb.plotting.COLOURS[i], "os"[i]
+        found.append("{:.2f} ± {:.2f} at distance {:g}".format(*exponent(one), gamma))
+        label = f"distance γ = {gamma:g}"
+        left.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, capsize=3, label=label)
+        for j, (m, mean, error, first) in enumerate(zip(clusters, one.mean, one.error, np.sort(late.y))):
+            place = np.where(np.isfinite(first), np.searchsorted(ends, first), len(ends))
+            beside = [0.15 * (n - np.flatnonzero(place == at).mean()) for n, at in enumerate(place)]
+            rows.append((3 * j + i, f"m = {m}, γ = {gamma:g}"))
+            right.plot(place + beside, np.full(len(place), rows[-1][0]), mark, color=colour)
+            share = f"right at T in {np.isfinite(first).mean():.0%}"
+            print(f"m = {m}, {one.label}: regret {mean:,.0f} ± {error:,.0f}; {share}, rounds {first.tolist()}")
+    slope(left, 0.5, clusters, 0.8 * regrets[0].mean[0], "(a) slope of $\\sqrt{m}$")
+    left.set(xlabel="clusters m", ylabel="regret at T", xscale="log", yscale="log")
+    left.set_title("(a) regret against the number of clusters", fontsize="medium")
+    left.xaxis.minorticks_off()
+    left.set_xticks(clusters, clusters)
+    right.set_yticks(*zip(*rows))
+    right.set_xticks(range(len(ends) + 1), [*(f"{end:,.0f}" for end in ends), "not by T"])
+    right.axvline(len(ends) - 0.5, color="#999999")
+    right.set(xlim=(-0.5, len(ends) + 0.5), xlabel="round (they change at ends of phases only)")
+    right.set_title("(b) from when on all clusters are right: a point is a seed", fontsize="medium")
+    right.invert_yaxis()
+    for ax in (left, right):
+        ax.grid(alpha=0.3)
+    legend_of_all(figure)
+    for j, m in enumerate(clusters):
+        first = np.stack([late.y[j] for late in rounds])
+        shares.append(f"m = {m} in " + " and ".join(f"{share:.0%}" for share in np.isfinite(first).mean(1)))
+        if np.isfinite(first).all() and len(distances) > 1:
+            powers.append("m = {}: γ^({:.2f} ± {:.2f})".format(m, *exponent(Curve("", "", distances, first))))
     size = f"n = {USERS} (random seats), L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
     n_seeds = regrets[0].n_seeds
-    what = f"FCLUB-DC, all pairs of preference vectors at one distance; mean of {n_seeds} seeds ± 1 standard error"
-    figure.suptitle(f"{what}\n{size}", fontsize="medium")
+    what = "Liu et al. (2022): FCLUB-DC, all pairs of preference vectors at one distance"
+    figure.suptitle(f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{size}", fontsize="medium")
     ours = f"asymptotic; {n_seeds} seeds here"
-    first = Says("Theorem 1", "regret grows with √m once clusters are found", ours, "; ".join(found))
-    late = f"exponents of γ of this time, where all seeds find them: {'; '.join(powers) or 'none'}. "
-    late += f"Seeds with all clusters right at T, at γ = {' and '.join(f'{one:g}' for one in distances)}: "
-    second = Says("Theorem 1", "clusters are found after O(n d log T / γ²) rounds", ours, late + ", ".join(shares))
+    words = f"(a) exponents of m (95 %): {'; '.join(found)}; at T not all seeds have found their clusters, see (b)"
+    first = Says("Theorem 1", "regret grows with √m once clusters are found", ours, words)
+    gammas = " and ".join(f"{one:g}" for one in distances)
+    late = f"(b) seeds with all clusters right at T, at γ = {gammas}: {', '.join(shares)}; exponents of γ of the time until "
+    late += (
+        f"then, where all seeds find them: {'; '.join(powers) or 'none'} (95 %), of {len(distances)} distances only, "
+    )
+    late += "and of rounds that are ends of phases, which double"
+    second = Says("Theorem 1", "clusters are found after O(n d log T / γ²) rounds", "the same", late)
     print(first.seen, second.seen, sep="\n")
     caption(figure, "Liu et al. (2022)", first, second)
     save("liu2022_distances", options, figure, curves)
