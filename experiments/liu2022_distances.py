@@ -96,9 +96,9 @@ def main(options: LiuOptions) -> None:
     words = f"(a) exponents of m (95 %): {'; '.join(found)}; at T not all seeds have found their clusters, see (b)"
     first = Says("Theorem 1", "regret grows with √m once clusters are found", ours, words)
     gammas = " and ".join(f"{one:g}" for one in distances)
-    late = f"(b) seeds with all clusters right at T, at γ = {gammas}: {', '.join(shares)}; exponents of γ of the time until "
+    late = f"(b) seeds with all clusters right at T, at γ = {gammas}: {', '.join(shares)}; exponents of γ of the time "
     late += (
-        f"then, where all seeds find them: {'; '.join(powers) or 'none'} (95 %), of {len(distances)} distances only, "
+        f"until then, where all find them: {'; '.join(powers) or 'none'} (95 %), of {len(distances)} distances only, "
     )
     late += "and of rounds that are ends of phases, which double"
     second = Says("Theorem 1", "clusters are found after O(n d log T / γ²) rounds", "the same", late)

@@ -16,7 +16,7 @@ import tyro
 from clusters import LOOKS as COLOURED
 from clusters import LiuOptions
 from curves import Curve
-from drawing import Says, caption, legend_below, save
+from drawing import Says, caption, legend_of_all, save
 
 import fedbandit_jax as fb
 
@@ -45,32 +45,40 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 def main(options: LiuOptions) -> None:
     *curves, size = options.numbers("liu2022_runtime", lambda: measure(options))
-    figure, ax = plt.subplots(figsize=(9.0, 4.6), layout="constrained")
-    users = curves[0].x
-    for i, one in enumerate(curves):
-        least, most = one.y.min(1), one.y.max(1)
-        for j, mark in zip(range(len(users)), "osD^"):
-            at = i + 0.18 * (j - (len(users) - 1) / 2)
-            look: dict[str, Any] = dict(
-                fmt=mark, color=one.style.split()[0], capsize=2, markerfacecolor="w" if j else None
-            )
-            ax.errorbar(least[j], at, xerr=[[0], [most[j] - least[j]]], **look)
-        ax.annotate(" and ".join(f"{s:.1f}" for s in least), (1.01, i), xycoords=("axes fraction", "data"), va="center")
-        print(f"{one.label}: " + ", ".join(f"n = {n:g}: {s:.2f} s" for n, s in zip(one.x, least)))
-    for j, (n, mark) in enumerate(zip(users, "osD^")):
-        ax.plot([], [], mark, color="#333333", markerfacecolor="w" if j else None, label=f"n = {n:,g} users")
-    ax.set(yticks=range(len(curves)), yticklabels=[one.label for one in curves], xlim=(0, None))
-    ax.set(xlabel=f"seconds for {size.label}; right: least")
-    ax.invert_yaxis()
-    legend_below(ax, ncols=4)
-    n = curves[0].n_seeds
-    ax.set_title(
-        f"Running times: m = 4, L = 5, K = 10, d = 10; least of {n} runs, bars up to the largest", fontsize="medium"
+    figure, ax = plt.subplots(figsize=(9.0, 5.0), layout="constrained")
+    users, n_repeats = curves[0].x, curves[0].n_seeds
+    middle = {one.label: np.median(one.y, 1) for one in curves}
+    order = sorted(curves, key=lambda one: middle[one.label][0])
+    for i, one in enumerate(order):
+        for j, (n, mark) in enumerate(zip(users, "osD^")):
+            at, low, high = middle[one.label][j], one.y[j].min(), one.y[j].max()
+            look: dict[str, Any] = dict(color=one.style.split()[0], capsize=3, markerfacecolor="w" if j else None)
+            place = i + 0.24 * (j - (len(users) - 1) / 2)
+            ax.errorbar(at, place, xerr=[[at - low], [high - at]], fmt=mark, **look)
+            column: dict[str, Any] = dict(xycoords=("axes fraction", "data"), ha="right", va="center")
+            ax.annotate(f"{at:.1f} s", (1.1 + 0.12 * j, i), **column)
+            if i == 0:
+                ax.annotate(f"n = {n:,g}", (1.1 + 0.12 * j, -0.8), **column)
+                ax.plot([], [], mark, color="#333333", markerfacecolor="w" if j else None, label=f"n = {n:,g} users")
+        print(f"{one.label}: " + ", ".join(f"n = {n:g}: {s:.2f} s" for n, s in zip(one.x, middle[one.label])))
+    ax.set(yticks=range(len(order)), yticklabels=[one.label for one in order], xlim=(0, None))
+    ax.set(xlabel=f"seconds for {size.label}", ylim=(len(order) - 0.4, -0.6))
+    ax.grid(alpha=0.3)
+    legend_of_all(figure, ncols=4)
+    busy = "on a machine that others used too"
+    figure.suptitle(
+        f"Liu et al. (2022), running times of our programs: m = 4, L = 5, K = 10, d = 10, {busy}\n"
+        f"points and columns: median of {n_repeats} runs; bars: from the shortest to the longest",
+        fontsize="medium",
     )
-    order = sorted(curves, key=lambda one: one.y[0].min())
-    seen = f"at n = {order[0].x[0]:g} the least is {order[0].label} with {order[0].y[0].min():.2f} s, the most "
-    seen += f"{order[-1].label} with {order[-1].y[0].min():.2f} s; a machine that others used too"
-    claim = "running times of every method (not at hand, and of another machine)"
+    seen = f"medians of {n_repeats} runs, {busy}, at n = {users[0]:g}: "
+    seen += ", ".join(f"{one.label} {middle[one.label][0]:.1f} s" for one in order)
+    if len(users) > 1:
+        growth = [middle[one.label][-1] / middle[one.label][0] for one in order]
+        seen += f"; with {users[-1] / users[0]:g} times the users {min(growth):.2f} to {max(growth):.2f} times that"
+    spread = max((one.y.max(1) / one.y.min(1)).max() for one in curves)
+    seen += f". The longest of {n_repeats} runs takes up to {spread:.2f} times the shortest"
+    claim = "running times of every method (not at hand, so that nothing is compared)"
     caption(figure, "Liu et al. (2022)", Says("Appendix E.4", claim, f"n=40, T=10^5; {size.label} here", seen))
     print(seen)
     save("liu2022_runtime", options, figure, [*curves, size])
