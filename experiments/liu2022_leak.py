@@ -40,6 +40,7 @@ ALGOS = {
     "certified variant": fb.algos.FCLUB(BUDGET, alpha_1=math.inf, trigger="count"),
 }
 LOOKS = ("#D55E00 : o", "#D55E00 : s", "#009E73 - ^")
+WORDS = {"certified variant": "variant with fixed local clusters and uploads by numbers of rounds: certified"}
 
 
 @fb.pytree
@@ -88,27 +89,18 @@ def draw(ax: Axes, curves: list[Curve], title: str) -> None:
     """Draws lower bounds against delta, and the epsilon that noise of (1, 0.1) is worth."""
     for one in curves:
         colour, line, mark = one.style.split()
-        size = 10 if "certified" in one.label else 5
-        ax.plot(one.x, one.y[:, 0], mark + line, color=colour, label=one.label, markersize=size, zorder=12 - size)
+        look: dict[str, Any] = dict(markersize=10, markerfacecolor="none") if "printed" in one.label else {}
+        ax.plot(one.x, one.y[:, 0], mark + line, color=colour, label=WORDS.get(one.label, one.label), **look)
+        for delta, bound in zip(one.x, one.y[:, 0]):
+            if bound and ("exact" in one.label or one.y[0, 0] < 5):
+                ax.annotate(f"{bound:.1f}", (delta, bound), (0, 8), textcoords="offset points", ha="center")
     deltas = np.geomspace(DELTAS[0], DELTAS[-1], 50)
     mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
-    ax.plot(
-        deltas,
-        [gaussian_epsilon(mu, delta) for delta in deltas],
-        ":",
-        color="#999999",
-        label="allowed by noise of (ε = 1, δ = 0.1)",
-    )
-    ax.plot(
-        BUDGET.delta,
-        BUDGET.epsilon,
-        "*",
-        color="k",
-        markersize=12,
-        label="claim of Theorem 3",
-        zorder=9,
-    )
-    ax.set(xscale="log", xlabel="δ", ylim=(-0.4, None))
+    allowed = [gaussian_epsilon(mu, delta) for delta in deltas]
+    ax.plot(deltas, allowed, "-.", color="#999999", label="what Gaussian noise of (ε = 1, δ = 0.1) allows")
+    ax.plot(BUDGET.delta, BUDGET.epsilon, "*", color="k", markersize=12, label="claim of Theorem 3", zorder=9)
+    ax.set(xscale="log", xlabel="δ", xlim=(DELTAS[0] / 1.5, DELTAS[-1] * 1.5))
+    ax.set_xticks(DELTAS)
     ax.set_title(f"{title}\n{curves[0].note} runs of each data set", fontsize="medium")
     ax.grid(alpha=0.3)
 
@@ -119,21 +111,27 @@ def main(options: Size) -> None:
     curves = options.numbers(
         "liu2022_leak", lambda: [one for make, n in sizes.items() for one in bounds(make, n, options)]
     )
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.7), layout="constrained", sharey=True)
-    titles = ("(a) local clusters", "(b) upload times", "(c) an action of another cluster")
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.9), layout="constrained", sharey=True)
+    titles = ("(a) who is in a local cluster", "(b) upload times", "(c) an action of another cluster")
     seen = []
     for ax, make, title in zip(axes, sizes, titles):
         panel = pick(curves, make.__name__)
         draw(ax, panel, title)
-        seen.append(f"{title} {', '.join(f'{one.y[-1, 0]:.2f} ({one.label})' for one in panel)}")
+        names = [one.label.removeprefix("CDP-FCLUB-DC, ") for one in panel]
+        found = [f"{name} {', '.join(f'{y:.2f}' for y in one.y[:, 0])}" for name, one in zip(names, panel)]
+        seen.append(f"{title}: {'; '.join(found)}")
+    axes[0].set_ylim(-0.4, 1.12 * max(one.y.max() for one in curves))
     axes[0].set_ylabel("ε is at least (95 % confidence)")
-    legend_of_all(figure)
+    legend_of_all(figure, ncols=2)
     figure.suptitle(
-        "CDP-FCLUB-DC with ε = 1, δ = 0.1: two data sets that differ in one round, told apart by what others see\n"
-        "dotted, but for grey: no privacy claim; in (a) and at 0 curves lie on each other",
+        "CDP-FCLUB-DC of Liu et al. (2022) with ε = 1, δ = 0.1: two data sets that differ in one round of one user,\n"
+        "told apart by what others see; dotted: no privacy claim",
         fontsize="medium",
     )
-    says = f"at δ = 0.1 ε is at least: {'; '.join(seen)}"
+    mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
+    allowed = ", ".join(f"{gaussian_epsilon(mu, delta):.2f}" for delta in curves[0].x)
+    at = ", ".join(f"{delta:g}" for delta in curves[0].x)
+    says = f"ε is at least, at δ = {at}, where Gaussian noise of (1, 0.1) allows {allowed}: {'. '.join(seen)}"
     claim = "CDP-FCLUB-DC is (1, 0.1, L, m)-CDP: actions of other local clusters hardly depend on one round"
     caption(figure, "Liu et al. (2022)", Says("Theorem 3, Definition 1", claim, "any", says))
     print(says)
