@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from curves import Curve, exponent, mean_error, pick, quotient, random_play, verdict
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, hides, legend_of_all, save
 from drawing import draw as draw_curves
 from matplotlib.ticker import MaxNLocator
 from options import Size
@@ -116,8 +116,26 @@ def measured(options: LiuOptions, env: Any, methods: dict[str, Any], name: str, 
     return [*curves, random_curve, Curve("title", title, [0], [0])]
 
 
+def covered(curves: list[Curve], top: float) -> dict[str, str]:
+    """Returns names of curves, with the last of the later ones that a curve lies under on axes up to `top`."""
+    names = {}
+    for i, one in enumerate(curves):
+        later = [other for other in curves[i + 1 :] if other.label != "random play"]
+        near = [x.label for x in later if hides(x, one) or np.abs(x.mean - one.mean).max() < 0.015 * top]
+        names[one.label] = f"{one.label} (under {near[-1]})" if near else one.label
+    return names
+
+
 def liu_figure(
-    name: str, options: LiuOptions, env: Any, methods: dict[str, Any], title: str, where: str, size: str, **run: Any
+    name: str,
+    options: LiuOptions,
+    env: Any,
+    methods: dict[str, Any],
+    title: str,
+    where: str,
+    size: str,
+    truth: str,
+    **run: Any,
 ) -> None:
     """Draws regret and clusters over time with one standard error, and writes where the paper's order holds.
 
@@ -129,29 +147,30 @@ def liu_figure(
         title: title of the figure; with --redraw it is that of the CSV.
         where: figure of the paper.
         size: its size.
+        truth: the clusters that the adjusted Rand index compares with.
         run: arguments of `fb.sweep`.
     """
     *curves, titled = options.numbers(name, lambda: measured(options, env, methods, name, title, **run))
     regrets, clusters = pick(curves, "regret"), pick(curves, "clusters")
     figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.2), layout="constrained")
     n_seeds, horizon = regrets[0].n_seeds, regrets[0].x[-1]
-    less = "less noise: calibrated exactly, without shifts at uploads"
-    heading = f"{titled.label}; T = {horizon:,.0f}; mean of {n_seeds} seeds ± 1 standard error"
-    figure.suptitle(f"{heading}\ndotted: no privacy claim, or random play; {less}", fontsize="medium")
-    for ax in axes[:2]:
-        draw_curves(regrets, ax)
+    heading = f"{titled.label}; less noise: calibrated exactly, without shifts at uploads\nT = {horizon:,.0f}; "
+    heading += f"mean of {n_seeds} seeds ± 1 standard error; dotted: no privacy claim, or random play"
+    figure.suptitle(heading, fontsize="medium")
     final = {one.label: one.y[-1] for one in regrets}
     top = 1.6 * final["LinUCB"].mean()
+    names = covered(regrets, top)
+    for ax in axes[:2]:
+        draw_curves([dataclasses.replace(one, label=names[one.label]) for one in regrets], ax, hidden=False)
     axes[0].set(ylim=(0, top), ylabel="regret")
     axes[1].set(yscale="log", ylim=(0.1 * final["LinUCB"].mean(), None))
     found = [one for one in clusters if np.nanmax(one.mean) > 0.005]
-    draw_curves(found, axes[2])
-    best = max((np.nanmax(one.mean) for one in found), default=1.0)
-    axes[2].set_ylim(-0.02, 1.05 if best > 0.5 else 1.6 * best)
+    draw_curves([dataclasses.replace(one, label=names[one.label]) for one in found], axes[2], hidden=False)
+    axes[2].set(ylim=(-0.02, 1.05), ylabel=f"agreement with {truth}")
     none = ", ".join(one.label for one in clusters if np.nanmax(one.mean) <= 0.005)
     under = dict(transform=axes[2].transAxes, ha="right", va="center", fontsize="small", wrap=True)
     axes[2].text(0.98, 0.62, textwrap.fill(f"at 0: {none}", 30, break_on_hyphens=False), **under)
-    titles = ("(a) regret, small part", "(b) regret, logarithmic", "(c) adjusted Rand index (1: right)")
+    titles = ("(a) regret, lower part of (b)", "(b) regret, logarithmic axis", "(c) adjusted Rand index (1: equal)")
     for ax, title in zip(axes, titles):
         ax.set_title(title, fontsize="medium")
         ax.grid(alpha=0.3)
@@ -169,6 +188,10 @@ def liu_figure(
         words = "; ".join(f"{pair} {text}" for pair, text in found.items())
         says.append(Says(where, claim, f"{size}; {n_seeds} seeds here", f"{whole}: {words} (95 %)"))
     more = ", ".join("{:.1f} ± {:.1f} times {}".format(*quotient(final[PRIVATE], final[one]), one) for one in PLAIN)
+    played = final["random play"][0]
+    more += "; {:.2f} of random play's, and with less noise {:.2f}".format(
+        *(final[one].mean() / played for one in (PRIVATE, f"{PRIVATE}, less noise"))
+    )
     says.append(Says(where, f"{PRIVATE} is a little worse than FCLUB and FCLUB-DC", "the same", f"regret is {more}"))
     if where.endswith("(a)"):
         late = {one.label: exponent(one, one.x > 0.1 * horizon) for one in regrets if "Homo" in one.label}
@@ -178,7 +201,12 @@ def liu_figure(
         right = {one.label: one.y[-1] > 1 - 1e-6 for one in clusters if "FCLUB" in one.label}
         words = ", ".join(f"{label} {found.mean():.0%}" for label, found in right.items())
         claim = f'{PRIVATE} is ahead "after all user clusters are correctly detected"'
-        says.append(Says(where, claim, "the same", f"seeds with all clusters right at T: {words}"))
+        best = max((one for one in clusters if one.label in right), key=lambda one: np.nanmax(one.mean))
+        words = (
+            f"(c), against {truth}: seeds with all of them right at T {words}; the largest mean of the adjusted Rand "
+        )
+        words += f"index is {np.nanmax(best.mean):.2f}, of {best.label} at t = {best.x[np.nanargmax(best.mean)]:,.0f}"
+        says.append(Says(where, claim, "the same", words))
     print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)
     save(name, options, figure, [*curves, titled])

@@ -52,17 +52,25 @@ def main(options: LiuOptions) -> None:
         print(f"{found[-1]}; s.e. {mean_error(final[worse] - final[better])[1]:.0f}")
     left.axvline(0, color="#999999")
     left.set(yticks=range(len(CLAIMS)), yticklabels=[f"{worse} minus {better}" for better, worse in CLAIMS])
-    left.set(xlabel="regret at T, seed by seed, with 95 % interval", ylim=(len(CLAIMS) - 0.5, -0.5))
+    left.set(xlabel="difference of regret at T, paired, with 95 % interval", ylim=(len(CLAIMS) - 0.5, -0.5))
     left.set_title("(a) right of 0: as the paper implies", fontsize="medium")
     shares = []
     for one in pick(curves, "right"):
         colour, _, mark = LOOKS[one.label].split()
         size, face = (9, "w") if mark == "s" else (5, colour)
-        right.plot(one.x, one.mean, f"-{mark}", color=colour, label=one.label, markersize=size, markerfacecolor=face)
+        right.plot(
+            one.x,
+            one.mean,
+            f"{'--' if mark == 's' else '-'}{mark}",
+            color=colour,
+            label=one.label,
+            markersize=size,
+            markerfacecolor=face,
+        )
         shares.append(f"{one.label} {one.mean[-1]:.0%}")
     right.set(xscale="log", xlabel="round $t$", ylabel="share of seeds", ylim=(0, 0.4), xlim=(9e3, 1.1e5))
     right.set_xticks((10_000, 30_000, 100_000))
-    right.set_title("(b) clusters exactly right from $t$ on, at kept rounds", fontsize="medium")
+    right.set_title("(b) all clusters exactly right from $t$ on", fontsize="medium")
     legend_of_all(figure)
     for ax in (left, right):
         ax.grid(alpha=0.3)
@@ -71,9 +79,9 @@ def main(options: LiuOptions) -> None:
     figure.suptitle(f"Liu et al. (2022), Fig. 2 (a): {what}", fontsize="medium")
     for name in SHOWN:
         print("{}: {:,.0f} ± {:,.0f}".format(name, *mean_error(final[name])))
-    shown = ", ".join(shares) + " of seeds have all clusters right at T"
+    shown = "(b) " + ", ".join(shares) + " of seeds have all clusters right at T"
     claim = "FCLUB and FCLUB-DC beat CLUB, SCLUB, LinUCB, as follows from what is said of CDP-FCLUB-DC"
-    first = Says("Fig. 2(a)", claim, f"10 seeds; {n} here", "; ".join(found))
+    first = Says("Fig. 2(a)", claim, f"10 seeds; {n} here", f"(a) {'; '.join(found)} (95 %)")
     second = Says("Section 5, of MovieLens", "all user clusters are correctly detected", "synthetic users here", shown)
     print(f"{first.seen}\n{shown}")
     caption(figure, "Liu et al. (2022)", first, second)

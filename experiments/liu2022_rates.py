@@ -84,7 +84,7 @@ def main(options: LiuOptions) -> None:
     multiple = "points set apart; multiple of " + ", ".join(f"{letter} = {value}" for letter, value in HOME.items())
     a.set(title=f"(a) regret up to T = {first.x[-1]:,.0f}", xlabel="round $t$")
     b.set(title=f"(b) regret of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
-    c.set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$ (last two points: see the caption)")
+    c.set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$")
     d.set(title=f"(d) uploads and downloads of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
     for ax in axes:
         ax.set_title(ax.get_title(), fontsize="medium")
