@@ -4,7 +4,7 @@ python experiments/liu2022_parameters.py [--smoke | --full]
 
 As in the authors' script m is varied with n = 5 m users on L = 5 servers, L with n = 5 L users in m = 5 clusters, and
 the others around n = 40, m = 4, L = 5 and d = 10. The axis of (a) is the epsilon asked for, as in the paper; what the
-noise is worth for all phases together is printed. In (a) FCLUB-DC and LinUCB, which have no epsilon, are those of (b)
+noise is worth for all phases together is below it. In (a) FCLUB-DC and LinUCB, which have no epsilon, are those of (b)
 at d = 10: the same runs.
 """
 
@@ -30,7 +30,13 @@ STUDIES = {  # title -> axis, values, the shape at a value
 }
 SHOWN = ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")
 HOME_TITLE = "(a) privacy (n=40, m=4, L=5, d=10)"
-WORDS = {"ε": "ε asked for", "d": "features d", "n": "users n", "m": "clusters m", "L": "servers L"}
+WORDS = {
+    "ε": "ε asked for (below: worth of CDP-FCLUB-DC)",
+    "d": "features d",
+    "n": "users n",
+    "m": "clusters m",
+    "L": "servers L",
+}
 LOOKS = {
     name: COLOURED[name] for name in ("FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, less noise", "LinUCB", "random play")
 }
@@ -74,10 +80,13 @@ def main(options: LiuOptions) -> None:
     order: dict[str, list[str]] = {"holds": [], "undecided": [], "reversed": []}
     for ax, title in zip(axes, (HOME_TITLE, *STUDIES)):
         panel = pick(curves, title)
+        (random,) = pick(panel, label="random play")
+        ax.axhline(1, color=random.style.split()[0], linestyle=":", label=random.label)
         for one in panel:
             colour, line, *mark = one.style.split()
             style: dict[str, Any] = dict(fmt="".join(mark) + line, color=colour, label=one.label, markersize=4)
-            ax.errorbar(one.x, one.mean, one.error if one.n_seeds > 1 else None, capsize=2, **style)
+            if one is not random:
+                ax.errorbar(one.x, one.mean / random.mean, one.error / random.mean, capsize=2, **style)
             print(f"{title}, {one.label}: ", end="")
             print(", ".join(f"{x:g}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
         final = {one.label: one.y for one in panel}
@@ -88,9 +97,14 @@ def main(options: LiuOptions) -> None:
         ax.set_title(title.replace("=", " = "), fontsize="medium")
         if title == HOME_TITLE:
             ax.set(xscale="log")
+            worths = pick(curves, "worth", "CDP-FCLUB-DC")[0].mean
+            ticks = [(e, f"{e:g}\n{w:.2g}") for e, w in zip(panel[0].x, worths) if e != 8]  # too near to 10
+            ax.set_xticks(*zip(*ticks), fontsize="small")
+            ax.xaxis.minorticks_off()
             for one in pick(curves, "(b) features (n=40, m=4, L=5)"):
                 if one.label in ("FCLUB-DC", "LinUCB"):
-                    ax.axhline(one.mean[one.x == HOME["dim"]].sum(), color=one.style.split()[0])
+                    share = one.mean[one.x == HOME["dim"]].sum() / random.mean[0]
+                    ax.axhline(share, color=one.style.split()[0])
         else:
             ax.set(xticks=panel[0].x)
         ax.grid(alpha=0.3)
@@ -98,9 +112,9 @@ def main(options: LiuOptions) -> None:
     last.legend(handles.values(), handles.keys(), loc="center left", frameon=False)
     last.axis("off")
     for row in grid:
-        row[0].set_ylabel("regret")
+        row[0].set_ylabel("regret over random play's")
     n_seeds = curves[0].n_seeds
-    where = "K = 10, δ = 0.1, consecutive seats, no least gap, ε = 1 asked but for (a)"
+    where = "K = 10, δ = 0.1, consecutive seats, ε = 1 asked but for (a); worth: ε of the noise"
     figure.suptitle(
         f"Liu et al. (2022), Appendix E.2: {where}\nT = {horizon:,.0f}, mean of {n_seeds} seeds ± 1 standard error; "
         "dotted: no privacy claim, or random play",
@@ -121,8 +135,8 @@ def main(options: LiuOptions) -> None:
     )
     falls = f"{verdict(printed.y[-1], printed.y[0])} from end to end (95 %): {falls}"
     says = (
-        Says("Appendix E.2", "regret of CDP-FCLUB-DC falls with ε", ours, falls),
-        Says("Appendix E.2", "the order of Fig. 2(a) for other d, n, m and L", ours, ahead),
+        Says("Appendix E.2", "regret of CDP-FCLUB-DC falls with ε", ours, f"(a) {falls}"),
+        Says("Appendix E.2", "the order of Fig. 2(a) for other d, n, m and L", ours, f"(b) to (e) {ahead}"),
     )
     print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)

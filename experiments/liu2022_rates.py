@@ -6,7 +6,7 @@ Theorem 1: regret is n log T (until clusters are found) + L d sqrt(m T) up to lo
 m L log T) uploads and downloads. (a) and (c) draw both over time, with the exponent of T between T/10 and T, and how
 many uploads and downloads each doubling of t brings, which O(log T) bounds. (b) and (d) vary one of n, m, d, L around
 the authors' instance, as multiples of its value; the legend has the exponents of the least squares lines through
-logarithms.
+logarithms, and grey lines those of the bounds.
 """
 
 import matplotlib.pyplot as plt
@@ -26,6 +26,7 @@ VALUES = {
     "L": ("n_servers", (2, 5, 10)),
 }
 HOME = {"n": 40, "m": 4, "d": 10, "L": 5}
+BOUNDS = {("b", "n"): 1, ("b", "m"): 0.5, ("b", "d"): 1, ("b", "L"): 1, ("d", "m"): 1, ("d", "d"): 1, ("d", "L"): 1}
 LOOKS = {name: COLOURED[name] for name in ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")}
 
 
@@ -72,15 +73,22 @@ def main(options: LiuOptions) -> None:
             else:
                 last = (one.x > one.x[-1] / 10.1) if panel == "a" else slice(None)
                 powers[panel, one.label] = "{:.2f} ± {:.2f}".format(*exponent(one, last))
-                power = powers[panel, one.label].replace("±", r"\pm")
-                label = f"{one.label}: $T^{{{power}}}$" if panel == "a" else f"${one.label}^{{{power}}}$"
+                bound, (power, half) = BOUNDS.get((panel, one.label)), exponent(one, last)
+                powers[panel, one.label] += f" (bound {bound:g}{', faster' * (power - half > bound)})" if bound else ""
+                label = f"{one.label}: {power:.2f} ± {half:.2f}"
             x = one.x / HOME.get(one.label, 1) * (1.04 ** (i - 1.5) if panel in "bd" else 1)
             ax.errorbar(x, one.mean, one.error, fmt=mark + line, color=colour, label=label, capsize=2, markersize=4)
             print(f"({panel}) {label}: ", end="")
             print(", ".join(f"{x:,.0f}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
         ax.set(xscale="log", yscale="log")
     (a, b, c, d), (first, *_) = axes, pick(curves, "a")
-    slope(a, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "$\\sqrt{T}$")
+    slope(a, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "exponent 1/2")
+    for ax in (b, d):
+        home = pick(curves, "bd"[ax is d], "d")[0]
+        middle = home.mean[home.x == HOME["d"]].sum()
+        slope(ax, 1, (0.4, 2.5), 0.4 * middle, f"exponent 1: bound of {'n, d, L' if ax is b else 'm, d, L'}")
+        if ax is b:
+            ax.plot((0.4, 2.5), middle * np.sqrt((0.4, 2.5)), "--", color="#999999", label="exponent 1/2: bound of m")
     multiple = "points set apart; multiple of " + ", ".join(f"{letter} = {value}" for letter, value in HOME.items())
     a.set(title=f"(a) regret up to T = {first.x[-1]:,.0f}", xlabel="round $t$")
     b.set(title=f"(b) regret of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
@@ -95,7 +103,8 @@ def main(options: LiuOptions) -> None:
     n_seeds = first.n_seeds
     figure.suptitle(
         f"Liu et al. (2022), rates of Theorems 1 and 2: consecutive seats, K = 10; mean of {n_seeds} seeds ± 1 "
-        "standard error\nexponents ± half of their 95 % intervals, (a) in (T/10, T]; dotted: ε = 1, no privacy claim",
+        "standard error\nlegends: exponents ± half of their 95 % intervals, (a) in (T/10, T]; dotted: ε = 1, no "
+        "privacy claim",
         fontsize="medium",
     )
 
@@ -103,15 +112,20 @@ def main(options: LiuOptions) -> None:
         return ", ".join(f"{label} {power}" for (where, label), power in powers.items() if where == panel)
 
     last = np.diff(pick(curves, "c", "CDP-FCLUB-DC")[0].y, axis=0)[-2:]
-    falls = "; CDP-FCLUB-DC falls from {:,.0f} ± {:,.0f} to {:,.0f} ± {:,.0f} in the last doubling".format(
+    falls = "CDP-FCLUB-DC falls from {:,.0f} ± {:,.0f} to {:,.0f} ± {:,.0f} in the last doubling".format(
         *(number for values in last for number in mean_error(values))
     )
     ours = f"asymptotic; {n_seeds} seeds here"
     bound = "an upper bound, so that exponents need not be reached"
     says = (
-        Says("Theorem 1", "regret is at most of order √T in T", ours, f"exponents {found('a')}"),
-        Says("Theorem 1", "regret grows at most as n, as √m, d and L", "the same", f"{bound}: {found('b')}"),
-        Says("Theorem 2", "uploads and downloads grow at most as d, m and L", "the same", found("d") + falls),
+        Says("Theorem 1", "regret is at most of order √T in T", ours, f"(a) exponents {found('a')}"),
+        Says("Theorem 1", "regret grows at most as n, as √m, d and L", "the same", f"(b) {bound}: {found('b')}"),
+        Says(
+            "Theorem 2",
+            "uploads and downloads grow at most as d, m and L",
+            "the same",
+            f"(d) {found('d')}; (c) {falls}",
+        ),
     )
     print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)
