@@ -51,7 +51,7 @@ def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_long", lambda: measure(options))
     random, *regrets = pick(curves, "regret")
     horizon, figure = random.x[-1], plt.figure(figsize=(11.0, 7.6), layout="constrained")
-    axes = figure.subplot_mosaic([["a"] * 6 + ["b"] * 6, [letter for letter in "cdef" for _ in range(3)]])
+    axes = figure.subplot_mosaic("aabb;cdef")
     a, b, counts = axes["a"], axes["b"], [axes[letter] for letter in "cdef"]
     bound = 2 * 10 * 4 * 5 * np.log(2) / np.log(1.01)  # d m L ln 2 / ln U, of uploads and of downloads
     sublinear, level, over, quiet = [], [], [], ""
@@ -85,7 +85,8 @@ def main(options: LiuOptions) -> None:
             quiet += f" {name} {(more < bound / 4).sum()}," * bool((more < bound / 4).any())
     a.axhline(1, color="#999999", linestyle=":", label="random play")
     slope(a, -0.5, (horizon / 16, horizon), 0.5, "(a) slope of regret $\\sqrt{T}$")
-    top = 1.05 * max(line.get_ydata().max() for ax in counts for line in ax.lines)
+    sent = [np.diff(one.y, axis=0).max() for one in pick(curves, "uploads and downloads")]
+    top = 1.05 * max(sent)
     for ax in counts:
         ax.axhline(bound, color="#333333", linewidth=1, label="(c) bound of Theorem 2 with constant 1")
         ax.set(xscale="log", ylim=(0, top))
