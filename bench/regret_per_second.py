@@ -1,31 +1,23 @@
-"""Measures regret against wall-clock time: agent-rounds per second, and the regret that is reached after some seconds.
+"""Measures regret against wall-clock time: the regret of a whole run, and the seconds that it takes.
 
 Every algorithm plays the same users (M = 100 agents, K = 100 arms, d = 10 features, Bernoulli rewards) in a run of its
 own of `fb.simulate`, all seeds together. The algorithms are those that are not private, the printed private ones, and
 the best certified one that we know for every trust model: noise by a buffered linear Toeplitz matrix (BLT), a projected
 Gram matrix, and widths from the law of the noise. Under local noise, batches of 50 rounds are best, otherwise of 25.
 
-The runs take turns, and their median counts. Every batch runs the same compiled program, so that rounds are mapped to
-seconds linearly: round t of T is drawn at t / T of the median seconds of a whole run, with the work on the host and
-without compilation. The seconds are those of all seeds together, so the picture compares algorithms; a single seed is
-not that many times faster.
-
-The picture shows group regret per round, Reg(t) / t, mean over seeds with one standard error. A line is solid if its
-privacy is certified or none is claimed, dashed if the certificate is weaker than the paper's claim.
+The runs take turns, and their median counts, with the work on the host and without compilation. The seconds are those
+of all seeds together, so that they compare algorithms; a single seed is not that many times faster.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import jax
 import measure
 import numpy as np
 import tyro
-from matplotlib.figure import Figure
 from measure import Row, Times, verdict
 
 import fedbandit_jax as fb
@@ -42,7 +34,7 @@ class Plan:
     dim: int  # d
     horizon: int  # T
     seeds: int
-    n_records: int  # rounds at which the curve is recorded
+    n_records: int  # rounds that are recorded
     repeats: int  # timed runs of every algorithm
     algorithms: int  # how many of them
 
@@ -72,8 +64,8 @@ def algorithms() -> dict[str, fb.Algorithm]:
     }
 
 
-def compare(plan: Plan) -> tuple[list[Row], dict[str, Row], dict[str, Times]]:
-    """Times all algorithms; returns rows, ratios, and by label the times, whose results are those of the runs."""
+def compare(plan: Plan) -> tuple[list[Row], dict[str, Row]]:
+    """Times all algorithms; returns rows and ratios."""
     chosen = dict(list(algorithms().items())[: plan.algorithms])
     runs = {label: partial(run, plan, algo) for label, algo in chosen.items()}
     times = measure.in_turns(runs, plan.repeats, measure.Compilations())
@@ -84,7 +76,7 @@ def compare(plan: Plan) -> tuple[list[Row], dict[str, Row], dict[str, Times]]:
     for label in by_label.keys() - {"FedLinUCB"}:
         for what, name in (("seconds", "seconds"), ("regret_per_round", "regret")):
             ratios[f"{label}: {name} over FedLinUCB"] = verdict(by_label[label][what] / base[what])
-    return rows, dict(sorted(ratios.items())), times
+    return rows, dict(sorted(ratios.items()))
 
 
 def run(plan: Plan, algo: fb.Algorithm, turn: int) -> fb.Result:
@@ -117,52 +109,18 @@ def row(plan: Plan, label: str, times: Times) -> Row:
     }
 
 
-def draw(plan: Plan, times: dict[str, Times], out: Path) -> None:
-    """Draws group regret per round, Reg(t) / t, against the wall-clock."""
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
-    axes = figure.subplots()
-    colours = [fb.plotting.colour(taken.results[0]) for taken in times.values()]
-    markers = ["" if colour not in colours[:i] else "o" for i, colour in enumerate(colours)]
-    for (label, taken), colour, marker in zip(times.items(), colours, markers):
-        result: Any = taken.results[0]
-        average, certificate = result.time_average, result.certificate
-        style, claim = (
-            fb.plotting.CLAIMS[certificate.claim] if certificate.epsilon is not None else ("-", "not private")
-        )
-        clock = float(np.median(taken.wall)) * result.rounds / plan.horizon
-        mean, error = average.mean(0), average.std(0, ddof=1) / np.sqrt(len(average))
-        axes.plot(clock, mean, style, color=colour, marker=marker, markevery=0.1, label=f"{label}: {claim}")
-        axes.fill_between(clock, mean - error, mean + error, color=colour, alpha=0.2, lw=0)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel=f"seconds of {plan.seeds} seeds together (total time x t/T, without compilation)",
-        ylabel="group regret per round, Reg(t) / t",
-        title=f"M = {plan.n_agents}, K = {plan.n_arms}, d = {plan.dim}, T = {plan.horizon:,}, "
-        f"ε = {BUDGET.epsilon:g}, δ = {BUDGET.delta:g}",
-    )
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, fontsize="small")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    fb.plotting.save(figure, out)
-
-
-def main(
-    out: Path = Path("results/regret_per_second.png"), json: measure.Flag = False, smoke: measure.Flag = False
-) -> None:
-    """Time the algorithms and draw regret against seconds.
+def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
+    """Time the algorithms, and print their regret beside their seconds.
 
     Args:
-        out: file of the picture, whose folder is made if it is missing.
         json: print JSON only: {"machine": {...}, "rows": [...], "ratios": {...}}.
         smoke: three algorithms at tiny sizes, to see that the benchmark works; the rates mean nothing.
     """
     plan = SMOKE if smoke else REFERENCE
-    rows, ratios, times = compare(plan)
-    draw(plan, times, out)
+    rows, ratios = compare(plan)
     title = (
         f"{plan.n_agents} agents, {plan.n_arms} arms, d = {plan.dim}, T = {plan.horizon}, {plan.seeds} seeds, "
-        f"Bernoulli rewards, epsilon = {BUDGET.epsilon:g}, delta = {BUDGET.delta:g}; picture: {out}"
+        f"Bernoulli rewards, epsilon = {BUDGET.epsilon:g}, delta = {BUDGET.delta:g}"
     )
     measure.output(title, rows, ratios, json=json)
 
