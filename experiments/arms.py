@@ -255,8 +255,8 @@ def draw(
         (base,), left = kept.pick(panel, label=unit), []
         for i, one in enumerate(panel[:-1]):
             ratio, error = np.transpose([quotient(y, of) for y, of in zip(one.y, base.y)])
-            colour, line, mark = one.style.split()
-            below.plot(one.x, ratio, line, color=colour, marker=mark, markersize=4, markevery=(i, 8))
+            colour, line, *mark = one.style.split()
+            below.plot(one.x, ratio, line, color=colour, marker="".join(mark), markersize=4, markevery=(i, 8))
             below.fill_between(one.x, ratio - error, ratio + error, color=colour, alpha=0.15, linewidth=0)
             if ratio[-1] > MOST:
                 left.append(f"{one.label} at T:\n{ratio[-1]:.1f} ± {error[-1]:.1f}")
