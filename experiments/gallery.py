@@ -33,7 +33,6 @@ OF_COMMANDS = {  # pictures that no script here draws: their commands and what i
         "SE is not private; LDP-SE and, with circles, AdaC-UCB have one colour. "
         "The ε are different promises: pure, Renyi and concentrated DP.",
     ),
-    "audit": ("fedbandit audit --controls tests/audits/controls", "Draws what the command prints."),
 }
 START = """\
 # Gallery

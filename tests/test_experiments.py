@@ -1,5 +1,6 @@
 """The pictures of experiments/figures: none is older than its script or its numbers, and helpers do what they say."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -328,3 +329,16 @@ def test_rewards_of_the_authors_on_real_data(curves, key):
         np.testing.assert_allclose(found.gap, [34.0 - paid, 0.0], rtol=1e-5, atol=1e-5)
     assert not env.spec.rewards_in_unit
     sys.modules.pop("silos")
+
+
+def test_what_audits_find_is_quoted(curves):
+    """Mechanisms that show less than 0.8 of their claim are in the table of the page, with what they show."""
+    kept = curves.parsed((FIGURES / "audits.csv").read_text(encoding="utf-8"))
+    shipped = [one for one in kept if one.panel.startswith("shipped")]
+    assert not any(one.note for one in shipped)
+    assert all(one.note for one in kept if one not in shipped)
+    page = (PAGES.parent / "privacy.md").read_text(encoding="utf-8")
+    assert f"all {len(shipped)} shipped mechanisms passed" in page
+    rows = page.partition("| mechanisms | lower bound / claim | why |\n")[2].partition("\n\n")[0]
+    quoted = {float(number) for number in re.findall(r"\d\.\d\d", rows)}
+    assert quoted == {round(float(one.mean[0] / one.x[0]), 2) for one in shipped if one.mean[0] < 0.8 * one.x[0]}
