@@ -81,7 +81,7 @@ def _pairs(curves: list[Curve]) -> str:
     """Returns why Algorithm 3 without privacy has equal regret on grid and ring, if it has."""
     grid, ring = ([one for one in curves if one.label == f"{name}: Algorithm 3, γ = 1, not private"] for name in ON)
     cliques = [fb.networks.network(fb.networks.make(name, M), 1).clique for name in ON]
-    if not (grid and ring and np.array_equal(grid[0].y, ring[0].y) and np.array_equal(*cliques)):
+    if not (grid and ring and np.array_equal(grid[0].y, ring[0].y) and np.array_equal(cliques[0], cliques[1])):
         return ""
     return (
         f"On grid and ring Algorithm 3 without privacy has the same regret in every seed: at γ = 1 its cliques are the "

@@ -27,7 +27,7 @@ PRIVATE = [(epsilon, trigger) for epsilon in (1, 10) for trigger in ("zc24", "dp
 SETTINGS = {"not private": (None, "zc24"), **{f"ε = {e}, {t}": (fb.privacy.Budget(e, 0.1), t) for e, t in PRIVATE}}
 NAMES = {f"ε = {e}, {t}": f"ε = {e}, as {'printed' if t == 'dp20' else 'restated'}" for e, t in PRIVATE}
 
-COLOURS = dict(zip(("not private", "ε = 1", "ε = 10"), (fb.plotting.COLOURS[i] for i in (0, 1, 2))))
+COLOURS: dict[str, str] = dict(zip(("not private", "ε = 1", "ε = 10"), fb.plotting.COLOURS))
 LOOKS: tuple[tuple[dict[str, Any], str], ...] = (
     (dict(marker="o", linestyle=""), "counts, trigger as restated"),
     (dict(marker="s", mfc="white", linestyle=""), "counts, trigger as printed"),

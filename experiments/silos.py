@@ -233,8 +233,8 @@ def _shaded(curves: Sequence[Curve]) -> list[Curve]:
         colour, line, *_ = one.style.split()
         n, i = len(alike[colour]), alike[colour].index(one.label)
         mixed = np.linspace(0.55, -0.55, n)[i] if n > 1 else 0.0
-        shade = np.array(to_rgb(colour)) * (1 - abs(mixed)) + max(mixed, 0.0)
-        style = " ".join([to_hex(shade), line, ("", *fb.plotting.MARKERS)[i]]).strip()
+        red, green, blue = np.array(to_rgb(colour)) * (1 - abs(mixed)) + max(mixed, 0.0)
+        style = " ".join([to_hex((red, green, blue)), line, ("", *fb.plotting.MARKERS)[i]]).strip()
         shown.append(dataclasses.replace(one, style=style))
     return shown
 
