@@ -10,19 +10,25 @@ import typing
 from typing import Any
 
 from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.core.files import WORDS
 from fedbandit_jax.report.files import FORMAT
 from fedbandit_jax.report.measured import OF_LABELS
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SIMPLE = {str: "string", int: "integer", type(None): "null"}
+SIMPLE = {
+    str: {"type": "string"},
+    int: {"type": "integer", "minimum": 0},
+    float: {"anyOf": [{"type": "number", "minimum": 0}, {"const": "Infinity"}]},
+    type(None): {"type": "null"},
+}
+PROBABILITIES = ("delta", "smallest_delta", "wrap_probability")
 OBJECT: dict[str, Any] = {"type": "object"}
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of `result.json` in a file that `Result.save` wrote; certificates are in `$defs`.
 
-    A number that is infinite, or none, is one of the words Infinity, -Infinity and NaN.
+    A number that is infinite, or none, is one of the words Infinity, -Infinity and NaN. Certificates, whose numbers are
+    not below 0, have only Infinity of them.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -54,10 +60,12 @@ def schema() -> dict[str, Any]:
 
 
 def certificate() -> dict[str, Any]:
-    """The schema of `Certificate.to_json`, made of its annotations and docstring."""
+    """The schema of `Certificate.to_json`, made of its annotations and docstring; no number is below 0."""
     hints, words = typing.get_type_hints(Certificate), _attributes(inspect.getdoc(Certificate) or "")
     fields = {field.name: {**_of(hints[field.name]), "description": words[field.name]}
               for field in dataclasses.fields(Certificate)}  # fmt: skip
+    for name in PROBABILITIES:
+        fields[name]["maximum"] = 1
     return _object(fields)
 
 
@@ -72,10 +80,8 @@ def _pair(item: dict[str, Any]) -> dict[str, Any]:
 def _of(hint: Any) -> dict[str, Any]:
     """The schema of an annotation: a number, a text, one of several words, a tuple, or one of these or None."""
     parts = typing.get_args(hint)
-    if hint is float:
-        return {"anyOf": [{"type": "number"}, {"enum": list(WORDS)}]}
     if hint in SIMPLE:
-        return {"type": SIMPLE[hint]}
+        return SIMPLE[hint]
     if typing.get_origin(hint) is typing.Literal:
         return {"enum": list(parts)}
     if typing.get_origin(hint) in (types.UnionType, typing.Union):

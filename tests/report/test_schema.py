@@ -62,6 +62,10 @@ def test_a_certificate_obeys_as_it_is():
     [
         (("certificates", "Dist-RDP-SE", "claim"), "proved"),
         (("certificates", "Dist-RDP-SE", "epsilon"), "1"),
+        (("certificates", "Dist-RDP-SE", "epsilon"), -1.0),
+        (("certificates", "Dist-RDP-SE", "epsilon_exact"), "-Infinity"),
+        (("certificates", "Dist-RDP-SE", "delta"), 1.5),
+        (("certificates", "Dist-RDP-SE", "releases"), -1),
         (("certificates", "Dist-RDP-SE", "zcdp"), [1.0]),
         (("certificates", "Dist-RDP-SE", "renyi"), [[2.0, 1.0, 3.0]]),
         (("certificates", "Dist-RDP-SE", "not_covered"), "nothing"),
