@@ -15,7 +15,7 @@ from jax import lax
 from jax.scipy import linalg, stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.loop import check_policy, policy_doors
+from fedbandit_jax.algos.loops.doors import check_policy, policy_doors
 from fedbandit_jax.algos.loops.streams import leak_of
 from fedbandit_jax.core.programs import leak
 from fedbandit_jax.schedules import BoundSchedule, check, doors

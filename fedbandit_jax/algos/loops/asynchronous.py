@@ -21,13 +21,15 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import WHO_COMES, PolicyLoop, added, first_belief, next_belief
+from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
+from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.attendance import Attendance
-from fedbandit_jax.privacy.bound import MechanismState
+from fedbandit_jax.privacy.bound import WHO_COMES, MechanismState
+from fedbandit_jax.privacy.packing import added
 from fedbandit_jax.privacy.sums import Sums
 from fedbandit_jax.schedules import BoundSchedule
 

@@ -29,7 +29,8 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import LEARNS_IN_BATCH, PlayingLoop, added
+from fedbandit_jax.algos.loops.doors import LEARNS_IN_BATCH
+from fedbandit_jax.algos.loops.loop import PlayingLoop
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
@@ -37,7 +38,7 @@ from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
-from fedbandit_jax.privacy.packing import packed_size
+from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
 
 

@@ -16,7 +16,9 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.loop import Late, PolicyLoop, arrived, first_belief
+from fedbandit_jax.algos.loops.beliefs import first_belief
+from fedbandit_jax.algos.loops.late import Late, arrived
+from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Report, Round, Spec, Status

@@ -1,11 +1,11 @@
-"""What the loops share that run a policy: how agents act, releases and beliefs, costs, doors to raw data, certificates.
+"""What the loops share that run a policy: how agents act, who is in a release, releases, costs, certificates.
 
 Letters: M agents, K arms, d features, S releases; W = sum x x' and U = sum x y over users.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,143 +14,21 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
+from fedbandit_jax.algos.loops.beliefs import next_belief
+from fedbandit_jax.algos.loops.doors import policy_doors
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import random, ridge, struct, wide
 from fedbandit_jax.core.choose import Scorer
-from fedbandit_jax.core.programs import refusal
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.attendance import Attendance
-from fedbandit_jax.privacy.bound import WHO_COMES as WHO_COMES
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, Timing
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
-from fedbandit_jax.privacy.packing import added as added
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
 LEFT_OUT = "contributions left out"
 MISSED = "silos that missed a synchronisation"
 CLIPPED = "contributions clipped"
-
-LEARNS_IN_BATCH = Raw(
-    claim="as_printed",
-    why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
-    "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered: "
-    "set learns_in_batch=False for that",
-    seen="actions inside a batch, which use raw statistics",
-)
-
-SCORES_TOGETHER = Raw(
-    claim="none",
-    why="the policy scores the users of all agents at once (it has `indices` or `prepare` of its own), so that what "
-    "one user is recommended may depend on what others are offered",
-    seen="recommendations to other users of the same round",
-)
-
-CALLS_HOST = Raw(
-    claim="none",
-    why="the policy calls the host, or its class says that it may, so that what it does may depend on anything",
-    seen="whatever the policy sends to the host, or has from there",
-)
-
-LEARNS_TOGETHER = Raw(
-    claim="none",
-    why="a policy of the caller's own learns inside the batch, from the raw rewards of the users of all silos",
-    seen="actions inside a batch, which use raw statistics of all silos",
-)
-
-
-def policy_doors(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
-    """The doors to raw data that a policy goes through, which learns within batches of B = `batch` rounds or epochs.
-
-    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone and computes
-    no more in them than their results, as a trace shows. What is learned in a batch is forgotten at its end: with B = 1
-    no user comes before that, and a sealed policy's arms depend on released statistics only.
-    """
-    if struct.is_sealed(policy):
-        rule = getattr(policy, "rule", None)
-        foreign = rule is not None and not struct.is_sealed(rule)
-        return (*[CALLS_HOST] * foreign, *[LEARNS_IN_BATCH] * (learns_in_batch and batch != 1))
-    kind = type(policy)
-    scores = any(getattr(kind, name) is not getattr(Policy, name) for name in ("indices", "prepare"))
-    return (
-        *[SCORES_TOGETHER] * scores,
-        *[CALLS_HOST] * (kind.calls_host or bool(_leak(policy, spec))),
-        *[LEARNS_TOGETHER] * learns_in_batch,
-    )
-
-
-def check_policy(policy: Policy, spec: Spec) -> None:
-    """Traces a policy of one's own, compiling nothing.
-
-    Raises:
-        TypeError: it lacks a method, holds what is no number, or a method calls the host and its class does not say so.
-    """
-    for leaf in jax.tree.leaves(policy):
-        if isinstance(leaf, Policy):
-            raise TypeError(f"policy must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree")
-        if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
-            raise TypeError(
-                f"policy must hold numbers, and anything else in fields of fb.static(), got {leaf!r} in "
-                f"{type(policy).__name__}"
-            )
-    kind = type(policy)
-    scores = kind.index is not Policy.index or kind.indices is not Policy.indices
-    for name, there in (("update", kind.update is not Policy.update), ("index", scores)):
-        if not there:
-            raise TypeError(f"policy must have the method {name}, see fb.Policy, got {kind.__name__} without it")
-    if struct.is_sealed(policy) or type(policy).calls_host:
-        return
-    if found := _leak(policy, spec):
-        raise TypeError(found)
-
-
-def _leak(policy: Policy, spec: Spec) -> str:
-    dim = spec.dim
-    given = jnp.int32(0), jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0)
-
-    def update(policy: Policy, k: Array, belief: Any, gram: Array, bias: Array, count: Array) -> Any:
-        return policy.update(k, belief, Released(gram, bias, count, count))
-
-    if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in jax.tree.leaves(policy)):
-        return f"{type(policy).__name__} holds what is no number"
-    default = type(policy).start is Policy.start
-    if found := refusal(policy, "update" if default else "start", lambda policy: policy.start(dim)):
-        return found
-    belief, _ = jax.eval_shape(lambda: first_belief(policy, dim))
-    belief = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), belief)
-    if found := refusal(policy, "update", update, given[0], belief, *given[1:]):
-        return found
-    if type(policy).indices is not Policy.indices or type(policy).prepare is not Policy.prepare:
-        return ""  # another door
-    users = jax.random.key(0), jnp.int32(0), belief, jnp.zeros((spec.n_arms, dim))
-    return refusal(policy, "index", lambda policy, *given: policy.index(*given), *users)
-
-
-def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
-    """A fresh belief if all its numbers are finite and the old one otherwise, and `Status` bits.
-
-    Raises:
-        TypeError: the two beliefs have different structures or shapes.
-    """
-    fresh = jax.tree.map(jnp.asarray, fresh)
-    (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
-    if kind != like or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in others]:
-        raise TypeError(f"a policy's update must return a belief shaped like that of its start, {old}, got {fresh}")
-    finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
-    ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
-    belief = jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old)
-    return belief, jnp.where(ok, jnp.int32(0), jnp.int32(Status.NO_ESTIMATE))
-
-
-def first_belief(policy: Policy, dim: int) -> tuple[Any, Array]:
-    """The belief before the first release, zeros if that is not finite, and `Status` bits."""
-    belief = jax.tree.map(jnp.asarray, policy.start(dim))
-    return finite_or(jax.tree.map(jnp.zeros_like, belief), belief)
-
-
-def next_belief(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
-    """The belief after release k = 0, 1, ..., the old one if that is not finite, and `Status` bits."""
-    return finite_or(belief, policy.update(k, belief, released))
 
 
 @struct.pytree
@@ -184,38 +62,6 @@ class PlayingLoop(Algorithm):
     def scorer(self, t: Array, local: Any) -> Scorer:
         nothing = Round(jnp.zeros((self.spec.n_agents, 0, self.spec.dim)))
         return self.policy.scorer(t, self.prepared(t, local, nothing))
-
-
-class Late(NamedTuple):
-    """What silos wait for: their users of L rounds, whose rewards have not arrived."""
-
-    x: Array  # (L, M, d) features of the arms played, zero before anybody came
-    y: Array  # (L, M) rewards
-    user: Array | None  # (L, M) who came, if users are told apart
-
-    @classmethod
-    def none(cls, spec: Spec) -> Late | None:
-        """Nobody has come yet; None if all rewards come at once."""
-        if not spec.late:
-            return None
-        shape = spec.late, spec.n_agents
-        user = jnp.full(shape, spec.n_users, jnp.int32) if spec.n_users else None
-        return cls(jnp.zeros((*shape, spec.dim)), jnp.zeros(shape), user)
-
-
-def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> tuple[Array, Array, Array | None, Any]:
-    """Features (d, M), rewards (M,) and users (M,) of whom a round tells, and of whom it does not yet."""
-    x = ridge.take(offered.contexts, arms)
-    if late is None:
-        return x, rewards, offered.user, None
-    assert offered.arrives is not None
-    which, silo, most = offered.arrives, jnp.arange(len(rewards)), len(late.y)
-    exists = (which >= 0) & (which < most)  # of any other, nothing arrives
-    at = jnp.where(exists, which, most), silo
-    now = Late(x.T, rewards, offered.user)
-    old = jax.tree.map(lambda table: table.at[at].get(mode="fill", fill_value=0), late)
-    user = None if old.user is None else jnp.where(exists, old.user, 2**30)
-    return old.x.T, old.y, user, jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), late, now)
 
 
 @struct.pytree

@@ -17,13 +17,15 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import CALLS_HOST, WHO_COMES, PolicyLoop, first_belief, next_belief
+from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
+from fedbandit_jax.algos.loops.doors import CALLS_HOST
+from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import refusal
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.attendance import Attendance
-from fedbandit_jax.privacy.bound import MechanismState
+from fedbandit_jax.privacy.bound import WHO_COMES, MechanismState
 from fedbandit_jax.schedules import BoundSchedule
 
 

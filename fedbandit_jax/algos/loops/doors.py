@@ -1,0 +1,110 @@
+"""What a policy reads beside the releases of a mechanism: its doors to raw data, found by its class and by a trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax.algos.loops.beliefs import first_belief
+from fedbandit_jax.certificate import Raw
+from fedbandit_jax.core import struct
+from fedbandit_jax.core.programs import refusal
+from fedbandit_jax.interfaces import Policy, Released, Spec
+
+LEARNS_IN_BATCH = Raw(
+    claim="as_printed",
+    why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
+    "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered: "
+    "set learns_in_batch=False for that",
+    seen="actions inside a batch, which use raw statistics",
+)
+
+SCORES_TOGETHER = Raw(
+    claim="none",
+    why="the policy scores the users of all agents at once (it has `indices` or `prepare` of its own), so that what "
+    "one user is recommended may depend on what others are offered",
+    seen="recommendations to other users of the same round",
+)
+
+CALLS_HOST = Raw(
+    claim="none",
+    why="the policy calls the host, or its class says that it may, so that what it does may depend on anything",
+    seen="whatever the policy sends to the host, or has from there",
+)
+
+LEARNS_TOGETHER = Raw(
+    claim="none",
+    why="a policy of the caller's own learns inside the batch, from the raw rewards of the users of all silos",
+    seen="actions inside a batch, which use raw statistics of all silos",
+)
+
+
+def policy_doors(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
+    """The doors to raw data that a policy goes through, which learns within batches of B = `batch` rounds or epochs.
+
+    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone and computes
+    no more in them than their results, as a trace shows. What is learned in a batch is forgotten at its end: with B = 1
+    no user comes before that, and a sealed policy's arms depend on released statistics only.
+    """
+    if struct.is_sealed(policy):
+        rule = getattr(policy, "rule", None)
+        foreign = rule is not None and not struct.is_sealed(rule)
+        return (*[CALLS_HOST] * foreign, *[LEARNS_IN_BATCH] * (learns_in_batch and batch != 1))
+    kind = type(policy)
+    scores = any(getattr(kind, name) is not getattr(Policy, name) for name in ("indices", "prepare"))
+    return (
+        *[SCORES_TOGETHER] * scores,
+        *[CALLS_HOST] * (kind.calls_host or bool(_leak(policy, spec))),
+        *[LEARNS_TOGETHER] * learns_in_batch,
+    )
+
+
+def check_policy(policy: Policy, spec: Spec) -> None:
+    """Traces a policy of one's own, compiling nothing.
+
+    Raises:
+        TypeError: it lacks a method, holds what is no number, or a method calls the host and its class does not say so.
+    """
+    for leaf in jax.tree.leaves(policy):
+        if isinstance(leaf, Policy):
+            raise TypeError(f"policy must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree")
+        if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
+            raise TypeError(
+                f"policy must hold numbers, and anything else in fields of fb.static(), got {leaf!r} in "
+                f"{type(policy).__name__}"
+            )
+    kind = type(policy)
+    scores = kind.index is not Policy.index or kind.indices is not Policy.indices
+    for name, there in (("update", kind.update is not Policy.update), ("index", scores)):
+        if not there:
+            raise TypeError(f"policy must have the method {name}, see fb.Policy, got {kind.__name__} without it")
+    if struct.is_sealed(policy) or type(policy).calls_host:
+        return
+    if found := _leak(policy, spec):
+        raise TypeError(found)
+
+
+def _leak(policy: Policy, spec: Spec) -> str:
+    dim = spec.dim
+    given = jnp.int32(0), jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0)
+
+    def update(policy: Policy, k: Array, belief: Any, gram: Array, bias: Array, count: Array) -> Any:
+        return policy.update(k, belief, Released(gram, bias, count, count))
+
+    if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in jax.tree.leaves(policy)):
+        return f"{type(policy).__name__} holds what is no number"
+    default = type(policy).start is Policy.start
+    if found := refusal(policy, "update" if default else "start", lambda policy: policy.start(dim)):
+        return found
+    belief, _ = jax.eval_shape(lambda: first_belief(policy, dim))
+    belief = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), belief)
+    if found := refusal(policy, "update", update, given[0], belief, *given[1:]):
+        return found
+    if type(policy).indices is not Policy.indices or type(policy).prepare is not Policy.prepare:
+        return ""  # another door
+    users = jax.random.key(0), jnp.int32(0), belief, jnp.zeros((spec.n_arms, dim))
+    return refusal(policy, "index", lambda policy, *given: policy.index(*given), *users)
