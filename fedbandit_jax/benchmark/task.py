@@ -18,7 +18,7 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
-from fedbandit_jax.planning.candidates import fixed_arms, silos_away
+from fedbandit_jax.planning.demands import fixed_arms, silos_away
 from fedbandit_jax.privacy import RELEASES, Budget, Linear, Mechanism, Users
 from fedbandit_jax.privacy.trust import find
 

@@ -1,7 +1,7 @@
 """Recommends how to run a private federated bandit, and says what a log proves of the arms that one learned to play."""
 
-from fedbandit_jax.planning.candidates import PARTIES as PARTIES
 from fedbandit_jax.planning.candidates import Candidate as Candidate
+from fedbandit_jax.planning.demands import PARTIES as PARTIES
 from fedbandit_jax.planning.evaluation import Interval as Interval
 from fedbandit_jax.planning.evaluation import Value as Value
 from fedbandit_jax.planning.evaluation import Values as Values

@@ -20,7 +20,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +41,10 @@ from fedbandit_jax.algos import (
 from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import padding
-from fedbandit_jax.interfaces import Environment, Policy, Spec, certify
+from fedbandit_jax.interfaces import Policy, certify
+from fedbandit_jax.planning.demands import ONE_USER, PARTIES, Demands, Party, units
 from fedbandit_jax.planning.forecast import Forecast
-from fedbandit_jax.privacy import Budget, Decaying, Liars, Mechanism, MultiBlt, Users
+from fedbandit_jax.privacy import Decaying, Liars, Mechanism, MultiBlt
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.trust import find
@@ -56,11 +57,8 @@ SCALES = (1.0, 0.3, 0.1)  # values of `exploration_scale` of optimism
 PHASES = (0.3, 0.15)  # and of elimination, whose proved widths drop hardly any arm
 DRAWS = (1.0, 0.25)  # values of `scale` of Thompson sampling
 COINS = (5.0, 0.5)  # values of `explore` of epsilon-greedy
-ONE_USER = "user"  # the unit that leaves the bounds of her contributions to the plan
-LET_IN = (1, 4)  # of her visits, and as many as there are on average
 RULES = ("geometric_median", "median")  # of the server, where silos lie
 LYING = "collude"  # hardly an attack costs these rules more in experiments/beyond_liars.py
-WATCHED, SPREADS = 1000, 3.0  # rounds in which silos that are away are counted, and standard deviations more than that
 RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
 STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and 1 / share of T of the first release: of streams, and of uploads
 NOT_CONSIDERED = (
@@ -75,49 +73,6 @@ NOT_CONSIDERED = (
     "trust model 'local', and 'shuffle_amplified' and 'silo_local_matrix', which have more noise than those above",
     "policies, releases and schedules of your own",
 )  # what is never a candidate: tests/planning/test_candidates.py compares this list with the package
-
-
-class Party(NamedTuple):
-    """Somebody whom users may trust beside their own silos, or these alone."""
-
-    trust: str  # the trust model that needs no more
-    release: str  # the release that has the least noise there
-    grows: bool  # whether batches may grow there
-    words: str
-
-
-PARTIES = {
-    "silo": Party("silo_local", "blt", True, "silos"),
-    "shuffler": Party("shuffle_vector_sum", "tree", False, "a shuffler"),
-    "secagg": Party("secagg", "blt", True, "secure aggregation"),
-    "server": Party("central", "blt", True, "the server"),
-}
-
-
-class Demands(NamedTuple):
-    """What a recommendation must meet."""
-
-    spec: Spec
-    horizon: int  # T
-    budget: Budget
-    trusted: tuple[str, ...]  # keys of `PARTIES`
-    unit: Any  # as in `Mechanism`, or `ONE_USER`
-    max_syncs: int | None
-    max_bits: float | None  # that a silo sends and receives in T rounds
-    arms: np.ndarray | None = None  # (K, d) what every round offers to every user, if it is always the same
-    alone: bool = True  # whether users who return come one at a time, and may be served by themselves
-    away: int = 0  # silos that may miss a synchronisation, for which secure aggregation has shares of noise
-    liars: float = 0.0  # share of silos that lie
-
-    def too_often(self, syncs: int) -> str:
-        """Excess of synchronisations in words; empty if there is none."""
-        most = math.inf if self.max_syncs is None else self.max_syncs
-        return f"{syncs:,} synchronisations are more than {most:,}" if syncs > most else ""
-
-    def too_much(self, bits: float) -> str:
-        """Excess of communication in words; empty if there is none."""
-        most = math.inf if self.max_bits is None else self.max_bits
-        return f"{bits:,.0f} bits of a silo are more than {most:,.0f}" if bits > most else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,46 +119,6 @@ def candidates(demands: Demands) -> list[Candidate]:
             why = f"it needs trust in {party.words}"
             found.append(Candidate(label=party.trust, group=party.trust, excluded=why))
     return found
-
-
-def units(demands: Demands) -> list[Any]:
-    """The unit that is asked for or, for `ONE_USER`, bounds of her contributions, one to a batch at most."""
-    if demands.unit != ONE_USER:
-        return [demands.unit]
-    often = math.ceil(demands.horizon / demands.spec.n_users)
-    silos = demands.spec.silos
-    return [
-        Users(visits, per_batch=1, silos=silos)
-        for visits in sorted({often, *(min(visits, often) for visits in LET_IN)})
-    ]
-
-
-def fixed_arms(env: Environment) -> np.ndarray | None:
-    """The arms (K, d) that every round offers to every user, in this order; None if worlds or users differ in them."""
-    if not env.spec.fixed_contexts:
-        return None
-    drawn = []
-    for key in jax.random.split(jax.random.key(0)):
-        offered, _ = env.observe(key, env.init(key), jnp.int32(0))
-        if offered.mask is not None and not bool(jnp.all(offered.mask)):
-            return None
-        drawn.append(np.asarray(offered.contexts))
-    rows = np.concatenate(drawn)
-    return rows[0] if (rows == rows[0]).all() else None
-
-
-def silos_away(env: Environment) -> int:
-    """How many silos to be ready to miss: those away in `WATCHED` rounds on average, and `SPREADS` deviations more."""
-    if not env.spec.drops:
-        return 0
-    drawn, rounds = jax.random.key(0), jnp.arange(WATCHED)
-
-    def count(world: Any, t: Any) -> tuple[Any, Any]:
-        offered, world = env.observe(jax.random.fold_in(drawn, t), world, t)
-        return world, jnp.asarray(offered.away).sum()
-
-    away = np.asarray(jax.jit(lambda: jax.lax.scan(count, env.init(drawn), rounds)[1])())
-    return min(math.ceil(away.mean() + SPREADS * away.std()), env.spec.n_agents - 1)
 
 
 def left_out(demands: Demands) -> tuple[str, ...]:

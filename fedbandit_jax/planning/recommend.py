@@ -18,17 +18,8 @@ from fedbandit_jax.core import random, validate
 from fedbandit_jax.engine.grid import as_environment
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
-from fedbandit_jax.planning.candidates import (
-    ONE_USER,
-    PARTIES,
-    Candidate,
-    Demands,
-    candidates,
-    fixed_arms,
-    left_out,
-    silos_away,
-    without_privacy,
-)
+from fedbandit_jax.planning.candidates import Candidate, candidates, left_out, without_privacy
+from fedbandit_jax.planning.demands import ONE_USER, PARTIES, Demands, fixed_arms, silos_away
 from fedbandit_jax.planning.forecast import TRIED, forecast
 from fedbandit_jax.privacy import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, check_norms

@@ -11,7 +11,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.benchmark.chance import uniform
 from fedbandit_jax.benchmark.task import NAMES, WHOM
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.planning.candidates import silos_away
+from fedbandit_jax.planning.demands import silos_away
 from fedbandit_jax.privacy.trust import TRUST
 
 TASKS = fb.benchmark.TASKS

@@ -15,7 +15,7 @@ from fedbandit_jax.data import fit as fits
 from fedbandit_jax.data import sources
 from fedbandit_jax.engine import identity
 from fedbandit_jax.envs.logged import FittedLaw
-from fedbandit_jax.planning import candidates
+from fedbandit_jax.planning import demands
 from fedbandit_jax.privacy.admission import BoundStatistic
 
 HALF = math.sqrt(0.5)
@@ -330,8 +330,8 @@ def test_a_unit_that_names_too_few_silos_is_refused():
 
 def test_the_plan_bounds_users_at_all_their_silos():
     spec = table(user="patient").spec
-    demands = candidates.Demands(spec, 100, fb.privacy.Budget(1.0, 0.01), ("silo",), candidates.ONE_USER, None, None)
-    assert {unit.silos for unit in candidates.units(demands)} == {3}
+    asked = demands.Demands(spec, 100, fb.privacy.Budget(1.0, 0.01), ("silo",), demands.ONE_USER, None, None)
+    assert {unit.silos for unit in demands.units(asked)} == {3}
 
 
 # What results say

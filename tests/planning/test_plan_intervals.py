@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.planning.candidates import Demands, candidates
+from fedbandit_jax.planning.candidates import candidates
+from fedbandit_jax.planning.demands import Demands
 from fedbandit_jax.planning.forecast import forecast
 
 SEEDS, TRUTH, PREDICTIONS = 4, 24, 6  # of each prediction, of the truth, and how many predictions
