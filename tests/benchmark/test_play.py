@@ -340,7 +340,7 @@ def test_the_example_of_the_page_is_an_entry():
     assert (ENTRIES / "private_fed_lin_ucb.py").read_text() in PAGE
 
 
-@pytest.mark.parametrize("first", ["", "from __future__ import annotations\n\n"])
+@pytest.mark.parametrize("first", [pytest.param("", marks=pytest.mark.slow), "from __future__ import annotations\n\n"])
 def test_a_policy_of_ones_own_is_an_entry(monkeypatch, tmp_path, first):
     """The page's example, with classes of its own; also where annotations are strings, and run again from its row."""
     (source,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "class Softmax" in block]

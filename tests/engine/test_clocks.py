@@ -289,7 +289,7 @@ class Below:
         return found._replace(gap=jnp.full_like(found.gap, self.gap))
 
 
-@pytest.mark.parametrize("gap", [-0.5, -1e-4])
+@pytest.mark.parametrize("gap", [pytest.param(-0.5, marks=pytest.mark.slow), -1e-4])
 @pytest.mark.parametrize(
     ("inner", "algo"), [(script(), HONEST), (fb.envs.clustered(4, 2, 2, n_arms=3, dim=3), fb.algos.CLUB())]
 )

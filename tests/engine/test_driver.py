@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, simulate
+from helpers import ENV, PLAIN, PRIVATE, deep, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching
@@ -37,7 +37,7 @@ def test_runs_are_cut_into_pieces(monkeypatch):
     assert pieces(many, 3) == [(1, slice(i, i + 1)) for i in range(3)]
 
 
-@pytest.mark.parametrize("algo", [PLAIN, PRIVATE], ids=["plain", "private"])
+@pytest.mark.parametrize("algo", deep([PLAIN, PRIVATE], keep=(1,)), ids=["plain", "private"])
 def test_workers_without_a_piece_share_the_agents_of_one(algo, monkeypatch):
     """Parts that are joined where agents synchronise, also after a batch that the horizon cuts short."""
     env = fb.envs.sphere(300, 3, 2, rewards="bernoulli")

@@ -180,7 +180,7 @@ def test_a_first_release_waits_for_rewards_that_are_late():
     assert 900 < min(first(900)) <= max(first(900)) < 1000
 
 
-@pytest.mark.parametrize("more", [dict(late=20), dict(drops=True)])
+@pytest.mark.parametrize("more", deep([dict(late=20), dict(drops=True)], keep=(0,)))
 def test_phases_are_not_for_what_comes_from_other_phases(more):
     arms = np.eye(3, dtype=np.float32)
     spec = dataclasses.replace(ENV.spec, fixed_contexts=True)

@@ -38,14 +38,17 @@ def fitting():
 
 
 def cases():
+    """Every pair that fits; by default every trust model with a tree, and every release at silos."""
     for model, release in fitting():
         name = model if isinstance(model, str) else "pairs"
-        yield pytest.param(dict(trust=model, release=release), id=f"{name}-{release}")
+        more = [pytest.mark.slow] * (model != "silo_local" and release != "tree")
+        yield pytest.param(dict(trust=model, release=release), id=f"{name}-{release}", marks=more)
         if isinstance(model, str) and release in ("tree", "honaker", "prefix_tree", "input_perturbation"):
             bits = model == "shuffle_vector_sum"  # every bit of every user is drawn
+            more = [pytest.mark.slow] * (bits or release != "tree")
             small = dict(m=1, dim=1, n_syncs=2) if bits else {}
             case = dict(trust=model, release=release, messages=True, **small)
-            yield pytest.param(case, id=f"{name}-{release}-messages", marks=[pytest.mark.slow] * bits)
+            yield pytest.param(case, id=f"{name}-{release}-messages", marks=more)
 
 
 @pytest.mark.parametrize("case", [*cases()])
@@ -108,7 +111,7 @@ def scaled(by, method):
     return {method: {"noise": noise, "randomize": randomize, "noisy_sum": noisy_sum}[method]}
 
 
-@pytest.mark.parametrize("by", [0.0, 0.9, 1.1])
+@pytest.mark.parametrize("by", [0.0, 0.9, pytest.param(1.1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -181,7 +184,7 @@ def sums_of(kind, messages=False, law="discrete_laplace"):
     return mechanism.sums([4, 0, 16], messages=messages)
 
 
-@pytest.mark.parametrize("messages", [False, True])
+@pytest.mark.parametrize("messages", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("law", "kind"), MECHANISMS)
 def test_shipped_sums_are_as_they_say(law, kind, messages):
     assert behaviour.fault(sums_of(kind, messages, law)) == ""

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
@@ -142,8 +143,11 @@ def loops(statistic, **options):
     }
 
 
-@pytest.mark.parametrize("name", ["batches", "growing", "gossip"])
-@pytest.mark.parametrize("statistic", [P.Logistic(), Opinion(gram_scale=0.5), P.Linear(low=-1, high=3, centred=True)])
+STATISTICS = P.Logistic(), Opinion(gram_scale=0.5), P.Linear(low=-1, high=3, centred=True)
+SUMMED = [(name, statistic) for name in ("batches", "growing", "gossip") for statistic in STATISTICS]
+
+
+@pytest.mark.parametrize(("name", "statistic"), deep(SUMMED, keep=(0, 4, 8)))
 def test_what_is_summed(script, key, name, statistic):
     """Sums of w x x' and x v of the arms that were played, each user's with what was released before her batch."""
     spec = fb.Spec(**{**vars(script.spec), "constant": True})

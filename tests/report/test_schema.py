@@ -1,12 +1,14 @@
 """The JSON schema: what is saved obeys it, what is not as it should be is refused, and every field has words."""
 
 import copy
+import functools
 import json
 import zipfile
 
 import jax
 import jsonschema
 import pytest
+from helpers import deep
 
 import fedbandit_jax as fb
 
@@ -34,17 +36,21 @@ def checker():
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    folder, found = tmp_path_factory.mktemp("saved"), {}
-    for name, run in RUNS.items():
-        with zipfile.ZipFile(run(key=jax.random.key(0), seeds=1).save(folder / name)) as file:
-            found[name] = json.loads(file.read("result.json"), parse_constant=refuse)
-    return found
+def text(tmp_path_factory):
+    """What a run saves, by the name of the run."""
+    folder = tmp_path_factory.mktemp("saved")
+
+    @functools.cache
+    def text(name):
+        with zipfile.ZipFile(RUNS[name](key=jax.random.key(0), seeds=1).save(folder / name)) as file:
+            return json.loads(file.read("result.json"), parse_constant=refuse)
+
+    return text
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_what_is_saved_obeys(texts, name):
-    assert not list(checker().iter_errors(texts[name]))
+@pytest.mark.parametrize("name", deep(RUNS, keep=(0, 2)))
+def test_what_is_saved_obeys(text, name):
+    assert not list(checker().iter_errors(text(name)))
 
 
 def test_a_certificate_obeys_as_it_is():
@@ -75,17 +81,17 @@ def test_a_certificate_obeys_as_it_is():
         (("format",), 1),
     ],
 )
-def test_what_is_wrong_is_refused(texts, path, value):
-    text = copy.deepcopy(texts["arms"])
+def test_what_is_wrong_is_refused(text, path, value):
+    wrong = copy.deepcopy(text("arms"))
     *way, last = path
-    place = text
+    place = wrong
     for name in way:
         place = place[name]
     assert last in place
     place[last] = value
-    assert list(checker().iter_errors(text))
+    assert list(checker().iter_errors(wrong))
     del place[last]
-    assert list(checker().iter_errors(text))
+    assert list(checker().iter_errors(wrong))
 
 
 def test_every_field_has_words():

@@ -105,12 +105,15 @@ def test_strangers_leave_nothing(key, algo):
 
 @pytest.mark.parametrize(
     ("given", "counted"),
-    [
-        (dict(offset=math.nan), dict(factor=0.0)),
-        (dict(offset=math.inf), dict(factor=0.0)),
-        (dict(offset=2.5), dict(factor=0.0, offset=1.0)),
-        (dict(factor=-1.0, offset=-1.0), dict(factor=0.0)),
-    ],
+    deep(
+        [
+            (dict(offset=math.nan), dict(factor=0.0)),
+            (dict(offset=math.inf), dict(factor=0.0)),
+            (dict(offset=2.5), dict(factor=0.0, offset=1.0)),
+            (dict(factor=-1.0, offset=-1.0), dict(factor=0.0)),
+        ],
+        keep=(0, 2),
+    ),
 )
 def test_rewards_are_clipped(key, given, counted):
     algo = ALGOS[0]
