@@ -18,9 +18,9 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.report.result import Result
 
 # The palette of Okabe & Ito (2008), Color Universal Design, https://jfly.uni-koeln.de/color/, which readers with any
-# colour vision can tell apart. Yellow is too pale for a line on white.
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, _YELLOW = COLOURS
+# colour vision can tell apart. Its yellow is too pale for a line on white; wine is from a palette of Tol (2021).
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
+BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE = COLOURS
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">")
 CLAIMS = {  # a certificate's claim -> style of the line, words in the legend
     "certified": ("-", "certified"),
@@ -56,6 +56,7 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": _SE, "mechanism": ("discrete_laplace",)}, VERMILLION),  # Dist-DP-SE
     ({"type": _SE, "mechanism": ("skellam",)}, GREEN),  # Dist-RDP-SE
     ({"type": _SE, "mechanism": ("discrete_gaussian",)}, PURPLE),  # Dist-CDP-SE
+    ({"type": ("AdaCUCB",)}, WINE),
     ({"type": ("FCLUB",), **_ONE}, GREEN),  # Homo, Homo-DC and both with CDP
     ({"type": ("FCLUB",), "budget": (None,), "upload": (1,), "download": (1,)}, BLACK),  # FCLUB
     ({"type": ("FCLUB",), "budget": (None,)}, BLUE),  # FCLUB-DC
