@@ -30,7 +30,8 @@ OF_COMMANDS = {  # pictures that no script here draws: their commands and what i
         "fedbandit simulate arms",
         "Regret of successive elimination of arms by who adds the noise and what ε promises, on easy instances of "
         "Chowdhury & Zhou (2023). CDP-SE lies under Dist-DP-SE: the noise of a sum has the same law, whoever adds it. "
-        "SE is not private. The ε are different promises: pure, Renyi and concentrated DP.",
+        "SE is not private; AdaC-UCB, which asks users about one arm at a time, lies below it all the same. "
+        "The ε are different promises: pure, Renyi and concentrated DP.",
     ),
 }
 START = """\

@@ -159,11 +159,12 @@ def _place(world: Mapping[str, Any]) -> str:
 
 
 def sizes(spec: Mapping[str, Any]) -> str:
-    """The sizes in the account of a `Spec`, by their letters."""
-    letters = {"M": "n_agents"}
+    """The sizes in the account of a `Spec`, by their letters: those of arms without features are K alone."""
+    letters = {"M": "n_agents"} if spec["n_agents"] > 1 else {}
     if spec.get("n_users"):
-        letters = {"n": "n_users", **(letters if spec["n_agents"] > 1 else {"L": "n_servers"})}
-    letters |= {"K": "n_arms", "d": "dim"}
+        letters = {"n": "n_users", **(letters or {"L": "n_servers"})}
+    alone = spec["n_agents"] == 1 and spec.get("fixed_contexts") and spec["dim"] == spec["n_arms"]
+    letters |= {"K": "n_arms"} if alone else {"K": "n_arms", "d": "dim"}
     return ", ".join(f"{letter} = {spec[name]:,}" for letter, name in letters.items() if name in spec)
 
 
