@@ -26,7 +26,7 @@ from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import provenance
 from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.setup import seeds_together, set_up
-from fedbandit_jax.interfaces import certify
+from fedbandit_jax.interfaces import certificate_of
 from fedbandit_jax.report.result import Result, concat
 
 AHEAD = 2  # programs that are compiled while another runs
@@ -45,7 +45,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     keep_by_default()
     setup = set_up(configurations, run)
     clocks, at, n_seeds = setup.clocks, run.at, len(run.seeds)
-    certificates = {label: certify(one.algo).among(one.env.spec.visits(run.horizon)) for label, one in clocks.items()}
+    certificates = {label: certificate_of(one.algo, one.env.spec, run.horizon) for label, one in clocks.items()}
     keys = random.of_seeds(run.key, run.seeds)
     checkpoints = None if run.checkpoint is None else Checkpoints(run.checkpoint, setup.fingerprint())
     started = time.monotonic()

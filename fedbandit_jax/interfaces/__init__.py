@@ -14,6 +14,7 @@ from fedbandit_jax.interfaces.algorithm import Partition as Partition
 from fedbandit_jax.interfaces.algorithm import Pulls as Pulls
 from fedbandit_jax.interfaces.algorithm import Recipe as Recipe
 from fedbandit_jax.interfaces.algorithm import Report as Report
+from fedbandit_jax.interfaces.algorithm import certificate_of as certificate_of
 from fedbandit_jax.interfaces.algorithm import certify as certify
 from fedbandit_jax.interfaces.environment import ArmEnvironment as ArmEnvironment
 from fedbandit_jax.interfaces.environment import ArrivalEnvironment as ArrivalEnvironment

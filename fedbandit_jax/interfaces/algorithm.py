@@ -21,6 +21,9 @@ from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
+# where `Spec.basis` says that there is one
+OF_A_TABLE = "the people in the table, of whose rows the users of this simulation are made"
+
 
 class Report(NamedTuple):
     """What a synchronisation cost in communication, and the status bits of the learner after it."""
@@ -105,7 +108,7 @@ class Algorithm:
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """The guarantee of a run, read from what `bind` makes, which is what runs."""
         horizon = _rounds(spec, horizon)
-        return certify(self.bind(spec, horizon)).among(spec.visits(horizon))
+        return certificate_of(self.bind(spec, horizon), spec, horizon)
 
     def init(self, key: Key[Array, ""], spec: Spec) -> Any:
         """The state before round 0."""
@@ -305,6 +308,14 @@ class Recipe(Algorithm):
 def _rounds(spec: Spec, horizon: int) -> int:
     validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
     return validate.integer("horizon", horizon, at_least=1)
+
+
+def certificate_of(bound: Algorithm, spec: Spec, horizon: int) -> Certificate:
+    """The guarantee of a bound algorithm for a run of T = `horizon` rounds in an environment with this `spec`."""
+    found = certify(bound).among(spec.visits(horizon))
+    if found.claim == "none" or not spec.basis:
+        return found
+    return dataclasses.replace(found, not_covered=(*found.not_covered, OF_A_TABLE))
 
 
 def certify(bound: Algorithm) -> Certificate:

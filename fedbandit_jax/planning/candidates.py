@@ -41,7 +41,7 @@ from fedbandit_jax.algos import (
 from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import padding
-from fedbandit_jax.interfaces import Policy, certify
+from fedbandit_jax.interfaces import Policy, certificate_of
 from fedbandit_jax.planning.demands import ONE_USER, PARTIES, Demands, Party, units
 from fedbandit_jax.planning.forecast import Forecast
 from fedbandit_jax.privacy import Decaying, Liars, Mechanism, MultiBlt
@@ -337,7 +337,7 @@ def _candidate(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> 
         bound = algo.bind(demands.spec, demands.horizon)
     except ValueError as refused:  # its noise cannot be calibrated, or not be drawn
         return dataclasses.replace(one, excluded=str(refused))
-    bits, proved = bits_per_silo(bound), certify(bound).among(demands.spec.visits(demands.horizon))
+    bits, proved = bits_per_silo(bound), certificate_of(bound, demands.spec, demands.horizon)
     why = demands.too_much(bits)
     if algo.privacy is not None and proved.claim != "certified":
         why = why or f"nothing is certified: {proved.reason}"

@@ -15,6 +15,7 @@ from fedbandit_jax.data import fit as fits
 from fedbandit_jax.data import sources
 from fedbandit_jax.engine import identity
 from fedbandit_jax.envs.logged import FittedLaw
+from fedbandit_jax.interfaces.algorithm import OF_A_TABLE
 from fedbandit_jax.planning import demands
 from fedbandit_jax.privacy.admission import BoundStatistic
 
@@ -357,6 +358,12 @@ def test_the_fit_is_in_the_result(tmp_path):
     assert sentence.startswith("Rewards are those of a model of the table, not of the world: linear in d = 7 features")
     assert str(env.env.fit).startswith(sentence)
     assert len(str(env.env.fit).splitlines()) == 4 + 10
+
+
+def test_certificates_do_not_cover_the_people_in_the_table():
+    algo, world = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-3), schedule=5), fb.envs.sphere(3, 4, 5)
+    assert OF_A_TABLE in algo.certificate(table(features=["age"]).spec, 20).not_covered
+    assert OF_A_TABLE not in algo.certificate(world.spec, 20).not_covered
 
 
 def test_other_results_say_nothing_of_a_model():
