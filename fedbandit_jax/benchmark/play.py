@@ -80,7 +80,8 @@ def run(
         >>> row.score, row.cells["arms-hard"].refused
         (0.0, 'it has no recipe for this task')
     """
-    chosen, entry = _chosen(tasks), Entry.of(entry, name)
+    entry = Entry.of(entry, name)
+    chosen = _chosen(tasks)
     validate.one_of("track", track, TRACKS)
     trials = validate.integer("trials", trials, at_least=0)
     validate.boolean("develop", develop)
@@ -248,11 +249,16 @@ def _chosen(tasks: Any) -> list[Task]:
     if not names:
         raise ValueError("tasks must name at least one task, got none")
     found = [TASKS[validate.one_of("tasks", name, TASKS)] for name in dict.fromkeys(names)]
+    lacks: dict[str, ImportError] = {}
     for task in found:
         try:
             _ = task.env
         except ImportError as error:
-            raise ImportError(f"tasks must be those whose data are installed, got {task.name!r}: {error}") from error
+            lacks[task.name] = error
+    for name, error in lacks.items():
+        others = " ".join(task.name for task in found if task.name not in lacks)
+        whole = f"; all others are {others}" if tasks is None else ""
+        raise ImportError(f"tasks must be those whose data are installed, got {name!r}: {error}{whole}") from error
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.core import Tracer
 from jax.interpreters import batching
 
@@ -49,13 +50,17 @@ def leak(function: Callable[..., Any], *arguments: Any, alone: bool = False) -> 
 def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: Any) -> str:
     """The refusal of a method of a policy, schedule or grouping for what `leak` finds in it; "" if it finds nothing.
 
-    The function is given the owner, and calls the method. An error of JAX says in which method it was.
+    The function is given the owner, and calls the method. An error says in which method it was.
     """
     where = f"{type(owner).__name__}.{method}"
     try:
         found = leak(function, owner, *arguments)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         error.add_note(f"{where} must be a program of JAX: jnp.where in place of if, and jnp in place of np")
+        raise
+    except (TypeError, ValueError) as error:
+        shapes = ", ".join(str(jax.tree.map(jnp.shape, one)) for one in arguments)
+        error.add_note(f"This happened in {where}, which was given arguments of shapes {shapes}")
         raise
     return found and (
         f"{where} must compute its result from its arguments and do no more, got {found}: "

@@ -4,10 +4,11 @@ Every failure is one sentence that names the argument and the value: a TypeError
 ValueError if it is out of range (`one_of`: in both cases).
 """
 
+import difflib
 import math
 import numbers
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,16 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
     return value
+
+
+def nearest(name: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The end of a sentence that asks whether the nearest name was meant; empty if none is near.
+
+    >>> nearest("horizn", ["seeds", "horizon"])
+    ": did you mean 'horizon'?"
+    """
+    near = difflib.get_close_matches(name, [*names], 1, cutoff) if isinstance(name, str) else []
+    return f": did you mean {near[0]!r}?" if near else ""
 
 
 def text(name: str, value: Any) -> str:

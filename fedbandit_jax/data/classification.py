@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.data.datasets import Table, lasso, require, scaled
+from fedbandit_jax.core.extras import require
+from fedbandit_jax.data.datasets import Table, lasso, scaled
 
 CLASSIFICATION = ("digits", "breast_cancer")  # names of the data sets
 _COMPONENTS = {"digits": 5, "breast_cancer": 10}  # default number p of principal components
@@ -52,11 +53,11 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     name = validate.one_of("name", name, CLASSIFICATION)
     p = validate.integer("components", _COMPONENTS[name] if components is None else components, at_least=1)
     penalty = validate.positive("penalty", penalty)
-    data = getattr(require("sklearn.datasets"), f"load_{name}")()
+    data = getattr(require("sklearn.datasets", "data"), f"load_{name}")()
     if p > data.data.shape[1]:
         raise ValueError(f"components must be <= {data.data.shape[1]}, the columns of {name}, got {p}")
-    standardised = require("sklearn.preprocessing").StandardScaler().fit_transform(data.data)
-    z = require("sklearn.decomposition").PCA(p, svd_solver="full").fit_transform(standardised)
+    standardised = require("sklearn.preprocessing", "data").StandardScaler().fit_transform(data.data)
+    z = require("sklearn.decomposition", "data").PCA(p, svd_solver="full").fit_transform(standardised)
     z /= np.linalg.norm(z, axis=1, keepdims=True)
 
     n, k = len(z), len(data.target_names)

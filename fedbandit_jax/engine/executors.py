@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import os
 import signal
@@ -14,6 +13,7 @@ from multiprocessing import active_children, get_context, parent_process
 from typing import Any
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.extras import require
 from fedbandit_jax.engine.store import Executor
 
 NAMES = ("processes:N", "dask:ADDRESS", "slurm")
@@ -58,17 +58,17 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
             pool.shutdown(cancel_futures=True)
     elif kind == "dask" and rest:
         try:
-            client = _extra("distributed").Client(rest, timeout=ANSWER)
+            client = require("distributed", "cluster").Client(rest, timeout=ANSWER)
         except (OSError, ValueError) as error:  # nobody answers, or it is no address
             raise ValueError(f"executor must have the address of a Dask scheduler, got {name}: {error}") from error
         with client:
             yield client
     elif name == "slurm":
         options = dict(slurm or {})
-        jobqueue = _extra("dask_jobqueue")
+        jobqueue = require("dask_jobqueue", "cluster")
         _check(options, jobqueue.SLURMCluster)
         jobs = validate.integer("slurm's jobs", options.pop(JOBS, None), at_least=1)
-        with jobqueue.SLURMCluster(**options) as cluster, _extra("distributed").Client(cluster) as client:
+        with jobqueue.SLURMCluster(**options) as cluster, require("distributed", "cluster").Client(cluster) as client:
             cluster.scale(jobs=jobs)
             yield client
     else:
@@ -87,21 +87,11 @@ def _follow() -> None:
     threading.Thread(target=end, daemon=True).start()
 
 
-def _extra(module: str) -> Any:
-    try:
-        return __import__(module)
-    except ImportError as error:
-        raise ImportError(
-            f"executor needs the extra cluster, pip install 'fedbandit_jax[cluster]': {error}", name=module
-        ) from error
-
-
 def _check(options: Mapping[str, Any], cluster: Any) -> None:
     having = (one for one in (*cluster.__mro__, *cluster.job_cls.__mro__) if one.__module__.startswith("dask_jobqueue"))
     known = {JOBS} | {name for one in having for name in inspect.signature(one.__init__).parameters}
     known -= {"self", "job_cls", "scheduler", "loop", "asynchronous", "base_class_kwargs", "job_kwargs"}
     for key in options:
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f": did you mean {near[0]!r}?" if near else f", but they are {', '.join(sorted(known))}"
+            hint = validate.nearest(key, known) or f", but they are {', '.join(sorted(known))}"
             raise ValueError(f"slurm must have the number of jobs and keywords of SLURMCluster, got {key!r}{hint}")

@@ -124,13 +124,14 @@ class Run:
     def of(cls, options: RunOptions) -> Run:
         """The checked options; an error names those that are missing or unknown."""
         fields = dataclasses.fields(cls)
-        missing = [one.name for one in fields if one.default is dataclasses.MISSING and one.name not in options]
-        if missing:
-            raise TypeError(f"{missing[0]} must be given, as in horizon=1_000, key=jax.random.key(0), seeds=8")
         known = [one.name for one in fields]
         for name in options:
             if name not in known:
-                raise TypeError(f"{name} is no option of a run: there are {', '.join(known)}")
+                hint = validate.nearest(name, known) or f": there are {', '.join(known)}"
+                raise TypeError(f"{name} is no option of a run{hint}")
+        missing = [one.name for one in fields if one.default is dataclasses.MISSING and one.name not in options]
+        if missing:
+            raise TypeError(f"{missing[0]} must be given, as in horizon=1_000, key=jax.random.key(0), seeds=8")
         return cls(**options)
 
     @functools.cached_property

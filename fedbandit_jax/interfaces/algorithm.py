@@ -83,7 +83,9 @@ class Algorithm:
         for name in changes:
             path = self._path(name, every)
             if path is None:
-                raise TypeError(f"{self.name} has no parameter {name}; it has {', '.join(every)}")
+                near = validate.nearest(name, (path.rpartition(".")[2] for path in every))
+                hint = near or f"; it has {', '.join(every)}"
+                raise TypeError(f"{self.name} has no parameter {name}{hint}")
             if path in found:
                 raise TypeError(f"{found[path]} and {name} are one parameter of {self.name}: give only one of them")
             found[path] = name

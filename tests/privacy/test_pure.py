@@ -123,6 +123,13 @@ def test_errors_of_jax_say_in_which_method_they_were(method, body):
     assert error.value.__notes__[-1].startswith(f"Own.{method} must be a program of JAX: jnp.where in place of if")
 
 
+def test_errors_say_what_a_method_was_given():
+    with pytest.raises(TypeError) as error:
+        run(own(update=lambda self, k, belief, released: released.bias[:1], start=lambda self, dim: jnp.zeros(1)))
+    assert error.value.__notes__[-1].startswith("This happened in Own.index, which was given arguments of shapes")
+    assert "(1,)" in error.value.__notes__[-1]
+
+
 def test_a_schedule_that_calls_the_host_does_not_run():
     @fb.pytree
     class Bound(fb.schedules.BoundSchedule):

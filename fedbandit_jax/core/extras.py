@@ -1,0 +1,22 @@
+"""Packages that only an extra of this package installs."""
+
+import importlib
+from types import ModuleType
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Imports a module, or raises an `ImportError` that says which extra installs it.
+
+    >>> require("math", "any").__name__
+    'math'
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise missing(module, extra) from error
+
+
+def missing(module: str, extra: str) -> ImportError:
+    """The error of a module that is not installed."""
+    install = f"pip install 'fedbandit_jax[{extra}]', or '.[{extra}]' in a checkout"
+    return ImportError(f"{module.partition('.')[0]} is not installed: {install}", name=module)
