@@ -119,7 +119,9 @@ def test_no_band_for_one_seed():
     (axes,) = fb.plotting.regret(swept({"one": ({"algorithm": "one"}, 1.0)}, seeds=1)).axes
     assert len(axes.lines) == 1
     assert not axes.collections
-    assert axes.get_title() == "Sphere: M = 3, d = 2"
+    assert axes.get_title() == "Sphere: M = 3, d = 2; ε = 1, δ = $10^{-6}$"
+    (axes,) = fb.plotting.regret(grid()).axes  # budgets differ, and names have them
+    assert axes.get_title().startswith("Sphere: M = 3, d = 2\n")
 
 
 def test_legends_say_who_is_not_private_beside_those_who_are():

@@ -154,6 +154,12 @@ def places(result: Result) -> str:
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
 
+def budget(result: Result) -> str:
+    """The end of a title that says which budget all private algorithms have; empty if they differ."""
+    asked = {(one.epsilon, one.delta) for one in result.certificates.values() if one.epsilon is not None}
+    return "".join(f"; ε = {epsilon:g}, δ = {tick(delta)}" for epsilon, delta in asked if delta and len(asked) == 1)
+
+
 def _place(world: Mapping[str, Any]) -> str:
     return f"{world.get('type', 'environment')}: {sizes(world['spec'])}"
 
