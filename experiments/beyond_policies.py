@@ -16,7 +16,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from curves import Curve, pick, random_play
+from curves import Curve, interval, pick, random_play
 from drawing import legend_of_all, remark, save
 from options import Size
 
@@ -26,17 +26,18 @@ M, K, D, DELTAS = 50, 20, 6, (0.1, 1e-6)
 EPSILONS, PURE = (0.5, 1.0, 2.0, 5.0, 10.0), (0.1, 0.2, 0.5, 1.0, 2.0)
 BANDITS = "AdaC-UCB", "Dist-DP-SE, printed radius", "ours: Dist-DP-SE, exact radius"
 CHANCE = "random play"
-BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, _ = fb.plotting.COLOURS
-LOOKS = {  # a policy's colour and marker, which is filled where the rest is ours, too
+_, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE = fb.plotting.COLOURS
+OLIVE, INDIGO = "#999933", "#332288"  # of the palette of Tol (2021), as wine is
+LOOKS = {  # a policy's colour and marker, which is filled if the release or the radius is ours
     "Private-FedLinUCB": (BLUE, "o"),
     "epsilon-greedy": (PURPLE, "s"),
-    "AdaC-OFUL": (SKY, "^"),
+    "AdaC-OFUL": (OLIVE, "^"),
     "DP-DPE": (GREEN, "D"),
-    "Thompson": (BLACK, "v"),
-    "ours: UCB": (VERMILLION, "P"),
+    "Thompson": (INDIGO, "v"),
+    "ours: UCB": (SKY, "P"),
     "ours: greedy": (ORANGE, "X"),
-    "ours: Thompson": (BLACK, "v"),
-    **dict(zip(BANDITS, ((SKY, "^"), (VERMILLION, "o"), (VERMILLION, "o")))),
+    "ours: Thompson": (INDIGO, "v"),
+    **dict(zip(BANDITS, ((WINE, "<"), (VERMILLION, "h"), (VERMILLION, "h")))),
 }
 SECAGG: dict[str, Any] = dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
 
@@ -75,32 +76,42 @@ def policies(delta: float, arms: np.ndarray | None) -> dict[str, fb.Algorithm]:
     }
 
 
-def draw(ax: Any, title: str, panel: list[Curve]) -> str:
-    """Draws regret against epsilon with one standard error, prints it as the rows of a table, and says who is best."""
+def draw(ax: Any, title: str, panel: list[Curve]) -> list[Curve]:
+    """Draws regret against epsilon with one standard error, prints it as the rows of a table, and returns the best.
+
+    These are the one of ours and the one of others with the least regret at epsilon = 1, at this epsilon alone.
+    """
     print(f"\n{title}", flush=True)
     ax.set(xscale="log")
     for one in pick(panel, label=CHANCE):
-        ax.axhline(one.mean[0], color="#999999", linestyle=":", label=CHANCE)
+        ax.axhline(one.mean[0], color="#999999", linestyle="-.", label=CHANCE)
     panel = [one for one in panel if one.label != CHANCE]
     for i, one in enumerate(panel):
         colour, marker = LOOKS[one.label]
         face = colour if one.label.startswith("ours") else "white"
         look: dict[str, Any] = dict(color=colour, marker=marker, mfc=face, markersize=5, linewidth=1.2, capsize=2)
-        name = one.label.replace("epsilon", "ε") + (" (right)" if one.label in BANDITS else "")
+        name = one.label.replace("epsilon", "ε") + (" in (c), (f)" if one.label in BANDITS else "")
         ax.errorbar(one.x * 1.025 ** (i - (len(panel) - 1) / 2), one.mean, one.error, label=name, **look)
         ax.set_xticks(one.x, [f"{epsilon:g}" for epsilon in one.x])
         shown = " | ".join(f"{a:,.0f} ± {b:,.0f}" for a, b in zip(one.mean, one.error))
         print(f"| {one.label} | {shown} |", flush=True)
-    words, plain = (re.sub(r"1e-0?(\d+)", power, title) for power in (r"$10^{-\1}$", r"10^-\1"))
     ax.set(yscale="log", xlabel="ε")
-    ax.set_title(f"{words}\n{panel[0].n_seeds} {panel[0].note}", fontsize="medium")
+    words, horizon, law = re.fullmatch(r"(.+?)(, T = [\d,]+)?(, pure ε-DP|)", title).groups("")  # pyright: ignore
+    words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", words)
+    ax.set_title(f"{words}{law}\n{panel[0].n_seeds} {panel[0].note}{horizon}", fontsize="medium")
     ax.grid(alpha=0.3)
     ax.minorticks_off()
     at = np.abs(panel[0].x - 1).argmin()
     kinds = [[one for one in panel if one.label.startswith("ours") == mine] for mine in (True, False)]
     best = [min(kind, key=lambda one: one.mean[at]) for kind in kinds]
-    shown = ", ".join(f"{one.label} {one.mean[at]:,.0f} ± {one.error[at]:,.0f}" for one in best)
-    return f"{plain}: {shown}"
+    return [Curve(title, one.label, one.x[at : at + 1], one.y[at : at + 1]) for one in best]
+
+
+def said(letter: str, ours: Curve, others: Curve) -> str:
+    """Returns the regret of the best of others over that of ours, and whether paired runs tell which is less."""
+    mean, half = interval(others.y[0] - ours.y[0])
+    unsure = "" if abs(mean) > half else ", undecided"
+    return f"({letter}) {others.mean[0] / ours.mean[0]:.2f} ({others.label} over {ours.label}{unsure})"
 
 
 def regrets(result: fb.Result) -> dict[tuple[str, float], np.ndarray]:
@@ -148,27 +159,43 @@ def measure(options: Size) -> list[Curve]:
     for name, radius in zip(BANDITS[1:], ("theory", "exact")):
         bandits.append(fb.algos.SuccessiveElimination(radius=radius, name=name, **SECAGG))
     for kind in ("easy", "hard"):
-        result = fb.sweep(fb.envs.arms(10, instance=kind), bandits, grid={"epsilon": PURE[few]}, **run)
-        curves += lines(f"10 {kind} arms, T = {users:,}, pure ε-DP", regrets(result), "instances")
+        env = fb.envs.arms(10, instance=kind)
+        result = fb.sweep(env, bandits, grid={"epsilon": PURE[few]}, **run)
+        title = f"10 {kind} arms, T = {users:,}, pure ε-DP"
+        chance = users * random_play(env)
+        curves += [*lines(title, regrets(result), "instances"), Curve(title, CHANCE, PURE[:1], [chance], note="worlds")]
     return curves
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_policies", lambda: measure(options))
     figure, axes = plt.subplots(2, 3, figsize=(11, 8.2), layout="constrained")
-    panels = zip(axes.T.flat, dict.fromkeys(one.panel for one in curves))
-    found = [draw(ax, title, pick(curves, title)) for ax, title in panels]
+    best = {}
+    for ax, letter, title in zip(axes.T.flat, "adbecf", dict.fromkeys(one.panel for one in curves)):
+        best[letter] = draw(ax, title, pick(curves, title))
+        ax.set_title(f"({letter}) {ax.get_title()}", fontsize="medium")
     for ax in axes[:, 0]:
         ax.set_ylabel("regret at T")
     legend_of_all(figure, ncols=4)
     horizon = options.pick(40, 1000, 1000)
-    where = f"left and middle M = {M} silos with noise of their own, d = {D}, T = {horizon:,}; right secure aggregation"
+    where = f"in (a), (b), (d), (e) M = {M} silos, each with its noise, d = {D}, T = {horizon:,}"
     figure.suptitle(
-        f"All are certified for the same ε: {where};\n± one standard error; filled: the rest of the recipe is ours, "
-        "too; points are set apart; scales differ",
+        f"All are certified for the same ε: {where}; in (c), (f) secure aggregation;\n± one standard error; filled: "
+        "with our release for growing batches or our radius; points are set apart; scales differ",
         fontsize="medium",
     )
-    remark(figure, f"The best of ours and the best of others at ε = 1. {'; '.join(found)}.")
+    ours, others = ([at for at in sorted(best) if best[at][i].mean[0] < best[at][1 - i].mean[0]] for i in (0, 1))
+    parts = [
+        f"one of {words} has the least mean regret in {len(letters)} of {len(best)} settings"
+        for words, letters in (("ours", ours), ("others", others))
+        if letters
+    ]
+    remark(
+        figure,
+        f"At ε = 1 {' and '.join(parts)}. Regret of the best of others over the best of ours: "
+        f"{'; '.join(said(letter, *best[letter]) for letter in sorted(best))}. Undecided: paired runs do not tell "
+        "which is less with 95 % confidence. Nothing here is without privacy.",
+    )
     save("beyond_policies", options, figure, curves)
 
 
