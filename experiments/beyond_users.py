@@ -27,18 +27,19 @@ VISITS, REGULAR, LET_IN = (1, 4, 16, 64), 16, (1, 2, 4, 16)
 A, P, S, Users = fb.algos, fb.privacy, fb.schedules, fb.privacy.Users
 LEFT_OUT, CHANCE = "contributions left out", "random play"
 LOOKS = {
-    "optimism in batches of 25, BLT: group privacy": "#0072B2 - o",
-    "greedy, batches grow by 1.5: group privacy": "#D55E00 - s",
-    "greedy in batches of 25: one visit a batch, apart, BandMF": "#009E73 - D",
-    "greedy, batches double: one visit of each user": "#000000 - ^",
-    "greedy, batches double: one total of each user": "#CC79A7 - v",
+    "group privacy: optimism, batches of 25": "#0072B2 - o",
+    "group privacy: greedy, batches grow by 1.5": "#D55E00 - s",
+    "visits in batches far apart: greedy, batches of 25, banded noise": "#009E73 - D",
+    "first visit only: greedy, batches double": "#882255 - ^",
+    "clipped total of a user's first batch: greedy, batches double": "#56B4E9 - v",
 }
+FEW = "c visits, one to a batch: greedy, batches double"
 ONCE = list(LOOKS)[3]
 TITLES = {
     "regret by r": "(a) users come again at random",
-    "regret by r in a row": "(b) users come for r rounds in a row",
-    "regret by c": "(c) greedy, batches double; visits come at random",
-    "left out by c": "(d) the same runs as in (c)",
+    "regret by r in a row": "(b) users come for r rounds in a row (r = 1: as in (a))",
+    "regret by c": "(c) c visits are let in, one to a batch; users come at random",
+    "left out by c": "(d) the runs of (c): what is left out",
 }
 SESSIONS = list(LOOKS)[1:2] + list(LOOKS)[3:]  # recipes where users come for some rounds in a row
 
@@ -81,7 +82,7 @@ def measure(options: Size) -> list[Curve]:
         result = fb.sweep(env, algos | more, **run)
         print(f"r = {r}\n{result.summary()}", flush=True)
         places = [("r", label, r, result[label]) for label in algos]
-        places += [("c", "greedy", c, result[label]) for c, label in zip(LET_IN, [ONCE, *more]) if more]
+        places += [("c", FEW, c, result[label]) for c, label in zip(LET_IN, [ONCE, *more]) if more]
         if r > 1:
             stay = fb.envs.returning(new, round(horizon / r), session=r)
             rows = fb.sweep(stay, {name: algos[name] for name in SESSIONS}, **run)
@@ -99,7 +100,7 @@ def measure(options: Size) -> list[Curve]:
             name,
             list(of),
             np.stack([values for values, _ in of.values()]),
-            LOOKS.get(name, "#000000 - ^"),
+            LOOKS.get(name, LOOKS[ONCE]),
             "; ".join(dict.fromkeys(claim for _, claim in of.values())),
         )
         for (panel, name), of in found.items()
@@ -112,47 +113,57 @@ def main(options: Size) -> None:
     figure, grid = plt.subplots(2, 2, figsize=(10.5, 8.4), layout="constrained")
     axes, (chance,), seeds = list(grid.flat), pick(curves, CHANCE), curves[0].n_seeds
     for ax in axes[:2]:
-        ax.axhline(chance.mean[0], color="#999999", linestyle=":", label=CHANCE)
+        ax.axhline(chance.mean[0], color="#999999", linestyle="-.", label=CHANCE)
     for ax, panel in zip(axes, TITLES):
         for one in pick(curves, panel):
             colour, line, mark = one.style.split()
-            label = one.label.replace("BandMF", "banded noise") if one.label in LOOKS else ""
-            ax.errorbar(one.x, one.mean, one.error, fmt=mark + line, color=colour, label=label, capsize=2)
-            shown = ", ".join(f"{x:g}: {y:,.4g} ± {e:,.2g}" for x, y, e in zip(one.x, one.mean, one.error))
+            x, mean, error = one.x, one.mean, one.error
+            alone = pick(curves, "regret by r", one.label) if panel == "regret by r in a row" else []
+            if alone and alone[0].x[0] == 1:  # who comes once comes for one round in a row
+                x, mean, error = (
+                    np.append(a[0], b) for a, b in zip((alone[0].x, alone[0].mean, alone[0].error), (x, mean, error))
+                )
+            ax.errorbar(x, mean, error, fmt=mark + line, color=colour, label=one.label, capsize=2)
+            shown = ", ".join(f"{x:g}: {y:,.4g} ± {e:,.2g}" for x, y, e in zip(x, mean, error))
             print(f"{panel}, {one.label}: {shown}; {one.note}")
         x = pick(curves, panel)[0].x
-        ax.set(xscale="log", xlabel=f"visits c of one user that are let in, of {REGULAR}", ylabel="group regret")
+        ax.set(xscale="log", xlabel=f"visits c of one user that are let in, of {REGULAR}", ylabel="group regret at T")
         ax.set_title(TITLES[panel], fontsize="medium")
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.minorticks_off()
         ax.grid(alpha=0.3)
     for ax in axes[:2]:
+        ax.set_xticks(VISITS, [f"{value:g}" for value in VISITS])
         ax.set(xlabel="visits r of one user, all protected together", yscale="log")
     axes[1].set(ylim=axes[0].get_ylim(), xlim=axes[0].get_xlim())
     axes[2].set(ylim=(0, None))
     axes[3].set(ylabel="share of all visits that are left out", ylim=(0, 1))
-    axes[3].text(
-        0.97,
-        0.5,
-        "at c = 16 the rule of one visit\nto a batch alone leaves these out",
-        ha="right",
-        transform=axes[3].transAxes,
-    )
+    words = f"at c = {REGULAR} only repeated visits\nwithin a batch are left out"
+    axes[3].text(0.97, 0.5, words, ha="right", transform=axes[3].transAxes)
     legend_of_all(figure, ncols=2)
     size = f"M = {M}, K = {K}, d = {D}, T = {chance.x[0]:,.0f}"
     figure.suptitle(
         f"Users who return: {size}, all certified at ε = 1, δ = 0.1 for all visits of one user,\n{seeds} seeds ± one "
-        "standard error",
+        "standard error; before the colon: how visits are protected together",
         fontsize="medium",
     )
-    optimism, grows, _, once, _ = pick(curves, "regret by r")
-    at = list(once.x).index(REGULAR)
-    values = [*quotient(once.y[at], grows.y[0]), *quotient(optimism.y[at], optimism.y[0])]
-    text = "{:.2f} ± {:.2f} times the regret of one, each by its best recipe, and {:.1f} ± {:.1f} times by optimism"
+    optimism, *others = pick(curves, "regret by r")
+    least = [
+        min(others, key=lambda one: one.mean[list(one.x).index(r)] if r in one.x else np.inf) for r in (1, REGULAR)
+    ]
+    one, many = (best.y[list(best.x).index(r)] for best, r in zip(least, (1, REGULAR)))
+    values = [*quotient(many, one), *quotient(optimism.y[list(optimism.x).index(REGULAR)], optimism.y[0])]
+    rows = pick(curves, "regret by r in a row")
+    best = [min(rows, key=lambda one: one.mean[i]).label.partition(":")[0] for i in range(len(rows[0].x))]
+    places = [f"{name} at r = {r:g}" for r, name in zip(rows[0].x, best)]
+    row = f"{best[0]} at all r" if len(set(best)) == 1 else ", ".join(places)
+    text = "{:.2f} ± {:.2f} times the regret of one, each by its best recipe ({} and {}), and {:.1f} ± {:.1f} times"
+    names = [best.label.partition(":")[0] for best in least[::-1]]
     remark(
         figure,
-        f"16 visits that are protected together cost {text.format(*values)} with group privacy ({seeds} seeds). Where "
-        "users come for r rounds in a row, one clipped total of each user is the best of three.",
+        f"{REGULAR} visits that are protected together cost {text.format(*values[:2], *names, *values[2:])} by optimism "
+        f"with group privacy ({seeds} seeds). Where users come for r rounds in a row, the least regret of {len(rows)} "
+        f"recipes has: {row}. Nothing here is without privacy.",
     )
     save("beyond_users", options, figure, curves)
 
