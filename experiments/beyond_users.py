@@ -161,9 +161,9 @@ def main(options: Size) -> None:
     names = [best.label.partition(":")[0] for best in least[::-1]]
     remark(
         figure,
-        f"{REGULAR} visits that are protected together cost {text.format(*values[:2], *names, *values[2:])} by optimism "
-        f"with group privacy ({seeds} seeds). Where users come for r rounds in a row, the least regret of {len(rows)} "
-        f"recipes has: {row}. Nothing here is without privacy.",
+        f"{REGULAR} visits that are protected together cost {text.format(*values[:2], *names, *values[2:])} by "
+        f"optimism with group privacy ({seeds} seeds). Where users come for r rounds in a row, the least regret of "
+        f"{len(rows)} recipes has: {row}. Nothing here is without privacy.",
     )
     save("beyond_users", options, figure, curves)
 
