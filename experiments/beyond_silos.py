@@ -12,6 +12,7 @@ played, so that all noise is on x y. The last bars are not private: greedy play 
 round and from round 2 on, and FedLinUCB as in Algorithm 8 of Zhou & Chowdhury (2024).
 """
 
+import dataclasses
 import re
 from typing import Any, NamedTuple
 
@@ -100,18 +101,18 @@ def ladder(delta: float) -> dict[str, fb.Algorithm]:
 
     decaying, first = fb.privacy.Decaying(1.5), FIRST[delta]
     return {
-        "BLT, known noise, B = 50": private(KNOWN, 50),
-        "growing batches, a 20th of the width": private(SLIGHT, growing(25)),
-        "centred rewards": private(SLIGHT, growing(25), **less),
-        "half of x x'": private(SLIGHT, growing(25), **half),
-        "release for growing batches": private(SLIGHT, growing(25), decaying, **half),
-        f"greedy from round {first}": private(GREEDY, growing(first), decaying, **half),
-        "oracle: all but theta is known": private(
+        "optimism, buffered linear Toeplitz noise, batches of 50": private(KNOWN, 50),
+        "+ batches that grow by half, confidence width / 20": private(SLIGHT, growing(25)),
+        "+ centred rewards, x (y − 1/2)": private(SLIGHT, growing(25), **less),
+        "+ x x' halved before noise is added": private(SLIGHT, growing(25), **half),
+        "+ matrix mechanism for growing batches": private(SLIGHT, growing(25), decaying, **half),
+        f"+ greedy play, first release after round {first}": private(GREEDY, growing(first), decaying, **half),
+        "oracle: knows the mean of x x'": private(
             oracle(), growing(first), decaying, statistic=fb.privacy.Linear(centred=True, gram_scale=ALMOST_NOTHING)
         ),
-        f"not private: greedy from round {first}": fb.algos.Federated(policy=GREEDY, schedule=growing(first)),
-        "not private: greedy from round 2": fb.algos.Federated(policy=GREEDY, schedule=growing(2)),
-        "not private: FedLinUCB, lazy": fb.algos.fed_lin_ucb(learns_in_batch=False),
+        f"not private: greedy, the same rounds ({first})": fb.algos.Federated(policy=GREEDY, schedule=growing(first)),
+        "not private: greedy, from round 2 on": fb.algos.Federated(policy=GREEDY, schedule=growing(2)),
+        "not private: FedLinUCB, batches of 25": fb.algos.fed_lin_ucb(learns_in_batch=False),
     }
 
 
@@ -124,48 +125,51 @@ def measure(options: Size) -> list[Curve]:
     for delta in list(FIRST)[: options.pick(1, 2, 2)]:
         result = fb.sweep(env, ladder(delta), **run)
         print(f"\ndelta = {delta:g}\n{result.summary()}", flush=True)
-        curves += ends(result, f"δ = {delta:g}, T = {run['horizon']:,}")
+        for one in ends(result, f"δ = {delta:g}, T = {run['horizon']:,}"):
+            colour = "#555555" if one.note != "certified" else "#56B4E9" if "oracle" in one.label else "#0072B2"
+            curves.append(dataclasses.replace(one, style=colour))
     return [*curves, Curve(CHANCE, CHANCE, [run["horizon"]], [run["horizon"] * random_play(env)])]
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_silos", lambda: measure(options))
-    figure, axes = plt.subplots(1, len(FIRST), figsize=(10.5, 4.8), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, len(FIRST), figsize=(11, 4.8), layout="constrained", sharey=True)
     (chance,), seen = pick(curves, CHANCE), []
-    for ax, title in zip(axes, dict.fromkeys(one.panel for one in curves if one.panel != CHANCE)):
+    for ax, letter, title in zip(axes, "ab", dict.fromkeys(one.panel for one in curves if one.panel != CHANCE)):
         panel = pick(curves, title)
         places = range(len(panel))[::-1]
         for place, one in zip(places, panel):
             a, b = one.mean[0], one.error[0]
-            colour = "#999999" if one.note != "certified" else "#7FB8DA" if "oracle" in one.label else "#0072B2"
-            ax.barh(place, a, xerr=b, color=colour)
+            ax.barh(place, a, xerr=b, color=one.style)
             ax.text(a + b, place, f" {a:,.0f} ± {b:,.0f}", va="center", fontsize="small")
             print(f"{title}, {one.label}: {a:,.0f} ± {b:,.0f}, {one.note}")
-        first, ours, best = panel[0], panel[5], panel[6]
+        first, ours, best, same = panel[0], *panel[5:8]
         start = re.findall(r"\d+", ours.label)[0]
-        ratios = [*quotient(ours.y[0], first.y[0]), *quotient(ours.y[0], best.y[0])]
-        seen.append(
-            "{}: {:.2f} ± {:.2f} and {:.2f} ± {:.2f}".format(
-                re.sub(r"1e-0?(\d+)", r"10^-\1", title.partition(",")[0]), *ratios
-            )
-        )
-        rows = [one.label.replace(f"round {start}", "round n").replace("theta", "θ*") for one in panel]
+        ratios = (quotient(ours.y[0], other.y[0]) for other in (first, best, same))
+        words = re.sub(r"1e-0?(\d+)", r"10^-\1", title.partition(",")[0])
+        seen.append(f"at {words}: {', '.join(f'{ratio:.2f} ± {error:.2f}' for ratio, error in ratios)}")
+        rows = [one.label.replace(f"round {start}", "round n").replace(f"({start})", "(n)") for one in panel]
         ax.set_yticks(places, rows, fontsize="small")
-        ax.set(xlabel="group regret", xlim=(0, 1.35 * max(one.mean[0] for one in panel)))
-        ax.set_title(re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", f"{title}, n = {start}"), fontsize="medium")
+        for rule in (6, 7):
+            ax.axhline(len(panel) - rule - 0.5, color="0.6", linewidth=0.8)
+        ax.set(xlabel="group regret at T", xlim=(0, 1.4 * max(one.mean[0] for one in panel)))
+        title = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", f"({letter}) {title}, n = {start}")
+        ax.set_title(title, fontsize="medium")
     seeds = curves[0].n_seeds
     size = (
         f"M = {M}, K = {K}, d = {D}, {seeds} seeds ± one standard error, random play {round(chance.mean[0], -3):,.0f}"
     )
     figure.suptitle(
-        f"Silo-local noise, ε = {EPSILON:g}, one ingredient after the other: {size}.\nBlue: certified; pale: an oracle "
-        "that nobody can run; grey: not private. Scales differ",
+        f"Silo-local noise, ε = {EPSILON:g}; rows with + are added to all above: {size}.\nDark blue: certified; light "
+        "blue: an oracle that nobody can run; grey: not private; n: the first release of greedy play; scales differ",
         fontsize="medium",
     )
     remark(
         figure,
-        "Regret of greedy play with all ingredients over that of the first row, and over that of the oracle: "
-        f"{'; '.join(seen)} ({seeds} seeds, paired).",
+        "With all ingredients, certified greedy play has these times the regret of the first row, of the oracle, and "
+        f"of the same play without privacy: {'; '.join(seen)} ({seeds} seeds, paired). x x' halved: the sum of x x' is "
+        "scaled by a half before noise is added, which leaves x y less of it. The oracle knows the mean of x x', "
+        "whatever is played, so that all noise is on x y.",
     )
     save("beyond_silos", options, figure, curves)
 
