@@ -26,6 +26,7 @@ M, K, D, T = 100, 20, 10, 2_000
 A, P = fb.algos, fb.privacy
 DELAYS = (0, 10, 50, 200)
 LAWS = ("fixed", "geometric")
+CHANCE = "random play, in a round"
 LOOKS = {"no noise": "#000000 o", "noise of every silo": "#D55E00 s", "secure aggregation": "#009E73 D"}
 PALE = {"no noise": "#888888 ^", "noise of every silo": "#F0A868 v", "secure aggregation": "#66C5AB <"}  # geometric
 
@@ -68,53 +69,69 @@ def measure(options: DelaysSize) -> list[Curve]:
             for name in LOOKS:
                 found.setdefault(name, []).append((result[name].regret[:, -1], claimed(result[name])))
         for name, of in found.items():
-            label = name if law == "fixed" else f"{name}, on average"
+            label = f"{name}, {law} delays"
             note = "; ".join(dict.fromkeys(claim for _, claim in of))
             look = (LOOKS if law == "fixed" else PALE)[name].replace(" ", " -")
             curves.append(Curve("regret", label, delays, [y for y, _ in of], look, note))
             curves.append(Curve("more", label, delays, [y - of[0][0] for y, _ in of], look, note))
-    return [*curves, Curve("more", "uniform play", delays, [n * uniform for n in delays], "#999999 :", "not private")]
+    return [*curves, Curve("more", CHANCE, delays, [n * uniform for n in delays], "#999999 -.", "not private")]
 
 
 def main(options: DelaysSize) -> None:
     curves = options.numbers("beyond_delays", lambda: measure(options))
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 5.2), layout="constrained")
     titles = {
-        "regret": "(a) group regret at T, logarithmic",
-        "more": "(b) regret beyond that without delay, for each round of delay",
+        "regret": ("(a) regret by the delay", "group regret at T"),
+        "more": ("(b) what a round of delay costs", "extra regret per round of delay"),
     }
-    ticks = curves[0].x
-    for ax, (panel, title) in zip(axes, titles.items()):
+    ticks, low = curves[0].x, -25  # the lower end of (b)
+    for ax, (panel, (title, words)) in zip(axes, titles.items()):
         kept = slice(int(panel == "more"), None)  # without delay there is nothing more
         for i, one in enumerate(pick(curves, panel)):
             colour, look = one.style.split()
-            name, _, law = one.label.partition(", ")
-            label = f"{name}, {'geometric' if law else 'fixed'} delays"
             shown = ", ".join(f"{x:g}: {y:,.0f} ± {e:,.0f}" for x, y, e in zip(one.x, one.mean, one.error))
-            print(f"{panel}, {label}: {shown}; {one.note}")
+            print(f"{panel}, {one.label}: {shown}; {one.note}")
             by = one.x[kept] if panel == "more" else 1
-            at = np.arange(len(ticks))[kept] + 0.05 * (i - 2.5)  # so that what is equal is seen
-            if name == "uniform play":
-                ax.axhline(one.mean[-1] / one.x[-1], color=colour, linestyle=":", label="random play, a round")
+            if one.label == CHANCE:
+                ax.axhline(one.mean[-1] / one.x[-1], color=colour, linestyle=look, label=f"(b): {CHANCE}")
                 continue
-            ax.errorbar(at, one.mean[kept] / by, one.error[kept] / by, fmt=look, color=colour, capsize=3, label=label)
+            at = np.arange(len(ticks))[kept] + 0.03 * (i - 2.5)  # so that what is equal is seen
+            y, error = one.mean[kept] / by, one.error[kept] / by
+            label = f"{one.label}: {one.note}"
+            ax.errorbar(at, y, error, fmt=look, color=colour, capsize=3, markersize=5, label=label)
+            for place, value, more in zip(at, y, error):
+                if panel == "more" and value - more < low:
+                    ax.plot(place, low + 0.8, "v", color=colour, markersize=5)
+                    ax.text(
+                        place + 0.04,
+                        low + 1,
+                        f"{value:.0f} ± {more:.0f}".replace("-", "−"),
+                        color="#555555",
+                        fontsize="small",
+                    )
         ax.set_xticks(np.arange(len(ticks))[kept], [f"{x:g}" for x in ticks[kept]])
-        ax.set_xlabel("rounds by which rewards are late (unequal steps)")
+        ax.set(xlabel="rounds by which rewards are late (not to scale)", ylabel=words)
         ax.set_title(title, fontsize="medium")
         ax.grid(alpha=0.3)
     axes[0].set(yscale="log")
+    axes[1].set(ylim=(low, 50))
     n = curves[0].n_seeds
     size = f"M = {M}, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T), {n} seeds ± one standard error"
     figure.suptitle(f"{size}; geometric delays have this mean", fontsize="medium")
-    legend_of_all(figure)
-    late = {one.label: f"{one.mean[-1]:,.0f} ± {one.error[-1]:,.0f}" for one in pick(curves, "more")}
+    legend_of_all(figure, ncols=2)
+    last = {one.label: (one.mean[-1] / one.x[-1], one.error[-1] / one.x[-1]) for one in pick(curves, "more")}
+    late = {label: f"{value:.1f} ± {error:.2g}" for label, (value, error) in last.items()}
+    found = [
+        "{} under secure aggregation, {} with noise of every silo and {} without noise".format(
+            *(late[f"{name}, {law} delays"] for name in ("secure aggregation", "noise of every silo", "no noise"))
+        )
+        for law in LAWS
+    ]
     remark(
         figure,
-        f"A fixed delay of {ticks[-1]:g} rounds costs {late['no noise']} without noise, {late['secure aggregation']} "
-        f"under secure aggregation and {late['noise of every silo']} with noise of every silo, where random play loses "
-        f"{late['uniform play'].split()[0]} in as many rounds ({n} paired seeds); geometric delays cost "
-        f"{late['no noise, on average']}, {late['secure aggregation, on average']} and "
-        f"{late['noise of every silo, on average']}. Points are shifted sideways so that they can be seen.",
+        f"A fixed delay of {ticks[-1]:g} rounds costs, for each of them, {found[0]}, where random play loses "
+        f"{last[CHANCE][0]:.1f} in a round ({n} paired seeds). Geometric delays of this mean cost {found[1]}. Points "
+        "are shifted sideways so that they can be seen; a bar that ends in a triangle is cut.",
     )
     save("beyond_delays", options, figure, curves)
 
