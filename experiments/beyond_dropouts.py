@@ -2,13 +2,13 @@
 
 python experiments/beyond_dropouts.py [--smoke | --full]
 
-Greedy play in batches that double, with noise on every batch ("input_perturbation"), for epsilon = 1 at delta =
-1 / (10 M T), without privacy, with noise of every silo, or under secure aggregation with shares of noise of which any
-M - f suffice. f is the number of silos that are away at a time, and three standard deviations more. What a silo could
-not send comes with its next message, or is lost. (a) Regret; where nobody is away, the three curves of secure
-aggregation are one algorithm, which was run three times with other noise: one point has all these runs. (b) Regret of
-secure aggregation alone, also with noise for f silos that then are all there, over that point. (c) Bits that silos
-send. Held-out seeds; all private runs are certified.
+Greedy play in batches that double, with noise on every batch ("input_perturbation"), for epsilon = 1 at delta = 1 / (10
+M T), without privacy, with noise of every silo, or under secure aggregation with shares of noise of which any M - f
+suffice. f is the number of silos that are away at a time, and three standard deviations more. What a silo could not
+send comes with its next message, or is lost; or there is noise for f silos, and all are there. (a) Regret; where nobody
+is away, the three curves of secure aggregation are one algorithm, which was run three times with other noise. (b)
+Regret of secure aggregation alone, over the mean of these three runs. (c) Bits that silos send. Held-out seeds; all
+private runs are certified.
 """
 
 import dataclasses
@@ -31,16 +31,10 @@ RATES = (0.0, 0.05, 0.1, 0.2, 0.3)
 LOOKS = {
     "no noise": "#000000 -o",
     "noise of every silo": "#D55E00 -s",
-    "secure aggregation": "#009E73 -D",
-    "secure aggregation, lost": "#66C5AB -v",
+    "secure aggregation, what is missed comes later": "#009E73 -D",
+    "secure aggregation, what is missed is lost": "#66C5AB -v",
 }
-WORDS = {
-    "secure aggregation": "secure aggregation, what is missed comes later: certified",
-    "secure aggregation, lost": "secure aggregation, what is missed is lost: certified",
-    "all there": "secure aggregation with noise for f silos away, but all are there: certified",
-    "noise of every silo": "noise of every silo: certified",
-    "no noise": "no noise: not private",
-}
+LATER, THERE = list(LOOKS)[2], "secure aggregation with noise for f silos away, but all are there"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +58,7 @@ def recipe(name: str, f: int, spec: fb.Spec, horizon: int) -> fb.algos.Federated
             "secagg" if safe else "silo_local",
             statistic=P.Linear(centred=True, gram_scale=0.5),
             dropouts=f if safe else 0,
-            resends="lost" not in name,
+            resends="is lost" not in name,
         )
     algo = A.Federated(policy=A.Greedy(), schedule=schedule, privacy=privacy)
     return algo if privacy is None else algo.patient(spec, horizon)
@@ -83,45 +77,48 @@ def measure(options: DropoutsSize) -> list[Curve]:
         algos = {name: recipe(name, away(rate, m), env.spec, horizon) for name in LOOKS}
         result = fb.sweep(env, algos, **run)
         print(f"{rate:.0%} away\n{result.summary()}", flush=True)
-        there = fb.simulate(still, algos["secure aggregation"], **run)
+        there = fb.simulate(still, algos[LATER], **run)
         for name in LOOKS:
             claim = claimed(result[name])
             for panel, values in (("regret", result[name].regret), ("bits", result[name].communication["bits"])):
                 found.setdefault((panel, name), []).append((values[:, -1], claim))
-        found.setdefault(("regret, all there", "secure aggregation"), []).append((there.regret[:, -1], claimed(there)))
+        found.setdefault(("regret, all there", THERE), []).append((there.regret[:, -1], claimed(there)))
     curves = [
-        Curve(panel, name, rates, [y for y, _ in of], LOOKS[name], "; ".join(dict.fromkeys(claim for _, claim in of)))
+        Curve(
+            panel,
+            name,
+            rates,
+            [y for y, _ in of],
+            LOOKS.get(name, "#00513B -^"),
+            "; ".join(dict.fromkeys(claim for _, claim in of)),
+        )
         for (panel, name), of in found.items()
     ]
     return [
         *curves,
-        Curve("random play", "random play", [0], [random_play(still) * horizon], "#999999 :", "not private"),
+        Curve("random play", "random play", [0], [random_play(still) * horizon], "#999999 -.", "not private"),
     ]
 
 
 def main(options: DropoutsSize) -> None:
     curves = options.numbers("beyond_dropouts", lambda: measure(options))
     figure, axes = plt.subplots(1, 3, figsize=(11, 5), layout="constrained")
-    regret, safe = pick(curves, "regret"), pick(curves, "regret, all there")[0]
-    there = dataclasses.replace(safe, label="all there", style="#00513B -^")
-    secure = [*regret[2:], there]
+    secure = [*pick(curves, "regret")[2:], *pick(curves, "regret, all there")]
     pooled = np.mean([one.y[0] for one in secure], axis=0)  # (S,): the same algorithm thrice, at f = 0
-    regret = [dataclasses.replace(one, y=np.stack([pooled, *one.y[1:]])) if one in secure else one for one in regret]
     panels = {
-        "(a) group regret at T": regret,
-        "(b) regret of secure aggregation\nover that with all there and f = 0": [
-            dataclasses.replace(one, x=one.x[1:], y=one.y[1:]) for one in secure
-        ],
-        "(c) million bits that silos send": pick(curves, "bits"),
+        "(a) regret": [*pick(curves, "regret")[:2], *secure],
+        "(b) secure aggregation alone": [dataclasses.replace(one, x=one.x[1:], y=one.y[1:]) for one in secure],
+        "(c) communication": pick(curves, "bits"),
     }
     for ax, (title, ones) in zip(axes, panels.items()):
         for i, one in enumerate(ones):
             colour, look = one.style.split()
-            mean, error = (1e-6 * one.mean, 1e-6 * one.error) if "million" in title else (one.mean, one.error)
+            mean, error = (1e-6 * one.mean, 1e-6 * one.error) if title.startswith("(c)") else (one.mean, one.error)
             if title.startswith("(b)"):
                 mean, error = np.transpose([quotient(y, pooled) for y in one.y])
             x = one.x + 0.005 * (i - (len(ones) - 1) / 2)  # so that what is equal is seen
-            ax.errorbar(x, mean, error, fmt=look, color=colour, capsize=3, label=WORDS[one.label])
+            label = f"{one.label}: {one.note}"
+            ax.errorbar(x, mean, error, fmt=look, color=colour, capsize=3, markersize=5, label=label)
             shown = ", ".join(f"{x:g}: {y:,.4g} ± {e:,.2g}" for x, y, e in zip(one.x, mean, error))
             print(f"{title}, {one.label}: {shown}; {one.note}")
         ax.set(xlabel="share of silos away", ylim=(0, None), xlim=(-0.02, 0.32))
@@ -129,28 +126,28 @@ def main(options: DropoutsSize) -> None:
         ax.set_xticks(RATES, [f"{100 * rate:.0f} %" for rate in RATES])
         ax.grid(alpha=0.3)
     axes[0].set(yscale="log", ylim=(150, 100_000), ylabel="group regret at T")
-    axes[1].set(ylim=(0.8, None), ylabel="ratio of regrets, paired seeds")
-    axes[1].plot(0, 1, "D", color=regret[2].style.split()[0])
+    axes[1].set(ylim=(0.8, None), ylabel="regret over the mean of three runs at f = 0")
     axes[1].axhline(1, color="0.7", zorder=0)
-    axes[2].set_ylabel("million bits")
+    axes[2].set_ylabel("million bits that silos send")
     axes[2].text(0.03, 0.05, "three curves in one:\nall but noise of every silo", transform=axes[2].transAxes)
     n, uniform = curves[0].n_seeds, pick(curves, "random play")[0].mean[0]
     axes[0].axhline(uniform, color="#999999", linestyle="-.", label="random play")
     legend_of_all(figure, ncols=2)
     size = f"M = {M} silos, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T), {n} seeds ± one standard error"
-    figure.suptitle(size, fontsize="medium")
+    most = ", ".join(f"{away(rate, M)}" for rate in RATES)
+    figure.suptitle(
+        f"{size};\nf, the silos whose shares of noise may be missing: {most} from left to right", fontsize="medium"
+    )
     late, lost, noise = ("{:.2f} ± {:.2f}".format(*quotient(one.y[-2], pooled)) for one in secure)
     own = "{:.2f} ± {:.2f}".format(*quotient(secure[0].y[-2], secure[0].y[0]))
     runs = ", ".join(f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}" for one in secure)
-    most = ", ".join(f"{away(rate, M)} at {100 * rate:.0f} %" for rate in RATES)
     remark(
         figure,
         f"If a fifth of the silos misses each synchronisation, secure aggregation has {late} times the regret that it "
         f"has with all there and f = 0 where what is missed comes later ({own} over its own run), {lost} times where "
-        f"it is lost, and {noise} times if all are there under noise for f silos away ({n} paired seeds). With all "
-        f"there and f = 0 the three curves are one algorithm; its three runs, with other noise, have {runs}, and (b) "
-        f"is over their mean. f, the silos that may be away at a time, is {most}. In (c) bits without noise are those "
-        "of secure aggregation. Points are shifted sideways by at most 0.8 % of silos.",
+        f"it is lost, and {noise} times if all are there under noise for f silos away ({n} paired seeds). At 0 % its "
+        f"three curves are one algorithm, run three times with other noise: {runs}; (b) is over their mean. In (c) "
+        "bits without noise are those of secure aggregation. Points are shifted sideways by at most 1 % of silos.",
     )
     save("beyond_dropouts", options, figure, curves)
 
