@@ -3,15 +3,15 @@
 python experiments/beyond.py [--smoke | --full] [--redraw]
 
 (a) Regret against epsilon at delta = 0.1, on the synthetic instance of Zhou & Chowdhury (2024); all algorithms have the
-same confidence constants alpha, R and S. (b) One ingredient after the other at epsilon = 1, for delta = 0.1 and for
-delta = 10^-7 (there are 10^6 users). The width "from known noise" is narrower even without noise, so it is compared
-with itself at epsilon = 10^4, where noise is next to nothing.
+same confidence constants alpha, R and S. (b), (c) One ingredient after the other at epsilon = 1, for delta = 0.1
+and for delta = 10^-7 (there are 10^6 users). The width "from known noise" is narrower even without noise, so it is
+compared with itself at epsilon = 10^4, where noise is next to nothing.
 """
 
+import re
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import tyro
 from curves import Curve, against, ends, mean_error, pick, random_play
 from drawing import legend_of_all, promised, remark, save
@@ -31,37 +31,25 @@ def private(name: str, delta: float = 0.1, **parameters) -> fb.Algorithm:
 
 ACROSS = [
     fb.algos.fed_lin_ucb(name="not private"),
-    private("tree, Theorem 5.1, as printed", calibration="theorem", learns_in_batch=True),
-    private("BLT", release="blt"),
-    private("BLT, projected, known noise", **BEST),
-    private("secure aggregation, projected, known noise", trust="secagg", **BEST),
+    private("binary tree, as printed (Theorem 5.1)", calibration="theorem", learns_in_batch=True),
+    private("buffered linear Toeplitz noise", release="blt"),
+    private("the same, projected, widths from the law of the noise", **BEST),
+    private("the same under secure aggregation", trust="secagg", **BEST),
 ]
 STEPS: dict[str, dict] = {  # + is added to all before it
-    "tree, Theorem 5.1, as printed": dict(calibration="theorem", learns_in_batch=True),
+    "binary tree, as printed (Theorem 5.1)": dict(calibration="theorem", learns_in_batch=True),
     "+ agents act on released sums only": dict(calibration="theorem"),
     "+ exact accounting": {},
-    "+ BLT in place of the tree": dict(release="blt"),
-    "+ projected Gram matrix": dict(release="blt", regularizer="project"),
-    "+ widths from known noise": BEST,
+    "+ buffered linear Toeplitz noise, not a tree": dict(release="blt"),
+    "+ projection of the Gram matrix": dict(release="blt", regularizer="project"),
+    "+ confidence widths from the law of the noise": BEST,
     "+ batches of 50, not 25": dict(schedule=50, **BEST),
-    "projected, secure aggregation": dict(release="blt", regularizer="project", trust="secagg"),
-    "known noise, secure aggregation": dict(trust="secagg", **BEST),
-    "known noise, ε = 10⁴": dict(epsilon=1e4, **BEST),
+    "secure aggregation, projected, batches of 25": dict(release="blt", regularizer="project", trust="secagg"),
+    "secure aggregation, + widths from that law": dict(trust="secagg", **BEST),
+    "those widths, batches of 25, ε = 10⁴": dict(epsilon=1e4, **BEST),
 }
-WORDS = {  # labels of the numbers that are kept -> of the picture
-    "tree, Theorem 5.1, as printed": "binary tree, as printed (Theorem 5.1)",
-    "BLT": "buffered linear Toeplitz noise",
-    "BLT, projected, known noise": "the same, projected, widths from the law of the noise",
-    "secure aggregation, projected, known noise": "the same under secure aggregation",
-    "+ BLT in place of the tree": "+ buffered linear Toeplitz noise, not a tree",
-    "+ projected Gram matrix": "+ projection of the Gram matrix",
-    "+ widths from known noise": "+ confidence widths from the law of the noise",
-    "projected, secure aggregation": "secure aggregation, projected (batches of 25)",
-    "known noise, secure aggregation": "+ confidence widths from the law of the noise",
-    "known noise, ε = 10⁴": "widths from the law of the noise, ε = 10⁴",
-    "not private, synchronised sums only": "not private, acts on synchronised sums only",
-}
-PLAIN = ("not private, synchronised sums only", "not private")
+SECURE, SECURED, EXACT = list(STEPS)[-3:]
+PLAIN = ("not private, acts on synchronised sums only", "not private")
 
 
 def measure(options: Size) -> list[Curve]:
@@ -85,75 +73,72 @@ def measure(options: Size) -> list[Curve]:
 
 
 def short(mean: float) -> str:
-    """Returns a number with three digits, as two seeds tell no more."""
+    """Returns a number with three digits, as few seeds tell no more."""
     return f"{float(f'{mean:.3g}'):,.0f}"
 
 
-def draw(steps: dict[str, Curve], ax: Axes) -> None:
-    """Draws the final regret of every step at both delta, and prints the price of privacy at equal widths."""
-    names = [*STEPS, *PLAIN]
-    for i, (delta, fill) in enumerate(zip(DELTAS, ("full", "left"))):
-        ones = {name: steps[f"{name}, δ = {delta:g}" if name in STEPS else name] for name in names}
-        for place, (name, one) in enumerate(ones.items()):
-            if i and name in PLAIN:
-                continue  # has no delta
-            open_ = one.note != "certified"
-            look: dict[str, Any] = dict(fmt="o", color=one.style, markersize=7, capsize=3, fillstyle=fill)
-            look |= dict(mfc="white" if open_ else one.style, markerfacecoloralt="white" if not open_ else "0.85")
-            place += 0.36 * i * (name in STEPS)
-            ax.errorbar(one.mean[0], place, xerr=one.error[0], **look)
-            ax.text(one.mean[0] * 1.2, place, short(one.mean[0]), va="center", fontsize="small")
-            base = "known noise, ε = 10⁴" if "confidence" in STEPS.get(name, {}) else PLAIN[0]
-            more, of_more = mean_error(one.y[0] - ones[base].y[0])
-            words = f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}, minus {base}: {more:+,.0f} ± {of_more:,.0f}"
-            print(f"δ = {delta:g}, {name}: {words}")
-        label = "(b): δ = " + ("0.1" if i == 0 else "$10^{-7}$")
-        ax.plot([], [], "o", color="#555555", markersize=7, fillstyle=fill, markerfacecoloralt="white", label=label)
-    for rule in ("projected, secure aggregation", "known noise, ε = 10⁴"):
-        ax.axhline(names.index(rule) - 0.32, color="0.6", linewidth=0.8)
-    ax.set(xscale="log", xlim=(500, 8e5), xlabel="group regret at T")
-    ax.set_yticks(np.arange(len(names)) + 0.18, [WORDS.get(name, name) for name in names], fontsize="small")
-    ax.invert_yaxis()
+def draw(steps: dict[str, Curve], delta: float, ax: Axes) -> None:
+    """Draws the final regret of every step at a delta, and prints the price of privacy at equal widths."""
+    found = {name: steps[f"{name}, δ = {delta:g}" if name in STEPS else name] for name in (*STEPS, *PLAIN)}
+    for place, (name, one) in enumerate(found.items()):
+        face = one.style if one.note == "certified" else "white"
+        ax.errorbar(one.mean[0], place, xerr=one.error[0], fmt="o", color=one.style, mfc=face, markersize=7, capsize=3)
+        left = one.mean[0] > 3e4  # of the point, as random play is right of it
+        at, side = one.mean[0] * (0.75 if left else 1.33), "right" if left else "left"
+        ax.text(at, place, short(one.mean[0]), va="center", ha=side, fontsize="small")
+        base = EXACT if "confidence" in STEPS.get(name, {}) else PLAIN[0]
+        more, of_more = mean_error(one.y[0] - found[base].y[0])
+        words = f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}, minus {base}: {more:+,.0f} ± {of_more:,.0f}"
+        print(f"δ = {delta:g}, {name}: {words}")
+    for rule in (SECURE, EXACT):
+        ax.axhline(list(found).index(rule) - 0.5, color="0.6", linewidth=0.8)
+    ax.set(xscale="log", xlim=(500, 6e5), xlabel="group regret at T")
+    ax.set_yticks(range(len(found)), list(found), fontsize="small")
     ax.grid(alpha=0.3, axis="x")
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond", lambda: measure(options))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6.6), layout="constrained", width_ratios=(1, 1.3))
+    figure, (left, *right) = plt.subplots(1, 3, figsize=(11, 6), layout="constrained", width_ratios=(1.1, 1, 1))
     lines, steps = (pick(curves, one.panel) for one in (curves[0], curves[-1]))
     for one, marker in zip(lines, "oos^D"):
         look: dict[str, Any] = dict(color=one.style, marker=marker, capsize=2)
         if one.note != "not private":
             look |= dict(linestyle="-" if one.note == "certified" else "--")
         look |= dict(mfc=one.style if one.note == "certified" else "white")
-        label = WORDS.get(one.label, one.label)
-        label = label if one.label == one.note else f"{label}: {promised(one.note)}"
+        label = one.label if one.label == one.note else f"{one.label}: {promised(one.note)}"
         left.errorbar(one.x, one.mean, one.error, label=label, **look)
     left.set(xscale="log", yscale="log", xlabel="ε", ylabel="group regret at T")
     left.set_xticks(lines[0].x, [f"{epsilon:g}" for epsilon in lines[0].x])
     left.minorticks_off()
     left.grid(alpha=0.3)
+    left.set_title("(a) against ε, at δ = 0.1", fontsize="medium")
     uniform = pick(curves, "random play")[0].mean[0]
     left.axhline(uniform, color="#999999", linestyle="-.", label="random play")
-    right.axvline(uniform, color="#999999", linestyle="-.")
-    left.set_title("(a) against ε, at δ = 0.1", fontsize="medium")
-    right.set_title(
-        "(b) one ingredient after the other, at ε = 1;\nlast rows: ε = 10⁴, or not private", fontsize="medium"
-    )
     found = {one.label: one for one in steps}
-    draw(found, right)
-    size = f"M = 100, K = 100, d = 10, T = 10,000; mean of {lines[0].n_seeds} seeds ± one standard error"
-    figure.suptitle(f"{size} (less than most markers);\nwhite and grey markers are not certified", fontsize="medium")
+    for ax, delta, title in zip(right, DELTAS, ("(b) ε = 1, δ = 0.1", "(c) ε = 1, $δ = 10^{-7}$")):
+        ax.axvline(uniform, color="#999999", linestyle="-.")
+        draw(found, delta, ax)
+        ax.invert_yaxis()
+        ax.set_title(title, fontsize="medium")
+    right[1].tick_params(labelleft=False)
+    n, horizon = lines[0].n_seeds, re.findall("T = (.+)", lines[0].panel)[0]
+    size = f"M = 100, K = 100, d = 10, T = {horizon}; mean of {n} seeds ± one standard error"
+    figure.suptitle(
+        f"What certified privacy costs; {size}.\nOpen markers: not certified; rows with +: added to all above, between "
+        "lines",
+        fontsize="medium",
+    )
     legend_of_all(figure)
     first, last, secure, plain = (
         short(found[f"{name}, δ = 0.1" if name in STEPS else name].mean[0])
-        for name in (*list(STEPS)[:1], "+ batches of 50, not 25", "known noise, secure aggregation", PLAIN[0])
+        for name in (*list(STEPS)[:1], "+ batches of 50, not 25", SECURED, PLAIN[0])
     )
     remark(
         figure,
         f"At ε = 1 and δ = 0.1 the printed algorithm, whose certificate is weaker than stated, has {first}, the "
         f"certified one with all ingredients {last}, with secure aggregation {secure}, and the one without privacy "
-        f"that acts on synchronised sums only {plain}; random play has {short(uniform)} (2 seeds only).",
+        f"that acts on synchronised sums only {plain}; random play has {short(uniform)} ({n} seeds only).",
     )
     save("beyond", options, figure, curves)
 
