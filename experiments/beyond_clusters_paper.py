@@ -21,13 +21,14 @@ from drawing import legend_of_all, remark, save
 import fedbandit_jax as fb
 
 DELTAS, EPSILONS, WIDTHS = (1e-6, 1e-3, 0.1), (1.0, 5.0), (0.05, 0.2, 1.0)
+MIXED = "mixture of linear models"
 BASELINES = ("FCLUB-DC", "SCLUB", "LinUCB")
 LOOKS = (
-    "#000000 v",
-    "#009E73 v",
-    "#0072B2 v",
+    "#882255 v",
+    "#009E73 <",
+    "#0072B2 ^",
     "#CC79A7 D",
-    "#56B4E9 ^",
+    "#56B4E9 >",
 )  # of the two others without privacy, and these
 
 
@@ -35,7 +36,7 @@ def measure(options: LiuOptions) -> list[Curve]:
     """Returns final regrets of all seeds, against delta and against the factor on widths."""
     deltas, widths = DELTAS[-options.pick(1, 3, 3) :], WIDTHS[-options.pick(1, 3, 3) :]
     algos = {f"{e:g} {d:g}": streams(MIXTURE, e, d) for e in EPSILONS for d in deltas}
-    algos |= {"mixture": streams(MIXTURE), "one model a user": streams(fb.algos.Alone())}
+    algos |= {MIXED: streams(MIXTURE), "one model a user": streams(fb.algos.Alone())}
     for width in widths:
         every = options.methods(fb.privacy.Budget(1.0, 0.1), width)
         algos |= {f"{name} {width:g}": every[name] for name in BASELINES}
@@ -45,22 +46,31 @@ def measure(options: LiuOptions) -> list[Curve]:
     claims = {name: result[name].certificate.claim for name in result}
     assert all(claims[f"{e:g} {d:g}"] == "certified" for e in EPSILONS for d in deltas)
     final = {name: result[name].regret[:, -1] for name in result}
-    curves = [Curve("delta", f"mixture, ε = {e:g}", deltas, [final[f"{e:g} {d:g}"] for d in deltas]) for e in EPSILONS]
-    curves += [Curve("plain", f"{name}, not private", [0], [final[name]]) for name in ("mixture", "one model a user")]
+    curves = [
+        Curve("delta", f"{MIXED}, ε = {e:g}", deltas, [final[f"{e:g} {d:g}"] for d in deltas], look, "certified")
+        for e, look in zip(EPSILONS, ("#882255 o", "#882255 s"))
+    ]
+    looks = iter(LOOKS)
+    for name in (MIXED, "one model a user"):
+        curves.append(Curve("plain", f"{name}, not private", [0], [final[name]], next(looks), "not private"))
     uniform = random_play(options.instance()) * run["horizon"]
-    curves.append(Curve("random play", "random play", [0], [uniform], "#999999 :", "not private"))
-    return curves + [Curve("width", name, widths, [final[f"{name} {w:g}"] for w in widths]) for name in BASELINES]
+    curves.append(Curve("random play", "random play", [0], [uniform], "#999999 -.", "not private"))
+    for name in BASELINES:
+        y = [final[f"{name} {w:g}"] for w in widths]
+        curves.append(Curve("width", name, widths, y, next(looks), "not private"))
+    return curves
 
 
 def main(options: LiuOptions) -> None:
     curves = options.numbers("beyond_clusters_paper", lambda: measure(options))
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 5.4), layout="constrained", sharey=True)
     for one, marker in zip(pick(curves, "delta"), "os"):
-        left.errorbar(one.x, one.mean, one.error, fmt=f"{marker}-", color="#000000", label=f"{one.label}: certified")
+        left.errorbar(
+            one.x, one.mean, one.error, fmt=f"{marker}-", color=one.style.split()[0], label=f"{one.label}: certified"
+        )
     ends = DELTAS[0] / 4, DELTAS[-1] * 4  # of lines of what has no delta
-    found = list(zip(pick(curves, "plain") + pick(curves, "width"), LOOKS))
-    for one, look in found:
-        colour, mark = look.split()
+    for one in pick(curves, "plain") + pick(curves, "width"):
+        colour, mark = one.style.split()
         plain: dict[str, Any] = dict(fmt=f"{mark}-", color=colour, mfc="white", linewidth=1)
         best = one.mean.argmin()
         name = one.label if one.panel == "plain" else f"{one.label}, not private; in (a) at its best width of (b)"
@@ -77,7 +87,10 @@ def main(options: LiuOptions) -> None:
     left.set_xticks(DELTAS, ["$10^{-6}$", "0.001", "0.1"])
     right.set(xscale="log", xlabel="factor on the widths; 1: as in theory")
     right.set_xticks(WIDTHS, [f"{width:g}" for width in WIDTHS])
-    for ax, title in ((left, "(a) the mixture against δ"), (right, "(b) the paper's algorithms, not private")):
+    for ax, title in (
+        (left, "(a) the mixture of linear models against δ"),
+        (right, "(b) the paper's algorithms, not private"),
+    ):
         ax.set_title(title, fontsize="medium")
         ax.set_xticks([], minor=True)
         ax.grid(alpha=0.3)
@@ -86,12 +99,12 @@ def main(options: LiuOptions) -> None:
     where = "40 users, 4 clusters (consecutive seats, no least distance), 5 servers, K = 10, d = 10"
     figure.suptitle(f"The instance of Liu et al. (2022): {where},\n{size}", fontsize="medium")
     legend_of_all(figure, ncols=2)
-    one, five = said["mixture, ε = 1"], said["mixture, ε = 5"]
+    one, five = said[f"{MIXED}, ε = 1"], said[f"{MIXED}, ε = 5"]
     remark(
         figure,
         f"At δ = 0.1 the certified mixture has {one[-1]} at ε = 1 and {five[-1]} at ε = 5; at δ = 10⁻⁶ it has "
         f"{one[0]} and {five[0]}, where LinUCB without privacy has {said['LinUCB'][-1]} at the width of theory and "
-        f"{said['LinUCB'][0]} at its best one (4 seeds; best widths are of the same seeds).",
+        f"{said['LinUCB'][0]} at its best one ({curves[0].n_seeds} seeds; best widths are of the same seeds).",
     )
     save("beyond_clusters_paper", options, figure, curves)
 
