@@ -23,12 +23,17 @@ import fedbandit_jax as fb
 
 M, K, D = 100, 10, 5
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
-RULES = {"sum": "o", "median": "s", "geometric_median": "D", "trimmed_mean": "^"}
+RULES = {  # rule -> its words, colour and marker
+    "sum": ("sum", "#882255 o"),
+    "median": ("median", "#0072B2 s"),
+    "geometric_median": ("geometric median", "#D55E00 D"),
+    "trimmed_mean": ("trimmed mean", "#009E73 ^"),
+}
 ATTACKS = {
-    "sign_flip": "minus their sums",
+    "sign_flip": "minus its sums",
     "collude": "as if θ* were e₁",
     "random": "random messages",
-    "large": "minus 1,000 × their sums",
+    "large": "minus 1,000 × its sums",
 }
 EPSILONS = {"ε = 1": 1.0, "ε = 5": 5.0, "not private": None}
 CHANCE = "random play"
@@ -67,7 +72,8 @@ def measure(options: Size) -> list[Curve]:
         for attack in ATTACKS:
             shown = [result[f"{e} {rule}"], *(result[f"{e} {rule} {attack} {share}"] for share in shares)]
             y = [final(one) for one in shown]
-            curves.append(Curve(f"{e}, {attack}", rule, (0.0, *shares), y, note=claimed(shown[0])))
+            name, look = RULES[rule]
+            curves.append(Curve(f"{e}, {ATTACKS[attack]}", name, (0.0, *shares), y, look, claimed(shown[0])))
     return [*curves, Curve(CHANCE, CHANCE, [horizon], [horizon * random_play(env)])]
 
 
@@ -77,33 +83,36 @@ def main(options: Size) -> None:
         len(EPSILONS), len(ATTACKS), figsize=(10.5, 7.6), layout="constrained", sharex=True, sharey="row"
     )
     (chance,), seen = pick(curves, CHANCE), []
+    letters = iter("abcdefghijkl")
     for row, e in zip(axes, EPSILONS):
-        for ax, (attack, words) in zip(row, ATTACKS.items()):
+        for ax, attack in zip(row, ATTACKS.values()):
             panel = pick(curves, f"{e}, {attack}")
             honest = panel[0].y[0]
-            ax.axhline(chance.mean[0], color="#999999", linestyle=":", label=CHANCE)
-            for one, colour in zip(panel, fb.plotting.COLOURS):
-                name = one.label
-                look: dict[str, Any] = dict(color=colour, marker=RULES[name], label=name.replace("_", " "))
+            ax.axhline(chance.mean[0], color="#999999", linestyle="-.", label=CHANCE)
+            for one in panel:
+                colour, mark = one.style.split()
+                look: dict[str, Any] = dict(color=colour, marker=mark, label=one.label)
                 ax.errorbar(one.x, one.mean, one.error, markersize=5, capsize=2, **look)
                 found = [f"{x:g}: {y:,.0f} ± {s:,.0f}" for x, y, s in zip(one.x, one.mean, one.error)]
                 times, error = quotient(one.y[min(3, len(one.x) - 1)], honest)
-                print(f"{e}, {attack}, {name} ({one.note}): {', '.join(found)}; {times:.2f} ± {error:.2f} at 20 %")
-                seen += [f"{times:.2f} ± {error:.2f} ({e})"] * ((name, attack) == ("geometric_median", "sign_flip"))
-            ax.set(yscale="log", title=words if e == "ε = 1" else "")
+                print(f"{e}, {attack}, {one.label} ({one.note}): {', '.join(found)}; {times:.2f} ± {error:.2f} at 20 %")
+                if (one.label, attack) == ("geometric median", ATTACKS["sign_flip"]):
+                    seen.append(f"{times:.2f} ± {error:.2f} ({e})")
+            ax.set_title(f"({next(letters)}) {attack}", fontsize="medium")
+            ax.set(yscale="log")
             ax.grid(alpha=0.3)
         row[0].set_ylabel(f"{e}\nregret of all users")
     for ax in axes[-1]:
         ax.set_xlabel("share of silos that lie")
     legend_of_all(figure, ncols=5)
     figure.suptitle(
-        f"Silos that send something else, and the rule by which the server adds up: M = {M}, K = {K}, d = {D}, "
+        f"What a silo that lies sends (titles), and the rule by which the server adds up: M = {M}, K = {K}, d = {D}, "
         f"T = {chance.x[0]:,.0f},\nδ = 1 / (10 M T), private: noise of every silo, certified; {curves[0].n_seeds} "
         "seeds ± one standard error; rows have scales of their own",
         fontsize="medium",
     )
-    worst = pick(curves, "ε = 1, large")[0]
-    trimmed = pick(curves, "ε = 1, large", "trimmed_mean")[0]
+    worst = pick(curves, f"ε = 1, {ATTACKS['large']}")[0]
+    trimmed = pick(curves, f"ε = 1, {ATTACKS['large']}", "trimmed mean")[0]
     fails = [f"{100 * x:.0f} %" for x, y in zip(trimmed.x, trimmed.mean) if y > chance.mean[0]]
     times = worst.mean[1] / chance.mean[0]
     remark(
