@@ -20,18 +20,23 @@ from options import Size
 
 import fedbandit_jax as fb
 
-LOOKS = {  # colour, line (dotted: no privacy claim) and marker; variants of one algorithm share a colour
-    "FCLUB": "#0072B2 - s",
+LOOKS = {  # colour of fb.plotting, or a paler one of a variant, line (dotted: no privacy claim) and marker
+    "FCLUB": "#000000 - s",
     "FCLUB-DC": "#0072B2 - o",
     "CDP-FCLUB-DC": "#D55E00 : o",
-    "CDP-FCLUB-DC, less noise": "#D55E00 : s",
+    "CDP-FCLUB-DC, recalibrated": "#F4A582 : s",
     "CLUB": "#E69F00 - v",
     "SCLUB": "#CC79A7 - D",
     "LinUCB": "#56B4E9 - ^",
-    "Homo": "#009E73 - P",
+    "Homo": "#8FD3BF - P",
     "Homo-DC": "#009E73 - X",
-    "random play": "#999999 :",
+    "random play": "#999999 -.",
 }
+SEATS = {"consecutive": "clusters of consecutive users", "random": "clusters at random servers"}
+RECALIBRATED = (
+    "Recalibrated (ours): noise calibrated exactly, 2ρI added once, uploads and downloads when numbers of "
+    "rounds have grown by 1.1"
+)
 PLAIN = ("FCLUB", "FCLUB-DC")
 PRIVATE, OTHERS = "CDP-FCLUB-DC", ("SCLUB", "CLUB", "LinUCB", "Homo", "Homo-DC")
 CLAIMS: tuple[tuple[str, list[tuple[str, str]]], ...] = (  # words, pairs of less and more regret
@@ -63,9 +68,9 @@ class LiuOptions(Size):
     def methods(self, budget: fb.privacy.Budget, scale: float = 1.0) -> dict[str, fb.Algorithm]:
         """Returns the methods of Figure 2 by name, with the thresholds of the authors' code.
 
-        CDP-FCLUB-DC is there twice: with the noise and the shifts of Algorithms 2, 3 and 5, and with less noise, which
-        is calibrated exactly; then nothing is shifted at uploads, and counts of rounds decide when to upload. At an
-        equal epsilon asked for, the printed noise is worth a smaller one, see `worth`.
+        CDP-FCLUB-DC is there twice: with the noise and the shifts of Algorithms 2, 3 and 5, and recalibrated: noise is
+        calibrated exactly, nothing is shifted at uploads, and counts of rounds decide when to upload. What epsilon the
+        noise of either gives by itself says `worth`.
 
         Args:
             budget: budget of the private methods.
@@ -74,12 +79,12 @@ class LiuOptions(Size):
         algos = fb.algos
         wide: dict[str, Any] = dict(exploration_scale=scale)
         printed: dict[str, Any] = dict(calibration="theorem", spectral="printed")
-        less: dict[str, Any] = dict(shift="once", trigger="count", upload=1.1, download=1.1)
+        exact: dict[str, Any] = dict(shift="once", trigger="count", upload=1.1, download=1.1)
         return {
             "FCLUB": algos.FCLUB(upload=1, download=1, **wide),
             "FCLUB-DC": algos.FCLUB(**wide),
             "CDP-FCLUB-DC": algos.FCLUB(budget, **printed, **wide),
-            "CDP-FCLUB-DC, less noise": algos.FCLUB(budget, **less, **wide),
+            "CDP-FCLUB-DC, recalibrated": algos.FCLUB(budget, **exact, **wide),
             "CLUB": algos.CLUB(**wide),
             "SCLUB": algos.SCLUB(**wide),
             "LinUCB": algos.LinUCB().replace(**wide),
@@ -89,7 +94,7 @@ class LiuOptions(Size):
 
 
 def worth(algo: Any, env: fb.Environment, horizon: int) -> float:
-    """Returns the epsilon that the noise of FCLUB is worth by itself, for all phases together, at the delta asked for.
+    """Returns the epsilon that the noise of FCLUB gives by itself, for all phases together, at the delta asked for.
 
     The certificate of CDP-FCLUB-DC has no epsilon, since raw statistics also decide what the noise is added to.
     """
@@ -103,7 +108,7 @@ def measured(options: LiuOptions, env: Any, methods: dict[str, Any], name: str, 
     kept = np.unique(np.linspace(0, len(result.rounds) - 1, 40).round().astype(int))
     x, curves = result.rounds[kept], []
     for label in result:
-        note = f"noise worth ε = {worth(methods[label], env, run['horizon']):.2g}" if label.startswith("CDP") else ""
+        note = f"noise alone ε = {worth(methods[label], env, run['horizon']):.2g}" if label.startswith("CDP") else ""
         rand = result[label].gauges["adjusted Rand index"][:, kept].T
         curves.append(Curve("regret", label, x, result[label].regret[:, kept].T, LOOKS[label], note))
         curves.append(Curve("clusters", label, x, rand, LOOKS[label], note))
@@ -114,6 +119,28 @@ def measured(options: LiuOptions, env: Any, methods: dict[str, Any], name: str, 
         result.save(Path("results") / name)
     random_curve = Curve("regret", "random play", x, random * x, LOOKS["random play"])
     return [*curves, random_curve, Curve("title", title, [0], [0])]
+
+
+def dressed(curves: list[Curve]) -> list[Curve]:
+    """Returns curves as their labels look in all figures, whatever their CSV has."""
+    return [dataclasses.replace(one, style=LOOKS.get(one.label, one.style)) for one in curves]
+
+
+def decided(final: dict[str, np.ndarray], pairs: list[tuple[str, str]]) -> str:
+    """Returns whether the first of each pair has less regret, by paired seeds with 95 % confidence, in few words."""
+    found: dict[str, list[str]] = {"holds": [], "undecided": [], "reversed": []}
+    for one, other in pairs:
+        found[verdict(final[one], final[other]).split(",")[0]].append(f"{one} < {other}")
+    found = {word: names for word, names in found.items() if names}
+    words = {("holds",): "yes", ("undecided",): "undecided", ("reversed",): "no, reversed"}
+    short = words.get(tuple(found), "in part")
+    if len(pairs) == 1:
+        return f"{short},{verdict(final[pairs[0][0]], final[pairs[0][1]]).partition(',')[2]} (95 %)"
+    if len(found) == 1:
+        more = [final[other].mean() - final[one].mean() for one, other in pairs]
+        low, high = sorted((abs(min(more)), abs(max(more))))
+        return f"{short} in all {len(pairs)} pairs, by {low:,.0f} to {high:,.0f} (95 %)"
+    return f"{short}: " + "; ".join(f"{word} in {', '.join(names)}" for word, names in found.items()) + " (95 %)"
 
 
 def covered(curves: list[Curve], top: float) -> dict[str, str]:
@@ -134,7 +161,6 @@ def liu_figure(
     title: str,
     where: str,
     size: str,
-    truth: str,
     **run: Any,
 ) -> None:
     """Draws regret and clusters over time with one standard error, and writes where the paper's order holds.
@@ -147,16 +173,16 @@ def liu_figure(
         title: title of the figure; with --redraw it is that of the CSV.
         where: figure of the paper.
         size: its size.
-        truth: the clusters that the adjusted Rand index compares with.
         run: arguments of `fb.sweep`.
     """
     *curves, titled = options.numbers(name, lambda: measured(options, env, methods, name, title, **run))
+    curves = dressed(curves)
     regrets, clusters = pick(curves, "regret"), pick(curves, "clusters")
     figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.2), layout="constrained")
     n_seeds, horizon = regrets[0].n_seeds, regrets[0].x[-1]
-    heading = f"{titled.label}; less noise: calibrated exactly, without shifts at uploads\nT = {horizon:,.0f}; "
-    heading += f"mean of {n_seeds} seeds ± 1 standard error; dotted: no privacy claim, or random play"
-    figure.suptitle(heading, fontsize="medium")
+    where_it_is, asked = titled.label.split("\n")
+    heading = f"{where_it_is}, T = {horizon:,.0f}\n{asked}; mean of {n_seeds} seeds ± 1 standard error; "
+    figure.suptitle(f"{heading}dotted: no privacy claim; solid: not private", fontsize="medium")
     final = {one.label: one.y[-1] for one in regrets}
     top = 1.6 * final["LinUCB"].mean()
     names = covered(regrets, top)
@@ -166,11 +192,14 @@ def liu_figure(
     axes[1].set(yscale="log", ylim=(0.1 * final["LinUCB"].mean(), None))
     found = [one for one in clusters if np.nanmax(one.mean) > 0.005]
     draw_curves([dataclasses.replace(one, label=names[one.label]) for one in found], axes[2], hidden=False)
-    axes[2].set(ylim=(-0.02, 1.05), ylabel=f"agreement with {truth}")
+    high = 1.0 if max(np.nanmax(one.mean) for one in found) > 0.15 else 0.15
+    axes[2].set(ylim=(-0.22 * high, 1.05 * high), ylabel="adjusted Rand index")
+    axes[2].set_yticks(np.linspace(0, high, 6 if high == 1 else 4))
     none = ", ".join(one.label for one in clusters if np.nanmax(one.mean) <= 0.005)
-    under = dict(transform=axes[2].transAxes, ha="right", va="center", fontsize="small", wrap=True)
-    axes[2].text(0.98, 0.62, textwrap.fill(f"at 0: {none}", 30, break_on_hyphens=False), **under)
-    titles = ("(a) regret, lower part of (b)", "(b) regret, logarithmic axis", "(c) adjusted Rand index (1: equal)")
+    none = none.replace(f"{PRIVATE}, {PRIVATE}, recalibrated", f"both {PRIVATE}")
+    lines = textwrap.fill(f"at 0: {none}", 44, break_on_hyphens=False)
+    axes[2].text(0.5 * horizon, -0.12 * high, lines, ha="center", va="center", fontsize="small")
+    titles = ("(a) regret, lower part of (b)", "(b) regret, logarithmic axis", "(c) are the clusters found? (1: all)")
     for ax, title in zip(axes, titles):
         ax.set_title(title, fontsize="medium")
         ax.grid(alpha=0.3)
@@ -182,30 +211,30 @@ def liu_figure(
         print(f"{label}: {mean:,.0f} ± {error:,.0f}")
     says = []
     for claim, pairs in CLAIMS:
-        found = {f"{one} < {other}": verdict(final[one], final[other]) for one, other in pairs}
-        right = [text.startswith("holds") for text in found.values()]
-        whole = "yes" if all(right) else "in part" if any(right) else "no"
-        words = "; ".join(f"{pair} {text}" for pair, text in found.items())
-        says.append(Says(where, claim, f"{size}; {n_seeds} seeds here", f"{whole}: {words} (95 %)"))
-    more = ", ".join("{:.1f} ± {:.1f} times {}".format(*quotient(final[PRIVATE], final[one]), one) for one in PLAIN)
-    played = final["random play"][0]
-    more += "; {:.2f} of random play's, and with less noise {:.2f}".format(
-        *(final[one].mean() / played for one in (PRIVATE, f"{PRIVATE}, less noise"))
+        says.append(Says(where, claim, f"{size}; {n_seeds} seeds here", decided(final, pairs)))
+    ratios = {one: quotient(final[PRIVATE], final[one]) for one in PLAIN}
+    more = "yes" if all(1 < value < 1.5 for value, _ in ratios.values()) else "no"
+    more += ": regret is " + " and ".join(
+        f"{value:.1f} ± {e:.1f} times that of {o}" for o, (value, e) in ratios.items()
     )
-    says.append(Says(where, f"{PRIVATE} is a little worse than FCLUB and FCLUB-DC", "the same", f"regret is {more}"))
+    more += " (± 1 standard error), and {:.2f} of random play's; recalibrated {:.2f}. ".format(
+        *(final[one].mean() / final["random play"][0] for one in (PRIVATE, f"{PRIVATE}, recalibrated"))
+    )
+    claim = f"{PRIVATE} is a little worse than FCLUB and FCLUB-DC"
+    says.append(Says(where, claim, "the same", more + RECALIBRATED))
     if where.endswith("(a)"):
         late = {one.label: exponent(one, one.x > 0.1 * horizon) for one in regrets if "Homo" in one.label}
-        words = ", ".join(f"{label} T^({power:.2f} ± {half:.2f})" for label, (power, half) in late.items())
+        words = "yes: " if all(power > 0.95 for power, _ in late.values()) else "no: "
+        words += ", ".join(f"{label} T^({power:.2f} ± {half:.2f})" for label, (power, half) in late.items())
         says.append(Says(where, "Homo and Homo-DC suffer linear regret", "the same", f"{words} in (T/10, T] (95 %)"))
     else:
-        right = {one.label: one.y[-1] > 1 - 1e-6 for one in clusters if "FCLUB" in one.label}
-        words = ", ".join(f"{label} {found.mean():.0%}" for label, found in right.items())
+        right = {one.label: (one.y[-1] > 1 - 1e-6).mean() for one in clusters if "FCLUB" in one.label}
+        words = ", ".join(f"{label} {share:.0%}" for label, share in right.items() if share) or "no seed"
         claim = f'{PRIVATE} is ahead "after all user clusters are correctly detected"'
         best = max((one for one in clusters if one.label in right), key=lambda one: np.nanmax(one.mean))
-        words = (
-            f"(c), against {truth}: seeds with all of them right at T {words}; the largest mean of the adjusted Rand "
-        )
-        words += f"index is {np.nanmax(best.mean):.2f}, of {best.label} at t = {best.x[np.nanargmax(best.mean)]:,.0f}"
+        words = f"{'' if right[PRIVATE] else 'not '}reached: all clusters of k-means are right at T in {words}; the "
+        words += f"largest mean of the adjusted Rand index is {np.nanmax(best.mean):.2f}, of {best.label} at t = "
+        words += f"{best.x[np.nanargmax(best.mean)]:,.0f} (c)"
         says.append(Says(where, claim, "the same", words))
     print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)

@@ -17,7 +17,7 @@ import dataclasses
 from typing import Literal
 
 import tyro
-from clusters import LiuOptions, liu_figure
+from clusters import SEATS, LiuOptions, liu_figure
 
 import fedbandit_jax as fb
 
@@ -40,12 +40,11 @@ class Fig2a(LiuOptions):
 def main(options: Fig2a) -> None:
     env = options.instance(n_clusters=options.clusters, seating=options.seating)
     methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
-    where = f"n = 40 users on L = 5 servers, m = {options.clusters} clusters ({options.seating} seats), K = 10, d = 10"
-    title = f"Liu et al. (2022), Fig. 2 (a): {where}\nε = 1 asked, δ = 0.1"
-    wide = f"× {options.scale:g}" + " (in the authors' code: those of CDP-FCLUB-DC)" * (options.scale == 0.005)
-    title += f", confidence widths {wide if options.scale != 1 else 'as printed'}"
+    where = f"n = 40 users on L = 5 servers, m = {options.clusters} {SEATS[options.seating]}, K = 10, d = 10"
+    title = f"Liu et al. (2022), Fig. 2 (a): {where}\ntarget ε = 1, δ = 0.1"
+    title += f", confidence widths × {options.scale:g}" if options.scale != 1 else ""
     name = f"liu2022_fig2a_m{options.clusters}_{options.seating}_{options.scale:g}"
-    paper = ("Fig. 2 (a)", "T=10^5, 10 seeds", "the clusters")
+    paper = ("Fig. 2 (a)", "T=10^5, 10 seeds")
     liu_figure(name, options, env, methods, title, *paper, **options.run(500, 100_000, 131_070))
 
 

@@ -63,19 +63,17 @@ def main(options: Fig2b) -> None:
     if not options.redraw:
         data = options.data()
         env = fb.envs.community(**data.arguments(), n_servers=5)
-        where = f"n = {len(data.thetas)} users on L = 5 servers, m = {options.clusters} clusters, K = 10, d = 10"
-        what = "made-up" if options.movielens is None else "MovieLens"
-        own = (
-            "alike in a cluster"
-            if options.thetas == "centroid"
-            else "with preferences of their own, similar in a cluster"
+        where = (
+            f"n = {len(data.thetas)} users on L = 5 servers, m = {options.clusters} clusters (k-means), K = 10, d = 10"
         )
-        title = f"Liu et al. (2022), Fig. 2 (b): {what}, {where}\nusers {own}, ε = 1 asked, δ = 0.1"
+        what = "made-up" if options.movielens is None else "MovieLens"
+        own = f"one preference vector per {'cluster' if options.thetas == 'centroid' else 'user'}"
+        title = f"Liu et al. (2022), Fig. 2 (b): {what}, {where}\n{own}; target ε = 1, δ = 0.1"
         title += f", confidence widths × {options.scale:g}" if options.scale != 1 else ""
     methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
     name = f"liu2022_fig2b_{options.thetas}_{options.users}_{options.scale:g}"
     run = {**options.run(500, 200_000, 262_142), "seeds": options.pick(2, 5, 10)}
-    paper = ("Fig. 2 (b)", "T=200,000, 40 of 1,000 users, 10 seeds", "the clusters of k-means")
+    paper = ("Fig. 2 (b)", "T=200,000, 40 of 1,000 users, 10 seeds")
     liu_figure(name, options, env, methods, title, *paper, **run)
 
 
