@@ -8,40 +8,33 @@ The instance is that of Figure 2 (a), and epsilon = 1 or 10 is asked for. Bars a
   without noise, does better than what is left.
 - Width: beta grows with the root of what is added to the diagonal, and with the noise on sum x y.
 - Shift: the 3 rho I that is added at every upload hides the width. With c I on the diagonal and G = sum x x', the bonus
-  sqrt(c x' (c I + G)^-1 x) is about 1 - x' G x / (2 c), nearly the same for all items. "Less noise" adds 2 rho I once,
-  so that its widths do matter: that is why it does worse than the printed noise, at an equal worth, too.
+  sqrt(c x' (c I + G)^-1 x) is about 1 - x' G x / (2 c), nearly the same for all items. Recalibrated, 2 rho I is added
+  once, so that widths do matter: that is why it does worse than the printed noise, at an equal epsilon, too.
 - Lag: without 3 rho I determinants hardly grow, and there are far fewer uploads and downloads.
 """
 
+import textwrap
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from clusters import LiuOptions, worth
-from curves import Curve, mean_error, pick, quotient, random_play, verdict
+from clusters import LOOKS, RECALIBRATED, SEATS, LiuOptions, worth
+from curves import Curve, interval, pick, quotient, random_play
 from drawing import Says, caption, legend_of_all, save
 
 import fedbandit_jax as fb
 
+NAMES = ("CDP-FCLUB-DC", "CDP-FCLUB-DC, recalibrated")
 APART: dict[str, Any] = dict(alpha_2=1e-6)  # no estimates are so near that clusters merge
 GREEDY: dict[str, Any] = dict(exploration_scale=0.0)
-CHANGES: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "no merging": APART,
-    "no width": GREEDY,
-    "neither": {**APART, **GREEDY},
-    "2ρI once, no 3ρI": dict(shift="once"),
-    "2ρI once, neither": {**APART, **GREEDY, "shift": "once"},
-}
-
-WORDS = {
-    "printed": "as printed",
-    "as it is": "unchanged",
-    "no width": "no widths",
-    "neither": "no merging, no widths",
-    "2ρI once, no 3ρI": "one shift",
-    "2ρI once, neither": "one shift, no merging, no widths",
+CHANGES: dict[str, dict[str, Any]] = {  # what is removed -> how
+    "": {},
+    ", without merging": APART,
+    ", without confidence widths": GREEDY,
+    ", without merging and widths": {**APART, **GREEDY},
+    ", regularised once": dict(shift="once"),
+    ", regularised once, without merging and widths": {**APART, **GREEDY, "shift": "once"},
 }
 
 
@@ -53,15 +46,13 @@ def measure(options: LiuOptions) -> list[Curve]:
     for epsilon in options.pick((1.0,), (1.0, 10.0), (1.0, 10.0)):
         every = options.methods(fb.privacy.Budget(epsilon, 0.1))
         algos = {name: every[name] for name in ("FCLUB-DC", "LinUCB", "Homo-DC")}
-        given = {}
-        for name, short in (("CDP-FCLUB-DC", "printed"), ("CDP-FCLUB-DC, less noise", "less noise")):
-            given[short] = worth(every[name], env, horizon)
-            kept = {change: with_ for change, with_ in CHANGES.items() if short == "printed" or "once" not in change}
-            algos |= {f"{short}: {change}": every[name].replace(**with_) for change, with_ in kept.items()}
+        for name in NAMES:
+            kept = {change: with_ for change, with_ in CHANGES.items() if name == NAMES[0] or "once" not in change}
+            algos |= {f"{name}{change}": every[name].replace(**with_) for change, with_ in kept.items()}
         algos = dict(list(algos.items())[:: options.pick(4, 1, 1)])
         result = fb.sweep(env, algos, **run, store=options.store)
-        worths = ", ".join(f"{short} worth {value:.2g}" for short, value in given.items())
-        title = f"ε = {epsilon:g} asked; {worths}"
+        given = [worth(every[name], env, horizon) for name in NAMES]
+        title = "target ε = {:g}; noise alone ε = {:.2g}, recalibrated {:.2g}".format(epsilon, *given)
         for label in result:
             one = result[label]
             values = (one.regret, one.communication["rounds"], one.gauges["clusters"])
@@ -72,58 +63,70 @@ def measure(options: LiuOptions) -> list[Curve]:
     return curves
 
 
-def in_words(label: str) -> str:
-    """Returns the name of a bar: whose noise, and what is removed."""
-    return ": ".join(WORDS.get(part, part) for part in label.split(": "))
+def look(label: str) -> str:
+    """Returns the colour of a bar, which is that of the algorithm without what is removed."""
+    return next(LOOKS[name] for name in (*reversed(NAMES), label) if label.startswith(name)).split()[0]
+
+
+def helps(final: dict[str, np.ndarray]) -> str:
+    """Returns what lowers the regret of the first private method if it is removed, with 95 % confidence."""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for change in list(CHANGES)[1:]:
+        mean, half = interval(final[NAMES[0]] - final[NAMES[0] + change])
+        found[mean > half].append(f"{change[2:]} {mean:,.0f} ± {half:,.0f}" if mean > half else change[2:])
+    return f"less regret by (95 %): {'; '.join(found[True]) or 'none'}; not seen: {'; '.join(found[False]) or 'none'}"
 
 
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_why", lambda: measure(options))
     titles = list(dict.fromkeys(one.panel for one in curves))
-    figure, axes = plt.subplots(1, len(titles), figsize=(11.0, 5.6), layout="constrained", sharey=True, squeeze=False)
-    seen = []
+    figure, axes = plt.subplots(1, len(titles), figsize=(11.0, 6.2), layout="constrained", sharey=True, squeeze=False)
+    seen, better = [], []
     for letter, title, ax in zip("ab", titles, axes[0]):
         *bars, played = pick(curves, title)
-        random, names = played.y[0, 0], [in_words(one.label) for one in bars]
-        ends = 1.7, 2.1, 2.5  # of columns, in widths of the bar of random play
+        random, names = played.y[0, 0], [textwrap.fill(one.label, 32, break_on_hyphens=False) for one in bars]
+        ends = 1.42, 1.7  # of columns, in widths of the bar of random play
         for i, one in enumerate(bars):
             (mean, sent, clusters), error = one.mean, one.error[0]
-            hatch = "///" if "less" in one.label else ""
-            ax.barh(i, mean, xerr=error, color=one.style, hatch=hatch, edgecolor="white")
-            for end, text in zip(ends, (f"{mean:,.0f} ± {error:,.0f}", f"{sent:,.0f}", f"{clusters:.0f}")):
+            ax.barh(i, mean, xerr=error, color=look(one.label), height=0.7)
+            for end, text in zip(ends, (f"{mean:,.0f} ± {error:,.0f}", f"{clusters:.0f}")):
                 ax.text(end * random, i, text, va="center", ha="right", fontsize="small")
-            print(f"{title}, {names[i]}: {mean:,.0f} ± {error:,.0f}, {sent:,.0f} sent, {clusters:.1f} clusters")
-        for end, text in zip(ends, ("regret at T", "sent", "clusters")):
-            ax.text(end * random, -0.9, text, va="center", ha="right", fontsize="small")
-        ax.axvline(random, color="#999999", linestyle=":", label=f"random play: {random:,.0f}")
-        ax.set(yticks=np.arange(len(bars)), xlim=(0, 2.53 * random), ylim=(len(bars) - 0.4, -1.4))
+            print(f"{title}, {one.label}: {mean:,.0f} ± {error:,.0f}, {sent:,.0f} sent, {clusters:.1f} clusters")
+        for end, text in zip(ends, ("regret at T", "clusters at T\n(true: 4)")):
+            ax.text(end * random, -0.65, text, va="bottom", ha="right", fontsize="small")
+        ax.axvline(random, color="#999999", linestyle="-.", label=f"random play: {random:,.0f}")
+        ax.set(yticks=np.arange(len(bars)), xlim=(0, 1.73 * random), ylim=(len(bars) - 0.4, -1.7))
         ax.set_yticklabels(names, fontsize="small")
         ax.set_xticks((0, 10_000, 20_000))
-        ax.set_xlabel("regret at T", x=0.5 / 2.53)
-        ax.set_title(f"({letter}) {title.replace('printed', 'as printed')}", fontsize="medium")
-        final = {name: one.y[0] for name, one in zip(names, bars)}
-        private = {name: regret for name, regret in final.items() if ": " in name}
-        parts = [f"{name} {{:,.0f}} ± {{:,.0f}}".format(*mean_error(regret)) for name, regret in private.items()]
-        if private and "LinUCB" in final:
-            least, linear = min(private, key=lambda name: private[name].mean()), final["LinUCB"]
-            parts.append("LinUCB {:,.0f} ± {:,.0f}".format(*mean_error(linear)))
-            parts.append(
-                f"the least is {least}, {{:.1f}} ± {{:.1f}} times LinUCB".format(*quotient(final[least], linear))
+        ax.set_xlabel("regret at T", x=0.5 / 1.73)
+        ax.set_title(f"({letter}) {title}", fontsize="medium")
+        final = {one.label: one.y[0] for one in bars}
+        private = [name for name in final if name.startswith(NAMES)]
+        if {NAMES[0] + change for change in CHANGES} <= final.keys():
+            linear = final["LinUCB"]
+            label = f"LinUCB: {linear.mean():,.0f}"
+            ax.axvline(linear.mean(), color=look("LinUCB"), linewidth=1, label=label, zorder=5)
+            least = min(private, key=lambda name: final[name].mean())
+            ratios = [quotient(final[name], linear) for name in (NAMES[0], least)]
+            better.append(ratios[0][0] < 1)
+            words = "{:.1f} ± {:.1f} times LinUCB".format(*ratios[0])
+            words += f"; {helps(final)}; the least of all has {least}, " + "{:.1f} ± {:.1f} times LinUCB".format(
+                *ratios[1]
             )
-            printed = next(iter(private))
-            parts.append(f"{printed} < LinUCB {verdict(final[printed], linear)} (95 %)")
-        seen.append(f"({letter}) {title.split(';')[0]}: {'; '.join(parts)}")
+            seen.append(f"({letter}) {title.split(';')[0]}: {words}")
     legend_of_all(figure)
     horizon, n_seeds = pick(curves, label="random play")[0].note, curves[0].n_seeds
+    where = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, T = {horizon}"
     figure.suptitle(
-        f"Liu et al. (2022): n = 40, m = 4 (consecutive seats), L = 5, K = 10, d = 10, δ = 0.1, T = {horizon}; "
-        f"{n_seeds} seeds ± 1 standard error\norange: CDP-FCLUB-DC with causes removed, no privacy claim (less noise: "
-        "hatched); worth: ε of its noise alone; sent: uploads and downloads",
+        f"Liu et al. (2022), CDP-FCLUB-DC without some of its parts: {where}\n"
+        f"mean of {n_seeds} seeds ± 1 standard error; CDP-FCLUB-DC: no privacy claim; others: not private",
         fontsize="medium",
     )
     claim = "CDP-FCLUB-DC beats LinUCB and is a little worse than FCLUB-DC"
-    words = ". ".join(seen)
+    words = f"{'yes' if all(better) else 'in part' if any(better) else 'no'}: {'. '.join(seen)}. Regularised once: "
+    words += f"2ρI once in place of 3ρI at every upload. {RECALIBRATED}"
     caption(figure, "Liu et al. (2022)", Says("Fig. 2(a)", claim, f"T=10^5, 10 seeds; {n_seeds} seeds here", words))
+    print(words)
     save("liu2022_why", options, figure, curves)
 
 

@@ -65,7 +65,7 @@ QUOTED_RATIOS = (  # picture, regret of what over that of what, digits
     ("chowdhury2023_fig4_exact", "Dist-CDP-SE (s=10)", "Dist-RDP-SE (s=10)", 2),
     ("chowdhury2023_shuffle_theory", "Shuffle-DP-SE", "Dist-DP-SE", 2),
 )
-CAUSES = ("as it is", "no merging", "no width", "neither")
+CAUSES = ("", ", without merging", ", without confidence widths", ", without merging and widths")
 NOT_PRIVATE = ("FCLUB", "FCLUB-DC", "CLUB", "SCLUB", "LinUCB")
 QUOTED_REGRETS = (  # picture, labels
     ("liu2022_order", NOT_PRIVATE),
@@ -215,7 +215,7 @@ def test_the_page_quotes_why_the_private_version_fails(curves):
     """Its table has regret with one cause removed at a time, row by row of epsilon."""
     kept = curves.parsed((FIGURES / "liu2022_why.csv").read_text(encoding="utf-8"))
     page = (PAGES / "liu2022.md").read_text(encoding="utf-8")
-    changes = [f"{noise}: {one}" for noise in ("printed", "less noise") for one in CAUSES]
+    changes = [f"CDP-FCLUB-DC{noise}{one}" for noise in ("", ", recalibrated") for one in CAUSES]
     for panel in dict.fromkeys(each.panel for each in kept):
         bars = {each.label: each for each in curves.pick(kept, panel)}
         row = " | ".join(f"{bars[one].mean[0]:,.0f} ± {bars[one].error[0]:,.0f}" for one in changes)
