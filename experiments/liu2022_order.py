@@ -11,7 +11,7 @@ right from round t on. The paper says of MovieLens that they are ("after all use
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from clusters import LOOKS, LiuOptions
+from clusters import LOOKS, SEATS, LiuOptions, decided
 from curves import Curve, interval, mean_error, pick, verdict
 from drawing import Says, caption, legend_of_all, save
 
@@ -42,14 +42,14 @@ def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_order", lambda: measure(options))
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.8), layout="constrained")
     final = {one.label: one.y[-1] for one in pick(curves, "regret")}
-    found = []
     for i, (better, worse) in enumerate(CLAIMS):
         mean, half = interval(final[worse] - final[better])
-        left.errorbar(mean, i, xerr=half, fmt=LOOKS[better].split()[2], color="#0072B2", capsize=3)
+        colour, _, mark = LOOKS[better].split()
+        left.errorbar(mean, i, xerr=half, fmt=mark, color=colour, capsize=3)
         text = f"{mean:,.0f} ± {half:,.0f}"
         left.annotate(text, (1.02, i), xycoords=("axes fraction", "data"), va="center", fontsize="small")
-        found.append(f"{better} < {worse} {verdict(final[better], final[worse])}")
-        print(f"{found[-1]}; s.e. {mean_error(final[worse] - final[better])[1]:.0f}")
+        print(f"{better} < {worse} {verdict(final[better], final[worse])}", end="; s.e. ")
+        print(f"{mean_error(final[worse] - final[better])[1]:.0f}")
     left.axvline(0, color="#999999")
     left.set(yticks=range(len(CLAIMS)), yticklabels=[f"{worse} minus {better}" for better, worse in CLAIMS])
     left.set(xlabel="difference of regret at T, paired, with 95 % interval", ylim=(len(CLAIMS) - 0.5, -0.5))
@@ -57,31 +57,25 @@ def main(options: LiuOptions) -> None:
     shares = []
     for one in pick(curves, "right"):
         colour, _, mark = LOOKS[one.label].split()
-        size, face = (9, "w") if mark == "s" else (5, colour)
-        right.plot(
-            one.x,
-            one.mean,
-            f"{'--' if mark == 's' else '-'}{mark}",
-            color=colour,
-            label=one.label,
-            markersize=size,
-            markerfacecolor=face,
-        )
+        wrong = np.sqrt(one.mean * (1 - one.mean) / one.n_seeds)
+        right.errorbar(one.x, one.mean, wrong, fmt=f"{mark}-", color=colour, label=one.label, capsize=3, markersize=5)
         shares.append(f"{one.label} {one.mean[-1]:.0%}")
-    right.set(xscale="log", xlabel="round $t$", ylabel="share of seeds", ylim=(0, 0.4), xlim=(9e3, 1.1e5))
+    right.set(xscale="log", xlabel="round $t$", ylabel="share of seeds", ylim=(0, 0.5), xlim=(9e3, 1.1e5))
     right.set_xticks((10_000, 30_000, 100_000))
     right.set_title("(b) all clusters exactly right from $t$ on", fontsize="medium")
     legend_of_all(figure)
     for ax in (left, right):
         ax.grid(alpha=0.3)
-    where, n = "n = 40, m = 4 (consecutive seats), L = 5, K = 10, d = 10", curves[0].n_seeds
+    where, n = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10", curves[0].n_seeds
     what = f"{where}, T = {curves[0].x[0]:,.0f}, {n} seeds; not private"
-    figure.suptitle(f"Liu et al. (2022), Fig. 2 (a): {what}", fontsize="medium")
+    bars = "bars: (a) 95 % intervals, (b) ± 1 standard error of a share"
+    figure.suptitle(f"Liu et al. (2022), Fig. 2 (a): {what}\n{bars}", fontsize="medium")
     for name in SHOWN:
         print("{}: {:,.0f} ± {:,.0f}".format(name, *mean_error(final[name])))
-    shown = "(b) " + ", ".join(shares) + " of seeds have all clusters right at T"
+    shown = f"in part: {', '.join(shares)} of seeds have all clusters right at T (b)"
     claim = "FCLUB and FCLUB-DC beat CLUB, SCLUB, LinUCB, as follows from what is said of CDP-FCLUB-DC"
-    first = Says("Fig. 2(a)", claim, f"10 seeds; {n} here", f"(a) {'; '.join(found)} (95 %)")
+    seen = f"{decided(final, CLAIMS[1:])}. FCLUB < FCLUB-DC {verdict(final['FCLUB'], final['FCLUB-DC'])} (95 %) (a)"
+    first = Says("Fig. 2(a)", claim, f"10 seeds; {n} here", seen)
     second = Says("Section 5, of MovieLens", "all user clusters are correctly detected", "synthetic users here", shown)
     print(f"{first.seen}\n{shown}")
     caption(figure, "Liu et al. (2022)", first, second)
