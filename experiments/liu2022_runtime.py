@@ -6,6 +6,7 @@ The paper's appendix has the time of every method at n = 40 and T = 10^5, on syn
 Compilation is not counted, and as many seeds run together as there are cores. bench/clustering.py measures more.
 """
 
+import math
 import os
 import time
 from typing import Any
@@ -14,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from clusters import LOOKS as COLOURED
-from clusters import LiuOptions
+from clusters import LiuOptions, dressed
 from curves import Curve
 from drawing import Says, caption, legend_of_all, save
 
@@ -45,6 +46,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 def main(options: LiuOptions) -> None:
     *curves, size = options.numbers("liu2022_runtime", lambda: measure(options))
+    curves = dressed(curves)
     figure, ax = plt.subplots(figsize=(9.0, 5.0), layout="constrained")
     users, n_repeats = curves[0].x, curves[0].n_seeds
     middle = {one.label: np.median(one.y, 1) for one in curves}
@@ -68,14 +70,23 @@ def main(options: LiuOptions) -> None:
     busy = "on a machine that others used too"
     figure.suptitle(
         f"Liu et al. (2022), running times of our programs: m = 4, L = 5, K = 10, d = 10, {busy}\n"
-        f"points and columns: median of {n_repeats} runs; bars: from the shortest to the longest",
+        f"points and columns: median of {n_repeats} runs; bars: shortest to longest; unstable, not a benchmark",
         fontsize="medium",
     )
-    seen = f"medians of {n_repeats} runs, {busy}, at n = {users[0]:g}: "
-    seen += ", ".join(f"{one.label} {middle[one.label][0]:.1f} s" for one in order)
+    seen = f"unstable, medians of {n_repeats} runs {busy}: at n = {users[0]:g} from "
+    seen += " to ".join(f"{middle[one.label][0]:.1f} s ({one.label})" for one in (order[0], order[-1]))
     if len(users) > 1:
-        growth = [middle[one.label][-1] / middle[one.label][0] for one in order]
-        seen += f"; with {users[-1] / users[0]:g} times the users {min(growth):.2f} to {max(growth):.2f} times that"
+        few, many = (np.array([(one.y[j].min(), one.y[j].max()) for one in order]) for j in (0, -1))
+        words = {"overlap": np.maximum(few, many)[:, 0] <= np.minimum(few, many)[:, 1]}
+        words |= {f"{users[-1]:g} users are slower": few[:, 1] < many[:, 0]}
+        words |= {f"{users[-1]:g} users are faster": many[:, 1] < few[:, 0]}
+        names = np.array([one.label for one in order])
+        shown = "; ".join(f"{what} in {', '.join(names[rows])}" for what, rows in words.items() if rows.any())
+        seen += (
+            f". Runs with {users[0]:g} and {users[-1]:g} users {shown}. A round has one user, whatever n, so that n "
+        )
+        seen += "matters little, and a median with more users can be below one with fewer; by chance alone all runs of "
+        seen += f"one n are faster in {2 / math.comb(2 * n_repeats, n_repeats):.0%} of rows"
     spread = max((one.y.max(1) / one.y.min(1)).max() for one in curves)
     seen += f". The longest of {n_repeats} runs takes up to {spread:.2f} times the shortest"
     claim = "running times of every method (not at hand, so that nothing is compared)"
