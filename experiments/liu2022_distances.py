@@ -12,7 +12,7 @@ double.
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from clusters import LiuOptions
+from clusters import SEATS, LiuOptions
 from curves import Curve, exponent, pick
 from drawing import Says, caption, legend_of_all, save, slope
 from liu2022_order import right_from
@@ -55,11 +55,13 @@ def main(options: LiuOptions) -> None:
     regrets, rounds = pick(curves, "regret"), pick(curves, "round")
     distances, clusters = DISTANCES[: len(regrets)], regrets[0].x.astype(int)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9), layout="constrained")
-    found, powers, shares, rows = [], [], [], []
+    found, powers, shares, rows, open_ = [], [], [], [], []
     ends = sorted({first for one in rounds for first in one.y.ravel() if np.isfinite(first)})
     for i, (one, late, gamma) in enumerate(zip(regrets, rounds, distances)):
-        colour, mark = fb.plotting.COLOURS[i], "os"[i]
-        found.append("{:.2f} ± {:.2f} at distance {:g}".format(*exponent(one), gamma))
+        colour, mark = ("#7FB8DA", "#0072B2")[i], "os"[i]  # shades of FCLUB-DC
+        power, half = exponent(one)
+        found.append(f"{power:.2f} ± {half:.2f} at γ = {gamma:g}")
+        open_.append(abs(power - 0.5) <= half and half > 0.25)
         label = f"distance γ = {gamma:g}"
         left.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, capsize=3, label=label)
         for j, (m, mean, error, first) in enumerate(zip(clusters, one.mean, one.error, np.sort(late.y))):
@@ -87,16 +89,20 @@ def main(options: LiuOptions) -> None:
         first = np.stack([late.y[j] for late in rounds])
         shares.append(f"m = {m} in " + " and ".join(f"{share:.0%}" for share in np.isfinite(first).mean(1)))
         if np.isfinite(first).all() and len(distances) > 1:
-            powers.append("m = {}: γ^({:.2f} ± {:.2f})".format(m, *exponent(Curve("", "", distances, first))))
-    size = f"n = {USERS} (random seats), L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
+            power, half = exponent(Curve("", "", distances, first))
+            powers.append(f"m = {m}: γ^({power:.2f} ± {half:.2f})")
+            open_.append(half > 0.5)
+    size = f"n = {USERS}, {SEATS['random']}, L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
     n_seeds = regrets[0].n_seeds
-    what = "Liu et al. (2022): FCLUB-DC, all pairs of preference vectors at one distance"
+    what = "Liu et al. (2022): FCLUB-DC (not private), all pairs of preference vectors at one distance γ"
     figure.suptitle(f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{size}", fontsize="medium")
     ours = f"asymptotic; {n_seeds} seeds here"
-    words = f"(a) exponents of m (95 %): {'; '.join(found)}; at T not all seeds have found their clusters, see (b)"
+    words = "undecided, errors are too wide: " if any(open_) else ""
+    words += f"exponents of m {'; '.join(found)} (95 %) (a); at T not all seeds have found their clusters (b)"
     first = Says("Theorem 1", "regret grows with √m once clusters are found", ours, words)
     gammas = " and ".join(f"{one:g}" for one in distances)
-    late = f"(b) seeds with all clusters right at T, at γ = {gammas}: {', '.join(shares)}; exponents of γ of the time "
+    late = "undecided: " if len(powers) < len(clusters) or any(open_) else ""
+    late += f"(b) seeds with all clusters right at T, at γ = {gammas}: {', '.join(shares)}; exponents of γ of the time "
     late += (
         f"until then, where all find them: {'; '.join(powers) or 'none'} (95 %), of {len(distances)} distances only, "
     )
