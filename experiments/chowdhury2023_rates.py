@@ -42,7 +42,7 @@ def called(name: str, epsilon: float | None) -> str:
 
 LOOKS = {  # colour of the algorithm, darker or lighter where two have the same, and a mark of its own
     "CDP-SE": "#E69F00 o",
-    "Shuffle-DP-SE": "#CC79A7 ^",
+    "Shuffle-DP-SE": "#882255 ^",  # elsewhere that of Dist-CDP-SE
     "Dist-DP-SE": "#D55E00 o",
     "Dist-RDP-SE (s=10)": "#009E73 o",
     "Dist-RDP-SE (s=100)": "#7FCEB9 D",
@@ -167,33 +167,50 @@ def main(options: ArmsSize) -> None:
             for power, label in REFERENCES[panel]:
                 (one,) = pick(curves, panel, label)
                 x, y = zip(*sorted(zip(one.x[fitted], one.mean[fitted])))
-                reference(ax, power, x, 0.7 * y[0], f"slope {power:g}")
+                reference(ax, power, x, 0.7 * y[0], "")
+                at = np.sqrt(x[0] * x[-1])
+                beside: dict[str, Any] = dict(ha="left" if power > 0 else "right", va="top", fontsize="small")
+                beside |= dict(xytext=(4 * np.sign(power), -1), textcoords="offset points")
+                ax.annotate(f"slope {power:g}", (at, 0.7 * y[0] * (at / x[0]) ** power), **beside)
         if panel in "bcd":
             ticks = pick(curves, panel)[0].x
             ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks], fontsize="small")
             ax.set_xticks([], minor=True)
         ax.set_xlabel(xlabel)
         ax.set_title(f"({panel}) {title}", fontsize="medium")
-        legend_below(ax, ncols=2, columnspacing=1, handlelength=1.5)
+        shown = "slope of the filled points" + " (or largest over smallest: factor)" * (panel == "d")
+        shown = "" if panel == "f" else shown
+        legend_below(
+            ax, ncols=2, columnspacing=1, handlelength=1.5, title=shown, title_fontsize="small", alignment="left"
+        )
     n_seeds = curves[0].n_seeds
     figure.suptitle(
         "Rates of Theorems 1 to 6: K = 10 but in (c), radii of Lemma 2 (p: their failure probability), batches of "
         f"2$^b$;\nall are certified but SE, which is not private; {n_seeds} seeds of one instance ± one standard error "
-        "(if seen);\nlegends: slopes through filled points (three in (a), (e)), or the factor of largest over smallest",
+        "(if seen)",
         fontsize="medium",
     )
     says, size = [], f"asymptotic; T in the titles and {n_seeds} seeds of one instance here"
     for where, claim, power, panel, labels in CLAIMS:
         right = [abs(slopes[panel, label][0] - power) <= 0.1 for label in labels]
-        found = ", ".join("{} {:.2f} ± {:.2f}".format(label, *slopes[panel, label]) for label in labels)
+        found = ", ".join("{1:.2f} ± {2:.2f} ({0})".format(label, *slopes[panel, label]) for label in labels)
         seen = f"{'yes' if all(right) else 'in part' if any(right) else 'no'}, slopes in ({panel}), within 0.1: {found}"
         says.append(Says(where, f"{claim}: slope {power:g}", size if not says else "the same", seen))
     span = np.ptp(np.log(pick(curves, "d")[0].x[PANELS["d"][0]]))
-    found = ", ".join(f"{label} {factor:.1f}" for label, factor in flat.items())
+    found = ", ".join(f"{factor:.1f} times ({label})" for label, factor in flat.items())
     right = [factor <= STEP + 0.05 for factor in flat.values()]
     seen = f"{'yes' if all(right) else 'in part' if any(right) else 'no'}, within the factor {STEP:g} of a batch more; "
-    seen += f"where the gap differs {np.exp(span):.0f} times, regret differs, in (d): {found}"
+    seen += f"where the gap differs {np.exp(span):.0f} times, regret in (d) differs {found}"
     says.append(Says("Theorem 1", "where privacy dominates regret is that of any gap", "the same", seen))
+    counts = pick(curves, "f")
+    log, ends = np.log2(counts[0].x), np.unique([one.y[-1] for one in counts])
+    right = all((one.y.max(1) <= log).all() for one in counts)
+    seen = f"{'yes' if right else 'no'}, {'never' if right else 'at times'} more than log2 T in (f): {ends[-1]:.0f} at "
+    seen += f"T = {counts[0].x[-1]:,.0f}" + (
+        ", in all seeds" if len(ends) == 1 else f" at most, {ends[0]:.0f} at least"
+    )
+    seen += f", where log2 T = {log[-1]:.1f}"
+    says.append(Says("Algorithm 1", "users are served in O(log T) batches", "the same", seen))
     print(*(f"{one.where}, {one.claim}: {one.seen}" for one in says), sep="\n")
     caption(figure, "Chowdhury & Zhou (2023)", *says)
     save("chowdhury2023_rates", options, figure, curves)
