@@ -5,10 +5,10 @@ python experiments/zhou2024_rates.py [--smoke | --full] [--redraw]
 The corollary: with batches of B = sqrt(T / M) rounds silo-level LDP has regret of order T^(1/2) (M d)^(3/4)
 log^(1/4)(1 / delta) / epsilon^(1/2). One of M, T, d, epsilon and delta varies, and M = 100 otherwise. Where M varies,
 the central model is there too: the paper has it at a factor of M^(1/4) less. At the worst gap everybody is offered the
-d unit vectors, one of which is better by the gap at which regret is largest, as in zhou2024_silos.py. Elsewhere
-contexts are random, with the paper's confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is not
-in proportion to 1 / epsilon: as epsilon goes to 0 a finite noise is enough for delta alone. So epsilon is varied at
-delta = 10^-6, too.
+d unit vectors, one of which is better by the gap at which regret is largest, as in zhou2024_silos.py; random play has
+1 - 1/d of the bound at the larger gap, unless that is cut at 1/2. Elsewhere contexts are random, with the paper's
+confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is not in proportion to 1 / epsilon: as
+epsilon goes to 0 a finite noise is enough for delta alone. So epsilon is varied at delta = 10^-6, too.
 """
 
 import math
@@ -18,8 +18,8 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from curves import Curve, exponent, pick
-from drawing import Says, caption, legend_of_all, save, slope
+from curves import Curve, exponent, pick, random_play
+from drawing import Says, caption, legend_of_all, save
 from options import Size
 from zhou2024_silos import LARGEST, PARTS, FixedArms
 
@@ -27,10 +27,10 @@ import fedbandit_jax as fb
 
 M = 100
 MODELS = {"silo-level LDP": ("silo_local", fb.plotting.COLOURS[1]), "central": ("central", fb.plotting.COLOURS[5])}
-BOUND = r"its bound $\beta\sqrt{dMT}$"
+BOUND = r"bound $\beta\sqrt{dMT}$"
 INSTANCES = ("worst gap", "random contexts")
 LOOKS: dict[str, dict[str, str]] = {INSTANCES[0]: dict(fmt="o-"), INSTANCES[1]: dict(fmt="s-", mfc="white")}
-CLAIM = "T^(1/2) (M d)^(3/4) log^(1/4)(1/δ) / ε^(1/2), up to logarithms"
+CLAIM = "regret is of order T^(1/2) (M d)^(3/4) log^(1/4)(1/δ) / ε^(1/2), up to logarithms: "
 NAMES = {"M": "silos M", "T": "rounds T", "d": "features d", "epsilon": "ε", "delta": "ln(1/δ)"}
 SWEEPS: dict[str, tuple[float, str, dict[str, float]]] = {  # panel -> power in the bound, what varies, other values
     "M": (0.75, "M", {"T": 1e3}),
@@ -55,8 +55,18 @@ def values(what: str, instance: str, options: Size) -> tuple[float, ...]:
     return options.pick(found[what][:2], found[what], found[what])
 
 
+def setting(instance: str, sweep: str) -> dict[str, float]:
+    """Returns the values of what does not vary."""
+    small = instance == "random contexts"
+    base = dict(M=M, T=1e3 if small else 1e4, d=10 if small else 2, epsilon=1.0, delta=0.1)
+    return base | SWEEPS[sweep][2]
+
+
 def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np.ndarray:
-    """Returns the final regret (S,), at the worse of two gaps, and beta sqrt(d M T), which is nan without gaps."""
+    """Returns the final regret (S,) at the worse of two gaps, beta sqrt(d M T), nan without gaps, and random play.
+
+    Random play is at the larger gap.
+    """
     horizon, m = (options.pick(few, *[int(of[name])] * 2) for name, few in (("T", 48), ("M", 4)))
     dim = int(of["d"])
     batch = max(1, round(math.sqrt(horizon / m)))
@@ -73,24 +83,24 @@ def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np
     found = [fb.simulate(env, algo, stride=horizon, throw=False, **run).regret[:, -1] for env in envs]
     means = [one.mean() for one in found]
     print(f"{instance}, {trust}, {of}, B={batch}: {np.round(means)}", flush=True)
-    return np.append(max(found, key=np.mean), bound)
+    return np.append(max(found, key=np.mean), [bound, random_play(envs[-1]) * horizon])
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns a curve of regret, and one of the bound with its logarithms, for every sweep, instance and model."""
+    """Returns curves of regret, of the bound with its logarithms and of random play, for every sweep and instance."""
     curves = []
     for instance in INSTANCES:
-        for sweep, (_, what, others) in SWEEPS.items():
-            small = instance == "random contexts"
-            base = dict(M=M, T=1e3 if small else 1e4, d=10 if small else 2, epsilon=1.0, delta=0.1) | others
+        for sweep, (_, what, _) in SWEEPS.items():
+            base, panel = setting(instance, sweep), f"{instance}, {sweep}"
             for model, (trust, colour) in list(MODELS.items())[: 2 if what == "M" else 1]:
                 x = values(what, instance, options)
                 found = np.stack([regret(instance, trust, options, {**base, what: value}) for value in x])
                 at = np.log(1 / np.array(x)) if what == "delta" else np.array(x)
-                curves.append(Curve(f"{instance}, {sweep}", model, at, found[:, :-1], f"{colour} -"))
-                if np.isfinite(found[:, -1]).all():
-                    name = f"{model}, {BOUND}"
-                    curves.append(Curve(f"{instance}, {sweep}", name, at, found[:, -1], f"{colour} :"))
+                curves.append(Curve(panel, model, at, found[:, :-2], f"{colour} -"))
+                if np.isfinite(found[:, -2]).all():
+                    curves.append(Curve(panel, f"{model}, {BOUND}", at, found[:, -2], f"{colour} --"))
+                if trust == "silo_local":
+                    curves.append(Curve(panel, "random play", at, found[:, -1], "#999999 -."))
     return curves
 
 
@@ -104,52 +114,77 @@ def ratio(curves: list[Curve], instance: str) -> str:
 
 
 def power(curves: list[Curve], instance: str, sweep: str) -> tuple[str, str]:
-    """Returns the power of regret of silo-level LDP, and of its bound, in a few words for a title, and for the caption.
+    """Returns the power of regret of silo-level LDP in words for a title, and for the caption.
 
-    The caption also says which share of the bound is reached.
+    The caption also says which shares of the bound and of random play are reached. Two points give no power.
     """
-    one = pick(curves, f"{instance}, {sweep}", "silo-level LDP")[0]
+    one, (order, *_) = pick(curves, f"{instance}, {sweep}", "silo-level LDP")[0], SWEEPS[sweep]
+    (played,) = pick(curves, one.panel, "random play")
+    few = len(one.x) < 3
     found, half = exponent(one)
-    short, long = f"{instance} {found:.2f} ± {half:.2f}", f"{instance} {found:.3f} ± {half:.3f}"
-    if bound := pick(curves, one.panel, f"{one.label}, {BOUND}"):
-        own, shares = exponent(bound[0])[0], 100 * one.mean / bound[0].mean
-        side = "inside" if abs(found - own) <= half else "outside"
-        short += f", its bound {own:.2f}"
+    number = f": {len(one.x)} points" if few else f" {found:.2f} ± {half:.2f}"
+    long = f"{instance}{number if few else f' {found:.3f} ± {half:.3f}'}"
+    if not few and instance == INSTANCES[0]:
+        (bound,) = pick(curves, one.panel, f"{one.label}, {BOUND}")
+        own, drawn = exponent(bound)[0], exponent(played)[0]
+        inside = [name for name, of in (("corollary's", order), ("bound's", own)) if abs(found - of) <= half]
+        long += f" ({' and '.join(inside) or 'neither corollary nor bound'} in this interval; power of the bound "
         long += (
-            f" (its bound's {own:.3f} is {side} this interval; regret is {shares.min():.0f} to {shares.max():.0f} % "
+            f"{own:.3f}, of random play {drawn:.3f}; {share(one, bound)} of the bound, {share(one, played)} of random "
         )
-        long += "of the bound)"
-    points = f" ({len(one.x)} points)" if len(one.x) < 3 else ""
-    return short + points, long + points
+        return f"{instance}{number}", f"{long}play)" + whole_batches(one)
+    drawn = "" if few else f"power of random play {round(exponent(played)[0], 3) + 0:.3f}; "
+    return f"{instance}{number}", f"{long} ({drawn}{share(one, played)} of random play)"
+
+
+def share(one: Curve, other: Curve) -> str:
+    """Returns the range of the means of a curve in % of another."""
+    shares = 100 * one.mean / other.mean
+    return f"{shares.min():.0f} to {shares.max():.0f} %"
+
+
+def whole_batches(one: Curve) -> str:
+    """Returns a word on points whose seeds all have the same regret: it is lost in whole batches, by all silos."""
+    same = [f"{one.mean[i]:,.0f} at {one.x[i]:.3g}" for i in range(len(one.x)) if np.ptp(one.y[i]) == 0]
+    why = "all silos lose a batch or none does, so that regret has few values"
+    return f"; all {one.n_seeds} seeds have {', '.join(same)}: {why}" if same else ""
 
 
 def main(options: Size) -> None:
     curves = options.numbers("zhou2024_rates", lambda: measure(options))
-    figure, axes = plt.subplots(2, 3, figsize=(11.0, 8.2), layout="constrained")
-    lines, size = [], "no experiment in the paper"
+    figure, axes = plt.subplots(2, 3, figsize=(11.0, 8.6), layout="constrained")
+    lines = []
     for ax, letter, (sweep, (order, what, _)) in zip(axes.flat, "abcdef", SWEEPS.items()):
         for instance, look in LOOKS.items():
             for one in pick(curves, f"{instance}, {sweep}"):
-                colour, (model, *bound) = one.style.split()[0], one.label.split(", ")
-                if bound:
-                    ax.plot(one.x, one.mean, "--", color=colour, linewidth=1, label=f"{model}: {BOUND}")
-                else:
-                    label = f"{model}, {instance}"
+                colour, line = one.style.split()
+                if one.label in MODELS:
+                    label = f"{one.label}{' in (a)' * (one.label == 'central')}, {instance}"
                     ax.errorbar(one.x, one.mean, one.error, color=colour, label=label, markersize=5, capsize=2, **look)
+                else:
+                    mark = dict(marker=look["fmt"][0], mfc=look.get("mfc")) if one.label == "random play" else {}
+                    label = f"{one.label}, {instance}" if mark else one.label.replace("central", "central in (a)")
+                    ax.plot(one.x, one.mean, line, color=colour, linewidth=1, label=label, markersize=4, **mark)
         local = pick(curves, f"{INSTANCES[0]}, {sweep}", "silo-level LDP")[0]
-        slope(ax, order, local.x.tolist(), local.mean[0], "the power of Corollary 5.2, through the first point")
+        label = "power of Corollary 5.2, through the first point"
+        ax.plot(
+            local.x, local.mean[0] * (local.x / local.x[0]) ** order, "-", color="#BBBBBB", linewidth=1, label=label
+        )
         short, seen = zip(*(power(curves, instance, sweep) for instance in INSTANCES))
-        ax.set_title("\n".join([f"({letter}) {sweep}: corollary {order:g}", *short]), fontsize="small")
+        own = exponent(pick(curves, local.panel, f"{local.label}, {BOUND}")[0])[0]
+        name = sweep if what == "epsilon" else NAMES[what]
+        title = f"({letter}) power of {name}: corollary {order:g}, bound {own:.2f}"
+        ax.set_title(f"{title}\n{', '.join(short)}", fontsize="small")
         x = sorted({*local.x, *pick(curves, f"{INSTANCES[1]}, {sweep}", "silo-level LDP")[0].x})
         ax.set(xscale="log", yscale="log", xlabel=NAMES[what])
         ax.set_xticks(x, [f"{value:,.0f}" if value >= 25 else f"{value:.3g}" for value in x])
         ax.minorticks_off()
         ax.grid(alpha=0.3)
-        claim = f"regret is of order {CLAIM}: power of {sweep} {order:g}"
         found = "; ".join(seen)
         if what == "M":
             found += "; " + "; ".join(ratio(curves, instance) for instance in INSTANCES)
-        lines.append(Says("Corollary 5.2", claim, size, f"({letter}) {found}"))
+        claim, size = f"power of {sweep} {order:g}", "the same" if lines else "no experiment in the paper"
+        lines.append(Says("Corollary 5.2", claim if lines else CLAIM + claim, size, f"({letter}) {found}"))
     for ax in axes[:, 0]:
         ax.set_ylabel("group regret at T")
     legend_of_all(figure)
@@ -157,9 +192,10 @@ def main(options: Size) -> None:
     figure.suptitle(
         f"M = {M}, $B=\\sqrt{{T/M}}$, ε = 1, δ = 0.1 where they do not vary; certified; "
         f"mean of {n} seeds ± one standard error, powers with 95 % intervals\n"
-        "worst gap: K = d unit vectors, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, "
-        "T = 10,000 (1,000 for M) and d = 2 where they do not vary\n"
-        "random contexts: sphere, K = 10, the paper's widths, T = 1,000 and d = 10 where they do not vary",
+        "worst gap: K = d unit vectors, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, at most 1/2; "
+        "random play, at the larger, has 1 − 1/d of the bound;\n"
+        "T = 10,000 (1,000 for M) and d = 2 where they do not vary; "
+        "random contexts: sphere, K = 10, the paper's widths, T = 1,000 and d = 10",
         fontsize="medium",
     )
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
