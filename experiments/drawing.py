@@ -22,8 +22,8 @@ from fedbandit_jax.report.plotting.figure import in_words, tick
 BELOW = 0.5  # inches from the axes to a legend below: ticks and their label lie between
 
 
-def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: bool = True, hidden: bool = True) -> None:
-    """Draws curves with a band of one standard error; `average` divides by the round.
+def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: float = 1.0, hidden: bool = True) -> None:
+    """Draws curves with a band of so many standard errors, or none; `average` divides by the round.
 
     Later curves are thinner and dashes of equal ones are set apart. Of a curve that is `hidden` under a later one all
     the same, the legend says so.
@@ -36,7 +36,7 @@ def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: bool
         look: dict[str, Any] = dict(color=colour, marker=marker[0] if marker else "", markersize=5, markevery=(i, 8))
         ax.plot(one.x, one.mean / by, line, linewidth=width, label=named(one, above), **look)
         if band and one.n_seeds > 1:
-            low, high = (one.mean - one.error) / by, (one.mean + one.error) / by
+            low, high = (one.mean - band * one.error) / by, (one.mean + band * one.error) / by
             ax.fill_between(one.x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 

@@ -17,6 +17,7 @@ import tyro
 from curves import Curve, interval, of_result, pick, random_play, verdict
 from drawing import Says, caption, draw, legend_of_all, save
 from options import DubeyOptions
+from scipy import stats
 
 import fedbandit_jax as fb
 
@@ -27,6 +28,7 @@ SCHEDULES: dict[str, Any] = {
     "M T": fb.schedules.Every(1),
 }
 CLAIM = "more communication has less regret, private or not"
+NAMES = {"M^1.5": "order $M^{1.5}$", "M log T": "order $M$ log $T$", "M T": "order $M$ $T$"}
 MARKS = {"M log T": "o", "M^1.5": "s", "M T": "^"}
 PANELS: dict[str, tuple[Any, float, tuple[int, int, int], tuple[int, int, int]]] = {
     # title -> budget, factor on the width, T for smoke, default and full, and the seeds
@@ -50,7 +52,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
             syncs = f"{result.communication['rounds'][:, -1].mean():,.0f}"
             curves.append(Curve(title, name, one.x, one.y, f"{colour} {line} {MARKS[name]}", syncs))
         x = curves[-1].x
-        curves.append(Curve(title, "random play", x, random_play(env) / M * x, "#999999 :"))
+        curves.append(Curve(title, "random play", x, random_play(env) / M * x, "#999999 -."))
     return curves
 
 
@@ -75,10 +77,9 @@ def main(options: DubeyOptions) -> None:
     lines = []
     for title, letter, ax in zip(PANELS, "abc", axes):
         panel = pick(curves, title)
-        names = {"M^1.5": "$M^{1.5}$", "M log T": "$M$ log $T$", "M T": "$M$ $T$"}
-        random = panel[-1].mean[:, None]
-        words = [dataclasses.replace(one, label=names.get(one.label, one.label), note="") for one in panel]
-        draw([dataclasses.replace(one, y=one.y / random) for one in words], ax)
+        random, confident = panel[-1].mean[:, None], stats.t.ppf(0.975, panel[0].n_seeds - 1)
+        words = [dataclasses.replace(one, label=NAMES.get(one.label, one.label), note="") for one in panel]
+        draw([dataclasses.replace(one, y=one.y / random) for one in words], ax, band=confident)
         size = f"T = {panel[0].x[-1]:,.0f}, {panel[0].n_seeds} seeds"
         lines.append(
             Says("Fig. 1B", CLAIM, "M = 100, T not said, 100 runs", f"({letter}) {title}, {size}: {seen(panel)}")
@@ -87,14 +88,15 @@ def main(options: DubeyOptions) -> None:
         ax.set_title(f"({letter}) {title}\n{size}", fontsize="medium")
         ax.grid(alpha=0.3)
         if title == "ε = 1, width as printed":  # regrets that differ by a factor of two
-            ax.set(ylim=(0.3, 1.3))
-        texts = [f"{names[one.label]}: {int(one.note.replace(',', '')):,}" for one in panel if one.note]
+            ax.set(yscale="linear", ylim=(0, None))
+        texts = [f"{NAMES[one.label]}: {int(one.note.replace(',', '')):,}" for one in panel if one.note]
         words = "\n".join(["synchronisations", *texts])
         ax.text(0.03, 0.03, words, transform=ax.transAxes, va="bottom", fontsize="small")
     axes[0].set_ylabel("regret, over that of random play")
     legend_of_all(figure, ncols=4)
     figure.suptitle(
-        f"FedUCB: M = {M}, K = 25, d = 10, δ = 0.1, exact noise; mean ± one standard error\n"
+        f"FedUCB: M = {M}, K = 25, d = 10, δ = 0.1, exact noise; mean ± 95 % interval\n"
+        "communication of order $M$ log $T$, $M^{1.5}$ and $M$ $T$; "
         "(b), (c): solid is certified, dotted has no privacy claim",
         fontsize="medium",
     )

@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from options import Size
+from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import in_words
@@ -189,7 +190,7 @@ def finish(
             panel = kept.of_result(result, title)
             panel = [dataclasses.replace(one, note=one.note + unclipped(result, one.label)) for one in panel]
             x = panel[0].x
-            curves += [*panel, Curve(title, "random play", x, random_play(env, options.seed) * x, "#999999 :")]
+            curves += [*panel, Curve(title, "random play", x, random_play(env, options.seed) * x, "#999999 -.")]
         return curves
 
     curves = options.numbers(suffix, measured)
@@ -203,10 +204,9 @@ def finish(
     ]
     figure = _ends(shown, pairs) if at_end else _over_rounds(panels)
     who = "certified version" if options.variant == "ours" else "constants and agents of the authors' code"
-    interval = "95 % interval" if at_end else "one standard error"
     titled = f"\n{titles[0]}" if at_end else ""
     figure.suptitle(
-        f"{who}; T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± {interval}{titled}", fontsize="medium"
+        f"{who}; T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± 95 % interval{titled}", fontsize="medium"
     )
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
     print(figure.get_label())
@@ -271,10 +271,10 @@ def _found(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]], in_percent:
 
 
 def _over_rounds(panels: dict[str, list[Curve]]) -> Figure:
-    """Draws time-average regret over rounds, with one legend for all panels."""
+    """Draws time-average regret over rounds with 95 % intervals, and one legend for all panels."""
     figure, axes = plt.subplots(ncols=len(panels), figsize=(min(7.0 * len(panels), 11.0), 5.2), layout="constrained")
     for (title, panel), ax in zip(panels.items(), np.atleast_1d(axes)):
-        draw(panel, ax, average=True)
+        draw(panel, ax, average=True, band=stats.t.ppf(0.975, panel[0].n_seeds - 1))
         after = np.array([one.mean[-1] / one.x[-1] for one in panel])
         if after.max() > 8 * after.min():
             ax.set(yscale="log")
@@ -295,7 +295,7 @@ def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
     for place, one in enumerate(others):
         _dot(left, place, of[one.label], one.style.split()[0])
     left.set_yticks(range(len(others)), [named(one).replace(": no p", ":\nno p") for one in others])
-    left.axvline(100, color="#999999", linestyle=":")
+    left.axvline(100, color="#999999", linestyle="-.")
     left.annotate("random play", (100, -0.95), ha="right", va="center", xytext=(-4, 0), textcoords="offset points")
     left.set(xlabel="group regret at T in % of random play's", xlim=(-13, 118), ylim=(len(others) - 0.5, -1.3))
     left.set_title("(a) every algorithm", fontsize="medium")

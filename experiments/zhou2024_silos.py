@@ -5,10 +5,11 @@ python experiments/zhou2024_silos.py [--smoke | --full] [--redraw]
 The paper's main claim: with batches of B = sqrt(T / M) rounds, regret is of order M^(3/4) T^(1/2) under silo-level
 local privacy, and M^(1/2) T^(1/2) with shuffled vector sums, as with a trusted server. Bounds are about the worst
 instance, so on the left everybody is offered the same two arms, one of which is better by a gap of about beta sqrt(d /
-(M T)), where beta is the width of the confidence bounds. First T is fixed, then M T, so that the same users are split
-over more silos. On the right contexts are random, which takes no exploration, so that regret grows more slowly than the
-bound. The caption has the powers of M, with 95 % intervals over seeds; those of the paper's bounds; and, for the gap,
-those of beta sqrt(d M T), which are the bounds with their logarithms.
+(M T)), where beta is the width of the confidence bounds of the algorithm: each has a worst gap of its own. First T is
+fixed, then M T, so that the same users are split over more silos. On the right contexts are random, which takes no
+exploration, so that regret grows more slowly than the bound. The caption has the powers of M, with 95 % intervals over
+seeds; those of the paper's bounds; and, for the gap, those of beta sqrt(d M T), which are the bounds with their
+logarithms.
 """
 
 import math
@@ -107,7 +108,7 @@ def measure(options: Size) -> list[Curve]:
                 curves.append(Curve(panel, f"{name}, its bound", x, found[:, -1], f"{colour} :"))
         if instance == "random contexts":
             each = random_play(fb.envs.sphere(10, 10, 10, rewards="bernoulli")) / 10
-            curves.append(Curve(panel, "random play", x, each * rounds * x, "#999999 :"))
+            curves.append(Curve(panel, "random play", x, each * rounds * x, "#999999 -."))
     return curves
 
 
@@ -120,6 +121,15 @@ def powers(panel: dict[str, Curve], split: bool) -> str:
         power = "{} {:.3f} ± {:.3f}".format(name, *exponent(panel[name]))
         found.append(f"{power} (the paper's {TRUST[name][1][split]:g}{own})")
     return ", ".join(found)
+
+
+def shares(panel: dict[str, Curve]) -> str:
+    """Returns which share of its bound regret is at the worst gap of each algorithm, or nothing without bounds."""
+    found = [panel[name].mean / panel[f"{name}, its bound"].mean for name in TRUST if f"{name}, its bound" in panel]
+    if not found:
+        return ""
+    words = "; each algorithm is at the worst gap of its own bound, where regret is {:.0%} to {:.0%} of the bound"
+    return words.format(np.min(found), np.max(found)) + " (random play: at most half)"
 
 
 def costs(panel: dict[str, Curve]) -> tuple[str, float]:
@@ -148,20 +158,21 @@ def main(options: Size) -> None:
             look = {"linewidth": 1.2, "markersize": 4, "capsize": 2, **look}
             ax.errorbar(one.x, one.mean, one.error, fmt="o-", color=one.style[:7], label=name, **look)
         if one := panel.get("random play"):
-            ax.plot(one.x, one.mean, ":", color="#999999", label=one.label)
+            ax.plot(one.x, one.mean, "-.", color="#999999", label=one.label)
         local, central = panel["silo-level local, Thm 5.1"], panel.get("central", panel["not private"])
         for one, order in ((local, 0.75 - 0.5 * split), (central, 0.5 - 0.5 * split)):
             slope(ax, order, one.x, one.mean[0], "powers of the paper, through the first points")
-            above, at = exponent(one)[0] < order, one.x[-1] ** 0.7 * one.x[0] ** 0.3
-            place: dict[str, Any] = dict(ha="right" if above else "left", va="bottom" if above else "top", size="small")
-            place |= dict(xytext=(0, 4 if above else -2), textcoords="offset points")
-            ax.annotate(f"$M^{{{order:g}}}$", (at, one.mean[0] * (at / one.x[0]) ** order), **place)
-        ax.set(xscale="log", yscale="log", xlabel="silos M")
+            ax.lines[-1].set(linestyle="-", color="#BBBBBB")  # random play is dash-dot
+            end = (one.x[-1], one.mean[0] * (one.x[-1] / one.x[0]) ** order)
+            place: dict[str, Any] = dict(xytext=(7, 0), textcoords="offset points", va="center", size="small")
+            ax.annotate(f"$M^{{{order:g}}}$", end, **place)
+        ax.set(xscale="log", yscale="log", xlabel="silos M", xlim=(local.x[0] / 1.5, 4 * local.x[-1]))
         cost, apart = costs(panel)
         words = f"\nshuffled, secure aggregation, central: within {apart:.0%}" if "central" in panel else ""
         ax.set_title(f"({letter}) {title}{words}", fontsize="small")
         ax.grid(alpha=0.3)
         found = f"{cost}; shuffled vector sums and secure aggregation are within {apart:.0%} of central"
+        found += shares(panel)
         says.append(f"power of M (95 % intervals): {powers(panel, split)}; {found}")
     axes[0].set_ylabel("group regret at T")
     legend_of_all(figure, ncols=4)
@@ -169,8 +180,8 @@ def main(options: Size) -> None:
     figure.suptitle(
         f"$B=\\sqrt{{T/M}}$ but at least 1, ε = 1, δ = 0.1; certified but for the black curve; "
         f"mean of {n} seeds ± one standard error\n"
-        "worst gap: K = d = 2, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, the paper's widths; "
-        "random contexts: K = d = 10, widths from the law of the noise",
+        "worst gap: K = d = 2, each algorithm at the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, with the paper's β "
+        "for it;\nrandom contexts: K = d = 10, widths from the law of the noise",
         fontsize="medium",
     )
     claim = "silo-level local privacy has regret of order M^(3/4), M^(1/4) more than shuffled vector sums or central"
