@@ -132,8 +132,8 @@ def decided(final: dict[str, np.ndarray], pairs: list[tuple[str, str]]) -> str:
     for one, other in pairs:
         found[verdict(final[one], final[other]).split(",")[0]].append(f"{one} < {other}")
     found = {word: names for word, names in found.items() if names}
-    words = {("holds",): "yes", ("undecided",): "undecided", ("reversed",): "no, reversed"}
-    short = words.get(tuple(found), "in part")
+    words = {"holds": "yes", "undecided": "undecided", "reversed": "no, reversed"}
+    short = words[next(iter(found))] if len(found) == 1 else "in part"
     if len(pairs) == 1:
         return f"{short},{verdict(final[pairs[0][0]], final[pairs[0][1]]).partition(',')[2]} (95 %)"
     if len(found) == 1:
@@ -192,7 +192,7 @@ def liu_figure(
     axes[1].set(yscale="log", ylim=(0.1 * final["LinUCB"].mean(), None))
     found = [one for one in clusters if np.nanmax(one.mean) > 0.005]
     draw_curves([dataclasses.replace(one, label=names[one.label]) for one in found], axes[2], hidden=False)
-    high = 1.0 if max(np.nanmax(one.mean) for one in found) > 0.15 else 0.15
+    high = 1.0 if max((np.nanmax(one.mean) for one in found), default=1.0) > 0.15 else 0.15
     axes[2].set(ylim=(-0.22 * high, 1.05 * high), ylabel="adjusted Rand index")
     axes[2].set_yticks(np.linspace(0, high, 6 if high == 1 else 4))
     none = ", ".join(one.label for one in clusters if np.nanmax(one.mean) <= 0.005)

@@ -77,7 +77,7 @@ def main(options: DubeyOptions) -> None:
     lines = []
     for title, letter, ax in zip(PANELS, "abc", axes):
         panel = pick(curves, title)
-        random, confident = panel[-1].mean[:, None], stats.t.ppf(0.975, panel[0].n_seeds - 1)
+        random, confident = panel[-1].mean[:, None], float(stats.t.ppf(0.975, panel[0].n_seeds - 1))
         words = [dataclasses.replace(one, label=NAMES.get(one.label, one.label), note="") for one in panel]
         draw([dataclasses.replace(one, y=one.y / random) for one in words], ax, band=confident)
         size = f"T = {panel[0].x[-1]:,.0f}, {panel[0].n_seeds} seeds"

@@ -25,7 +25,7 @@ import fedbandit_jax as fb
 ENV = fb.envs.gap(n_agents=10, n_arms=25, dim=10)
 THRESHOLDS = {"M log T": "D of Theorem 1, in proportion to T / log T", 10.0: "D = 10, whatever T"}
 TRIGGERS = {"printed": "dp20", "restated": "zc24"}
-COLOURS = dict(zip(("not private", "ε = 1", "ε = 10"), fb.plotting.COLOURS))
+COLOURS: dict[str, str] = dict(zip(("not private", "ε = 1", "ε = 10"), fb.plotting.COLOURS))
 PRIVATE = {f"ε = {e}, {words}": (fb.privacy.Budget(e, 0.1), t) for e in (1, 10) for words, t in TRIGGERS.items()}
 SETTINGS = {"not private": (None, "zc24"), **PRIVATE}
 BOUNDS = ("Proposition 1", "bound with noise")
@@ -88,7 +88,7 @@ def main(options: DubeyOptions) -> None:
     figure, axes = plt.subplots(2, 2, figsize=(11.0, 8.0), layout="constrained", sharex=True, sharey="col")
     says, n = [], max(one.n_seeds for one in curves)
     for (trigger, title), letter, ax in zip(itertools.product(TRIGGERS, THRESHOLDS.values()), "abcd", axes.flat):
-        over, found, missing = False, [], []
+        over, found, missing, horizon = False, [], [], pick(curves, title)[0].x[-1]
         for i, (name, colour) in enumerate(COLOURS.items()):
             label = f"{name}, {trigger}" if i else name
             runs, *bounds = (pick(curves, title, label + of)[0] for of in ("", *(f": {bound}" for bound in BOUNDS)))
@@ -101,7 +101,7 @@ def main(options: DubeyOptions) -> None:
             over |= bool((runs.y.max(1) > bounds[0].mean).any())
             found.append(f"{name}: {runs.mean[-1]:,.0f} (at most {bounds[0].mean[-1]:,.0f})")
         seen = f"({letter}) {'no' if over else 'yes'}, trigger as {trigger}, {title}: {', '.join(found)}, "
-        seen += f"at T = {runs.x[-1]:,.0f}, means of {n} runs"
+        seen += f"at T = {horizon:,.0f}, means of {n} runs"
         seen += f"; the bound that holds with noise is above T for {' and '.join(missing)}" if missing else ""
         says.append(Says("Proposition 1", CLAIM, "no experiment in the paper" if not says else "the same", seen))
         words = f"our bound is above T for {' and '.join(missing)}" if missing else ""

@@ -274,7 +274,7 @@ def _over_rounds(panels: dict[str, list[Curve]]) -> Figure:
     """Draws time-average regret over rounds with 95 % intervals, and one legend for all panels."""
     figure, axes = plt.subplots(ncols=len(panels), figsize=(min(7.0 * len(panels), 11.0), 5.2), layout="constrained")
     for (title, panel), ax in zip(panels.items(), np.atleast_1d(axes)):
-        draw(panel, ax, average=True, band=stats.t.ppf(0.975, panel[0].n_seeds - 1))
+        draw(panel, ax, average=True, band=float(stats.t.ppf(0.975, panel[0].n_seeds - 1)))
         after = np.array([one.mean[-1] / one.x[-1] for one in panel])
         if after.max() > 8 * after.min():
             ax.set(yscale="log")
