@@ -214,7 +214,7 @@ def _compared(tables: Collection[str], labels: Any) -> Sequence[str]:
     for label in labels:
         if label not in tables:
             there = "; ".join(filter(None, tables))
-            got = f"{validate.shown(label)}{validate.nearest(label, tables)}"
+            got = f"{validate.shown(label)}{validate.suggestion(label, tables)}"
             raise ConfigurationError(TOP, f"compare must name some of {there}, got {got}")
     return labels
 
@@ -295,7 +295,7 @@ def _call(
     kind = given.pop("type", None)
     if not isinstance(kind, str) or kind not in types:
         raise ConfigurationError(f"[{where}]", f"type must be one of {', '.join(types)}, got {validate.shown(kind)}"
-                                 f"{validate.nearest(kind, types)}")  # fmt: skip
+                                 f"{validate.suggestion(kind, types)}")  # fmt: skip
     function = types[kind]
     parameters = _parameters(function)
     _known(f"[{where}]", given, parameters, f"parameters of {kind}")
@@ -361,5 +361,5 @@ def _table(name: str, value: Any) -> dict[str, Any]:
 def _known(where: str, given: Collection[str], known: Collection[str], what: str, also: Sequence[str] = ()) -> None:
     for key in given:
         if key not in known:
-            hint = validate.nearest(key, (*known, *also)) or f", but they are {', '.join(sorted(known))}"
+            hint = validate.suggestion(key, (*known, *also)) or f", but they are {', '.join(sorted(known))}"
             raise ConfigurationError(where, f"keys must be {what}, got {key!r}{hint}", key=key)

@@ -117,10 +117,10 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     return value
 
 
-def nearest(name: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
+def suggestion(name: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a sentence that asks whether the nearest name was meant; empty if none is near.
 
-    >>> nearest("horizn", ["seeds", "horizon"])
+    >>> suggestion("horizn", ["seeds", "horizon"])
     ": did you mean 'horizon'?"
     """
     near = difflib.get_close_matches(name, [*names], 1, cutoff) if isinstance(name, str) else []

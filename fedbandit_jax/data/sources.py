@@ -25,7 +25,7 @@ def check_column(argument: str, name: str, names: Sequence[str], title: str) -> 
     """Raises a `ValueError` unless a column has this name."""
     if name not in names:
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-        near = validate.nearest(name, map(str, names), cutoff=0.5)
+        near = validate.suggestion(name, map(str, names), cutoff=0.5)
         hint = near or f", but they are {', '.join(map(str, names[:LISTED]))}{more}"
         raise ValueError(f"{argument} must be a column of {title}, got {validate.shown(name)}{hint}")
 

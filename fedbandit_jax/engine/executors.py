@@ -93,5 +93,5 @@ def _check(options: Mapping[str, Any], cluster: Any) -> None:
     known -= {"self", "job_cls", "scheduler", "loop", "asynchronous", "base_class_kwargs", "job_kwargs"}
     for key in options:
         if key not in known:
-            hint = validate.nearest(key, known) or f", but they are {', '.join(sorted(known))}"
+            hint = validate.suggestion(key, known) or f", but they are {', '.join(sorted(known))}"
             raise ValueError(f"slurm must have the number of jobs and keywords of SLURMCluster, got {key!r}{hint}")

@@ -127,7 +127,7 @@ class Run:
         known = [one.name for one in fields]
         for name in options:
             if name not in known:
-                hint = validate.nearest(name, known) or f": there are {', '.join(known)}"
+                hint = validate.suggestion(name, known) or f": there are {', '.join(known)}"
                 raise TypeError(f"{name} is no option of a run{hint}")
         missing = [one.name for one in fields if one.default is dataclasses.MISSING and one.name not in options]
         if missing:

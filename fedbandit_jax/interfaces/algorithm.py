@@ -83,7 +83,7 @@ class Algorithm:
         for name in changes:
             path = self._path(name, every)
             if path is None:
-                near = validate.nearest(name, (path.rpartition(".")[2] for path in every))
+                near = validate.suggestion(name, (path.rpartition(".")[2] for path in every))
                 hint = near or f"; it has {', '.join(every)}"
                 raise TypeError(f"{self.name} has no parameter {name}{hint}")
             if path in found:
