@@ -255,7 +255,8 @@ def _chosen(tasks: Any) -> list[Task]:
             _ = task.env
         except ImportError as error:
             lacks[task.name] = error
-    for name, error in lacks.items():
+    if lacks:
+        name, error = next(iter(lacks.items()))
         others = " ".join(task.name for task in found if task.name not in lacks)
         whole = f"; all others are {others}" if tasks is None else ""
         raise ImportError(f"tasks must be those whose data are installed, got {name!r}: {error}{whole}") from error

@@ -155,15 +155,11 @@ class SimulateCommand(Command):
 
     def title(self, result: Any) -> str:
         """Title of the figures: the environment's name and sizes, T, and the budgets if any algorithm has one."""
-        from fedbandit_jax.report.plotting.figure import sizes, tick
+        from fedbandit_jax.report.plotting.figure import budgets, sizes, tick
 
         first = next(iter(self.contents().get("environments", ())), self.family)
         name = first if self.env is None and self.data is None else self.title_of
-        epsilons = dict.fromkeys(point["epsilon"] for point in result.coordinates.values() if "epsilon" in point)
-        budgets = f"; ε = {', '.join(f'{one:g}' for one in epsilons)}" if epsilons else ""
-        deltas = {one.delta for one in result.certificates.values() if one.epsilon is not None}
-        budgets += "".join(f", δ = {tick(one)}" for one in deltas if one and len(deltas) == 1)
-        return f"{name}: {sizes(result.spec)}, T = {tick(float(result.rounds[-1]))}{budgets}"
+        return f"{name}: {sizes(result.spec)}, T = {tick(float(result.rounds[-1]))}{budgets(result)}"
 
     @override
     def named(self, error: str, key: str = "") -> str:

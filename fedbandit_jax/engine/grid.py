@@ -123,7 +123,7 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
         theirs = not name.startswith(OURS) and any(algo.takes(_path(name)) for algo in algos.values())
         if not (ours or theirs):
             there = (path.rpartition(".")[2] for algo in algos.values() for path in algo.parameters())
-            hint = validate.suggestion(name, there)
+            hint = validate.suggestion(name, (*worlds.takes, *there))
             hint = hint or ("" if worlds.takes else "; env has some if it makes environments, as fb.envs.sphere does")
             raise ValueError(f"grid must name parameters of env or of an algorithm, got {validate.shown(name)}{hint}")
         if ours and theirs:

@@ -1,7 +1,6 @@
 """What a simulation is asked for, how its files are named, and what is left of one that is stopped."""
 
 import dataclasses
-import itertools
 import os
 import signal
 import subprocess
@@ -81,10 +80,11 @@ def test_epsilon_is_in_the_title_of_private_runs(swept, tmp_path, monkeypatch):
 
     def labelled(**options):
         result, spec = sweep(**options), options["env"].spec
-        points = [dict(zip(options["grid"], one)) for one in itertools.product(*options["grid"].values())]
         result.config["environments"]["one"]["spec"] = vars(spec)
-        points = {"one": {"algorithm": "one", **points[-1]}}
-        return dataclasses.replace(result, config={**result.config, "coordinates": points})
+        (epsilon,) = options["grid"].get("epsilon", [None])
+        budget = dict(epsilon=epsilon, epsilon_exact=epsilon, delta=0.0)
+        asked = {one: dataclasses.replace(proved, **budget) for one, proved in result.certificates.items()}
+        return dataclasses.replace(result, certificates=asked)
 
     monkeypatch.setattr(simulation, "sweep", labelled)
     for words in (

@@ -37,8 +37,8 @@ def account(algo):
 
 def proved(epsilon, **changes):
     """A certificate that gives the epsilon that was asked for."""
-    adjacency = "replace (one user is replaced by any other)"
-    return dataclasses.replace(PROVED, epsilon=epsilon, **{"epsilon_exact": epsilon, "adjacency": adjacency, **changes})
+    asked = {"epsilon_exact": epsilon, "adjacency": "replace (one user is replaced by any other)", "per_silo": ()}
+    return dataclasses.replace(PROVED, epsilon=epsilon, **{**asked, **changes})
 
 
 def swept(points, *, algos=None, certificates=None, environments=None, bits=None, seeds=3):
@@ -120,8 +120,20 @@ def test_no_band_for_one_seed():
     assert len(axes.lines) == 1
     assert not axes.collections
     assert axes.get_title() == "Sphere: M = 3, d = 2; ε = 1, δ = $10^{-6}$"
-    (axes,) = fb.plotting.regret(grid()).axes  # budgets differ, and names have them
-    assert axes.get_title().startswith("Sphere: M = 3, d = 2\n")
+    (axes,) = fb.plotting.regret(grid()).axes
+    assert axes.get_title().startswith("Sphere: M = 3, d = 2; ε = 0.5, 2, δ = $10^{-6}$\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"notion": "Renyi DP"}, "; ε = 1"),  # at whose ε no (ε, δ)-DP is claimed
+        ({"per_silo": ((1.0, 0.1, 1.0), (2.0, 0.1, 2.0))}, ""),
+    ],
+)
+def test_a_title_has_no_budget_that_nobody_asked_for(changes, words):
+    result = swept({"one": ({"algorithm": "one"}, 1.0)}, certificates={"one": proved(1.0, **changes)}, seeds=1)
+    assert fb.plotting.regret(result).axes[0].get_title() == f"Sphere: M = 3, d = 2{words}"
 
 
 def test_legends_say_who_is_not_private_beside_those_who_are():

@@ -18,7 +18,7 @@ from fedbandit_jax.report.plotting.figure import (
     INSIDE,
     SPREAD,
     SYMBOLS,
-    budget,
+    budgets,
     checked,
     equation,
     finish,
@@ -54,7 +54,7 @@ def regret(
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
         time_average: draw Reg(t) / t, as in the papers' figures; False draws cumulative regret Reg(t).
         band: half-width of the band, one standard "error" of the mean or one standard "deviation" over seeds.
-        title: title of the axes; default: the environment, a budget that all share, and the number of seeds.
+        title: title of the axes; default: the environment, budgets and the number of seeds.
         ax: axes to draw on; default: those of a new figure.
 
     Raises:
@@ -71,7 +71,7 @@ def regret(
     n_seeds, its = result.status.shape[-1], whose(result)
     axes.set_ylabel(f"time-average {its} Reg$(t)/t$" if time_average else f"cumulative {its} Reg$(t)$")
     if title is None:
-        title = f"{places(result)}{budget(result)}"
+        title = f"{places(result)}{budgets(result)}"
     if n_seeds > 1:
         title = f"{title}\nmean of {n_seeds} seeds ± {BANDS[band]}"
     return finish(result, axes, title, ours=ax is None)

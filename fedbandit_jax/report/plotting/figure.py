@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from matplotlib.transforms import ScaledTranslation
 
+from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.report.result import Result
@@ -154,10 +155,16 @@ def places(result: Result) -> str:
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
 
-def budget(result: Result) -> str:
-    """The end of a title that says which budget all private algorithms have; empty if they differ."""
-    asked = {(one.epsilon, one.delta) for one in result.certificates.values() if one.epsilon is not None}
-    return "".join(f"; ε = {epsilon:g}, δ = {tick(delta)}" for epsilon, delta in asked if delta and len(asked) == 1)
+def budgets(result: Result) -> str:
+    """The end of a title that says the budgets asked for: every ε, and δ if all ask for (ε, δ)-DP at the same one."""
+    asked = [one for one in result.certificates.values() if one.epsilon is not None and not one.per_silo]
+    epsilons = sorted({one.epsilon for one in asked if one.epsilon is not None})
+    if not epsilons:
+        return ""
+    few = ", ".join(f"{one:g}" for one in epsilons)
+    words = f"; ε = {few if len(epsilons) < 6 else f'{epsilons[0]:g} to {epsilons[-1]:g}'}"
+    ((notion, delta), *others) = {(one.notion, one.delta) for one in asked}
+    return f"{words}, δ = {tick(delta)}" if delta and notion == Certificate.notion and not others else words
 
 
 def _place(world: Mapping[str, Any]) -> str:
