@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import tyro
 
+from fedbandit_jax.certificate import side_by_side
 from fedbandit_jax.cli._log import Roles
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
@@ -142,8 +143,8 @@ def print_result(result: Result, saved: Path | None = None) -> None:
     if saved is not None and len(proofs) > MANY:
         print(f"\n{len(proofs)} certificates: `fedbandit show {saved}` prints them in full")
         return
-    for label, one in proofs.items():
-        print(f"\nCertificate of {label}\n{one}")
+    if proofs:
+        print("\n" + side_by_side(proofs))
 
 
 def _flags(command: type[Command]) -> set[str]:

@@ -1,11 +1,13 @@
 """What `fb.cite` says: entries for what ran and for nothing else, each of which BibTeX can read."""
 
+import dataclasses
 import re
 
 import jax
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.certificate import side_by_side
 from fedbandit_jax.report import cite as module
 
 BUDGET = fb.privacy.Budget(1.0, 1e-3)
@@ -90,3 +92,25 @@ def test_a_certificate_in_a_paper():
     assert str(certificate).split() == [
         word for name, value in certificate.lines() for word in f"{name} {value}".split()
     ]
+
+
+def test_certificates_side_by_side():
+    """Every line of every certificate once, under the numbers of those that say it; one alone is printed as it is."""
+    env = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
+    late = fb.algos.private_fed_lin_ucb(BUDGET)
+    raw = fb.algos.private_fed_lin_ucb(BUDGET, learns_in_batch=True)
+    algos = {"raw": raw, "late": late, "again": late}
+    proofs = {label: algo.certificate(env.spec, 50) for label, algo in algos.items()}
+    head, _, rows = side_by_side(proofs).partition("\n\n")
+    assert head.splitlines()[1:] == ["[1] raw", "[2] late", "[3] again"]
+    text = " ".join(rows.split())
+    lines = {line for one in proofs.values() for line in dataclasses.replace(one, not_covered=()).lines()}
+    assert all(text.count(name) >= 1 and text.count(words) >= 1 for name, words in lines)
+    for once in (
+        "claim [1] as_printed: holds for",
+        "[2, 3] certified: noise of known law is on every statistic that leaves the mechanism budget asked epsilon",
+        "not covered [1] actions inside a batch, which use raw statistics the number of users, which is public; a",
+        "what a simulator keeps",
+    ):
+        assert text.count(once) == 1
+    assert side_by_side({"raw": proofs["raw"]}) == f"Certificate of raw\n{proofs['raw']}"
