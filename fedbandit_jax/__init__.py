@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedbandit_jax import schedules as schedules
     from fedbandit_jax.core.struct import pytree as pytree
     from fedbandit_jax.core.struct import static as static
-    from fedbandit_jax.engine import records as records
+    from fedbandit_jax.engine import record as record
     from fedbandit_jax.engine.cache import keep_programs as keep_programs
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
     from fedbandit_jax.engine.simulation import rollout as rollout
@@ -61,7 +61,7 @@ __version__ = "0.1.0"
 
 _ROOMS = "algos", "audits", "benchmark", "data", "envs", "linalg", "networks", "planning", "privacy", "schedules"
 _MODULES = {name: name for name in _ROOMS}
-_MODULES |= {"plotting": "report.plotting", "record": "engine.records"}
+_MODULES |= {"plotting": "report.plotting", "record": "engine.record"}
 _HOME = {
     "core.struct": ("pytree", "static"),
     "interfaces": (

@@ -206,6 +206,17 @@ def test_importing_the_package_is_free():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_type_checkers_see_the_public_names():
+    """Whatever loads on first use is declared under its own name, and nothing else is."""
+    import fedbandit_jax
+
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    declared = next(node for node in tree.body if isinstance(node, ast.If))
+    names = [name for node in declared.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    assert [name.name for name in names] == [name.asname for name in names]
+    assert {name.name for name in names} == set(fedbandit_jax.__all__)
+
+
 def test_files_that_docstrings_name_exist():
     """Of names in backticks such as `core.choose`; what follows the file may be a name in it."""
     known = {".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") for path in FILES}

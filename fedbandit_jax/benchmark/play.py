@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import math
 import os
 import secrets
@@ -94,6 +95,7 @@ def run(
 
 def _play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, nonce: str, progress: bool | None) -> Row:
     """See `run`; the nonce decides the seeds, too."""
+    validate.file_name("name", entry.name)
     parts = {part: getattr(entry, part) for part in ("name", "about", "function", "source", "digest")}
     row, path = Row(**parts, track=track, trials=trials, nonce=nonce), None
     if out is not None:
@@ -124,6 +126,10 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
         algo = entry.recipe(task)
         if isinstance(algo, Algorithm):
             bound = algo.bind(task.spec, task.horizon)
+            if task.graph is not None and identity.describe(getattr(algo, "graph", None)) != identity.describe(
+                task.graph
+            ):
+                return "its graph is not the task's: use fb.algos.Gossip(graph=task.graph, ...)"
             if task.family == "clusters" and not isinstance(bound, ArrivalAlgorithm):
                 return f"it has one silo of all users, which is a trusted server: {ARRIVALS}"
     except MACHINE:
@@ -235,7 +241,14 @@ def verify(
         row: a row whose code is trusted to be run.
         tasks: names of tasks of the row; None: all of them.
         out, progress: as in `run`; the file is NAME.checked.npz.
+
+    Returns:
+        A `Verdict`: both rows, and the tasks in which they differ.
+
+    Raises:
+        ValueError, TypeError: `row` is no row, or has none of these tasks; or what its code raises.
     """
+    validate.instance("row", row, Row, "an fb.benchmark.Row, as `Row.load` returns it")
     chosen = _chosen(list(row.cells) if tasks is None else tasks)
     for task in chosen:
         if task.name not in row.cells:
@@ -286,7 +299,7 @@ def _done(path: Path, row: Row) -> dict[str, Cell]:
         differs = "was played by other code of the package"
     else:
         return known
-    number = sum(1 for _ in path.parent.glob(f"{path.stem}.before*"))
+    number = sum(1 for _ in path.parent.glob(f"{glob.escape(path.stem)}.before*"))
     kept = path.with_suffix(f".before{number or ''}")
     os.replace(path, kept)
     warnings.warn(f"{path} {differs}: it is {kept} now", stacklevel=4)

@@ -20,7 +20,7 @@ from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
 from fedbandit_jax.planning.demands import fixed_arms, silos_away
 from fedbandit_jax.privacy import RELEASES, Budget, Linear, Mechanism, Users
-from fedbandit_jax.privacy.trust import find
+from fedbandit_jax.privacy.trust import TRUST, find
 
 SUITE = "v1"
 SEEDS = 16  # of a row in every task
@@ -114,17 +114,17 @@ class Task:
         """
         if isinstance(release, str):
             validate.one_of("release", release, RELEASES)
-        trust = options.get("trust", self.trust)
-        if trust == "local" or self.spec.drops:
+        trust = find(options.get("trust", self.trust))
+        if trust is TRUST["local"] or self.spec.drops:
             release = "input_perturbation"
-        elif trust.startswith("shuffle"):
+        elif trust.releases is not None:
             release = "tree"
         statistic = Linear()
-        if not find(trust).needs_users:
+        if not trust.needs_users:
             centred = self.spec.constant
             statistic = Linear(centred=centred, gram_scale=0.5 if centred else 0.5**0.5)
-        away = silos_away(self.env) if trust == "secagg" else 0
-        default = {"trust": trust, "unit": self.unit, "statistic": statistic, "dropouts": away}
+        away = silos_away(self.env) if trust is TRUST["secagg"] else 0
+        default = {"trust": self.trust, "unit": self.unit, "statistic": statistic, "dropouts": away}
         return Mechanism(self.budget, release, **{**default, **options})
 
     @property

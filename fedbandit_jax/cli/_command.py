@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Adjacency = Literal["replace", "zero_out"]
 MANY = 6  # certificates that are printed in full
-LONGEST_NAME = 200  # bytes of a name of files, to which endings are added
 
 WORDS = tyro.constructors.ConstructorRegistry()  # how words of a command become numbers
 
@@ -103,12 +102,8 @@ class Output:
     def named(self, default: str, request: Any) -> str:
         """The name of the files, checked as the folder is: by default `digest(default, request)`."""
         name = digest(default, request) if self.name is None else self.name
-        if not name or name != Path(name).name or name.startswith(".") or "\0" in name:
-            raise ValueError(f"name must be a name for files in the folder --out, got {name!r}")
-        if len(name.encode(errors="replace")) > LONGEST_NAME:
-            raise ValueError(f"name must have at most {LONGEST_NAME} bytes, got {validate.shown(name)}")
         check_writable("out", self.out)
-        return name
+        return validate.file_name("name", name)
 
 
 Files = Annotated[Output, tyro.conf.arg(name="")]  # flags without a prefix

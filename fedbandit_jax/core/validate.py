@@ -16,6 +16,7 @@ import numpy as np
 
 LARGEST = 2**31 - 1  # the largest integer of 32 bits: runs count, and index arrays, by such integers
 LEAST_FLOAT, LARGEST_FLOAT = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))  # runs hold these
+LONGEST_NAME = 200  # bytes of the name of a file
 _SHOWN = 80  # most characters of a value in a message
 
 
@@ -134,6 +135,17 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def file_name(name: str, value: Any) -> str:
+    """Checks that the value is a name for a file in any folder, to which endings may be added."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a name for a file, got {shown(value)}")
+    if not value or value != Path(value).name or value.startswith(".") or "\0" in value:
+        raise ValueError(f"{name} must be a name for a file, without a folder, got {shown(value)}")
+    if len(value.encode(errors="replace")) > LONGEST_NAME:
+        raise ValueError(f"{name} must have at most {LONGEST_NAME} bytes, got {shown(value)}")
+    return value
+
+
 def path(name: str, value: Any) -> Path:
     """Checks that the value is a path, which need not exist."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or "\0" in os.fspath(value):
@@ -172,8 +184,11 @@ def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
 
 
 def integer_array(name: str, value: Any, ndim: int = 1) -> np.ndarray:
-    """Converts the value to an array of integers with so many dimensions, after checking that it is one."""
-    return _array(name, value, "integers", ndim, np.int64)
+    """Converts the value to an int64 array with so many dimensions, after checking that it holds integers."""
+    array = _array(name, value, "integers", ndim, np.int64)
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} must be <= {np.iinfo(np.int64).max}, got {array.max()}")
+    return array.astype(np.int64, copy=False)
 
 
 def bool_array(name: str, value: Any, *, ndim: int) -> np.ndarray:

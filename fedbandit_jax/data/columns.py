@@ -164,7 +164,7 @@ def is_missing(text: str) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether a value can be read as a real number, which need not be finite."""
-    if isinstance(value, complex):
+    if isinstance(value, (complex, np.complexfloating, np.datetime64, np.timedelta64)):
         return False
     try:
         float(value)

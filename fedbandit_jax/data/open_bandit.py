@@ -79,4 +79,7 @@ def _read(log: Path, items: Path) -> Any:
         if missing := [name for name in names if name not in frame.columns]:
             raise ValueError(f"path must hold files with all columns, got {file.name} without {missing[0]}")
     own = [name for name in described.columns if name not in shown.columns or name == "item_id"]
+    if described["item_id"].duplicated().any():
+        twice = described["item_id"][described["item_id"].duplicated()].iloc[0]
+        raise ValueError(f"path must hold files that describe every item once, got item {twice} twice in {items.name}")
     return shown.merge(described[own], on="item_id", how="left")

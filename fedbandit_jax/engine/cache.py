@@ -81,7 +81,10 @@ def _make_room(folder: Path) -> None:
 
 def default_folder() -> Path:
     """The folder for programs of this kind of processor, in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise ValueError("folder must be given, or XDG_CACHE_HOME, where nobody has a home, got None") from None
     return Path(base) / "fedbandit_jax" / hashlib.sha256(_processor()).hexdigest()[:12]
 
 

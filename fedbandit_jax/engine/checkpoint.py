@@ -120,8 +120,8 @@ class Checkpoints:
         if about.get("layout") != fresh.layout:
             raise ValueError(
                 f"checkpoint {str(path)!r} has its runs in {about.get('layout')}, and here they would be in "
-                f"{fresh.layout}: continue where there are as many processors and devices, give another path, or "
-                f"delete {there} to begin anew"
+                f"{fresh.layout}: continue where there are as many processors and devices and as much memory, give "
+                f"another path, or delete {there} to begin anew"
             )
 
 

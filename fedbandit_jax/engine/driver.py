@@ -129,7 +129,7 @@ def run_program(
     for any reason, Ctrl-C and SIGTERM included.
     """
     kind = StretchTally if clock.rounds_at(0) is None else RoundTally
-    layout = f"{len(play.pieces)} pieces"  # others have different states in a checkpoint
+    layout = f"{len(play.pieces)} pieces of {play.n_configs} x {play.n_seeds} runs"  # others have different states
     length, capacity = _chunk(clock, play.n_configs * play.n_seeds)
     progress = Progress(layout, 0, play.init(), kind(at, play.n_configs, play.n_seeds))
     if checkpoints is not None:

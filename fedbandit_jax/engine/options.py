@@ -15,8 +15,8 @@ from jax import Array
 
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.engine.record import Record, recorder
 from fedbandit_jax.engine.recorder import Recorder
-from fedbandit_jax.engine.records import Record, recorder
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
 MAX_RECORDED = 10**9  # most numbers of one configuration's curve, over all seeds, so that it fits into memory

@@ -118,7 +118,7 @@ class Known(NamedTuple):
     """Digests that the configurations of a sweep share."""
 
     worlds: dict[int, bytes]  # by the environment's id
-    programs: dict[Any, bytes]  # by the signature of the clock
+    programs: dict[Any, bytes]  # by the signature of the clock, and whether it was checked as a private run is
 
 
 def bind(
@@ -171,9 +171,10 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
     mark = digest(known.worlds[id(env)].hex(), algo, horizon)
 
     def traced(clock: Clock) -> bytes:
-        form = signature(clock)
+        private = certify(clock.algo).claim != "none"
+        form = signature(clock), private
         if form not in known.programs:
-            known.programs[form] = program(clock, private=certify(clock.algo).claim != "none")
+            known.programs[form] = program(clock, private=private)
         return known.programs[form]
 
     if not struct.shipped((plain, one.algo)):

@@ -20,8 +20,8 @@ from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.driver import execute
 from fedbandit_jax.engine.grid import Configuration, Environments, as_environment, expand
 from fedbandit_jax.engine.options import Run, RunOptions, documented
+from fedbandit_jax.engine.record import Record
 from fedbandit_jax.engine.recorder import Recording
-from fedbandit_jax.engine.records import Record
 from fedbandit_jax.engine.setup import bind
 from fedbandit_jax.engine.store import Executor, Stored
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status

@@ -11,7 +11,7 @@ from jax import Array
 from scipy import special, stats
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.engine import records
+from fedbandit_jax.engine import record as records
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.envs import Logged
 from fedbandit_jax.interfaces import Algorithm

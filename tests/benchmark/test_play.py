@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 import jax
+import networkx as nx
 import numpy as np
 import pytest
 from small import SMALL, SOURCE, suite
@@ -182,6 +183,15 @@ def test_goes_on_from_what_is_there(monkeypatch, entry, tmp_path):
     assert list(Row.load(tmp_path / "mine.before").cells) == ["one", "two"]
 
 
+def test_rows_with_brackets_in_their_names_are_kept(tmp_path, row):
+    """A name is no pattern of files."""
+    for number in range(3):
+        row.save(tmp_path / "a[1].npz")
+        with pytest.warns(UserWarning, match="is of another text of the entry"):
+            module._done(tmp_path / "a[1].npz", dataclasses.replace(row, digest="another"))
+        assert len(list(tmp_path.glob("a*"))) == number + 1
+
+
 def test_verify(row, tmp_path):
     found = fb.benchmark.verify(row, out=tmp_path)
     again = found.again
@@ -191,6 +201,11 @@ def test_verify(row, tmp_path):
     apart = abs(again.score - row.score) / np.hypot(again.error, row.error)
     assert f"{apart:5.1f} standard errors apart" in str(found)
     assert bool(found.far) == (apart > 3)
+
+
+def test_only_rows_are_repeated():
+    with pytest.raises(TypeError, match=r"row must be an fb.benchmark.Row, .* got 'mine.npz'"):
+        fb.benchmark.verify("mine.npz")
 
 
 def test_only_tasks_of_a_row_are_repeated(row):
@@ -210,6 +225,19 @@ def test_one_silo_of_all_users_is_a_trusted_server(monkeypatch, tmp_path):
     assert found.refused.startswith("it has one silo of all users, which is a trusted server")
     printed = fb.algos.homo_dc(fb.privacy.Budget(5.0, 1e-4), trigger="count").certificate(arrivals.spec, 60)
     assert arrivals.refusal(printed, 0, 0) == "its only server is trusted with the data of all users"
+
+
+def test_silos_talk_along_the_edges_of_the_task():
+    """Whoever lets all silos talk to each other has another task than the ring."""
+    task = fb.benchmark.load("ring")
+    algo = fb.algos.Gossip(graph=task.graph, schedule=task.batch, privacy=task.mechanism())
+
+    def found(graph):
+        return module._recipe(task, Entry("", "", "", lambda task: algo.replace(graph=graph)))
+
+    assert isinstance(found(nx.Graph(list(task.graph.edges)[::-1])), fb.algos.Gossip)
+    for graph in (nx.complete_graph(20), nx.relabel_nodes(task.graph, {0: 1, 1: 0})):
+        assert found(graph) == "its graph is not the task's: use fb.algos.Gossip(graph=task.graph, ...)"
 
 
 def test_what_is_too_good_is_not_repeated(row):
@@ -236,6 +264,8 @@ def test_what_is_too_good_is_not_repeated(row):
         ("FILE", {"track": "tuned"}, "trials must be > 0 in the track 'tuned', got 0"),
         ("FILE", {"trials": -1}, "trials must be >= 0, got -1"),
         ("FILE", {"develop": True, "out": "rows"}, "out must be None on development seeds"),
+        ("FILE", {"name": "../mine"}, "name must be a name for a file, without a folder, got '../mine'"),
+        ("FILE", {"name": 5}, "name must be a name for a file, got 5"),
         ("FILE:wrong", {}, "entry must return an fb.Algorithm or None, got 7 for small"),
     ],
 )

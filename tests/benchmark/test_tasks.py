@@ -135,6 +135,12 @@ def test_a_server_is_refused_where_there_is_none():
     assert task.refusal(algo.certificate(task.spec, task.horizon), 0, 0).startswith("it has a server")
 
 
+def test_a_trust_model_may_be_a_class():
+    task = TASKS["sphere-shuffle"]
+    assert task.mechanism("blt", trust=TRUST["shuffle_vector_sum"]).release == "tree"
+    assert task.mechanism("blt", trust=TRUST["local"]).release == "input_perturbation"
+
+
 def test_every_trust_model_is_known():
     """Also those of users who are told apart, and of protocols for arms."""
     env, budget = fb.envs.sphere(4, 3, 2, rewards="bernoulli"), fb.privacy.Budget(1.0, 1e-6)

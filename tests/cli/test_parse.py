@@ -202,7 +202,7 @@ def test_choices_are_listed(capsys, command, words):
             "--arms applies only to environments and algorithms that have n_arms, ",
         ),
         ("simulate --out /proc/none", "--out must be a folder that can be written to, got '/proc/none'"),
-        ("simulate --name a/b", "--name must be a name for files in the folder --out, got 'a/b'"),
+        ("simulate --name a/b", "--name must be a name for a file, without a folder, got 'a/b'"),
         (f"simulate --name {'x' * 300}", "--name must have at most 200 bytes, got 'xxx"),
         ("simulate --random-seed 4294967296", "--random-seed must be <= 4294967295, got 4294967296"),
         ("simulate schedules --algorithms Gossip-FedUCB --set gamma=0", "--set gamma: gamma must be >= 1, got 0"),

@@ -253,7 +253,7 @@ def test_a_reader_who_has_seen_enough(tmp_path):
 def test_a_name_of_files(tmp_path, capsys):
     for name in ("", "a/b", ".hidden"):
         assert main(["simulate", "--name", name, "--out", str(tmp_path)]) == 2
-        assert f"--name must be a name for files in the folder --out, got {name!r}" in capsys.readouterr().err
+        assert f"--name must be a name for a file, without a folder, got {name!r}" in capsys.readouterr().err
 
 
 def test_flags_of_data_are_used(monkeypatch):

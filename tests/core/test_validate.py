@@ -76,6 +76,9 @@ def test_arrays_of_other_types():
         assert found.tolist() == [1, 0]
         assert found.dtype == np.float32
     assert validate.integer_array("x", (3, 4)).tolist() == [3, 4]
+    assert (-validate.integer_array("x", np.array([1], np.uint16))).tolist() == [-1]
+    with pytest.raises(ValueError, match="x must be <= 9223372036854775807, got 18446744073709551615"):
+        validate.integer_array("x", np.array([2**64 - 1], np.uint64))
     for value in ([1.0], [True], [], "12", None):
         with pytest.raises(TypeError, match="x must be an array of integers with 1 dimension, got"):
             validate.integer_array("x", value)

@@ -64,6 +64,7 @@ def test_columns_of_users_and_silos(campaign):
         ),
         (lambda path: _renamed(path / "item_context.csv", "\n0,0,", "\n0,9,"), "item_feature_0"),
         (lambda path: _renamed(path / "men.csv", ",0.2,", ",2,"), "propensity_score"),
+        (lambda path: _renamed(path / "item_context.csv", "\n1,1,", "\n1,0,"), "got item 0 twice in item_context.csv"),
     ],
 )
 def test_faults_are_named(campaign, harm, words):

@@ -56,11 +56,19 @@ def test_old_programs_make_room(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b-cache", "c-cache", "mine"]
 
 
+def homeless():
+    raise RuntimeError("Could not determine home directory.")
+
+
 def test_where_they_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.default_folder().parent == tmp_path / "fedbandit_jax"
     monkeypatch.setattr(cache.platform, "machine", lambda: "another")
     assert cache.default_folder() != tmp_path / "fedbandit_jax"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(cache.Path, "home", homeless)
+    with pytest.raises(ValueError, match="folder must be given, or XDG_CACHE_HOME, where nobody has a home, got None"):
+        cache.default_folder()
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(ValueError, match="folder must be a folder that can be written to, got .*file"):

@@ -290,6 +290,20 @@ def test_answers_that_do_not_count(monkeypatch, answer, name, learns):
         fb.simulate(Asking(), algo, horizon=2, key=jax.random.key(0), seeds=1)
 
 
+def test_answers_do_not_count_beside_a_run_without_privacy():
+    """A sweep whose first configuration claims nothing, as its noise is tiny, checks those that are certified, too."""
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1e3, 1e-6), schedule=2)
+
+    @fb.pytree
+    class Asking(Tabled):
+        def observe(self, key, world, t):
+            return fb.Round(asking(t)), world
+
+    assert algo.certificate(Tabled().spec, 2).claim == "none"
+    with pytest.raises(TypeError, match="must not ask the host in a private run"):
+        fb.sweep(Asking(), {"p": algo}, grid={"epsilon": [1e3, 1.0]}, horizon=2, key=jax.random.key(0), seeds=1)
+
+
 def greedy(bonus):
     """A policy of one's own; equal arguments make equal code."""
 
