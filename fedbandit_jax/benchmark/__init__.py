@@ -11,7 +11,9 @@ from fedbandit_jax.benchmark.play import verify as verify
 from fedbandit_jax.benchmark.row import Cell as Cell
 from fedbandit_jax.benchmark.row import Row as Row
 from fedbandit_jax.benchmark.suite import TASKS as TASKS
+from fedbandit_jax.benchmark.task import SUITE
 from fedbandit_jax.benchmark.task import Task as Task
+from fedbandit_jax.core import validate
 
 
 def load(name: str) -> Task:
@@ -20,7 +22,4 @@ def load(name: str) -> Task:
     Raises:
         ValueError: there is none; the message lists those there are.
     """
-    from fedbandit_jax.benchmark.task import SUITE
-    from fedbandit_jax.core import validate
-
     return TASKS[validate.one_of("name", str(name).removesuffix(f"/{SUITE}"), TASKS)]

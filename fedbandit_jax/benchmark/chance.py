@@ -49,10 +49,6 @@ class UniformArms(ArmAlgorithm):
     round_robin: bool = struct.static(default=True)
 
     @override
-    def bind(self, spec: Spec, horizon: int) -> UniformArms:
-        return UniformArms(n_arms=spec.n_arms, n_batches=1)
-
-    @override
     def init(self, key: Array, spec: Spec) -> tuple[()]:
         return ()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import psutil
 
-LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container or a job, on Linux
+CGROUPS, MEMBER = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # limits of containers and jobs, on Linux
+LARGEST = 2**63  # bytes
 SHARE = 0.8  # of the memory that a run may take
 
 
@@ -16,11 +19,23 @@ def total() -> int:
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     if all("bytes_limit" in one for one in stats):
         return sum(one["bytes_limit"] for one in stats)
+    return min(psutil.virtual_memory().total, *_limits())
+
+
+def _limits() -> Iterator[int]:
+    """The memory limits of the control groups (version 1 or 2) that this process is in, and of those around them."""
+    yield LARGEST
     try:
-        limit = int(LIMIT.read_text())
-    except (OSError, ValueError):  # there is none
-        limit = psutil.virtual_memory().total
-    return min(limit, psutil.virtual_memory().total)
+        groups = [line.split(":", 2) for line in MEMBER.read_text().splitlines()]
+    except OSError:
+        groups = []
+    for _, kinds, path in groups:
+        if kinds in ("", "memory"):
+            root, name = (CGROUPS / kinds, "memory.limit_in_bytes") if kinds else (CGROUPS, "memory.max")
+            inner = root / path.lstrip("/")
+            for folder in (inner, *inner.parents[: len(inner.parts) - len(root.parts)]):
+                with contextlib.suppress(OSError, ValueError):  # a container sees its own alone; "max" is no limit
+                    yield int((folder / name).read_text())
 
 
 def free() -> float:

@@ -25,13 +25,6 @@ class Encoded(NamedTuple):
     names: tuple[str, ...]  # of the p entries
     how: tuple[str, ...]  # a sentence about every column
 
-    @property
-    def widest(self) -> str:
-        """The column with the most entries, and how many these are."""
-        owners = [name.partition(" = ")[0] for name in self.names[1:]]
-        name = max(owners, key=owners.count)
-        return f"{name!r} ({owners.count(name)} of the {len(owners)} features)"
-
 
 def width(columns: Sequence[Column]) -> int:
     """The number p of entries of encoded columns."""

@@ -120,7 +120,7 @@ EXAMPLES = {"insteval": insteval, "star": star, "films": films}
 
 
 def _logged(frame: Any, title: str, names: dict[str, Any], options: dict[str, Any]) -> Logged:
-    return table(FrameTable(frame, list(frame.columns), title), **names, **options)
+    return table(FrameTable(frame, title), **names, **options)
 
 
 def _frame(name: str) -> Any:

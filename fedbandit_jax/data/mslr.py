@@ -149,8 +149,7 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
 
 def _folder(path: str | Path, fold: int) -> Path:
     """The folder of the three files: Fold<fold> in `path`, or `path` itself."""
-    if validate.integer("fold", fold, at_least=1) > 5:
-        raise ValueError(f"fold must be in 1, ..., 5, got {fold}")
+    validate.integer("fold", fold, at_least=1, at_most=5)
     path = validate.path("path", path)
     folder = path / f"Fold{fold}"
     if not folder.is_dir() and any((path / part).exists() for part in PARTS):

@@ -58,7 +58,7 @@ def open_bandit(
         features=named("features", features) or None, arm_features=named("arm_features", arm_features) or None
     )
     frame = _read(*_files(path))
-    return table(FrameTable(frame, list(frame.columns), "Open Bandit"), **names, **listed, **options)
+    return table(FrameTable(frame, "Open Bandit"), **names, **listed, **options)
 
 
 def _files(path: Any) -> tuple[Path, Path]:

@@ -109,8 +109,9 @@ class FrameTable:
 
     first = 0
 
-    def __init__(self, frame: Any, names: Sequence[Any], title: str):
-        self.frame, self.names, self.title = frame, list(names), title
+    def __init__(self, frame: Any, title: str):
+        self.frame, self.title = frame, title
+        self.names = list(frame) if isinstance(frame, Mapping) else names_of(frame)
         if not self.names:
             raise ValueError(f"source must have columns, got none in {title}")
         distinct(self.names, title)
@@ -134,9 +135,9 @@ def opened(source: Any) -> CsvTable | FrameTable:
     if isinstance(source, Mapping):
         for name, values in source.items():
             vector(name, values)
-        return FrameTable(source, list(source), "the table")
+        return FrameTable(source, "the table")
     if hasattr(source, "columns") and hasattr(source, "__getitem__"):
-        return FrameTable(source, names_of(source), "the frame")
+        return FrameTable(source, "the frame")
     path = validate.path("source", source) if isinstance(source, (str, Path)) else None
     if path is None:
         raise TypeError(
@@ -163,7 +164,7 @@ def _parquet(path: Path) -> FrameTable:
             ) from None
     except Exception as error:
         raise ValueError(f"source must be a Parquet file, got {path.name}: {validate.shown(str(error))}") from error
-    return FrameTable(frame, names_of(frame), path.name)
+    return FrameTable(frame, path.name)
 
 
 def names_of(frame: Any) -> list[Any]:

@@ -213,11 +213,11 @@ def _scaled(columns: Columns, reward: Column) -> tuple[np.ndarray, float, float]
 
 
 def _check_propensities(columns: Columns, propensity: Column) -> None:
-    wrong = (propensity.values <= 0) | (propensity.values > 1)
+    wrong = (propensity.values < validate.LEAST_FLOAT) | (propensity.values > 1)
     if wrong.any():
         i = int(np.argmax(wrong))
         where = columns.where(i, propensity.name)
-        raise ValueError(f"propensity must be in (0, 1], got {propensity.values[i]:g} {where}")
+        raise ValueError(f"propensity must be in (0, 1] and fit 32 bits, got {propensity.values[i]:g} {where}")
 
 
 def _split(place: np.ndarray, holdout: float, seed: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from fedbandit_jax.interfaces import Algorithm, Environment, Spec
 
 Environments = Environment | Mapping[str, Environment] | Callable[..., Environment]
 OURS, THEIRS = "env.", "algo."  # a parameter in the grid begins with one of these if both could be meant
+OTHERS = ("algorithm", "label", "regret", "round", "seed", "status")  # columns and dimensions of every result
 ENVIRONMENT = "environment"  # the coordinate that says which one, if several are given by name
 
 
@@ -126,6 +127,9 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
             hint = validate.suggestion(name, (*worlds.takes, *there))
             hint = hint or ("" if worlds.takes else "; env has some if it makes environments, as fb.envs.sphere does")
             raise ValueError(f"grid must name parameters of env or of an algorithm, got {validate.shown(name)}{hint}")
+        if name in OTHERS:
+            prefix = OURS if ours else THEIRS
+            raise ValueError(f"grid must write {prefix}{name}, got {name!r}, which every result has a column of")
         if ours and theirs:
             which = f"give {OURS}{name} or {THEIRS}{name}"
             raise ValueError(f"grid must say whose parameter is meant, got {name!r}, which both have: {which}")

@@ -161,8 +161,8 @@ def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray])
         raise TypeError(f"record must map names to functions of an fb.record.Moment, got {validate.shown(record)}")
     rounds, functions, ends = [], [], []
     for name, value in record.items():
-        if "/" in validate.text("a name in record", name):
-            raise ValueError(f"a name in record must be without '/', got {validate.shown(name)}")
+        if any(sign in validate.text("a name in record", name) for sign in "/["):
+            raise ValueError(f"a name in record must be without '/' and '[', got {validate.shown(name)}")
         stride = value.stride if isinstance(value, Thinned) else None
         functions.append(value.function if isinstance(value, Thinned) else _function(f"record[{name!r}]", value))
         ends.append(stride == "final")

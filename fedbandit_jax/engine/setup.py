@@ -41,7 +41,8 @@ class Setup(NamedTuple):
         """The digest of the configuration and the code, equal for runs that must give the same numbers."""
         recorder = next(iter(self.clocks.values())).recorder
         marks = {label: mark.hex() for label, mark in self.marks.items()}
-        return digest(self.config, marks, recorder, versions(), code()).hex()
+        spread = [clock.mesh.size for clock in self.clocks.values() if isinstance(clock, RoundClock) and clock.mesh]
+        return digest(self.config, marks, recorder, versions(), code(), spread).hex()
 
     def config_of(self, label: str) -> dict[str, Any]:
         """The configuration of a result with this label alone."""

@@ -67,6 +67,7 @@ class SweepPiece(NamedTuple):
     options: Mapping[str, Any]  # of the run: horizon, stride, record and devices
     words: np.ndarray  # of the key
     folder: Path
+    made_by: str  # what decides the numbers beside the configuration: see `made_by`
 
     def of(self, labels: Sequence[str], seeds: np.ndarray) -> SweepPiece:
         """The part of these configurations under these seeds."""
@@ -83,7 +84,7 @@ class Stored:
         names = {label: name(self.setup.marks[label], clock, run) for label, clock in self.setup.clocks.items()}
         words = np.asarray(jax.random.key_data(run.key))
         options = {option: getattr(run, option) for option in ("horizon", "stride", "record", "devices")}
-        self.whole = SweepPiece(configurations, names, run.seeds, options, words, folder)
+        self.whole = SweepPiece(configurations, names, run.seeds, options, words, folder, made_by(run.devices))
         self.pieces = [
             self.whole.of(some, few)
             for labels in self.setup.groups
@@ -129,8 +130,13 @@ class Stored:
 def name(mark: bytes, clock: Clock, run: Run) -> str:
     """The name of a configuration, a digest of all that its files depend on; `mark` is that of the configuration."""
     proved = certify(clock.algo).to_json() if clock.program else None  # may be by code that is in no program
-    parts = mark.hex(), run.at.astype(np.int64), run.key, clock.recorder, proved, versions(), code()
-    return digest(*parts, jax.devices()[0].platform).hex()[:32]
+    return digest(mark.hex(), run.at.astype(np.int64), run.key, clock.recorder, proved, made_by(run.devices)).hex()[:32]
+
+
+def made_by(devices: str) -> str:
+    """The digest of code, versions, platform, and number of devices if agents are spread over them."""
+    spread = jax.device_count() if devices == "agents" else 1
+    return digest(versions(), code(), jax.devices()[0].platform, spread).hex()
 
 
 def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
@@ -150,6 +156,10 @@ def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
 
 def compute(piece: SweepPiece) -> int:
     """Runs a piece and writes its files; returns how many runs it had. Called in a worker, or here."""
+    if made_by(piece.options["devices"]) != piece.made_by:
+        raise RuntimeError(
+            "a worker must have the code, the versions and the devices of the call that it works for: restart it"
+        )
     key = jax.random.wrap_key_data(jax.numpy.asarray(piece.words))
     result = execute(piece.configurations, Run(key=key, seeds=piece.seeds, progress=False, **piece.options))
     for label in result:

@@ -108,7 +108,7 @@ class Measured:
             if not there:
                 names = dict.fromkeys(name for point in points.values() for name in point)
                 raise KeyError(f"no algorithm has the coordinate {name!r}; have {', '.join(names)}")
-            wanted = value if isinstance(value, (list, tuple)) else [value]
+            wanted = list(value) if isinstance(value, (list, tuple, np.ndarray)) else [value]
             if not wanted:
                 raise ValueError(f"{name} must be a value or a list of at least one, got {value!r}")
             if missing := [one for one in wanted if one not in there]:

@@ -138,6 +138,8 @@ def concat(results: Sequence[Result]) -> Result:
 
 def _along_seeds(results: Sequence[Result]) -> Result:
     first = results[0]
+    if len({result.regret.ndim for result in results}) > 1:
+        raise ValueError("results of other seeds must all be of simulate, or all of sweep, got both")
     for result in results:
         for kind in OF_LABELS:
             if first.config[kind] != result.config[kind]:

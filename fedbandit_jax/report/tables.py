@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -65,13 +66,13 @@ def tables(result: Measured) -> list[Rows]:
             rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
         found.append(Rows("", rows))
     for first, others in _paired(one).items():
-        rows = [(f"minus {first}, seed by seed", "mean", "s.e.", "95 % interval")]
+        rows = [(f"minus {first}", "mean", "s.e.", "95 % interval")]
         for label in others:
             mean, error = mean_error(one[label].regret[:, -1] - one[first].regret[:, -1])
             half = _t_quantile(result.status.shape[-1]) * error
             interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
             rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
-        found.append(Rows("Final regret, paired (all saw the same users and reward noise):", rows))
+        found.append(Rows("Final regret, paired by seed:", rows))
     return found
 
 
@@ -168,6 +169,14 @@ def to_xarray(result: Measured) -> Any:
         np.ix_(*([values.index(point[name])] if name in point else range(len(values)) for name, values in axes.items()))
         for point in points
     ]
+
+    taken: dict[tuple[int, ...], str] = {}
+    for label, place in zip(result.labels, places):
+        for one in itertools.product(*(axis.ravel().tolist() for axis in place)):
+            if (other := taken.setdefault(one, label)) != label:
+                raise ValueError(
+                    f"labels must stand apart by their parameters, got {other!r} and {label!r} at one place"
+                )
 
     def spread(array: np.ndarray, empty: float) -> np.ndarray:
         rows = array if result.regret.ndim == 3 else array[None]

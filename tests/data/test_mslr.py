@@ -187,7 +187,7 @@ def test_bad_arguments(root):
         fb.data.mslr(root)
     with pytest.raises(ValueError, match="features must be one of 'title', 'body', got 'url'"):
         fb.data.mslr(root, features="url")
-    with pytest.raises(ValueError, match=r"fold must be in 1, \.\.\., 5, got 6"):
+    with pytest.raises(ValueError, match=r"fold must be <= 5, got 6"):
         fb.data.mslr(root, fold=6)
     with pytest.raises(ValueError, match="penalty must be small enough for a non-zero theta, got 100"):
         fb.data.mslr(root, fold=2, penalty=100)
@@ -210,7 +210,7 @@ def test_arms_are_clusters_of_documents(root):
         pytest.raises(ValueError, match="n_arms must be at most the 4 clusters of k-means, got 5"),
     ):
         fb.data.mslr_arms(root, n_arms=5, fold=2)
-    with pytest.raises(ValueError, match=r"fold must be in 1, \.\.\., 5, got 6"):
+    with pytest.raises(ValueError, match=r"fold must be <= 5, got 6"):
         fb.data.mslr_arms(root, fold=6)
 
 

@@ -84,6 +84,12 @@ def test_a_sweep_over_agents_is_its_runs(key):
         ({1: fb.envs.gap(2, 4, 3)}, {}, TypeError, "a name in env must be a string of at least one character, got 1"),
         (lambda: 5, {}, TypeError, "what env returns must be an environment such as"),
         (lambda epsilon: 5, {"epsilon": [1]}, ValueError, "got 'epsilon', which both have"),
+        (
+            lambda seed: fb.envs.gap(2, 4, 3),
+            {"seed": [1]},
+            ValueError,
+            "grid must write env.seed, got 'seed', which every",
+        ),
         (None, {}, TypeError, "env must be an environment such as"),
     ],
 )

@@ -124,6 +124,27 @@ def test_what_others_found_is_kept(tmp_path, computed, monkeypatch):
     assert [seeds for _, seeds in computed[3:]] == [[0], [2], [0]]
 
 
+class Outdated:
+    """An executor whose worker has loaded other code."""
+
+    def submit(self, function, *arguments):
+        future = concurrent.futures.Future()
+        with pytest.MonkeyPatch.context() as there:
+            there.setattr(store, "code", lambda: "old")
+            try:
+                future.set_result(function(*arguments))
+            except RuntimeError as error:
+                future.set_exception(error)
+        return future
+
+
+def test_workers_of_other_code_write_nothing(tmp_path, computed):
+    """Else their numbers would have the name of this code's."""
+    with pytest.raises(RuntimeError, match="RuntimeError: a worker must have the code, the versions and the devices"):
+        sweep(tmp_path, executor=Outdated())
+    assert not list(tmp_path.rglob("*.npz"))
+
+
 def die_once(flag, function, *arguments):
     """Ends the process, the first time that it is called."""
     try:

@@ -267,7 +267,8 @@ def test_a_posterior_is_an_estimate():
     [
         ({"arms": "arms"}, r"record\['arms'\] must be a function of an fb.record.Moment, got 'arms'"),
         ([R.arms], "record must map names to functions of an fb.record.Moment, got"),
-        ({"a/b": R.arms}, "a name in record must be without '/', got 'a/b'"),
+        ({"a/b": R.arms}, r"a name in record must be without '/' and '\[', got 'a/b'"),
+        ({"a['b']": R.arms}, r"a name in record must be without '/' and '\[', got \"a\['b'\]\""),
         ({"arms": R.every(R.arms, 7)}, "stride must divide the horizon 40, got 7"),
     ],
 )

@@ -398,6 +398,8 @@ def test_concat_names_the_difference():
         concat([one, proved])
     with pytest.raises(ValueError, match="^results must have distinct labels or seeds, got seeds"):
         concat([one, one])
+    with pytest.raises(ValueError, match="^results of other seeds must all be of simulate, or all of sweep, got both"):
+        concat([one["plain"], one.sel(algorithm=["plain"])])
     for wrong in (5, None, one, {"one": one}):
         with pytest.raises(TypeError, match="results must be a list of results, got"):
             concat(wrong)  # pyright: ignore[reportArgumentType]

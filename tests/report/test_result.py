@@ -178,6 +178,12 @@ def test_parameters_are_dimensions(grid):
     partial = dataclasses.replace(grid, config=grid.config | {"coordinates": other}).to_xarray()
     assert partial.regret.sel(algorithm="theirs", epsilon=0.5).isnull().all()
     assert (partial.status.sel(algorithm="theirs", epsilon=0.5) == -1).all()
+    other = {"FedLinUCB": {"algorithm": "ours", "delta": 0.1}, "ours(epsilon=2.0)": {"algorithm": "ours", "delta": 0.2}}
+    twice = dataclasses.replace(grid, config=grid.config | {"coordinates": grid.config["coordinates"] | other})
+    with pytest.raises(
+        ValueError, match=r"labels must stand apart .*, got 'FedLinUCB' and 'ours\(epsilon=0.5\)' at one"
+    ):
+        twice.to_xarray()
     table = grid.to_pandas()
     assert len(table) == 3 * 3 * 40
     rows = table[(table.algorithm == "ours") & (table.epsilon == 2.0) & (table.seed == 1)].sort_values("round")
@@ -189,6 +195,7 @@ def test_parameters_are_dimensions(grid):
 def test_selection_by_coordinates(grid):
     assert grid.sel(epsilon=2.0).labels == ("FedLinUCB", "ours(epsilon=2.0)")
     assert grid.sel(epsilon=[0.5, 2.0], algorithm="ours").labels == grid.labels[1:]
+    assert grid.sel(epsilon=np.array([0.5, 2.0]), algorithm="ours").labels == grid.labels[1:]
     np.testing.assert_array_equal(grid.sel(epsilon=2.0).regret, grid.regret[[0, 2]])
     for wrong, words in [
         (dict(delta=0.1), "no algorithm has the coordinate 'delta'; have algorithm, epsilon"),
