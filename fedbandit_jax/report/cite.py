@@ -28,7 +28,10 @@ PARTS: dict[str, tuple[str, ...]] = {  # the name of a class, or the word that c
     "Gap": (DUBEY,),
     "RandomArms": (CHOWDHURY,),
     "Clustered": (LIU,),
+    "UserTable": (LIU,),
     "Drift": ("russac2019weighted",),
+    "Lift": ("rahimi2007random",),
+    "Rejection": ("li2011unbiased",),
     "LinUCB": ("abbasi2011improved",),
     "Federated": (ZHOU,),
     "AsyncFederated": (HE,),
@@ -53,10 +56,14 @@ PARTS: dict[str, tuple[str, ...]] = {  # the name of a class, or the word that c
     "MultiBlt": ("mcmahan2024hassle",),
     "BandMF": ("choquettechoo2023banded",),
     "Banded": ("kalinin2024banded",),
+    "Decaying": ("denisov2022improved",),
+    "Discounted": ("bolot2013private",),
+    "Logistic": ("li2017provably",),
+    "silo_local_matrix": (DUBEY,),
     "median": ("yin2018byzantine",),
     "trimmed_mean": ("yin2018byzantine",),
 }
-CHOSEN = ("type", "release", "mechanism", "aggregate")  # fields of an account whose words name a part
+CHOSEN = ("type", "release", "trust", "mechanism", "aggregate")  # fields of an account whose words name a part
 
 
 def cite(result: Measured) -> str:

@@ -53,6 +53,14 @@ def test_parts_of_ones_own_are_left_out():
     assert found == {"zhou2024differentially", "abbasi2011improved"}  # an account has names only
 
 
+def test_a_class_with_a_reference_is_cited():
+    """But for those whose reference is that of what they are part of."""
+    rooms = (fb.envs, fb.algos, fb.privacy, fb.schedules)
+    classes = {one.__name__: one for room in rooms for one in vars(room).values() if isinstance(one, type)}
+    named = {name for name, one in classes.items() if re.search(r"^\s*Reference: (?!ours)", one.__doc__ or "", re.M)}
+    assert named - set(module.PARTS) == {"Mechanism", "Release", "Users"}
+
+
 def test_every_entry_is_read_and_used():
     known = module.entries()
     assert {key for parts in module.PARTS.values() for key in parts} == set(known)
@@ -67,6 +75,7 @@ def test_every_part_has_the_name_of_one():
     words = {
         *fb.privacy.RELEASES,
         *fb.privacy.AGGREGATES,
+        *fb.privacy.TRUST,
         *(name for pair in fb.algos.ELIMINATION.values() for name in pair),
     }
     assert not [name for name in module.PARTS if name not in words and not any(hasattr(room, name) for room in rooms)]
