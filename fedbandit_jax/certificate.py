@@ -65,16 +65,15 @@ class Certificate:
             rewards are unbounded or a door to raw data voids the claim.
         warning: says that delta is not below one over the number of visits of users, if that is so. Such a delta
             allows what no epsilon shows: to publish all of one visit, chosen at random.
-        smallest_delta: the smallest delta that this noise could give at the epsilon asked for, however large: the far
-            tails of noise are never drawn, and the mass that they lack is charged to delta. For pure DP, which no noise
-            of bounded reach gives, this is the delta that it has in truth.
+        smallest_delta: the smallest delta that this noise could give at any epsilon, however large: the far tails of
+            noise are never drawn, and the mass that they lack is charged to delta. For pure DP, which no noise of
+            bounded reach gives, this is the delta that it has in truth.
         accountant: the proof of `epsilon_exact`.
         noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. On x x' it is
             that on the diagonal, and 1 / sqrt 2 of it is that off it, unless `noise_whose` says otherwise.
         noise_whose: whose noise `noise_std` is, and on which entries.
         server_noise_std: the largest standard deviation of the noise in an entry of the server's sums, in units of x x'
-            and over all
-            synchronisations; None if there is no server, and `noise_whose` then says who adds up what.
+            and over all synchronisations; None if there is no server, and `noise_whose` then says who adds up what.
         release: name of the class that says how sums over time are formed from messages.
         releases: the number of messages of one silo, or the most there may be.
         releases_per_user: kappa, the squared sensitivity of all these messages to what is protected, one visit or all

@@ -7,7 +7,7 @@ import enum
 
 
 class Status(enum.IntFlag):
-    """Reasons why the results of a seed must not be trusted, which are combined with `|`; `OK` (0) is none.
+    """Status bits of one seed, combined with `|`: each is a reason not to trust its results; `OK` (0): none is set.
 
     Attributes:
         NO_ESTIMATE: agents kept their previous estimate, as none could be computed from what was released.

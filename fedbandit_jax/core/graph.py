@@ -183,7 +183,8 @@ def adjusted_rand(labels: Array, truth: Array, n_classes: int, counted: Array | 
 def mean_adjusted_rand(labels: Array, truth: Array, n_classes: int, n_servers: int) -> Array:
     """The mean over servers of the adjusted Rand indices of their items.
 
-    Item i is at server i mod n_servers (static); the other arguments and NaN are as in `adjusted_rand`.
+    Item i is at server i mod n_servers (static); a server of one item counts as 1. The other arguments and NaN are as
+    in `adjusted_rand`.
 
     >>> found, truth = jnp.array([0, 0, 0, 3]), jnp.array([0, 1, 0, 0])
     >>> float(mean_adjusted_rand(found, truth, 2, 2))  # right for items 0 and 2, and for 1 and 3

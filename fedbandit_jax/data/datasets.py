@@ -157,7 +157,7 @@ def into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
         theta: (d,), such as `lasso` returns.
 
     Returns:
-        The new theta, (d,) float32; zeros if u is 0.
+        The new theta, (d,) float32; zeros if u is 0 or all means are equal.
 
     Raises:
         ValueError, TypeError: an argument is not finite or of the wrong type, shapes disagree, or the last column is

@@ -140,11 +140,17 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
             raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {validate.shown(values)}")
         if any(np.ndim(value) for value in listed if hasattr(value, "item")):
             raise ValueError(f"grid[{name!r}] must be a sequence of single values, got {validate.shown(values)}")
-        listed = [value.item() if hasattr(value, "item") else value for value in listed]
+        listed = [_plain(value) for value in listed]
         if any(a == b for a, b in itertools.combinations(listed, 2)):
             raise ValueError(f"grid[{name!r}] must have distinct values, got {listed}")
         checked[name] = listed
     return checked
+
+
+def _plain(value: Any) -> Any:
+    """A Python number for a scalar of NumPy or JAX: the shortest that has its digits, 0.2 for float32(0.2)."""
+    item = value.item() if hasattr(value, "item") else value
+    return float(str(np.asarray(value)[()])) if isinstance(item, float) and item is not value else item
 
 
 def _points(

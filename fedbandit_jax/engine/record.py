@@ -87,17 +87,21 @@ def final(function: Function = lambda moment: moment.state) -> Thinned:
 
 
 def regret(moment: Moment) -> Float[Array, " M"]:
-    """The cumulative regret of each agent."""
+    """The cumulative regret of each agent, float32, in units of reward.
+
+    Raises:
+        TypeError: in this and the functions below: the algorithm or the environment has no such thing.
+    """
     return _of_round("regret", moment.regret, moment)
 
 
 def arms(moment: Moment) -> Int[Array, " M"]:
-    """The arm that each agent played."""
+    """The arm that each agent played, int32."""
     return _of_round("arms", moment.arms, moment)
 
 
 def rewards(moment: Moment) -> Float[Array, " M"]:
-    """The reward that each agent was given."""
+    """The reward that each agent was given, float32."""
     return _of_round("rewards", moment.rewards, moment)
 
 

@@ -90,7 +90,7 @@ class Measured:
     def sel(self, **coordinates: Any) -> Self:
         """The result of the algorithms at a place of the sweep, and of those that do not have its coordinates.
 
-        A value may be a list of values; `seed` selects seeds. Example: `result.sel(epsilon=1, seed=[0, 1])`.
+        A value may be a list or an array of values; `seed` selects seeds, as in `result.sel(epsilon=1, seed=[0, 1])`.
 
         Raises:
             KeyError: no algorithm has such a coordinate, or none is there; the message says what there is.

@@ -35,7 +35,7 @@ class Result(Measured):
             "eliminations" of arms, "decodings" of sums and "decoding failures".
         gauges: values that hold at each recorded round by name, shaped like `regret`, NaN where there is none; for
             clustering the "adjusted Rand index" of the clusters found, the "adjusted Rand index on servers" of what
-            each server finds by itself, and the number of "clusters".
+            each server finds by itself (1 for a server of one user), and the number of "clusters".
         records: what `record=` asked for by name, (n_algorithms, n_seeds, its own rounds, ...), without the first axis
             as in `regret`; of a function that returns a pytree, every leaf by its path in the name. An algorithm that
             lacks one has NaN there, or 0 if it holds no floats. No certificate covers records.

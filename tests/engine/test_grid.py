@@ -132,6 +132,11 @@ class Agents(fb.algos.Federated):
     n_agents: int = 5
 
 
+def test_numbers_of_32_bits_are_those_that_were_typed():
+    found = labels(fb.envs.gap(2, 4, 3), {"failure": np.float32([0.1, 0.2])}, {"plain": PLAIN})
+    assert [point["failure"] for point in found.values()] == [0.1, 0.2]
+
+
 def test_a_parameter_of_both_has_two_paths():
     make = functools.partial(fb.envs.gap, n_arms=4, dim=3)
     algos = {"own": Agents()}
