@@ -31,7 +31,7 @@ from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 from fedbandit_jax.privacy.users import ONCE, Users
 
-# epsilon is computed for the larger change of a whole user all the same, and is an upper bound
+# said of "replace" only, whose epsilon covers it: a reward that changes may move sums by more than one that is left out
 FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo and public"
 
 
@@ -142,11 +142,12 @@ class AccountedMechanism(BoundMechanism):
         asked = self.budgets[proofs.index(worst)]
         several = zip(self.budgets, proofs) if len(proofs) > 1 else ()
         fixed = self.statistic.fixed_contexts
+        neighbours = FIXED_CONTEXTS if fixed and self.adjacency == "replace" else ADJACENCY[self.adjacency]
         return Certificate(
             claim="none" if reason else "certified",
             reason=reason or "; ".join(self._why(timing)),
             trust=self.trust.sentence,
-            adjacency=f"{asked.adjacency} ({FIXED_CONTEXTS if fixed else ADJACENCY[asked.adjacency]})",
+            adjacency=f"{self.adjacency} ({neighbours})",
             unit=self._unit(),
             epsilon=asked.epsilon,
             delta=asked.delta,

@@ -113,6 +113,17 @@ def test_fixed_contexts_are_not_covered():
     assert "rewards changed" in certificate(spec).adjacency
 
 
+def test_where_a_contribution_becomes_zero_rewards_do_not_change():
+    """Whose changed reward moves these sums by 1, which is more than what the certificate is computed for."""
+    spec = dataclasses.replace(UNIT, fixed_contexts=True, constant=True)
+    budget = dataclasses.replace(BUDGET, adjacency="zero_out")
+    found = certificate(spec, privacy=budget, statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
+    assert found.claim == "certified"
+    assert found.sensitivity / math.sqrt(found.releases_per_user) == pytest.approx(math.sqrt(1 / 2), rel=1e-5)
+    assert found.adjacency == "zero_out (one user's contribution replaced by zero)"
+    assert "contexts, which are fixed and public" in found.not_covered
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
