@@ -159,6 +159,9 @@ def test_the_budget_is_for_all_sums_of_one_user(mechanism, share):
         assert found.epsilon_exact == pytest.approx(once.epsilon_exact, rel=0.1)
     often = certify(dataclasses.replace(bound, unit=fb.privacy.Users(17, 1)))
     assert (often.claim, "more than" in often.reason) == ("none", True)
+    for more in (dict(per_batch=2), dict(per_batch=1, silos=5), dict(total=1.0)):
+        other = certify(dataclasses.replace(bound, unit=fb.privacy.Users(16, **more)))
+        assert (other.claim, "nothing is proved of users in sums" in other.reason) == ("none", True)
     promised = algo.certificate(ARMS.spec, 5000)
     assert promised.unit.endswith("as is promised: users are not told apart here")
 
