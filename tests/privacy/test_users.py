@@ -66,6 +66,8 @@ def test_certificates_are_of_one_user():
     assert found.unit.startswith(words)
     lax = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, enforced=False))
     assert (certify(lax).claim, "nobody leaves out" in certify(lax).reason) == ("none", True)
+    crossing = bound.replace(spec=dataclasses.replace(SPEC, silos=3))
+    assert (certify(crossing).claim, "another statistic" in certify(crossing).reason) == ("none", True)
 
 
 def test_promises_are_said_to_be_promises():

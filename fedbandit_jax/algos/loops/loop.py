@@ -5,6 +5,7 @@ Letters: M agents, K arms, d features, S releases; W = sum x x' and U = sum x y 
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -20,10 +21,12 @@ from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import random, ridge, struct, wide
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, Timing
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import packed_size
+from fedbandit_jax.privacy.statistic import LINEAR
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
 LEFT_OUT = "contributions left out"
@@ -110,9 +113,9 @@ class PolicyLoop(PlayingLoop):
             return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
         if isinstance(mechanism, NoisyMechanism):
             one = mechanism.statistic
-            mine = spec.dim, spec.fixed_contexts, spec.n_users, spec.drops, spec.late > 0
-            its = one.dim, one.fixed_contexts, one.n_users, one.drops, one.late
-            if not struct.is_sealed(one) or mine != its:
+            if not struct.is_sealed(one) or dataclasses.replace(one, rule=LINEAR, total=None) != BoundStatistic.of(
+                spec
+            ):
                 return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
         total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
         equal = Timing("fixed in advance, so it tells nothing about users", total=total)
