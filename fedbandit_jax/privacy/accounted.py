@@ -235,6 +235,8 @@ class AccountedMechanism(BoundMechanism):
             return "totals are clipped of users who are told apart, whose visits have bounds"
         if one.total is not None and self._pure(timing):
             return "a schedule that tests sums is charged for visits, and totals are of any number of them"
+        if self.enforced and not one.n_users:
+            return "users are not told apart, so that nobody can be left out"
         if self.enforced and self.users.silos < one.silos:
             return f"users come to up to {one.silos} silos, and the bounds are for {self.users.silos}"
         if one.n_users and not self.enforced and self.users != ONCE:

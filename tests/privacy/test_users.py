@@ -73,6 +73,9 @@ def test_certificates_are_of_one_user():
 def test_promises_are_said_to_be_promises():
     """Users who are not told apart cannot be counted."""
     algo = fb.algos.Federated(schedule=3, privacy=Mechanism(BUDGET, "blt", unit=Users(3)))
-    found = algo.certificate(dataclasses.replace(SPEC, n_users=0), 30)
+    bound = algo.bind(dataclasses.replace(SPEC, n_users=0), 30)
+    found = certify(bound)
     often = "up to 3 times at a silo, always at the same silo (a promise: silos do not compare users)"
     assert found.unit == f"one user, who contributes {often}, as is promised: users are not told apart here"
+    said = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, enforced=True)))
+    assert (said.claim, "nobody can be left out" in said.reason) == ("none", True)
