@@ -221,8 +221,10 @@ def epsilon_of(
 ) -> float:
     """Computes the smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives.
 
-    This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local". It is infinite where
-    the far tails of the noise, which are never drawn, cost more than delta, as they do from about 75 on.
+    This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local", without `dim`. A user
+    at several silos moves one noisy sum, as under "central"; under "silo_local", where each silo has noise of its own,
+    that is an upper bound. It is infinite where the far tails of the noise, which are never drawn, cost more than
+    delta, as they do from about 75 on.
 
     Args:
         sigma: standard deviation of the noise on x y and on the diagonal of x x', as in `Calibration.sigma`.

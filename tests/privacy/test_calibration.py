@@ -300,6 +300,16 @@ def test_epsilon_of_inverts_calibrate(epsilon, delta, release, visits):
     assert gaussian_mu(max(found, 1e-9), delta) == pytest.approx(gaussian_mu(epsilon, delta), rel=1e-6)  # float32 noise
 
 
+def test_epsilon_of_users_at_several_silos_is_that_of_one_noise():
+    """By hand: noise of each silo's own adds squares, by which sigma is half as large for four silos."""
+    users, found = fb.privacy.Users(silos=4), {}
+    for trust in ("central", "silo_local"):
+        c = calibrate(Budget(1.0, 1e-5), n_syncs=10, trust=trust, users=users)
+        found[trust] = epsilon_of(c.sigma, delta=1e-5, n_syncs=10, users=users)
+    assert found["central"] == pytest.approx(1, rel=1e-6)
+    assert found["silo_local"] == pytest.approx(gaussian_epsilon(2 * gaussian_mu(1.0, 1e-5), 1e-5), rel=1e-6)
+
+
 def test_huge_sigma_gives_nothing_away():
     assert epsilon_of(1e300, delta=0.1, n_syncs=8) == 0.0
 
