@@ -79,20 +79,20 @@ class Aggregation:
     def behind(self, noise: SumProof) -> SumProof:
         """What remains of the proof for the noise if the server sees bits and not only the sum.
 
-        Given the sum, the bits change any density by a factor of at most e^epsilon. The factor is raised to the power
-        alpha in a Renyi divergence, and multiplies the delta of the noise.
+        Given the sum, the bits are (epsilon, 0)-DP, so that their Renyi divergence is at most that of randomised
+        response, and is added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP: an event
+        has a probability f(s) <= 1 given the sum s, for which E f(s) <= e^epsilon' E' f(s) + delta, and which is at
+        most e^epsilon times that of a neighbour.
         """
         bits = validate.non_negative("a shuffler's epsilon", float(self.epsilon))
         if bits == 0:
             return noise
-        pure = noise.pure + bits
-        least = PureDP(pure) if math.isfinite(pure) else None
-
-        def renyi(alpha: float) -> float:
-            shown = noise.renyi(alpha) + alpha / (alpha - 1) * bits
-            return min(shown, least.rdp(alpha)) if least else shown
-
-        return SumProof(pure, renyi, lambda delta: min(noise.at(delta * math.exp(-bits)) + bits, pure))
+        pure, shuffler = noise.pure + bits, PureDP(bits)
+        return SumProof(
+            pure,
+            lambda alpha: noise.renyi(alpha) + shuffler.rdp(alpha),
+            lambda delta: min(noise.at(delta) + bits, pure),
+        )
 
 
 @struct.sealed

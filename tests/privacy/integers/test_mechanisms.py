@@ -278,13 +278,27 @@ def test_tails_of_all_visits_are_charged():
         assert proved > (1 + 1e-4) * returning(event, at - (1 + math.exp(proved)) * missing, n)[0]
 
 
+def test_a_sum_and_bits_that_attain_what_is_proved():
+    """Two randomised responses: a sum of two values, and a bit whose odds depend on the sum and on the user."""
+    noise, bits = 0.7, 0.5
+    a, b = (np.array([math.exp(e), 1]) / (1 + math.exp(e)) for e in (noise, bits))
+    p, q = np.outer(a, b).ravel(), np.outer(a[::-1], b[::-1]).ravel()
+    alone = SumProof(noise, PureDP(noise).rdp, lambda delta: math.log((a[0] - delta) / a[1]))
+    behind = Aggregation(epsilon=bits, failure=1e-9).behind(alone)
+    for alpha in (1.5, 2.0, 16.0):
+        assert math.log((p**alpha * q ** (1 - alpha)).sum()) / (alpha - 1) == pytest.approx(behind.renyi(alpha))
+    for delta in (1e-3, 0.05, 0.2):
+        assert np.maximum(p - math.exp(behind.at(delta)) * q, 0).sum() <= delta
+
+
 def test_what_bits_spend_by_hand():
-    """A factor e^(1/2) on every density: raised to alpha in a Renyi divergence, on delta, and in pure DP."""
+    """As randomised response of epsilon = 1/2 beside the noise; what the noise proves at delta is 1/2 more."""
     noise = SumProof(2.0, lambda alpha: alpha / 10, lambda delta: -math.log(delta))
     behind = Aggregation(epsilon=0.5, failure=1e-9).behind(noise)
     assert behind.pure == 2.5
-    assert behind.renyi(8.0) == pytest.approx(0.8 + 8 / 7 / 2)
-    assert behind.at(0.5) == pytest.approx(math.log(2) + 0.5 + 0.5)
+    p = np.array([1, math.exp(0.5)]) / (1 + math.exp(0.5))
+    assert behind.renyi(8.0) == pytest.approx(0.8 + math.log((p**8 * p[::-1] ** -7).sum()) / 7)
+    assert behind.at(0.5) == pytest.approx(math.log(2) + 0.5)
     assert behind.at(1e-6) == 2.5
     assert Aggregation().behind(noise) is noise
     assert "bits that bypass the shuffler" in Aggregation(epsilon=0.5, failure=1e-9).assumes
