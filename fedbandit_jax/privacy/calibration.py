@@ -9,6 +9,7 @@ and mu the parameter of Gaussian differential privacy, sensitivity over standard
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -87,9 +88,15 @@ class Calibration:
         """The privacy event of this release, for `fb.privacy.compose` with others that see the same user.
 
         They must have independent noise, as the silos of "silo_local" have. Under "central", "secagg" or shuffling two
-        visits may share one noise, also at two silos: calibrate for `Users(2)` instead.
+        visits may share one noise, also at two silos: calibrate for `Users(2)` instead. It does not say for which
+        adjacency, users and tails of the noise it is: see `fb.privacy.compose`.
+
+        Raises:
+            ValueError: nothing is proved of this noise.
         """
         proof = self.proof
+        if proof.event is None and proof.epsilon == math.inf:
+            raise ValueError(f"noise must prove something to have an event, got epsilon = inf by {self.method!r} noise")
         return events.ApproximateDP(proof.epsilon, self.budget.delta) if proof.event is None else proof.event
 
 

@@ -323,6 +323,14 @@ def test_returning_users():
     )
 
 
+def test_noise_that_proves_nothing_has_no_event():
+    sizes = dict(n_agents=10, batch=2, dim=2)
+    c = calibrate(Budget(5.0, 1e-5), n_syncs=40, trust="shuffle_vector_sum", method="authors", **sizes)
+    assert c.epsilon_exact == math.inf
+    with pytest.raises(ValueError, match="noise must prove something to have an event, got epsilon = inf by 'authors'"):
+        _ = c.event
+
+
 @pytest.mark.parametrize("trust", ["secagg", "shuffle_vector_sum"])
 def test_events_of_integer_noise_are_nearly_gaussian(trust):
     """Five together give at most half a per cent more than Gaussian noise of the same budget, and never less."""
