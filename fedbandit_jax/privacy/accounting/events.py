@@ -170,6 +170,9 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     The events must have independent noise: a user who visits two silos is in two events under "silo_local". Under
     "central", "secagg" or shuffling her visits may share one noise: that is one event, calibrated for visits=2.
 
+    All must be of the same adjacency and privacy unit, which events do not say: epsilon is then for these. It is that
+    of ideal noise: for tails that are never drawn, certificates only are charged, see `Certificate.smallest_delta`.
+
     Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022). With `PureDP` and `ApproximateDP`
     events among them, privacy loss distributions are convolved, see `fedbandit_jax.privacy.accounting.pld`: that gives
     the epsilon of the worst such mechanisms, rounded up by about a part in 10^6, also if queries to several of them
@@ -262,7 +265,7 @@ def returning_mu(mus: Sequence[float], visits: Sequence[int]) -> float:
 
 
 def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
-    """Epsilon at `delta` of a user who comes to several batches, each of which is one `event`.
+    """Epsilon at `delta` of a user who comes to several batches, each of which is one `event`, for its adjacency.
 
     Args:
         event: what one batch proves; not `ApproximateDP`, and not integer noise that is nearly Gaussian.
