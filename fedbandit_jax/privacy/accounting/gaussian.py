@@ -65,7 +65,7 @@ def log_delta(epsilon: float, mu: float, pure: float = 0.0) -> float:
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return float(brentq(function, low, high, xtol=1e-14, rtol=1e-14))  # pyright: ignore[reportArgumentType]
+    return float(brentq(function, low, high, xtol=1e-14 * min(1.0, high), rtol=1e-14))  # pyright: ignore[reportArgumentType]
 
 
 def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
@@ -103,6 +103,9 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
 def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
     """The smallest epsilon at `delta` of a Gaussian mechanism, rounded up by a part in 10^10.
 
+    It is that at a delta which is a little less, by more than `log_delta` may err: by a part in 10^10 for small mu, and
+    by 10^-13 / mu for others.
+
     Args:
         mu: sensitivity / noise standard deviation, in [0, 1e4].
         delta: in (0, 1).
@@ -116,12 +119,12 @@ def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
         1.0
     """
     mu, delta = validate.within("mu", mu, 0, _MU_RANGE[1]), validate.probability("delta", delta)
-    target = math.log(delta)
     mu = max(mu, _MU_RANGE[0])
+    target = math.log(delta) - min(1e-10, 1e-13 / mu)
     pure = validate.within("pure", pure, 0, EPSILON_RANGE[1])
     if log_delta(0.0, mu, pure) <= target:
         return 0.0
-    high = 1.0
+    high = EPSILON_RANGE[0]
     while log_delta(high, mu, pure) > target:
-        high *= 2
-    return _root(lambda e: log_delta(e, mu, pure) - target, 0.0, high) * (1 + 1e-10) + 2e-14
+        high *= 10
+    return _root(lambda e: log_delta(e, mu, pure) - target, 0.0, high) * (1 + 1e-10)

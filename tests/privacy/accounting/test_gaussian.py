@@ -75,6 +75,20 @@ def test_epsilon_is_never_optimistic(mu, delta):
         assert dp_accounting.get_epsilon_gaussian(1 / mu, delta) <= epsilon * (1 + 1e-9) + 1e-12
 
 
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-7, 1e-4])
+@pytest.mark.parametrize("delta", [1e-30, 1e-5, 0.1, 0.999])
+def test_small_budgets(epsilon, delta):
+    """Noise for them is certified, and epsilon is never below what 50 digits give."""
+    assert calibrate(Budget(epsilon, delta), n_syncs=8).sound
+    mp = pytest.importorskip("mpmath")
+    with mp.workdps(50):
+        m, e = mp.mpf(1.001 * gaussian_mu(epsilon, delta)), mp.mpf(epsilon)
+        exact = mp.ncdf(-e / m + m / 2) - mp.exp(e) * mp.ncdf(-e / m - m / 2)
+        rounded = exact - mp.mpf(float(exact))  # a step of Newton's method makes up for it
+        low = float(e + rounded / (mp.exp(e) * mp.ncdf(-e / m - m / 2)))
+    assert low <= gaussian_epsilon(float(m), float(exact)) <= low * (1 + 1e-5) + 1e-10
+
+
 def test_agrees_with_privacy_loss_distributions():
     """An independent accountant: nine Gaussian releases composed numerically by dp-accounting."""
     c = calibrate(Budget(1.0, 1e-5), n_syncs=400)
