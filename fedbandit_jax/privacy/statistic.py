@@ -29,7 +29,8 @@ class Statistic:
 
     A subclass is a frozen dataclass. The package traces `contribution` for one user, maps the program over users, so
     that what one adds can depend on nobody else in the batch, and clips what it returns to the bounds: that is all that
-    the privacy proof needs. Neither method may call the host, nor have batching rules of its own.
+    the privacy proof needs. Neither method may call the host, nor have batching rules of its own; `jax.debug.print` is
+    let through, and prints raw data to who runs the simulation.
 
     Attributes:
         max_weight: W in (0, 1], the largest weight.
@@ -119,7 +120,7 @@ class Linear(Statistic):
     v = (y - low) / (high - low), or 1/2 less if `centred`, so that policies learn about rewards in these units.
 
     Args:
-        gram_scale: as in `Statistic`, in [1e-3, 1]. For low = 0 and high = 1, Delta_J^2 = 2 + 2 s^2 + 1 / (2 s^2) down
+        gram_scale: as in `Statistic`, in [1e-3, 1]. Delta_J^2 = 2 + 2 s^2 + 1 / (2 s^2) down
             to s^2 = 1/2, where it is 4, or, if centred, 1/2 + 2 s^2 + 1 / (32 s^2) down to s^2 = 1/8; at s = 1/2 that
             is 9/8.
         centred: whether 1/2 is subtracted, so that one user moves x v by less: Delta_J^2 falls from 4.5 to 81/32, and
