@@ -78,9 +78,12 @@ class PureDP:
         """Randomised response with this epsilon for the package dp_accounting, under its relation REPLACE_ONE.
 
         Raises:
+            ValueError: epsilon is above 700, where the odds of randomised response are beyond float64.
             ImportError: dp_accounting is missing.
         """
-        return _dp_event().RandomizedResponseDpEvent(2 / (1 + math.exp(min(self.epsilon, 700.0))), 2)
+        if self.epsilon > 700:
+            raise ValueError(f"epsilon must be at most 700 for an event of dp_accounting, got {self.epsilon:g}")
+        return _dp_event().RandomizedResponseDpEvent(2 / (1 + math.exp(self.epsilon)), 2)
 
     def rdp(self, alpha: float) -> float:
         """The largest possible Renyi divergence of order alpha, which is that of randomised response.
@@ -209,6 +212,8 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     total = PLD()
     for event, n in known.items():
         total = total.compose(event.pld.times(n))
+    if total.mu > 1e4:
+        raise ValueError(f"events must have a mu of at most 10000 together, got {total.mu:g}")
     exact = known.total() == len(events)  # all have privacy loss distributions
     if exact:
         at = dataclasses.replace(total, log_finite=0.0).epsilon

@@ -97,6 +97,8 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
         return log_delta(epsilon, math.exp(log_mu), pure) - target
 
     low, high = map(math.log, _MU_RANGE)
+    if excess(low) >= 0:
+        raise ValueError(f"pure must leave more of epsilon = {epsilon:g} at delta = {delta:g} for noise, got {pure}")
     return math.exp(_root(excess, low, high)) * (1 - 1e-10)
 
 

@@ -174,6 +174,12 @@ def test_bad_numbers_end_in_a_sentence(name, function, value):
             ValueError,
             "delta must exceed the events' own deltas, 0.1 together",
         ),
+        (
+            lambda: compose([Gaussian(6e3)] * 4, 1e-5),
+            ValueError,
+            "events must have a mu of at most 10000 together, got 12",
+        ),
+        (lambda: PureDP(800.0).to_dp_accounting(), ValueError, "epsilon must be at most 700 .* got 800"),
         (lambda: returning_mu([1.0], [1, 2]), ValueError, "mus and visits must have one length, got 1 and 2"),
         (lambda: returning_mu([1.0], [10**20]), ValueError, "visits must be in"),
     ],

@@ -75,6 +75,11 @@ def test_epsilon_is_never_optimistic(mu, delta):
         assert dp_accounting.get_epsilon_gaussian(1 / mu, delta) <= epsilon * (1 + 1e-9) + 1e-12
 
 
+def test_a_pure_part_that_leaves_nothing():
+    with pytest.raises(ValueError, match="pure must leave more of epsilon = 1 at delta = 1e-13 for noise, got 0.9999"):
+        gaussian_mu(1.0, 1e-13, pure=1 - 1e-15)
+
+
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-7, 1e-4])
 @pytest.mark.parametrize("delta", [1e-30, 1e-5, 0.1, 0.999])
 def test_small_budgets(epsilon, delta):
