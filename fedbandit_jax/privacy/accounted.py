@@ -132,7 +132,8 @@ class AccountedMechanism(BoundMechanism):
         gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         reason = ""
         if not bounded:
-            reason = f"rewards enter unclipped, so no sensitivity bound holds; were they in [0, 1], {gives}"
+            within = f"in the range of {self.statistic.rule!r}"
+            reason = f"rewards enter unclipped, so no sensitivity bound holds; were they {within}, {gives}"
         elif not smallest < budget.delta:
             reason = tails.sentence(smallest, largest, budget.delta)
         elif not proof.epsilon <= budget.epsilon:
@@ -223,8 +224,8 @@ class AccountedMechanism(BoundMechanism):
             return f"silos drop out, and {self.mixed}"
         if self.waits and model.away == "few" and not (timing.total or math.inf) <= self.held:
             return f"a message may hold sums of all {timing.total} rounds, and there is room for {int(self.held)}"
-        if len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
-            return f"it has {len(self.epsilon)} budgets for {self.n_agents} silos"
+        if np.ndim(self.epsilon) != 1 or len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
+            return f"it has {np.size(self.epsilon)} budgets for {self.n_agents} silos"
         if not self.longest >= 1:
             return f"longest must be >= 1, got {self.longest}"
         if type(self.users) is not Users or not all(type(n) is int and n >= 1 for n in self.users.bounds):

@@ -76,6 +76,11 @@ def noise_of_one_of_several_budgets(bound):
     return changed(bound, "mechanism.trust", std=bound.mechanism.trust.std * np.float32([1, 1, 1, 0]))
 
 
+@forgery("tree", "1 budgets for 4 silos")
+def a_budget_that_is_no_table(bound):
+    return changed(bound, "mechanism", epsilon=0.5)
+
+
 @forgery("silos", "2 budgets for 4 silos")
 def budgets_of_the_honest_silos_only(bound):
     bound = changed(bound, "mechanism.trust", std=bound.mechanism.trust.std * np.float32([1, 1, 0, 0]))

@@ -55,6 +55,12 @@ def test_claims(options, spec, claim, words):
         assert c.epsilon_exact <= 1.0
 
 
+def test_the_range_that_unclipped_rewards_leave_is_named():
+    found = certificate(UNBOUNDED, statistic=fb.privacy.Linear(low=0.9, clip=False))
+    assert "were they in the range of Linear(" in found.reason
+    assert "low=0.9" in found.reason
+
+
 def test_unbounded_rewards_have_no_epsilon():
     assert certificate(UNBOUNDED, statistic=fb.privacy.Linear(clip=False)).epsilon_exact == math.inf
 
