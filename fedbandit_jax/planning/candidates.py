@@ -216,7 +216,7 @@ def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
 
         def grows(policy: Policy, syncs: int | None, first=first) -> Federated:
             grown = growth if syncs is None else _growing(horizon, first, syncs)
-            privacy = _mechanism(party, Decaying(decay or grown), demands)
+            privacy = _mechanism(party, Decaying(min(decay or grown, 100.0)), demands)
             return Federated(policy=policy, schedule=Geometric(grown, first=first), privacy=privacy)
 
         def once(policy: Policy, syncs: int | None, first=first) -> Federated:
@@ -345,8 +345,8 @@ def _candidate(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> 
 
 
 def _growing(horizon: int, first: int, syncs: int) -> float:
-    """A growth of batches, of which the first has `first` rounds, that makes at most so many synchronisations."""
-    return max(math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000, 1.001)
+    """A growth of batches, the first of `first` rounds, that makes so many synchronisations at most, or the largest."""
+    return min(max(math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000, 1.001), 1e6)
 
 
 def _words(schedule: Schedule | int) -> str:
