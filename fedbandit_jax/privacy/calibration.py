@@ -20,7 +20,7 @@ from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
-from fedbandit_jax.privacy.trust.gaussian import GaussianTrust
+from fedbandit_jax.privacy.trust.gaussian import GaussianTrust, Sizes
 from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -208,7 +208,8 @@ def calibrate(
         rounding=validate.within("rounding", rounding, 0, 1e3),
         **{name: value or 1 for name, value in sizes.items()},
     )
-    bound = (trust if isinstance(trust, GaussianTrust) else model).calibrate(ask, method)
+    own = isinstance(trust, GaussianTrust)
+    bound = trust.calibrate(ask, Sizes(**sizes), method) if own else model.calibrate(ask, method)
     check_delta(budget.delta, bound.missing(ask))
     return Calibration(ask=ask, model=bound, method=method)
 

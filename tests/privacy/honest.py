@@ -26,7 +26,7 @@ def federated(policy=THOMPSON, budget=BUDGET, schedule=BATCH, learns_in_batch=Fa
     return fb.algos.Federated(policy=policy, privacy=privacy, schedule=schedule, learns_in_batch=learns_in_batch)
 
 
-PAIRS = GaussianTrust("pairs of silos trust each other", sources=lambda ask: (ask.n_agents + 1) // 2)
+PAIRS = GaussianTrust("pairs of silos trust each other", sources=lambda sizes: (sizes.n_agents + 1) // 2)
 
 
 class Prefixes(Release):

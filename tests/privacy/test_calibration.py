@@ -426,7 +426,19 @@ def test_a_trust_model_of_ones_own():
     assert found.server_noise_std == pytest.approx(2**0.5 * central.server_noise_std)
 
 
-@pytest.mark.parametrize("sources", [0, -1, 1.5, lambda ask: 0.5, lambda ask: None])
+@pytest.mark.parametrize("sources", [0, -1, 1.5, lambda sizes: 0.5, lambda sizes: None])
 def test_sources_are_counted(sources):
     with pytest.raises((TypeError, ValueError), match="sources must be (an integer )?>= 1"):
         calibrate(Budget(1.0, 0.1), n_syncs=4, trust=fb.privacy.GaussianTrust("mine", sources=sources))
+
+
+def test_sources_are_told_no_batch_that_is_not_there():
+    """Taken for 1, the simulated noise would be that of another protocol, and less."""
+    spec = fb.envs.sphere(3, 4, 2, rewards="bernoulli").spec
+    users = fb.privacy.GaussianTrust("every user adds noise", sources=lambda sizes: sizes.n_agents * sizes.batch)
+    algo = fb.algos.Federated(policy=fb.algos.Thompson(), privacy=fb.privacy.Mechanism(Budget(1.0, 0.1), trust=users))
+    assert algo.replace(schedule=50).bind(spec, 400).mechanism.trust.sources == 150
+    with pytest.raises(TypeError, match="sources must not need batch, unknown here .only fb.schedules.Every has one"):
+        algo.replace(schedule=fb.schedules.Geometric(2.0, first=50)).bind(spec, 400)
+    with pytest.raises(TypeError, match="sources must not need n_agents and dim, unknown here, got unsupported"):
+        calibrate(Budget(1.0, 0.1), n_syncs=4, trust=users, batch=5)

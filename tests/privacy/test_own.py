@@ -50,7 +50,7 @@ def simulate(env, policy, horizon=HORIZON, seeds=2, schedule=3, **mechanism):
 
 PAIRS = fb.privacy.GaussianTrust(  # silos 2i and 2i + 1 trust each other
     "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum",
-    sources=lambda ask: (ask.n_agents + 1) // 2,
+    sources=lambda sizes: (sizes.n_agents + 1) // 2,
     whose="of the sum of two silos",
     assumes=("a silo that tells what its partner sent",),
 )

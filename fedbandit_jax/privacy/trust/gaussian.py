@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +26,14 @@ from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_proof, gaussian_sigma, noise_std
 
 
+class Sizes(NamedTuple):
+    """The sizes of a run, each None if it is not known, as B under a schedule that is not `Every`."""
+
+    n_agents: int | None  # M
+    batch: int | None  # B, rounds of a batch, which are a silo's users in it
+    dim: int | None  # d
+
+
 @dataclasses.dataclass(frozen=True)
 class GaussianTrust:
     """A trust model of one's own: independent Gaussians, of which so many are in the sum over silos.
@@ -35,8 +43,9 @@ class GaussianTrust:
 
     Args:
         sentence: who adds the noise, and who is not trusted.
-        sources: how many independent noises are in the sum over silos, an integer >= 1, or a function that returns it
-            from what has the sizes M, B and d of the run as `n_agents`, `batch` and `dim`.
+        sources: how many independent noises are in the sum over silos, an integer >= 1, or a function of the run's
+            sizes, which have M, B and d as `n_agents`, `batch` and `dim`. B, the users of a silo in a batch, is None
+            under a schedule that is not `fb.schedules.Every`, and a function that computes with it is refused.
         whose: whose noise the certificate's `noise_std` describes.
         assumes: what the guarantee does not survive.
 
@@ -47,7 +56,7 @@ class GaussianTrust:
         >>> import fedbandit_jax as fb
         >>> pairs = GaussianTrust(
         ...     "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum",
-        ...     sources=lambda ask: (ask.n_agents + 1) // 2,
+        ...     sources=lambda sizes: (sizes.n_agents + 1) // 2,
         ...     whose="of the sum of two silos",
         ... )
         >>> budget = fb.privacy.Budget(1.0, 0.1)
@@ -57,7 +66,7 @@ class GaussianTrust:
     """
 
     sentence: str
-    sources: int | Callable[[Ask], int] = 1
+    sources: int | Callable[[Sizes], int] = 1
     whose: str = "of a message"
     assumes: tuple[str, ...] = ()
 
@@ -71,9 +80,16 @@ class GaussianTrust:
         for one in self.assumes:
             validate.text("assumes", one)
 
-    def calibrate(self, ask: Ask, method: str = "tight") -> BoundGaussian:
-        """The bound model with the noise that `ask` needs."""
-        sources = self.sources(ask) if callable(self.sources) else self.sources
+    def calibrate(self, ask: Ask, sizes: Sizes, method: str = "tight") -> BoundGaussian:
+        """The bound model with the noise that `ask` needs, in a run of these sizes."""
+        try:
+            sources = self.sources(sizes) if callable(self.sources) else self.sources
+        except TypeError as error:
+            unknown = " and ".join(name for name, size in sizes._asdict().items() if size is None)
+            if not unknown:
+                raise
+            why = " (only fb.schedules.Every has one batch)" if sizes.batch is None else ""
+            raise TypeError(f"sources must not need {unknown}, unknown here{why}, got {error}") from error
         return BoundGaussian(
             std=noise_std(gaussian_sigma(ask, method)),
             sources=np.float32(validate.integer("sources", sources, at_least=1)),
