@@ -36,6 +36,7 @@ from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.report.findings import Audit
 
 MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
+EXACT = 2**24  # up to which float32 has all integers
 SIDES = ("data", "neighbour")
 _CHUNK, _CHUNK_NUMBERS = 1024, 2**20  # most runs at a time, and most numbers in their data and views, to save memory
 _BRIEF = 10_000  # runs for which a program need not be fast
@@ -73,8 +74,9 @@ def audit(
 
     Args:
         mechanism: `(key, data) -> view`, where the view is everything that the adversary sees. Floating-point leaves
-            are taken for numbers, integer and boolean leaves for control flow, such as when it synchronised. All
-            randomness must come from the key. A mechanism that is a pytree shares its program with others like it.
+            are taken for numbers of 32 bits, integer and boolean leaves for control flow, such as when it synchronised.
+            Integers must be within 2^24 of 0. All randomness must come from the key. A mechanism that is a pytree
+            shares its program with others like it.
         data, neighbour: the two data sets, pytrees of equal shapes.
         epsilon, delta: the claim; delta = 0 is pure DP.
         key: randomness of the audit.
@@ -330,9 +332,15 @@ def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
 
 
 def _flatten(view: Any, side: str) -> np.ndarray:
-    """The views of several runs as float32 rows, which must be finite."""
-    leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(view)]
-    rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
+    """The views of several runs as float32 rows, which must be finite, and tell all integers apart."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(view)]
+    for leaf in leaves:
+        if jnp.issubdtype(leaf.dtype, jnp.integer) and leaf.size and (far := max(leaf.max(), -int(leaf.min()))) > EXACT:
+            raise ValueError(
+                f"mechanism must return integers within 2^24 of 0, such as v >> 16 and v & 0xffff for a larger v, got "
+                f"one of size {far} on {side}"
+            )
+    rows = np.concatenate([leaf.astype(np.float32).reshape(len(leaf), -1) for leaf in leaves], 1)
     if not np.isfinite(rows).all():
         bad = tuple(np.argwhere(~np.isfinite(rows))[0])
         raise ValueError(f"mechanism must return finite numbers, got {rows[bad]} at coordinate {bad[1]} on {side}")

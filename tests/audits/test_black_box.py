@@ -392,6 +392,16 @@ def test_figure(tmp_path):
             ValueError,
             "must return finite numbers, got inf at coordinate 0 on data",
         ),
+        (
+            {"mechanism": lambda key, x: 2**24 + x.astype(jnp.int32)},
+            ValueError,
+            "^mechanism must return integers within 2.24 of 0, .* got one of size 16777217 on neighbour",
+        ),
+        (
+            {"mechanism": lambda key, x: -(2**31) + x.astype(jnp.int32)},
+            ValueError,
+            "^mechanism must return integers .* got one of size 2147483648 on data",
+        ),
     ],
 )
 def test_bad_arguments(key, change, error, words):
