@@ -100,12 +100,14 @@ def _load(path: Path) -> list[Case]:
         raise ValueError(f"controls must be a Python file, got {str(path)!r}")
     module, name, cases = importlib.util.module_from_spec(spec), path.name, []
     sys.path.insert(0, str(path.parent))
+    sys.modules[spec.name] = module  # where dataclasses look up annotations that are strings
     try:
         spec.loader.exec_module(module)
         for name, value in vars(module).items():
             if name.startswith("broken_"):
                 cases.append(value())
     except Exception as error:
+        del sys.modules[spec.name]
         raise ValueError(f"controls must run, got {type(error).__name__} in {name}: {error}") from error
     finally:
         sys.path.remove(str(path.parent))

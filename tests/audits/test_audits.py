@@ -210,6 +210,22 @@ def test_controls_file_must_hold_controls(tmp_path):
         audits.load(empty)
 
 
+def test_a_control_may_be_a_dataclass_whose_annotations_are_strings(tmp_path):
+    (tmp_path / "control.py").write_text(
+        "from __future__ import annotations\nimport fedbandit_jax as fb\n"
+        "@fb.pytree\n"
+        "class Laplace:\n"
+        "    scale: float = 1.0\n"
+        "def broken_laplace():\n"
+        "    return fb.audits.Case(name='it', mechanism=Laplace, data=0, neighbour=1, epsilon=1, delta=0)\n"
+    )
+    assert [case.name for case in audits.load(tmp_path)] == ["it"]
+    (tmp_path / "control.py").write_text("1 / 0")
+    with pytest.raises(ValueError, match="ZeroDivisionError"):
+        audits.load(tmp_path)
+    assert "fedbandit_controls_control" not in sys.modules
+
+
 def test_folder_of_controls(tmp_path):
     """Files of one folder import each other; those that begin with an underscore are not controls."""
     (tmp_path / "_helper.py").write_text("def broken_not_this():\n    raise KeyError\nNAME = 'two'\n")
