@@ -34,6 +34,18 @@ def test_it_is_the_best_for_its_weights():
         assert weighted(make(name, n), decay) > 1.1 * weighted(best, decay)
 
 
+def test_it_is_made_once_and_in_few_steps(monkeypatch):
+    """With weights that are down to 1.5^-27 rounding moves the fixed point for ever, by more than it converges to."""
+    steps, eigh = [], np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda x: steps.append(1) or eigh(x))
+    release = Decaying(1.5)(28)
+    assert 40 < len(steps) <= 200
+    assert weighted(release, 1.5) == pytest.approx(5.9174409336131, rel=1e-6)  # of 1,478 steps
+    steps.clear()
+    assert Decaying(1.5)(28) is release
+    assert not steps
+
+
 def test_refusals():
     for wrong, error in ((0.5, ValueError), (200, ValueError), ("a", TypeError)):
         with pytest.raises(error, match=r"decay must be .*in \[1, 100\]"):
