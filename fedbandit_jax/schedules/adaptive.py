@@ -71,7 +71,7 @@ class LogDet(Schedule):
     max_syncs: int | None = None
 
     def __post_init__(self):
-        _check(self.threshold, self.max_syncs)
+        object.__setattr__(self, "max_syncs", _check(self.threshold, self.max_syncs))
         validate.one_of("trigger", self.trigger, TRIGGERS)
 
     @override
@@ -212,7 +212,7 @@ class PrivateLogDet(Schedule):
     trigger: str = "zc24"
 
     def __post_init__(self):
-        _check(self.threshold, self.max_syncs)
+        object.__setattr__(self, "max_syncs", _check(self.threshold, self.max_syncs))
         validate.one_of("trigger", self.trigger, [one for one in TRIGGERS if one != "dp20"])
         if not 0 < validate.non_negative("share", self.share) < 1:
             raise ValueError(
@@ -242,15 +242,15 @@ class PrivateLogDet(Schedule):
         )
 
 
-def _check(threshold: float | str, max_syncs: int | None) -> None:
+def _check(threshold: float | str, max_syncs: int | None) -> int | None:
+    """The most synchronisations as they are given, after a check of both."""
     if isinstance(threshold, str):
         if threshold not in THRESHOLDS:
             choices = " or ".join(map(repr, THRESHOLDS))
             raise ValueError(f"threshold must be a number > 0, {choices}, got {validate.shown(threshold)}")
     else:
         validate.single("threshold", validate.positive("threshold", threshold))
-    if max_syncs is not None:
-        validate.integer("max_syncs", max_syncs, at_least=1)
+    return None if max_syncs is None else validate.integer("max_syncs", max_syncs, at_least=1)
 
 
 def _level(threshold: struct.Number, since: Array, patient: bool) -> Any:

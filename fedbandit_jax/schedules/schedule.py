@@ -168,7 +168,7 @@ class Every(Schedule):
     batch: int = 25
 
     def __post_init__(self):
-        validate.integer("batch", self.batch, at_least=1)
+        object.__setattr__(self, "batch", validate.integer("batch", self.batch, at_least=1))
 
     @override
     def n_syncs(self, horizon: int) -> int:
@@ -180,7 +180,7 @@ class Every(Schedule):
 
     @override
     def bind(self, setting: Setting) -> BoundEvery:
-        return BoundEvery(batch=np.int32(min(self.batch, 2**31 - 1)))
+        return BoundEvery(batch=np.int32(self.batch))
 
 
 @struct.sealed
@@ -258,14 +258,14 @@ class Geometric(Fixed):
         if not validate.positive("growth", self.growth) > 1:
             raise ValueError(f"growth must be > 1, got {self.growth!r}")
         validate.within("growth", self.growth, 1.001, 1e6)
-        validate.integer("first", self.first, at_least=1)
+        object.__setattr__(self, "first", validate.integer("first", self.first, at_least=1))
 
     @override
     def rounds(self, horizon: int) -> Int[np.ndarray, " S"]:
         rounds, t = [], self.first
         while t <= horizon:
             rounds.append(t)
-            t = max(t + 1, math.ceil(t * self.growth))
+            t = max(t + 1, math.ceil(t * float(self.growth)))
         return np.array(rounds, np.int32)
 
 

@@ -112,7 +112,7 @@ class Banded:
     bands: int
 
     def __post_init__(self):
-        validate.count("bands", self.bands, MAX_BANDS)
+        object.__setattr__(self, "bands", validate.count("bands", self.bands, MAX_BANDS))
 
     def __call__(self, n_syncs: int) -> Release:
         """The release for S = `n_syncs` synchronisations."""
@@ -146,7 +146,7 @@ class BandMF:
     users: Users
 
     def __post_init__(self):
-        validate.count("bands", self.bands, MAX_BANDS)
+        object.__setattr__(self, "bands", validate.count("bands", self.bands, MAX_BANDS))
         validate.instance("users", self.users, Users, "an fb.privacy.Users")
 
     def __call__(self, n_syncs: int) -> Release:

@@ -156,7 +156,7 @@ class Window(Memory):
     batches: int = struct.static()
 
     def __post_init__(self):
-        validate.count("batches", self.batches, MAX_BANDS)
+        object.__setattr__(self, "batches", validate.count("batches", self.batches, MAX_BANDS))
 
     @override
     def weights(self, n_syncs: int) -> Float[np.ndarray, " S"]:

@@ -216,10 +216,10 @@ class Decaying:
 
     def __call__(self, n_syncs: int) -> Optimal:
         """The release for S = `n_syncs` synchronisations."""
-        if n_syncs > MOST:
+        if validate.integer("n_syncs", n_syncs, at_least=1) > MOST:
             raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
         try:
-            return _optimal(float(self.decay), n_syncs)
+            return _optimal(float(self.decay), int(n_syncs))
         except np.linalg.LinAlgError as error:
             raise ValueError(
                 f"n_syncs must be smaller for the release {self!r}, whose last weights are lost, got {n_syncs}"

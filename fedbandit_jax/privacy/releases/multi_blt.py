@@ -63,7 +63,7 @@ class MultiBlt:
 
     def __post_init__(self):
         validate.instance("users", self.users, Users, "an fb.privacy.Users")
-        validate.integer("n_buffers", self.n_buffers, at_least=1)
+        object.__setattr__(self, "n_buffers", validate.integer("n_buffers", self.n_buffers, at_least=1))
 
     def __call__(self, n_syncs: int) -> PatternBlt:
         """The release for S = `n_syncs` synchronisations, at most 65,536."""

@@ -61,7 +61,7 @@ class Release(abc.ABC):
     """Whether a silo decodes its own messages and sends private prefix sums instead of them."""
 
     def __post_init__(self):
-        validate.integer("n_syncs", self.n_syncs, at_least=1)
+        object.__setattr__(self, "n_syncs", validate.integer("n_syncs", self.n_syncs, at_least=1))
 
     @property
     def n_parts(self) -> int:

@@ -230,7 +230,7 @@ class Blt(_Toeplitz):
 
     def __post_init__(self):
         super().__post_init__()
-        validate.integer("n_buffers", self.n_buffers, at_least=1)
+        object.__setattr__(self, "n_buffers", validate.integer("n_buffers", self.n_buffers, at_least=1))
         for name, numbers in zip(("theta", "omega"), self._coefficients()):
             object.__setattr__(self, name, np.array(numbers, np.float32))
 

@@ -47,6 +47,23 @@ def test_decoder_times_encoder_is_the_prefix_sum(name, n):
     np.testing.assert_allclose(r @ c, np.tril(np.ones((n, n))), atol=1e-12)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("make", "n"),
+    [
+        *((release, 255) for release in RELEASES.values()),
+        *((releases.Decaying(1.5), 16), (releases.Banded(np.uint8(200)), 255), (releases.Window(np.uint8(200)), 255)),
+    ],
+)
+def test_numbers_of_numpy_are_numbers(make, n):
+    """255 + 1 = 0 in 8 bits."""
+    found = make(np.uint8(n))
+    assert type(found.n_syncs) is int
+    np.testing.assert_array_equal(found.prefix_variance(), make(n).prefix_variance())
+    assert found.largest_variance() == make(n).largest_variance() == found.prefix_variance().max()
+    assert found.sensitivity_sq() == make(n).sensitivity_sq()
+
+
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("name", RELEASES)
 def test_closed_forms(name, n):
