@@ -216,20 +216,30 @@ class Fixed(Schedule):
     """
 
     def rounds(self, horizon: int) -> Int[np.ndarray, " S"]:
-        """Numbers of rounds played after which silos synchronise, rising and at most T."""
+        """Numbers of rounds played after which silos synchronise in T = `horizon` rounds, rising and at most T."""
         raise NotImplementedError(f"{type(self).__name__}.rounds")
 
     @override
     def n_syncs(self, horizon: int) -> int:
-        return len(self.rounds(horizon))
+        return len(self._rounds(horizon))
 
     @override
     def longest(self, horizon: int) -> int:
-        return _longest(self.rounds(horizon)) or 0
+        return _longest(self._rounds(horizon)) or 0
 
     @override
     def bind(self, setting: Setting) -> BoundFixed:
-        return BoundFixed(rounds=padded(np.asarray(self.rounds(setting.horizon), np.int32), 64))
+        return BoundFixed(rounds=padded(self._rounds(setting.horizon).astype(np.int32), 64))
+
+    def _rounds(self, horizon: int) -> Int[np.ndarray, " S"]:
+        name, given = f"{type(self).__name__}.rounds", self.rounds(horizon)
+        none = given.size == 0 if hasattr(given, "size") else given in ([], ())  # an empty list is one of floats
+        rounds = validate.integer_array(name, np.zeros(0, int) if none else given)
+        if (np.diff(rounds, prepend=0, append=horizon + 1) <= 0).any():
+            raise ValueError(
+                f"{name} must rise from 1 or more to horizon = {horizon} or less, got {validate.shown(rounds)}"
+            )
+        return rounds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -328,6 +328,35 @@ class Squares(S.Fixed):
         return np.arange(1, math.isqrt(horizon) + 1) ** 2
 
 
+class Listed(S.Fixed):
+    def __init__(self, listed):
+        self.listed = listed
+
+    def rounds(self, horizon):
+        return self.listed
+
+
+@pytest.mark.parametrize(
+    ("listed", "error"),
+    [
+        *(([50, 60], ValueError), ([5, 5, 10], ValueError), ([10, 5], ValueError), ([0, 5], ValueError)),
+        *((np.array([[5, 10]]), ValueError), ([1.5, 7.2], TypeError), (None, TypeError), ([[1], [2, 3]], TypeError)),
+    ],
+)
+def test_listed_rounds_rise_within_the_horizon(listed, error):
+    """Noise is calibrated for as many releases as there are numbers."""
+    schedule = Listed(listed)
+    for use in (schedule.n_syncs, schedule.longest, lambda horizon: schedule.bind(SETTING._replace(horizon=horizon))):
+        with pytest.raises(error, match=r"Listed\.rounds must (rise from 1|be an array of integers|have 1 dimension)"):
+            use(40)
+
+
+@pytest.mark.parametrize("none", [[], (), np.array([]), jnp.array([])])
+def test_no_round_may_be_listed(none):
+    schedule = Listed(none)
+    assert (schedule.n_syncs(40), schedule.longest(40)) == (0, 0)
+
+
 class SaysSo(Half):
     """Says that its batches are short, which nobody has proved."""
 
