@@ -43,7 +43,7 @@ class BoundLogDet(BoundSchedule):
     @override
     def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Any, gained: Any, since: Since) -> Asked:
         if self.patient:
-            return gained >= self.threshold / since
+            return gained >= self.threshold / since * (1 - TIE)
         return gained > self.threshold * (1 + TIE)
 
 

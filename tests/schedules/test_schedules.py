@@ -98,10 +98,10 @@ def test_logdet():
     assert S.LogDet(max_syncs=7).n_syncs(20) == 7
 
 
-def test_a_tie_with_the_threshold_is_no_request_of_he_et_al():
-    """Line 8 has det(V + U) > (1 + alpha) det V, and det(I + x x') = 2 for a unit vector x, in float32, too.
+def test_a_tie_with_the_threshold_is_decided_as_it_is_printed():
+    """Line 8 of He et al. has det(V + U) > (1 + alpha) det V, and det(I + x x') = 2 for a unit vector x.
 
-    Dubey & Pentland (2020), Algorithm 1, have ">=".
+    Dubey & Pentland (2020), Algorithm 1, have ">=". Rounding of float32 decides neither.
     """
     x = np.random.default_rng(0).standard_normal((10_000, 10)).astype(np.float32)
     gained = np.log1p((np.square(x / np.linalg.norm(x, axis=1, keepdims=True))).sum(1))
@@ -111,7 +111,10 @@ def test_a_tie_with_the_threshold_is_no_request_of_he_et_al():
     strict = S.LogDet(math.log(2), "he22").bind(SETTING)
     assert not strict.requests(None, 0, None, gained, since).any()
     assert strict.requests(None, 0, None, gained * np.float32(1 + 3e-6), since).all()
-    assert S.LogDet(0.5).bind(SETTING).requests(None, 0, None, np.float32(0.25), np.int32(2))
+    for waited in (1, 2, 3):
+        reached = S.LogDet(waited * math.log(2)).bind(SETTING)
+        assert reached.requests(None, 0, None, gained, np.int32(waited)).all()
+        assert not reached.requests(None, 0, None, gained * np.float32(1 - 3e-6), np.int32(waited)).any()
 
 
 def test_thresholds_of_the_paper():
