@@ -144,13 +144,16 @@ class Release(abc.ABC):
         """The largest `prefix_variance`; the trees have a closed form that does not list all prefixes."""
         return float(self.prefix_variance().max())
 
+    def _size(self) -> int:
+        """S, unless there is no room for (S, S) matrices."""
+        n, name = int(self.n_syncs), type(self).__name__
+        if n > MAX_MATERIALISED:
+            raise ValueError(f"n_syncs must be <= {MAX_MATERIALISED} unless {name} has closed forms, got {n}")
+        return n
+
     def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> Any:
         """The float64 matrix of a linear recurrence: its outputs over k when input k is unit vector k."""
-        n = self.n_syncs
-        if n > MAX_MATERIALISED:
-            raise ValueError(
-                f"n_syncs must be <= {MAX_MATERIALISED} unless {type(self).__name__} has closed forms, got {n}"
-            )
+        n = self._size()
 
         def unit(state, k):
             return recurrence(state, k, (jnp.arange(1, n + 1) == k).astype(float))

@@ -68,7 +68,7 @@ class InputPerturbation(Release):
 
     @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
-        return np.eye(self.n_syncs)
+        return np.eye(self._size())
 
     @override
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:
@@ -116,7 +116,7 @@ class _Toeplitz(Release):
 
     @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
-        return scipy.linalg.toeplitz(self.column(), np.zeros(self.n_syncs))
+        return scipy.linalg.toeplitz(self.column(), np.zeros(self._size()))
 
     @override
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:

@@ -98,7 +98,7 @@ class Tree(Release):
 
     @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
-        k = np.arange(1, self.n_syncs + 1)[:, None]
+        k = np.arange(1, self._size() + 1)[:, None]
         j = k.T
         return ((j <= k) & (j > k - (k & -k))).astype(float)
 
@@ -194,7 +194,7 @@ class Honaker(Tree):
 
     @override
     def encoder(self) -> Float[np.ndarray, "messages S"]:
-        j = np.arange(1, self.n_syncs + 1)
+        j = np.arange(1, self._size() + 1)
         ends = [(k, 1 << level) for k in range(1, self.n_syncs + 1) for level in range(self.n_levels)]
         return np.array([(j <= k) & (j > k - size) for k, size in ends if k % size == 0], float)
 

@@ -244,6 +244,9 @@ def test_parts_need_a_step():
 def test_what_has_no_closed_form_is_not_materialised_for_ever():
     with pytest.raises(ValueError, match="n_syncs must be <= 10000 unless Blocks has closed forms, got 20000"):
         Blocks(20_000).sensitivity_sq()
+    for named in RELEASES.values():
+        with pytest.raises(ValueError, match="n_syncs must be <= 10000 unless .* has closed forms, got 100000"):
+            named(100_000).encoder()
 
 
 @pytest.mark.parametrize("name", RELEASES)
