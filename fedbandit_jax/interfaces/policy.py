@@ -16,7 +16,11 @@ from fedbandit_jax.interfaces.environment import Round
 
 
 class Released(NamedTuple):
-    """What a policy is given at a synchronisation; anybody may see it, so using it is post-processing."""
+    """What a policy is given at a synchronisation; anybody may see it, so using it is post-processing.
+
+    Users whose contributions are left out, as they came too often, are not in `count`. Those whose sums a silo has not
+    sent, whose rewards have not arrived, or whose totals are clipped, are.
+    """
 
     gram: Float[Array, "d d"]  # sum of x x' over all users of all agents so far, plus noise
     bias: Float[Array, " d"]  # sum of x y over the same users, plus noise

@@ -26,6 +26,17 @@ UNITS = [
 SCHEDULE = fb.schedules.Geometric(1.5, first=2)
 
 
+@fb.pytree
+class Told(fb.Policy):
+    """A policy whose belief is how many users it was told are in the sums."""
+
+    def update(self, k, belief, released):
+        return released.count
+
+    def index(self, key, t, belief, contexts):
+        return jnp.zeros(len(contexts))
+
+
 def entering(users, batches, unit):
     """Which contributions (T, M) enter: one user after the other, by lists of the batches that she is in."""
     enters = np.zeros(users.shape, bool)
@@ -99,19 +110,20 @@ def mechanism(unit, **options):
 @pytest.mark.parametrize("unit", deep(UNITS, keep={1, 2}))
 def test_fixed_batches_leave_out_the_rest(unit):
     env = drawn(M)
-    bound = silent(fb.algos.Federated(schedule=B, privacy=mechanism(unit)).bind(env.spec, T))
+    bound = silent(fb.algos.Federated(policy=Told(), schedule=B, privacy=mechanism(unit)).bind(env.spec, T))
     left_out, state = played(bound, env)
     batches = np.arange(T) // B
     enters = entering(env.users, batches, unit)
     assert 0 < enters.sum() < enters.size
     np.testing.assert_array_equal(left_out, [(~enters)[batches == k].sum() for k in range(T // B)])
     np.testing.assert_allclose(state.mechanism.view, sums(env, enters, T), atol=2e-5)
+    assert state.belief == enters.sum()
 
 
 @pytest.mark.parametrize(("kind", "unit"), deep(list(itertools.product(["growing", "gossip"], UNITS)), keep={2, 5}))
 def test_growing_batches_leave_out_the_rest(kind, unit):
     env = drawn(M)
-    common = dict(policy=fb.algos.Greedy(), schedule=SCHEDULE, privacy=mechanism(unit))
+    common = dict(policy=Told(), schedule=SCHEDULE, privacy=mechanism(unit))
     algo = fb.algos.Federated(**common)
     if kind == "gossip":
         algo = fb.algos.Gossip(graph=networks.make("line", M), **common)
@@ -124,14 +136,16 @@ def test_growing_batches_leave_out_the_rest(kind, unit):
     if kind == "gossip":
         for i in range(M):
             np.testing.assert_allclose(state.sent[i], sums(env, enters, until, slice(i, i + 1)), atol=2e-5)
+        np.testing.assert_array_equal(state.belief, bound.hears @ enters[:until].sum(0))
     else:
         np.testing.assert_allclose(state.mechanism.view, sums(env, enters, until), atol=2e-5)
+        assert state.belief == enters[:until].sum()
 
 
 @pytest.mark.parametrize(("kind", "unit"), deep(list(itertools.product(["agents", "streams"], UNITS[:3])), keep={2, 5}))
 def test_users_by_themselves_leave_out_the_rest(kind, unit):
     env = drawn(1)
-    common = dict(policy=fb.algos.Greedy(), schedule=SCHEDULE, privacy=mechanism(unit))
+    common = dict(policy=Told(), schedule=SCHEDULE, privacy=mechanism(unit))
     algo = (
         fb.algos.AsyncFederated(**common) if kind == "agents" else fb.algos.Grouped(grouping=fb.algos.Alone(), **common)
     )
@@ -156,6 +170,8 @@ def test_users_by_themselves_leave_out_the_rest(kind, unit):
     shown = (state.agents.mechanism if kind == "agents" else state.streams).view
     for u in range(N):
         np.testing.assert_allclose(shown[u], sums(env, enters[:, u : u + 1], last[u]), atol=2e-5)
+    entered = [enters[: last[u], u].sum() for u in range(N)]
+    np.testing.assert_array_equal(*((state.users, sum(entered)) if kind == "agents" else (state.belief, entered)))
 
 
 @fb.pytree

@@ -44,7 +44,8 @@ class Agent(NamedTuple):
     counted: Array  # () int32: sum of what its rounds of this epoch add, if the schedule reads that
     memory: Any  # what the schedule remembers of this epoch
     rounds: Array  # () int32: its rounds so far
-    sent: Array  # () int32: how many of them are in what it released last
+    sent: Array  # () int32: how many of them there were when it released last
+    users: Array  # () int32: how many of them are in that release
     synced: Array  # () int32: its uploads so far
     attendance: Attendance | None  # of itself, (1, 1), if its contributions are bounded
 
@@ -54,7 +55,7 @@ class AsyncState(NamedTuple):
 
     agents: Agent  # leaves (M, ...)
     server: Sums  # sum of what every agent released last
-    rounds: Array  # () float32: rounds in this sum
+    users: Array  # () float32: rounds in this sum
     variance: Array  # () float32: variance of the noise on the diagonal of its matrix
     synced: Array  # () int32: uploads of all agents
     status: Array  # () int32 `Status` bits
@@ -98,7 +99,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         belief, status = first_belief(self.policy, d)
         zero = jnp.int32(0)
         attendance = self.nobody_came(1, 1)
-        blank = Agent(self.mechanism.init(d), belief, None, None, zero, (), zero, zero, zero, attendance)
+        blank = Agent(self.mechanism.init(d), belief, None, None, zero, (), zero, zero, zero, zero, attendance)
         agents = jax.vmap(lambda key: self._epoch(key, blank))(jax.random.split(key, n))
         nothing = jnp.zeros((d, d + 1))
         return AsyncState(agents, Sums(nothing, nothing), jnp.float32(0), jnp.float32(0), zero, status)
@@ -156,15 +157,16 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         statistics, sent = self.release(random.stream(key, "release"), k, agent.mechanism, nothing)
         variances = jnp.asarray(self.stds) ** 2
         server = state.server.add(statistics - agent.mechanism.view)
-        rounds = state.rounds + (agent.rounds - agent.sent)
+        entered = agent.rounds if agent.attendance is None else agent.attendance.count[0, 0]
+        users = state.users + (entered - agent.users)
         variance = state.variance + variances[k] - jnp.where(k > 0, variances[k - 1], 0)
-        released = Released(server.high[:, :-1], server.high[:, -1], rounds, jnp.sqrt(variance))
+        released = Released(server.high[:, :-1], server.high[:, -1], users, jnp.sqrt(variance))
         belief, status = next_belief(self.policy, state.synced, agent.belief, released)
-        agent = agent._replace(mechanism=sent, belief=belief, sent=agent.rounds, synced=k + 1)
+        agent = agent._replace(mechanism=sent, belief=belief, sent=agent.rounds, users=entered, synced=k + 1)
         return AsyncState(
             agents=self._epoch(random.stream(key, "epoch"), agent),
             server=server,
-            rounds=rounds,
+            users=users,
             variance=variance,
             synced=state.synced + 1,
             status=state.status | status,

@@ -150,7 +150,7 @@ class BatchLoop(PolicyLoop):
             happens &= enough
         assert rows is not None
         statistics, sent = self.release(key, k, mechanism, rows, users, sends)
-        belief, status = self.shown(k, state.belief, statistics, jnp.float32(m * self.batch) * (k + 1))
+        belief, status = self.shown(k, state.belief, statistics, self.batch * (k + 1), attendance)
         synced = ServerState(sent, belief, state.status | status, attendance)
         synced = jax.tree.map(
             lambda new, old: jnp.where(happens, new, old), synced, state._replace(held=None, late=None)
@@ -344,7 +344,7 @@ class ScheduledLoop(PolicyLoop):
         if state.away is not None:
             total, held, sends, _ = self.sent(held, state.pending, state.away)
         statistics, sent = self.release(random.stream(key, "release"), k, state.mechanism, total, None, sends)
-        belief, status = self.shown(k, state.belief, statistics, jnp.float32(self.spec.n_agents) * (t + 1))
+        belief, status = self.shown(k, state.belief, statistics, t + 1, state.attendance)
         state = state._replace(mechanism=sent, belief=belief, synced=k + 1, status=state.status | status, held=held)
         return self._epoch(key, state)
 

@@ -30,6 +30,7 @@ class GossipState(NamedTuple):
     mechanism: Any  # `MechanismState` of every silo, leaves (M, ...)
     pending: Array  # (d, d + 1, M) sums of the mechanism's summands since the last release
     sent: Array  # (M, d, d + 1) what every silo released last
+    users: Array  # (M,) float32: how many users are in it
     belief: Any  # the policy's, of every agent, from the releases that it has heard of, leaves (M, ...)
     released: Array  # int32: number of releases so far
     heard: Array  # int32: number of releases that have arrived everywhere
@@ -75,11 +76,12 @@ class GossipLoop(PolicyLoop):
     @override
     def init(self, key: Array, spec: Spec) -> GossipState:
         m, d = spec.n_agents, spec.dim
-        belief, status = jax.vmap(lambda policy: first_belief(policy, d))(self.policy)
+        belief, status = jax.vmap(lambda policy: first_belief(policy, d), axis_size=m)(self.policy)
         return GossipState(
             mechanism=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(m)),
             pending=jnp.zeros((d, d + 1, m), self.mechanism.dtype),
             sent=jnp.zeros((m, d, d + 1)),
+            users=jnp.zeros(m),
             belief=belief,
             released=jnp.int32(0),
             heard=jnp.int32(0),
@@ -119,9 +121,9 @@ class GossipLoop(PolicyLoop):
         """Has silos release after round k = 0, 1, ..., and agents use what was released gamma - 1 rounds ago."""
         m, d = self.spec.n_agents, self.spec.dim
         due = self._asked(k) & (local.released < self.n_syncs)
-        new = control.cond_any(due, lambda state: self._release(key, state), local)
+        new = control.cond_any(due, lambda state: self._release(key, k, state), local)
         arrived = self._asked(k - self.delay) & (new.heard < new.released)
-        new = control.cond_any(arrived, lambda state: self._hear(k, state), new)
+        new = control.cond_any(arrived, self._hear, new)
         new = in_turn(k, 1, self._refresh, new, self.longest)
         hops = jnp.asarray(self.hops).sum()
         return new, Report(
@@ -143,17 +145,18 @@ class GossipLoop(PolicyLoop):
     def _asked(self, t: Array) -> Array:
         return jnp.all(self.schedule.requests(jax.random.key(0), t, (), None, jnp.int32(1)))
 
-    def _release(self, key: Array, state: GossipState) -> GossipState:
+    def _release(self, key: Array, t: Array, state: GossipState) -> GossipState:
         k = state.released
         sent, mechanism = self.release_all(key, k, state.mechanism, jnp.moveaxis(state.pending, 2, 0))
-        return state._replace(mechanism=mechanism, pending=jnp.zeros_like(state.pending), sent=sent, released=k + 1)
+        users = jnp.full(self.spec.n_agents, t + 1) if state.attendance is None else state.attendance.count.sum(1)
+        state = state._replace(mechanism=mechanism, pending=jnp.zeros_like(state.pending), sent=sent, released=k + 1)
+        return state._replace(users=users.astype(jnp.float32))
 
-    def _hear(self, t: Array, state: GossipState) -> GossipState:
+    def _hear(self, state: GossipState) -> GossipState:
         hears, k = jnp.asarray(self.hears), state.heard
         total = jnp.einsum("ij,jab->iab", hears, state.sent, precision="highest")
-        n = hears.sum(1)
-        std = jnp.sqrt(n) * jnp.asarray(self.stds)[k]
-        count = n * (t + 1 - self.delay)
+        std = jnp.sqrt(hears.sum(1)) * jnp.asarray(self.stds)[k]
+        count = jnp.matmul(hears, state.users, precision="highest")
 
         def update(policy: Any, old: Any, total: Array, count: Array, std: Array) -> tuple[Any, Array]:
             return next_belief(policy, k, old, Released(total[:, :-1], total[:, -1], count, std))

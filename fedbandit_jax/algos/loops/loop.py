@@ -236,9 +236,14 @@ class PolicyLoop(PlayingLoop):
         keys = jax.random.split(random.stream(key, "release"), len(totals))
         return jax.vmap(self.release, (0, None, 0, 0))(keys, k, states, totals)
 
-    def shown(self, k: Array, belief: Any, statistics: Array, count: Array) -> tuple[Any, Array]:
-        """Shows the policy release k of the sums over `count` users; returns its belief, and `Status` bits."""
+    def shown(
+        self, k: Array, belief: Any, statistics: Array, rounds: Array, attendance: Attendance | None
+    ) -> tuple[Any, Array]:
+        """Shows the policy release k, after so many rounds of all silos; returns its belief, and `Status` bits."""
         std = jnp.asarray(self.stds)[k]
+        count = jnp.float32(self.spec.n_agents) * rounds
+        if attendance is not None and isinstance(self.mechanism, NoisyMechanism) and self.mechanism.users.total is None:
+            count = attendance.count.sum().astype(jnp.float32)
         return next_belief(self.policy, k, belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
 
     def report(

@@ -34,7 +34,7 @@ class UserReleases(NamedTuple):
 
     gram: Float[Array, "n d d"]  # W of each user, plus noise
     bias: Float[Array, "n d"]  # U of each user, plus noise
-    count: Float[Array, " n"]  # rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: Float[Array, " n"]  # rounds of each that are in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
     std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`
     bias_std: Float[Array, ""]  # that of the noise on `bias`, at most `std`
 
@@ -194,9 +194,8 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         k = state.synced
         statistics, streams = self.release_all(key, k, state.streams, state.pending)
         std = jnp.asarray(self.stds)[k]
-        releases = UserReleases(
-            statistics[..., :-1], statistics[..., -1], state.count * 1.0, std, self.bias_scale * std
-        )
+        entered = state.count if state.attendance is None else state.attendance.count[0]
+        releases = UserReleases(statistics[..., :-1], statistics[..., -1], entered * 1.0, std, self.bias_scale * std)
         label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
         shown = jax.vmap(lambda belief, released: next_belief(self.policy, k, belief, released))
         belief, status = shown(state.belief, self.grouping.pool(releases, label))

@@ -126,7 +126,7 @@ class BoundPhasedElimination(Policy):
     def update(self, k: Int[Array, ""], belief: Phase, released: Released) -> Phase:
         mean, width = self.intervals(k, belief, released)
         best = jnp.where(belief.active, mean - width, -jnp.inf).max()
-        active = belief.active & (mean + width >= best)
+        active = belief.active & ~(mean + width < best)  # of nobody nothing is known, and no comparison holds
         return Phase(active, g_optimal(jnp.asarray(self.arms), active), released.bias, released.count)
 
     @override

@@ -46,7 +46,7 @@ def play(bound, key, users, contexts, rewards, *, spec=SPEC):
         t, user, x, y = row
         arm = jnp.argmax(bound.index(key, t, state, user, x))
         state, report = bound.serve(key, t, state, user, x[arm], y[arm])
-        return state, (arm, report.rounds, state.server.high, state.rounds, state.variance, report.status)
+        return state, (arm, report.rounds, state.server.high, state.users, state.variance, report.status)
 
     rows = jnp.arange(len(users), dtype=jnp.int32), users, contexts, rewards
     state, results = jax.lax.scan(one, bound.init(key, spec), rows)

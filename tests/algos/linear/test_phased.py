@@ -136,6 +136,22 @@ def test_widths_have_the_scale_of_the_error(key):
         assert (abs(ratio - 1) < 5 * math.sqrt(2 / reps)).all(), ratio
 
 
+def test_of_nobody_nothing_is_known(key):
+    """A phase whose users all come too often to be let in says nothing about any arm."""
+    policy = bound_to(some_arms(8, 4), 12.0)
+    start = jax.jit(policy.start, static_argnums=0)(4)
+    noise = Released(jnp.eye(4), 12 * jax.random.normal(key, 4), start.users, jnp.float32(1))
+    after = jax.jit(policy.update)(jnp.int32(0), start, noise)
+    assert after.active.all()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
+
+
+def test_clipped_totals_are_refused():
+    privacy = fb.privacy.Mechanism(BUDGET, "input_perturbation", unit=fb.privacy.Users(1, total=1.0))
+    with pytest.raises(ValueError, match="policy must not be PhasedElimination where totals are clipped, got Users"):
+        fb.algos.dp_dpe(np.eye(3), privacy)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", deep([BUDGET, None], keep={0}))
 def test_the_best_arm_stays(budget, key):
