@@ -145,7 +145,8 @@ class Federated(PolicyRecipe):
             )
         if self.learns_in_batch:
             raise ValueError(f"learns_in_batch must be False with {named}, got True")
-        if self.policy.needs_all_users or isinstance(self.policy, LogDetUCB):
+        other = isinstance(self.policy, LogDetUCB) or getattr(self.policy, "confidence", None) == "authors"
+        if self.policy.needs_all_users or other:
             raise ValueError(
                 f"policy must read sums over all batches by their std, as fb.algos.Greedy does, with {named}, got "
                 f"{self.policy!r}"

@@ -63,6 +63,8 @@ class PolicyRecipe(Recipe):
                 raise ValueError(f"budget must be one for all, {self.by_itself}, got {len(privacy.budgets)}")
             if privacy.users.total is not None:
                 raise ValueError(f"total must be None, {self.by_itself}, got {privacy.users.total:g}")
+            if getattr(self.policy, "confidence", None) == "authors":
+                raise ValueError(f"confidence must not be 'authors', {self.by_itself}, got {self.policy!r}")
         object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
 
     @property
