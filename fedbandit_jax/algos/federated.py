@@ -209,14 +209,15 @@ class Federated(PolicyRecipe):
             mechanism = shown_apart(mechanism, self.aggregate, self.liars)
             stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
         policy = self.informed(spec, mechanism, m, BatchLoop.shown_stds(stds, 1, horizon))
-        common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
-        if batch is not None:
-            return BatchLoop(**common, batch=batch)
-        if self.learns_in_batch and not policy.keeps_matrix:
+        able = policy.keeps_matrix if batch is None else type(policy).prepare_raw is not Policy.prepare_raw
+        if self.learns_in_batch and not able:
             raise ValueError(
                 "policy must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch, got "
                 f"{type(self.policy).__name__}"
             )
+        common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
+        if batch is not None:
+            return BatchLoop(**common, batch=batch)
         chosen, shift = self.timed(spec, horizon, m, policy)
         return ScheduledLoop(**common, schedule=chosen, shift=np.float32(shift), shifts=shift > 0)
 
