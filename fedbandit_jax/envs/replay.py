@@ -48,9 +48,8 @@ class Replay(LinearEnvironment):
     ) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
         """The first row of the query that each agent receives, and the number of its rows."""
         m, n_queries = self.spec.n_agents, len(self.starts)
-        first = jnp.arange(m) * n_queries // m  # contiguous blocks of queries, as in the paper
-        last = (jnp.arange(m) + 1) * n_queries // m
-        query = jax.random.randint(key, (m,), first, last)
+        ends = np.arange(m + 1, dtype=np.int64) * n_queries // m  # contiguous blocks of queries, as in the paper
+        query = jax.random.randint(key, (m,), jnp.int32(ends[:-1]), jnp.int32(ends[1:]))
         return jnp.asarray(self.starts)[query], jnp.asarray(self.counts)[query]
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
