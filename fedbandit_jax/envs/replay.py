@@ -195,10 +195,10 @@ def script(
         answers: the reward of every arm.
         means: the mean rewards that regret is computed from; by default the answers.
         users: who comes to each silo, integers >= 0; by default every user is new.
-        fixed_contexts: promise that all rounds offer the same contexts.
+        fixed_contexts: whether all rounds offer the same contexts, which are then public.
 
     Raises:
-        ValueError, TypeError: an array is not finite, shapes disagree, or `fixed_contexts` is not a bool.
+        ValueError, TypeError: an array is not finite, shapes disagree, or `fixed_contexts` is not a bool, or not true.
 
     Example:
         >>> env = script([[[[1.0, 0.0], [0.0, 1.0]]]], [[[0.0, 1.0]]])
@@ -224,6 +224,8 @@ def script(
         rewards_in_unit=bool((answers >= 0).all() and (answers <= 1).all()),
         n_users=0 if came is None else int(came.max()) + 1,
     )
+    if spec.fixed_contexts and (contexts != contexts[0]).any():
+        raise ValueError("fixed_contexts must be False where rounds offer other contexts, got True")
     return Script(contexts=contexts, answers=answers, means=means, users=came, spec=spec)
 
 

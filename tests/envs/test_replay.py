@@ -39,6 +39,14 @@ def test_blocks_of_many_queries_of_many_agents(key):
     np.testing.assert_array_equal(env.listed(key, env.init(key), 0)[0], np.arange(n))
 
 
+def test_fixed_contexts_of_a_script_are_fixed():
+    contexts, answers = np.zeros((3, 1, 2, 1)), np.zeros((3, 1, 2))
+    assert fb.envs.script(contexts, answers, fixed_contexts=True).spec.fixed_contexts
+    contexts[2] = 0.5
+    with pytest.raises(ValueError, match="fixed_contexts must be False where rounds offer other contexts, got True"):
+        fb.envs.script(contexts, answers, fixed_contexts=True)
+
+
 def test_a_constant_column_is_found():
     """Centred rewards need one; a column of zeros is none."""
     features, theta = table()
