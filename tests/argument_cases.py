@@ -17,6 +17,7 @@ from argument_kinds import (
     empty,
     epsilon,
     factor,
+    failure,
     flag,
     function,
     increasing,
@@ -154,7 +155,7 @@ def std(contexts):
 
 
 laws, noise = one_of("gaussian", "bernoulli", "clipped_gaussian"), non_negative
-linear = {"regularization": (1.0, optional(positive)), "failure": (0.01, inside_unit)}
+linear = {"regularization": (1.0, optional(positive)), "failure": (0.01, failure)}
 linear |= {name: (1.0, non_negative) for name in ("subgaussian", "theta_norm", "exploration_scale")}
 users = {**linear, "regularization": (1.0, positive), "name": ("x", label)}
 batched = {"schedule": (5, count()), "learns_in_batch": (False, flag), "name": ("x", label)}
@@ -266,9 +267,9 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     A.Greedy: dict(shrinkage=(12.0, non_negative), regularization=(1.0, positive)),
     epsilon_greedy: dict(explore=(5.0, non_negative), shrinkage=(1.0, non_negative)),
     A.Forgetting: dict(policy=(A.UCB(), nothing), memory=(P.Discounted(0.9), nothing)),
-    A.PhasedElimination: dict(arms=(EYE, rows), failure=(0.1, inside_unit), exploration_scale=(1.0, positive)),
+    A.PhasedElimination: dict(arms=(EYE, rows), failure=(0.1, failure), exploration_scale=(1.0, positive)),
     A.dp_dpe: {
-        **dict(arms=(EYE, rows), privacy=(BUDGET, optional(nothing)), failure=(0.1, inside_unit)),
+        **dict(arms=(EYE, rows), privacy=(BUDGET, optional(nothing)), failure=(0.1, failure)),
         **dict(exploration_scale=(1.0, positive), schedule=(5, count()), name=("x", text)),
     },
     A.adac_oful: {

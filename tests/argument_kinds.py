@@ -136,5 +136,6 @@ def nothing(value):
 positive, factor = number(1.2e-38, 3.4e38), number(1.2e-38)  # a factor may be infinite
 non_negative, inside_unit, flag = either(positive, number(0, 0)), number(0, 1, inside=True), a(bool, np.bool_)
 epsilon, delta, visits = number(1e-9, 1e6), inside_unit, count()
+failure = number(1e-30, 1, inside=True)
 calibrations, adjacencies = one_of("tight", "theorem", "authors"), one_of("replace", "zero_out")
 label, rows, one = optional(text), array(2), np.ones((1, 1, 1, 1))

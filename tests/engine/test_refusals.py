@@ -123,6 +123,20 @@ def test_bad_algorithms(options, error, words):
 def test_widths_must_fit_float32():
     with pytest.raises(ValueError, match="the confidence width must fit float32, got [0-9.]+e"):
         simulate(algo=PRIVATE.replace(exploration_scale=3e38))
+    large, env = dict(exploration_scale=1e38, theta_norm=1e38), fb.envs.clustered(4, 2, 2, dim=3)
+    policies = fb.algos.LinUCB(policy=fb.algos.UCB(**large)), fb.algos.Federated(policy=fb.algos.LogDetUCB(**large))
+    for algo, spec in zip((fb.algos.CLUB(**large), *policies), (env.spec, env.spec, ENV.spec)):
+        with pytest.raises(ValueError, match="the confidence width must fit float32, got [0-9.]+e.76"):
+            algo.bind(spec, 64)
+
+
+def test_failure_is_large_enough_to_divide():
+    for make in (fb.algos.UCB, fb.algos.CLUB, fb.algos.LogDetUCB, lambda **given: fb.algos.dp_dpe(np.eye(3), **given)):
+        with pytest.raises(ValueError, match=r"failure must be in \[1e-30, 1\], got 5e-324"):
+            make(failure=5e-324)
+    policy = fb.algos.Forgetting(policy=fb.algos.UCB(failure=1e-30), memory=fb.privacy.Discounted(0.5))
+    with pytest.raises(ValueError, match=r"failure / S must be in \[1e-30, 1\], got 5e-31"):
+        fb.algos.Federated(policy=policy, schedule=5).bind(ENV.spec, 10)
 
 
 def test_replace_refuses_what_is_not_there():

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.algos.policies.widths import Exploration, UserWidth
+from fedbandit_jax.algos.policies.widths import Exploration, UserWidth, check_width
 from fedbandit_jax.core import control, graph, ridge, struct, tables, validate
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Recipe, Spec
 
@@ -185,8 +185,9 @@ class ClusteringRecipe(Exploration, Recipe):
 
     Args:
         regularization: lambda > 0, which is added to the diagonal of every matrix before an estimate is solved for.
-        failure: failure probability of the bounds that confidence widths are made of, in (0, 1), if every cluster that
-            was found consists of users who really are alike (Lemma 1 of Liu et al. 2022). Nothing is proved before.
+        failure: failure probability of the bounds that confidence widths are made of, in [1e-30, 1), if every cluster
+            that was found consists of users who really are alike (Lemma 1 of Liu et al. 2022). Nothing is proved
+            before.
         subgaussian, theta_norm, exploration_scale: as in `UCB`.
         name: label in results; by default the name of the algorithm.
     """
@@ -219,6 +220,8 @@ class ClusteringRecipe(Exploration, Recipe):
 def common(spec: Spec, exploration: Exploration) -> dict[str, Any]:
     """The fields `regularization`, `width` and `seats` of a bound algorithm for the users of an environment."""
     log_term = 2 * math.log(spec.n_users / exploration.failure)
+    noise, bias = exploration.subgaussian * math.sqrt(log_term), exploration.theta_norm * math.sqrt(exploration.least)
+    check_width(exploration.exploration_scale * (noise + bias))
     fields = exploration.exploration_scale, exploration.subgaussian, log_term, exploration.theta_norm, spec.dim
     return dict(
         regularization=np.float32(exploration.least),

@@ -40,7 +40,7 @@ import numpy as np
 from jax import Array
 from scipy.optimize import minimize_scalar
 
-from fedbandit_jax.algos.policies.widths import Exploration, Width
+from fedbandit_jax.algos.policies.widths import Exploration, Width, check_width
 from fedbandit_jax.core import struct
 from fedbandit_jax.interfaces import NoiseLaw
 from fedbandit_jax.privacy.releases import Tree
@@ -216,6 +216,5 @@ def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
 
 def _width(of: Exploration, law: NoiseLaw, offset: float, spread: float, log_term: float, ridge: float) -> Width:
     scale, slope, growth = of.exploration_scale, of.subgaussian * spread, law.n_agents / (law.dim * ridge)
-    if not max(scale * offset, scale * slope, growth) < float(np.finfo(np.float32).max):
-        raise ValueError(f"the confidence width must fit float32, got {scale * offset:g} at round 0")
+    check_width(scale * offset, scale * slope, growth)
     return Width(*map(np.float32, (scale * offset, scale * slope, log_term, law.dim, growth)))

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
-from fedbandit_jax.algos.policies.widths import Exploration
+from fedbandit_jax.algos.policies.widths import LEAST_FAILURE, Exploration
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.padding import padded
@@ -165,7 +165,8 @@ class Forgetting(Policy):
             release = law.mechanism.release
             stds = stds * np.sqrt(self.memory.variance(release) / release.prefix_variance())
         if isinstance(policy, Exploration):
-            policy = dataclasses.replace(policy, failure=policy.failure / max(len(stds), 1))
+            share = validate.within("failure / S", policy.failure / max(len(stds), 1), LEAST_FAILURE, 1)
+            policy = dataclasses.replace(policy, failure=share)
         bound = policy.bind(law._replace(stds=stds))
         kind = BoundForgetting if struct.is_sealed(bound) else OwnForgetting
         if kind is OwnForgetting and type(bound).index is Policy.index:

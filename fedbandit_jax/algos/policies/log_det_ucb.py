@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos.policies.ucb import BoundUCB
-from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth
+from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth, check_width
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
@@ -117,6 +117,7 @@ class LogDetUCB(Exploration, Policy):
         offset = self.theta_norm * np.sqrt(n * high) + kappa * np.sqrt(n)
         log_term = 2 * math.log(2 / self.failure) - dim * np.log(n * low)
         slope = np.full(n.shape, scale * self.subgaussian)
+        check_width(np.max(scale * offset), np.max(slope))
         fields = (scale * offset, slope, log_term, np.zeros(n.shape))
         return LogDetWidth(*(np.asarray(field, np.float32) for field in fields))
 

@@ -31,6 +31,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int, Key, Real
 from typing_extensions import override
 
+from fedbandit_jax.algos.policies.widths import LEAST_FAILURE
 from fedbandit_jax.core import lapack, struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released
@@ -153,7 +154,7 @@ class PhasedElimination(Policy):
     Args:
         arms: (K, d) the feature vectors that every round offers to every user, in this order; they are public. Rounds
             that offer others are played as if they offered these.
-        failure: failure probability in (0, 1).
+        failure: failure probability in [1e-30, 1).
         exploration_scale: factor on the widths, > 0; the proof is for 1.
 
     Raises:
@@ -186,7 +187,7 @@ class PhasedElimination(Policy):
         if arms.size == 0 or not arms.any():
             raise ValueError(f"arms must have a feature vector that is not 0, got {validate.shown(self.arms)}")
         object.__setattr__(self, "arms", tuple(map(tuple, arms.tolist())))
-        validate.probability("failure", self.failure)
+        validate.within("failure", validate.probability("failure", self.failure), LEAST_FAILURE, 1)
         validate.single("exploration_scale", validate.positive("exploration_scale", self.exploration_scale))
 
     @override

@@ -10,6 +10,8 @@ from jax import Array
 
 from fedbandit_jax.core import struct, validate
 
+LEAST_FAILURE = 1e-30  # a width grows with the logarithm of this, and a union bound divides it further
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exploration:
@@ -17,7 +19,7 @@ class Exploration:
 
     Args:
         regularization: lambda of the ridge estimate where noise asks for no more, > 0; None: the default of the policy.
-        failure: failure probability of each bound that a width is made of, in (0, 1). The widths of `UCB` (except
+        failure: failure probability of each bound that a width is made of, in [1e-30, 1). The widths of `UCB` (except
             "authors", of which nothing is proved) hold with probability 1 - 2.5 failure, for all agents at once or, if
             they learn inside the batch, for each of them; those of `LogDetUCB` with 1 - failure for each agent; and
             those of `LinUCB` with 1 - failure for each agent, or for all users at once if users return.
@@ -36,7 +38,7 @@ class Exploration:
     def __post_init__(self):
         if self.regularization is not None:
             validate.single("regularization", validate.positive("regularization", self.regularization))
-        validate.probability("failure", self.failure)
+        validate.within("failure", validate.probability("failure", self.failure), LEAST_FAILURE, 1)
         for name in ("subgaussian", "theta_norm", "exploration_scale"):
             validate.single(name, validate.non_negative(name, getattr(self, name)))
 
@@ -44,6 +46,12 @@ class Exploration:
     def least(self) -> float:
         """The lambda, where noise asks for no more."""
         return 1.0 if self.regularization is None else self.regularization
+
+
+def check_width(*numbers: float) -> None:
+    """Checks that a width fits float32, by the numbers that it is made of before the first round."""
+    if not max(numbers) < validate.LARGEST_FLOAT:
+        raise ValueError(f"the confidence width must fit float32, got {max(numbers):g} at round 0")
 
 
 class Width(NamedTuple):
