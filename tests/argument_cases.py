@@ -155,9 +155,9 @@ def std(contexts):
 
 
 laws, noise = one_of("gaussian", "bernoulli", "clipped_gaussian"), non_negative
-linear = {"regularization": (1.0, optional(positive)), "failure": (0.01, failure)}
+linear = {"regularization": (1.0, optional(number(1e-5, 3.4e38))), "failure": (0.01, failure)}
 linear |= {name: (1.0, non_negative) for name in ("subgaussian", "theta_norm", "exploration_scale")}
-users = {**linear, "regularization": (1.0, positive), "name": ("x", label)}
+users = {**linear, "regularization": (1.0, number(1e-5, 3.4e38)), "name": ("x", label)}
 batched = {"schedule": (5, count()), "learns_in_batch": (False, flag), "name": ("x", label)}
 named = {**batched, "name": ("x", text)}
 liars = dict(silos=(0.2, either(number(0, 1), silos)), attack=("sign_flip", one_of("random", "large", "collude")))

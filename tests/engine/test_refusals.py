@@ -130,6 +130,13 @@ def test_widths_must_fit_float32():
             algo.bind(spec, 64)
 
 
+@pytest.mark.parametrize("make", [fb.algos.UCB, fb.algos.LogDetUCB, fb.algos.FCLUB])
+def test_a_ridge_that_float32_can_follow(make):
+    assert make(regularization=1e-5).regularization == 1e-5
+    with pytest.raises(ValueError, match=r"regularization must be in \[1e-05, 3.40282e\+38\], got 1e-06"):
+        make(regularization=1e-6)
+
+
 def test_failure_is_large_enough_to_divide():
     for make in (fb.algos.UCB, fb.algos.CLUB, fb.algos.LogDetUCB, lambda **given: fb.algos.dp_dpe(np.eye(3), **given)):
         with pytest.raises(ValueError, match=r"failure must be in \[1e-30, 1\], got 5e-324"):

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.algos.policies.widths import Exploration, UserWidth, check_width
+from fedbandit_jax.algos.policies.widths import LEAST_RIDGE, Exploration, UserWidth, check_width
 from fedbandit_jax.core import control, graph, ridge, struct, tables, validate
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Recipe, Spec
 
@@ -184,7 +184,7 @@ class ClusteringRecipe(Exploration, Recipe):
     """The parameters that all clustering algorithms have.
 
     Args:
-        regularization: lambda > 0, which is added to the diagonal of every matrix before an estimate is solved for.
+        regularization: lambda >= 1e-5, which is added to the diagonal of every matrix before an estimate is solved for.
         failure: failure probability of the bounds that confidence widths are made of, in [1e-30, 1), if every cluster
             that was found consists of users who really are alike (Lemma 1 of Liu et al. 2022). Nothing is proved
             before.
@@ -199,7 +199,7 @@ class ClusteringRecipe(Exploration, Recipe):
 
     def __post_init__(self):
         super().__post_init__()
-        validate.positive("regularization", self.regularization)
+        validate.within("regularization", self.regularization, LEAST_RIDGE, validate.LARGEST_FLOAT)
         for name in self.factors:
             factor = getattr(self, name)
             if not (isinstance(factor, (float, np.floating)) and factor == math.inf):

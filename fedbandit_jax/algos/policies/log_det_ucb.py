@@ -31,9 +31,9 @@ class LogDetUCB(Exploration, Policy):
 
     Args:
         spectral: how Lambda is found: "theory" as printed, "quantile" from the law of the noise, a fraction of that.
-        regularization: rho_min = rho_max of one agent where there is no noise, > 0; None: 1. V starts at M times this
-            (n_C times with n_C agents in a clique of `GossipFedUCB`): to compare with `fed_lin_ucb`, where V starts at
-            lambda I, take lambda / M.
+        regularization: rho_min = rho_max of one agent where there is no noise, >= 1e-5; None: 1. V starts at M times
+            this (n_C times with n_C agents in a clique of `GossipFedUCB`): to compare with `fed_lin_ucb`, where V
+            starts at lambda I, take lambda / M.
 
     The other arguments are those of `UCB`: failure, subgaussian, theta_norm and exploration_scale.
 

@@ -151,7 +151,7 @@ class UCB(Exploration, Policy):
         regularizer: "shift", where lambda is large enough to keep V positive definite (the paper), or "project", where
             the noisy Gram matrix is projected on the positive semidefinite cone. That is post-processing, and a smaller
             lambda is enough.
-        regularization: lambda where no noise asks for more, > 0; None: 1. Must be None with confidence="authors".
+        regularization: lambda where no noise asks for more, >= 1e-5; None: 1. Must be None with confidence="authors".
 
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
     """

@@ -10,6 +10,7 @@ from jax import Array
 
 from fedbandit_jax.core import struct, validate
 
+LEAST_RIDGE = 1e-5  # inverses begin with 1 / lambda: with less, rank-one updates in float32 lose three digits
 LEAST_FAILURE = 1e-30  # a width grows with the logarithm of this, and a union bound divides it further
 
 
@@ -18,7 +19,8 @@ class Exploration:
     """The parameters of confidence widths, which optimistic policies and clustering algorithms share.
 
     Args:
-        regularization: lambda of the ridge estimate where noise asks for no more, > 0; None: the default of the policy.
+        regularization: lambda of the ridge estimate where noise asks for no more, >= 1e-5, as estimates are followed in
+            float32; None: the default of the policy.
         failure: failure probability of each bound that a width is made of, in [1e-30, 1). The widths of `UCB` (except
             "authors", of which nothing is proved) hold with probability 1 - 2.5 failure, for all agents at once or, if
             they learn inside the batch, for each of them; those of `LogDetUCB` with 1 - failure for each agent; and
@@ -37,7 +39,7 @@ class Exploration:
 
     def __post_init__(self):
         if self.regularization is not None:
-            validate.single("regularization", validate.positive("regularization", self.regularization))
+            validate.within("regularization", self.regularization, LEAST_RIDGE, validate.LARGEST_FLOAT)
         validate.within("failure", validate.probability("failure", self.failure), LEAST_FAILURE, 1)
         for name in ("subgaussian", "theta_norm", "exploration_scale"):
             validate.single(name, validate.non_negative(name, getattr(self, name)))

@@ -312,7 +312,7 @@ def test_width_by_hand(spectral):
             ValueError,
             "calibration must be 'tight' or 'theorem' with .*, got 'authors'",
         ),
-        (lambda: fed_ucb(regularization=0), ValueError, "regularization must be finite and > 0, got 0"),
+        (lambda: fed_ucb(regularization=0), ValueError, r"regularization must be in \[1e-05, .*, got 0"),
         (lambda: fed_ucb(learns_in_batch=1), TypeError, "learns_in_batch must be True or False, got 1"),
         (
             lambda: fb.algos.fed_ucb(policy=3),
