@@ -23,6 +23,7 @@ from fedbandit_jax.interfaces import NoiseLaw, Policy, Spec
 from fedbandit_jax.networks import Network
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.trust import check_schedule
+from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import Every, Geometric, LogDet, Setting
 
 
@@ -205,6 +206,8 @@ class GossipFedUCB(NetworkRecipe):
         _, privacy = self.normalised
         if privacy is not None:
             check_schedule(privacy.trust)
+            if isinstance(privacy.unit, Users):
+                raise ValueError(f"unit must be None or 'visit', as nobody is left out here, got {privacy.unit!r}")
 
     @property
     @override

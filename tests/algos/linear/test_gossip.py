@@ -230,6 +230,12 @@ def test_bad_parameters(graph, gamma, options, error, words):
         fb.algos.GossipFedUCB(graph=graph, gamma=gamma, **options)
     with pytest.raises(ValueError, match="failure must be in \\(0, 1\\), got 0"):
         gossip(nx.path_graph(4), failure=0)
+    users = fb.privacy.Users(visits=2)
+    with pytest.raises(ValueError, match="unit must be None or 'visit', as nobody is left out here, got Users"):
+        gossip(
+            nx.path_graph(4),
+            privacy=fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "prefix_tree", "silo_local_matrix", unit=users),
+        )
 
 
 def test_bad_environments():
