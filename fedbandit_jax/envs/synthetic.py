@@ -137,7 +137,7 @@ def sphere(
 class Gap(LinearEnvironment):
     """A linear bandit whose best arm is better than all others by a gap; made by `gap`."""
 
-    gap: struct.Number  # least difference between the best mean and any other, in units of reward
+    gap: struct.Number  # least difference between <x, theta*> of the best arm and of any other
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
 
@@ -190,7 +190,7 @@ def gap(
     noise_std: float = 0.5,
     shape: float | None = None,
 ) -> Gap:
-    """Linear bandit that offers every user fresh arms, the best of which has a mean larger by at least `gap`.
+    """Linear bandit that offers every user fresh arms, the best of which is better than all others by at least `gap`.
 
     theta* has a uniform direction, and a norm uniform in [0.7 + gap, 1]. Of the K feature vectors of a user, K - 1 have
     <x, theta*> uniform in [0.5, 0.6], and one, at a uniform position, in [0.6 + gap, 0.7 + gap]. The component of x
@@ -200,7 +200,7 @@ def gap(
         n_agents: M silos.
         n_arms: K, feature vectors offered to each user, 2 <= K <= dim^2 as in the paper.
         dim: d >= 2, length of a feature vector.
-        gap: Δ in (0, 0.3], in units of reward.
+        gap: Δ in (0, 0.3], the least difference of <x, theta*>, and of mean rewards unless they are "logistic".
         rewards: law of a reward, as in `sphere`; "bernoulli" is the paper's.
         noise_std, shape: as in `sphere`.
 
