@@ -99,10 +99,10 @@ class BoundUserLinUCB(SeatedAlgorithm):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinUCB(Recipe):
-    """M independent LinUCB agents, or one per user if users return: the limit of no cooperation. Not private.
+    """M independent LinUCB agents, or one per user in environments like `clustered`: no cooperation. Not private.
 
-    Plays argmax_a <x_a, theta> + beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y, from the raw
-    x and y of one agent.
+    Where users return to M > 1 silos, each silo has one agent, to which all who come are alike. An agent plays argmax_a
+    <x_a, theta> + beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y, from its raw x and y alone.
 
     Args:
         policy: regulariser and confidence width.
@@ -110,7 +110,7 @@ class LinUCB(Recipe):
 
     Raises:
         TypeError: if `policy` is not a `UCB`, or `name` not a string.
-        ValueError: when bound to an environment whose users return, if its `confidence` is not "theory".
+        ValueError: when bound to an environment with one agent whose users return, if its `confidence` is not "theory".
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -130,10 +130,10 @@ class LinUCB(Recipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
-        if spec.n_users and self.policy.confidence != "theory":
-            confidence = self.policy.confidence
-            raise ValueError(f"confidence must be 'theory' where users are told apart, got {confidence!r}")
-        if spec.n_users:
+        if spec.n_users and spec.n_agents == 1:
+            if self.policy.confidence != "theory":
+                confidence = self.policy.confidence
+                raise ValueError(f"confidence must be 'theory' where users are told apart, got {confidence!r}")
             return BoundUserLinUCB(**seats.common(spec, self.policy))
         policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
         return BoundLinUCB(policy=policy, spec=spec, batch=seats.REFRESH)

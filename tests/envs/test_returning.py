@@ -53,6 +53,14 @@ def test_all_else_is_the_environment_within():
     np.testing.assert_array_equal(mine.reward, plain.reward)
 
 
+def test_agents_without_cooperation_serve_users_who_return():
+    """Each silo has one agent, to which all who come are alike."""
+    env, run = fb.envs.returning(ALIKE, N), dict(horizon=20, key=jax.random.key(0), seeds=1)
+    result = fb.simulate(env, fb.algos.LinUCB(), **run)
+    assert np.isfinite(result.regret).all()
+    assert not result.status.any()
+
+
 def test_users_stay_for_a_session():
     """Users who come for five rounds in a row, who are drawn anew then; what is offered is new in every round."""
     env, keys = fb.envs.returning(ALIKE, N, session=5), jax.random.split(jax.random.key(2), 200)
