@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -24,6 +25,9 @@ GAP = 1e-6  # least distance of every decay from 1, and of the sum of weights: f
 @dataclasses.dataclass(frozen=True)
 class PatternBlt(Blt):
     """The `Blt` with the theta and omega of `MultiBlt`, whose sum of omega is below 1: c does not increase."""
+
+    of: ClassVar[str] = "MultiBlt"
+    """The recipe's name, for certificates."""
 
     users: Users = struct.static(default=Users())
 
