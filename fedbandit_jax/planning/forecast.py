@@ -70,7 +70,7 @@ def forecast(
     tails = lowest, likely, max(slope, likely) + ABOVE
     least, middle, largest = (now + recent * doublings(horizon / end, float(np.clip(a, *SLOPES))) for a in tails)
     low, high = least.mean() / _spread(least, of), largest.mean() * _spread(largest, of)
-    if now.max() <= 0 and most < math.inf:  # what was never seen in n runs has, in 95 of 100 cases, at most this chance
+    if now.max() <= 0:  # what was never seen in n runs has, in 95 of 100 cases, at most this chance
         high = most * (1 - ((1 - CONFIDENCE) / of) ** (1 / len(now)))
     regret, low, high = (min(float(x), most) for x in (middle.mean(), low, high))
     return Forecast(regret, low, high, end, len(now))
