@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
+from typing_extensions import override
 
-from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.core import random, struct
+from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
+from fedbandit_jax.interfaces import Feedback, Round
 from fedbandit_jax.privacy.liars import ATTACKS, LARGE, Liars
 
 
@@ -42,22 +44,13 @@ assert FALSE.keys() == ATTACKS.keys()
 
 
 @struct.pytree
-class Corrupt:
+class Corrupt(Wrapper):
     """An environment some of whose silos report false rewards; made by `corrupt`."""
 
-    env: Any  # whose users answer truly
     lying: Float[Array | np.ndarray, " M"]  # 1 for silos that lie
     attack: str = struct.static()  # a key of `FALSE`
-    spec: Spec = struct.static()
 
-    def init(self, key: Key[Array, ""]) -> Any:
-        """Draws the world of the environment within."""
-        return self.env.init(key)
-
-    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """What the environment within offers."""
-        return self.env.observe(key, world, t)
-
+    @override
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """The true gaps, and rewards that are true where silos are honest."""
         found = self.env.pull(key, world, offered, arms)
@@ -93,7 +86,7 @@ def corrupt(env: Any, silos: float | Sequence[int] = 0.2, attack: str = "sign_fl
         >>> (one != other).tolist()
         [False, False, False, True]
     """
-    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    spec = wrapped_spec(env)
     if spec.n_agents < 2:
         raise ValueError(f"env must have silos, of which some are honest, got one with {spec.n_agents}")
     liars = Liars(silos, attack)

@@ -8,25 +8,22 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Int, Key
+from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
+from fedbandit_jax.interfaces import Round
 
 LAWS = ("fixed", "geometric")
 
 
 @struct.pytree
-class Delay:
+class Delay(Wrapper):
     """An environment whose rewards come late; made by `delay`."""
 
-    env: Any  # whose rewards come at once
     law: str = struct.static()
-    spec: Spec = struct.static()
 
-    def init(self, key: Key[Array, ""]) -> Any:
-        """Draws the world of the environment within."""
-        return self.env.init(key)
-
+    @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
         """What the environment within offers, and which of the rewards that a silo waits for arrives in this round."""
         offered, world = self.env.observe(random.stream(key, "offer"), world, t)
@@ -35,10 +32,6 @@ class Delay:
             return offered._replace(arrives=jnp.full(m, t % n, jnp.int32)), world
         u = random.uniform(random.stream(key, "arrives"), (m,))
         return offered._replace(arrives=jnp.minimum((u * n).astype(jnp.int32), n - 1)), world
-
-    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The rewards and gaps of the environment within; gaps count in the round that is played."""
-        return self.env.pull(key, world, offered, arms)
 
 
 def delay(env: Any, rounds: int, law: str = "fixed") -> Delay:
@@ -64,11 +57,9 @@ def delay(env: Any, rounds: int, law: str = "fixed") -> Delay:
         >>> env.observe(jax.random.key(0), env.init(jax.random.key(1)), 27)[0].arrives.tolist()
         [7, 7, 7]
     """
-    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    spec = wrapped_spec(env, silos=True)
     if spec.late:
         raise ValueError("env must have rewards that come at once, got one whose rewards come late")
-    if callable(getattr(env, "answers", None)) or callable(getattr(env, "clusters", None)):
-        raise ValueError(f"env must have silos that synchronise, got {type(env).__name__}, whose users come one by one")
     rounds = validate.integer("rounds", rounds, at_least=1, at_most=10**4)
     validate.one_of("law", law, LAWS)
     return Delay(env=env, law=law, spec=dataclasses.replace(spec, late=rounds))

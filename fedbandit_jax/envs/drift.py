@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key, UInt32
+from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.envs._arrivals import session
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
+from fedbandit_jax.interfaces import Feedback, Round
 
 HOW = ("jump", "slide")
 LAST = 2**31 - 1  # rounds are int32
@@ -30,18 +32,18 @@ class Moving(NamedTuple):
 
 
 @struct.pytree
-class Drift:
+class Drift(Wrapper):
     """An environment whose world changes; made by `drift`."""
 
-    env: Any  # whose worlds these are
     changes: Int[Array | np.ndarray, " N"] | Int[Array | np.ndarray, ""] | Float[Array | np.ndarray, ""]  # `when`
     how: str = struct.static()  # one of `HOW`
-    spec: Spec = struct.static()
 
+    @override
     def init(self, key: Key[Array, ""]) -> Moving:
         """Draws the first world, that of the environment within."""
         return Moving(jax.random.key_data(key), jnp.int32(0), self.env.init(key))
 
+    @override
     def observe(self, key: Key[Array, ""], world: Moving, t: Int[Array, ""]) -> tuple[Round, Moving]:
         """What is offered in the world of round t."""
         piece, share = self._place(world, jnp.asarray(t, jnp.int32))
@@ -53,6 +55,7 @@ class Drift:
         offered, now = self.env.observe(key, now, t)
         return offered, Moving(world.key, piece, now)
 
+    @override
     def pull(self, key: Key[Array, ""], world: Moving, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """The rewards of the arms played, and their gaps to the best arm, in the world of this round."""
         return self.env.pull(key, world.now, offered, arms)
@@ -108,9 +111,7 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
 
     Reference: Russac, Vernade & Cappé (2019), Section 5, for abrupt and for slow changes of a linear bandit.
     """
-    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
-    if callable(getattr(env, "clusters", None)):
-        raise ValueError("env must not have clusters of users, whose algorithms learn who is alike, got one that has")
+    spec = wrapped_spec(env, clusters=False)
     if (stays := session(env)) > 1:
         raise ValueError(
             "env must not have users who stay for several rounds, whom a new world would send away: wrap what drifts "

@@ -9,24 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, Key
+from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
+from fedbandit_jax.interfaces import Round
 
 
 @struct.pytree
-class Dropout:
+class Dropout(Wrapper):
     """An environment whose silos may miss the synchronisation after a round; made by `dropout`."""
 
-    env: Any  # whose silos are always there
     rate: Float[Array | np.ndarray, " M"]  # probability that a silo is away
     away: Bool[Array | np.ndarray, "T M"] | None  # who is away after every round, in place of the rate
-    spec: Spec = struct.static()
 
-    def init(self, key: Key[Array, ""]) -> Any:
-        """Draws the world of the environment within."""
-        return self.env.init(key)
-
+    @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
         """What the environment within offers, and which silos will be away after this round."""
         offered, world = self.env.observe(random.stream(key, "offer"), world, t)
@@ -35,10 +32,6 @@ class Dropout:
         else:
             away = jnp.asarray(self.away)[jnp.minimum(t, len(self.away) - 1)]
         return offered._replace(away=away), world
-
-    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The rewards and gaps of the environment within."""
-        return self.env.pull(key, world, offered, arms)
 
 
 def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
@@ -63,11 +56,9 @@ def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
         >>> env.observe(jax.random.key(0), env.init(jax.random.key(1)), 7)[0].away.tolist()
         [True, False, False]
     """
-    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    spec = wrapped_spec(env, silos=True)
     if spec.drops:
         raise ValueError("env must have silos that are always there, got one whose silos drop out")
-    if callable(getattr(env, "answers", None)) or callable(getattr(env, "clusters", None)):
-        raise ValueError(f"env must have silos that synchronise, got {type(env).__name__}, whose users come one by one")
     m = spec.n_agents
     if isinstance(rate, (list, tuple)) or np.ndim(rate) == 1:
         rates = validate.finite_array("rate", rate, ndim=1)

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int, Key
+from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
+from fedbandit_jax.interfaces import Feedback, Round
 
 MOST = 4096  # features
 
@@ -25,13 +27,12 @@ class Lifted(NamedTuple):
 
 
 @struct.pytree
-class Lift:
+class Lift(Wrapper):
     """An environment that offers random features of the contexts of another one; made by `lift`."""
 
-    env: Any  # whose users come and answer
     bandwidth: Any  # of the Gaussian kernel
-    spec: Spec = struct.static()
 
+    @override
     def init(self, key: Key[Array, ""]) -> Lifted:
         """Draws the world of the environment within, and the frequencies of the features."""
         inner = self.env.spec
@@ -39,6 +40,7 @@ class Lift:
         nothing = jnp.zeros((inner.n_agents, inner.n_arms, inner.dim))
         return Lifted(normal / self.bandwidth, self.env.init(key), nothing)
 
+    @override
     def observe(self, key: Key[Array, ""], world: Lifted, t: Int[Array, ""]) -> tuple[Round, Lifted]:
         """Offers features of the contexts, and keeps the contexts for `pull`."""
         offered, within = self.env.observe(key, world.within, t)
@@ -47,6 +49,7 @@ class Lift:
         features = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], -1) / math.sqrt(self.spec.dim // 2)
         return offered._replace(contexts=features), Lifted(world.frequencies, within, contexts)
 
+    @override
     def pull(self, key: Key[Array, ""], world: Lifted, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """The rewards and gaps of the environment within, whose contexts these are features of."""
         return self.env.pull(key, world.within, offered._replace(contexts=world.offered), arms)
@@ -77,9 +80,7 @@ def lift(env: Any, random_features: int, bandwidth: float = 1.0) -> Lift:
 
     Reference: Rahimi & Recht (2007), with the two features of a frequency as in Sutherland & Schneider (2015).
     """
-    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
-    if callable(getattr(env, "clusters", None)):
-        raise ValueError("env must not have clusters of users, whose algorithms learn who is alike, got one that has")
+    spec = wrapped_spec(env, clusters=False)
     dim = validate.integer("random_features", random_features, at_least=2, at_most=MOST)
     if dim % 2:
         raise ValueError(f"random_features must be even, a cosine and a sine of every frequency, got {dim}")

@@ -10,25 +10,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
+from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.envs._arrivals import cumulative, population
-from fedbandit_jax.interfaces import Feedback, Round, Spec
+from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
+from fedbandit_jax.interfaces import Feedback, Round
 
 
 @struct.pytree
-class Returning:
+class Returning(Wrapper):
     """An environment whose silos have n users each, who are told apart; made by `returning`."""
 
-    env: Any  # whose users are all new
     arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
     session: struct.Number  # rounds for which a user stays
-    spec: Spec = struct.static()
 
+    @override
     def init(self, key: Key[Array, ""]) -> Any:
         """Draws the world of the environment within; nobody has come."""
         return self.env.init(key), jnp.zeros(self.spec.n_agents, jnp.int32)
 
+    @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
         """Draws the user who comes to each silo, unless the last one stays, and what she is offered."""
         within, user = world
@@ -36,6 +38,7 @@ class Returning:
         user = jnp.where(t % self.session == 0, self.comers(random.stream(key, "who"), self.spec.n_agents), user)
         return offered._replace(user=user), (within, user)
 
+    @override
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
         """The rewards and gaps of the environment within."""
         return self.env.pull(key, world[0], offered, arms)
@@ -85,7 +88,7 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
         >>> offered.user.shape, env.spec.n_users
         ((3,), 20)
     """
-    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    spec = wrapped_spec(env)
     if spec.n_users:
         raise ValueError(f"env must have users who are all new, got one of {spec.n_users:,} users who return")
     n, _, _ = population(n_users, 1, 1)

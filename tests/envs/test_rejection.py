@@ -10,6 +10,7 @@ from helpers import BUDGET
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
+from fedbandit_jax.envs._wrapper import Wrapper
 
 SHARES = np.array([0.5, 0.3, 0.2])  # of the arms at the first silo; in reverse order at the others
 
@@ -135,7 +136,12 @@ def test_a_log_that_is_too_short(key):
         fb.simulate(env, One(arm=0), horizon=200, key=key, seeds=1, progress=False)
     with pytest.raises(fb.SimulationError, match="OUTSIDE_SPEC"):
         fb.simulate(
-            fb.envs.dropout(env, 0.5), fb.algos.Federated(schedule=5), horizon=20, key=key, seeds=1, progress=False
+            Wrapper(env=env, spec=env.spec),
+            fb.algos.Federated(schedule=5),
+            horizon=20,
+            key=key,
+            seeds=1,
+            progress=False,
         )
 
 
@@ -155,3 +161,11 @@ def test_a_log_without_propensities_is_refused():
         fb.envs.rejection(logged(log, propensity=None))
     with pytest.raises(TypeError, match=r"env must be an environment of fb\.data\.table, got"):
         fb.envs.rejection(fb.envs.sphere(2, 3, 4))
+
+
+@pytest.mark.parametrize("wrap", [e for name, e in fb.envs.WRAPPERS.items() if name != "rejection"])
+def test_nothing_goes_around_rejection(wrap):
+    """A wrapper would hide `accepts`, and rows would be used up whose arms nobody was asked about."""
+    env = fb.envs.rejection(logged(made(300)[0]))
+    with pytest.raises(ValueError, match="env must answer every arm, got Rejection: fb.envs.rejection goes around a"):
+        wrap(env, 2)

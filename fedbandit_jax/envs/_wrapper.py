@@ -1,0 +1,50 @@
+"""What environments around another one share: they hand on what they do not change, and say what they go around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import Array
+from jaxtyping import Int, Key
+
+from fedbandit_jax.core import struct, validate
+from fedbandit_jax.interfaces import Feedback, Round, Spec
+
+
+@struct.pytree
+class Wrapper:
+    """An environment around another one, of which a subclass changes something."""
+
+    env: Any  # the environment within
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Any:
+        """Draws the world of the environment within."""
+        return self.env.init(key)
+
+    def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
+        """What the environment within offers."""
+        return self.env.observe(key, world, t)
+
+    def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """The rewards and gaps of the environment within."""
+        return self.env.pull(key, world, offered, arms)
+
+
+def wrapped_spec(env: Any, *, silos: bool = False, clusters: bool = True) -> Spec:
+    """Checks that an environment can be wrapped, and returns its spec.
+
+    Args:
+        env: the environment to go around.
+        silos: whether its silos must synchronise, so that its users may not come one by one.
+        clusters: whether it may have clusters of users.
+    """
+    spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
+    if callable(getattr(env, "accepts", None)):
+        raise ValueError(f"env must answer every arm, got {type(env).__name__}: fb.envs.rejection goes around a table")
+    alike = callable(getattr(env, "clusters", None))
+    if silos and (alike or callable(getattr(env, "answers", None))):
+        raise ValueError(f"env must have silos that synchronise, got {type(env).__name__}, whose users come one by one")
+    if alike and not clusters:
+        raise ValueError("env must not have clusters of users, whose algorithms learn who is alike, got one that has")
+    return spec
