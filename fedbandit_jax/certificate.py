@@ -9,7 +9,7 @@ import dataclasses
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from fedbandit_jax.core.files import from_json, in_json
 
@@ -19,8 +19,8 @@ FORMULAS = {
     "zCDP": "rho = epsilon^2 / 2 being the leading term, and the row zCDP the proved bound",
 }
 PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states in full
-Claim = Literal["certified", "as_printed", "none"]
-CLAIMS = ("none", "as_printed", "certified")  # from the weakest to the strongest
+Claim = Literal["none", "as_printed", "certified"]  # from the weakest to the strongest
+CLAIMS: tuple[Claim, ...] = get_args(Claim)
 
 
 BEYOND = (  # every protocol: what a result keeps of raw data, and how its configuration was chosen

@@ -117,10 +117,19 @@ def test_shapes_of_graphs():
     assert abs(np.mean(edges) - expected) < 5 * std
 
 
+def test_equal_graphs_are_covered_once():
+    """Recipes ask for their network when they are made, changed and bound; nodes may be listed in any order."""
+    one, other = nx.cycle_graph(9), nx.Graph([(i, (i + 1) % 9) for i in range(8, -1, -1)])
+    assert network(one, 2) is network(other, 2)
+    assert network(one, 2) is not network(one, 3)
+    assert network(nx.path_graph(9), 2) is not network(one, 2)
+
+
 def test_many_agents_without_the_slow_strategies(monkeypatch):
     graph = make("erdos_renyi", 40)
     slow = network(graph, 1).n_cliques
     monkeypatch.setattr(networks, "SLOW_UP_TO", 39)
+    networks._network.cache_clear()
     assert network(graph, 1).n_cliques >= slow
 
 

@@ -13,15 +13,12 @@ schedule of your own is certified if it reads nothing; if it reads anything, it 
 `LEAKS`, and the claim is `none`.
 """
 
-from fedbandit_jax.schedules.adaptive import THRESHOLDS as THRESHOLDS
-from fedbandit_jax.schedules.adaptive import TRIGGERS as TRIGGERS
 from fedbandit_jax.schedules.adaptive import UNITS as UNITS
 from fedbandit_jax.schedules.adaptive import BoundLogDet as BoundLogDet
 from fedbandit_jax.schedules.adaptive import BoundPrivateLogDet as BoundPrivateLogDet
 from fedbandit_jax.schedules.adaptive import LogDet as LogDet
 from fedbandit_jax.schedules.adaptive import PrivateLogDet as PrivateLogDet
 from fedbandit_jax.schedules.schedule import LEAKS as LEAKS
-from fedbandit_jax.schedules.schedule import READS as READS
 from fedbandit_jax.schedules.schedule import BoundSchedule as BoundSchedule
 from fedbandit_jax.schedules.schedule import Every as Every
 from fedbandit_jax.schedules.schedule import Fixed as Fixed
