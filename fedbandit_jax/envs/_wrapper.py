@@ -1,7 +1,5 @@
 """What environments around another one share: they hand on what they do not change, and say what they go around."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from jax import Array
