@@ -33,7 +33,7 @@ def schema() -> dict[str, Any]:
     Example:
         >>> import fedbandit_jax as fb
         >>> sorted(fb.schema()["properties"]), fb.schema()["$defs"]["certificate"]["properties"]["claim"]["enum"]
-        (['certificates', 'config', 'format', 'provenance'], ['certified', 'as_printed', 'none'])
+        (['certificates', 'config', 'format', 'provenance'], ['none', 'as_printed', 'certified'])
     """
     typed = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
     world = {**typed, "required": ["type", "spec"], "properties": {**typed["properties"], "spec": typed}}
