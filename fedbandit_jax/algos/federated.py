@@ -9,8 +9,9 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops.asynchronous import AsyncLoop
-from fedbandit_jax.algos.loops.federated import BatchLoop, ScheduledLoop
+from fedbandit_jax.algos.loops.batches import BatchLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
+from fedbandit_jax.algos.loops.scheduled import ScheduledLoop
 from fedbandit_jax.algos.policies.greedy import Greedy, Thompson
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination

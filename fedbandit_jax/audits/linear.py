@@ -28,7 +28,7 @@ from fedbandit_jax.algos import (
     fed_ucb,
     private_fed_lin_ucb,
 )
-from fedbandit_jax.algos.loops.federated import BatchLoop
+from fedbandit_jax.algos.loops.batches import BatchLoop
 from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.transcripts import Transcript, alone, case_of, certified, one_budget, spec_of

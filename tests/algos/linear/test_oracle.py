@@ -12,7 +12,7 @@ from helpers import deep
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.federated import BatchRecord
+from fedbandit_jax.algos.loops.batches import BatchRecord
 from fedbandit_jax.core import random, ridge
 from fedbandit_jax.core.ridge import with_spectrum
 from fedbandit_jax.engine.clocks import RoundClock
