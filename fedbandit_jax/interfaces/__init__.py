@@ -7,17 +7,17 @@ scalars that count from 0, and keys are `jax.random.key`s.
 """
 
 from fedbandit_jax.interfaces.algorithm import Algorithm as Algorithm
-from fedbandit_jax.interfaces.algorithm import ArmAlgorithm as ArmAlgorithm
-from fedbandit_jax.interfaces.algorithm import ArrivalAlgorithm as ArrivalAlgorithm
 from fedbandit_jax.interfaces.algorithm import Metrics as Metrics
-from fedbandit_jax.interfaces.algorithm import Partition as Partition
-from fedbandit_jax.interfaces.algorithm import Pulls as Pulls
 from fedbandit_jax.interfaces.algorithm import Recipe as Recipe
 from fedbandit_jax.interfaces.algorithm import Report as Report
 from fedbandit_jax.interfaces.algorithm import certificate_of as certificate_of
 from fedbandit_jax.interfaces.algorithm import certify as certify
-from fedbandit_jax.interfaces.environment import ArmEnvironment as ArmEnvironment
-from fedbandit_jax.interfaces.environment import ArrivalEnvironment as ArrivalEnvironment
+from fedbandit_jax.interfaces.arms import ArmAlgorithm as ArmAlgorithm
+from fedbandit_jax.interfaces.arms import ArmEnvironment as ArmEnvironment
+from fedbandit_jax.interfaces.arms import Pulls as Pulls
+from fedbandit_jax.interfaces.arrivals import ArrivalAlgorithm as ArrivalAlgorithm
+from fedbandit_jax.interfaces.arrivals import ArrivalEnvironment as ArrivalEnvironment
+from fedbandit_jax.interfaces.arrivals import Partition as Partition
 from fedbandit_jax.interfaces.environment import Drawn as Drawn
 from fedbandit_jax.interfaces.environment import Environment as Environment
 from fedbandit_jax.interfaces.environment import Feedback as Feedback

@@ -1,4 +1,4 @@
-"""What an algorithm is, for agents, for arms and for users who return, and `certify`, which reads what it proves."""
+"""What an algorithm is, and `certify`, which reads what it proves."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, Key, Num
+from jaxtyping import Float, Int, Key, Num
 from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import backend, struct, validate
 from fedbandit_jax.core.choose import Scorer
-from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
@@ -171,98 +170,6 @@ class Algorithm:
     def guarantee(self) -> Certificate:
         """The guarantee of this bound algorithm, read from its own parts; `certify` asks sealed classes only."""
         return no_privacy("the algorithm adds no noise")
-
-
-class Pulls(NamedTuple):
-    """Whom a multi-armed algorithm asks in a batch."""
-
-    active: Bool[Array, " K"]  # which arms are pulled
-    users: Int[Array, ""]  # how many users pull each of these arms
-    asked: Bool[Array, ""]  # whether rewards are collected and the batch concluded; if not, users are only served
-    row: Int[Array, ""] | None = None  # what `collect` is told in place of the batch's number k, if not None
-
-
-class ArmAlgorithm(Algorithm):
-    """A multi-armed algorithm that pulls all active arms equally often in a batch, and learns from sums of rewards.
-
-    Subclass it, decorate with `@fb.pytree`, define `n_batches`, `init`, `pulls`, `collect` and `conclude`. A batch that
-    would reach past the horizon is played as far as it goes, and nothing is learned from it.
-    """
-
-    n_batches: int = 0  # S; must suffice to reach the horizon even with a single active arm
-    unit: Any = None  # `fb.privacy.Users` with one contribution to a batch, beyond which rewards enter sums as 0
-    round_robin: bool = False  # whether arms get one user each in turn, or all their users one arm after another
-
-    def pulls(self, state: Any, k: Int[Array, ""]) -> Pulls:
-        """The arms and users of batch k."""
-        raise NotImplementedError(f"{type(self).__name__}.pulls")
-
-    def collect(
-        self,
-        rounding: Key[Array, ""],
-        own: Key[Array, ""],
-        k: Int[Array, ""],
-        rewards: tuple[Float[Array, " half"], Float[Array, " half"]],
-        inside: tuple[Bool[Array, " half"], Bool[Array, " half"]],
-    ) -> Wide:
-        """The sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
-
-        If the pulls of that batch have a `row`, k is that row, which says what kind of batch it is. Rewards come in two
-        halves, and so do the flags `inside`, which say who belongs to the batch. `rounding` is the same for all
-        algorithms of a sweep, so that users round alike; `own` is this one's alone, for privacy noise.
-        """
-        raise NotImplementedError(f"{type(self).__name__}.collect")
-
-    def conclude(
-        self, key: Key[Array, ""], k: Int[Array, ""], state: Any, sums: Wide, entered: Int[Array, " K"] | None = None
-    ) -> tuple[Any, Report]:
-        """The state after batch k, and its cost, from the sums (K,) of what was collected from every arm.
-
-        Where users return and there is a `unit`, `entered` says how many rewards of every arm are not left out.
-        """
-        raise NotImplementedError(f"{type(self).__name__}.conclude")
-
-
-class Partition(NamedTuple):
-    """Which users an algorithm takes to be alike: those with equal labels in 0 ... n - 1."""
-
-    local: Int[Array, " n"]  # labels found at each server, which are not compared between servers
-    shared: Int[Array, " n"]  # labels found over all servers
-
-
-class ArrivalAlgorithm(Algorithm):
-    """An algorithm for users who come one at a time, return, and may be alike.
-
-    Subclass it, decorate with `@fb.pytree`, define `init`, `index`, `serve` and `partition`. All rounds are given the
-    same key: fold t into it. On a CPU every seed runs on its own, so a `lax.cond` on data costs nothing while it is
-    false. Rounds t and users are int32 scalars, users in 0 ... n - 1, and rewards y are float32 scalars.
-    """
-
-    def begin(self, key: Key[Array, ""], t: Int[Array, ""], state: Any) -> tuple[Any, Report]:
-        """The state before anybody comes in round t, and what reaching it cost."""
-        return state, Report()
-
-    def index(
-        self, key: Key[Array, ""], t: Int[Array, ""], state: Any, user: Int[Array, ""], contexts: Float[Array, "K d"]
-    ) -> Float[Array, " K"]:
-        """The worth of every arm to this user, from the arms' features; the first largest is played."""
-        raise NotImplementedError(f"{type(self).__name__}.index")
-
-    def serve(
-        self,
-        key: Key[Array, ""],
-        t: Int[Array, ""],
-        state: Any,
-        user: Int[Array, ""],
-        x: Float[Array, " d"],
-        y: Float[Array, ""],
-    ) -> tuple[Any, Report]:
-        """The state after reward y of features x, and the cost."""
-        raise NotImplementedError(f"{type(self).__name__}.serve")
-
-    def partition(self, state: Any) -> Partition:
-        """The clusters found so far."""
-        raise NotImplementedError(f"{type(self).__name__}.partition")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -157,36 +157,3 @@ class Rejecting(Environment, Protocol):
     def accepts(self, key: Key[Array, ""], world: Any, arms: Int[Array, " M"]) -> tuple[Bool[Array, " M"], Any]:
         """Which agents' arms, int32, have been accepted in this round, and the world, which `observe` is given next."""
         ...
-
-
-class ArmEnvironment(Environment, Protocol):
-    """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once.
-
-    If its users return, `comers(key, size)` draws who the next users are, (size,) int32 in 0 ... n - 1.
-    """
-
-    def means(self, world: Any) -> Float[Array, " K"]:
-        """The mean reward of every arm."""
-        ...
-
-    def answers(
-        self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
-    ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
-        """Draws the rewards of `size` (static, even) users who pull one arm, as two halves."""
-        ...
-
-
-class ArrivalEnvironment(Environment, Protocol):
-    """An environment with one agent, whose users return, one a round, and are alike within clusters.
-
-    `observe` must return the world unchanged, because many rounds are drawn at once.
-    """
-
-    def clusters(self, world: Any) -> Int[Array, " n"]:
-        """The true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
-        ...
-
-    @property
-    def n_clusters(self) -> int:
-        """The number of true clusters."""
-        ...

@@ -1,0 +1,79 @@
+"""Multi-armed bandits, whose users are alike: what an environment and an algorithm of them are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from jax import Array
+from jaxtyping import Bool, Float, Int, Key
+
+from fedbandit_jax.core.wide import Wide
+from fedbandit_jax.interfaces.algorithm import Algorithm, Report
+from fedbandit_jax.interfaces.environment import Environment
+
+
+class ArmEnvironment(Environment, Protocol):
+    """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once.
+
+    If its users return, `comers(key, size)` draws who the next users are, (size,) int32 in 0 ... n - 1.
+    """
+
+    def means(self, world: Any) -> Float[Array, " K"]:
+        """The mean reward of every arm."""
+        ...
+
+    def answers(
+        self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
+    ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
+        """Draws the rewards of `size` (static, even) users who pull one arm, as two halves."""
+        ...
+
+
+class Pulls(NamedTuple):
+    """Whom a multi-armed algorithm asks in a batch."""
+
+    active: Bool[Array, " K"]  # which arms are pulled
+    users: Int[Array, ""]  # how many users pull each of these arms
+    asked: Bool[Array, ""]  # whether rewards are collected and the batch concluded; if not, users are only served
+    row: Int[Array, ""] | None = None  # what `collect` is told in place of the batch's number k, if not None
+
+
+class ArmAlgorithm(Algorithm):
+    """A multi-armed algorithm that pulls all active arms equally often in a batch, and learns from sums of rewards.
+
+    Subclass it, decorate with `@fb.pytree`, define `n_batches`, `init`, `pulls`, `collect` and `conclude`. A batch that
+    would reach past the horizon is played as far as it goes, and nothing is learned from it.
+    """
+
+    n_batches: int = 0  # S; must suffice to reach the horizon even with a single active arm
+    unit: Any = None  # `fb.privacy.Users` with one contribution to a batch, beyond which rewards enter sums as 0
+    round_robin: bool = False  # whether arms get one user each in turn, or all their users one arm after another
+
+    def pulls(self, state: Any, k: Int[Array, ""]) -> Pulls:
+        """The arms and users of batch k."""
+        raise NotImplementedError(f"{type(self).__name__}.pulls")
+
+    def collect(
+        self,
+        rounding: Key[Array, ""],
+        own: Key[Array, ""],
+        k: Int[Array, ""],
+        rewards: tuple[Float[Array, " half"], Float[Array, " half"]],
+        inside: tuple[Bool[Array, " half"], Bool[Array, " half"]],
+    ) -> Wide:
+        """The sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
+
+        If the pulls of that batch have a `row`, k is that row, which says what kind of batch it is. Rewards come in two
+        halves, and so do the flags `inside`, which say who belongs to the batch. `rounding` is the same for all
+        algorithms of a sweep, so that users round alike; `own` is this one's alone, for privacy noise.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.collect")
+
+    def conclude(
+        self, key: Key[Array, ""], k: Int[Array, ""], state: Any, sums: Wide, entered: Int[Array, " K"] | None = None
+    ) -> tuple[Any, Report]:
+        """The state after batch k, and its cost, from the sums (K,) of what was collected from every arm.
+
+        Where users return and there is a `unit`, `entered` says how many rewards of every arm are not left out.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.conclude")

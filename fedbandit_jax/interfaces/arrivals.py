@@ -1,0 +1,69 @@
+"""Users who come one at a time and return: what an environment and an algorithm of them are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from jax import Array
+from jaxtyping import Float, Int, Key
+
+from fedbandit_jax.interfaces.algorithm import Algorithm, Report
+from fedbandit_jax.interfaces.environment import Environment
+
+
+class ArrivalEnvironment(Environment, Protocol):
+    """An environment with one agent, whose users return, one a round, and are alike within clusters.
+
+    `observe` must return the world unchanged, because many rounds are drawn at once.
+    """
+
+    def clusters(self, world: Any) -> Int[Array, " n"]:
+        """The true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
+        ...
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of true clusters."""
+        ...
+
+
+class Partition(NamedTuple):
+    """Which users an algorithm takes to be alike: those with equal labels in 0 ... n - 1."""
+
+    local: Int[Array, " n"]  # labels found at each server, which are not compared between servers
+    shared: Int[Array, " n"]  # labels found over all servers
+
+
+class ArrivalAlgorithm(Algorithm):
+    """An algorithm for users who come one at a time, return, and may be alike.
+
+    Subclass it, decorate with `@fb.pytree`, define `init`, `index`, `serve` and `partition`. All rounds are given the
+    same key: fold t into it. On a CPU every seed runs on its own, so a `lax.cond` on data costs nothing while it is
+    false. Rounds t and users are int32 scalars, users in 0 ... n - 1, and rewards y are float32 scalars.
+    """
+
+    def begin(self, key: Key[Array, ""], t: Int[Array, ""], state: Any) -> tuple[Any, Report]:
+        """The state before anybody comes in round t, and what reaching it cost."""
+        return state, Report()
+
+    def index(
+        self, key: Key[Array, ""], t: Int[Array, ""], state: Any, user: Int[Array, ""], contexts: Float[Array, "K d"]
+    ) -> Float[Array, " K"]:
+        """The worth of every arm to this user, from the arms' features; the first largest is played."""
+        raise NotImplementedError(f"{type(self).__name__}.index")
+
+    def serve(
+        self,
+        key: Key[Array, ""],
+        t: Int[Array, ""],
+        state: Any,
+        user: Int[Array, ""],
+        x: Float[Array, " d"],
+        y: Float[Array, ""],
+    ) -> tuple[Any, Report]:
+        """The state after reward y of features x, and the cost."""
+        raise NotImplementedError(f"{type(self).__name__}.serve")
+
+    def partition(self, state: Any) -> Partition:
+        """The clusters found so far."""
+        raise NotImplementedError(f"{type(self).__name__}.partition")
