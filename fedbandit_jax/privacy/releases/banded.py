@@ -22,7 +22,7 @@ from typing_extensions import override
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.participation import of_column, shifted
 from fedbandit_jax.privacy.releases.release import Release
-from fedbandit_jax.privacy.releases.toeplitz import _Toeplitz, sqrt_column
+from fedbandit_jax.privacy.releases.toeplitz import Toeplitz, sqrt_column
 from fedbandit_jax.privacy.users import Users
 
 MAX_BANDS = 1024  # the states hold as many batch sums
@@ -34,7 +34,7 @@ Recent = tuple[Float[Array, " recent *shape"], Float[Array, "*shape"]]  # the la
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True, eq=False)
-class BandedToeplitz(_Toeplitz):
+class BandedToeplitz(Toeplitz):
     """The release with messages m_k = gamma_k + c_1 gamma_{k-1} + ... + c_{p-1} gamma_{k-p+1}, 1 >= c_1 >= ... >= 0.
 
     The server finds the batch sum g_k = m_k - c_1 g_{k-1} - ... - c_{p-1} g_{k-p+1} with noise, and adds it to the

@@ -1,9 +1,8 @@
-"""Releases given by their matrices: every release of one's own, and `Decaying`, the best one for batches that grow."""
+"""Releases given by their matrices, as every release of one's own is."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -15,7 +14,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
-from fedbandit_jax.core import padding, struct, validate
+from fedbandit_jax.core import padding, struct
 from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 from fedbandit_jax.privacy.users import ONCE, Users
@@ -24,9 +23,6 @@ MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
 MAX_PARTS = 8192  # most parts of all messages together, S P
 RANGE = 2.0**20  # a sensitivity, and standard deviations of noise, must be within [1 / RANGE, RANGE]: float32 ends
 FRESH = 2.0**-12  # least share of a prefix's fresh noise in the largest noise, which float32 rounds to 2^-24 of it
-ITERATIONS = 200  # of the fixed point, which converges linearly: 187 for S = 64 and decay 1, where it is slowest
-CONVERGED = 1e-13  # relative change of a step after which there is none more
-MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 
 Memory = tuple[Float[Array, " NP *shape"], Float[Array, " N *shape"]]  # messages, or draws, so far
@@ -47,6 +43,21 @@ class Explicit(Release):
     factor: Any = dataclasses.field(repr=False)  # (N, N) float32, lower triangular L with L L' = R R'
     of: str = struct.static()  # name of the class that the matrices came from
     parts: int = struct.static()  # P, parts of one message
+
+    @classmethod
+    def made_of(cls, name: str, c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> Any:
+        """The release of the class `name` for C (S, P, S), R (S, S P) and L (S, S)."""
+        n, parts, _ = c.shape
+        more = padding.room(n) - n
+        c, r, factor = (x.astype(np.float32) for x in (c, r, factor))
+        return cls(
+            n,
+            c=np.pad(c, ((0, more), (0, 0), (0, more))),
+            r=np.pad(r, ((0, more), (0, more * parts))),
+            factor=np.pad(factor, (0, more)),
+            of=name,
+            parts=parts,
+        )
 
     @property
     @override
@@ -159,7 +170,7 @@ def explicit(release: Release) -> Explicit:
         raise ValueError(
             f"{name}.decode must return the sum of all batches from live messages without noise, got other sums"
         )
-    made = Explicit(n, of=name, **_fields(c, r, np.linalg.cholesky(r @ r.T)))
+    made = Explicit.made_of(name, c, r, np.linalg.cholesky(r @ r.T))
     if not math.isfinite(made.sensitivity_sq()):
         raise ValueError(
             f"{name} must have noise that float32 holds: a sensitivity and standard deviations within a factor "
@@ -168,89 +179,5 @@ def explicit(release: Release) -> Explicit:
     return made
 
 
-def _fields(c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> dict[str, Any]:
-    """The fields of `Explicit` for C (S, P, S), R (S, S P) and L (S, S)."""
-    n, parts, _ = c.shape
-    more = padding.room(n) - n
-    c, r, factor = (x.astype(np.float32) for x in (c, r, factor))
-    return {
-        "c": np.pad(c, ((0, more), (0, 0), (0, more))),
-        "r": np.pad(r, ((0, more), (0, more * parts))),
-        "factor": np.pad(factor, (0, more)),
-        "parts": parts,
-    }
-
-
 def _weigh(rows: Array, stacked: Array) -> Array:
     return jnp.tensordot(rows, stacked, axes=1, precision="highest")
-
-
-@dataclasses.dataclass(frozen=True)
-class Decaying:
-    """The matrix mechanism whose noise variance of prefix k, weighted by `decay`^-k and summed, is the least there is.
-
-    If batches grow by the factor g, so do the sums, and what noise of a given size costs a policy falls about as g^-k:
-    twice as many rounds are played on an estimate with a quarter of the error. `decay=g` then has a fifth less of it
-    than "blt" at g = 1.5 and S = 12. The factors A = R C of the prefix-sum matrix A have C with columns of norm 1, so
-    that one user moves all messages by no more than one.
-
-    Args:
-        decay: g in [1, 100]; the closer to 1, the more alike prefixes count.
-
-    Raises:
-        ValueError, TypeError: if `decay` is not a number in [1, 100].
-
-    Example:
-        >>> release = Decaying(1.5)(12)
-        >>> [round(float(release.prefix_variance()[k] * release.sensitivity_sq()), 2) for k in (0, 11)]
-        [1.33, 4.77]
-
-    Reference: the optimum and its fixed point are those of Denisov, McMahan, Rush, Smith & Thakurta (2022), Theorem
-    3.2, for weighted errors.
-    """
-
-    decay: float
-
-    def __post_init__(self):
-        validate.within("decay", self.decay, 1.0, 100.0)
-
-    def __call__(self, n_syncs: int) -> Optimal:
-        """The release for S = `n_syncs` synchronisations."""
-        if validate.integer("n_syncs", n_syncs, at_least=1) > MOST:
-            raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
-        try:
-            return _optimal(float(self.decay), int(n_syncs))
-        except np.linalg.LinAlgError as error:
-            raise ValueError(
-                f"n_syncs must be smaller for the release {self!r}, whose last weights are lost, got {n_syncs}"
-            ) from error
-
-
-@functools.lru_cache
-def _optimal(decay: float, n_syncs: int) -> Optimal:
-    """The release of `Decaying`, or a LinAlgError if its last weights are lost."""
-    sums = np.tril(np.ones((n_syncs, n_syncs)))
-    weights = np.diag(np.maximum(decay ** -np.arange(n_syncs), 1e-12))
-    c = _encoder(sums.T @ weights @ sums)
-    r = np.linalg.solve(c.T, sums.T).T
-    made = Optimal(n_syncs, of="Decaying", **_fields(c[:, None], r, r))
-    if not np.isfinite(made.sensitivity_sq()):
-        raise np.linalg.LinAlgError
-    return made
-
-
-def _encoder(gram: np.ndarray) -> np.ndarray:
-    """The lower triangular C with columns of norm 1 for which tr(`gram` (C' C)^-1) is least.
-
-    At the optimum v = diag((sqrt V gram sqrt V)^(1/2)) with V = diag v, and C' C = V^-1/2 (...)^(1/2) V^-1/2.
-    """
-    v = root = np.diag(gram)
-    for _ in range(ITERATIONS):
-        scale, before = np.sqrt(v), v
-        values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
-        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
-        v = np.diag(root)
-        if np.allclose(v, before, rtol=CONVERGED, atol=0):
-            break
-    square = root / np.sqrt(np.outer(v, v))
-    return np.linalg.cholesky(square[::-1, ::-1]).T[::-1, ::-1]  # C' C = square, C lower triangular

@@ -12,8 +12,8 @@ from scipy.special import expit, logit, softmax
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.privacy.releases.blt import Blt, blt_column, blt_loss, optimise
 from fedbandit_jax.privacy.releases.participation import of_column
-from fedbandit_jax.privacy.releases.toeplitz import Blt, blt_column, blt_loss, optimise
 from fedbandit_jax.privacy.users import Users
 
 MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.signal import lfilter
 
-from fedbandit_jax.privacy.releases import Blt, SqrtToeplitz, toeplitz
+from fedbandit_jax.privacy.releases import Blt, SqrtToeplitz, blt
 
 SIZES = (1, 2, 3, 5, 16, 100, 400, 65536)
 MORE = tuple(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8, 33, 4096))
@@ -28,12 +28,12 @@ def test_coefficients_are_valid(n, n_buffers):
     assert (np.diff(theta) < 0).all()
     for numbers in (theta, omega):
         np.testing.assert_array_equal(numbers, numbers.astype(np.float32))
-    decays, weights = toeplitz.blt_inverse(theta, omega)
+    decays, weights = blt.blt_inverse(theta, omega)
     assert (np.abs(decays) < 1).all()
     assert (weights > 0).all()
-    ones = np.convolve(release.column()[:2000], toeplitz.blt_column(decays, -weights, n)[:2000])[: min(n, 2000)]
+    ones = np.convolve(release.column()[:2000], blt.blt_column(decays, -weights, n)[:2000])[: min(n, 2000)]
     np.testing.assert_allclose(ones, np.eye(1, len(ones))[0], atol=1e-12)
-    assert noise(release) == pytest.approx(toeplitz.blt_loss(theta, omega, n), rel=1e-9)
+    assert noise(release) == pytest.approx(blt.blt_loss(theta, omega, n), rel=1e-9)
 
 
 def test_published_numbers_for_400_synchronisations():
@@ -57,7 +57,7 @@ def test_published_numbers_for_400_synchronisations():
     ],
 )
 def test_as_good_as_jax_privacy(n, oracle):
-    """Loss of the three buffers (n - 1 for n = 3) of jax_privacy 2.0.0, buffered_toeplitz.optimize(n=n)."""
+    """Loss of the three buffers (n - 1 for n = 3) of jax_privacy 2.0.0, buffered_blt.optimize(n=n)."""
     assert noise(Blt(n)) == pytest.approx(oracle, rel=1e-6)
 
 
@@ -92,11 +92,11 @@ def test_a_longer_search_finds_nothing_better(n):
     assert best * (1 - 1e-6) < noise(Blt(n)) < 1.005 * best
 
 
-@pytest.mark.parametrize("n", toeplitz.TABLE)
+@pytest.mark.parametrize("n", blt.TABLE)
 def test_table(n):
     """The table is what the optimiser finds today."""
-    theta, omega = toeplitz.optimise(n, 3)
-    loss = toeplitz.blt_loss(theta, omega, n)
+    theta, omega = blt.optimise(n, 3)
+    loss = blt.blt_loss(theta, omega, n)
     assert noise(Blt(n)) == pytest.approx(loss, rel=1e-6)
     np.testing.assert_allclose(Blt(n).theta, theta, atol=1e-4)
     np.testing.assert_allclose(Blt(n).omega, omega, atol=1e-4)

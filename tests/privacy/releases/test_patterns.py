@@ -19,9 +19,9 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import Banded, BandMF, Discounted, MultiBlt, Users, Window
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.releases.banded import banded_loss
+from fedbandit_jax.privacy.releases.blt import blt_inverse
 from fedbandit_jax.privacy.releases.participation import of_column
 from fedbandit_jax.privacy.releases.release import outputs
-from fedbandit_jax.privacy.releases.toeplitz import blt_inverse
 
 APART = Users(16, 1, 5)
 GROUP, ANY, SELDOM = Users(16), Users(16, 1), Users(4, 1, 20)

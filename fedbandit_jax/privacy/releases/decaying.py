@@ -1,0 +1,86 @@
+"""The best release for batches that grow, found by optimising its matrices."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.privacy.releases.matrices import Optimal
+
+ITERATIONS = 200  # of the fixed point, which converges linearly: 187 for S = 64 and decay 1, where it is slowest
+CONVERGED = 1e-13  # relative change of a step after which there is none more
+MOST = 64  # the most synchronisations S; growing batches hardly need more
+
+
+@dataclasses.dataclass(frozen=True)
+class Decaying:
+    """The matrix mechanism whose noise variance of prefix k, weighted by `decay`^-k and summed, is the least there is.
+
+    If batches grow by the factor g, so do the sums, and what noise of a given size costs a policy falls about as g^-k:
+    twice as many rounds are played on an estimate with a quarter of the error. `decay=g` then has a fifth less of it
+    than "blt" at g = 1.5 and S = 12. The factors A = R C of the prefix-sum matrix A have C with columns of norm 1, so
+    that one user moves all messages by no more than one.
+
+    Args:
+        decay: g in [1, 100]; the closer to 1, the more alike prefixes count.
+
+    Raises:
+        ValueError, TypeError: if `decay` is not a number in [1, 100].
+
+    Example:
+        >>> release = Decaying(1.5)(12)
+        >>> [round(float(release.prefix_variance()[k] * release.sensitivity_sq()), 2) for k in (0, 11)]
+        [1.33, 4.77]
+
+    Reference: the optimum and its fixed point are those of Denisov, McMahan, Rush, Smith & Thakurta (2022), Theorem
+    3.2, for weighted errors.
+    """
+
+    decay: float
+
+    def __post_init__(self):
+        validate.within("decay", self.decay, 1.0, 100.0)
+
+    def __call__(self, n_syncs: int) -> Optimal:
+        """The release for S = `n_syncs` synchronisations."""
+        if validate.integer("n_syncs", n_syncs, at_least=1) > MOST:
+            raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
+        try:
+            return _optimal(float(self.decay), int(n_syncs))
+        except np.linalg.LinAlgError as error:
+            raise ValueError(
+                f"n_syncs must be smaller for the release {self!r}, whose last weights are lost, got {n_syncs}"
+            ) from error
+
+
+@functools.lru_cache
+def _optimal(decay: float, n_syncs: int) -> Optimal:
+    """The release of `Decaying`, or a LinAlgError if its last weights are lost."""
+    sums = np.tril(np.ones((n_syncs, n_syncs)))
+    weights = np.diag(np.maximum(decay ** -np.arange(n_syncs), 1e-12))
+    c = _encoder(sums.T @ weights @ sums)
+    r = np.linalg.solve(c.T, sums.T).T
+    made = Optimal.made_of("Decaying", c[:, None], r, r)
+    if not np.isfinite(made.sensitivity_sq()):
+        raise np.linalg.LinAlgError
+    return made
+
+
+def _encoder(gram: np.ndarray) -> np.ndarray:
+    """The lower triangular C with columns of norm 1 for which tr(`gram` (C' C)^-1) is least.
+
+    At the optimum v = diag((sqrt V gram sqrt V)^(1/2)) with V = diag v, and C' C = V^-1/2 (...)^(1/2) V^-1/2.
+    """
+    v = root = np.diag(gram)
+    for _ in range(ITERATIONS):
+        scale, before = np.sqrt(v), v
+        values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
+        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+        v = np.diag(root)
+        if np.allclose(v, before, rtol=CONVERGED, atol=0):
+            break
+    square = root / np.sqrt(np.outer(v, v))
+    return np.linalg.cholesky(square[::-1, ::-1]).T[::-1, ::-1]  # C' C = square, C lower triangular
