@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.signal import lfilter
 from scipy.special import expit, logit
@@ -22,19 +22,17 @@ from typing_extensions import override
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.participation import of_column, shifted
 from fedbandit_jax.privacy.releases.release import Release
-from fedbandit_jax.privacy.releases.toeplitz import Toeplitz, sqrt_column
+from fedbandit_jax.privacy.releases.toeplitz import Buffered, sqrt_column
 from fedbandit_jax.privacy.users import Users
 
 MAX_BANDS = 1024  # the states hold as many batch sums
 MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
 
-Recent = tuple[Float[Array, " recent *shape"], Float[Array, "*shape"]]  # the last batch sums with noise, their sum
-
 
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True, eq=False)
-class BandedToeplitz(Toeplitz):
+class BandedToeplitz(Buffered):
     """The release with messages m_k = gamma_k + c_1 gamma_{k-1} + ... + c_{p-1} gamma_{k-p+1}, 1 >= c_1 >= ... >= 0.
 
     The server finds the batch sum g_k = m_k - c_1 g_{k-1} - ... - c_{p-1} g_{k-p+1} with noise, and adds it to the
@@ -64,29 +62,12 @@ class BandedToeplitz(Toeplitz):
         return jnp.zeros((len(self.coefficients) - 1, *shape))
 
     @override
-    def encode(
-        self, state: Float[Array, " recent *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " recent *shape"]]:
-        return (gamma + self._tail(state))[None], _pushed(state, gamma)
+    def tail(self, buffers: Array) -> Array:
+        return jnp.tensordot(jnp.asarray(self.coefficients, buffers.dtype)[1:], buffers, axes=1, precision="highest")
 
     @override
-    def init(self, shape: tuple[int, ...]) -> Recent:
-        return self.encode_init(shape), jnp.zeros(shape)
-
-    @override
-    def decode(
-        self, state: Recent, k: Int[Array, ""], message: Float[Array, " 1 *shape"]
-    ) -> tuple[Float[Array, "*shape"], Recent]:
-        recent, prefix = state
-        gamma = message[0] - self._tail(recent)
-        return prefix + gamma, (_pushed(recent, gamma), prefix + gamma)
-
-    def _tail(self, recent: Array) -> Array:
-        return jnp.tensordot(jnp.asarray(self.coefficients, recent.dtype)[1:], recent, axes=1, precision="highest")
-
-
-def _pushed(recent: Array, new: Array) -> Array:
-    return jnp.concatenate([jnp.asarray(new, recent.dtype)[None], recent])[: len(recent)]
+    def push(self, buffers: Array, new: Array) -> Array:
+        return jnp.concatenate([jnp.asarray(new, buffers.dtype)[None], buffers])[: len(buffers)]
 
 
 @dataclasses.dataclass(frozen=True)

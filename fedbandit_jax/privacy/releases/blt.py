@@ -9,13 +9,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.privacy.releases.toeplitz import Toeplitz
+from fedbandit_jax.privacy.releases.toeplitz import Buffered
 
 # Maps S to the (theta, omega) of `optimise(S, 3)`: a common S gives the same digits with every version of scipy.
 TABLE = {
@@ -28,13 +28,10 @@ TABLE = {
 }
 
 
-Buffers = tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]
-
-
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True)
-class Blt(Toeplitz):
+class Blt(Buffered):
     """The buffered linear Toeplitz (BLT) release: c_0 = 1 and c_j = sum_i omega_i theta_i^(j-1) for j >= 1.
 
     The inverse of C has the same form. The silo keeps one buffer E_i for every i, (n_buffers, *shape) in all. The
@@ -85,30 +82,13 @@ class Blt(Toeplitz):
         return jnp.zeros((self.n_buffers, *shape))
 
     @override
-    def encode(
-        self, state: Float[Array, " n_buffers *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " n_buffers *shape"]]:
-        message = gamma + self._tail(state)
-        return message[None], self._push(state, gamma)
-
-    @override
-    def init(self, shape: tuple[int, ...]) -> Buffers:
-        return jnp.zeros((self.n_buffers, *shape)), jnp.zeros(shape)
-
-    @override
-    def decode(
-        self, state: Buffers, k: Int[Array, ""], message: Float[Array, " 1 *shape"]
-    ) -> tuple[Float[Array, "*shape"], Buffers]:
-        buffers, prefix = state
-        gamma = message[0] - self._tail(buffers)
-        return prefix + gamma, (self._push(buffers, gamma), prefix + gamma)
-
-    def _tail(self, buffers: Array) -> Array:
+    def tail(self, buffers: Array) -> Array:
         # The sum is written out because accelerators round matrix products, and because jaxlib 0.10.2 on two CPU cores
         # reads uninitialised memory when the silos' and the server's buffers are reduced in one program.
         return sum((self.omega[i] * buffer for i, buffer in enumerate(buffers)), start=jnp.zeros(()))
 
-    def _push(self, buffers: Array, new: Array) -> Array:
+    @override
+    def push(self, buffers: Array, new: Array) -> Array:
         theta = jnp.asarray(self.theta, buffers.dtype).reshape(-1, *(1,) * (buffers.ndim - 1))
         return theta * buffers + new
 

@@ -122,6 +122,46 @@ class Toeplitz(Release):
         return np.cumsum(self.response() ** 2)
 
 
+Buffers = tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]  # the server's, and the prefix sum
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffered(Toeplitz):
+    """Base class of factors with the past in few buffers: `tail` makes c_1 gamma_{k-1} + c_2 gamma_{k-2} + ... of it.
+
+    The silo keeps buffers of the batch sums gamma, and its message is m = gamma + tail. The server keeps buffers of the
+    batch sums with noise, g = m - tail, and adds these to the prefix sum.
+    """
+
+    @abc.abstractmethod
+    def tail(self, buffers: Float[Array, " n_buffers *shape"]) -> Float[Array, "*shape"]:
+        """What earlier batches add to a message."""
+
+    @abc.abstractmethod
+    def push(
+        self, buffers: Float[Array, " n_buffers *shape"], new: Float[Array, "*shape"]
+    ) -> Float[Array, " n_buffers *shape"]:
+        """The buffers after one more batch."""
+
+    @override
+    def encode(
+        self, state: Float[Array, " n_buffers *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " n_buffers *shape"]]:
+        return (gamma + self.tail(state))[None], self.push(state, gamma)
+
+    @override
+    def init(self, shape: tuple[int, ...]) -> Buffers:
+        return self.encode_init(shape), jnp.zeros(shape)
+
+    @override
+    def decode(
+        self, state: Buffers, k: Int[Array, ""], message: Float[Array, " 1 *shape"]
+    ) -> tuple[Float[Array, "*shape"], Buffers]:
+        buffers, prefix = state
+        gamma = message[0] - self.tail(buffers)
+        return prefix + gamma, (self.push(buffers, gamma), prefix + gamma)
+
+
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True)
