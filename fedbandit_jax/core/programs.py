@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from collections.abc import Callable, Iterator
@@ -52,9 +53,20 @@ def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: A
 
     The function is given the owner, and calls the method. An error says in which method it was.
     """
+    with noted(owner, method, *arguments):
+        found = leak(function, owner, *arguments)
+    return found and (
+        f"{type(owner).__name__}.{method} must compute its result from its arguments and do no more, got {found}: "
+        "leave it out, or let the class say `calls_host = True`, and nothing is claimed of it"
+    )
+
+
+@contextlib.contextmanager
+def noted(owner: Any, method: str, *arguments: Any) -> Iterator[None]:
+    """Lets an error of a method that is traced say where it was, and of which shapes its arguments were."""
     where = f"{type(owner).__name__}.{method}"
     try:
-        found = leak(function, owner, *arguments)
+        yield
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         error.add_note(f"{where} must be a program of JAX: jnp.where in place of if, and jnp in place of np")
         raise
@@ -62,10 +74,6 @@ def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: A
         shapes = ", ".join(str(jax.tree.map(jnp.shape, one)) for one in arguments)
         error.add_note(f"This happened in {where}, which was given arguments of shapes {shapes}")
         raise
-    return found and (
-        f"{where} must compute its result from its arguments and do no more, got {found}: "
-        "leave it out, or let the class say `calls_host = True`, and nothing is claimed of it"
-    )
 
 
 def unsaid(jaxpr: Any) -> Iterator[str]:

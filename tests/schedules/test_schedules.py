@@ -387,25 +387,68 @@ def test_a_schedule_is_handed_no_more_than_it_reads():
         algo.certificate(fb.envs.gap(2, 5, 3).spec, 20)
 
 
+@dataclasses.dataclass(frozen=True)
+class Bound(S.Schedule):
+    """A schedule that binds to this."""
+
+    bound: object
+
+    def n_syncs(self, horizon):
+        return 2
+
+    def bind(self, setting):
+        return self.bound
+
+
 def asks(answer):
     """A schedule that reads nothing, and returns this."""
     made = type("Own", (S.BoundSchedule,), {"requests": lambda self, key, t, memory, gained, since: answer(t)})
-
-    @dataclasses.dataclass(frozen=True)
-    class Own(S.Schedule):
-        def n_syncs(self, horizon):
-            return 2
-
-        def bind(self, setting):
-            return fb.pytree(made)()
-
-    return private(fb.privacy.Budget(1.0, 0.1), Own())
+    return private(fb.privacy.Budget(1.0, 0.1), Bound(fb.pytree(made)()))
 
 
-@pytest.mark.parametrize("answer", [lambda t: t, lambda t: None, lambda t: jnp.zeros(7, bool), lambda t: 1.0 * t])
-def test_who_asks_is_a_bool(answer):
-    with pytest.raises(TypeError, match="Own.requests must return a bool, or one for each of 2 agents, got"):
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        (lambda t: t, r"int32 of shape \(\)"),
+        (lambda t: 1.0 * t, r"float32 of shape \(\)"),
+        (lambda t: jnp.zeros(7, bool), r"bool of shape \(7,\)"),
+        (lambda t: None, "None"),
+        (lambda t: "yes", "'yes'"),
+        (lambda t: (t > 3, t > 4), r"\(ShapeDtypeStruct\(shape=\(\), dtype=bool\), "),
+        (lambda t: [True, False], r"\[ShapeDtypeStruct"),
+    ],
+)
+def test_who_asks_is_a_bool(answer, got):
+    with pytest.raises(TypeError, match=f"Own.requests must return a bool, or one for each of 2 agents, got {got}"):
         asks(answer).bind(fb.envs.gap(2, 5, 3).spec, 20)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "error"),
+    [
+        ("start", "nothing", "Odd.start must return a pytree of numbers, got 'nothing'"),
+        ("start", {"a": 1.0, "b": object()}, "Odd.start must return a pytree of numbers, got {'a': .*object"),
+        ("count", jnp.zeros(2), r"Odd.count must return int32 of shape \(2,\), got float32 of shape \(2,\)"),
+        ("count", jnp.zeros(3, jnp.int32), r"Odd.count must return int32 of shape \(2,\), got int32 of shape \(3,\)"),
+        ("count", [1, 2], r"Odd.count must return int32 of shape \(2,\), got \[Shape"),
+    ],
+)
+def test_what_a_schedule_remembers_and_counts_are_numbers(method, answer, error):
+    @fb.pytree
+    class Odd(S.BoundSchedule):
+        reads = "users"
+
+        def start(self, key, floor):
+            return answer if method == "start" else ()
+
+        def count(self, memory, leverage):
+            return answer if method == "count" else jnp.ones(2, jnp.int32)
+
+        def requests(self, key, t, memory, gained, since):
+            return gained > 3
+
+    with pytest.raises(TypeError, match=error):
+        private(fb.privacy.Budget(1.0, 0.1), Bound(Odd())).bind(fb.envs.gap(2, 5, 3).spec, 20)
 
 
 def test_a_schedule_that_calls_the_host_does_not_run():
