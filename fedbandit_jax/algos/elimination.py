@@ -178,12 +178,16 @@ class SuccessiveElimination(Recipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:
-        if self.unit is not None and self.epsilon is not None:
-            own = each(self.epsilon, self.unit.visits, self.mechanism not in SCALED)
-            bound = dataclasses.replace(self, epsilon=own, unit=None).bind(spec, horizon)
-            return dataclasses.replace(bound, epsilon=self.epsilon, unit=self.unit)
         n_arms = spec.n_arms
         check_arms(str(self.name), n_arms, horizon)
+        if self.unit is not None and self.epsilon is not None:
+            own = each(self.epsilon, self.unit.visits, self.mechanism not in SCALED)
+            try:
+                bound = dataclasses.replace(self, epsilon=own, unit=None).bind(spec, horizon)
+            except ValueError as error:
+                shared = f"{self.unit.visits:,} visits, which share epsilon = {self.epsilon:g}"
+                raise ValueError(f"{error}, for each of {shared}") from error
+            return dataclasses.replace(bound, epsilon=self.epsilon, unit=self.unit)
         sizes = batches(GROWTH if self.growth is None else self.growth, horizon)
         users, radius = np.tile(sizes[:, None], n_arms + 1), None
         if self.mechanism == "laplace" and self.epsilon is not None:

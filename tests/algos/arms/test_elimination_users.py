@@ -209,6 +209,11 @@ def test_refusals():
             ValueError,
             "unit must be None with mechanism='none'",
         ),
+        (
+            lambda: elimination(users(1000, 1), 1e-8).bind(ARMS.spec, 100),
+            ValueError,
+            r"epsilon must be in \[1e-09, 500\], got 1.*e-11, for each of 1,000 visits, which share epsilon = 1e-08",
+        ),
     ):
         with pytest.raises(error, match=words):
             wrong()
