@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import networkx as nx
@@ -99,8 +100,9 @@ def _check(graph: Any) -> None:
         raise TypeError(f"graph must be an undirected networkx.Graph, got a {type(graph).__name__}")
     if not 2 <= len(graph) <= MAX_AGENTS:
         raise ValueError(f"graph must have 2 to {MAX_AGENTS:,} nodes, one for every agent, got {len(graph):,}")
-    strange = set(graph) - set(range(len(graph)))
-    if strange:
+    numbers = range(len(graph))
+    strange = [node for node in graph if type(node) is bool or not isinstance(node, Integral) or node not in numbers]
+    if strange:  # True and 1.0 equal an integer, and index no array
         raise ValueError(f"graph must have the nodes 0 to {len(graph) - 1}, got {min(strange, key=repr)!r}")
     for node, _ in nx.selfloop_edges(graph):
         raise ValueError(f"graph must have no self-loops, got one at node {node}")

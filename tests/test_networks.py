@@ -154,6 +154,8 @@ def test_many_agents_without_the_slow_strategies(monkeypatch):
         ),
         (lambda: network(nx.Graph([(1, 2)]), 1), ValueError, "graph must have the nodes 0 to 1, got 2"),
         (lambda: network(nx.Graph([("a", 1)]), 1), ValueError, "graph must have the nodes 0 to 1, got 'a'"),
+        (lambda: network(nx.Graph([(0.0, 1.0), (1.0, 2)]), 1), ValueError, "graph must have the nodes 0 to 2, got 0.0"),
+        (lambda: network(nx.Graph([(False, True)]), 1), ValueError, "graph must have the nodes 0 to 1, got False"),
         (lambda: network(nx.Graph([(0, 1), (1, 1)]), 1), ValueError, "no self-loops, got one at node 1"),
         (
             lambda: network(nx.Graph([(0, 1), (2, 3)]), 1),
