@@ -228,7 +228,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     E.corrupt: dict(env=(SPHERE, nothing), **liars),
     E.lift: dict(env=(SPHERE, nothing), random_features=(4, count(2, 4096)), bandwidth=(1.0, positive)),
     E.clustered: {
-        **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 10**6))),
+        **dict(n_users=(6, count(1, 10**6)), n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 1_000))),
         **dict(n_arms=(4, count()), dim=(5, count(2)), gap=(0.5, number(1e-3, 1)), rewards=("bernoulli", laws)),
         **dict(
             seating=("random", one_of("consecutive")),

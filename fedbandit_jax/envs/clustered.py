@@ -20,6 +20,7 @@ from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 SMALLEST_GAP = 1e-3  # least allowed `gap`: closer preference vectors could not be told apart in float32
+MAX_CLUSTERS = 1_000  # all pairs of whose preference vectors are compared, in each of `TRIES` draws
 TRIES = 100  # how often a seed draws preference vectors to find some that are `gap` apart
 
 
@@ -110,9 +111,13 @@ def _vectors(key: Array, n: int, dim: int) -> Array:
 
 def _check_gap(gap: float, n_clusters: int, dim: int) -> None:
     """Raises unless one in ten draws is `gap` apart; then all `TRIES` fail in about 3 of 10^5 seeds."""
-    u = np.random.default_rng(0).standard_normal((300, n_clusters, dim - 1))
-    u /= np.linalg.norm(u, axis=-1, keepdims=True)
-    apart = np.sqrt(np.maximum(1 - np.matmul(u, u.transpose(0, 2, 1)) + 2 * np.eye(n_clusters), 0)).min((1, 2))
+    rng, apart = np.random.default_rng(0), np.empty(300)
+    for i in range(len(apart)):
+        u = rng.standard_normal((n_clusters, dim - 1))
+        u /= np.linalg.norm(u, axis=-1, keepdims=True)
+        cosines = np.matmul(u, u.T)
+        np.fill_diagonal(cosines, -1)
+        apart[i] = math.sqrt(max(1 - cosines.max(), 0))
     most = float(np.sort(apart)[-len(apart) // 10])
     if n_clusters > 1 and most < gap:
         vectors = f"{n_clusters} random vectors in {dim} dimensions"
@@ -143,7 +148,7 @@ def clustered(
     Args:
         n_users: n, at most 10^6.
         n_servers: L <= n.
-        n_clusters: m <= n.
+        n_clusters: m <= n, at most 1,000.
         n_arms: K, items offered each round.
         dim: d >= 2, length of items and preference vectors.
         seating: how clusters are spread over servers: "random", each seed deals the users out to clusters, whatever
@@ -172,6 +177,8 @@ def clustered(
     for these three, an easier instance, are ours.
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
+    if m > MAX_CLUSTERS:
+        raise ValueError(f"n_clusters must be at most {MAX_CLUSTERS:,}, got {m:,}")
     law = reward_law(rewards, noise_std, shape)
     validate.one_of("seating", seating, ("random", "consecutive"))
     spec = Spec(

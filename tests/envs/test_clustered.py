@@ -98,6 +98,7 @@ LABELS = np.array([0, 1, 1])
     ("make", "words"),
     [
         (lambda: fb.envs.clustered(3, 1, 4), "n_clusters must be at most the 3 users, got 4"),
+        (lambda: fb.envs.clustered(10**5, 1, 10_000), "n_clusters must be at most 1,000, got 10,000"),
         (lambda: fb.envs.clustered(3, 4, 1), "n_servers must be at most the 3 users, got 4"),
         (lambda: fb.envs.clustered(0), "n_users must be >= 1, got 0"),
         (lambda: fb.envs.clustered(n_servers=0), "n_servers must be >= 1, got 0"),
