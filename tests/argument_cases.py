@@ -219,7 +219,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     ),
     E.drift: dict(
         env=(SPHERE, nothing),
-        when=(5, either(count(high=2**31 - 2), number(0, 1, inside=True), increasing)),
+        when=(5, either(count(high=2**31 - 2), number(1e-6, 1 - 1e-7), increasing)),
         how=("jump", one_of("slide")),
     ),
     E.delay: dict(env=(SPHERE, nothing), rounds=(5, count(high=10**4)), law=("fixed", one_of("geometric"))),

@@ -21,6 +21,7 @@ from fedbandit_jax.interfaces import Feedback, Round
 HOW = ("jump", "slide")
 LAST = 2**31 - 1  # rounds are int32
 MOST = 10_000  # rounds that can be listed
+RAREST = 1e-6  # probability of a change: draws have 2^23 values
 
 
 class Moving(NamedTuple):
@@ -92,8 +93,8 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
     Args:
         env: an environment, whose world differs from seed to seed.
         when: the rounds that begin with a new world: an integer n, every n-th round; a tuple of rounds > 0 that
-            increase; or a number p in (0, 1), each round but the first with probability p, independently, so that a
-            world lasts 1 / p rounds on average.
+            increase; or a number p in [10^-6, 1), each round but the first with probability p, independently, so that
+            a world lasts 1 / p rounds on average.
         how: "jump", the new world is there at once; "slide", theta* turns towards the next one, evenly, from one such
             round to the next, and has the law of the environment's theta* in every round. After the last of a tuple it
             stays. That is for `sphere` and `gap` with fresh contexts, and rounds that are known.
@@ -143,5 +144,6 @@ def _rounds(when: Any) -> np.ndarray:
             )
         return np.array(rounds, np.int32)
     if isinstance(when, (float, np.floating)):
-        return np.array(validate.probability("when", when), np.float32)
+        validate.within("when", validate.probability("when", when), RAREST, 1)
+        return np.array(when, np.float32)
     return np.array(validate.integer("when", when, at_least=1, at_most=LAST - 1), np.int32)

@@ -186,6 +186,7 @@ def test_refusals():
         (lambda: fb.envs.drift(known, 3), ValueError, "env must draw its world at random"),
         (lambda: fb.envs.drift(SPHERE, 0), ValueError, "when must be >= 1, got 0"),
         (lambda: fb.envs.drift(SPHERE, 1.0), ValueError, r"when must be in \(0, 1\), got 1.0"),
+        (lambda: fb.envs.drift(SPHERE, 1e-50), ValueError, r"when must be in \[1e-06, 1\], got 1e-50"),
         (lambda: fb.envs.drift(SPHERE, (3, 3)), ValueError, r"rounds that increase, got \(3, 3\)"),
         (lambda: fb.envs.drift(SPHERE, ()), ValueError, r"rounds that increase, got \(\)"),
         (lambda: fb.envs.drift(SPHERE, 3, "walk"), ValueError, "how must be one of 'jump', 'slide', got 'walk'"),
