@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,12 @@ from fedbandit_jax.core import lapack, random, ridge, validate
 
 def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """The nearest positive semidefinite matrix to a symmetric one: negative eigenvalues become 0.
+
+    Args:
+        gram: a symmetric matrix.
+
+    Raises:
+        TypeError: it is no square array of floats.
 
     Example:
         >>> project(jnp.array([[1.0, 0.0], [0.0, -2.0]])).round(3).tolist()
@@ -37,6 +44,13 @@ class GaussianBelief(NamedTuple):
     def solve(cls, precision: Float[Array, "d d"], bias: Float[Array, " d"]) -> GaussianBelief:
         """The belief of precision P and mean P^-1 b; its numbers are not finite if P is not positive definite.
 
+        Args:
+            precision: P, a symmetric matrix.
+            bias: b.
+
+        Raises:
+            TypeError: they are no arrays of floats, or their shapes do not agree.
+
         Example:
             >>> GaussianBelief.solve(4 * jnp.eye(2), jnp.ones(2)).mean.tolist()
             [0.25, 0.25]
@@ -47,17 +61,37 @@ class GaussianBelief(NamedTuple):
         return cls(_times(root, _times(bias, root)), root)
 
     def sample(self, key: Key[Array, ""], scale: Real[ArrayLike, ""] = 1.0) -> Float[Array, " d"]:
-        """Draws one parameter from N(mean, scale^2 P^-1)."""
+        """Draws one parameter from N(mean, scale^2 P^-1).
+
+        Args:
+            key: of the draw.
+            scale: factor >= 0 on all standard deviations; may be traced.
+
+        Raises:
+            TypeError, ValueError: `key` is no key, or `scale` is not a number >= 0 or a float array of shape ().
+
+        Example:
+            >>> belief = GaussianBelief(jnp.ones(2), jnp.eye(2))
+            >>> belief.sample(jax.random.key(0), scale=0).tolist()
+            [1.0, 1.0]
+        """
         random.check_key("key", key)
-        if hasattr(scale, "dtype"):
-            _check("scale", scale)
-        else:
+        if isinstance(scale, Number):
             scale = validate.single("scale", validate.non_negative("scale", scale))
+        else:
+            _check("scale", scale)
         z = jax.random.normal(key, self.mean.shape)
         return self.mean + scale * _times(self.root, z)
 
     def std(self, contexts: Float[Array, "K d"]) -> Float[Array, " K"]:
-        """Standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x."""
+        """Standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x.
+
+        Args:
+            contexts: the feature vectors.
+
+        Raises:
+            TypeError: they are no array of floats, or not as long as the mean.
+        """
         _check("contexts", contexts, _rows(contexts), len(self.mean))
         half = _times(contexts, self.root)
         return jnp.sqrt((half * half).sum(-1))

@@ -250,6 +250,16 @@ def test_a_belief_is_a_gaussian(key):
     np.testing.assert_allclose(belief.std(jnp.asarray(contexts)) ** 2, np.diag(contexts @ inverse @ contexts.T), 1e-4)
 
 
+@pytest.mark.parametrize("scale", [-1.0, np.float32(-1), np.float64("nan"), 1e300])
+def test_a_belief_is_drawn_from_by_a_scale_of_at_least_0(key, scale):
+    """Whatever kind of number it is."""
+    belief = fb.linalg.GaussianBelief(jnp.ones(2), jnp.eye(2))
+    with pytest.raises(ValueError, match="scale must be"):
+        belief.sample(key, scale)
+    for two in (2, np.int64(2), np.float64(2), jnp.float32(2)):
+        np.testing.assert_array_equal(belief.sample(key, two), belief.sample(key, 2.0))
+
+
 def test_released_constants():
     """The authors' lambda and beta, by hand, at M=100, S=400 (kappa=9), d=10, failure=0.01, R=0.5."""
     spec = fb.Spec(n_agents=100, n_arms=100, dim=10, max_norm=1.0)
