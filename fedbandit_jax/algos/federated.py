@@ -115,7 +115,7 @@ class Federated(PolicyRecipe):
             raise ValueError(f"learns_in_batch must be False where totals of users are clipped, got {privacy.users}")
         if privacy is not None and privacy.users.total is not None and isinstance(self.policy, PhasedElimination):
             raise ValueError(f"policy must not be PhasedElimination where totals are clipped, got {privacy.users}")
-        if not self.policy.bounds_noise and isinstance(schedule, LogDet) and schedule.trigger == "dp20":
+        if isinstance(self.policy, UCB) and isinstance(schedule, LogDet) and schedule.trigger == "dp20":
             raise ValueError(
                 f"schedule must not have trigger 'dp20', which needs LogDetUCB's rho_max, got {schedule!r}"
             )

@@ -58,9 +58,6 @@ class Policy:
     needs_all_users: ClassVar[bool] = False
     """Whether a release must be of all users together, after each of their phases, not of silos, agents or users."""
 
-    bounds_noise: ClassVar[bool] = True
-    """Whether the bound policy's `rho`, if it has one, holds with noise, as the trigger "dp20" of `LogDet` needs."""
-
     keeps_matrix: bool = False
     """Whether a belief has `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
     learning inside a batch need."""

@@ -156,8 +156,6 @@ class UCB(Exploration, Policy):
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
     """
 
-    bounds_noise = False
-
     confidence: str = "theory"
     regularizer: str = "shift"
 
