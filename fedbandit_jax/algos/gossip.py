@@ -24,7 +24,7 @@ from fedbandit_jax.networks import Network
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.trust import check_schedule
 from fedbandit_jax.privacy.users import Users
-from fedbandit_jax.schedules import Every, Geometric, LogDet, Setting
+from fedbandit_jax.schedules import Every, Geometric, LogDet
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,13 +115,14 @@ class Gossip(NetworkRecipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> GossipLoop:
-        (schedule, _), network, m = self.normalised, self.network(spec), spec.n_agents
+        (schedule, _), network = self.normalised, self.network(spec)
         shortest = _shortest(schedule, horizon)
         if shortest < self.gamma:
             raise ValueError(
                 f"schedule must leave gamma = {self.gamma} rounds or more between two releases, got {schedule!r}, "
                 f"which leaves {shortest}"
             )
+        bound, _ = self.scheduled(spec, horizon, spec.n_agents)
         mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)
         hears = network.distances <= self.gamma
         sizes = hears.sum(1)
@@ -132,7 +133,7 @@ class Gossip(NetworkRecipe):
         policies = jax.tree.map(lambda *x: np.stack(x).astype(jnp.result_type(x[0])), *(of_size[n] for n in sizes))
         return GossipLoop(
             **parts(spec, policies, mechanism, stds),
-            schedule=schedule.bind(Setting(m, spec.dim, horizon, 1.0, 1.0)),
+            schedule=bound,
             hears=hears.astype(np.float32),
             hops=np.asarray(network.hops, np.int32),
             delay=np.int32(self.gamma - 1),
@@ -229,16 +230,14 @@ class GossipFedUCB(NetworkRecipe):
             std = np.sqrt(sizes[:, None]) * np.float32(mechanism.trust.std[0])  # pyright: ignore
             mechanism = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(sizes), *np.shape(leaf))), mechanism)
             mechanism = dataclasses.replace(mechanism, trust=dataclasses.replace(mechanism.trust, std=_up(std)))
-        setting = Setting(m, d, uses, low, high)
-        schedule = self.schedule.bind(setting)
-        shift = self.schedule.shift(setting) / m
+        bound, shift = self.scheduled(spec, uses, m, low, high)
         return CliqueLoop(
             policy=self.policy.of_groups(of_silo, sizes, sizes[network.clique], d),
             mechanism=mechanism,
             sizes=sizes,
             # One more row enters between a request and the sums sent: hence D / (1 + L^2), L = 1 (Algorithm 3, line 6).
-            schedule=dataclasses.replace(schedule, threshold=schedule.threshold / np.float32(2)),
-            shift=(sizes * shift).astype(np.float32),
+            schedule=dataclasses.replace(bound, threshold=bound.threshold / np.float32(2)),  # pyright: ignore
+            shift=(sizes * (shift / m)).astype(np.float32),
             clique=np.asarray(network.clique, np.int32),
             hops=np.asarray(network.hops, np.int32),
             spec=spec,

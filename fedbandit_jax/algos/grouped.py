@@ -8,7 +8,6 @@ import math
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax import schedules
 from fedbandit_jax.algos.grouping import Mixture
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, leak_of
@@ -19,7 +18,7 @@ from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.trust import find
-from fedbandit_jax.schedules import Geometric, Schedule, Setting
+from fedbandit_jax.schedules import Geometric, Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,8 +85,7 @@ class Grouped(PolicyRecipe):
         refusal = f"schedule must be one that reads nothing, such as Geometric, got {schedule!r}"
         if np.any(schedule.pure(1.0)):
             raise ValueError(refusal)
-        bound = schedule.bind(Setting(1, spec.dim, horizon, 1.0, 1.0))
-        schedules.check(bound, 1)
+        bound, _ = self.scheduled(spec, horizon, 1)
         if bound.reads != "nothing":
             raise ValueError(refusal)
         mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)

@@ -105,14 +105,25 @@ class PolicyRecipe(Recipe):
         check_policy(policy, spec)
         return policy
 
-    def timed(self, spec: Spec, horizon: int, n_agents: int, policy: Any) -> tuple[BoundSchedule, float]:
-        """The bound schedule of `n_agents` agents with a bound policy, and the shift c by which it reads log det."""
+    def scheduled(
+        self, spec: Spec, horizon: int, n_agents: int, low: float = 1.0, high: float = 1.0
+    ) -> tuple[BoundSchedule, float]:
+        """The bound schedule of `n_agents` agents, and the shift c by which it reads log det.
+
+        `low` and `high` bound the eigenvalues of one agent's regulariser, for schedules that read anything.
+        """
         schedule, privacy = self.normalised
-        low, high = policy.rho if policy.keeps_matrix else (1.0, 1.0)
         shares = None if privacy is None else privacy.shares()
         setting = Setting(n_agents, spec.dim, horizon, low, high, shares)
-        shift, bound = schedule.shift(setting), schedule.bind(setting)
+        bound = schedule.bind(setting)
         schedules.check(bound, n_agents)
+        return bound, schedule.shift(setting)
+
+    def timed(self, spec: Spec, horizon: int, n_agents: int, policy: Any) -> tuple[BoundSchedule, float]:
+        """The same for a bound policy, which must keep what the schedule reads."""
+        schedule, privacy = self.normalised
+        bounds = policy.rho if policy.keeps_matrix else ()
+        bound, shift = self.scheduled(spec, horizon, n_agents, *bounds)
         if privacy is not None and Bounds.of(privacy.statistic).weighted and bound.reads != "nothing":
             raise ValueError(
                 "statistic must have no weights with a schedule that reads what x x' users have added, got "
