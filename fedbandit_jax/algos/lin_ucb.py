@@ -136,4 +136,4 @@ class LinUCB(Recipe):
                 raise ValueError(f"confidence must be 'theory' where users are told apart, got {confidence!r}")
             return BoundUserLinUCB(**seats.common(spec, self.policy))
         policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
-        return BoundLinUCB(policy=policy, spec=spec, batch=seats.REFRESH)
+        return BoundLinUCB(policy=policy, spec=spec, batch=seats.RESOLVE)

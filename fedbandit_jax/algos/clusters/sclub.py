@@ -14,7 +14,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats as users
-from fedbandit_jax.algos.clusters.seats import REFRESH, ClusteringRecipe, SeatedAlgorithm, UserSums
+from fedbandit_jax.algos.clusters.seats import RESOLVE, ClusteringRecipe, SeatedAlgorithm, UserSums
 from fedbandit_jax.core import control, struct, tables
 from fedbandit_jax.interfaces import Partition, Report, Spec
 
@@ -108,7 +108,7 @@ class BoundSCLUB(SeatedAlgorithm):
         sets = sets._replace(theta=tables.put(sets.theta, slot, theta))
         change = Change(sets, own, jnp.int32(len(sets.label)), jnp.zeros_like(own))
         change = control.cond_any(
-            sets.count[slot] % REFRESH == 0, lambda change: self._settle(of, change, slot), change
+            sets.count[slot] % RESOLVE == 0, lambda change: self._settle(of, change, slot), change
         )
         change = control.cond_any(self._leaves(of, sets, place), lambda change: self._split(of, change, place), change)
         change = self._merge(of, change, place)

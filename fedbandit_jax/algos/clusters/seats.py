@@ -22,7 +22,7 @@ from fedbandit_jax.algos.policies.widths import LEAST_RIDGE, Exploration, UserWi
 from fedbandit_jax.core import control, graph, ridge, struct, tables, validate
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Recipe, Spec
 
-REFRESH = 100  # rounds of a user, or of an agent by itself, between two solves by Cholesky; float32 bears 1,000
+RESOLVE = 100  # rounds of a user, or of an agent by itself, between two solves; see `own_rows.REFRESH`
 
 
 class Seats(NamedTuple):
@@ -104,13 +104,13 @@ class SeatedAlgorithm(ArrivalAlgorithm):
     def learned(self, users: UserSums, user: Array, x: Array, y: Array) -> UserSums:
         """What is known after one more round (x (d,), y) of a user, by a rank-one update of her estimate.
 
-        After every `REFRESH` rounds of a user the estimate is computed anew from the sums.
+        After every `RESOLVE` rounds of a user the estimate is computed anew from the sums.
         """
         seat = self.seats.seat(user)
         sums, count, inverse, theta = tables.take(users, seat)
         sums, count = sums + row(x, y), count + 1
         inverse, theta = control.cond_any(
-            count % REFRESH == 0, lambda _: estimate(sums, self.regularization)[:2], rank_one(inverse, theta, x, y)
+            count % RESOLVE == 0, lambda _: estimate(sums, self.regularization)[:2], rank_one(inverse, theta, x, y)
         )
         return tables.put(users, seat, UserSums(sums, count, inverse, theta))
 
