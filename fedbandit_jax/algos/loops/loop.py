@@ -112,10 +112,8 @@ class PolicyLoop(PlayingLoop):
         if mechanism.n_agents != spec.n_agents:
             return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
         if isinstance(mechanism, NoisyMechanism):
-            one = mechanism.statistic
-            if not struct.is_sealed(one) or dataclasses.replace(one, rule=LINEAR, total=None) != BoundStatistic.of(
-                spec
-            ):
+            one, plain = mechanism.statistic, BoundStatistic.of(spec)
+            if not struct.is_sealed(one) or dataclasses.replace(one, rule=LINEAR, total=None) != plain:
                 return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
         total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
         equal = Timing("fixed in advance, so it tells nothing about users", total=total)
