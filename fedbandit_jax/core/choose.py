@@ -10,16 +10,14 @@ and the features of the arm that won are drawn again, once. There are three ways
   intermediate arrays, but would write two such loops for two results (index and mean), and copy the expression into
   every other one that reads them. So both are the parts of one complex number, see `control.once`. Whichever of arms
   and agents is longer is the last axis, where the vector units work.
-- *kernel* (`choose_by_kernel`), for GPUs: one Pallas kernel that also finds the largest.
+- *kernel* (`core.choose_kernel`), for GPUs: one Pallas kernel that also finds the largest.
 
 Contexts that are rows of a table, of which each agent is offered another number, are cut into tiles (`choose_rows`).
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -28,53 +26,13 @@ from jax import Array, lax
 from jaxtyping import Float, Int, Integer
 
 from fedbandit_jax.core import control, ridge
-from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, on_gpu
-from fedbandit_jax.core.ridge import NOWHERE, Posterior
+from fedbandit_jax.core.backend import on_gpu
+from fedbandit_jax.core.choose_kernel import choose_by_kernel
+from fedbandit_jax.core.ridge import NOWHERE
+from fedbandit_jax.core.scoring import Offer, Scorer
 
 LANES = 64  # agents that fill vectors and their pipelines; with fewer, arms are the last axis if there are more of them
 ROWS = 64  # rows of a table scored at once: enough for a matrix product, few enough to waste little on the last tile
-TILE = 256  # (arm, agent) pairs that a block of the kernel works on at a time, two for every thread
-FEW, MANY = 8, 32  # agents of a block, powers of two: few, so that a small problem is spread over the whole device
-LARGE = 4096  # agents of all runs, from which on a block takes many, and fewer of its last tile lie beyond the last arm
-
-
-class Scorer(NamedTuple):
-    """How an arm is scored by its features alone."""
-
-    worth: Callable[[Any, Sequence[Array] | Array], Array]  # (own, d features) -> index, elementwise in their shape
-    own: Any  # pytree of arrays that say what agents know, with agents last: (..., A), (..., 1) or ()
-    one: Callable[[Any, Array], Any]  # (own, agent) -> what this agent knows, as if it were all agents
-
-
-class Offer(NamedTuple):
-    """What is offered in a round, as functions of `shared` and of (arm, agent), elementwise in the shape of these."""
-
-    draw: Callable[[Any, Array, Array], Sequence[Array]]  # (shared, arm, agent), uint32 -> the d features
-    mean: Callable[[Any, Sequence[Array]], Array]  # (shared, the d features) -> mean reward
-    shared: Any  # pytree of arrays that are alike for all agents
-
-
-class Own(NamedTuple):
-    """What agents know in a round, as `optimism` reads it."""
-
-    posterior: Posterior  # A = 1 or A = M
-    width: Float[Array, ""] | Float[Array, " A"]  # beta_t, A = 1 or A = M
-
-
-def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
-    """Upper confidence bounds <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
-
-    `own` is an `Own`, whose arrays may have more axes after that of the agents.
-    """
-    width_sq = jnp.maximum(ridge.form(x, own.posterior.inverse), 0)
-    theta = own.posterior.theta
-    mean = ridge.dot(x, list(theta) if len(x) <= UNROLL_DIM else theta)
-    return mean + own.width * jnp.sqrt(width_sq)
-
-
-def one(own: Own, agent: Int[Array, ""]) -> Own:
-    """The knowledge of one agent."""
-    return Own(ridge.one(own.posterior, agent), own.width if own.width.size == 1 else own.width[agent])
 
 
 def choose(
@@ -159,88 +117,3 @@ def choose_rows(
     end = control.largest(ends[-1])
     _, arm, _, best = lax.while_loop(lambda carry: carry[0] < end, score, start)
     return arm, best
-
-
-def choose_by_kernel(
-    offer: Offer, scorer: Scorer, n_arms: int, agents: Integer[Array, " A"]
-) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
-    """The choice on a GPU: one kernel that draws contexts, scores them and picks, and stores only the pick.
-
-    A number that belongs to one arm of one agent lives in a register of one thread, and is gone when the arm has been
-    scored. Pallas' Triton backend maps a tile of `TILE` (arm, agent) pairs to the 128 threads of a block. A block owns
-    a few agents, keeps what they know in registers, and walks through the arms, a few at a time. Each thread remembers
-    the best arm that it has seen; at the end the threads of an agent agree on the first of the best. On a CPU this is
-    run by Pallas' interpreter, so that a test compares it to the same functions on whole arrays.
-
-    The functions of `offer` and `scorer` use no arrays but their arguments. They are given the leaves of `shared` and
-    `own` as tuples of rows, which they index with numbers or make a list of: a leaf of shape (n,) in `shared` as n
-    scalars, one of shape (n, A) in `own` as n rows of agents, and a scalar as itself. Arms and agents beyond the last
-    are drawn, too, and dropped.
-    """
-    from jax.experimental import pallas as pl  # only GPUs need Triton
-    from jax.experimental.pallas import triton
-
-    n_agents = len(agents)
-    leaves, treedef = jax.tree.flatten((offer.shared, scorer.own))
-    n_shared, leaves = len(jax.tree.leaves(offer.shared)), [jnp.asarray(leaf) for leaf in leaves]
-    single = [leaf.ndim < (1 if i < n_shared else 2) for i, leaf in enumerate(leaves)]
-    given = [leaf.reshape(-1) for leaf in leaves[:n_shared]]
-    given += [leaf.reshape(-1, *leaf.shape[-1:] or (1,)) for leaf in leaves[n_shared:]] + [agents[None]]
-
-    def kernel(wide, *refs):
-        high = TILE // wide
-        *refs, numbers, arms, means = refs
-        exists = pl.program_id(0) * wide + lax.broadcasted_iota(jnp.int32, (1, wide), 1) < n_agents
-
-        def row(ref, n):
-            if len(ref.shape) == 1:
-                return ref[n]
-            if ref.shape[-1] == 1:
-                return ref[n, 0]
-            return triton.load(ref.at[pl.ds(n, 1), :], mask=exists, other=0)
-
-        def rows(ref, single):
-            return row(ref, 0) if single else tuple(row(ref, n) for n in range(len(ref)))
-
-        shared, own = jax.tree.unflatten(treedef, map(rows, refs, single))
-        agent = row(numbers, 0)
-
-        def look(step, found):
-            score, arm, best, unknown = found
-            new = step * high + lax.broadcasted_iota(jnp.int32, (high, wide), 0)
-            offered = new < n_arms
-            x = offer.draw(shared, new.astype(jnp.uint32), agent)
-            index = scorer.worth(own, x)
-            higher = offered & (index > score)
-            mean = offer.mean(shared, x)
-            best = jnp.where(offered & ((mean > best) | jnp.isnan(mean)), mean, best)  # PTX's max would drop a NaN
-            unknown = jnp.where(offered & jnp.isnan(index), 1, unknown)
-            return jnp.where(higher, index, score), jnp.where(higher, new, arm), best, unknown
-
-        lowest, zeros = jnp.full((high, wide), -jnp.inf, jnp.float32), jnp.zeros((high, wide), jnp.int32)
-        score, arm, best, unknown = lax.fori_loop(0, pl.cdiv(n_arms, high), look, (lowest, zeros, lowest, zeros))
-        first = jnp.where(score == score.max(0), arm, NOWHERE).min(0)
-        triton.store(arms.at[:, :], jnp.where(unknown.max(0) == 1, NOWHERE, first)[None], mask=exists)
-        lost = jnp.where(jnp.isnan(best), 1, 0).max(0) == 1
-        triton.store(means.at[:, :], jnp.where(lost, jnp.nan, best.max(0))[None], mask=exists)
-
-    def block(leaf, wide):
-        if leaf.ndim == 1 or leaf.shape[1] == 1:
-            return pl.BlockSpec(leaf.shape, lambda i: (0,) * leaf.ndim)
-        return pl.BlockSpec((len(leaf), wide), lambda i: (0, i))
-
-    def called(n_runs):
-        wide = MANY if n_runs * n_agents >= LARGE else FEW
-        return pl.pallas_call(
-            functools.partial(kernel, wide),
-            [jax.ShapeDtypeStruct((1, n_agents), kind) for kind in (jnp.int32, jnp.float32)],
-            grid=(pl.cdiv(n_agents, wide),),
-            in_specs=[block(leaf, wide) for leaf in given],
-            out_specs=[pl.BlockSpec((1, wide), lambda i: (0, i))] * 2,
-            interpret=on_cpu(),
-            name="choose",
-            compiler_params=None if on_cpu() else triton.CompilerParams(num_warps=4, num_stages=1),
-        )
-
-    arms, means = control.by_lanes(called, *given)
-    return arms[0], means[0]

@@ -17,7 +17,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from fedbandit_jax.core import ridge, validate
-from fedbandit_jax.core.choose import Own
+from fedbandit_jax.core.scoring import Own
 from fedbandit_jax.engine.recorder import Moment as Moment
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.linalg import GaussianBelief

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import backend, struct, validate
-from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces.environment import Round
 
 

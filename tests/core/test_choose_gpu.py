@@ -7,8 +7,9 @@ import pytest
 from helpers import deep
 
 from fedbandit_jax.core import random
-from fedbandit_jax.core.choose import FEW, LARGE, MANY, TILE, Offer, Scorer, choose_by_kernel
+from fedbandit_jax.core.choose_kernel import FEW, LARGE, MANY, TILE, choose_by_kernel
 from fedbandit_jax.core.ridge import NOWHERE
+from fedbandit_jax.core.scoring import Offer, Scorer
 
 D = 3
 PACKED = [(i, j) for i in range(D) for j in range(i + 1)]  # of the inverse

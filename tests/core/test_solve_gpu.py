@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedbandit_jax.core.ridge import solve_by_kernel
+from fedbandit_jax.core.solve_kernel import solve_by_kernel
 
 
 def posed(d, n=3, ridge=0.1):

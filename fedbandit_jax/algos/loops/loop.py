@@ -19,7 +19,7 @@ from fedbandit_jax.algos.loops.beliefs import next_belief
 from fedbandit_jax.algos.loops.doors import policy_doors
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import random, ridge, struct, wide
-from fedbandit_jax.core.choose import Scorer
+from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.attendance import Attendance

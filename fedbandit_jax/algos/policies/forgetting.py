@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.policies.widths import LEAST_FAILURE, Exploration
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.core.choose import Scorer
 from fedbandit_jax.core.padding import padded
+from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
 from fedbandit_jax.privacy.releases.forgetting import Memory
 

@@ -14,8 +14,8 @@ from typing_extensions import override
 from fedbandit_jax.algos.policies import confidence
 from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth, Width
 from fedbandit_jax.core import lapack, ridge, struct, validate
-from fedbandit_jax.core.choose import Own, Scorer, one, optimism
 from fedbandit_jax.core.ridge import Posterior
+from fedbandit_jax.core.scoring import Own, Scorer, one, optimism
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
 
 

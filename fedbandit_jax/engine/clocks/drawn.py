@@ -12,7 +12,8 @@ from jax import Array, lax
 
 from fedbandit_jax.core import control
 from fedbandit_jax.core.backend import on_cpu
-from fedbandit_jax.core.choose import Offer, Scorer, choose, choose_rows
+from fedbandit_jax.core.choose import choose, choose_rows
+from fedbandit_jax.core.scoring import Offer, Scorer
 from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, play_rounds
 from fedbandit_jax.engine.clocks.clock import Clock, spread
 from fedbandit_jax.interfaces import Drawn, Environment, Listed, Round
