@@ -85,6 +85,7 @@ ALGOS = [  # top to bottom, folders of algos/; what lies beside them are recipes
     {"papers"},
     {"recipes"},
     {"clusters", "grouping"},
+    {"pooling"},
     {"loops"},
     {"policies"},
 ]

@@ -13,9 +13,9 @@ from scipy import stats
 from scripted_users import draws, population, scan
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos import grouping
-from fedbandit_jax.algos.grouping import fit
+from fedbandit_jax.algos import pooling
 from fedbandit_jax.algos.loops.streams import Grouping, UserReleases
+from fedbandit_jax.algos.pooling import fit
 from fedbandit_jax.core import random
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
@@ -228,12 +228,12 @@ def test_users_who_are_alike_are_pooled_in_full(kinds):
 @pytest.mark.parametrize("kinds", [1, 10])
 def test_estimate_of_how_users_differ(monkeypatch, kinds):
     """Without caution it is right on average, in groups of 40 and of 4, to four standard errors."""
-    monkeypatch.setattr(grouping, "CAUTION", 0.0)
+    monkeypatch.setattr(pooling, "CAUTION", 0.0)
 
     @jax.jit
     def variance(released, label):
         theta = fit(released, label, 40)[label]
-        return jnp.trace(grouping._differences(released, label, theta, 0.5, 1.0).spread) / 5
+        return jnp.trace(pooling._differences(released, label, theta, 0.5, 1.0).spread) / 5
 
     found = [
         variance(released, jnp.asarray(label))
