@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -14,12 +16,13 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
-from fedbandit_jax.core import padding, struct
+from fedbandit_jax.core import padding, struct, validate
 from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
+ARRAYS = (jax.Array, np.ndarray, np.generic, int, float, complex)  # what a release of one's own may return as an array
 MAX_PARTS = 8192  # most parts of all messages together, S P
 RANGE = 2.0**20  # a sensitivity, and standard deviations of noise, must be within [1 / RANGE, RANGE]: float32 ends
 FRESH = 2.0**-12  # least share of a prefix's fresh noise in the largest noise, which float32 rounds to 2^-24 of it
@@ -144,20 +147,18 @@ def explicit(release: Release) -> Explicit:
     Parts that are not live count as not sent, whatever `encode` puts into them.
 
     Raises:
-        ValueError: if there are more than `MAX_SYNCS` synchronisations or `MAX_PARTS` parts in all, if R C is not the
-            prefix sum, or float32 would lose some of the noise.
+        ValueError, TypeError: if there are more than `MAX_SYNCS` synchronisations or `MAX_PARTS` parts in all, if a
+            method returns something of another shape or kind than `Release` says, if R C is not the prefix sum, or
+            float32 would lose some of the noise.
     """
-    name, n, parts = type(release).__name__, release.n_syncs, release.n_parts
+    name, n = type(release).__name__, release.n_syncs
+    parts = validate.integer(f"{name}.n_parts", release.n_parts, at_least=1)
     if n > MAX_SYNCS or n * parts > MAX_PARTS:
         raise ValueError(
             f"n_syncs must be <= {MAX_SYNCS} and n_syncs * n_parts <= {MAX_PARTS} for a release of one's own, whose "
             f"matrices are kept, got {n} and {n * parts} with {name}"
         )
-    message = jax.eval_shape(lambda: release.encode(release.encode_init((n,)), jnp.int32(1), jnp.zeros(n))[0])
-    if message.shape != (parts, n):
-        raise ValueError(
-            f"{name}.encode must return a message of shape (n_parts, ...), {parts, n}, got {message.shape}"
-        )
+    jax.eval_shape(functools.partial(_check, release), jnp.int32(1))
 
     def run(ks: Array, units: Array, impulses: Array) -> tuple[Array, Array, Array]:
         c = outputs(release.encode_init((n,)), release.encode, ks, units)
@@ -165,18 +166,63 @@ def explicit(release: Release) -> Explicit:
 
     impulses = np.eye(n * parts).reshape(n, parts, n * parts)
     live, c, r = in_float64(run, np.arange(1, n + 1, dtype=np.int32), np.eye(n), impulses)
-    c, r = c * live[..., None], r * live.reshape(-1)
+    c, r = np.where(live[..., None], c, 0), np.where(live.reshape(-1), r, 0)
+    for method, matrix in (("encode", c), ("decode", r)):
+        if not np.isfinite(matrix).all():
+            wrong = matrix[~np.isfinite(matrix)][0]
+            raise ValueError(f"{name}.{method} must return finite numbers for parts that are live, got {wrong}")
     if not np.allclose(r @ c.reshape(n * parts, n), np.tril(np.ones((n, n))), atol=1e-3):
         raise ValueError(
             f"{name}.decode must return the sum of all batches from live messages without noise, got other sums"
         )
-    made = Explicit.made_of(name, c, r, np.linalg.cholesky(r @ r.T))
-    if not math.isfinite(made.sensitivity_sq()):
-        raise ValueError(
-            f"{name} must have noise that float32 holds: a sensitivity and standard deviations within a factor "
-            f"{RANGE:.0g} of 1, and in every prefix fresh noise of at least {FRESH:.0e} of the largest noise, got less"
-        )
-    return made
+    with contextlib.suppress(np.linalg.LinAlgError):  # what float64 loses is lost
+        made = Explicit.made_of(name, c, r, np.linalg.cholesky(r @ r.T))
+        if math.isfinite(made.sensitivity_sq()):
+            return made
+    raise ValueError(
+        f"{name} must have noise that float32 holds: a sensitivity and standard deviations within a factor "
+        f"{RANGE:.0g} of 1, and in every prefix fresh noise of at least {FRESH:.0e} of the largest noise, got less"
+    )
+
+
+def _check(release: Release, k: Array) -> tuple[()]:
+    """Raises an error unless the methods of a release, traced for any k, return what `Release` says of them."""
+    name, n, parts = type(release).__name__, release.n_syncs, release.n_parts
+    size = n * parts
+    _expect(f"{name}.live must return bools of shape (n_parts,)", release.live(k), (parts,), jnp.bool_)
+    for method, init, shape, given, what, wanted in (
+        ("encode", "encode_init", (n,), (n,), "a message of shape (n_parts, ...)", (parts, n)),
+        ("decode", "init", (size,), (parts, size), "a prefix sum of the shape of one part", (size,)),
+    ):
+        state = getattr(release, init)(shape)
+        returned = getattr(release, method)(state, k, jnp.zeros(given))
+        if not (isinstance(returned, tuple) and len(returned) == 2):
+            raise TypeError(f"{name}.{method} must return {what}, and the next state, got {_got(returned)}")
+        _expect(f"{name}.{method} must return {what}", returned[0], wanted, jnp.floating)
+        (old, before), (new, after) = map(_shapes, (state, returned[1]))
+        if before != after or old != new:
+            raise ValueError(
+                f"{name}.{method} must return a next state of the shapes that {name}.{init} returns, {old}, got {new}"
+            )
+    return ()
+
+
+def _expect(what: str, value: Any, shape: tuple[int, ...], kind: Any) -> None:
+    """Raises an error, which begins with `what`, unless this is an array of that shape, and of numbers of that kind."""
+    if not (isinstance(value, ARRAYS) and jnp.issubdtype(jnp.result_type(value), kind)):
+        raise TypeError(f"{what}, {shape}, got {_got(value)}")
+    if jnp.shape(value) != shape:
+        raise ValueError(f"{what}, {shape}, got {jnp.shape(value)}")
+
+
+def _got(value: Any) -> str:
+    if not isinstance(value, ARRAYS):
+        return validate.shown(value)
+    return f"{jnp.result_type(value)} of shape {jnp.shape(value)}"
+
+
+def _shapes(state: Any) -> tuple[Any, Any]:
+    return jax.tree.map(jnp.shape, state), jax.tree.structure(state)
 
 
 def _weigh(rows: Array, stacked: Array) -> Array:

@@ -313,6 +313,79 @@ def test_releases_of_users_are_checked(monkeypatch, encode, decode, words):
         calibrate(Budget(1.0, 0.1), n_syncs=10, release="mine")
 
 
+class Mine(Release):
+    """Every batch once, as somebody else might write it."""
+
+    def encode_init(self, shape):
+        return ()
+
+    def encode(self, state, k, gamma):
+        return gamma[None], state
+
+    def init(self, shape):
+        return jnp.zeros(shape)
+
+    def decode(self, state, k, message):
+        return state + message[0], state + message[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "error", "words"),
+    [
+        ("encode", lambda self, s, k, g: g[None], TypeError, r"next state, got float32 of shape \(1, 3\)"),
+        ("encode", lambda self, s, k, g: [g[None]], TypeError, r"message of .* next state, got \["),
+        ("encode", lambda self, s, k, g: ([g], s), TypeError, r"message of shape \(n_parts, ...\), \(1, 3\), got \["),
+        ("encode", lambda self, s, k, g: (1j * g[None], s), TypeError, r"message of .*, got complex64 of shape"),
+        ("encode", lambda self, s, k, g: (1.0, s), ValueError, r"message of shape .*, \(1, 3\), got \(\)"),
+        ("encode", lambda self, s, k, g: (g[None], g), ValueError, r"next state .*encode_init .*\(\), got \(3,\)"),
+        ("encode", lambda self, s, k, g: (jnp.nan * g[None], s), ValueError, "finite numbers .*, got nan"),
+        ("decode", lambda self, s, k, m: (m, s), ValueError, r"prefix sum of .*, \(3,\), got \(1, 3\)"),
+        ("decode", lambda self, s, k, m: (s, (s,)), ValueError, r"next state .*\(3,\), got \(\(3,\),\)"),
+        ("decode", lambda self, s, k, m: (s, None), ValueError, r"next state .*, got None"),
+        ("decode", lambda self, s, k, m: (None, s), TypeError, "prefix sum .*, got None"),
+        ("decode", lambda self, s, k, m: (jnp.inf * m[0], s), ValueError, "finite numbers .*, got (nan|inf)"),
+        ("live", lambda self, k: True, ValueError, r"bools of shape \(n_parts,\), \(1,\), got \(\)"),
+        ("live", lambda self, k: [True], TypeError, r"bools of shape .*, got \[True\]"),
+        ("live", lambda self, k: jnp.ones(1), TypeError, r"bools of shape .*, got float32 of shape \(1,\)"),
+        ("n_parts", 0, ValueError, "Mine.n_parts must be >= 1, got 0"),
+        ("n_parts", 1.5, TypeError, "Mine.n_parts must be an integer >= 1, got 1.5"),
+        ("n_parts", 2, ValueError, r"Mine.encode must return a message of shape .*, \(2, 3\), got \(1, 3\)"),
+    ],
+)
+def test_what_methods_return_is_checked(method, value, error, words):
+    own = type("Mine", (Mine,), {method: value})
+    with pytest.raises(error, match=words if method == "n_parts" else f"^Mine.{method} must return .*{words}"):
+        releases.explicit(own(3))
+
+
+def test_noise_that_float64_loses_is_refused():
+    """R R' is singular to 16 digits: every batch but the first has noise of 1e-9 only."""
+
+    class Large(Mine):
+        def encode(self, state, k, gamma):
+            return gamma[None] * jnp.where(k == 1, 1, 1e9), state
+
+        def decode(self, state, k, message):
+            prefix = state + message[0] / jnp.where(k == 1, 1, 1e9)
+            return prefix, prefix
+
+    with pytest.raises(ValueError, match="Large must have noise that float32 holds"):
+        releases.explicit(Large(3))
+
+
+def test_what_is_not_live_may_be_anything():
+    class Two(Mine):
+        n_parts = 2
+
+        def live(self, k):
+            return jnp.array([True, False])
+
+        def encode(self, state, k, gamma):
+            return jnp.stack([gamma, jnp.nan * gamma]), state
+
+    assert releases.explicit(Two(3)).encoder().tolist() == np.eye(3).tolist()
+
+
 def test_a_release_is_as_sensitive_as_its_first_batch():
     """Of the square root: batches are in fewer messages the later they come; 1, 1/2 and 3/8 are its coefficients."""
     root = make("sqrt_toeplitz", 3)
