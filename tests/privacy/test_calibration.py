@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 
 import dp_accounting
@@ -17,25 +18,38 @@ from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import Budget, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
 from fedbandit_jax.privacy.accounting.shuffling import shuffled_sigma
-from fedbandit_jax.privacy.releases import RELEASES, Release, make
+from fedbandit_jax.privacy.releases import RELEASES, Release, Tree, make
 from fedbandit_jax.privacy.trust import METHODS, TRUST, Ask, SecAgg, VectorSum, check
 
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)
-ALLOWED = []
-for _trust in TRUST:
-    for _release in RELEASES:
-        for _method in METHODS:
-            try:
-                check(trust=_trust, release=_release, method=_method)
-            except ValueError:
-                continue
-            ALLOWED.append((_trust, _release, _method))
+
+
+def fits(trust, release, method):
+    try:
+        check(trust=trust, release=release, method=method)
+    except ValueError:
+        return False
+    return True
+
+
+TRIPLES = [*itertools.product(TRUST, RELEASES, METHODS)]
+ALLOWED = [triple for triple in TRIPLES if fits(*triple)]
 
 
 def test_every_pair_is_here():
     n = len(RELEASES)  # "tight" goes with all under two trust models, all but prefixes under two, one under three
     assert len(ALLOWED) == 2 * n + 2 * (n - 1) + 3 + 10
     assert {trust for trust, _, _ in ALLOWED} == set(TRUST)
+
+
+def test_a_class_is_taken_as_its_name():
+    """Also by the papers' calibrations, which are for two releases."""
+    assert [triple for triple in TRIPLES if fits(TRUST[triple[0]], RELEASES[triple[1]], triple[2])] == ALLOWED
+    for method in ("theorem", "authors"):
+        by_class, by_name = (
+            calibrate(Budget(1.0, 0.1), n_syncs=9, release=one, method=method) for one in (Tree, "tree")
+        )
+        assert by_class.sigma == by_name.sigma
 
 
 @pytest.mark.parametrize(("trust", "release", "method"), ALLOWED)

@@ -79,7 +79,7 @@ def check(
     if method not in model.methods:
         methods = " or ".join(map(repr, model.methods))
         raise ValueError(f"calibration must be {methods} with trust={trust!r}, got {method!r}")
-    if method != "tight" and release not in ("tree", "prefix_tree"):
+    if method != "tight" and releases.find(release) not in (releases.Tree, releases.PrefixTree):
         raise ValueError(
             f"release must be 'tree' or 'prefix_tree' with calibration={method!r} (the paper's), got {release!r}"
         )
