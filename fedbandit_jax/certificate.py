@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
+from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import from_json, in_json
 
 # what an epsilon means that was asked for in one of these notions
@@ -152,6 +153,7 @@ class Certificate:
         Publishing each visit with probability delta would be (0, delta)-DP for one of them. Where several visits of one
         user are protected together, the warning comes somewhat too often.
         """
+        validate.integer("n_visits", n_visits, at_least=1, at_most=math.inf)
         if self.claim == "none" or not self.delta or self.delta < 1 / n_visits:
             return self
         weak = f"delta = {self.delta:g} is not below 1 / {n_visits:,} visits of users: it allows some to be exposed"

@@ -220,6 +220,13 @@ def test_deltas_that_protect_nobody(spec, horizon, delta, users):
     assert (f"warning {c.warning}" in " ".join(str(c).split())) == bool(users)
 
 
+def test_visits_are_counted():
+    for wrong, error in ((0, ValueError), (-3, ValueError), (2.5, TypeError)):
+        with pytest.raises(error, match=f"n_visits must be .*, got {wrong}"):
+            certificate().among(wrong)
+    assert certificate().among(10**12).warning
+
+
 def test_warnings_of_other_families():
     """Pure DP has no delta; where nothing is claimed there is nothing to warn of."""
     spec = fb.envs.arms(n_arms=2).spec
