@@ -104,6 +104,18 @@ def test_silos_with_noise_of_their_own(key):
         assert within(np.asarray(uneven.randomize(key, 2, 1, jnp.zeros((N, 5))))[:, 3:], 20.0)
 
 
+def test_the_noise_of_all_silos_has_room(key):
+    """A hundredth of 1,600 silos is enough, and all of them have ten times the noise: in the range of integers, too."""
+    sizes = dict(n_syncs=S, trust="secagg", n_agents=1600, batch=B, dim=50)
+    found = calibrate(Budget(0.01, 1e-6), **sizes, dropouts=1584).model
+    all_there = float(found.share) * 40
+    assert all_there <= 2**24
+    zeros = jnp.zeros((1, packed_size(50)))
+    drawn = np.asarray(jax.jit(found.noisy_sum)(key, 1, (), zeros, None, None)[0])
+    assert within(drawn, found.message_stds(1)[0])
+    assert within(drawn, all_there / float(found.scale))
+
+
 def test_the_server_adds_its_noise_once(key):
     central = model("central")
     shown = jnp.ones((M, N, 5))

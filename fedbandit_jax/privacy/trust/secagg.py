@@ -65,9 +65,10 @@ class SecAgg(Trust):
 
         def of(mu: float) -> SecAgg:
             sigma = ask.sensitivity * MAX_NORM**2 / mu
+            most = sigma * math.sqrt(m / there)  # where all silos are there
             # With `fine` steps per unit, rounding adds about a thousandth to the sensitivity.
             fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)
-            room = min(fine, 2.0**31 / (m * largest + 40 * sigma), 2.0**24 / largest, 2.0**24 / sigma)
+            room = min(fine, 2.0**31 / (m * largest + 40 * most), 2.0**24 / largest, 2.0**24 / most)
             scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
             if scale * sigma < math.sqrt(there):
                 raise ValueError(
@@ -97,7 +98,8 @@ class SecAgg(Trust):
             f"sends back (of {there} that are there, one leaves {there - 1} / {there} of the variance)",
         )
         sensitivity = ask.sensitivity * MAX_NORM**2 * scale + ask.visits * math.sqrt(entries)
-        drawn = float(self.share) >= 0.5 and sigma <= 2.0**24 and scale > 0  # the sampler's range
+        most = float(self.share) * math.sqrt(self.n_agents)
+        drawn = float(self.share) >= 0.5 and most <= 2.0**24 and scale > 0  # the sampler's range
         if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
             return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, others)
         noise: dict[str, Any] = dict(
