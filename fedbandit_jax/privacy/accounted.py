@@ -110,25 +110,25 @@ class AccountedMechanism(BoundMechanism):
             return "64-bit integers do not hold so much noise"
         if not (self.trust.on_grid or self.needs_users):
             return ""
-        move = self.sensitivity / math.sqrt(self._ask(0, Timing("")).kappa)
-        roundings = 4 * self.release.touched()
-        return too_coarse(self.n_agents * self._ask(0, Timing("")).largest, self.trust.sum_std(), move, roundings)
+        ask, roundings = self._ask(0, Timing("")), 4 * self.release.touched()
+        move = ask.sensitivity / math.sqrt(ask.kappa)
+        return too_coarse(self.n_agents * ask.largest, self.trust.sum_std(), move, roundings)
 
     @property
     def sensitivity(self) -> float:
         """How far one user moves all messages together, in the joint l2 norm whose entries all have equal noise."""
-        ask = self._ask(0, Timing(""))
-        return ask.matrix_sensitivity if self.trust.joint_matrix else ask.sensitivity
+        return self._ask(0, Timing("")).sensitivity
 
     @override
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
         wrong = self._misfit(timing, batch)
         if wrong:
             return no_privacy(f"nothing is proved of this mechanism: {wrong}")
-        proofs = [self._proof(i, timing) for i in range(len(self.budgets))]
+        asks = [self._ask(i, timing) for i in range(len(self.budgets))]
+        proofs = [self._proof(i, ask) for i, ask in enumerate(asks)]
         budget, proof = max(zip(self.budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
         bounded, largest = self.statistic.bounded, max(one.epsilon for one in self.budgets)
-        smallest = tails.smallest_delta(largest, self.trust.missing(self._ask(0, timing)))
+        smallest = tails.smallest_delta(largest, self.trust.missing(asks[0]))
         gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         reason = ""
         if not bounded:
@@ -160,8 +160,8 @@ class AccountedMechanism(BoundMechanism):
             server_noise_std=float(self.stds().max()),
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=int(self.release.n_syncs),
-            releases_per_user=self._ask(0, timing).kappa,
-            sensitivity=self.sensitivity if bounded else None,
+            releases_per_user=asks[0].kappa,
+            sensitivity=asks[0].sensitivity if bounded else None,
             per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
             not_covered=(
@@ -279,6 +279,7 @@ class AccountedMechanism(BoundMechanism):
             release=self.release,
             users=self.users.anyhow if self.waits else self.users,
             by_silo=type(self.trust).per_silo,
+            joint_matrix=type(self.trust).joint_matrix,
             n_agents=self.n_agents,
             dropouts=self.trust.dropouts,
             held=int(self.held),
@@ -289,7 +290,7 @@ class AccountedMechanism(BoundMechanism):
             pure=float(self.users.together * (pure[i] if len(pure) == n else pure.max())),
         )
 
-    def _proof(self, i: int, timing: Timing) -> Proof:
+    def _proof(self, i: int, ask: Ask) -> Proof:
         """The proof for silo i if every silo has a budget of its own, and for all silos (i = 0) otherwise."""
         several = len(self.budgets) > 1
-        return (self.trust.silo(i) if several else self.trust).proof(self._ask(i, timing))
+        return (self.trust.silo(i) if several else self.trust).proof(ask)

@@ -81,7 +81,7 @@ class Calibration:
     @property
     def sensitivity(self) -> float:
         """How far one user moves all messages together, in the joint l2 norm whose entries all have noise `sigma`."""
-        return self.ask.matrix_sensitivity if self.model.joint_matrix else self.ask.sensitivity
+        return self.ask.sensitivity
 
     @property
     def event(self) -> events.Event:
@@ -201,6 +201,7 @@ def calibrate(
         release=releases.make(release, n_syncs),
         users=users,
         by_silo=model.per_silo,
+        joint_matrix=model.joint_matrix,
         pure=pure,
         dropouts=check_dropouts(dropouts, trust, n_agents),
         held=validate.integer("held", held, at_least=0),

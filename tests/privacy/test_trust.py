@@ -94,8 +94,8 @@ def test_the_noise_of_a_sum(key, trust, sources):
 
 def test_silos_with_noise_of_their_own(key):
     """Variances add up; the proof is that of the silo with the least noise, and every silo has its own."""
-    ask = Ask(budget=BUDGET, release=make("tree", S), n_agents=3)
     for kind, delta_sq in ((SiloLocal, 4.5), (SiloLocalMatrix, 4.0)):
+        ask = Ask(budget=BUDGET, release=make("tree", S), n_agents=3, joint_matrix=kind.joint_matrix)
         uneven = kind(std=np.array([30.0, 10.0, 20.0], np.float32))
         least, last = (gaussian_epsilon(math.sqrt(3 * delta_sq) / std, 0.1) for std in (10.0, 20.0))
         assert uneven.proof(ask).epsilon == pytest.approx(least, rel=1e-5)

@@ -1,9 +1,8 @@
 """Trust models whose noise is Gaussian: added by every silo, by the server, or by every user.
 
 All protect one user, who contributes as often as `Ask.users` allows, under the adjacency of the budget. She moves all
-messages together by at most `Ask.sensitivity` in joint l2 norm (`Ask.matrix_sensitivity` for `SiloLocalMatrix`).
-"Exact" proofs are tight for one visit, upper bounds on epsilon for more, and include adaptivity and composition over
-all messages.
+messages together by at most `Ask.sensitivity` in joint l2 norm. "Exact" proofs are tight for one visit, upper bounds on
+epsilon for more, and include adaptivity and composition over all messages.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class BoundGaussian(Trust):
     def proof(self, ask: Ask) -> Proof:
         """Proves the exact guarantee of one source, or of a fraction of one if `sources` is below 1."""
         std = float(np.min(self.std)) * min(1.0, max(0.0, float(self.sources))) ** 0.5
-        return gaussian_proof(ask, std, ask.sensitivity, self.assumes)
+        return gaussian_proof(ask, std, self.assumes)
 
     @override
     def noise(self, key: Array, size: int) -> Array:
@@ -155,7 +154,7 @@ class SiloLocal(Trust):
 
     @override
     def proof(self, ask: Ask) -> Proof:
-        return gaussian_proof(ask, float(np.min(self.std)), ask.sensitivity)
+        return gaussian_proof(ask, float(np.min(self.std)))
 
     def sigma_of_silo(self) -> float:
         """sigma, in units of x y and x x', of the silo with the most noise."""
@@ -215,15 +214,11 @@ class SiloLocalMatrix(SiloLocal):
     @classmethod
     @override
     def calibrate(cls, ask: Ask, method: str = "tight") -> SiloLocalMatrix:
-        sigma = ask.matrix_sensitivity / ask.mu
+        sigma = ask.sensitivity / ask.mu
         if method == "theorem":
             m = 1 + math.ceil(math.log2(ask.release.n_syncs))
             sigma = 8 * math.sqrt(m) * math.log(2 / ask.budget.delta) / (ask.budget.epsilon - ask.pure)
         return cls(std=np.full(ask.n_agents, noise_std(sigma)))
-
-    @override
-    def proof(self, ask: Ask) -> Proof:
-        return gaussian_proof(ask, float(np.min(self.std)), ask.matrix_sensitivity)
 
     @override
     def noise(self, key: Array, size: int) -> Array:
@@ -264,7 +259,7 @@ class Central(Trust):
 
     @override
     def proof(self, ask: Ask) -> Proof:
-        return gaussian_proof(ask, float(self.std), ask.sensitivity)
+        return gaussian_proof(ask, float(self.std))
 
     @override
     def noise(self, key: Array, size: int) -> Array:
@@ -317,7 +312,7 @@ class Local(Trust):
 
     @override
     def proof(self, ask: Ask) -> Proof:
-        return gaussian_proof(ask, float(self.std), ask.sensitivity)
+        return gaussian_proof(ask, float(self.std))
 
     def misfit(self, ask: Ask) -> str:
         """An error text unless there are as many silos, and users in a batch, as at the calibration."""

@@ -14,6 +14,7 @@ Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure a
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -39,7 +40,7 @@ class Ask:
     """What a trust model is used for: the budget, and what decides how far one user moves the messages.
 
     The privacy unit is one user, who contributes as often as `users` allows. Distances are joint l2 norms of all
-    messages.
+    messages, in which all entries have equal noise.
 
     Attributes:
         budget: epsilon, delta and adjacency.
@@ -61,6 +62,7 @@ class Ask:
     release: Release
     users: Users = ONCE
     by_silo: bool = False
+    joint_matrix: bool = False
     n_agents: int = 1
     batch: int = 1
     dim: int = 1
@@ -98,16 +100,14 @@ class Ask:
         one (x y, x x'). A total that is clipped to norm C moves by at most 2 C, whatever is added up.
         """
         if self.users.total is not None:
-            return self._messages(4 * self.users.total**2)
-        moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq
-        return self._messages(moves_sq)
+            moves_sq = 4 * self.users.total**2
+        elif self.joint_matrix:
+            moves_sq = self.budget.matrix_sensitivity_sq
+        else:
+            moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq
+        return math.sqrt(self.kappa) * (math.sqrt(moves_sq) + self.rounding)
 
-    @property
-    def matrix_sensitivity(self) -> float:
-        """Computes the same distance in the norm that belongs to noise on the joint matrix of (x, y)."""
-        return self._messages(self.budget.matrix_sensitivity_sq)
-
-    @property
+    @functools.cached_property
     def kappa(self) -> float:
         """Computes the squared sensitivity of all messages to one user whose contributions move a sum by 1 each.
 
@@ -115,9 +115,6 @@ class Ask:
         """
         silos = self.users.silos
         return (silos if self.by_silo else silos**2) * self.release.sensitivity_sq(self.users)
-
-    def _messages(self, moves_sq: float) -> float:
-        return math.sqrt(self.kappa) * (math.sqrt(moves_sq) + self.rounding)
 
     @property
     def points(self) -> list[int]:
@@ -307,14 +304,12 @@ def gaussian_sigma(ask: Ask, method: str) -> float:
 GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance, adaptive"
 
 
-def gaussian_proof(ask: Ask, std: float, sensitivity: float, assumes: tuple[str, ...] = ()) -> Proof:
+def gaussian_proof(ask: Ask, std: float, assumes: tuple[str, ...] = ()) -> Proof:
     """The proof of Gaussian noise on every entry of every message; (almost) no noise proves nothing.
 
-    Args:
-        std: standard deviation as it is drawn, with the margin for float32 (see `noise_std`).
-        sensitivity: how far one user moves all messages together, in l2 norm.
+    Its standard deviation is `std` as it is drawn, with the margin for float32 (see `noise_std`).
     """
-    sigma = std / MAX_NORM**2
+    sensitivity, sigma = ask.sensitivity, std / MAX_NORM**2
     if not sigma * 1e4 > sensitivity:  # the accountant does not compute larger ratios
         return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, assumes)
     mu = sensitivity / sigma
