@@ -209,7 +209,7 @@ class AccountedMechanism(BoundMechanism):
             return f"{model.__name__} is a trust model of its own, and its code is not proved"
         if model.releases is not None and type(release) not in model.releases:
             return f"the proof of {model.__name__} does not cover {type(release).__name__}: {model.why}"
-        if release.prefix_at_silo and not model.prefixes:
+        if release.prefix_at_silo and not model.per_silo:
             return f"the proof of {model.__name__} does not cover silos that send prefix sums"
         one = self.statistic
         if wrong := one.misfit():

@@ -69,9 +69,10 @@ def check(
     """
     model = find(trust)
     validate.one_of("calibration", method, METHODS)
-    if releases.sends_prefixes(release) and not model.prefixes:
+    if releases.sends_prefixes(release) and not model.per_silo:
+        able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
         raise ValueError(
-            f"release {release!r} has silos send private prefix sums: trust must be {_able('prefixes')}, got {trust!r}"
+            f"release {release!r} has silos send private prefix sums: trust must be {able}, got {trust!r}"
         )
     if model.releases is not None and releases.find(release) not in model.releases:
         choices = " or ".join(repr(name) for name, made in releases.RELEASES.items() if made in model.releases)
@@ -103,7 +104,3 @@ fixed in advance, got 'secagg'
         asked = "that is not fb.schedules.Every" if fixed else "whose batches are not fixed in advance"
         able = " or ".join(repr(name) for name, model in TRUST.items() if model.batches in covered)
         raise ValueError(f"trust must be {able} with a schedule {asked}, got {trust!r}")
-
-
-def _able(what: str) -> str:
-    return " or ".join(repr(name) for name, model in TRUST.items() if getattr(model, what))

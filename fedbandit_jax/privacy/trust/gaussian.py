@@ -142,7 +142,6 @@ class SiloLocal(Trust):
     methods = METHODS
     batches = "any"
     away = "any"
-    prefixes = True
     per_silo = True
 
     std: Any  # (M,) standard deviation of every silo's noise

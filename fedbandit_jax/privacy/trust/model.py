@@ -171,8 +171,6 @@ class Trust:
     batches: ClassVar[str] = "equal"
     """Which batches the proof covers: "equal" (all of one size), "fixed" (of any sizes that are fixed in advance, of
     which `Ask.batch` is the largest) or "any" (also those that end when an adaptive schedule says so)."""
-    prefixes: ClassVar[bool] = False
-    """Whether silos may send private prefix sums."""
     joint_matrix: ClassVar[bool] = False
     """Whether the noise is symmetric noise on the joint matrix of (x, y)."""
     away: ClassVar[str] = "none"
@@ -180,7 +178,7 @@ class Trust:
     plain: ClassVar[bool] = False
     """Whether the proof is for (x y, x x') of single visits as they are, and for no other statistic."""
     per_silo: ClassVar[bool] = False
-    """Whether every silo may have a budget of its own."""
+    """Whether every silo's messages are proved alone: it may have a budget of its own, and send private prefix sums."""
 
     hides_users: ClassVar[bool] = False
     """Whether users hide their raw statistics even from their silo."""

@@ -48,7 +48,6 @@ class Shuffled(SiloLocal):
     methods = METHODS
     needs = ("n_agents", "batch")
     batches = "equal"
-    prefixes = False
     away = "none"
     plain = True
     per_silo = False
