@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from fedbandit_jax.core import validate
@@ -166,7 +166,7 @@ class Certificate:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Certificate:
         """Makes a certificate from the dictionary that `to_json` returned, also after a round trip through JSON."""
-        return cls(**{name: _tuples(value) for name, value in from_json(fields).items()})
+        return of_fields(from_json(fields))
 
     def to_markdown(self) -> str:
         """The lines of `print(certificate)` as a Markdown table."""
@@ -263,6 +263,11 @@ LATEX |= {one: f"\\{one}" for one in "{}#$%&_"}
 
 def _latex(text: str) -> str:
     return "".join(LATEX.get(one, one) for one in text)
+
+
+def of_fields(fields: Mapping[str, Any]) -> Certificate:
+    """The certificate with these fields, whose tuples may have become lists in a file."""
+    return Certificate(**{name: _tuples(value) for name, value in fields.items()})
 
 
 def _tuples(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.benchmark.task import SEEDS, SUITE
-from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.certificate import Certificate, of_fields
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import read_archive, write_archive
 
@@ -131,7 +131,7 @@ class Row:
         about["cells"] = {
             name: {
                 **{part: getattr(cell, part) for part in _OF_CELL},
-                "certificate": None if cell.certificate is None else cell.certificate.to_json(),
+                "certificate": None if cell.certificate is None else dataclasses.asdict(cell.certificate),
             }
             for name, cell in self.cells.items()
         }
@@ -161,7 +161,7 @@ class Row:
                 cells[name] = Cell(
                     **{part: one[part] for part in _OF_CELL},
                     **its,
-                    certificate=None if proved is None else Certificate.from_json(proved),
+                    certificate=None if proved is None else of_fields(proved),
                 )
             return cls(**{name: about[name] for name in _ABOUT}, cells=cells)
         except OSError as error:

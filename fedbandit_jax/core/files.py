@@ -168,7 +168,7 @@ def _digest(file: IO[bytes]) -> bytes:
 
 
 def in_json(value: Any) -> Any:
-    """A value as JSON can hold it, which has no word for infinite numbers: they become `WORDS`."""
+    """A value as JSON can hold it: numbers that it lacks become `WORDS`, and a text that is one gets a backslash."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
@@ -177,6 +177,8 @@ def in_json(value: Any) -> Any:
         return [in_json(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if _is_word(value):
+        return f"\\{value}"
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"what is saved must be numbers, texts, lists and dictionaries, got {value!r}")
@@ -188,7 +190,14 @@ def from_json(value: Any) -> Any:
         return {key: from_json(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [from_json(one) for one in value]
-    return WORDS.get(value, value) if isinstance(value, str) else value
+    if not _is_word(value):
+        return value
+    return WORDS[value] if value in WORDS else value[1:]
+
+
+def _is_word(value: Any) -> bool:
+    """Whether a text is one of `WORDS`, or such a text as `in_json` writes it."""
+    return isinstance(value, str) and value.lstrip("\\") in WORDS
 
 
 @contextlib.contextmanager

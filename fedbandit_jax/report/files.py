@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedbandit_jax.certificate import CLAIMS, Certificate
+from fedbandit_jax.certificate import CLAIMS, Certificate, of_fields
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import read_archive, write_archive
 from fedbandit_jax.report.measured import NAMED, OF_LABELS, Measured
@@ -32,7 +32,7 @@ def write(result: Measured, path: str | Path) -> Path:
     check(result)
     path = _npz(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    certificates = {label: certificate.to_json() for label, certificate in result.certificates.items()}
+    certificates = {label: dataclasses.asdict(certificate) for label, certificate in result.certificates.items()}
     about = {"format": FORMAT, "certificates": certificates, "config": result.config, "provenance": result.provenance}
     write_archive(path, "result", about, {**_arrays(result), "labels": np.array(result.labels)})
     return path
@@ -128,8 +128,7 @@ def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[
         _ask(f"the certificate of {label!r}", written, fields)
         unknown += [f"a certificate's {name}" for name in written if name not in fields]
     found["certificates"] = {
-        label: Certificate.from_json({name: written[name] for name in fields})
-        for label, written in about["certificates"].items()
+        label: of_fields({name: written[name] for name in fields}) for label, written in about["certificates"].items()
     }
     return found, unknown
 

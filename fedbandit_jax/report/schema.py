@@ -27,8 +27,8 @@ OBJECT: dict[str, Any] = {"type": "object"}
 def schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of `result.json` in a file that `Result.save` wrote; certificates are in `$defs`.
 
-    A number that is infinite, or none, is one of the words Infinity, -Infinity and NaN. Certificates, whose numbers are
-    not below 0, have only Infinity of them.
+    A number that is infinite, or none, is one of the words Infinity, -Infinity and NaN; a text that is one of these has
+    a backslash before it. Certificates, whose numbers are not below 0, have only Infinity of them.
 
     Example:
         >>> import fedbandit_jax as fb

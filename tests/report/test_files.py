@@ -102,6 +102,15 @@ def test_one_file_comes_back(tmp_path):
     equal(Result.load(path.rename(tmp_path / "kept.bin")), result)  # a file that is there is read under any name
 
 
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "\\NaN", "\\\\Infinity"])
+def test_only_numbers_come_back_as_numbers(tmp_path, word):
+    """JSON has no infinite numbers, whose words are also texts that somebody may choose."""
+    one = dataclasses.replace(PROVED, reason=word)
+    result = made(labels=(word, "other"), certificates={word: one, "other": PROVED})
+    equal(Result.load(result.save(tmp_path / "run")), result)
+    assert Certificate.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
 
 
