@@ -87,7 +87,7 @@ class _Series:
         self.either = self.kind == "either"
         self.row = first  # of the first value to come
         self.parts: list[np.ndarray] = []
-        self.codes: dict[Any, int] = {}  # of values as they stand
+        self.codes: dict[tuple[type, Any], int] = {}  # of values as they stand
         self.levels: dict[str, int] = {}
 
     def add(self, values: Sequence[Any]) -> None:
@@ -127,17 +127,18 @@ class _Series:
     def _labels(self, values: Sequence[Any]) -> np.ndarray:
         if isinstance(values, np.ndarray):
             values = values.tolist() if values.dtype.kind not in "mM" else values.astype(str).tolist()
+        typed = list(zip(map(type, values), values))  # as 1 == True
         try:
-            new = [value for value in dict.fromkeys(values) if value not in self.codes]
+            new = [one for one in dict.fromkeys(typed) if one not in self.codes]
         except TypeError:
             i = next(i for i, value in enumerate(values) if not isinstance(value, (str, int, float)))
             raise self._wrong(i, values[i], "be texts or numbers") from None
-        for value in new:
-            text = text_of(value)
+        for one in new:
+            text = text_of(one[1])
             if is_missing(text) or (self.either and is_number(text)):
-                raise self._wrong(values.index(value), value, "be texts as in the first row")
-            self.codes[value] = self.levels.setdefault(text, len(self.levels))
-        return np.fromiter(map(self.codes.__getitem__, values), np.int32, len(values))
+                raise self._wrong(typed.index(one), one[1], "be texts as in the first row")
+            self.codes[one] = self.levels.setdefault(text, len(self.levels))
+        return np.fromiter(map(self.codes.__getitem__, typed), np.int32, len(typed))
 
     def _wrong(self, i: int, value: Any, wanted: str) -> ValueError:
         got = validate.shown(str(value) if isinstance(value, np.str_) else value)
