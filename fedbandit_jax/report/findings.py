@@ -1,20 +1,12 @@
-"""The finding of a privacy audit: a lower bound of epsilon and a verdict, as text, as a table and as a figure."""
+"""The finding of a privacy audit: a lower bound of epsilon and a verdict, as text and as a table."""
 
 from __future__ import annotations
 
 import dataclasses
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from fedbandit_jax.core import validate
 from fedbandit_jax.report.tables import aligned
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_BARS = 2.4  # width of the bars of the figure, in inches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,70 +85,3 @@ def table(audits: Sequence[Audit]) -> str:
 
 def _sensitivities(a: Audit) -> str:
     return " / ".join("-" if s is None else f"{s:.5g}" for s in (a.sensitivity_measured, a.sensitivity))
-
-
-def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
-    """Draws a table with a row for every mechanism: what it claims, and how much of that an audit could show.
-
-    A bar goes from 0 to the lower bound of epsilon, in units of the claim; one that crosses the line at 1 refutes the
-    claim. Beside it stand the claim, the lower bound, and the pair of neighbours and the statistic that showed most.
-
-    Args:
-        audits: results of `fb.audits.audit`.
-        controls: those of mechanisms with known flaws, which are in a block of their own: caught, or missed.
-
-    Returns:
-        The figure.
-
-    Raises:
-        ValueError, TypeError: there is no audit, or something else among them.
-    """
-    import matplotlib.pyplot as plt
-
-    for name, found in (("audits", audits), ("controls", controls)):
-        for audit in validate.sequence(name, found, "audits"):
-            validate.instance(name, audit, Audit, "a sequence of results of fb.audits.audit")
-    if not len(audits) + len(controls):
-        raise ValueError("audits must hold at least one audit, got none")
-    blocks = [(title, rows) for title, rows in (("mechanisms", audits), ("controls (flawed)", controls)) if len(rows)]
-    width, top, line = 11.5, 0.0, 0.18  # in inches, as all places here
-    height = line * sum(len(rows) + 5 for _, rows in blocks)
-    figure = plt.figure(figsize=(width, height))
-    for title, rows in blocks:
-        tall = line * (len(rows) + 2)
-        place = 4.4 / width, 1 - (top + tall + line) / height, _BARS / width, tall / height
-        _rows(figure.add_axes(place), title, rows, ("caught", "MISSED") if rows is controls else ("FAIL", "pass"))
-        top += tall + 3 * line
-    return figure
-
-
-def _rows(ax: Axes, title: str, rows: Sequence[Audit], words: tuple[str, str]) -> None:
-    """Draws one block of `audits`; `words` are for a claim that is refuted, and for one that is not."""
-    from fedbandit_jax.report.plotting.colours import BLACK, GREEN, VERMILLION
-
-    columns = {  # title -> distance from the left end of the bars; and text
-        title: (-4.3, lambda a: a.name),
-        "claim: ε": (-1.4, lambda a: f"{a.epsilon:.3g}"),
-        "ε ≥": (-0.7, lambda a: f"{a.epsilon_lower:.3g}"),
-        "neighbours": (_BARS + 0.1, lambda a: a.which),
-        "statistic (bound)": (_BARS + 1.3, lambda a: f"{a.statistic} ({a.bound})"),
-        "verdict": (_BARS + 4.0, lambda a: words[0] if not a.passed else words[1]),
-    }
-    style: dict[str, Any] = dict(va="center", fontsize="x-small")
-    widest = 2.0
-    for label, (place, _) in columns.items():
-        ax.text(place / _BARS * widest, -1, label, fontweight="bold", **style)
-    for i, one in enumerate(rows):
-        fine = one.passed == (words[1] == "pass")
-        ratio = one.epsilon_lower / one.epsilon
-        ax.barh(i, min(ratio, widest), height=0.7, color=GREEN if fine else VERMILLION, alpha=0.8)
-        if ratio > widest:
-            ax.text(widest * 0.99, i, f"{ratio:.3g} →", ha="right", **style)
-        for place, text in columns.values():
-            ax.text(place / _BARS * widest, i, text(one), fontweight="normal" if fine else "bold", **style)
-    ax.axvline(1, color=BLACK, linestyle="--", linewidth=1)
-    ax.set(xlim=(0, widest), ylim=(len(rows) - 0.4, -1.6), yticks=[])
-    confidence = ", ".join(f"{c:g}" for c in sorted({one.confidence for one in rows}))
-    ax.set_xlabel(f"lower bound / claim (confidence {confidence} each)", fontsize="x-small")
-    ax.tick_params(labelsize="x-small")
-    ax.spines[["top", "right", "left"]].set_visible(False)

@@ -1,6 +1,6 @@
 """Draws results as figures, without JAX: curves, regret against a coordinate, frontiers and audits."""
 
-from fedbandit_jax.report.findings import audits as audits
+from fedbandit_jax.report.plotting.audits import audits as audits
 from fedbandit_jax.report.plotting.colours import CLAIMS as CLAIMS
 from fedbandit_jax.report.plotting.colours import COLOURS as COLOURS
 from fedbandit_jax.report.plotting.colours import MARKERS as MARKERS
