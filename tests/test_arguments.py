@@ -20,7 +20,7 @@ import pytest
 from argument_cases import CASES, NAMES, RESULT, an_audited_case, epsilon_greedy, mixture, ship, thompson
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import black_box
+from fedbandit_jax.audits import runs
 from fedbandit_jax.engine import driver
 from fedbandit_jax.planning import recommend
 
@@ -53,7 +53,7 @@ def harmless(monkeypatch, tmp_path):
     (tmp_path / "controls.py").write_text("from argument_cases import CASE\ndef broken_case():\n    return CASE\n")
     monkeypatch.setattr(driver, "run_program", reached)
     monkeypatch.setattr(importlib.import_module("fedbandit_jax.engine.simulation"), "_play", reached)
-    monkeypatch.setattr(black_box, "_program", reached)
+    monkeypatch.setattr(runs, "_program", reached)
     monkeypatch.setattr(recommend, "candidates", reached)
     monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)
     audited_arms = importlib.import_module("fedbandit_jax.audits.arms")

@@ -5,21 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fedbandit_jax.audits.statistics import (
-    NAMES,
-    Event,
-    LowBits,
-    Panel,
-    Scheduled,
-    _logistic,
-    atoms,
-    choose,
-    epsilon_bound,
-    mean_bound,
-    middle,
-    mu_bound,
-    show,
-)
+from fedbandit_jax.audits.bounds import Event, Scheduled, choose, epsilon_bound, mean_bound, middle, mu_bound, show
+from fedbandit_jax.audits.statistics import NAMES, LowBits, Panel, _logistic, atoms
 from fedbandit_jax.privacy import gaussian_epsilon
 
 N, D, SHIFT, DELTA = 8192, 6, np.float32(0.05), 1e-5

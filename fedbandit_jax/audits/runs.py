@@ -1,0 +1,144 @@
+"""Runs of a mechanism on pairs of neighbouring data sets: one program, run in chunks, whose views become rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax.core import backend, random, validate
+
+MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
+EXACT = 2**24  # up to which float32 has all integers
+SIDES = ("data", "neighbour")
+REPLAYS = 8  # fewest runs in a chunk
+_CHUNK, _CHUNK_NUMBERS = 1024, 2**20  # most runs at a time, and most numbers in their data and views, to save memory
+_BRIEF = 10_000  # runs for which a program need not be fast
+
+Pairs = dict[str, tuple[Any, Any]]  # by what differs: the two data sets, pytrees of equal shapes
+
+
+class Runs(NamedTuple):
+    """The runs of a mechanism. Under one name of a stream, both sides of a pair have the same keys, run by run."""
+
+    mechanism: Any  # (key, data) -> view, a pytree
+    pairs: Pairs
+    key: Array
+    chunk: int  # runs at a time
+    program: Callable[..., Any]
+
+    @classmethod
+    def of(cls, mechanism: Callable, pairs: Pairs, key: Array, *, n_runs: int, few: int) -> Runs:
+        """So many runs for a side of a pair, of which `few` at least are asked for at once."""
+        data = next(iter(pairs.values()))[0]
+        numbers = _n_coordinates(mechanism, key, data) + sum(leaf.size for leaf in jax.tree.leaves(data))
+        chunk = min(max(_CHUNK_NUMBERS // numbers, REPLAYS), _CHUNK, 2 ** (few.bit_length() - 1))  # few programs
+        part = mechanism if not jax.tree_util.all_leaves([mechanism]) else jax.tree_util.Partial(mechanism)
+        return cls(part, pairs, key, chunk, _program(n_runs <= _BRIEF))
+
+    def chunks(self, stream: str, label: str, side: int, n: int) -> Iterator[Any]:
+        """Views of n runs or a few more, so many at a time."""
+        key, data = random.stream(self.key, stream), self.pairs[label][side]
+        for first in range(0, n, self.chunk):
+            yield self.program(self.mechanism, self.chunk, key, data, np.uint32(first))
+
+    def rows(self, stream: str, label: str, side: int, n: int) -> Iterator[np.ndarray]:
+        """`chunks`, flattened."""
+        return (_flatten(views, SIDES[side]) for views in self.chunks(stream, label, side, n))
+
+    def views(self, stream: str, label: str, side: int, n: int) -> np.ndarray:
+        """Views of n runs, (n, d) float32."""
+        return np.concatenate([*self.rows(stream, label, side, n)])[:n]
+
+    def replay(self, label: str, side: int) -> Any:
+        """The first chunk that a pair is chosen by, as it is."""
+        return jax.tree.map(np.asarray, next(self.chunks("choose", label, side, 1)))
+
+
+def pairs_of(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[Any, Any]]) -> Pairs:
+    """The pairs of arguments of `audit` as arrays of the device, or an error that names the one that is wrong."""
+    validate.text("which", which)
+    validate.instance("others", others, Mapping, "a mapping from what differs to a pair of data sets")
+    pairs = {which: (_arrays("data", data), _arrays("neighbour", neighbour))}
+    for label, pair in others.items():
+        if not isinstance(label, str) or label == which or not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            got = f"{validate.shown(label)}: {validate.shown(pair)}"
+            raise ValueError(f"others must map labels other than {which!r} to pairs of data sets, got {got}")
+        pairs[label] = tuple(_arrays(f"others[{label!r}]", side) for side in pair)
+    shapes = jax.eval_shape(lambda: pairs[which][0])
+    for label, pair in jax.eval_shape(lambda: pairs).items():
+        for side, found in zip(SIDES, pair):
+            if found != shapes:
+                name = "data and neighbour" if label == which else f"{side} of others[{label!r}]"
+                raise ValueError(f"{name} must have the shapes {validate.shown(shapes)}, got {validate.shown(found)}")
+    return pairs
+
+
+def _arrays(name: str, tree: Any) -> Any:
+    """A pytree of numbers as arrays of the device; Python numbers become float32 and int32."""
+
+    def array(leaf: Any) -> Array:
+        with np.errstate(over="ignore"):
+            found = jnp.array(leaf, jnp.result_type(leaf))
+        if (np.isinf(found) & np.isfinite(np.asarray(leaf))).any():
+            raise OverflowError
+        return found
+
+    try:
+        return jax.tree.map(array, tree)
+    except Exception:  # what JAX and NumPy say of a wrong type, a number that is too large, or keys that do not compare
+        got = validate.shown(tree)
+        raise TypeError(f"{name} must be a pytree of numbers that the device can hold, got {got}") from None
+
+
+@functools.cache
+def _program(brief: bool) -> Callable[..., Any]:
+    """The compiled runs of a mechanism, so brief that compiling quickly matters more."""
+
+    def run(mechanism: Any, chunk: int, key: Array, data: Any, first: Array) -> Any:
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
+        return jax.vmap(mechanism, (0, None))(keys, data)
+
+    return jax.jit(run, static_argnums=1, compiler_options=backend.quick_options(0 if brief else 1))
+
+
+def control_flow(views: Any) -> np.ndarray:
+    """Which columns of `_flatten` are integers or booleans, (d,) bool."""
+    leaves = jax.tree.leaves(views)
+    return np.concatenate([np.full(leaf[0].size, not jnp.issubdtype(leaf.dtype, jnp.floating)) for leaf in leaves])
+
+
+def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
+    try:
+        leaves = jax.tree.leaves(jax.eval_shape(mechanism, key, data))
+    except Exception as error:
+        why = validate.shown(f"{type(error).__name__}: {error}")
+        raise TypeError(f"mechanism must be a function of a key and data, got {why} from it") from error
+    for leaf in leaves:
+        if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            raise ValueError(f"mechanism must return floating-point numbers, integers or booleans, got {leaf.dtype}")
+    size = sum(leaf.size for leaf in leaves)
+    if not 1 <= size <= MAX_COORDINATES:
+        raise ValueError(f"mechanism must return 1 to {MAX_COORDINATES} numbers per run, got {size}")
+    return size
+
+
+def _flatten(view: Any, side: str) -> np.ndarray:
+    """The views of several runs as float32 rows, which must be finite, and tell all integers apart."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(view)]
+    for leaf in leaves:
+        if jnp.issubdtype(leaf.dtype, jnp.integer) and leaf.size and (far := max(leaf.max(), -int(leaf.min()))) > EXACT:
+            raise ValueError(
+                f"mechanism must return integers within 2^24 of 0, such as v >> 16 and v & 0xffff for a larger v, got "
+                f"one of size {far} on {side}"
+            )
+    rows = np.concatenate([leaf.astype(np.float32).reshape(len(leaf), -1) for leaf in leaves], 1)
+    if not np.isfinite(rows).all():
+        bad = tuple(np.argwhere(~np.isfinite(rows))[0])
+        raise ValueError(f"mechanism must return finite numbers, got {rows[bad]} at coordinate {bad[1]} on {side}")
+    return rows
