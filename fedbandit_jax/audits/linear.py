@@ -1,53 +1,41 @@
-"""Cases of linear bandits: every trust model, release, adjacency and schedule, of releases together with their times.
-
-What is learned from when silos synchronise is also audited alone.
-"""
+"""Cases of linear bandits: every trust model, release and adjacency, of releases together with their times."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from fedbandit_jax import networks
 from fedbandit_jax.algos import (
     EpsilonGreedy,
     Federated,
     Forgetting,
     Gossip,
-    Greedy,
     Thompson,
     adac_oful,
     dp_dpe,
-    fed_ucb,
     private_fed_lin_ucb,
 )
 from fedbandit_jax.algos.loops.batches import BatchLoop
-from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.audits.case import Case
-from fedbandit_jax.audits.transcripts import Transcript, alone, case_of, certified, one_budget, spec_of
-from fedbandit_jax.core import struct, validate
-from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
+from fedbandit_jax.audits.transcripts import Transcript, case_of, certified, one_budget, spec_of
+from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.releases import RELEASES, Decaying, Discounted, Window
 from fedbandit_jax.privacy.statistic import Linear, Logistic, Statistic
 from fedbandit_jax.privacy.users import Users
-from fedbandit_jax.schedules import UNITS, BoundSchedule, Every, Geometric, PrivateLogDet, Setting, as_schedule
+from fedbandit_jax.schedules import Every
 
 BUDGET = Budget(1.0, 1e-5)  # of shipped cases
 HALF = Linear(centred=True, gram_scale=0.5)
 BIAS = Linear(centred=True, gram_scale=0.05)  # of which clipped totals can be nearly opposite
 BATCHES, ROUNDS = 8, 12  # horizon of a case: so many batches, or rounds if it is no fixed batch
-QUERIES = 4  # rounds before the last: enough to lose most of what AboveThreshold may lose
-EPOCHS = 8  # of private tests: were noise on the threshold kept, the later ones would tell what it is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +60,10 @@ def linear(
     """Builds a case of all that a certified linear algorithm shows: releases, their rounds, who asked, and arms.
 
     In the first pair of neighbours one user is replaced, or removed, such that the sensitivity is attained. If users
-    return, she comes in all rounds, more often than the mechanism allows. If the
-    schedule reads what agents have seen, she is Alice or Tracy of `timing`. The claim is what the certificate says that
-    the noise really gives. For trust models with integer noise ("secagg", "shuffle_vector_sum") the view is only close
-    to Gaussian, and the sharper of the two bounds is a heuristic.
+    return, she comes in all rounds, more often than the mechanism allows. If the schedule reads what agents have seen,
+    she is Alice or Tracy of `fb.audits.timing`. The claim is what the certificate says that the noise really gives. For
+    trust models with integer noise ("secagg", "shuffle_vector_sum") the view is only close to Gaussian, and the sharper
+    of the two bounds is a heuristic.
 
     Args:
         algo: algorithm with one budget for all silos.
@@ -131,103 +119,6 @@ def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]
         return float(np.linalg.norm(encoder @ np.diff(moved, axis=0, prepend=0)))
 
     return measure
-
-
-def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -> Case:
-    """Builds a case of timing alone, i.e. after which rounds silos synchronise: Example 3.1 of Zhou & Chowdhury (2024).
-
-    The first user of the first silo is Alice with x = (1, 0), or Tracy with x = 0; nobody else contributes anything.
-    Whatever is claimed must hold for this, too. Arguments are those of `linear`; any schedule will do.
-    """
-    _, budget = one_budget(algo, Federated, "Federated")
-    spec = spec_of(n_agents)
-    whole = Transcript(algo=algo.bind(spec, horizon), spec=spec, horizon=horizon)
-    (*data, _), (*neighbour, _) = alone(horizon, n_agents)
-
-    def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
-        shown, rounds = whole(key, data)
-        return rounds, shown[2] if isinstance(shown, tuple) else ()  # who asked; nobody with a fixed batch
-
-    pure = float(as_schedule(algo.schedule).pure(budget.epsilon))
-    return Case(
-        name=name,
-        mechanism=mechanism,
-        data=tuple(data),
-        neighbour=tuple(neighbour),
-        which="Alice or Tracy",
-        epsilon=pure or budget.epsilon,
-        delta=1e-6 if pure else budget.delta,
-    )
-
-
-def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
-    """The threshold D with which Alice of `timing` makes her silo ask after round 1, and Tracy does not.
-
-    It is half of Alice's g_i = ln(1 + 1 / lambda), by which she alone raises her silo's log-determinant.
-
-    Raises:
-        TypeError: the policy has no regulariser of its own, as `UCB` and `LogDetUCB` have.
-    """
-    validate.instance("algo", algo, Federated, "an fb.algos.Federated")
-    policy: Any = algo.bind(spec_of(n_agents), horizon).policy
-    if not isinstance(policy, BoundUCB):
-        raise TypeError(f"algo must have a policy UCB or LogDetUCB, got {validate.shown(algo.policy)}")
-    return math.log1p(1 / float(policy.first_regularization)) / 2
-
-
-@struct.pytree
-class Requests:
-    """A mechanism for `audit`: (key, gained (QUERIES + 1,)) -> when one silo asks first, 1 in that round, (E, QUERIES).
-
-    `gained` are the sums that it has seen after every round but the first, in units of 1 / `UNITS` of a largest term;
-    in all epochs but the first nobody adds anything.
-    """
-
-    schedule: BoundSchedule
-    epochs: int = struct.static(default=1)  # E
-
-    def starts(self, key: Array) -> Array:
-        """The keys of the noise on the threshold, one for every epoch."""
-        return jax.random.split(key, self.epochs)
-
-    def __call__(self, key: Array, gained: Array) -> Array:
-        bound: Any = self.schedule
-        start, queries = jax.random.split(key)
-
-        def epoch(start: Array, key: Array, gained: Array) -> Array:
-            keys, memory = jax.random.split(key, QUERIES + 1), bound.start(start, jnp.float32(1))
-            asked = [bound.requests(k, jnp.int32(t), memory, gained[t, None], jnp.int32(1)) for t, k in enumerate(keys)]
-            asked = jnp.stack([jnp.any(one) for one in asked])
-            return (jnp.cumsum(asked) * asked == 1).astype(jnp.float32)
-
-        later = jnp.zeros((self.epochs - 1, *gained.shape), gained.dtype)
-        sums = jnp.concatenate([gained[None], later])
-        return jax.vmap(epoch)(self.starts(start), jax.random.split(queries, self.epochs), sums)
-
-
-def above_threshold(schedule: PrivateLogDet, *, epsilon: float, epochs: int = 1, name: str) -> Case:
-    """Builds a case of one silo's requests in some epochs, on the worst sums that one user can move in the first.
-
-    She comes first, and nobody else adds anything: the sums are 0, 0, ... against 64, 64, ..., in units of a 64th of
-    the largest term, at a threshold near 0. That it does not ask at all is then nearly e^epsilon times as likely on
-    the former. In another pair she comes last. The claim is `schedule.pure(epsilon)` of the whole budget's epsilon.
-    """
-    validate.instance("schedule", schedule, PrivateLogDet, "an fb.schedules.PrivateLogDet")
-    epsilon = validate.within("epsilon", epsilon, *EPSILON_RANGE)
-    bound = schedule.bind(Setting(1, 1, QUERIES + 1, 1.0, 1.0, epsilon))
-    low, high = np.zeros(QUERIES + 1, np.int32), np.full(QUERIES + 1, UNITS, np.int32)
-    last = low.copy()
-    last[-1] = UNITS
-    return Case(
-        name=name,
-        mechanism=Requests(schedule=bound, epochs=validate.integer("epochs", epochs, at_least=1)),
-        data=low,
-        neighbour=high,
-        which="first user",
-        others={"last user": (low, last)},
-        epsilon=float(schedule.pure(epsilon)),
-        delta=1e-6,
-    )
 
 
 def shipped_linear() -> list[Case]:
@@ -301,33 +192,4 @@ def shipped_linear() -> list[Case]:
             dataclasses.replace(linear(algo, n_agents=2 if "secagg" in name else 1, name=name), slow=slow)
             for name, (algo, slow) in others.items()
         ),
-    ]
-
-
-def shipped_schedules() -> list[Case]:
-    """Cases of every schedule that a certified algorithm may have."""
-    budget, removed = Budget(1.0, 0.1), Budget(4.0, 0.1, "zero_out")
-    adaptive = PrivateLogDet(share=0.5, max_syncs=2)
-    fed = fed_ucb(removed, schedule=PrivateLogDet(share=0.5, max_syncs=1), learns_in_batch=False)
-    fed = fed.replace(threshold=brink(fed))
-    alone, central = (
-        private_fed_lin_ucb(Mechanism(removed, trust=trust), schedule=adaptive) for trust in ("silo_local", "central")
-    )
-    alone, central = (algo.replace(threshold=brink(algo, n_agents=1)) for algo in (alone, central))
-    fixed = private_fed_lin_ucb(Mechanism(budget, release="blt"), schedule=Geometric(1.5, first=1))
-    growing = fixed.replace(trust="secagg", statistic=HALF)
-    network: dict[str, Any] = dict(graph=networks.make("line", 3), policy=Greedy(), schedule=Geometric(1.5, first=1))
-    gossip = Gossip(**network, privacy=Mechanism(budget, release="blt", statistic=HALF))
-    return [
-        above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="private_logdet tests alone"),
-        above_threshold(PrivateLogDet(1e-3, share=0.5), epsilon=2.0, epochs=EPOCHS, name="private_logdet epochs"),
-        timing(fed, name="FedUCB private_logdet timing"),
-        linear(central, n_agents=1, horizon=4, name="central tree private_logdet"),
-        linear(alone, n_agents=1, horizon=4, name="silo_local tree private_logdet"),
-        linear(
-            fed, n_agents=2, horizon=4, name="FedUCB private_logdet"
-        ),  # needs two silos, and the sum has both noises
-        linear(fixed, n_agents=1, name="blt geometric"),
-        linear(growing, n_agents=2, name="secagg blt geometric"),
-        linear(gossip, n_agents=3, name="gossip blt geometric"),
     ]

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits.linear import QUERIES, above_threshold
+from fedbandit_jax.audits.schedules import QUERIES, above_threshold
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.schedules import adaptive
 

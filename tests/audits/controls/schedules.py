@@ -8,7 +8,7 @@ from _damage import changed, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import BUDGET, Case, above_threshold, brink, linear, timing, transcript
-from fedbandit_jax.audits.linear import EPOCHS, Requests
+from fedbandit_jax.audits.schedules import EPOCHS, Requests
 from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
 
 
