@@ -61,7 +61,7 @@ def harmless(monkeypatch, tmp_path):
     for loader, name in dict(
         classification="require",
         datasets="_minimise",
-        movielens="_read",
+        ratings="read",
         mslr="_parse",
         examples="_frame",
         open_bandit="_read",
