@@ -107,7 +107,7 @@ class PlanCommand(Command):
         import jax
 
         import fedbandit_jax as fb
-        from fedbandit_jax.planning.recommend import code
+        from fedbandit_jax.planning.recommendation import code
 
         self.columns.check(self.data)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)

@@ -17,13 +17,10 @@ silos lie, the server sees all messages apart and takes one of the two medians o
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedbandit_jax.algos import (
@@ -38,17 +35,13 @@ from fedbandit_jax.algos import (
     PhasedElimination,
     Thompson,
 )
-from fedbandit_jax.algos.recipe import PolicyRecipe
-from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.core import padding
-from fedbandit_jax.interfaces import Policy, certificate_of
+from fedbandit_jax.interfaces import Policy
+from fedbandit_jax.planning.candidate import Candidate, considered, fitting, growing
 from fedbandit_jax.planning.demands import ONE_USER, PARTIES, Demands, Party, units
-from fedbandit_jax.planning.forecast import Forecast
 from fedbandit_jax.privacy import Decaying, Liars, Mechanism, MultiBlt
-from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.trust import find
-from fedbandit_jax.schedules import Every, Geometric, Schedule, as_schedule
+from fedbandit_jax.schedules import Every, Geometric
 
 SYNCS = 100  # synchronisations in fixed batches
 GROWTH, DOUBLING = 1.5, 2.0  # of batches whose prefix sums are released, and of those that are released once
@@ -73,36 +66,6 @@ NOT_CONSIDERED = (
     "trust model 'local', and 'shuffle_amplified' and 'silo_local_matrix', which have more noise than those above",
     "policies, releases and schedules of your own",
 )  # what is never a candidate: tests/planning/test_candidates.py compares this list with the package
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A recipe that a plan has considered.
-
-    Attributes:
-        label: the trust model, the policy with its numbers, and the schedule.
-        group: the trust model and the policy.
-        algo: the recipe, which `fb.simulate` runs; None if its trust model is not allowed.
-        syncs: number of synchronisations in T rounds; of agents who upload by themselves, the most of one agent.
-        bits: what one silo sends and receives in T rounds, on average over silos; None if it synchronises too often.
-        certificate: what a run of T rounds proves, read from what the recipe is bound to; None likewise.
-        excluded: why it cannot be recommended; empty if it can.
-        forecast: the regret that is predicted; None if nothing was simulated.
-    """
-
-    label: str
-    group: str
-    algo: PolicyRecipe | None = None
-    syncs: int | None = None
-    bits: float | None = None
-    certificate: Certificate | None = None
-    excluded: str = ""
-    forecast: Forecast | None = None
-
-    @property
-    def regret(self) -> float:
-        """The regret that is predicted; NaN if nothing was simulated."""
-        return math.nan if self.forecast is None else self.forecast.regret
 
 
 def candidates(demands: Demands) -> list[Candidate]:
@@ -145,96 +108,96 @@ def without_privacy(demands: Demands, among: Iterable[Candidate]) -> list[Candid
         assert one.algo is not None
         _, policy, *_ = one.label.split(", ", 1)
         label = f"not private, {policy}"
-        found[label] = _candidate(label, "not private", one.algo.replace(privacy=None, name=label), demands)
+        found[label] = considered(label, "not private", one.algo.replace(privacy=None, name=label), demands)
     return [one for one in found.values() if not one.excluded]
 
 
-def bits_per_silo(bound: Any) -> float:
-    """The bits that one silo of a bound algorithm sends and receives in all synchronisations, on average over silos."""
-    dim, syncs = bound.spec.dim, int(bound.n_syncs)
-    if syncs == 0:
-        return 0.0
+class Play(NamedTuple):
+    """A policy on one kind of schedule."""
 
-    sent = _uplinks(bound.mechanism, np.arange(1, padding.room(syncs) + 1), dim)
-    numbers, bits = (np.asarray(part[:syncs], float) for part in sent)
-    return float((numbers * bits).sum()) / bound.mechanism.n_agents + 32 * syncs * packed_size(dim)
-
-
-@functools.partial(jax.jit, static_argnums=2)  # mechanisms that differ in numbers share a program
-def _uplinks(mechanism: Any, ks: Any, dim: int) -> tuple[Any, Any]:
-    """The numbers that one silo sends at every synchronisation, and the bits of each."""
-
-    def sent(k: Any) -> tuple[Any, Any]:
-        numbers, bits = mechanism.uplink(k, dim)
-        return jnp.asarray(numbers, jnp.float32), jnp.asarray(bits, jnp.float32)
-
-    return jax.vmap(sent)(ks)
+    family: str
+    numbers: str
+    policy: Policy
+    make: Callable[[Policy, int | None], Federated]  # with so many synchronisations, or as many as there are
+    syncs: int | None = None  # that are tried first
 
 
 def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
     """The candidates under one trust model and unit, which was chosen here if it is `free`."""
-    spec, horizon, unit = demands.spec, demands.horizon, demands.unit
+    spec, visits = demands.spec, demands.unit.visits if free else 0
     found: dict[str, Candidate] = {}
-    who = f"{party.trust} of {unit.visits} visit{'s' * (unit.visits > 1)}" if free else party.trust
-    growth, decay = (DOUBLING, 1.0) if free else (DOUBLING if spec.drops else GROWTH, None)
+    who = f"{party.trust} of {visits} visit{'s' * (visits > 1)}" if free else party.trust
     if spec.n_users and demands.alone and party.trust == "silo_local":
         found |= {one.label: one for one in _by_themselves(party, demands, who)}
         if spec.n_servers > 1:  # what all users did together is then with none of the servers
             return list(found.values())
+    for play in (*_in_fixed_batches(party, demands, free), *_in_growing_batches(party, demands, free)):
+        for one in _by_every_rule(play, demands, who):
+            found.setdefault(one.label, one)
+    return list(found.values())
 
-    def consider(family: str, numbers: str, policy: Policy, make: Callable[..., Federated], syncs: int | None) -> None:
-        """Adds the candidate with so many synchronisations, or as many as meet the demands, by every rule."""
-        for rule in RULES if demands.liars else ("sum",):
-            by = "" if rule == "sum" else f" by {rule}"
 
-            def ruled(syncs: int | None, rule: str = rule) -> Federated:
-                liars = Liars(demands.liars, LYING) if demands.liars else None
-                return make(policy, syncs).replace(aggregate=rule, liars=liars)
+def _by_every_rule(play: Play, demands: Demands, who: str) -> Iterator[Candidate]:
+    """A play by every rule that the server may add up by."""
+    for rule in RULES if demands.liars else ("sum",):
+        by = "" if rule == "sum" else f" by {rule}"
 
-            for one in _fitting(ruled, f"{who}, {family}{by}", numbers, syncs, demands):
-                found.setdefault(one.label, one)
+        def ruled(syncs: int | None, rule: str = rule) -> Federated:
+            liars = Liars(demands.liars, LYING) if demands.liars else None
+            return play.make(play.policy, syncs).replace(aggregate=rule, liars=liars)
+
+        yield fitting(ruled, f"{who}, {play.family}{by}", play.numbers, play.syncs, demands)
+
+
+def _in_fixed_batches(party: Party, demands: Demands, free: bool) -> Iterator[Play]:
+    """Optimism, and all policies where batches may not grow."""
 
     def fixed(policy: Policy, syncs: int | None) -> Federated:
         assert syncs is not None
-        schedule, release, bounds = Every(horizon // (syncs + 1) + 1), party.release, unit
-        if free and party.grows and unit.visits > 1:
-            bounds = dataclasses.replace(unit, apart=max(1, syncs // (2 * unit.visits)))
+        release, bounds = party.release, demands.unit
+        if free and party.grows and bounds.visits > 1:
+            bounds = dataclasses.replace(bounds, apart=max(1, syncs // (2 * bounds.visits)))
             release = MultiBlt(bounds)
         privacy = _mechanism(party, release, demands._replace(unit=bounds))
-        return Federated(policy=policy, schedule=schedule, privacy=privacy)
+        return Federated(policy=policy, schedule=Every(demands.horizon // (syncs + 1) + 1), privacy=privacy)
 
     for scale in SCALES:
-        consider("UCB", f"width x {scale:g}", _optimism(scale), fixed, SYNCS)
+        yield Play("UCB", f"width x {scale:g}", _optimism(scale), fixed, SYNCS)
     if not party.grows:
         for family, numbers, policy in _others(_loudest(fixed(Greedy(), SYNCS), demands)):
-            consider(family, numbers, policy, fixed, SYNCS)
-        return list(found.values())
+            yield Play(family, numbers, policy, fixed, SYNCS)
+
+
+def _in_growing_batches(party: Party, demands: Demands, free: bool) -> Iterator[Play]:
+    """All policies, from each of several first releases on, where batches may grow."""
+    if not party.grows:
+        return
+    spec, horizon = demands.spec, demands.horizon
+    growth, decay = (DOUBLING, 1.0) if free else (DOUBLING if spec.drops else GROWTH, None)
     early, most = _first(party, demands, growth, decay or growth), max(1, (horizon - spec.late) // 4)
     early = max(1, early - spec.late)
-    firsts = dict.fromkeys(min(math.ceil(later * early), most) + spec.late for later in LATER)
-    for first in firsts:
+    for first in dict.fromkeys(min(math.ceil(later * early), most) + spec.late for later in LATER):
 
         def grows(policy: Policy, syncs: int | None, first=first) -> Federated:
-            grown = growth if syncs is None else _growing(horizon, first, syncs)
+            grown = growth if syncs is None else growing(horizon, first, syncs)
             privacy = _mechanism(party, Decaying(min(decay or grown, 100.0)), demands)
             return Federated(policy=policy, schedule=Geometric(grown, first=first), privacy=privacy)
 
         def once(policy: Policy, syncs: int | None, first=first) -> Federated:
-            grown = DOUBLING if syncs is None else _growing(horizon, first, syncs)
+            grown = DOUBLING if syncs is None else growing(horizon, first, syncs)
             privacy = _mechanism(party, "input_perturbation", demands)
             return Federated(policy=policy, schedule=Geometric(grown, first=first), privacy=privacy)
 
         for scale in SCALES:
-            consider("UCB", f"width x {scale:g}", _optimism(scale), grows, None)
+            yield Play("UCB", f"width x {scale:g}", _optimism(scale), grows)
         for family, numbers, policy in _others(_loudest(grows(Greedy(), None), demands)):
-            consider(family, numbers, policy, grows, None)
+            yield Play(family, numbers, policy, grows)
         for scale in SCALES[1:]:
-            consider("AdaC-OFUL", f"width x {scale:g}", _optimism(scale), once, None)
+            yield Play("AdaC-OFUL", f"width x {scale:g}", _optimism(scale), once)
         phased = demands.arms is not None and not (demands.liars or spec.drops or spec.late)
         for scale in PHASES if phased else ():
             policy = PhasedElimination(arms=demands.arms, exploration_scale=scale)
-            consider("DP-DPE", f"width x {scale:g}", policy, once, None)
-    return list(found.values())
+            yield Play("DP-DPE", f"width x {scale:g}", policy, once)
 
 
 def _by_themselves(party: Party, demands: Demands, who: str) -> list[Candidate]:
@@ -249,19 +212,19 @@ def _by_themselves(party: Party, demands: Demands, who: str) -> list[Candidate]:
         def streams(syncs: int | None, grouping=grouping) -> Grouped:
             times = schedule
             if syncs is not None:
-                times = Geometric(_growing(horizon, schedule.first, syncs), first=schedule.first)
+                times = Geometric(growing(horizon, schedule.first, syncs), first=schedule.first)
             return Grouped(grouping=grouping, schedule=times, privacy=privacy)
 
-        found += _fitting(streams, f"{who}, {family}", "greedy", None, demands)
+        found.append(fitting(streams, f"{who}, {family}", "greedy", None, demands))
     growth, share = OWN
     for numbers, policy in (("greedy", Greedy()), ("width x 0.1", _optimism(0.1))):
 
         def uploads(syncs: int | None, policy=policy) -> AsyncFederated:
             first = math.ceil(horizon / share)
-            times = Geometric(growth if syncs is None else _growing(horizon, first, syncs), first=first)
+            times = Geometric(growth if syncs is None else growing(horizon, first, syncs), first=first)
             return AsyncFederated(policy=policy, schedule=times, privacy=privacy)
 
-        found += _fitting(uploads, f"{who}, Async", numbers, None, demands)
+        found.append(fitting(uploads, f"{who}, Async", numbers, None, demands))
     return found
 
 
@@ -307,50 +270,3 @@ def _first(party: Party, demands: Demands, growth: float, decay: float) -> int:
         return 1
     assert isinstance(schedule, Geometric)
     return schedule.first
-
-
-def _fitting(
-    make: Callable[[int | None], PolicyRecipe], group: str, numbers: str, syncs: int | None, demands: Demands
-) -> list[Candidate]:
-    """The candidate with so many synchronisations, or else with as many as the demands allow."""
-
-    def tried(syncs: int | None) -> Candidate:
-        algo = make(syncs)
-        label = ", ".join(part for part in (group, numbers, _words(algo.schedule)) if part)
-        return _candidate(label, group, algo.replace(name=label), demands)
-
-    one = tried(syncs)
-    if one.excluded and one.bits is None and one.syncs and demands.max_syncs is not None:
-        one = tried(demands.max_syncs)
-    if one.bits and one.syncs and demands.max_bits is not None and demands.too_much(one.bits):
-        fewer = math.floor(demands.max_bits * one.syncs / one.bits)
-        one = tried(fewer) if fewer else one
-    return [one]
-
-
-def _candidate(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> Candidate:
-    syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
-    one = Candidate(label=label, group=group, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
-    if one.excluded:
-        return one
-    try:
-        bound = algo.bind(demands.spec, demands.horizon)
-    except ValueError as refused:  # its noise cannot be calibrated, or not be drawn
-        return dataclasses.replace(one, excluded=str(refused))
-    bits, proved = bits_per_silo(bound), certificate_of(bound, demands.spec, demands.horizon)
-    why = demands.too_much(bits)
-    if algo.privacy is not None and proved.claim != "certified":
-        why = why or f"nothing is certified: {proved.reason}"
-    return dataclasses.replace(one, bits=bits, certificate=proved, excluded=why)
-
-
-def _growing(horizon: int, first: int, syncs: int) -> float:
-    """A growth of batches, the first of `first` rounds, that makes so many synchronisations at most, or the largest."""
-    return min(max(math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000, 1.001), 1e6)
-
-
-def _words(schedule: Schedule | int) -> str:
-    if isinstance(schedule, Geometric):
-        return f"from round {schedule.first:,} by {schedule.growth:g}"
-    assert isinstance(schedule, Every)
-    return f"every {schedule.batch:,} rounds" if schedule.batch > 1 else "every round"

@@ -9,8 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedbandit_jax import envs
+from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Environment, Spec
-from fedbandit_jax.privacy import Budget, Users
+from fedbandit_jax.privacy import Budget, Mechanism, Users
+from fedbandit_jax.privacy.mechanism import check_norms
 
 ONE_USER = "user"  # the unit that leaves the bounds of her contributions to the plan
 LET_IN = (1, 4)  # of her visits, and as many as there are on average
@@ -98,3 +101,72 @@ def silos_away(env: Environment) -> int:
 
     away = np.asarray(jax.jit(lambda: jax.lax.scan(count, env.init(drawn), rounds)[1])())
     return min(math.ceil(away.mean() + SPREADS * away.std()), env.spec.n_agents - 1)
+
+
+def demanded(
+    env: Environment,
+    budget: Any,
+    horizon: int,
+    *,
+    trusted: Any,
+    unit: Any,
+    liars: Any,
+    max_syncs: Any,
+    max_bits: Any,
+) -> Demands:
+    """The demands of arguments of `plan`, or an error that names the one that is wrong."""
+    spec = env.spec
+    check_norms("plan", spec.max_norm)
+    validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
+    names = [trusted] if isinstance(trusted, str) else validate.sequence("trusted", trusted, "names")
+    for name in names:
+        validate.one_of("trusted", name, PARTIES)
+    if unit is None and spec.n_users:
+        raise ValueError(
+            f"unit must be given where users return, as {spec.n_users:,} do here: {ONE_USER!r}, 'visit' or "
+            "fb.privacy.Users(...)"
+        )
+    if isinstance(unit, str) and unit == ONE_USER:
+        if not spec.n_users:
+            raise ValueError(f"unit must be fb.privacy.Users(...) or None where users are not told apart, got {unit!r}")
+    else:
+        Mechanism(budget, unit=unit)  # checks it
+    if max_syncs is not None:
+        validate.integer("max_syncs", max_syncs, at_least=1)
+    if max_bits is not None:
+        validate.positive("max_bits", max_bits)
+    return Demands(
+        spec=spec,
+        horizon=horizon,
+        budget=budget,
+        trusted=("silo", *names),
+        unit=unit,
+        max_syncs=max_syncs,
+        max_bits=max_bits,
+        liars=_lying(liars, spec),
+        arms=fixed_arms(env),
+        alone=callable(getattr(env, "clusters", None)),
+        away=silos_away(env),
+    )
+
+
+def under(env: Environment, dropouts: Any, delay: Any) -> Environment:
+    """The environment under these conditions."""
+    if validate.within("dropouts", dropouts, 0, 1) == 1:
+        raise ValueError(f"dropouts must be below 1, got {dropouts}")
+    validate.integer("delay", delay, at_least=0, at_most=10**4)
+    env = envs.dropout(env, dropouts) if dropouts else env
+    return envs.delay(env, delay) if delay else env
+
+
+def _lying(liars: Any, spec: Spec) -> float:
+    """The share of silos that lie, checked."""
+    share = validate.within("liars", liars, 0, 0.5)
+    if share == 0:
+        return 0.0
+    lying = round(share * spec.n_agents)
+    if not 0 < 2 * lying < spec.n_agents:
+        raise ValueError(f"liars must be at least one and fewer than half of {spec.n_agents} silos, or 0, got {liars}")
+    if spec.drops:
+        raise ValueError(f"liars must be 0 where silos drop out, as a median needs all of them, got {liars}")
+    return share

@@ -170,8 +170,8 @@ def test_no_flag_of_calibrate_is_ignored(capsys, words):
 
 def test_flags_of_plan_are_used(monkeypatch, capsys):
     """And what is printed below the plan is code that runs what it recommends."""
-    from fedbandit_jax.planning.candidates import Candidate
-    from fedbandit_jax.planning.recommend import Recommendation
+    from fedbandit_jax.planning.candidate import Candidate
+    from fedbandit_jax.planning.recommendation import Recommendation
 
     seen = []
     best = Candidate(label="x", group="x", algo=fb.algos.Federated(schedule=3), certificate=no_privacy("nothing"))

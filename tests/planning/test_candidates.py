@@ -12,10 +12,11 @@ from helpers import deep
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.streams import Grouping
 from fedbandit_jax.interfaces import Policy, Recipe
-from fedbandit_jax.planning.candidates import bits_per_silo, candidates, left_out, without_privacy
+from fedbandit_jax.planning.candidate import bits_per_silo
+from fedbandit_jax.planning.candidates import candidates, left_out, without_privacy
 from fedbandit_jax.planning.demands import Demands, fixed_arms, silos_away
 from fedbandit_jax.planning.demands import units as units_of
-from fedbandit_jax.planning.recommend import code
+from fedbandit_jax.planning.recommendation import code
 
 ENV = fb.envs.sphere(3, 4, 3, rewards="bernoulli")
 BUDGET = fb.privacy.Budget(1.0, 1e-5)

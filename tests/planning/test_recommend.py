@@ -175,7 +175,7 @@ def test_if_all_fail_nothing_is_recommended(fake):
 
 def test_users_who_return_must_be_counted():
     env = fb.envs.clustered(n_users=6, n_servers=1, n_clusters=2, n_arms=4, dim=5)
-    with pytest.raises(ValueError, match="unit must say what of the 6 users is protected, got None"):
+    with pytest.raises(ValueError, match="unit must be given where users return, as 6 do here: 'user', 'visit' or fb"):
         plan(env)
 
 

@@ -1,0 +1,122 @@
+"""One candidate of a plan: a recipe, what it sends and proves in T rounds, and why it cannot be recommended."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedbandit_jax.algos.recipe import PolicyRecipe
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import padding
+from fedbandit_jax.interfaces import certificate_of
+from fedbandit_jax.planning.demands import Demands
+from fedbandit_jax.planning.forecast import Forecast
+from fedbandit_jax.privacy.packing import packed_size
+from fedbandit_jax.schedules import Every, Geometric, Schedule, as_schedule
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A recipe that a plan has considered.
+
+    Attributes:
+        label: the trust model, the policy with its numbers, and the schedule.
+        group: the trust model and the policy.
+        algo: the recipe, which `fb.simulate` runs; None if its trust model is not allowed.
+        syncs: number of synchronisations in T rounds; of agents who upload by themselves, the most of one agent.
+        bits: what one silo sends and receives in T rounds, on average over silos; None if it synchronises too often.
+        certificate: what a run of T rounds proves, read from what the recipe is bound to; None likewise.
+        excluded: why it cannot be recommended; empty if it can.
+        forecast: the regret that is predicted; None if nothing was simulated.
+    """
+
+    label: str
+    group: str
+    algo: PolicyRecipe | None = None
+    syncs: int | None = None
+    bits: float | None = None
+    certificate: Certificate | None = None
+    excluded: str = ""
+    forecast: Forecast | None = None
+
+    @property
+    def regret(self) -> float:
+        """The regret that is predicted; NaN if nothing was simulated."""
+        return math.nan if self.forecast is None else self.forecast.regret
+
+
+def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> Candidate:
+    """The candidate that a recipe is, with what it sends and proves if it may be bound."""
+    syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
+    one = Candidate(label=label, group=group, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
+    if one.excluded:
+        return one
+    try:
+        bound = algo.bind(demands.spec, demands.horizon)
+    except ValueError as refused:  # its noise cannot be calibrated, or not be drawn
+        return dataclasses.replace(one, excluded=str(refused))
+    bits, proved = bits_per_silo(bound), certificate_of(bound, demands.spec, demands.horizon)
+    why = demands.too_much(bits)
+    if algo.privacy is not None and proved.claim != "certified":
+        why = why or f"nothing is certified: {proved.reason}"
+    return dataclasses.replace(one, bits=bits, certificate=proved, excluded=why)
+
+
+def fitting(
+    make: Callable[[int | None], PolicyRecipe], group: str, numbers: str, syncs: int | None, demands: Demands
+) -> Candidate:
+    """The candidate with so many synchronisations, or else with as many as the demands allow."""
+
+    def tried(syncs: int | None) -> Candidate:
+        algo = make(syncs)
+        label = ", ".join(part for part in (group, numbers, _words(algo.schedule)) if part)
+        return considered(label, group, algo.replace(name=label), demands)
+
+    one = tried(syncs)
+    if one.excluded and one.bits is None and one.syncs and demands.max_syncs is not None:
+        one = tried(demands.max_syncs)
+    if one.bits and one.syncs and demands.max_bits is not None and demands.too_much(one.bits):
+        fewer = math.floor(demands.max_bits * one.syncs / one.bits)
+        one = tried(fewer) if fewer else one
+    return one
+
+
+def growing(horizon: int, first: int, syncs: int) -> float:
+    """A growth of batches, the first of `first` rounds, that makes so many synchronisations at most, or the largest."""
+    return min(max(math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000, 1.001), 1e6)
+
+
+def _words(schedule: Schedule | int) -> str:
+    if isinstance(schedule, Geometric):
+        return f"from round {schedule.first:,} by {schedule.growth:g}"
+    assert isinstance(schedule, Every)
+    return f"every {schedule.batch:,} rounds" if schedule.batch > 1 else "every round"
+
+
+def bits_per_silo(bound: Any) -> float:
+    """The bits that one silo of a bound algorithm sends and receives in all synchronisations, on average over silos."""
+    dim, syncs = bound.spec.dim, int(bound.n_syncs)
+    if syncs == 0:
+        return 0.0
+
+    sent = _uplinks(bound.mechanism, np.arange(1, padding.room(syncs) + 1), dim)
+    numbers, bits = (np.asarray(part[:syncs], float) for part in sent)
+    return float((numbers * bits).sum()) / bound.mechanism.n_agents + 32 * syncs * packed_size(dim)
+
+
+@functools.partial(jax.jit, static_argnums=2)  # mechanisms that differ in numbers share a program
+def _uplinks(mechanism: Any, ks: Any, dim: int) -> tuple[Any, Any]:
+    """The numbers that one silo sends at every synchronisation, and the bits of each."""
+
+    def sent(k: Any) -> tuple[Any, Any]:
+        numbers, bits = mechanism.uplink(k, dim)
+        return jnp.asarray(numbers, jnp.float32), jnp.asarray(bits, jnp.float32)
+
+    return jax.vmap(sent)(ks)

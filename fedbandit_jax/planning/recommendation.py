@@ -1,0 +1,109 @@
+"""What a plan found: a table, the code of what it recommends, and the certificate of that."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fedbandit_jax.interfaces import Spec
+from fedbandit_jax.planning.candidate import Candidate
+from fedbandit_jax.report.tables import aligned
+
+WIDTH = 100  # of a line of code, beyond which every argument has a line of its own
+HEAD = ("candidate", "regret", "95 % interval", "x not private", "syncs", "kbit per silo", "simulated", "claim")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """What `fb.plan` found. `print(recommendation)` shows a table, the code of the best candidate and its certificate.
+
+    Attributes:
+        candidates: all that were considered, the best first and those that are excluded last.
+        best: the first of them, or None if nothing meets the demands.
+        reference: the policies and schedules of the finalists without privacy, the best first.
+        spec: description of the environment.
+        horizon: T.
+        liars: share of silos that lie.
+        seconds: how long the plan took.
+        not_considered: what else there is, and is no candidate, in words.
+    """
+
+    candidates: tuple[Candidate, ...]
+    best: Candidate | None
+    reference: tuple[Candidate, ...]
+    spec: Spec
+    horizon: int
+    liars: float
+    seconds: float
+    not_considered: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The table, with only the best of each group that went no further; what is excluded; code and certificate."""
+        spec = self.spec
+        simulated = [one for one in self.candidates if one.forecast is not None]
+        longest = max((one.forecast[-2:] for one in simulated if one.forecast), default=0)  # rounds and seeds
+        best_of = {one.group: one for one in reversed(simulated)}
+        simulated = [one for one in simulated if one.forecast[-2:] == longest or one is best_of[one.group]]  # pyright: ignore
+        base = self.reference[0].regret if self.reference else float("nan")
+        sizes = f"M = {spec.n_agents:,} silos, K = {spec.n_arms:,} arms, d = {spec.dim:,}"
+        where = [f"{sizes}, T = {self.horizon:,} rounds"]
+        where += ["silos drop out"] * spec.drops + [f"rewards come {spec.late:,} rounds late"] * (spec.late > 0)
+        where += [f"{self.liars:.0%} of the silos lie"] * (self.liars > 0)
+        text = ["; ".join(where), *([spec.basis] if spec.basis else [])]
+        if simulated:
+            rows = [_row(one, base, self.horizon) for one in (*simulated, *self.reference[:1])]
+            text += [aligned([HEAD, *rows])]
+            if not all(one.forecast.tried(self.horizon) for one in simulated if one.forecast):
+                text += ["(?) so short a part of the horizon was simulated that such intervals have not been tested"]
+        excluded = [one for one in self.candidates if one.excluded]
+        text += ["", "excluded:", *(f"  {one.label}: {one.excluded}" for one in excluded)] if excluded else []
+        text += ["", "not considered:", *(f"  {one}" for one in self.not_considered)] if self.not_considered else []
+        best = self.best
+        if best is None:
+            return "\n".join([*text, "", "Nothing meets these demands."])
+        text += ["", f"recommended: {best.label}", f"algo = {code(best.algo)}", "", str(best.certificate)]
+        return "\n".join([*text, "", f"The plan took {self.seconds:.0f} s."])
+
+
+def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:
+    assert one.forecast is not None
+    assert one.bits is not None
+    assert one.certificate is not None
+    regret, low, high, rounds, _ = one.forecast
+    doubt = "" if one.forecast.tried(horizon) else " (?)"
+    return (
+        one.label,
+        f"{regret:,.0f}",
+        f"{low:,.0f} to {high:,.0f}{doubt}",
+        f"{regret / base:.2f}" if base > 0 else "-",
+        f"{one.syncs:,}",
+        f"{one.bits / 1000:,.0f}",
+        f"{rounds / horizon:.0%} of T",
+        one.certificate.claim,
+    )
+
+
+def code(value: Any, indent: str = "") -> str:
+    """An expression that makes an equal recipe, budget, schedule or plain value, without its default arguments.
+
+    Args:
+        value: a dataclass of a public room of the package, whose parts are such dataclasses or plain values.
+        indent: what its lines after the first begin with.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> code(fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"))
+        "fb.privacy.Mechanism(budget=fb.privacy.Budget(epsilon=1.0, delta=0.1), release='blt')"
+    """
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    kind = type(value)
+    room = kind.__module__.split(".")[1]
+    given = {field.name: getattr(value, field.name) for field in dataclasses.fields(kind) if field.init
+             and (field.default is dataclasses.MISSING or field.default != getattr(value, field.name))}  # fmt: skip
+    head, deeper = f"fb.{room}.{kind.__name__}(", indent + "    "
+    parts = [f"{name}={code(part, deeper)}" for name, part in given.items()]
+    line = f"{head}{', '.join(parts)})"
+    if len(indent) + len(line) <= WIDTH:
+        return line
+    return "\n".join([head, *(f"{deeper}{part}," for part in parts), f"{indent})"])
