@@ -5,14 +5,14 @@ a task to a recipe. A row counts in a task only if its certificate says that the
 """
 
 from fedbandit_jax.benchmark.entry import Entry as Entry
-from fedbandit_jax.benchmark.play import Verdict as Verdict
 from fedbandit_jax.benchmark.play import run as run
-from fedbandit_jax.benchmark.play import verify as verify
 from fedbandit_jax.benchmark.row import Cell as Cell
 from fedbandit_jax.benchmark.row import Row as Row
 from fedbandit_jax.benchmark.suite import TASKS as TASKS
 from fedbandit_jax.benchmark.task import SUITE
 from fedbandit_jax.benchmark.task import Task as Task
+from fedbandit_jax.benchmark.verdict import Verdict as Verdict
+from fedbandit_jax.benchmark.verdict import verify as verify
 from fedbandit_jax.core import validate
 
 

@@ -1,12 +1,10 @@
-"""`run` plays an entry in the tasks of the benchmark, `verify` does it again under seeds that nobody could choose."""
+"""`run` plays an entry in the tasks of the benchmark."""
 
 from __future__ import annotations
 
 import dataclasses
 import glob
-import math
 import os
-import secrets
 import sys
 import time
 import warnings
@@ -33,7 +31,6 @@ DEVELOPMENT = "development"  # the nonce and the entry of seeds on which anythin
 REFERENCE = "reference"
 ARRIVALS = "use fb.algos.Grouped or AsyncFederated"
 MACHINE = (MemoryError, jax.errors.JaxRuntimeError)  # errors that are not the entry's, which no row may keep
-NEAR = 3.0  # standard errors within which a second run is expected
 
 
 def run(
@@ -82,7 +79,7 @@ def run(
         (0.0, 'it has no recipe for this task')
     """
     entry = Entry.of(entry, name)
-    chosen = _chosen(tasks)
+    chosen = tasks_of(tasks)
     validate.one_of("track", track, TRACKS)
     trials = validate.integer("trials", trials, at_least=0)
     validate.boolean("develop", develop)
@@ -90,10 +87,10 @@ def run(
         raise ValueError(f"trials must be > 0 in the track 'tuned', got {trials}")
     if develop and out is not None:
         raise ValueError(f"out must be None on development seeds, of which no row is kept, got {str(out)!r}")
-    return _play(entry, chosen, track, trials, out, DEVELOPMENT if develop else "", progress)
+    return play(entry, chosen, track, trials, out, DEVELOPMENT if develop else "", progress)
 
 
-def _play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, nonce: str, progress: bool | None) -> Row:
+def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, nonce: str, progress: bool | None) -> Row:
     """See `run`; the nonce decides the seeds, too."""
     validate.file_name("name", entry.name)
     parts = {part: getattr(entry, part) for part in ("name", "about", "function", "source", "digest")}
@@ -181,83 +178,8 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What `verify` found. `print(verdict)` compares both runs, task by task.
-
-    Attributes:
-        row: what was run.
-        again: the same code on seeds that nobody could choose, which counts.
-    """
-
-    row: Row
-    again: Row
-
-    def _pairs(self) -> list[tuple[str, Any, Any]]:
-        shared = [name for name in self.row.cells if name in self.again.cells]
-        both = [
-            dataclasses.replace(one, cells={name: one.cells[name] for name in shared}) for one in (self.row, self.again)
-        ]
-        return [*((name, self.row.cells[name], self.again.cells[name]) for name in shared), ("mean", both[0], both[1])]
-
-    @property
-    def far(self) -> tuple[str, ...]:
-        """The tasks, and "mean", in which the two are more than three standard errors of their difference apart.
-
-        Also those in which only one of them counts.
-        """
-        differ = (name for name, one, two in self._pairs() if _apart(one, two) > NEAR or _refused(one) != _refused(two))
-        return tuple(differ)
-
-    def __str__(self) -> str:
-        lines = [f"{'task':<15} {'row':>7} {'again':>7}"]
-        for name, one, two in self._pairs():
-            apart = _apart(one, two)
-            lines.append(f"{name:<15} {one.score:7.3f} {two.score:7.3f}   {apart:5.1f} standard errors apart")
-            if _refused(one) != _refused(two):
-                lines.append(f"{'':<15} refused: {one.refused or two.refused}")
-        lines.append(f"not repeated: {', '.join(self.far)}" if self.far else "repeated: all within 3 standard errors")
-        return "\n".join(lines)
-
-
-def _apart(one: Row | Cell, two: Row | Cell) -> float:
-    """The difference of two scores in standard errors of it."""
-    error = math.hypot(one.error, two.error)
-    return abs(one.score - two.score) / error if error else 0.0 if one.score == two.score else math.inf
-
-
-def _refused(one: Row | Cell) -> bool:
-    return isinstance(one, Cell) and bool(one.refused)
-
-
-def verify(
-    row: Row, *, tasks: Iterable[str] | None = None, out: str | Path | None = None, progress: bool | None = None
-) -> Verdict:
-    """Runs the code of a row again, under seeds that depend on a random nonce, too.
-
-    Whoever edits a comment until the seeds are kind gains nothing here, and the second run is what counts.
-
-    Args:
-        row: a row whose code is trusted to be run.
-        tasks: names of tasks of the row; None: all of them.
-        out, progress: as in `run`; the file is NAME.checked.npz.
-
-    Returns:
-        A `Verdict`: both rows, and the tasks in which they differ.
-
-    Raises:
-        ValueError, TypeError: `row` is no row, or has none of these tasks; or what its code raises.
-    """
-    validate.instance("row", row, Row, "an fb.benchmark.Row, as `Row.load` returns it")
-    chosen = _chosen(list(row.cells) if tasks is None else tasks)
-    for task in chosen:
-        if task.name not in row.cells:
-            raise ValueError(f"tasks must be some of the row's, {', '.join(row.cells)}, got {task.name!r}")
-    entry = Entry.read(row.source, row.function, row.name)
-    return Verdict(row, _play(entry, chosen, row.track, row.trials, out, secrets.token_hex(8), progress))
-
-
-def _chosen(tasks: Any) -> list[Task]:
+def tasks_of(tasks: Any) -> list[Task]:
+    """The tasks of these names, None for all, whose data are there, or an error that names `tasks`."""
     names = list(TASKS) if tasks is None else validate.sequence("tasks", tasks, "names of tasks")
     if not names:
         raise ValueError("tasks must name at least one task, got none")

@@ -242,14 +242,14 @@ def test_silos_talk_along_the_edges_of_the_task():
 
 def test_what_is_too_good_is_not_repeated(row):
     forged = dataclasses.replace(row.cells["small"], regret=row.cells["small"].regret / 3)
-    found = module.Verdict(dataclasses.replace(row, cells={"small": forged}), row)
+    found = fb.benchmark.Verdict(dataclasses.replace(row, cells={"small": forged}), row)
     assert found.far == ("small", "mean")
     assert str(found).endswith("not repeated: small, mean")
     refused = dataclasses.replace(row, cells={"small": dataclasses.replace(row.cells["small"], refused="why")})
-    assert "small" in module.Verdict(row, refused).far
-    assert "refused: why" in str(module.Verdict(row, refused))
-    assert module.Verdict(row, row).far == ()
-    assert str(module.Verdict(row, row)).endswith("repeated: all within 3 standard errors")
+    assert "small" in fb.benchmark.Verdict(row, refused).far
+    assert "refused: why" in str(fb.benchmark.Verdict(row, refused))
+    assert fb.benchmark.Verdict(row, row).far == ()
+    assert str(fb.benchmark.Verdict(row, row)).endswith("repeated: all within 3 standard errors")
 
 
 @pytest.mark.parametrize(
