@@ -17,7 +17,7 @@ from helpers import BUDGET, ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
-from fedbandit_jax.cli import _configuration, main
+from fedbandit_jax.cli import _calls, _configuration, main
 from fedbandit_jax.engine import simulation
 from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.identity import describe
@@ -203,12 +203,12 @@ silos = [0.0, 0.5]
 
 
 def test_all_parts_there_are_have_a_type():
-    parts = _configuration._parts()
+    parts = _calls._parts()
     recipes = [value for room in (fb.algos, fb.schedules) for value in vars(room).values() if isinstance(value, type)]
     wanted = {kind.__name__ for kind in recipes if issubclass(kind, (fb.Policy, fb.schedules.Schedule))}
     assert wanted - {"Schedule", "Fixed"} <= set(parts)  # bases of your own
     assert {"Users", "Liars", "Decaying", "Banded", "BandMF", "MultiBlt", "Discounted", "Window"} <= set(parts)
-    assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_configuration._algorithms())
+    assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_calls._algorithms())
     for name, make in fb.envs.ENVIRONMENTS.items():
         assert make.__name__ == name
 

@@ -1,0 +1,166 @@
+"""Tables of a TOML file with a `type`, each of which is a call of the function of that name, with the other keys."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from fedbandit_jax.core import validate
+
+DATA = "data"  # key of an environment: a table that is a data set, whose arrays are arguments of the environment
+Types = Mapping[str, Callable[..., Any]]
+
+
+class ConfigurationError(ValueError):
+    """Says what is wrong with a file, and where; `key` is one that there is not."""
+
+    def __init__(self, place: str, problem: str, file: str = "", key: str = ""):
+        self.place, self.problem, self.key = place, problem, key
+        about = ", ".join(part for part in (file, place) if part)
+        super().__init__(f"{about}: {problem}" if about else problem)
+
+
+def algorithm(where: str, table: Any) -> Any:
+    """An algorithm; keys that are no arguments are parameters of its parts, by path."""
+    types = _algorithms()
+    kind = types.get(str(as_table(where, table).get("type")))
+    parameters = _parameters(kind) if kind else {}
+    needed = {name for name, one in parameters.items() if one.default is one.empty}
+    given = {name: one for name, one in table.items() if name in needed}
+    given |= dict(dotted({name: one for name, one in table.items() if name not in needed}))
+    inner = {name: given.pop(name) for name in list(given) if kind and name not in ("type", *parameters)}
+    algo = made(where, _call(where, given, types))
+    try:
+        unknown = [name for name in inner if not algo.takes(name)]
+    except TypeError as error:  # a parameter of several parts
+        raise ConfigurationError(f"[{where}]", str(error)) from error
+    known(f"[{where}]", unknown, (*parameters, *algo.parameters()), f"parameters of {given['type']}")
+    changes = {name: built(f"{where}.{name}", one) for name, one in inner.items()}
+    return made(where, functools.partial(algo.replace, **changes)) if changes else algo
+
+
+def world(where: str, table: Any, later: Collection[str] = ()) -> functools.partial[Any]:
+    """The call that makes an environment; parameters in `later` need not be given yet."""
+    import fedbandit_jax as fb
+
+    table, data = dict(as_table(where, table)), {}
+    wrappers = [name for name in table if name in fb.envs.WRAPPERS]
+    if wrappers:
+        name = wrappers[-1]
+        outer = {"type": name, **as_table(f"{where}.{name}", table.pop(name))}
+        wrap = _call(f"{where}.{name}", outer, fb.envs.WRAPPERS, later=("env",))
+        once = world(where, table, later)
+
+        @functools.wraps(once.func)
+        def wrapped(**arguments: Any) -> Any:
+            return wrap(once.func(**arguments))
+
+        return functools.partial(wrapped, **once.keywords)
+    if DATA in table:
+        found = built(f"{where}.{DATA}", as_table(f"{where}.{DATA}", table.pop(DATA)))
+        if not isinstance(found, (fb.data.Table, fb.data.Community)):
+            raise ConfigurationError(f"[{where}]", f"{DATA} must be a data set, got {validate.shown(found)}")
+        data = found.replay_arguments() if isinstance(found, fb.data.Table) else found.arguments()
+    return _call(where, table, environments(), data, later)
+
+
+def built(where: str, value: Any) -> Any:
+    """A value of a file, whose tables are parts."""
+    if isinstance(value, list):
+        return [built(where, one) for one in value]
+    return made(where, _call(where, value, _parts())) if isinstance(value, dict) else value
+
+
+def _call(
+    where: str, table: Any, types: Types, more: Mapping[str, Any] = MappingProxyType({}), later: Collection[str] = ()
+) -> functools.partial[Any]:
+    """The call that a table is, with more arguments than it says; those in `later` need not be given yet."""
+    given = dict(as_table(where, table))
+    kind = given.pop("type", None)
+    if not isinstance(kind, str) or kind not in types:
+        raise ConfigurationError(f"[{where}]", f"type must be one of {', '.join(types)}, got {validate.shown(kind)}"
+                                 f"{validate.suggestion(kind, types)}")  # fmt: skip
+    function = types[kind]
+    parameters = _parameters(function)
+    known(f"[{where}]", given, parameters, f"parameters of {kind}")
+    arguments = {**more} | {name: built(f"{where}.{name}", value) for name, value in given.items()}
+    needed = [one.name for one in parameters.values() if one.default is one.empty]
+    if missing := [name for name in needed if name not in arguments and name not in later]:
+        got = ", ".join(arguments) or "nothing"
+        raise ConfigurationError(f"[{where}]", f"{' and '.join(missing)} must be given for {kind}, got {got}")
+    return functools.partial(function, **arguments)
+
+
+def made(where: str, call: Callable[[], Any]) -> Any:
+    """What a call returns; its errors say where it stands."""
+    try:
+        return call()
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise ConfigurationError(f"[{where}]", str(error)) from error
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Parameters of a function by name; if it takes any others, they are those of what it returns."""
+    found = dict(inspect.signature(function).parameters)
+    if any(one.kind is one.VAR_KEYWORD for one in found.values()):
+        found |= inspect.signature(typing.get_type_hints(function)["return"]).parameters
+    return {name: one for name, one in found.items() if one.kind is not one.VAR_KEYWORD}
+
+
+def environments() -> Types:
+    """The functions that an environment's `type` names."""
+    from fedbandit_jax.data import EXAMPLES, open_bandit, table
+    from fedbandit_jax.envs import ENVIRONMENTS
+
+    return {**ENVIRONMENTS, "table": table, **EXAMPLES, "open_bandit": open_bandit}
+
+
+def _algorithms() -> Types:
+    from fedbandit_jax.algos import ALGORITHMS
+
+    return {make.__name__: make for make in ALGORITHMS.values()}
+
+
+def _parts() -> Types:
+    from fedbandit_jax import algos, data, networks, privacy, schedules
+    from fedbandit_jax.interfaces import Policy
+
+    rooms = (*vars(algos).values(), *vars(schedules).values())
+    kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule))]
+    parts = (
+        *(privacy.Budget, privacy.Mechanism, privacy.Users, privacy.Liars, algos.Mixture),
+        *(privacy.Decaying, privacy.Banded, privacy.BandMF, privacy.MultiBlt, privacy.Discounted, privacy.Window),
+        *(privacy.Linear, privacy.Logistic),
+        *(kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)),  # bases of one's own
+        *(data.classification, data.mslr, data.mslr_arms, data.movielens),
+    )
+    graphs = {name: functools.partial(networks.make, name) for name in networks.GRAPHS}
+    return {part.__name__: part for part in parts} | graphs
+
+
+def as_table(name: str, value: Any) -> dict[str, Any]:
+    """A value, if it is a table."""
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"[{name}]", f"it must be a table, got {validate.shown(value)}")
+    return value
+
+
+def known(where: str, given: Collection[str], there: Collection[str], what: str, also: Sequence[str] = ()) -> None:
+    """Raises a `ConfigurationError` if a key is none of those that there are."""
+    for key in given:
+        if key not in there:
+            hint = validate.suggestion(key, (*there, *also)) or f", but they are {', '.join(sorted(there))}"
+            raise ConfigurationError(where, f"keys must be {what}, got {key!r}{hint}", key=key)
+
+
+def dotted(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the values of nested tables by dotted path: TOML reads `a.b = 1` as a table a."""
+    for name, value in table.items():
+        if isinstance(value, dict) and value and "type" not in value:
+            yield from ((f"{name}.{path}", one) for path, one in dotted(value))
+        else:
+            yield name, value
