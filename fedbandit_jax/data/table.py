@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.data import design as designs
-from fedbandit_jax.data import fit as fits
+from fedbandit_jax.data import modelling
 from fedbandit_jax.data.columns import Column, Columns, Wanted, levels_of, read
 from fedbandit_jax.data.design import JointFeatures
-from fedbandit_jax.data.fit import CHUNK, Fit
+from fedbandit_jax.data.fit import Fit
 from fedbandit_jax.envs._arrivals import MAX_USERS
 from fedbandit_jax.envs.logged import MODELS, FittedLaw, Log, Logged
 from fedbandit_jax.interfaces import Spec
@@ -97,20 +97,12 @@ def table(
     design = designs.make(columns, found["arm"], listed)
 
     place, played = found["silo"].values, found["arm"].values
-    fitted = _split(place, holdout, seed)
-    replayed = np.flatnonzero(~fitted)
-    replayed = replayed[np.argsort(place[replayed], kind="stable")]
-    fitted = np.flatnonzero(fitted)
-    _check_rows(design, found["arm"], played[fitted], columns)
-    theta = _fitted(model, design, fitted, played, rewards)
+    fitted, replayed = modelling.split(place, holdout, seed)
+    modelling.check_rows(design, found["arm"], played[fitted], columns)
+    theta = modelling.fitted(model, design, fitted, played, rewards)
 
     counts = np.bincount(place[replayed], minlength=len(levels_of(found["silo"])))
     users, crossing = (None, 1) if user is None else _users(found["user"].values[replayed], place[replayed])
-    law = FittedLaw(noise_std=1.0, model=model)
-    about = _measured(model, design, theta, replayed, played, rewards, float(rewards[fitted].mean()))
-    if not np.isin(rewards, (0, 1)).all():
-        law = FittedLaw(noise_std=np.float32(about["noise_std"]), model=model)
-    n_users = 0 if users is None else int(users.max()) + 1
     fit = Fit(
         model=model,
         source=columns.title,
@@ -120,34 +112,22 @@ def table(
         fitted_rows=len(fitted),
         silos=len(counts),
         sizes=(int(counts.min()), int(np.median(counts)), int(counts.max())),
-        users=n_users,
+        users=0 if users is None else int(users.max()) + 1,
         crossing=crossing,
         arms=len(design.arms),
         dim=design.dim,
-        **about,
+        **modelling.measured(model, design, theta, replayed, played, rewards, float(rewards[fitted].mean())),
     )
     rows = design.users.rows[replayed]
-    starts = np.cumsum(counts) - counts
-    spec = Spec(
-        n_agents=len(counts),
-        n_arms=len(design.arms),
-        dim=design.dim,
-        fixed_contexts=_one_context(design.users.rows, place),
-        max_norm=_largest_norm(design, rows),
-        rewards_in_unit=True,
-        n_users=n_users,
-        constant=True,
-        silos=crossing,
-        basis=fit.sentence,
-    )
+    two = np.isin(rewards, (0, 1)).all()
     return Logged(
         rows=rows,
         arms=design.arms,
-        starts=starts.astype(np.int32),
+        starts=(np.cumsum(counts) - counts).astype(np.int32),
         counts=counts.astype(np.int32),
         users=users,
         theta=theta.astype(np.float32),
-        rewards=law,
+        rewards=FittedLaw(noise_std=1.0 if two else np.float32(fit.noise_std), model=model),
         log=Log(
             replayed.astype(np.int32),
             played[replayed].astype(np.int32),
@@ -157,7 +137,7 @@ def table(
         intercept=design.intercept,
         encoding="\n".join([*design.how, f"reward: ({reward} - {low:g}) / {high - low:g}"]),
         fit=fit,
-        spec=spec,
+        spec=_spec(fit, design, rows, fixed_contexts=_one_context(design.users.rows, place)),
     )
 
 
@@ -220,44 +200,6 @@ def _check_propensities(columns: Columns, propensity: Column) -> None:
         raise ValueError(f"propensity must be in (0, 1] and fit 32 bits, got {propensity.values[i]:g} {where}")
 
 
-def _split(place: np.ndarray, holdout: float, seed: int) -> np.ndarray:
-    """Which rows (N,) fit the model: this share of the rows of every silo, which keeps one row at least."""
-    order = np.lexsort((np.random.default_rng(seed).random(len(place)), place))
-    counts = np.bincount(place)
-    rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    taken = np.minimum(np.round(holdout * counts), counts - 1)
-    fitted = np.empty(len(place), bool)
-    fitted[order] = rank < np.repeat(taken, counts)
-    return fitted
-
-
-def _check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: Columns) -> None:
-    """Raises a `ValueError` unless there are as many rows to fit as coefficients, of every arm those of its own."""
-    counts, need = np.bincount(played, minlength=len(design.arms)), design.dim
-    if design.intercept is not None:
-        need = design.users.rows.shape[1]
-        if counts.min() < need:
-            level = levels_of(arm)[int(np.argmin(counts))]
-            raise ValueError(
-                f"source must have at least {need} rows of every arm among those that fit the model, one for each of "
-                f"its coefficients, got {counts.min()} of {level!r} in column {arm.name!r} of {columns.title}"
-            )
-    if len(played) < need:
-        raise ValueError(
-            f"source must have at least d = {need} rows that fit the model, got {len(played)} of the {columns.n_rows} "
-            f"rows of {columns.title}"
-        )
-
-
-def _fitted(model: str, design: JointFeatures, rows: np.ndarray, played: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for start in range(0, len(rows), CHUNK):
-            some = rows[start : start + CHUNK]
-            yield design.of(some, played[some]), rewards[some]
-
-    return (fits.least_squares if model == "linear" else fits.logistic)(batches, design.dim)
-
-
 def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
     """Users (N,) by numbers 0 ... n - 1, and the most silos that one of them comes to."""
     there, numbered = np.unique(users, return_inverse=True)
@@ -267,39 +209,19 @@ def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
     return numbered.astype(np.int32), int(np.bincount(pairs // (place.max() + 1)).max())
 
 
-def _measured(
-    model: str,
-    design: JointFeatures,
-    theta: np.ndarray,
-    rows: np.ndarray,
-    played: np.ndarray,
-    rewards: np.ndarray,
-    overall: float,
-) -> dict[str, Any]:
-    """The fields of a `Fit` that are about the rows (n,) that are replayed; others have rewards of mean `overall`."""
-    means, beyond, best, uniform = [], 0, 0.0, 0.0
-    chunk = max(1, CHUNK * 8 // len(design.arms))
-    for start in range(0, len(rows), chunk):
-        some = rows[start : start + chunk]
-        scores = design.scores(some, theta)
-        every = fits.expit(scores) if model == "logistic" else np.clip(scores, 0, 1)
-        beyond += 0 if model == "logistic" else int((np.abs(scores - every) > 1e-6).sum())
-        every = np.round(every, fits.DIGITS)
-        best += float(every.max(1).sum())
-        uniform += float(every.mean(1).sum())
-        means.append(every[np.arange(len(some)), played[some]])
-    mean, seen, n = np.concatenate(means), rewards[rows], len(rows)
-    about = dict(
-        explained=fits.explained(model, seen, mean, overall),
-        noise_std=float(np.sqrt(((seen - mean) ** 2).mean())),
-        clipped=beyond / (n * len(design.arms)),
-        theta_norm=float(np.linalg.norm(theta)),
-        logged=float(seen.mean()),
-        uniform=uniform / n,
-        best=best / n,
+def _spec(fit: Fit, design: JointFeatures, rows: np.ndarray, *, fixed_contexts: bool) -> Spec:
+    return Spec(
+        n_agents=fit.silos,
+        n_arms=fit.arms,
+        dim=fit.dim,
+        fixed_contexts=fixed_contexts,
+        max_norm=_largest_norm(design, rows),
+        rewards_in_unit=True,
+        n_users=fit.users,
+        constant=True,
+        silos=fit.crossing,
+        basis=fit.sentence,
     )
-    about = {name: round(value, fits.DIGITS) for name, value in about.items()}
-    return dict(replayed_rows=n, calibration=fits.calibration(seen, mean), **about)
 
 
 def _one_context(rows: np.ndarray, place: np.ndarray) -> bool:

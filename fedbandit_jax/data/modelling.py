@@ -1,0 +1,92 @@
+"""The model of a log: fitted to a share of the rows of every silo, and measured on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedbandit_jax.data import fit as fits
+from fedbandit_jax.data.columns import Column, Columns, levels_of
+from fedbandit_jax.data.design import JointFeatures
+from fedbandit_jax.data.fit import CHUNK
+
+
+def split(place: np.ndarray, holdout: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that fit the model, and the others, silo by silo: this share of every silo's, which keeps one at least.
+
+    Silos are given as numbers (N,).
+    """
+    order = np.lexsort((np.random.default_rng(seed).random(len(place)), place))
+    counts = np.bincount(place)
+    rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    taken = np.minimum(np.round(holdout * counts), counts - 1)
+    fitted = np.empty(len(place), bool)
+    fitted[order] = rank < np.repeat(taken, counts)
+    others = np.flatnonzero(~fitted)
+    return np.flatnonzero(fitted), others[np.argsort(place[others], kind="stable")]
+
+
+def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: Columns) -> None:
+    """Raises a `ValueError` unless there are as many rows to fit as coefficients, of every arm those of its own."""
+    counts, need = np.bincount(played, minlength=len(design.arms)), design.dim
+    if design.intercept is not None:
+        need = design.users.rows.shape[1]
+        if counts.min() < need:
+            level = levels_of(arm)[int(np.argmin(counts))]
+            raise ValueError(
+                f"source must have at least {need} rows of every arm among those that fit the model, one for each of "
+                f"its coefficients, got {counts.min()} of {level!r} in column {arm.name!r} of {columns.title}"
+            )
+    if len(played) < need:
+        raise ValueError(
+            f"source must have at least d = {need} rows that fit the model, got {len(played)} of the {columns.n_rows} "
+            f"rows of {columns.title}"
+        )
+
+
+def fitted(model: str, design: JointFeatures, rows: np.ndarray, played: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """The parameter theta (d,) of a model that is fitted to these rows."""
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, len(rows), CHUNK):
+            some = rows[start : start + CHUNK]
+            yield design.of(some, played[some]), rewards[some]
+
+    return (fits.least_squares if model == "linear" else fits.logistic)(batches, design.dim)
+
+
+def measured(
+    model: str,
+    design: JointFeatures,
+    theta: np.ndarray,
+    rows: np.ndarray,
+    played: np.ndarray,
+    rewards: np.ndarray,
+    overall: float,
+) -> dict[str, Any]:
+    """The fields of a `Fit` that are about the rows (n,) that are replayed; others have rewards of mean `overall`."""
+    means, beyond, best, uniform = [], 0, 0.0, 0.0
+    chunk = max(1, CHUNK * 8 // len(design.arms))
+    for start in range(0, len(rows), chunk):
+        some = rows[start : start + chunk]
+        scores = design.scores(some, theta)
+        every = fits.expit(scores) if model == "logistic" else np.clip(scores, 0, 1)
+        beyond += 0 if model == "logistic" else int((np.abs(scores - every) > 1e-6).sum())
+        every = np.round(every, fits.DIGITS)
+        best += float(every.max(1).sum())
+        uniform += float(every.mean(1).sum())
+        means.append(every[np.arange(len(some)), played[some]])
+    mean, seen, n = np.concatenate(means), rewards[rows], len(rows)
+    about = dict(
+        explained=fits.explained(model, seen, mean, overall),
+        noise_std=float(np.sqrt(((seen - mean) ** 2).mean())),
+        clipped=beyond / (n * len(design.arms)),
+        theta_norm=float(np.linalg.norm(theta)),
+        logged=float(seen.mean()),
+        uniform=uniform / n,
+        best=best / n,
+    )
+    about = {name: round(value, fits.DIGITS) for name, value in about.items()}
+    return dict(replayed_rows=n, calibration=fits.calibration(seen, mean), **about)
