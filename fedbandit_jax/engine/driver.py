@@ -25,7 +25,8 @@ from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import provenance
 from fedbandit_jax.engine.options import Run
-from fedbandit_jax.engine.setup import seeds_together, set_up
+from fedbandit_jax.engine.setup import set_up
+from fedbandit_jax.engine.sizes import seeds_together
 from fedbandit_jax.interfaces import certificate_of
 from fedbandit_jax.report.result import Result, concat
 

@@ -1,30 +1,25 @@
-"""What a sweep is, once its arguments have been checked: bound algorithms, and whether they fit into memory."""
+"""What a sweep is, once its arguments have been checked: bound algorithms, with a digest and a salt each."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
-import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.core import backend, memory, struct, validate
-from fedbandit_jax.core.memory import shown
+from fedbandit_jax.core import backend, struct, validate
 from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock, mesh, signature
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
 from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.recorder import Recorder
+from fedbandit_jax.engine.sizes import check_records
 from fedbandit_jax.interfaces import Algorithm, certify
 from fedbandit_jax.report.measured import OF_LABELS, spans
 
-COPIES = 3  # of records: a program reads one and writes one, and the result is one
-FLOAT = 4  # bytes
-CURVES = 6  # of a run: regret, three of communication, and others
 _CHECKED: set[Any] = set()  # signatures of clocks whose shapes are already checked, since tracing takes a while
 
 
@@ -185,43 +180,3 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
         mark = digest(mark.hex(), traced(clock).hex())
         clock = dataclasses.replace(clock, program=traced(clock).hex())
     return dataclasses.replace(clock, salt=words), mark
-
-
-def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
-    """Raises a ValueError unless what is recorded of so many runs, name -> shape and dtype, fits into memory."""
-    size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.free() / COPIES
-    if size > most:
-        name = max(arrays, key=lambda name: bytes_of(arrays[name]))
-        raise ValueError(
-            f"record must fit into {shown(most)}, got {shown(size)} of {n_runs:,} runs, most of it {name!r} of shape "
-            f"{arrays[name].shape}: record fewer rounds by fb.record.every, or fewer seeds"
-        )
-
-
-def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
-    """The number of seeds of a program, shared by clocks like this one, that fit into memory at a time.
-
-    Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state
-    (before and after a chunk of rounds) and two of the contexts, if these are stored.
-
-    Raises:
-        ValueError: not even one seed fits.
-    """
-    world, state = jax.eval_shape(clock.init, jax.random.key(0))
-    spec = clock.env.spec
-    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (not clock.draws)
-    one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
-    one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
-    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.free()
-    if curves + one > most:
-        raise ValueError(
-            f"env, algorithms and seeds must fit into {shown(most)} of memory, got {shown(one)} for the state of one "
-            f"seed of {n_configs:,} configurations and {shown(curves)} for the curves of all"
-        )
-    return min(n_seeds, int((most - curves) // max(one, 1)))
-
-
-def bytes_of(array: Any) -> int:
-    """The bytes of an array, of which only shape and dtype need be known."""
-    size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
-    return math.prod(array.shape) * size

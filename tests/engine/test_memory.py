@@ -8,7 +8,7 @@ from helpers import PLAIN, PRIVATE, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import memory
-from fedbandit_jax.engine import driver, setup
+from fedbandit_jax.engine import driver, sizes
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
 
@@ -73,7 +73,7 @@ def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
 def test_more_of_anything_needs_more(monkeypatch):
     def fitting(env, algo, n_configs=1, n_records=4):
         clock = bind("x", Configuration(env, algo, {}), 40)[0]
-        return setup.seeds_together(clock, n_configs, 10**7, n_records)
+        return sizes.seeds_together(clock, n_configs, 10**7, n_records)
 
     room(monkeypatch, 2**33)
     drawn, large = fb.envs.gap(3, 4, 5), fb.envs.gap(300, 4, 25)

@@ -8,7 +8,7 @@ from helpers import ENV, PLAIN, PRIVATE
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import memory
-from fedbandit_jax.engine import batching, driver, setup, store
+from fedbandit_jax.engine import batching, driver, sizes, store
 from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.engine.recorder import Recorder, Recording
 
@@ -317,6 +317,6 @@ def test_what_does_not_fit_is_refused(monkeypatch):
     size = 4 * (T * M * 2 + T * M * 2) + 4 * 2
     record = {"arms": R.arms, "rewards": R.rewards, "t": R.final(lambda moment: moment.t)}
     for room, fits in ((size, True), (size - 1, False)):
-        monkeypatch.setattr(memory, "total", lambda room=room: room * setup.COPIES / memory.SHARE)
+        monkeypatch.setattr(memory, "total", lambda room=room: room * sizes.COPIES / memory.SHARE)
         with pytest.raises(pytest.fail.Exception if fits else ValueError):
             simulate(record=record)
