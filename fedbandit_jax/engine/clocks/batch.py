@@ -1,4 +1,4 @@
-"""The rounds of a batch in a loop, what they leave behind, and which rewards an environment's spec allows."""
+"""The rounds of a batch in a loop, what they leave behind, and which rewards and gaps there can be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from jax import Array, lax
 from fedbandit_jax.core import control
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.engine.recorder import Recording
-from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.interfaces import Algorithm, Feedback
+
+GAP = 1e-3  # how far below 0 rounding may bring a gap, for rewards up to 1
 
 
 class Streams(NamedTuple):
@@ -80,3 +82,8 @@ def allowed(reward: Array, refused: Array, in_unit: bool) -> tuple[Array, Array]
         return reward, wrong
     clipped = jnp.clip(reward, 0, 1)
     return clipped, wrong | (clipped != reward)
+
+
+def impossible(feedback: Feedback) -> Array:
+    """Whether a gap is below 0, though it is the largest mean reward offered, less that of the arm played."""
+    return feedback.gap < -GAP * (1 + jnp.abs(feedback.reward))

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, play_rounds
-from fedbandit_jax.engine.clocks.clock import Clock, impossible
+from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, impossible, play_rounds
+from fedbandit_jax.engine.clocks.clock import Clock
 from fedbandit_jax.engine.recorder import Moment, Recording
 from fedbandit_jax.interfaces import Rejecting, Round
 

@@ -1,0 +1,84 @@
+"""Checks of what the methods of environments and algorithms return, by tracing them: nothing is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedbandit_jax.engine.identity import describe, nameless
+from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
+
+
+def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The shapes of what a method returns, compiling nothing.
+
+    Raises:
+        TypeError: it is another program when it is traced again, as numbers of NumPy or of a clock make it, which would
+            be drawn once and stay the same in all rounds and seeds.
+    """
+    traces = [jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments) for _ in range(2)]
+    texts = [(nameless(str(closed)), [describe(jnp.atleast_1d(x)) for x in closed.consts]) for closed, _ in traces]
+    if texts[0] != texts[1]:
+        raise TypeError(
+            f"{method} must be the same program whenever it is traced, got numbers that change, as of np.random, which "
+            "would be drawn once for all rounds: use jax.random, and the key that it is given"
+        )
+    return traces[0][1]
+
+
+def need(method: str, condition: bool, what: str, got: Any) -> None:
+    """Raises TypeError, saying what the method must return and what it returned, unless the condition holds."""
+    if not condition:
+        raise TypeError(f"{method} must return {what}, got {got!r}")
+
+
+def need_step(method: str, state: Any, got: Any) -> None:
+    """Raises TypeError unless a method returned (state, fb.Report), with a state like that before."""
+    fine = type(got) is tuple and len(got) == 2 and isinstance(got[1], Report)
+    need(method, fine, "(state, fb.Report)", got)
+    need_same(method, "a state", state, got[0])
+
+
+def need_same(method: str, what: str, before: Any, after: Any) -> None:
+    """Raises TypeError unless both trees have the same structure, and leaves of the same shapes and dtypes."""
+    shapes = [jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (before, after)]
+    need(method, shapes[0] == shapes[1], f"{what} of unchanged structure {shapes[0]}", shapes[1])
+
+
+def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
+    """Whether the value is an array of this shape whose dtype is of this kind."""
+    return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)
+
+
+def are_arrays(tree: Any, *wanted: tuple[tuple[int, ...], Any]) -> bool:
+    """Whether the leaves are arrays of these shapes and kinds."""
+    leaves = jax.tree.leaves(tree)
+    return len(leaves) == len(wanted) and all(is_array(leaf, *one) for leaf, one in zip(leaves, wanted))
+
+
+def check_environment(env: Environment) -> Round:
+    """Checks the shapes of what an environment's methods return, compiling nothing, and returns the `Round` it offers.
+
+    Raises:
+        TypeError: a method returns something else than it must; the message names all three.
+    """
+    m, k, d = env.spec.n_agents, env.spec.n_arms, env.spec.dim
+    key, t = jax.random.key(0), jnp.int32(0)
+    world = shapes("env.init", env.init, key)
+    offer = shapes("env.observe", env.observe, key, world, t)
+    need("env.observe", isinstance(offer, tuple) and len(offer) == 2 and isinstance(offer[0], Round),
+         "(fb.Round, world)", offer)  # fmt: skip
+    offered, after = offer
+    need("env.observe", is_array(offered.contexts, (m, k, d), jnp.floating),
+         f"float contexts of shape {(m, k, d)}, as env.spec says", offered.contexts)  # fmt: skip
+    need("env.observe", offered.mask is None or is_array(offered.mask, (m, k), jnp.bool_),
+         f"a boolean mask of shape {(m, k)} or None", offered.mask)  # fmt: skip
+    need_same("env.observe", "a world", world, after)
+    feedback = shapes("env.pull", env.pull, key, world, offered, jax.ShapeDtypeStruct((m,), jnp.int32))
+    need("env.pull", isinstance(feedback, Feedback), "fb.Feedback(reward, gap)", feedback)
+    for name, value in zip(feedback._fields, feedback):
+        need("env.pull", is_array(value, (m,), jnp.floating), f"a float {name} of shape {(m,)}", value)
+    return offered
