@@ -23,8 +23,8 @@ from fedbandit_jax.engine.checkpoint import STOPS, Checkpoints, Interruption, Pr
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
 from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.identity import provenance
 from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.provenance import provenance
 from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.engine.sizes import seeds_together
 from fedbandit_jax.interfaces import certificate_of

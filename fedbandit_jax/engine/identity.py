@@ -11,12 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-import platform
 import re
-import shlex
-import subprocess
-import sys
-import time
 import types
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -143,39 +138,3 @@ def nameless(text: str) -> str:
 def versions() -> dict[str, str]:
     """The versions of the packages that decide the numbers."""
     return {name: import_module(name).__version__ for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}
-
-
-def provenance() -> dict[str, Any]:
-    """The versions, git commit, device, dtype, date and command of this process, for the result."""
-    device = jax.devices()[0]
-    return {
-        **versions(),
-        "python": platform.python_version(),
-        "git_commit": _git_commit(),
-        "device": device.device_kind,
-        "platform": device.platform,
-        "dtype": str(jnp.zeros(()).dtype),
-        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": _command(),
-    }
-
-
-def _command() -> str:
-    program = Path(sys.argv[0])
-    name = "fedbandit" if program.name == "__main__.py" and program.parent.name == "fedbandit_jax" else program.name
-    return shlex.join([name or "python", *sys.argv[1:]])
-
-
-def _git_commit() -> str | None:
-    """The commit of this package's own checkout, with `+` for uncommitted changes; None if it was installed."""
-    here = Path(__file__).resolve().parent
-    if not (here.parent / ".git").exists():
-        return None
-    try:
-        head, dirty = (
-            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head + ("+" if dirty else "")

@@ -71,9 +71,7 @@ def check(
     validate.one_of("calibration", method, METHODS)
     if releases.sends_prefixes(release) and not model.per_silo:
         able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
-        raise ValueError(
-            f"release {release!r} has silos send private prefix sums: trust must be {able}, got {trust!r}"
-        )
+        raise ValueError(f"release {release!r} has silos send private prefix sums: trust must be {able}, got {trust!r}")
     if model.releases is not None and releases.find(release) not in model.releases:
         choices = " or ".join(repr(name) for name, made in releases.RELEASES.items() if made in model.releases)
         raise ValueError(f"release must be {choices} with trust={trust!r} ({model.why}), got {release!r}")
