@@ -146,21 +146,16 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
     return dataclasses.replace(near, shift=2 * cost)
 
 
-def binomial_epsilon(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> float:
-    """Bound on epsilon at `delta` of noise Bin(N, 1/2) on every entry; infinite if N is too small to prove anything.
+def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> NearlyGaussian:
+    """What is proved of noise Bin(N, 1/2) on every entry if a small part of `delta` is given to rare events.
 
-    `n_trials` is the smallest N of any entry; the other arguments are as in `discrete_gaussian_epsilon`.
+    `n_trials` is the smallest N of any entry; the other arguments are as in `discrete_gaussian_epsilon`. If N is too
+    small to prove anything, `shift` is infinite, and so is every epsilon.
 
     Example:
-        >>> round(binomial_epsilon(sensitivity=1500.0, n_trials=10**7, n_entries=585, delta=0.1), 3)
+        >>> round(binomial(sensitivity=1500.0, n_trials=10**7, n_entries=585, delta=0.1).epsilon(0.1), 3)
         1.058
     """
-    near = binomial(sensitivity=sensitivity, n_trials=n_trials, n_entries=n_entries, delta=delta)
-    return near.epsilon(delta)
-
-
-def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> NearlyGaussian:
-    """What is proved of that noise if a small part of `delta` is given to rare events; `shift` may be inf."""
     sensitivity = validate.positive("sensitivity", sensitivity)
     n, entries = validate.count("n_trials", n_trials, _MOST), validate.count("n_entries", n_entries, _MOST)
     delta = validate.probability("delta", delta)

@@ -238,7 +238,9 @@ class VectorSum(Trust):
             return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, others)
         entries = ask.visits * len(g) * packed_size(ask.dim)
         noise: dict[str, Any] = dict(sensitivity=sensitivity, n_trials=int(trials), n_entries=entries)
-        epsilon = ask.epsilon(lambda delta: nearly_gaussian.binomial_epsilon(**noise, delta=delta), self.missing(ask))
+        epsilon = ask.epsilon(
+            lambda delta: nearly_gaussian.binomial(**noise, delta=delta).epsilon(delta), self.missing(ask)
+        )
         near = nearly_gaussian.binomial(**noise, delta=ask.budget.delta)
         return Proof(sigma, epsilon, accountant, near if epsilon < math.inf else None, others)
 

@@ -13,7 +13,6 @@ from scipy.stats import binom, norm
 from fedbandit_jax.privacy import compose, events, gaussian_epsilon
 from fedbandit_jax.privacy.accounting.nearly_gaussian import (
     NearlyGaussian,
-    binomial_epsilon,
     discrete_gaussian_epsilon,
     discrete_gaussian_xi,
 )
@@ -33,6 +32,10 @@ def discrete_gaussian(sigma, n_agents=1):
     for _ in range(n_agents - 1):
         pmf = np.convolve(pmf, one, "same")
     return pmf
+
+
+def binomial_epsilon(**noise):
+    return binomial_event(**noise).epsilon(noise["delta"])
 
 
 def binomial(n):
