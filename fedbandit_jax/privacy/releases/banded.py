@@ -22,11 +22,10 @@ from typing_extensions import override
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.participation import of_column, shifted
 from fedbandit_jax.privacy.releases.release import Release
-from fedbandit_jax.privacy.releases.toeplitz import Buffered, sqrt_column
+from fedbandit_jax.privacy.releases.toeplitz import MAX_OPTIMISED, Buffered, sqrt_column
 from fedbandit_jax.privacy.users import Users
 
 MAX_BANDS = 1024  # the states hold as many batch sums
-MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
 
 
 @struct.sealed

@@ -14,9 +14,9 @@ from typing_extensions import override
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.blt import Blt, blt_column, blt_loss, optimise
 from fedbandit_jax.privacy.releases.participation import of_column
+from fedbandit_jax.privacy.releases.toeplitz import MAX_OPTIMISED
 from fedbandit_jax.privacy.users import Users
 
-MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
 GAP = 1e-6  # least distance of every decay from 1, and of the sum of weights: float32 has both below 1
 
 

@@ -21,6 +21,7 @@ from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_SYNCS = 10**7  # most synchronisations S whose coefficients c_j are listed
+MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
 
 
 @struct.sealed
