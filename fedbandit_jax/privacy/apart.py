@@ -80,14 +80,7 @@ class ExactApart(BoundMechanism):
 
     @override
     def step(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        x: Array,
-        v: Array,
-        sends: Array | None = None,
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
         state = self.absorb(state, total)
         each = state.sums.high  # pyright: ignore[reportOptionalMemberAccess]
@@ -135,14 +128,7 @@ class Apart(NoisyMechanism):
 
     @override
     def step(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        x: Array,
-        v: Array,
-        sends: Array | None = None,
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
         noises, lies = jax.random.split(key)
         state, m = self.absorb(state, total), self.n_agents

@@ -119,14 +119,7 @@ class BoundMechanism:
         return state._replace(sums=state.sums.add(part))
 
     def step(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        x: Array,
-        v: Array,
-        sends: Array | None = None,
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
         """The release [W | U] after batch k = 1, 2, ..., and the next state.
 
@@ -157,14 +150,7 @@ class Exact(BoundMechanism):
 
     @override
     def step(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        x: Array,
-        v: Array,
-        sends: Array | None = None,
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         return sums.high, state._replace(sums=sums, view=sums.high)
@@ -181,14 +167,7 @@ class NoRelease(BoundMechanism):
 
     @override
     def step(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        x: Array,
-        v: Array,
-        sends: Array | None = None,
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
         return jnp.full_like(total, jnp.nan), state
 

@@ -108,14 +108,7 @@ class Aggregated(NoisyMechanism):
 
     @override
     def step(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        x: Array,
-        v: Array,
-        sends: Array | None = None,
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
         sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         trust = self.trust if sends is None else self.trust.among(sends)
@@ -142,14 +135,7 @@ class Rounded(NoisyMechanism):
 
     @override
     def step(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        x: Array,
-        v: Array,
-        sends: Array | None = None,
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
         (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
@@ -205,14 +191,7 @@ class Messages(NoisyMechanism):
 
     @override
     def step(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        x: Array,
-        v: Array,
-        sends: Array | None = None,
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
         if not len(x) and self.batch:
             raise NotImplementedError(
