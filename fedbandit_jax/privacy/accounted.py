@@ -27,8 +27,9 @@ from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.statistic import is_plain
 from fedbandit_jax.privacy.sums import too_coarse
-from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
-from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
+from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.model import Proof, Trust
+from fedbandit_jax.privacy.trust.own import BoundGaussian
 from fedbandit_jax.privacy.users import ONCE, Users
 
 # said of "replace" only, whose epsilon covers it: a reward that changes may move sums by more than one that is left out

@@ -20,8 +20,9 @@ from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
-from fedbandit_jax.privacy.trust.gaussian import GaussianTrust, Sizes
-from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust
+from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.model import Proof, Trust
+from fedbandit_jax.privacy.trust.own import GaussianTrust, Sizes
 from fedbandit_jax.privacy.users import ONCE, Users
 
 

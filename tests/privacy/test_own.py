@@ -19,7 +19,7 @@ from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import RELEASES, TRUST, releases, trust
 from fedbandit_jax.privacy.releases import make
 from fedbandit_jax.privacy.releases.matrices import Explicit
-from fedbandit_jax.privacy.trust.gaussian import BoundGaussian
+from fedbandit_jax.privacy.trust.own import BoundGaussian
 
 DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 BUDGET = fb.privacy.Budget(1.0, 0.1)

@@ -147,5 +147,5 @@ def test_no_noise_of_23_bits():
     assert used.keys() <= {"split", "fold_in", "key", "permutation", "bernoulli", "bits", "uniform", "normal"}
     assert used["normal"] == {"liars.py"}  # what liars send hides nobody
     assert used["uniform"] == {"samplers.py"}  # stochastic rounding
-    assert used["bernoulli"] == {"shuffle.py"}  # rounding, and single noise bits
+    assert used["bernoulli"] == {"vector_sum.py"}  # rounding, and single noise bits
     assert used["bits"] == {"ring.py"}  # sums that a shuffler loses

@@ -12,8 +12,8 @@ from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.releases import make
-from fedbandit_jax.privacy.trust import SecAgg, SiloLocal, SiloLocalMatrix, secagg, shuffle
-from fedbandit_jax.privacy.trust.model import Ask
+from fedbandit_jax.privacy.trust import SecAgg, SiloLocal, SiloLocalMatrix, secagg, vector_sum
+from fedbandit_jax.privacy.trust.ask import Ask
 
 M, B, S = 3, 4, 5
 BUDGET = Budget(1.0, 0.1)
@@ -148,7 +148,7 @@ def test_rounding_and_noise_have_keys_of_their_own(key, trust, monkeypatch):
 
     found = model(trust)
     x, y = jnp.full((B, DIM, M), 0.3), jnp.full((B, M), 0.7)
-    for module in (secagg, shuffle):
+    for module in (secagg, vector_sum):
         for name in ("stochastic_round", "discrete_gaussian", "centred_binomial", "normal"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, watched)
@@ -156,7 +156,7 @@ def test_rounding_and_noise_have_keys_of_their_own(key, trust, monkeypatch):
         found.randomize(key, 1, 1, jnp.zeros((1, 5)))
         assert len(used) == len(set(used)) == 2
         used.clear()
-    monkeypatch.setattr(shuffle, "normal", lambda key, shape: watched(key, 0, shape))
+    monkeypatch.setattr(vector_sum, "normal", lambda key, shape: watched(key, 0, shape))
     _, rounding = found.noisy_sum(key, jnp.int32(1), found.init(5), jnp.zeros((1, 5)), x, y)
     if trust == "shuffle_vector_sum":  # of nodes that go on after the first batch
         assert (np.asarray(rounding) > 0).any(1).tolist() == [False, True, True]

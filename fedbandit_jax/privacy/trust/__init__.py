@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import releases
-from fedbandit_jax.privacy.trust.gaussian import BoundGaussian as BoundGaussian
+from fedbandit_jax.privacy.trust.ask import Ask as Ask
 from fedbandit_jax.privacy.trust.gaussian import Central as Central
-from fedbandit_jax.privacy.trust.gaussian import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust.gaussian import Local as Local
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal as SiloLocal
 from fedbandit_jax.privacy.trust.gaussian import SiloLocalMatrix as SiloLocalMatrix
 from fedbandit_jax.privacy.trust.model import METHODS as METHODS
-from fedbandit_jax.privacy.trust.model import Ask as Ask
 from fedbandit_jax.privacy.trust.model import Proof as Proof
 from fedbandit_jax.privacy.trust.model import Trust as Trust
+from fedbandit_jax.privacy.trust.own import BoundGaussian as BoundGaussian
+from fedbandit_jax.privacy.trust.own import GaussianTrust as GaussianTrust
 from fedbandit_jax.privacy.trust.secagg import SecAgg as SecAgg
 from fedbandit_jax.privacy.trust.shuffle import Shuffled as Shuffled
-from fedbandit_jax.privacy.trust.shuffle import VectorSum as VectorSum
+from fedbandit_jax.privacy.trust.vector_sum import VectorSum as VectorSum
 
 TRUST: dict[str, type[Trust]] = {
     "silo_local": SiloLocal,

@@ -9,121 +9,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.releases import InputPerturbation
 from fedbandit_jax.privacy.tails import normal
-from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_proof, gaussian_sigma, noise_std
-
-
-class Sizes(NamedTuple):
-    """The sizes of a run, each None if it is not known, as B under a schedule that is not `Every`."""
-
-    n_agents: int | None  # M
-    batch: int | None  # B, rounds of a batch, which are a silo's users in it
-    dim: int | None  # d
-
-
-@dataclasses.dataclass(frozen=True)
-class GaussianTrust:
-    """A trust model of one's own: independent Gaussians, of which so many are in the sum over silos.
-
-    It is data. The noise is drawn and the guarantee computed by the package; the words go into the certificate as they
-    are, and whether they describe a protocol is for its author to answer for.
-
-    Args:
-        sentence: who adds the noise, and who is not trusted.
-        sources: how many independent noises are in the sum over silos, an integer >= 1, or a function of the run's
-            sizes, which have M, B and d as `n_agents`, `batch` and `dim`. B, the users of a silo in a batch, is None
-            under a schedule that is not `fb.schedules.Every`, and a function that computes with it is refused.
-        whose: whose noise the certificate's `noise_std` describes.
-        assumes: what the guarantee does not survive.
-
-    Raises:
-        TypeError, ValueError: if an argument has the wrong type or is out of range.
-
-    Example:
-        >>> import fedbandit_jax as fb
-        >>> pairs = GaussianTrust(
-        ...     "pairs: silos 2i and 2i + 1 trust each other, and add one noise to their common sum",
-        ...     sources=lambda sizes: (sizes.n_agents + 1) // 2,
-        ...     whose="of the sum of two silos",
-        ... )
-        >>> budget = fb.privacy.Budget(1.0, 0.1)
-        >>> calibrated = fb.privacy.calibrate(budget, n_syncs=400, trust=pairs, n_agents=100)
-        >>> round(calibrated.sigma, 2), round(calibrated.epsilon_exact, 4)
-        (6.91, 1.0)
-    """
-
-    sentence: str
-    sources: int | Callable[[Sizes], int] = 1
-    whose: str = "of a message"
-    assumes: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        if not callable(self.sources):
-            validate.integer("sources", self.sources, at_least=1)
-        validate.text("sentence", self.sentence)
-        validate.text("whose", self.whose)
-        if not isinstance(self.assumes, tuple):
-            raise TypeError(f"assumes must be a tuple of strings, got {validate.shown(self.assumes)}")
-        for one in self.assumes:
-            validate.text("assumes", one)
-
-    def calibrate(self, ask: Ask, sizes: Sizes, method: str = "tight") -> BoundGaussian:
-        """The bound model with the noise that `ask` needs, in a run of these sizes."""
-        try:
-            sources = self.sources(sizes) if callable(self.sources) else self.sources
-        except TypeError as error:
-            unknown = " and ".join(name for name, size in sizes._asdict().items() if size is None)
-            if not unknown:
-                raise
-            why = " (only fb.schedules.Every has one batch)" if sizes.batch is None else ""
-            raise TypeError(f"sources must not need {unknown}, unknown here{why}, got {error}") from error
-        return BoundGaussian(
-            std=noise_std(gaussian_sigma(ask, method)),
-            sources=np.float32(validate.integer("sources", sources, at_least=1)),
-            sentence=self.sentence,
-            whose=self.whose,
-            assumes=self.assumes,
-        )
-
-
-@struct.sealed
-@struct.pytree
-class BoundGaussian(Trust):
-    """A bound trust model of one's own: the two numbers of its noise, and the words that describe it."""
-
-    batches = "any"
-
-    std: struct.Number  # standard deviation of one source
-    sources: struct.Number  # how many independent noises are in the sum over silos, a float
-    sentence: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
-    whose: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
-    assumes: tuple[str, ...] = struct.static()
-
-    @override
-    def proof(self, ask: Ask) -> Proof:
-        """Proves the exact guarantee of one source, or of a fraction of one if `sources` is below 1."""
-        std = float(np.min(self.std)) * min(1.0, max(0.0, float(self.sources))) ** 0.5
-        return gaussian_proof(ask, std, self.assumes)
-
-    @override
-    def noise(self, key: Array, size: int) -> Array:
-        return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * normal(key, (size,))
-
-    @override
-    def sum_std(self) -> float:
-        return float(self.std) * float(self.sources) ** 0.5
+from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.model import (
+    METHODS,
+    Proof,
+    Trust,
+    gaussian_proof,
+    gaussian_sigma,
+    noise_std,
+    same_sizes,
+)
 
 
 @struct.sealed
@@ -336,8 +243,3 @@ class Local(Trust):
     @override
     def sum_std(self) -> float:
         return float(self.std) * float(self.n_agents * self.batch) ** 0.5
-
-
-def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """The objection to the sizes that a noise was calibrated for, or an empty string."""
-    return "" if has == wanted else f"its noise is for sizes {has}, and is used with {wanted}"

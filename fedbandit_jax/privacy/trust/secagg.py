@@ -20,8 +20,8 @@ from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.samplers import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
-from fedbandit_jax.privacy.trust.gaussian import same_sizes
-from fedbandit_jax.privacy.trust.model import Ask, Proof, Trust, least
+from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.model import Proof, Trust, least, same_sizes
 
 
 @struct.sealed

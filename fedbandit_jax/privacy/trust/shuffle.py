@@ -1,33 +1,30 @@
-"""Trust models with a trusted shuffler: amplified Gaussian messages, and sums of noisy bits (P_Vec in the paper).
+"""The trust model of noisy messages that a trusted shuffler mixes, which amplifies the noise of silos.
 
-The server is not trusted. Both models protect one user of one silo, who comes at most `visits` times, under the
-adjacency of the budget. They cover the tree only, of kappa levels l = 0, ..., kappa - 1. References to algorithms,
-lemmas and theorems are to Zhou & Chowdhury (2024).
+The server is not trusted. It protects one user of one silo, who comes at most `visits` times, under the adjacency of
+the budget, and covers the tree only, of kappa levels l = 0, ..., kappa - 1. References to lemmas and theorems are to
+Zhou & Chowdhury (2024).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian, shuffling
-from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MAX_NORM
-from fedbandit_jax.privacy.packing import pack_users, packed_size
+from fedbandit_jax.privacy.accounting import shuffling
+from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ
 from fedbandit_jax.privacy.releases import Tree
-from fedbandit_jax.privacy.samplers import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
-from fedbandit_jax.privacy.tails import normal
-from fedbandit_jax.privacy.trust.gaussian import SiloLocal, same_sizes
-from fedbandit_jax.privacy.trust.model import METHODS, Ask, Proof, Trust, gaussian_sigma, least, noise_std
+from fedbandit_jax.privacy.trust.ask import Ask
+from fedbandit_jax.privacy.trust.gaussian import SiloLocal
+from fedbandit_jax.privacy.trust.model import METHODS, Proof, gaussian_sigma, noise_std
 
 WHY = "a shuffler amplifies plain sums over disjoint batches of all silos: a tree's nodes, sent as they are"
 LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
+_ANY_TWO = math.sqrt(JOINT_SENSITIVITY_SQ["replace"])  # the lemma compares any two users, whatever the adjacency
 
 
 @struct.sealed
@@ -134,204 +131,3 @@ class Shuffled(SiloLocal):
     @override
     def third_party(self, key: Array, messages: Array) -> Array:
         return jax.random.permutation(key, messages)
-
-
-_ANY_TWO = math.sqrt(JOINT_SENSITIVITY_SQ["replace"])  # the lemma compares any two users, whatever the adjacency
-
-
-@struct.sealed
-@struct.pytree
-class VectorSum(Trust):
-    """P_Vec, Algorithms 6 and 7: every user sends, for every entry, a few bits that a shuffler mixes with all others'.
-
-    The silos, which see their users' statistics, draw the bits. They and the shuffler are trusted, the server is not. A
-    node of level l has n = M B 2^l users. For an entry w in [-1, 1] and z = (w + 1) g_l, a user's 2 g_l + b_l bits hold
-    floor(z) + Bernoulli(z - floor(z)) ones and Binomial(b_l, 1/2) ones of noise. From all ones Y of an entry the server
-    estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves the D counts of ones of a node by
-    at most visits (g_l Delta_J + sqrt(D)) in l2 norm, where Delta_J is the joint sensitivity of (x y, x x') and sqrt(D)
-    is for rounding.
-
-    # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix on and above the diagonal are sent, those above it
-    scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and there are 3/4 as many of
-    them, which gives the same variance.
-    """
-
-    sentence = (
-        "shuffle: each silo keeps its users' statistics and sends noisy bits for every one of them, in every tree node "
-        "she is in; a trusted shuffler mixes the bits of all silos, the server is not trusted"
-    )
-    whose = "of the sum over silos"
-    releases = (Tree,)
-    why = WHY
-    methods = METHODS
-    needs = ("n_agents", "batch", "dim")
-    plain = True
-    needs_users = True
-    on_grid = True
-
-    g: Any  # (kappa,) steps per unit of an entry, at each level
-    b: Any  # (kappa,) noise bits of one user for one entry, at each level
-    n_batch: int = struct.static()  # M B, users of all silos in a batch
-    exact: bool = struct.static()  # whether any binomial is too small to be drawn by its normal limit
-    width: int = struct.static()  # the largest 2 g + b over levels, bits of one entry
-
-    @classmethod
-    def calibrate(cls, ask: Ask, method: str = "tight") -> VectorSum:
-        """The model with the noise bits of a calibration; the server's sum has the noise of all users' bits.
-
-        "theorem": Theorem 5.5 through Cheu et al. (2021), with half of the budget for each stream and (epsilon_0,
-        delta_0) of it for each node: 3/4 of the printed b = 240,000 g^2 ln^2(4 (E^2 + 1) / delta_0) / (epsilon_0^2 n),
-        where E = d (d + 1) / 2 is the number of entries of the covariance. "authors": 3/4 of g^2 ln^2(d^2 / delta) /
-        (epsilon^2 n). "tight": the least noise variance kappa visits^2 (g Delta_J + sqrt D)^2 / mu^2 per entry that is
-        proved to give the budget, where sqrt D pays for the rounding, and mu for the noise being binomial.
-
-        Raises:
-            ValueError: if epsilon is too large for Theorem 5.5, or too small for this noise.
-        """
-        budget, size = ask.budget, packed_size(ask.dim)
-        n = ask.n_agents * np.array(ask.points, float)
-        g = np.ceil(np.maximum(2 * np.sqrt(n), max(ask.dim, 4)))
-        kappa = len(n)
-
-        def of(bits: np.ndarray) -> VectorSum:
-            b = np.maximum(np.ceil(bits), 1)
-            return cls(
-                g=g.astype(np.float32),
-                b=b.astype(np.float32),
-                n_batch=ask.n_agents * ask.batch,
-                exact=bool((n * b / 4 < NORMAL_LIMIT).any()),
-                width=int((2 * g + b).max()),
-            )
-
-        if method == "authors":
-            return of(0.75 * g**2 * math.log(ask.dim**2 / budget.delta) ** 2 / (budget.epsilon**2 * n))
-        if method == "theorem":
-            epsilon_s, delta_s = budget.epsilon / 2, budget.delta / 2
-            epsilon_0 = epsilon_s / (2 * math.sqrt(2 * kappa * math.log(2 / delta_s)))
-            delta_0 = delta_s / (2 * kappa)
-            if epsilon_0 > 15:
-                raise ValueError(
-                    f"Theorem 5.5 needs epsilon <= 60 sqrt(2 kappa ln(4/delta)), that is epsilon_0 <= 15 in every "
-                    f"node, got epsilon = {budget.epsilon:g} and epsilon_0 = {epsilon_0:g}"
-                )
-            entries = size - ask.dim  # E, of the covariance stream, which is the larger of the two
-            return of(0.75 * 240_000 * g**2 * math.log(4 * (entries**2 + 1) / delta_0) ** 2 / (epsilon_0**2 * n))
-        top, step = gaussian_mu(budget.epsilon, budget.delta), _step(ask, g)
-        return least(lambda mu: of(4 * kappa * step**2 / (mu**2 * n)), ask, top)
-
-    @override
-    def missing(self, ask: Ask) -> float:
-        return ask.draws * CUT
-
-    @override
-    def proof(self, ask: Ask) -> Proof:
-        g, b, n = np.asarray(self.g, float), np.floor(np.asarray(self.b, float)), self._users()
-        variance = n * b / 4
-        trials = min(float((n * b).min()), 1e15)
-        sigma = float((np.sqrt(variance + n / 4) / g).max())
-        accountant = "Gaussian differential privacy, corrected for binomial noise and rounding"
-        others = ("silos that show the server their own bits, or send none: the noise is that of all users together",)
-        if not trials >= 1:
-            return Proof(sigma, math.inf, "none: no noise is drawn", None, others)
-        sensitivity = float(np.sqrt((_step(ask, g) ** 2 / variance).sum() * trials / 4))
-        if not sensitivity <= 500 * math.sqrt(trials):  # the accountant does not compute larger ratios
-            return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, others)
-        entries = ask.visits * len(g) * packed_size(ask.dim)
-        noise: dict[str, Any] = dict(sensitivity=sensitivity, n_trials=int(trials), n_entries=entries)
-        epsilon = ask.epsilon(
-            lambda delta: nearly_gaussian.binomial(**noise, delta=delta).epsilon(delta), self.missing(ask)
-        )
-        near = nearly_gaussian.binomial(**noise, delta=ask.budget.delta)
-        return Proof(sigma, epsilon, accountant, near if epsilon < math.inf else None, others)
-
-    @override
-    def misfit(self, ask: Ask) -> str:
-        g, b = np.asarray(self.g, float), np.asarray(self.b, float)
-        if not ((g >= 1).all() and (b >= 1).all()):
-            return "its numbers of steps and of noise bits must be at least 1"
-        if self.width < (2 * g + b).max() * (1 - 1e-6):  # g and b are float32
-            return f"its messages have {self.width} bits, which do not hold all of its noise"
-        if not self.exact and (self._users() * b / 4 < NORMAL_LIMIT * (1 - 1e-6)).any():
-            return "its noise is too small for the normal limit that it is drawn in"
-        return same_sizes((self.n_batch, len(g)), (ask.n_agents * ask.batch, len(ask.points)))
-
-    def init(self, size: int) -> Array:
-        """The rounding variance in the live node of every level, all 0, in units of 1/g_l^2, (kappa, D)."""
-        return jnp.zeros((len(self.g), size))
-
-    def noisy_sum(self, key: Array, k: Array, state: Array, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Adds binomial noise, and the normal limit of the users' roundings, to the sum over silos, (1, D).
-
-        The variance of the roundings is what these users' statistics give. The state keeps it for the live nodes,
-        (kappa, D).
-        """
-        g = jnp.asarray(self.g)
-        z = (pack_users(x, y) + 1) * g[:, None, None, None]
-        fraction = z - jnp.floor(z)
-        rounding = state + (fraction * (1 - fraction)).sum((1, 3))
-        level, n = self._node(k)
-        binomial, roundings, last = jax.random.split(key, 3)
-        draws = centred_binomial(binomial, n * jnp.asarray(self.b)[level], total.shape, exact=self.exact)
-        spread = jnp.sqrt(jnp.maximum(rounding[level] - 1 / 6, 0))  # the last rounding has 1/6 on average
-        counts = stochastic_round(last, total * g[level] + spread * normal(roundings, total.shape)) + draws
-        ended = k % (1 << jnp.arange(len(rounding))) == 0
-        return counts / g[level], jnp.where(ended[:, None], 0, rounding)
-
-    def randomize(self, key: Array, silo: Array, k: Array, message: tuple[Array, Array]) -> Array:
-        """The bits of every user and entry, (N, D, width) int8; those that are not sent are -1.
-
-        `message` holds the packed statistics of N = S B users, (N, D), and which of them are in the node, (N,) bool.
-        """
-        users, inside = message
-        level, _ = self._node(k)
-        g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
-        z = (users + 1) * g
-        rounding, noise = jax.random.split(key)
-        ones = jnp.floor(z) + jax.random.bernoulli(rounding, z - jnp.floor(z))
-        place = jnp.arange(self.width)
-        data = place < ones[..., None]
-        flips = jax.random.bernoulli(noise, 0.5, (*users.shape, self.width))
-        bits = jnp.where(place < 2 * g, data, flips)
-        sent = inside[:, None, None] & (place < 2 * g + b)
-        return jnp.where(sent, bits, -1).astype(jnp.int8)
-
-    @override
-    def third_party(self, key: Array, messages: Array) -> Array:
-        m, n, size, width = messages.shape
-        bits = jnp.moveaxis(messages, 2, 0).reshape(size, m * n * width)
-        return jax.random.permutation(key, bits, axis=1, independent=True)
-
-    def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """The server's estimate of the sum over silos, (1, D), by counting the ones."""
-        level, n = self._node(k)
-        g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
-        return (((shown == 1).sum(-1) - b * n / 2) / g - n)[None]
-
-    def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
-        """Counts one number of 2 g_l + b_l bits for every user in the node and every entry."""
-        level, n = self._node(k)
-        return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
-
-    @override
-    def message_stds(self, n: int) -> np.ndarray:
-        k = np.arange(1, n + 1)
-        levels = np.bitwise_count((k & -k) - 1)
-        return (np.sqrt(self._users() * np.floor(np.asarray(self.b, float)) / 4) / np.asarray(self.g, float))[levels]
-
-    @override
-    def sum_std(self) -> float:
-        g, b = np.asarray(self.g, float), np.asarray(self.b, float)
-        return float((np.sqrt(self._users() * (b + 1) / 4) / g).max())
-
-    def _users(self) -> np.ndarray:
-        return self.n_batch * 2.0 ** np.arange(len(self.g))
-
-    def _node(self, k: Array) -> tuple[Array, Array]:
-        level = jnp.bitwise_count((k & -k) - 1).astype(jnp.int32)  # bitwise_count returns uint8
-        return level, self.n_batch * jnp.exp2(level.astype(jnp.float32))  # int32 could overflow
-
-
-def _step(ask: Ask, g: np.ndarray) -> np.ndarray:
-    """Computes how far one user moves the counts of ones of a node, in l2 norm, rounding included, (kappa,)."""
-    one = math.sqrt(ask.budget.joint_sensitivity_sq) * MAX_NORM**2
-    return ask.visits * (one * g + math.sqrt(packed_size(ask.dim)))

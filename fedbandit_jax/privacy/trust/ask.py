@@ -1,0 +1,120 @@
+"""What a trust model is used for: a budget, a release and its users, and how far one user moves all messages."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy.accounting import gaussian_mu
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.packing import packed_size
+from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.samplers import LAPLACE_CUT
+from fedbandit_jax.privacy.users import ONCE, Users
+
+MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most two in each of 2^31 rounds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What a trust model is used for: the budget, and what decides how far one user moves the messages.
+
+    The privacy unit is one user, who contributes as often as `users` allows. Distances are joint l2 norms of all
+    messages, in which all entries have equal noise.
+
+    Attributes:
+        budget: epsilon, delta and adjacency.
+        release: the factors C and R of the prefix sums, for S synchronisations.
+        users: how often, how close together and at how many silos one user may contribute.
+        by_silo: whether the messages of every silo have noise of their own, so that what one user moves at several
+            silos adds up in squares.
+        n_agents: M, the number of silos.
+        batch: B, users of one silo in a batch, or in the largest one; 1 where the proof does not depend on it.
+        dim: d, the number of features.
+        pure: epsilon that a private schedule spends on the same user.
+        dropouts: f, silos whose shares of the noise may be missing in a sum.
+        held: the most rounds of whose users a silo may send sums together, because it was away; 0: those of a batch.
+        moves_sq: Delta_J^2, how far one visit moves one batch's packed statistic, squared; None: as the budget says.
+        rounding: how much further rounding lets it move, see `BoundStatistic.rounding`.
+    """
+
+    budget: Budget
+    release: Release
+    users: Users = ONCE
+    by_silo: bool = False
+    joint_matrix: bool = False
+    n_agents: int = 1
+    batch: int = 1
+    dim: int = 1
+    pure: float = 0.0
+    dropouts: int = 0
+    held: int = 0
+    moves_sq: float | None = None
+    rounding: float = 0.0
+
+    @property
+    def largest(self) -> int:
+        """Bounds an entry of a silo's sum in one message: each visit adds 1 at most, or a clipped total its norm."""
+        return max(self.batch, self.held) * math.ceil(max(1.0, self.users.total or 1.0))
+
+    @property
+    def visits(self) -> int:
+        """r, the most contributions of one user, at all silos."""
+        return self.users.together
+
+    @property
+    def draws(self) -> int:
+        """Bounds the number of noises in all messages that one user has a part in: r S P D."""
+        return self.visits * self.release.n_syncs * self.release.n_parts * packed_size(self.dim)
+
+    @property
+    def missing(self) -> float:
+        """Bounds the mass of the tails that are never drawn, over all Gaussian noise and that of a private schedule."""
+        return self.draws * tails.CUT + (MOST_TESTS * LAPLACE_CUT if self.pure else 0.0)
+
+    @property
+    def sensitivity(self) -> float:
+        """Computes how far one user moves all messages together: sqrt(kappa) Delta_J, and rounding.
+
+        kappa is the squared sensitivity of the release to all her contributions, and Delta_J the joint sensitivity of
+        one (x y, x x'). A total that is clipped to norm C moves by at most 2 C, whatever is added up.
+        """
+        if self.users.total is not None:
+            moves_sq = 4 * self.users.total**2
+        elif self.joint_matrix:
+            moves_sq = self.budget.matrix_sensitivity_sq
+        else:
+            moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq
+        return math.sqrt(self.kappa) * (math.sqrt(moves_sq) + self.rounding)
+
+    @functools.cached_property
+    def kappa(self) -> float:
+        """Computes the squared sensitivity of all messages to one user whose contributions move a sum by 1 each.
+
+        At several silos she moves independent messages or, where silos are added up, the same ones.
+        """
+        silos = self.users.silos
+        return (silos if self.by_silo else silos**2) * self.release.sensitivity_sq(self.users)
+
+    @property
+    def points(self) -> list[int]:
+        """The users of one silo in a tree node of level 0, 1, ...: B, 2B, ..."""
+        return [self.batch << level for level in range(round(self.release.sensitivity_sq()))]
+
+    @property
+    def mu(self) -> float:
+        """Computes the mu of the mu-GDP (Gaussian differential privacy) that the budget allows beside the schedule.
+
+        The tails that are never drawn are charged to delta. Where they cost more than there is, nothing will be
+        proved, and the noise is that of the ideal law.
+        """
+        epsilon, delta = self.budget.epsilon, self.budget.delta
+        left = delta - tails.smallest_delta(epsilon, self.missing)
+        return gaussian_mu(epsilon, left if left > 0 else delta, self.pure)
+
+    def epsilon(self, at: Callable[[float], float], missing: float) -> float:
+        """The proof at the budget's delta, `at` being delta -> epsilon for the ideal law of the noise."""
+        return tails.epsilon(at, self.budget.delta, self.budget.epsilon, missing)
