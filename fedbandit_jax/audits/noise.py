@@ -53,7 +53,7 @@ def odd(mechanism: Any, key: Array) -> str:
         alike = np.abs(drawn[:, weights == weight]).reshape(-1)
         spread = alike.std() if not alike.any() else math.sqrt(np.mean(alike.astype(float) ** 2))
         values, often = np.unique(alike, return_counts=True)
-        alike_by_steps = len(alike) * 2 * norm.pdf(0) * mechanism.unit / max(spread, np.finfo(np.float32).tiny)
+        alike_by_steps = len(alike) * 2 * norm.pdf(0) * mechanism.row_step / max(spread, np.finfo(np.float32).tiny)
         if often.max() > OFTEN + 3 * alike_by_steps:
             value = values[often.argmax()] / max(spread, np.finfo(np.float32).tiny)
             return (

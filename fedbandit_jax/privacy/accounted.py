@@ -82,7 +82,7 @@ class AccountedMechanism(BoundMechanism):
         return type(self.release) is Explicit or isinstance(self.trust, BoundGaussian)
 
     @property
-    def unit(self) -> float:
+    def row_step(self) -> float:
         """The step in which users' rows are added up: exactly, so that no rounding of a sum tells of a user."""
         return self.statistic.step(self.n_agents * self.longest)
 
@@ -107,7 +107,7 @@ class AccountedMechanism(BoundMechanism):
             return f"it adds up at most {self.longest} rounds at a time, and runs with batches of {batch}"
         if self.n_agents * self.longest > MOST_USERS:
             return f"at most {MOST_USERS:,} users can be added up at a time, got {self.n_agents * self.longest:,}"
-        if not 16 * self.stds().max() < 2.0**62 * self.unit:
+        if not 16 * self.stds().max() < 2.0**62 * self.row_step:
             return "64-bit integers do not hold so much noise"
         if not (self.trust.on_grid or self.needs_users):
             return ""

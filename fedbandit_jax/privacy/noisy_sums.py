@@ -70,7 +70,7 @@ class NoisyMechanism(AccountedMechanism):
     def summands(self, x: Array, v: Array) -> Array:
         if not self.statistic.bounded:
             return added(x, v)
-        return whole.nearest(added(x, v, self.unit))
+        return whole.nearest(added(x, v, self.row_step))
 
     @override
     def total(self, x: Array, v: Array) -> Array:
@@ -78,13 +78,13 @@ class NoisyMechanism(AccountedMechanism):
 
     @override
     def real(self, total: Array) -> Array:
-        return total.astype(jnp.float32) * self.unit if self.statistic.bounded else total
+        return total.astype(jnp.float32) * self.row_step if self.statistic.bounded else total
 
     @override
     def nothing(self, dim: int) -> Sums | Steps:
         if not self.statistic.bounded:
             return super().nothing(dim)
-        return Steps(wide.from_int32(jnp.zeros((dim, dim + 1), jnp.int32)), jnp.float32(self.unit))
+        return Steps(wide.from_int32(jnp.zeros((dim, dim + 1), jnp.int32)), jnp.float32(self.row_step))
 
     @override
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:

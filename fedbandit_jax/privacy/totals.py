@@ -63,7 +63,7 @@ class UserTotals(NamedTuple):
         after = before + jnp.moveaxis(added(x, v), -1, 0) - self.centre
         norm = jnp.linalg.norm(mechanism.statistic.pack(after), axis=-1)
         share = jnp.minimum(1, most / jnp.maximum(norm, most))
-        new = whole.nearest(after * share[:, None, None] / mechanism.unit)
+        new = whole.nearest(after * share[:, None, None] / mechanism.row_step)
         at = at[0], jnp.where(enters, user, self.running.shape[1])
         totals = self._replace(
             running=self.running.at[at].set(after, mode="drop"),

@@ -111,12 +111,12 @@ def test_one_of_half_a_million_users_moves_their_sum_by_her_own_row():
     """In whatever order they are added up. In float32 she moves it further than any sensitivity allows."""
     n = 2**19
     mechanism = central(64, n // 64).mechanism
-    assert mechanism.unit == 2.0**-11
+    assert mechanism.row_step == 2.0**-11
     total = jax.jit(lambda x, y: mechanism.total(jnp.moveaxis(x.reshape(2, -1, 64), 1, 0), y.reshape(-1, 64)))
     single = jax.jit(lambda x, y: Exact(n_agents=1).total(x[None], y[None]))
     one, two = neighbours(n, 1234)
     rows = np.concatenate([one[0], one[1][None]])
-    whole = np.round(one[0][:, None].astype(float) / mechanism.unit * rows).astype(int).sum(-1)
+    whole = np.round(one[0][:, None].astype(float) / mechanism.row_step * rows).astype(int).sum(-1)
     assert abs(np.asarray(total(*one)) - whole).max() <= n * 2**-12  # products that float32 may round to a tie
     order = np.random.default_rng(1).permutation(n)
     np.testing.assert_array_equal(total(one[0][:, order], one[1][order]), total(*one))
@@ -125,7 +125,7 @@ def test_one_of_half_a_million_users_moves_their_sum_by_her_own_row():
         change = np.asarray(a, float) - np.asarray(b, float)
         return np.linalg.norm(change)  # (d, d + 1): that of the packed form
 
-    moved = distance(mechanism.unit * total(*one), mechanism.unit * total(*two))
+    moved = distance(mechanism.row_step * total(*one), mechanism.row_step * total(*two))
     assert moved == pytest.approx(math.sqrt(4.5), abs=mechanism.statistic.rounding(n))
     further = [distance(*(single(*each) for each in neighbours(n, at))) for at in range(0, n, n // 40)]
     assert max(further) > 1.002 * math.sqrt(4.5)

@@ -323,7 +323,7 @@ def test_what_a_statistic_says_of_itself_changes_nothing(rule):
     x = rng.normal(size=(3, 400))
     admitted = one.admit(np.float32(x / np.linalg.norm(x, axis=0)), np.float32(rng.integers(0, 2, 400)))
     rows = np.asarray(
-        one.pack(jnp.moveaxis(bound.mechanism.summands(admitted.x, admitted.v) * bound.mechanism.unit, -1, 0))
+        one.pack(jnp.moveaxis(bound.mechanism.summands(admitted.x, admitted.v) * bound.mechanism.row_step, -1, 0))
     )
     apart = np.linalg.norm(rows[:, None] - rows[None], axis=-1).max()
     most = one.sensitivity_sq("replace") ** 0.5

@@ -116,7 +116,7 @@ def test_totals_that_are_not_clipped_are_sums():
     x, v = env.contexts.reshape(-1, D), env.answers.ravel() - 0.5
     sums = np.concatenate([x.T @ x, (x.T @ v)[:, None]], 1)
     assert counts.sum() == 0
-    step = bound.mechanism.unit  # to which totals of users of every batch are rounded
+    step = bound.mechanism.row_step  # to which totals of users of every batch are rounded
     np.testing.assert_allclose(last.sums.high + last.totals.offset, sums, atol=M * N * T // B * step / 2)
     assert np.abs(last.totals.offset).max() > 1
 
@@ -153,11 +153,11 @@ def test_no_user_moves_a_batch_by_more_than_two_norms():
         square[:, :D] = (square[:, :D] + square[:, :D].T) / 2
         one, other = (np.asarray(total(jnp.float32(square), *draw())) for _ in range(2))
         assert (np.mod(one, M) == 0).all()  # all silos did the same
-        moves.append(packed((one - other) / M * mechanism.unit) ** 0.5)
+        moves.append(packed((one - other) / M * mechanism.row_step) ** 0.5)
     e = jnp.float32([[1.0], [0.0]]) * jnp.ones((7, 1, M))  # as all do, with rewards of 0 or of 1
     usual = jnp.float32([[1, 0, 0], [0, 0, 0]])
     one, other = (np.asarray(total(usual, e, jnp.full((7, M), v))) for v in (-0.5, 0.5))
-    moves.append(packed((one - other) / M * mechanism.unit) ** 0.5)
+    moves.append(packed((one - other) / M * mechanism.row_step) ** 0.5)
     assert max(moves) <= 2 * C + mechanism.statistic.rounding(M * B)
     assert mechanism.statistic.rounding(M * B) < 1e-4
     assert max(moves) > 1.999 * C
@@ -174,7 +174,7 @@ def test_no_total_overflows():
     yes = jnp.ones(n, bool)
     _, found, clipped = totals.add(mechanism, jnp.zeros(n, jnp.int32), yes, yes, jnp.zeros((D, n)), jnp.zeros(n))
     assert clipped == n
-    assert float(found[0, 0]) * mechanism.unit == pytest.approx(n * 900, rel=1e-3)
+    assert float(found[0, 0]) * mechanism.row_step == pytest.approx(n * 900, rel=1e-3)
 
 
 @pytest.mark.parametrize("trust", ["silo_local", "central", "secagg"])
