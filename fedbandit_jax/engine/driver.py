@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import jax
 import numpy as np
@@ -31,6 +32,7 @@ from fedbandit_jax.interfaces import certificate_of
 from fedbandit_jax.report.result import Result, concat
 
 AHEAD = 2  # programs that are compiled while another runs
+PATIENCE = 5.0  # seconds of compiling after which who has no terminal is told
 CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
 CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
 CHUNK_WORK = 100_000  # agent-rounds of a run that are never cut, and
@@ -74,7 +76,10 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
         coming = (pool.submit(_compiled, group, some) for _, group, some in programs)
         compiling = collections.deque(itertools.islice(coming, AHEAD))
         for i, (labels, group, _) in enumerate(programs):
-            bar.set_description(f"compiling {i + 1} of {len(programs)}")
+            bar.set_description(what := f"compiling {i + 1} of {len(programs)}")
+            silent = run.progress is None and not sys.stderr.isatty()
+            if silent and wait([compiling[0]], PATIENCE).not_done:
+                print(f"fedbandit_jax: {what}", file=sys.stderr, flush=True)
             play = compiling.popleft().result()
             compiling.extend(itertools.islice(coming, 1))  # while this one runs
             bar.set_description("simulate")

@@ -44,7 +44,8 @@ class RunOptions(TypedDict, total=False):
         devices: what the devices of this process share: "runs", each of which is on one device; or the "agents" of
             every run, for very many of them, whose number must be a multiple of that of devices. Then numbers are the
             same up to rounding.
-        progress: whether to show a progress bar on stderr. Default: only on a terminal.
+        progress: whether to show a progress bar on stderr. Default: only on a terminal; elsewhere a line says so if
+            compiling takes long.
         checkpoint: if given, the run writes the file `checkpoint`.0 (`checkpoint`.1, ... for further compiled programs)
             every ten seconds or so, and when it stops for any reason, Ctrl-C and SIGTERM included (which then ends the
             process with code 143). The same call continues from it, to the same bits. The file before it is kept as

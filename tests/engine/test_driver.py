@@ -11,7 +11,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE, deep, simulate
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import batching
+from fedbandit_jax.engine import batching, driver
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
@@ -83,6 +83,14 @@ def test_programs_are_compiled_before_they_run(env, caplog, monkeypatch):
     with jax.log_compiles(), caplog.at_level("WARNING"), ThreadPoolExecutor(2) as pool:
         play.advance(pool, play.init(), range(2), 4)
     assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
+
+
+@pytest.mark.parametrize(("progress", "told"), [(None, True), (False, False)])
+def test_without_a_terminal_a_line_says_that_it_compiles(progress, told, capsys, monkeypatch):
+    """Unless progress is switched off: a job would be silent for as long as that takes."""
+    monkeypatch.setattr(driver, "PATIENCE", 0.0)
+    simulate(algo=PLAIN.replace(schedule=3 + told), horizon=9, seeds=1, progress=progress)
+    assert ("fedbandit_jax: compiling 1 of 1\n" in capsys.readouterr().err) == told
 
 
 @pytest.mark.slow
