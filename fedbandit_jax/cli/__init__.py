@@ -80,12 +80,19 @@ def parse(args: Sequence[str]) -> Command:
     flags = "".join(args[1:2])[:1] in ("", "-") and args[1:2] not in ([""], ["-h"], ["--help"])
     if args[:1] == ["simulate"] and flags:
         args.insert(1, "linear")
-    helped = args[1:2] if {"-h", "--help"} & {*args[2:]} else []
+    words, asked, about, prog = list(args), COMMANDS, ABOUT, "fedbandit"
+    while isinstance(asked, dict) and words[:1] and words[0] in asked:
+        prog, asked = f"{prog} {words[0]}", asked[words.pop(0)]
+        about, asked = asked if isinstance(asked, tuple) else (None, asked)
+    options: dict[str, Any] = {}
+    if isinstance(asked, dict):
+        asked = _listed(asked)
+    elif isinstance(asked, SimulateCommand):
+        about, options = asked.about({"-h", "--help"} & {*words} != set()), {"default": asked}
+        asked = SimulateCommand
     config = (tyro.conf.DisallowNone,)  # None is a default, and no word
     with WORDS:
-        command: Any = tyro.cli(
-            _tree(COMMANDS, args[:2], helped), prog="fedbandit", description=ABOUT, args=args, config=config
-        )
+        command: Any = tyro.cli(asked, prog=prog, description=about, args=words, config=config, **options)
     return command.knowing(args)
 
 
@@ -157,23 +164,15 @@ class _Stop:
         raise Terminated if terminated else KeyboardInterrupt
 
 
-def _tree(commands: Mapping[str, Any], named: Sequence[str], helped: Sequence[str]) -> Any:
-    """Nested commands as tyro reads them, a union of annotated types.
-
-    A command in `named` has its whole description, a family in `helped` its parameters too, and others the first line.
-    """
+def _listed(commands: Mapping[str, Any]) -> Any:
+    """Commands of which none was named, as tyro lists them with the first lines of what they do: a union of types."""
     union = []
     for name, command in commands.items():
-        options: dict[str, Any] = {}
-        if isinstance(command, type):
-            about, kind = command.__doc__, command
+        if isinstance(command, tuple):
+            about, kind = command[0], _listed(command[1])
         elif isinstance(command, SimulateCommand):
-            about, kind, options = command.about(name in helped), SimulateCommand, {"default": command}
+            about, kind = command.about(), SimulateCommand
         else:
-            about, kind = command[0], _tree(command[1], named, helped)
-        if name not in named:
-            options["description"] = (about or "").partition("\n\n")[0]
-        elif kind is not command:
-            options["description"] = about
-        union.append(Annotated[kind, tyro.conf.subcommand(name, **options)])
+            about, kind = command.__doc__, command
+        union.append(Annotated[kind, tyro.conf.subcommand(name, description=(about or "").partition("\n\n")[0])])
     return Union[tuple(union)]  # noqa: UP007 - made from a tuple

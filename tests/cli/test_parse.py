@@ -97,6 +97,18 @@ def test_help_of_a_family_lists_its_parameters(capsys, family):
             assert command.asked().arguments["algos"]
 
 
+@pytest.mark.parametrize("words", ["simulate --sil a", "plan --epsilom 1", "calibrate --horizn 5"])
+def test_a_wrong_flag_is_one_of_its_own_command(capsys, words):
+    """The others are not looked at, whose flags may have the same names."""
+    with pytest.raises(SystemExit) as stop:
+        main(words.split())
+    assert stop.value.code == 2
+    text = capsys.readouterr().err
+    assert "Perhaps you meant" in text
+    assert len(re.findall(r"^│ +--", text, re.M)) <= 2
+    assert text.count(" --help") == 1
+
+
 def test_help_and_version_are_quick():
     """And need no jax."""
     code = "import sys; from fedbandit_jax.cli import main\ntry: main(['calibrate', '--help'])\n"
