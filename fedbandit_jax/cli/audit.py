@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import multiprocessing
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -109,8 +108,7 @@ class AuditCommand(Command):
         parts = [range(first, min(first + PART, len(cases))) for first in range(0, len(cases), PART)]
         with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
             found = pool.map(functools.partial(_audit_part, self, group), parts)
-            bar = tqdm(found, "audit", len(parts), disable=not sys.stderr.isatty(), leave=False)
-            return [one for part in bar for one in part]
+            return [one for part in tqdm(found, "audit", len(parts), leave=False) for one in part]
 
     def audit_some(self, group: str, cases: list[Any]) -> list[Any]:
         """Audits these cases of a group."""
@@ -120,8 +118,7 @@ class AuditCommand(Command):
 
         runs = self.runs if group == SHIPPED else min(self.runs, CONTROL_RUNS)
         key, alone = jax.random.key(self.random_seed), multiprocessing.parent_process() is None
-        bar = alone and sys.stderr.isatty()
-        return audits.run(cases, key=key, n_runs=runs, confidence=self.confidence, progress=bar)
+        return audits.run(cases, key=key, n_runs=runs, confidence=self.confidence, progress=alone)
 
     def cases(self) -> dict[str, list[Any]]:
         """The cases that must pass and those that must fail, by group."""

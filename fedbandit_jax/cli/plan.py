@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Adjacency, Command
+from fedbandit_jax.cli._command import Adjacency, Command, progress
 from fedbandit_jax.cli._log import Columns, Roles
 from fedbandit_jax.core import validate
 
@@ -80,7 +81,7 @@ class PlanCommand(Command):
     """
 
     trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
-    epsilon: float = 1.0
+    epsilon: Annotated[tuple[float, ...], tyro.conf.arg(metavar="FLOAT")] = (1.0,)
     delta: float = 0.1
     adjacency: Adjacency = "replace"
     agents: int = 100
@@ -109,6 +110,9 @@ class PlanCommand(Command):
         import fedbandit_jax as fb
         from fedbandit_jax.planning.recommendation import code
 
+        if len(self.epsilon) != 1:
+            got = " ".join(f"{one:g}" for one in self.epsilon) or "none"
+            raise ValueError(f"epsilon must be one number, as a plan is for one budget, got {got}")
         self.columns.check(self.data)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         self.applies_to("users that are made up, without --data", self.data is None, "agents", "arms", "dim", "users")
@@ -131,10 +135,11 @@ class PlanCommand(Command):
         made = f"fb.envs.delay({made}, {self.delay})" if self.delay else made
         found = fb.plan(
             env,
-            fb.privacy.Budget(self.epsilon, delta, self.adjacency),
+            fb.privacy.Budget(*self.epsilon, delta, self.adjacency),
             horizon=horizon,
             key=jax.random.key(self.random_seed),
             unit=unit,
+            progress=progress(),
             **{name: getattr(self, name) for name in PASSED},
         )
         print(found)

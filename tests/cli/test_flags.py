@@ -194,6 +194,7 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
             horizon=40,
             trusted=("secagg", "server"),
             unit="user",
+            progress=True,
             **dict(dropouts=0.1, liars=0.25, delay=7),
             max_syncs=9,
             max_bits=99.0,

@@ -149,6 +149,7 @@ def test_choices_are_listed(capsys, command, words):
         ("plan --max-bits -1", "--max-bits must be finite and > 0, got -1"),
         ("plan --max-syncs 0", "--max-syncs must be >= 1, got 0"),
         ("plan --rounds 20000", "--rounds must be <= 10000, got 20000"),
+        ("plan --epsilon 0.5 1", "--epsilon must be one number, as a plan is for one budget, got 0.5 1"),
         ("plan --delta 2", "--delta must be in (0, 1), got 2.0"),
         ("plan --dropouts 1", "--dropouts must be below 1, got 1"),
         ("plan --liars 0.5", "--liars must be at least one and fewer than half of 100 silos, or 0, got 0.5"),
