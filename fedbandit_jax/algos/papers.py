@@ -264,8 +264,7 @@ def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
 
     Reference: Liu et al. (2022), Section 5.
     """
-    name = "Homo" if budget is None else "CDP-Homo"
-    return homo_dc(budget, **{"upload": 1.0, "download": 1.0, "name": name, **parameters})
+    return homo_dc(budget, **{"upload": 1.0, "download": 1.0, **parameters})
 
 
 def homo_dc(budget: Budget | None = None, **parameters: Any) -> FCLUB:
@@ -279,5 +278,4 @@ def homo_dc(budget: Budget | None = None, **parameters: Any) -> FCLUB:
 
     Reference: Liu et al. (2022), Section 5.
     """
-    name = "Homo-DC" if budget is None else "CDP-Homo-DC"
-    return FCLUB(budget, **{"alpha_1": math.inf, "alpha_2": math.inf, "name": name, **parameters})
+    return FCLUB(budget, **{"alpha_1": math.inf, "alpha_2": math.inf, **parameters})

@@ -275,7 +275,10 @@ def test_a_program_cannot_run_programs(call):
         (fb.algos.Federated(name="mine"), {"policy": fb.algos.Greedy()}, "mine"),
         (fb.algos.FCLUB(BUDGET), {"budget": None}, "FCLUB-DC"),
         (fb.algos.FCLUB(), {"upload": 1.0, "download": 1.0}, "FCLUB"),
-        (fb.algos.homo(BUDGET), {"budget": None}, "FCLUB"),
+        (fb.algos.homo(BUDGET), {"budget": None}, "Homo"),
+        (fb.algos.homo(), {"budget": BUDGET}, "CDP-Homo"),
+        (fb.algos.homo_dc(BUDGET), {"alpha_1": 1.0}, "CDP-FCLUB-DC"),
+        (fb.algos.homo_dc(BUDGET, name="mine"), {"alpha_1": 1.0}, "mine"),
         (fb.algos.LinUCB(), {"failure": 0.2}, "LinUCB"),
     ],
 )

@@ -119,8 +119,9 @@ class FCLUB(ClusteringRecipe):
     @property
     @override
     def label(self) -> str:
-        together = self.upload == self.download == 1
-        return ("" if self.budget is None else "CDP-") + ("FCLUB" if together else "FCLUB-DC")
+        private = "" if self.budget is None else "CDP-"
+        alike = "Homo" if self.alpha_1 == self.alpha_2 == math.inf else "FCLUB"
+        return f"{private}{alike}" + ("" if self.upload == self.download == 1 else "-DC")
 
     @property
     @override
