@@ -73,7 +73,7 @@ def off_policy(
     key: Array,
     seeds: int = 16,
     level: float = 0.95,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Values:
     """Estimates from the log what arms are worth that algorithms learned to play from rewards of its model.
 
