@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import shlex
 import subprocess
@@ -37,14 +38,15 @@ def _command() -> str:
     return shlex.join([name or "python", *sys.argv[1:]])
 
 
+@functools.cache
 def _git_commit() -> str | None:
     """The commit of this package's own checkout, with `+` for uncommitted changes; None if it was installed."""
-    here = Path(__file__).resolve().parent
-    if not (here.parent / ".git").exists():
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
         return None
     try:
         head, dirty = (
-            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+            subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         )
     except (OSError, subprocess.CalledProcessError):

@@ -1,6 +1,7 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -65,6 +66,16 @@ def test_config_and_provenance_say_what_to_run(result):
     assert {"jax", "jaxlib", "numpy", "fedbandit_jax", "device", "dtype", "git_commit", "seconds"} <= set(
         result.provenance
     )
+
+
+def test_provenance_names_the_commit_of_a_checkout(result):
+    root = Path(fb.__file__).resolve().parents[1]
+    commit = result.provenance["git_commit"]
+    if (root / ".git").exists():
+        told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+        assert (commit or "").removesuffix("+") == told.stdout.strip()
+    else:
+        assert commit is None
 
 
 def test_summary(result):
