@@ -57,7 +57,7 @@ class Layout(NamedTuple):
     n_configs: int
     n_seeds: int  # G
     emitters: bool  # as in `Clock`
-    part: int | None = None  # agents that a worker plays in a step, if several workers share it
+    part: int | None  # agents that a worker plays in a step, if several workers share it
 
     def over_runs(self, method: str, **fixed: Any) -> Any:
         """A method of the clock over seeds (G) and configurations (C), which share the world.

@@ -126,8 +126,8 @@ def run_program(
     *,
     at: np.ndarray,
     bar: tqdm,
-    checkpoints: Checkpoints | None = None,
-    program: int = 0,
+    checkpoints: Checkpoints | None,
+    program: int,
 ) -> Curves:
     """The curves, at the rounds `at` (N,), of the runs of these pieces, of clocks like this one with no more steps.
 
