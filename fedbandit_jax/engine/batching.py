@@ -90,7 +90,7 @@ class Pieces:
         size = -(-len(keys) // len(devices))
         if on_cpu():
             self.workers = max(_cores(), len(devices)) if clock.mesh is None else 1
-            size = _together(len(keys), clock.seeds_together, self.workers)
+            size = _together(len(keys), clock.seeds_abreast, self.workers)
         groups = [[clock] for clock in clocks] if alone else [clocks]
         part = clock.divided(self.workers // (len(groups) * -(-len(keys) // size)))
         self.firsts = range(0, clock.env.spec.n_agents, part or clock.env.spec.n_agents)

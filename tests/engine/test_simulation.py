@@ -99,7 +99,7 @@ def test_sweep_equals_simulate():
 def test_seeds_in_groups_are_those_alone(monkeypatch):
     alone = simulate(seeds=8)
     monkeypatch.setattr(batching, "_cores", lambda: 1)
-    monkeypatch.setattr(RoundClock, "seeds_together", 4)
+    monkeypatch.setattr(RoundClock, "seeds_abreast", 4)
     np.testing.assert_allclose(simulate(seeds=8).regret, alone.regret, atol=1e-4)
 
 

@@ -36,7 +36,7 @@ class Clock:
     branches = False  # whether a step branches on data; on a CPU a run is then faster by itself than beside others
     draws = True  # whether contexts are never stored
     emitters = False  # whether XLA:CPU is to use its fusion emitters, which take half as long again to compile
-    seeds_together = 1  # how many seeds side by side fill the vector units of a CPU, and still fit into its cache
+    seeds_abreast = 1  # how many seeds side by side fill the vector units of a CPU, and still fit into its cache
 
     @property
     def n_steps(self) -> int:

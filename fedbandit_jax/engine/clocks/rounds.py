@@ -71,7 +71,7 @@ class RoundClock(Clock):
 
     @property
     @override
-    def seeds_together(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def seeds_abreast(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Seeds that have `drawn.GROUP` agents together, a power of two."""
         if self.lists:
             return 1
