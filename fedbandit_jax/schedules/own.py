@@ -6,12 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import Array
 
 from fedbandit_jax.certificate import Raw
-from fedbandit_jax.core import struct, validate
-from fedbandit_jax.core.programs import noted, refusal
+from fedbandit_jax.core import struct
+from fedbandit_jax.core.programs import refusal
+from fedbandit_jax.core.returned import is_array, need, returned
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.schedules.schedule import BoundSchedule
 
@@ -55,41 +54,18 @@ def check(bound: Any, n_agents: int) -> None:
     if struct.is_sealed(bound):
         return
     key, number, agents = jax.random.key(0), jnp.int32(1), jnp.zeros(n_agents)
-    memory = _returned(bound, "start", key, jnp.float32(0))
+    memory = returned(bound, "start", key, jnp.float32(0))
     numbers = all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(memory))
-    _need(f"{name}.start", numbers, "a pytree of numbers", memory)
+    need(f"{name}.start", numbers, "a pytree of numbers", memory)
     gained = None if reads == "nothing" else agents
     if reads == "users":
-        gained = _returned(bound, "count", memory, agents)
-        _need(f"{name}.count", _is(gained, "int32", (n_agents,)), f"int32 of shape ({n_agents},)", gained)
-    asked = _returned(bound, "requests", key, number, memory, gained, number)
-    fine = _is(asked, "bool", (), (n_agents,))
-    _need(f"{name}.requests", fine, f"a bool, or one for each of {n_agents} agents", asked)
+        gained = returned(bound, "count", memory, agents)
+        need(f"{name}.count", is_array(gained, (n_agents,), jnp.int32), f"int32 of shape ({n_agents},)", gained)
+    asked = returned(bound, "requests", key, number, memory, gained, number)
+    fine = is_array(asked, (), jnp.bool_) or is_array(asked, (n_agents,), jnp.bool_)
+    need(f"{name}.requests", fine, f"a bool, or one for each of {n_agents} agents", asked)
     if not type(bound).calls_host and (found := _leak(bound, gained)):
         raise TypeError(found)
-
-
-def _returned(bound: BoundSchedule, method: str, *arguments: Any) -> Any:
-    """What a method returns when it is traced, with the shapes and dtypes of numbers in their place."""
-    found = []
-    with noted(bound, method, *arguments):
-        jax.eval_shape(lambda *given: found.append(getattr(bound, method)(*given)), *arguments)
-
-    def form(x: Any) -> Any:
-        number = isinstance(x, (bool, int, float, complex, Array, np.ndarray, np.generic))
-        return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) if number else x
-
-    return jax.tree.map(form, found[0])
-
-
-def _is(value: Any, dtype: str, *shapes: tuple[int, ...]) -> bool:
-    return hasattr(value, "dtype") and value.dtype == dtype and value.shape in shapes
-
-
-def _need(method: str, condition: bool, what: str, value: Any) -> None:
-    if not condition:
-        got = f"{value.dtype} of shape {value.shape}" if hasattr(value, "dtype") else validate.shown(value)
-        raise TypeError(f"{method} must return {what}, got {got}")
 
 
 def _leak(bound: BoundSchedule, gained: Any) -> str:

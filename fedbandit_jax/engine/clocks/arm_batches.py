@@ -10,7 +10,8 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import control, random, struct, wide
-from fedbandit_jax.engine.clocks.checks import are_arrays, need, need_step, shapes
+from fedbandit_jax.core.returned import need
+from fedbandit_jax.engine.clocks.checks import are_arrays, need_step, shapes
 from fedbandit_jax.engine.clocks.clock import Clock, salted
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status

@@ -10,8 +10,9 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import graph, random, ridge, struct
+from fedbandit_jax.core.returned import is_array, need
 from fedbandit_jax.engine.clocks.batch import impossible
-from fedbandit_jax.engine.clocks.checks import check_environment, is_array, need, need_step, shapes
+from fedbandit_jax.engine.clocks.checks import check_environment, need_step, shapes
 from fedbandit_jax.engine.clocks.clock import Clock, salted
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import (

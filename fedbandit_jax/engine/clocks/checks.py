@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedbandit_jax.core.returned import is_array, need
 from fedbandit_jax.engine.identity import describe, nameless
 from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
 
@@ -29,12 +30,6 @@ def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
     return traces[0][1]
 
 
-def need(method: str, condition: bool, what: str, got: Any) -> None:
-    """Raises TypeError, saying what the method must return and what it returned, unless the condition holds."""
-    if not condition:
-        raise TypeError(f"{method} must return {what}, got {got!r}")
-
-
 def need_step(method: str, state: Any, got: Any) -> None:
     """Raises TypeError unless a method returned (state, fb.Report), with a state like that before."""
     fine = type(got) is tuple and len(got) == 2 and isinstance(got[1], Report)
@@ -46,11 +41,6 @@ def need_same(method: str, what: str, before: Any, after: Any) -> None:
     """Raises TypeError unless both trees have the same structure, and leaves of the same shapes and dtypes."""
     shapes = [jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (before, after)]
     need(method, shapes[0] == shapes[1], f"{what} of unchanged structure {shapes[0]}", shapes[1])
-
-
-def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
-    """Whether the value is an array of this shape whose dtype is of this kind."""
-    return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)
 
 
 def are_arrays(tree: Any, *wanted: tuple[tuple[int, ...], Any]) -> bool:

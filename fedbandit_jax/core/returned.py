@@ -1,0 +1,40 @@
+"""What the methods of parts return, by tracing them: nothing is compiled, and errors say what must be returned."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedbandit_jax.core import validate
+from fedbandit_jax.core.programs import noted
+
+
+def returned(owner: Any, method: str, *arguments: Any) -> Any:
+    """What a method returns for arguments like these, with the shapes and dtypes of numbers in their place.
+
+    >>> returned([], "count", 1)
+    ShapeDtypeStruct(shape=(), dtype=int32)
+    """
+    found = []
+    with noted(owner, method, *arguments):
+        jax.eval_shape(lambda *given: found.append(getattr(owner, method)(*given)), *arguments)
+
+    def form(x: Any) -> Any:
+        number = isinstance(x, (bool, int, float, complex, Array, np.ndarray, np.generic))
+        return jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) if number else x
+
+    return jax.tree.map(form, found[0])
+
+
+def need(method: str, condition: bool, what: str, got: Any) -> None:
+    """Raises TypeError, saying what the method must return and what it returned, unless the condition holds."""
+    if not condition:
+        told = f"{got.dtype} of shape {got.shape}" if hasattr(got, "dtype") else validate.shown(got)
+        raise TypeError(f"{method} must return {what}, got {told}")
+
+
+def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
+    """Whether the value is an array of this shape whose dtype is of this kind."""
+    return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)
