@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.grouping import Mixture
 from fedbandit_jax.algos.loops.own_rows import REFRESH
-from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, leak_of
+from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, check_grouping
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
@@ -94,8 +94,7 @@ class Grouped(PolicyRecipe):
             bias_scale = privacy.statistic.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
         most = BoundGrouped.shown_stds(stds, spec.n_users, horizon)
         grouping = self.grouping.bind(spec)
-        if not type(grouping).calls_host and (found := leak_of(grouping, spec)):
-            raise TypeError(found)
+        check_grouping(grouping, spec)
         return BoundGrouped(
             **parts(spec, self.informed(spec, mechanism, 1, most), mechanism, stds),
             grouping=grouping,

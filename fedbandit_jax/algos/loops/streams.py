@@ -23,6 +23,7 @@ from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import refusal
+from fedbandit_jax.core.returned import is_array, need, returned
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import WHO_COMES, MechanismState
@@ -72,15 +73,36 @@ class Grouping:
         return Released(gram, bias, count, released.std * jnp.sqrt(size))  # m users have sqrt m times the noise of one
 
 
+def check_grouping(grouping: Grouping, spec: Spec) -> None:
+    """Checks what the methods of a grouping of one's own return, and that they do no more, compiling nothing."""
+    if struct.is_sealed(grouping):
+        return
+    n, d, name = spec.n_users, spec.dim, type(grouping).__name__
+    key, released, last = _released(spec)
+    label = returned(grouping, "group", key, released, last)
+    need(f"{name}.group", is_array(label, (n,), jnp.int32), f"int32 of shape ({n},)", label)
+    pool = returned(grouping, "pool", released, label)
+    wanted = (n, d, d), (n, d), (n,), (n,)
+    fine = isinstance(pool, Released) and tuple(getattr(x, "shape", None) for x in pool) == wanted
+    need(f"{name}.pool", fine, f"an fb.Released of arrays of shapes {wanted}", pool)
+    if not type(grouping).calls_host and (found := leak_of(grouping, spec)):
+        raise TypeError(found)
+
+
 def leak_of(grouping: Grouping, spec: Spec) -> str:
     """Says which method of a grouping of one's own does more than compute its result, and where."""
     if struct.is_sealed(grouping):
         return ""
-    n, d = spec.n_users, spec.dim
-    released = UserReleases(jnp.zeros((n, d, d)), jnp.zeros((n, d)), jnp.zeros(n), jnp.float32(0), jnp.float32(0))
-    key, label = jax.random.key(0), jnp.zeros(n, jnp.int32)
+    key, released, label = _released(spec)
     found = refusal(grouping, "group", lambda grouping, *given: grouping.group(*given), key, released, label)
     return found or refusal(grouping, "pool", lambda grouping, *given: grouping.pool(*given), released, label)
+
+
+def _released(spec: Spec) -> tuple[Array, UserReleases, Array]:
+    """The arguments of `Grouping.group`, without data."""
+    n, d = spec.n_users, spec.dim
+    released = UserReleases(jnp.zeros((n, d, d)), jnp.zeros((n, d)), jnp.zeros(n), jnp.float32(0), jnp.float32(0))
+    return jax.random.key(0), released, jnp.zeros(n, jnp.int32)
 
 
 class StreamState(NamedTuple):

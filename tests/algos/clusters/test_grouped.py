@@ -484,3 +484,32 @@ def test_streams_never_add_up_too_much():
         == "none"
     )
     assert jax.eval_shape(lambda key: bound.init(key, SPEC), jax.random.key(0)).count.dtype == jnp.int32
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "error"),
+    [
+        ("group", lambda last: (last, last), r"Odd.group must return int32 of shape \(6,\), got \(Shape"),
+        ("group", lambda last: 1.0 * last, r"Odd.group must return int32 of shape \(6,\), got float32 of shape \(6,\)"),
+        ("group", lambda last: last[:2], r"Odd.group must return int32 of shape \(6,\), got int32 of shape \(2,\)"),
+        (
+            "pool",
+            lambda released: None,
+            r"Odd.pool must return an fb.Released of arrays of shapes .* got None",
+        ),
+        ("pool", lambda released: released, r"Odd.pool must return an fb.Released of arrays .* got UserReleases"),
+    ],
+)
+def test_what_a_grouping_returns(method, answer, error):
+    """Before anything is compiled, by its name."""
+
+    @fb.pytree
+    class Odd(Grouping):
+        def group(self, key, released, last):
+            return answer(last) if method == "group" else last
+
+        def pool(self, released, label):
+            return answer(released) if method == "pool" else super().pool(released, label)
+
+    with pytest.raises(TypeError, match=error):
+        A.Grouped(grouping=Odd(), schedule=SCHEDULE).bind(SPEC, T)
