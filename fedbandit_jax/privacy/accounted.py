@@ -60,10 +60,9 @@ class AccountedMechanism(BoundMechanism):
     longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
     method: str = struct.static()  # name of the calibration: "tight", "theorem" or "authors"
 
-    @property
-    def budgets(self) -> tuple[Budget, ...]:
-        """The budgets asked for: one for all silos, or M, one for each."""
-        return tuple(Budget(float(epsilon), float(self.delta), self.adjacency) for epsilon in self.epsilon)
+    def budget(self, i: int) -> Budget:
+        """The budget that silo i asked for, or all silos together (i = 0)."""
+        return Budget(float(self.epsilon[i]), float(self.delta), self.adjacency)
 
     @property
     def waits(self) -> bool:
@@ -125,10 +124,10 @@ class AccountedMechanism(BoundMechanism):
         wrong = self._misfit(timing, batch)
         if wrong:
             return no_privacy(f"nothing is proved of this mechanism: {wrong}")
-        asks = [self._ask(i, timing) for i in range(len(self.budgets))]
-        proofs = [self._proof(i, ask) for i, ask in enumerate(asks)]
-        budget, proof = max(zip(self.budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
-        bounded, largest = self.statistic.bounded, max(one.epsilon for one in self.budgets)
+        asks = [self._ask(i, timing) for i in range(len(self.epsilon))]
+        budgets, proofs = [ask.budget for ask in asks], [self._proof(i, ask) for i, ask in enumerate(asks)]
+        budget, proof = max(zip(budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
+        bounded, largest = self.statistic.bounded, max(one.epsilon for one in budgets)
         smallest = tails.smallest_delta(largest, self.trust.missing(asks[0]))
         gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         reason = ""
@@ -141,8 +140,8 @@ class AccountedMechanism(BoundMechanism):
             reason = f"{gives}, not {budget.epsilon:g}"
         reason = reason or self.coarse(batch)
         worst = max(proofs, key=lambda proof: proof.epsilon)
-        asked = self.budgets[proofs.index(worst)]
-        several = zip(self.budgets, proofs) if len(proofs) > 1 else ()
+        asked = budgets[proofs.index(worst)]
+        several = zip(budgets, proofs) if len(proofs) > 1 else ()
         fixed = self.statistic.fixed_contexts
         neighbours = FIXED_CONTEXTS if fixed and self.adjacency == "replace" else ADJACENCY[self.adjacency]
         return Certificate(
@@ -274,9 +273,9 @@ class AccountedMechanism(BoundMechanism):
         return float(self.users.together * np.max(timing.pure))
 
     def _ask(self, i: int, timing: Timing) -> Ask:
-        pure, n = np.asarray(timing.pure, float).reshape(-1), len(self.budgets)
+        pure, n = np.asarray(timing.pure, float).reshape(-1), len(self.epsilon)
         return Ask(
-            budget=self.budgets[i],
+            budget=self.budget(i),
             release=self.release,
             users=self.users.anyhow if self.waits else self.users,
             by_silo=type(self.trust).per_silo,
@@ -293,5 +292,5 @@ class AccountedMechanism(BoundMechanism):
 
     def _proof(self, i: int, ask: Ask) -> Proof:
         """The proof for silo i if every silo has a budget of its own, and for all silos (i = 0) otherwise."""
-        several = len(self.budgets) > 1
+        several = len(self.epsilon) > 1
         return (self.trust.silo(i) if several else self.trust).proof(ask)

@@ -79,7 +79,7 @@ class LogDetUCB(Exploration, Policy):
         mechanism = law.mechanism
         if not isinstance(mechanism, NoisyMechanism):
             return Spectral(self.least, self.least, 0.0)
-        budget, release, trust = mechanism.budgets[0], mechanism.release, mechanism.trust
+        budget, release, trust = mechanism.budget(0), mechanism.release, mechanism.trust
         if not isinstance(trust, SiloLocal):
             raise ValueError(
                 f"trust must be 'silo_local_matrix' or 'silo_local' with LogDetUCB, got {trust.sentence!r}"
