@@ -33,11 +33,13 @@ class SecAgg(Trust):
     Gaussian with 1/(M - f) of the variance that the sum needs, where f silos may miss a synchronisation. If no more are
     missing, what is there is enough, and the rest is independent of it; if more are missing, nothing is released. The
     aggregator is trusted to show the server nothing but sums, and silos to do nothing that `Proof.assumes` lists; the
-    server is not trusted. The privacy unit is one user, who
-    contributes at most as `Ask.users` says, under the adjacency of the budget. She moves all messages together by at
-    most `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one step more a visit. Neither depends
-    on how many users are in her batch. What does is that messages are exact integers in float32 and have room in the
-    ring; both hold for the largest batch, so that sizes may differ if they are fixed in advance.
+    server is not trusted.
+
+    The privacy unit is one user, who contributes at most as `Ask.users` says, under the adjacency of the budget. She
+    moves all messages together by at most `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one
+    step more a visit. Neither depends on how many users are in her batch. What does is that messages are exact integers
+    in float32 and have room in the ring; both hold for the largest batch, so that sizes may differ if they are fixed in
+    advance.
     """
 
     sentence = (
