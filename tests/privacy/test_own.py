@@ -74,7 +74,7 @@ def test_copies_become_matrices_of_the_same_law(name, n):
     assert type(mine) is Explicit
     assert mine.of == copy(name).__name__
     np.testing.assert_allclose(mine.encoder(), built_in.encoder(), atol=1e-6)
-    noise, of_mine = (one._materialise(one.init, one.step) for one in (built_in, mine))
+    noise, of_mine = (one.noise_factor() for one in (built_in, mine))
     np.testing.assert_allclose(of_mine @ of_mine.T, noise @ noise.T, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(mine.prefix_variance(), built_in.prefix_variance(), rtol=1e-5)
     assert mine.sensitivity_sq() == pytest.approx(built_in.sensitivity_sq(), rel=1e-5)

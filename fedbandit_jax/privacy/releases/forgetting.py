@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.banded import MAX_BANDS, BandedToeplitz
-from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
+from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.releases.toeplitz import sqrt_column
 
 MAX_SYNCS = 2048  # most synchronisations S for which the noise of a workload is computed, from (S, S) matrices
@@ -61,12 +61,7 @@ class Memory(abc.ABC):
         n = int(release.n_syncs)
         if n > MAX_SYNCS:
             raise ValueError(f"n_syncs must be <= {MAX_SYNCS} for sums that forget, got {n}")
-
-        def noise_of(state: Any, k: Array) -> tuple[Array, Any]:
-            return release.step(state, k, (jnp.arange(1, n + 1) == k).astype(float))
-
-        prefixes = in_float64(lambda ks: outputs(release.init((n,)), noise_of, ks), np.arange(1, n + 1, dtype=np.int32))
-        alone = np.diff(prefixes, axis=0, prepend=0)  # C^-1, or like it
+        alone = np.diff(release.noise_factor(), axis=0, prepend=0)  # C^-1, or like it
         noise, weights = np.zeros_like(alone), self.weights(n)
         for age in range(n):
             noise[age:] += weights[age] * alone[: n - age]

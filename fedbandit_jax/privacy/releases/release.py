@@ -132,13 +132,17 @@ class Release(abc.ABC):
         """The largest absolute row sum of C: a bound on a message's entries if those of batch sums are in [-1, 1]."""
         return float(np.abs(self.encoder()).sum(1).max())
 
+    def noise_factor(self) -> Float[np.ndarray, "S S"]:
+        """L as a float64 matrix: all prefixes have the noise L z, z being one fresh draw at each synchronisation."""
+        return self._materialise(self.init, self.step)
+
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         """The noise variance of every prefix for noise of variance 1: the squared row norms of R."""
-        return (self._materialise(self.init, self.step) ** 2).sum(1)
+        return (self.noise_factor() ** 2).sum(1)
 
     def batch_variance(self) -> Float[np.ndarray, " S"]:
         """The noise variance of every batch alone, the difference of two prefixes, for noise of variance 1."""
-        return (np.diff(self._materialise(self.init, self.step), axis=0, prepend=0) ** 2).sum(1)
+        return (np.diff(self.noise_factor(), axis=0, prepend=0) ** 2).sum(1)
 
     def largest_variance(self) -> float:
         """The largest `prefix_variance`; the trees have a closed form that does not list all prefixes."""

@@ -47,7 +47,7 @@ def test_closed_forms(name, n):
     np.testing.assert_allclose(release.batch_variance(), alone, rtol=1e-10)
     assert release.touched() == np.count_nonzero(c, axis=0).max()
     assert release.message_bound() == pytest.approx(c.sum(1).max(), rel=1e-12)
-    b = release._materialise(release.init, release.step)
+    b = release.noise_factor()
     np.testing.assert_allclose(b @ b.T, r @ r.T, rtol=1e-10, atol=1e-12)
     column = release.column()
     assert (np.diff(column) <= 0).all()
