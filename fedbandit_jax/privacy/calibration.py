@@ -175,15 +175,15 @@ def calibrate(
     """
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be an fb.privacy.Budget, got {validate.shown(budget)}")
+    model = _trust.find(trust)
     if moves_sq is not None:
         validate.within("moves_sq", moves_sq, 1e-6, 1e3)
-        if method != "tight" or _trust.find(trust).plain:
+        if method != "tight" or model.plain:
             raise ValueError(f"moves_sq must be None with method={method!r} and trust={trust!r}, got {moves_sq}")
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     validate.instance("users", users, Users, "fb.privacy.Users(...)")
-    if users.total is not None and (method != "tight" or _trust.find(trust).plain):
+    if users.total is not None and (method != "tight" or model.plain):
         raise ValueError(f"total must be None with method={method!r} and trust={trust!r}, got {users.total:g}")
-    model = _trust.find(trust)
     validate.one_of("method", method, _trust.METHODS)
     _trust.check(trust, release, method)
     sizes: dict[str, Any] = dict(n_agents=n_agents, batch=batch, dim=dim)

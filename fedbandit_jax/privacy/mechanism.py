@@ -102,8 +102,9 @@ class Mechanism:
                 f"budget must be an fb.privacy.Budget, or one for every silo, got {validate.shown(self.budget)}"
             )
         trust.check(self.trust, self.release, self.calibration)
+        model = trust.find(self.trust)
         if len(budgets) > 1:
-            if not trust.find(self.trust).per_silo:
+            if not model.per_silo:
                 raise ValueError(
                     "trust must be 'silo_local' or 'silo_local_matrix' when every silo has its own budget, "
                     f"got {self.trust!r}"
@@ -122,7 +123,6 @@ class Mechanism:
         validate.boolean("resends", self.resends)
         check_dropouts(self.dropouts, self.trust)
         validate.instance("statistic", self.statistic, Statistic, "an fb.privacy.Statistic such as fb.privacy.Linear()")
-        model = trust.find(self.trust)
         if not is_plain(self.statistic) and (self.calibration != "tight" or model.plain):
             raise ValueError(
                 f"statistic must be neither weighted, centred nor scaled with calibration={self.calibration!r} and "
@@ -135,7 +135,7 @@ class Mechanism:
             )
         if self.messages and self.users.total is not None:
             raise ValueError(f"messages must be False where totals of users are clipped, got {self.users}")
-        if self.messages and trust.find(self.trust).randomize is Trust.randomize:
+        if self.messages and model.randomize is Trust.randomize:
             raise ValueError(f"messages must be False with trust={self.trust!r}, which has no `randomize`, got True")
 
     @property
