@@ -177,7 +177,11 @@ def vector(name: str, values: Any) -> np.ndarray:
     try:
         if np.ma.is_masked(values):
             values = np.where(values.mask, None, values.data.astype(object))  # what is masked is missing
-        found = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+        if isinstance(values, (list, tuple)):
+            mixed = len({*map(type, values)}) > 1  # NumPy would make one of 1 and True
+            found = np.array([*values, None], object)[:-1] if mixed else np.asarray(values)
+        else:
+            found = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
     except (TypeError, ValueError):  # of unequal lengths
         found = np.asarray(None)
     if getattr(found, "ndim", 0) != 1:

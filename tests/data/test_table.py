@@ -459,8 +459,9 @@ def test_labels_are_texts_whatever_they_are():
 def test_values_that_are_equal_have_levels_of_their_own_text():
     """1 == True, but they are written differently; 1 == 1.0, and they are not."""
     turn = np.arange(400) % 4
-    mixed = table({**LOG, "drug": np.array([(1, True, 1.0, "1")[i] for i in turn], object)})
-    same(mixed, table({**LOG, "drug": np.where(turn == 1, "True", "1")}))
+    mixed = [(1, True, 1.0, "1")[i] for i in turn]
+    for drug in (mixed, np.array(mixed, object)):
+        same(table({**LOG, "drug": drug}), table({**LOG, "drug": np.where(turn == 1, "True", "1")}))
 
 
 def test_every_linear_algorithm_plays():
