@@ -39,7 +39,7 @@ class Promise(NamedTuple):
     scheduled: bool
 
 
-class Tested(NamedTuple):
+class Examined(NamedTuple):
     """What is to be tested, and how much of epsilon it showed in the runs that it was chosen by."""
 
     shown: float
@@ -172,7 +172,7 @@ def audit(
     )
 
 
-def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, promise: Promise) -> Tested:
+def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, promise: Promise) -> Examined:
     """Fits statistics to half of the views, and by the other half finds the best one and its event."""
     panel, (delta, gaussian, scheduled) = Panel(x[::2], y[::2], flow), promise
     given, others = panel.all(x[1::2]), panel.all(y[1::2])
@@ -190,7 +190,7 @@ def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, promise: Promise) ->
     if schedule:
         pure, mu = schedule.shown(schedule.columns(x[1::2]), schedule.columns(y[1::2]), LENIENT)
         shown = max(shown, gaussian_epsilon(mu, delta, pure) if mu > 0 else pure)
-    return Tested(shown, panel, best, event, schedule)
+    return Examined(shown, panel, best, event, schedule)
 
 
 def _mean_or_middle(x: np.ndarray, y: np.ndarray) -> Event | None:
@@ -203,9 +203,9 @@ def _mu_by_rates(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _bounds(
-    choice: Tested, x: list[np.ndarray], y: list[np.ndarray], promise: Promise, alpha: float, centre: Event | None
+    choice: Examined, x: list[np.ndarray], y: list[np.ndarray], promise: Promise, alpha: float, centre: Event | None
 ) -> dict[str, Any]:
-    """The fields of an `Audit` that say what was shown, by `Tested.columns` of both sides; they fail with `alpha`.
+    """The fields of an `Audit` that say what was shown, by `Examined.columns` of both sides; they fail with `alpha`.
 
     Where all is Gaussian, `centre` is the event that shows mu; None: the means do.
     """
