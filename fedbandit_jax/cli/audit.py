@@ -134,8 +134,8 @@ class AuditCommand(Command):
             return groups
         kept = {group: [c for c in cases if any(w in c.name for w in self.only)] for group, cases in groups.items()}
         if not any(kept.values()):
-            known = ", ".join(case.name for case in groups[SHIPPED])
-            raise ValueError(f"only must name a part of {known}, got {' '.join(self.only)}")
+            words = dict.fromkeys(word for case in groups[SHIPPED] for word in case.name.split())
+            raise ValueError(f"only must be in a name made of {', '.join(words)}, got {' '.join(self.only)}")
         return kept
 
 

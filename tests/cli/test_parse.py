@@ -177,7 +177,7 @@ def test_choices_are_listed(capsys, command, words):
         ("audit --runs 10", "--runs must be >= 1000, got 10"),
         ("audit --piece 4/4", "--piece must be I/N with integers 0 <= I < N, got 4/4"),
         ("audit --random-seed -1", "--random-seed must be >= 0, got -1"),
-        ("audit --only unicorn", "--only must name a part of silo_local tree, "),
+        ("audit --only unicorn", "--only must be in a name made of silo_local, tree, prefix_tree, "),
         ("audit --controls nowhere.py", "--controls must be a Python file, got 'nowhere.py'"),
         ("show .", "must be a file, got the folder '.'; see `fedbandit report`"),
         ("simulate --epsilon -1", "--epsilon must be finite and > 0, got -1.0"),
