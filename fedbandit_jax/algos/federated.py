@@ -286,13 +286,6 @@ class AsyncFederated(PolicyRecipe):
     def bind(self, spec: Spec, horizon: int) -> AsyncLoop:
         spec.need_users(str(self.name))
         m, n_syncs = spec.n_users, self.n_syncs(horizon)  # of one agent, who may come in all rounds
-        _, privacy = self.normalised
-        if privacy is not None and privacy.unit is None:
-            raise ValueError(
-                "unit must say what is protected, as agents come again, got None: privacy="
-                "fb.privacy.Mechanism(budget, unit='visit') protects each round of an agent by itself, and "
-                "unit=fb.privacy.Users(visits=r) all of its r rounds"
-            )
         mechanism, stds = self.calibrated(spec, 1, n_syncs)
         policy = self.informed(spec, mechanism, 1, AsyncLoop.shown_stds(stds, m, horizon))
         schedule, _ = self.timed(spec, horizon, 1, policy)

@@ -198,7 +198,8 @@ class Mechanism:
         if statistic.n_users and self.unit is None:
             raise ValueError(
                 f"unit must say what is protected, as the {statistic.n_users} users of this environment return, got "
-                "None: 'visit' protects each interaction by itself, fb.privacy.Users(visits=r) all of one user's"
+                "None: fb.privacy.Mechanism(budget, unit='visit') protects each interaction by itself, and "
+                "unit=fb.privacy.Users(visits=r) all r of one user"
             )
         if isinstance(self.unit, Users) and self.users.silos < statistic.silos:
             raise ValueError(

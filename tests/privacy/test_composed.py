@@ -272,7 +272,7 @@ def test_returning_users_are_said_to_return():
     ids=["tree", "blt", "geometric", "private", "closed", "FedUCB", "gossip", "neighbours"],
 )
 def test_returning_users_need_visits(algo):
-    words = r"unit must say what is protected, as the 12 users of this environment return, got None: 'visit' protects"
+    words = r"as the 12 users of this environment return, got None: fb.privacy.Mechanism\(budget, unit='visit'\)"
     with pytest.raises(ValueError, match=words):
         algo.bind(RETURNING, HORIZON)
     told = algo.replace(unit="visit") if algo.takes("unit") else algo

@@ -340,7 +340,7 @@ def test_noise_of_another_number_of_agents_proves_nothing():
         (lambda: A.async_fed_lin_ucb(1.0), ValueError, "growth must be > 1, got 1.0"),
         (lambda: A.async_fed_lin_ucb(policy=None), TypeError, "policy must be an fb.Policy, got None"),
         (lambda: algo(3).bind(fb.envs.sphere(3, 4, 5).spec, 10), ValueError, "is for users who are told apart"),
-        (lambda: algo(3, BUDGET).bind(SPEC, 10), ValueError, r"unit must .* got None: privacy=fb.privacy.Mech"),
+        (lambda: algo(3, BUDGET).bind(SPEC, 10), ValueError, r"unit must .* got None: fb.privacy.Mech"),
         (lambda: algo(S.LogDet(), policy=A.Thompson()).bind(SPEC, 10), ValueError, "policy must keep a matrix, as"),
         (
             lambda: algo(3, noisy()).bind(dataclasses.replace(SPEC, max_norm=2.0), 10),
