@@ -102,11 +102,16 @@ def write_archive(
     text = json.dumps(in_json(about), indent=1, allow_nan=False).encode()
 
     def content(file: IO[bytes]) -> None:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED) as archive:
+        def entry(name: str) -> zipfile.ZipInfo:  # without the time of day, so that equal contents are equal bytes
+            info = zipfile.ZipInfo(name)
+            info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+            return info
+
+        with zipfile.ZipFile(file, "w") as archive:
             for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                with archive.open(entry(f"{name}.npy"), "w", force_zip64=True) as part:
                     np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
-            archive.writestr(f"{kind}.json", text)
+            archive.writestr(entry(f"{kind}.json"), text)
             if archive.namelist() != [*(f"{name}.npy" for name in arrays), f"{kind}.json"]:
                 raise ValueError(f"names of arrays must be such as a zip archive can hold, got {list(arrays)}")
             archive.comment = _seal(kind) + b"0" * _DIGITS
