@@ -31,6 +31,7 @@ class Ask:
         users: how often, how close together and at how many silos one user may contribute.
         by_silo: whether the messages of every silo have noise of their own, so that what one user moves at several
             silos adds up in squares.
+        joint_matrix: whether the noise is on the joint matrix of (x, y), in whose norm distances are then taken.
         n_agents: M, the number of silos.
         batch: B, users of one silo in a batch, or in the largest one; 1 where the proof does not depend on it.
         dim: d, the number of features.
@@ -80,7 +81,8 @@ class Ask:
         """Computes how far one user moves all messages together: sqrt(kappa) Delta_J, and rounding.
 
         kappa is the squared sensitivity of the release to all her contributions, and Delta_J the joint sensitivity of
-        one (x y, x x'). A total that is clipped to norm C moves by at most 2 C, whatever is added up.
+        one (x y, x x'), or with `joint_matrix` that of (x, y) (x, y)'. A total that is clipped to norm C moves by at
+        most 2 C, whatever is added up.
         """
         if self.users.total is not None:
             moves_sq = 4 * self.users.total**2
