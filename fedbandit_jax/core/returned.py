@@ -35,6 +35,16 @@ def need(method: str, condition: bool, what: str, got: Any) -> None:
         raise TypeError(f"{method} must return {what}, got {told}")
 
 
+def need_same(method: str, what: str, before: Any, after: Any) -> None:
+    """Raises TypeError unless both trees have the same structure, and leaves of the same shapes and dtypes."""
+
+    def form(x: Any) -> Any:
+        return (x.shape, str(x.dtype)) if hasattr(x, "dtype") else x
+
+    shapes = [jax.tree.map(form, tree) for tree in (before, after)]
+    need(method, shapes[0] == shapes[1], f"{what} of unchanged structure {shapes[0]}", shapes[1])
+
+
 def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
     """Whether the value is an array of this shape whose dtype is of this kind."""
     return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)

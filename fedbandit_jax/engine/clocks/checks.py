@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedbandit_jax.core.returned import is_array, need
+from fedbandit_jax.core.returned import is_array, need, need_same
 from fedbandit_jax.engine.identity import describe, nameless
 from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
 
@@ -35,12 +35,6 @@ def need_step(method: str, state: Any, got: Any) -> None:
     fine = type(got) is tuple and len(got) == 2 and isinstance(got[1], Report)
     need(method, fine, "(state, fb.Report)", got)
     need_same(method, "a state", state, got[0])
-
-
-def need_same(method: str, what: str, before: Any, after: Any) -> None:
-    """Raises TypeError unless both trees have the same structure, and leaves of the same shapes and dtypes."""
-    shapes = [jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (before, after)]
-    need(method, shapes[0] == shapes[1], f"{what} of unchanged structure {shapes[0]}", shapes[1])
 
 
 def are_arrays(tree: Any, *wanted: tuple[tuple[int, ...], Any]) -> bool:

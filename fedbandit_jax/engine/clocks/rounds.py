@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
-from fedbandit_jax.core.returned import is_array, need
+from fedbandit_jax.core.returned import is_array, need, need_same
 from fedbandit_jax.engine.clocks import drawn, stored
 from fedbandit_jax.engine.clocks.batch import Played, Streams
-from fedbandit_jax.engine.clocks.checks import check_environment, need_same, need_step, shapes
+from fedbandit_jax.engine.clocks.checks import check_environment, need_step, shapes
 from fedbandit_jax.engine.clocks.clock import Clock, salted
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import Algorithm, Environment, Listed, Metrics, Status

@@ -17,12 +17,12 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
+from fedbandit_jax.core.returned import is_array, need, need_same, returned
 from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
-ARRAYS = (jax.Array, np.ndarray, np.generic, int, float, complex)  # what a release of one's own may return as an array
 MAX_PARTS = 8192  # most parts of all messages together, S P
 RANGE = 2.0**20  # a sensitivity, and standard deviations of noise, must be within [1 / RANGE, RANGE]: float32 ends
 FRESH = 2.0**-12  # least share of a prefix's fresh noise in the largest noise, which float32 rounds to 2^-24 of it
@@ -158,7 +158,7 @@ def explicit(release: Release) -> Explicit:
             f"n_syncs must be <= {MAX_SYNCS} and n_syncs * n_parts <= {MAX_PARTS} for a release of one's own, whose "
             f"matrices are kept, got {n} and {n * parts} with {name}"
         )
-    jax.eval_shape(functools.partial(_check, release), jnp.int32(1))
+    _check(release)
 
     def run(ks: Array, units: Array, impulses: Array) -> tuple[Array, Array, Array]:
         c = outputs(release.encode_init((n,)), release.encode, ks, units)
@@ -185,44 +185,21 @@ def explicit(release: Release) -> Explicit:
     )
 
 
-def _check(release: Release, k: Array) -> tuple[()]:
+def _check(release: Release) -> None:
     """Raises an error unless the methods of a release, traced for any k, return what `Release` says of them."""
     name, n, parts = type(release).__name__, release.n_syncs, release.n_parts
-    size = n * parts
-    _expect(f"{name}.live must return bools of shape (n_parts,)", release.live(k), (parts,), jnp.bool_)
+    k, size = jnp.int32(1), n * parts
+    live = returned(release, "live", k)
+    need(f"{name}.live", is_array(live, (parts,), jnp.bool_), f"bools of shape (n_parts,), {(parts,)}", live)
     for method, init, shape, given, what, wanted in (
         ("encode", "encode_init", (n,), (n,), "a message of shape (n_parts, ...)", (parts, n)),
         ("decode", "init", (size,), (parts, size), "a prefix sum of the shape of one part", (size,)),
     ):
-        state = getattr(release, init)(shape)
-        returned = getattr(release, method)(state, k, jnp.zeros(given))
-        if not (isinstance(returned, tuple) and len(returned) == 2):
-            raise TypeError(f"{name}.{method} must return {what}, and the next state, got {_got(returned)}")
-        _expect(f"{name}.{method} must return {what}", returned[0], wanted, jnp.floating)
-        (old, before), (new, after) = map(_shapes, (state, returned[1]))
-        if before != after or old != new:
-            raise ValueError(
-                f"{name}.{method} must return a next state of the shapes that {name}.{init} returns, {old}, got {new}"
-            )
-    return ()
-
-
-def _expect(what: str, value: Any, shape: tuple[int, ...], kind: Any) -> None:
-    """Raises an error, which begins with `what`, unless this is an array of that shape, and of numbers of that kind."""
-    if not (isinstance(value, ARRAYS) and jnp.issubdtype(jnp.result_type(value), kind)):
-        raise TypeError(f"{what}, {shape}, got {_got(value)}")
-    if jnp.shape(value) != shape:
-        raise ValueError(f"{what}, {shape}, got {jnp.shape(value)}")
-
-
-def _got(value: Any) -> str:
-    if not isinstance(value, ARRAYS):
-        return validate.shown(value)
-    return f"{jnp.result_type(value)} of shape {jnp.shape(value)}"
-
-
-def _shapes(state: Any) -> tuple[Any, Any]:
-    return jax.tree.map(jnp.shape, state), jax.tree.structure(state)
+        state = jax.eval_shape(functools.partial(getattr(release, init), shape))
+        both = returned(release, method, state, k, jnp.zeros(given))
+        need(f"{name}.{method}", type(both) is tuple and len(both) == 2, f"{what}, and the next state", both)
+        need(f"{name}.{method}", is_array(both[0], wanted, jnp.floating), f"{what}, {wanted}", both[0])
+        need_same(f"{name}.{method}", "a next state", state, both[1])
 
 
 def _weigh(rows: Array, stacked: Array) -> Array:
