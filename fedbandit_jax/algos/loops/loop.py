@@ -254,10 +254,14 @@ class PolicyLoop(PlayingLoop):
         receivers: int,
         counts: dict[str, Array],
     ) -> Report:
-        """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver."""
+        """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver.
+
+        `senders` is how many of them send, or the share of the silos that do.
+        """
         size = packed_size(self.spec.dim)
         up, bits = self.mechanism.uplink(k + 1, self.spec.dim)
-        floats = jnp.stack([senders * jnp.asarray(up, jnp.float32), jnp.float32(receivers * size)])
+        sent = jnp.round(senders * jnp.asarray(up, jnp.float32))  # a share in float32 is not that of whole silos
+        floats = jnp.stack([sent, jnp.float32(receivers * size)])
         return Report(
             rounds=jnp.where(due, 1, 0),
             floats=jnp.where(due, floats, 0),
