@@ -54,7 +54,7 @@ class Checkpoints:
         """Whether a checkpoint could be written; the first time that it could not, this warns."""
         path = self._path(program)
         leaves = jax.tree.leaves(progress.states)
-        arrays = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        arrays = {f"leaf_{i}": np.asarray(_words(leaf)) for i, leaf in enumerate(leaves)}
         arrays |= {f"record_{name}": array for name, array in progress.tally.arrays.items()}
         about = {"run": self.fingerprint, "layout": progress.layout}
         about |= {"steps": progress.k, "names": progress.tally.names}
@@ -125,13 +125,25 @@ class Checkpoints:
             )
 
 
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _words(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _like(leaf: Any, words: jax.Array) -> jax.Array:
+    return jax.random.wrap_key_data(words, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else words
+
+
 def _before(path: Path) -> Path:
     return path.with_name(f"{path.name}.before")
 
 
 def _continued(about: dict[str, Any], arrays: dict[str, np.ndarray], fresh: Progress) -> Progress:
-    treedef = jax.tree.structure(fresh.states)
-    leaves = [jnp.asarray(arrays[f"leaf_{i}"]) for i in range(treedef.num_leaves)]
+    old, treedef = jax.tree.flatten(fresh.states)
+    leaves = [_like(leaf, jnp.asarray(arrays[f"leaf_{i}"])) for i, leaf in enumerate(old)]
     states = jax.tree.unflatten(treedef, leaves)
     recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
     tally = dataclasses.replace(fresh.tally, names=tuple(about["names"]), arrays=recorded)

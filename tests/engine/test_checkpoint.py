@@ -5,6 +5,7 @@ import sys
 import time
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,6 +30,16 @@ LATER = progress(
 @pytest.fixture
 def checkpoints(tmp_path):
     return Checkpoints(tmp_path / "run", "this run")
+
+
+def test_keys_come_back(checkpoints):
+    """A world of one's own may hold keys, of any generator."""
+    keys = [jax.random.split(jax.random.key(seed), 3) for seed in (0, 1)] + [jax.random.key(2, impl="rbg")]
+    held = [progress()._replace(states=[one, keys[2]]) for one in keys[:2]]
+    assert checkpoints.save(0, held[1])
+    found = checkpoints.restore(0, held[0]).states
+    assert (found[0] == keys[1]).all()
+    assert found[1] == keys[2]
 
 
 def test_it_comes_back(tmp_path, checkpoints):
