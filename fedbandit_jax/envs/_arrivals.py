@@ -12,6 +12,7 @@ from jaxtyping import Float, Real
 from fedbandit_jax.core import validate
 
 MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
+LEAST = 2.0**-20  # least probability of a user who comes, as the draws are 2^-23 apart
 
 
 def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users: int) -> Float[np.ndarray, " n"]:
@@ -23,6 +24,8 @@ def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users
     if len(weights) != n_users or not weights.min() > 0:
         got = f"{len(weights)} weights, the least {weights.min(initial=math.inf):g}"
         raise ValueError(f"arrivals must be 'uniform' or {n_users} weights > 0, one a user, got {got}")
+    if (least := weights.min() / weights.sum()) < LEAST:
+        raise ValueError(f"arrivals must be at least 2^-20 of their sum, for each user to be drawn, got {least:.3g}")
     return (np.cumsum(weights) / weights.sum()).astype(np.float32)
 
 

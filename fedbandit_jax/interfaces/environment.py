@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Int, Key
 
 from fedbandit_jax.core import struct, validate
 
+MAX_ARMS = 2**24  # most arms of a round, by whose numbers draws are told apart, see `core.random.block_at`
+
 
 @struct.sealed
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,8 +35,9 @@ class Spec:
     basis: str = struct.later("")  # what the answers are a model of, in words that summaries and figures show
 
     def __post_init__(self):
-        for name in ("n_agents", "n_arms", "dim", "n_servers", "silos"):
+        for name in ("n_agents", "dim", "n_servers", "silos"):
             validate.integer(name, getattr(self, name), at_least=1)
+        validate.integer("n_arms", self.n_arms, at_least=1, at_most=MAX_ARMS)
         for name in ("n_users", "late"):
             validate.integer(name, getattr(self, name), at_least=0)
         for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops"):

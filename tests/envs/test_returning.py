@@ -84,6 +84,7 @@ def test_refusals():
         (lambda: fb.envs.returning(fb.envs.returning(ALIKE, N), N), ValueError, "users who are all new, got one of 4 "),
         (lambda: fb.envs.returning(ALIKE, 0), ValueError, "n_users must be >= 1, got 0"),
         (lambda: fb.envs.returning(ALIKE, N, [1, 2]), ValueError, "arrivals must be 'uniform' or 4 weights > 0"),
+        (lambda: fb.envs.returning(ALIKE, N, [1, 1, 1, 1e-7]), ValueError, r"arrivals must .* 2\^-20 .*, got 3.33e-08"),
         (lambda: fb.envs.returning(ALIKE, N, session=0), ValueError, "session must be >= 1, got 0"),
         (lambda: fb.envs.returning(fb.envs.arms(3), N, session=2), ValueError, "session must be 1 in a multi-armed"),
         (lambda: fb.envs.returning("sphere", N), TypeError, "an environment, which has an fb.Spec `spec`"),

@@ -73,6 +73,7 @@ def test_rewards(key, law):
     [
         ({"n_agents": 0}, ValueError, "n_agents must be >= 1, got 0"),
         ({"n_arms": 0}, ValueError, "n_arms must be >= 1, got 0"),
+        ({"n_arms": 2**24 + 1}, ValueError, "n_arms must be <= 16777216, got 16777217"),
         ({"dim": 1}, ValueError, "dim must be >= 2, got 1"),
         ({"dim": 2.5}, TypeError, "dim must be an integer >= 2, got 2.5"),
         ({"contexts": "stale"}, ValueError, "contexts must be one of 'fresh', 'fixed', 'shared', got 'stale'"),
