@@ -120,9 +120,10 @@ def total(x: Array) -> Wide:
 
 
 def add_up(x: Wide) -> Wide:
-    """The sum modulo 2^64 over the last axis of at most 2^16 numbers."""
-    if x.low.shape[-1] > 2**16:
-        raise ValueError(f"x must have at most 2^16 numbers to add up, got {x.low.shape[-1]:,}")
+    """The sum modulo 2^64 over the last axis; that of more than 2^16 numbers is the sum of sums of 2^16."""
+    if (n := x.low.shape[-1]) > 2**16:
+        pad = [(0, 0)] * (x.low.ndim - 1) + [(0, -n % 2**16)]
+        return add_up(add_up(Wide(*(jnp.pad(word, pad).reshape(*word.shape[:-1], -1, 2**16) for word in x))))
     limbs = [half.sum(-1, dtype=jnp.uint32) for word in (x.low, x.high) for half in (word & 0xFFFF, word >> 16)]
     result = Wide(jnp.zeros_like(limbs[0]), limbs[0])
     for place, limb in enumerate(limbs[1:], 1):
