@@ -154,6 +154,7 @@ def audit(
         found = map(choice.columns, runs.rows("test", label, side, n_runs - choosing))
         return [np.concatenate(column)[: n_runs - choosing] for column in zip(*found)]
 
+    moved = [] if measure is None else [_moved(measure, *pair) for pair in replays.values()]
     same = [[_same(*leaves) for leaves in zip(*map(jax.tree.leaves, pair))] for pair in replays.values()]
     return Audit(
         name=name,
@@ -163,7 +164,7 @@ def audit(
         **_bounds(choice, tested(0), tested(1), promise, 1 - confidence, centre),
         which=label,
         sensitivity=sensitivity,
-        sensitivity_measured=None if measure is None else max(_moved(measure, *pair) for pair in replays.values()),
+        sensitivity_measured=None if measure is None else max((m for m in moved if m is not None), default=math.nan),
         fixed_control_flow=fixed_control_flow,
         same_control_flow=all(map(all, same)),
         deterministic=jax.tree.all(jax.tree.map(np.array_equal, replays[which][0], again)),
@@ -230,18 +231,18 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return jnp.issubdtype(one.dtype, jnp.floating) or np.array_equal(one, other)
 
 
-def _moved(measure: Callable[[Any, Any], Any], views: Any, others: Any) -> float:
+def _moved(measure: Callable[[Any, Any], Any], views: Any, others: Any) -> float | None:
     """A lower bound of the size of the difference of mean views, from runs in which the control flow is the same.
 
     Where both runs have the same noise, it is that of any two. What rounds after the noise moves single runs by more,
     but not their mean: five standard errors, and what they add to the size, are taken off. Both are 0 if all differ
-    alike. Means of groups of runs have this excess `GROUPS` times.
+    alike. Means of groups of runs have this excess `GROUPS` times. None: no two runs have the same control flow.
     """
     pairs = [*zip(*map(jax.tree.leaves, (views, others)))]
     same = [(a == b).reshape(len(a), -1).all(1) for a, b in pairs if not jnp.issubdtype(a.dtype, jnp.floating)]
     alike = np.flatnonzero(np.logical_and.reduce(same)) if same else np.arange(len(pairs[0][0]))
     if not len(alike):
-        return 0.0
+        return None
 
     def size(runs: np.ndarray) -> float:
         def mean(leaf: np.ndarray) -> np.ndarray:

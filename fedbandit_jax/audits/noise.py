@@ -51,11 +51,13 @@ def odd(mechanism: Any, key: Array) -> str:
     twice, z = 0, []
     for weight in np.unique(weights):
         alike = np.abs(drawn[:, weights == weight]).reshape(-1)
-        spread = alike.std() if not alike.any() else math.sqrt(np.mean(alike.astype(float) ** 2))
+        spread = math.sqrt(np.mean(alike.astype(float) ** 2))
+        if not spread:
+            return "its noise is zero"
         values, often = np.unique(alike, return_counts=True)
-        alike_by_steps = len(alike) * 2 * norm.pdf(0) * mechanism.row_step / max(spread, np.finfo(np.float32).tiny)
+        alike_by_steps = len(alike) * 2 * norm.pdf(0) * mechanism.row_step / spread
         if often.max() > OFTEN + 3 * alike_by_steps:
-            value = values[often.argmax()] / max(spread, np.finfo(np.float32).tiny)
+            value = values[often.argmax()] / spread
             return (
                 f"its noise takes the value {value:.6g}, in standard deviations, {often.max()} times in {len(alike):,}"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import textwrap
 from collections.abc import Sequence
 
@@ -18,13 +19,13 @@ class Audit:
     delta: float
     confidence: float  # probability with which all lower bounds hold together
     epsilon_lower: float  # the largest lower bound of epsilon at delta that was shown
-    bound: str  # how it was shown, "Clopper-Pearson" or "Gaussian DP"
+    bound: str  # how: "Clopper-Pearson", "Gaussian DP" or "schedule + Gaussian DP"
     epsilon_cp: float  # the Clopper-Pearson lower bound of epsilon, which holds for any mechanism
-    mu_lower: float | None  # lower bound of mu (Gaussian DP); None unless the mechanism is Gaussian
+    mu_lower: float | None  # lower bound of mu; None unless all, or all given the schedule, is Gaussian
     which: str  # what differs between the two neighbours that were tested, out of all pairs
     statistic: str  # that was tested
     sensitivity: float | None  # the declared one; None if none was given
-    sensitivity_measured: float | None  # largest difference of the two views under equal keys, if measured
+    sensitivity_measured: float | None  # under equal keys, if asked for; NaN: nothing could be measured
     fixed_control_flow: bool  # whether the claim includes that no integer of the view depends on the data
     same_control_flow: bool  # whether, under equal keys, no integer or boolean of the view depended on the data
     deterministic: bool  # whether equal keys and data gave equal views
@@ -42,7 +43,9 @@ class Audit:
         if self.fixed_control_flow and not self.same_control_flow:
             found.append("the control flow depends on the data: with equal keys, an integer of the view differs")
         declared, measured = self.sensitivity, self.sensitivity_measured
-        if declared is not None and measured is not None and not measured <= declared * (1 + 1e-3):  # views are float32
+        if measured is not None and math.isnan(measured):
+            found.append("the sensitivity could not be measured: under equal keys, all runs differ in control flow")
+        elif declared is not None and measured is not None and measured > declared * (1 + 1e-3):  # views are float32
             found.append(f"the sensitivity is at least {measured:.6g}, declared {declared:g}")
         if not self.deterministic:
             found.append("equal keys and data gave different views: some randomness is not from the key")

@@ -157,6 +157,19 @@ def test_sensitivity_is_measured(key, moved):
     assert a.same_control_flow
 
 
+def test_sensitivity_that_cannot_be_measured_fails(key):
+    """All runs differ in a bool as well, so that no two of them tell how far sums move."""
+
+    def mechanism(key, x):
+        return {"sum": x + 100 * jax.random.normal(key, x.shape), "long": x[0] > 1}
+
+    x = np.zeros(4, np.float32)
+    options = dict(epsilon=9.0, delta=0.1, key=key, n_runs=1000, fixed_control_flow=False, sensitivity=1.0)
+    a = audit(mechanism, x, x + 100, **options, measure=lambda view, other: np.linalg.norm(view["sum"] - other["sum"]))
+    assert np.isnan(a.sensitivity_measured)
+    assert any("the sensitivity could not be measured" in reason for reason in a.reasons)
+
+
 @pytest.mark.parametrize("moved", [1.0, 1.5])
 def test_rounding_after_the_noise_moves_no_more(key, moved):
     """Single runs differ by steps of the grid, four times the sensitivity; their means by what the user moves."""
