@@ -197,9 +197,12 @@ def calibrate(
         raise ValueError(f"pure must leave some of epsilon = {budget.epsilon:g} for the releases, got {pure}")
     if pure:
         _trust.check_schedule(trust)
+    made = releases.make(release, n_syncs)
+    if made.prefix_at_silo:  # a function that makes it does not say so beforehand
+        _trust.check(trust, type(made), method)
     ask = Ask(
         budget=budget,
-        release=releases.make(release, n_syncs),
+        release=made,
         users=users,
         by_silo=model.per_silo,
         joint_matrix=model.joint_matrix,

@@ -267,6 +267,11 @@ def test_forced_amplification_names_the_condition(options, words):
         calibrate(Budget(0.1, 1e-4), n_syncs=4, method="theorem", **{"n_agents": 100, "batch": 5, **options})
 
 
+def test_prefix_sums_need_silos_of_their_own_whatever_makes_the_release():
+    with pytest.raises(ValueError, match="has silos send private prefix sums: trust must be .* got 'central'"):
+        calibrate(Budget(1.0, 0.1), n_syncs=8, release=lambda n: make("prefix_tree", n), trust="central")
+
+
 def test_theorem_of_vector_sum_names_its_condition():
     with pytest.raises(ValueError, match="Theorem 5.5 needs epsilon <= .* got epsilon = 1000"):
         calibrate(Budget(1000.0, 0.1), n_syncs=4, method="theorem", trust="shuffle_vector_sum", **SIZE)
