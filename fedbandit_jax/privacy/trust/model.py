@@ -33,7 +33,7 @@ METHODS = ("tight", "theorem", "authors")  # calibrations, see `Trust.calibrate`
 class Proof(NamedTuple):
     """What the noise of a bound trust model proves, computed from the numbers that the model draws with."""
 
-    sigma: float  # standard deviation of the noise on an entry of x y; `Trust.whose` says whose noise that is
+    sigma: float  # standard deviation of the noise on an entry of x y, rounding included; `Trust.whose` says whose
     epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
     accountant: str  # the method of proof
     event: Event | None = None  # the whole curve of (epsilon, delta), if it has the form of a privacy event
