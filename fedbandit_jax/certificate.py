@@ -89,7 +89,7 @@ class Certificate:
         schedule: what decides when silos synchronise, and the epsilon that it spends.
         renyi: pairs (order alpha, bound on the Renyi divergence of that order) for one visit.
         zcdp: (rho, xi) of zero-concentrated DP, where rho includes xi, the cost of a sum of discrete Gaussians not
-            being a discrete Gaussian itself; `fb.privacy.zcdp_epsilon(rho, delta)` converts it, without xi.
+            being a discrete Gaussian itself; `fb.privacy.zcdp_epsilon(rho, delta)` converts it.
         visits: (n, delta, epsilon proved, epsilon by advanced composition) for several n, of a user who is in n
             different sums; visits that fall into one sum are group privacy and are not covered.
         bits_per_user: the fewest and the most bits that a user sends.

@@ -284,8 +284,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     A.fed_lin_ucb: {"policy": (A.UCB(), nothing), **named},
     A.private_fed_lin_ucb: {"privacy": (BUDGET, nothing), "policy": (A.UCB(), nothing), **named},
     A.fed_ucb: {
-        **dict(privacy=(BUDGET, optional(nothing)), policy=(None, optional(nothing)), **batched),
-        **dict(schedule=(5, optional(count()))),
+        **dict(privacy=(BUDGET, optional(nothing)), policy=(A.LogDetUCB(), nothing), **batched),
     },
     A.GossipFedUCB: {
         **dict(graph=(LINE, nothing), gamma=(1, count()), privacy=(BUDGET, optional(nothing)), name=("x", label)),
@@ -399,7 +398,7 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     P.returning: dict(event=(P.events.Gaussian(0.5), nothing), delta=(0.1, delta), visits=(3, count(1, 10**5))),
     P.returning_mu: dict(mus=([0.5], array(1)), visits=([3], array(1, "iu"))),
     P.rdp_epsilon: dict(rdp=(lambda alpha: 0.1 * alpha, callable), delta=(0.1, delta)),
-    P.zcdp_epsilon: dict(rho=(0.1, number(0, 1e8)), delta=(0.1, delta), xi=(0.0, number(0, 1e6))),
+    P.zcdp_epsilon: dict(rho=(0.1, number(0, 1e8)), delta=(0.1, delta)),
     P.gaussian_mu: {**budget, "pure": (0.0, number(0, 1))},
     P.gaussian_epsilon: dict(mu=(1.0, number(0, 1e4)), delta=(0.1, delta), pure=(0.0, number(0, 1e6))),
     P.events.Gaussian: dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6))),

@@ -86,8 +86,8 @@ def private_fed_lin_ucb(
 def fed_ucb(
     privacy: Mechanism | Budget | None = None,
     *,
-    policy: Policy | None = None,
-    schedule: Schedule | int | None = None,
+    policy: Policy = LogDetUCB(),
+    schedule: Schedule | int = LogDet(),
     learns_in_batch: bool = True,
     name: str | None = None,
 ) -> Federated:
@@ -113,8 +113,8 @@ def fed_ucb(
     Args:
         privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism`, with `LogDetUCB` of trust "silo_local_matrix"
             or "silo_local"; None: no noise.
-        policy: width and spectral bounds, or another policy; default `LogDetUCB()`.
-        schedule: one of `fb.schedules`; default `LogDet()`, which is Theorem 1's D and the restated trigger. The three
+        policy: width and spectral bounds, or another policy.
+        schedule: one of `fb.schedules`; `LogDet()` has Theorem 1's D and the restated trigger. The three
             budgets of communication in Remark 1 are `LogDet("M log T")`, `LogDet("M^1.5")` and `Every(1)`, which runs
             round by round.
         learns_in_batch: True: agents also act on their own raw statistics (as printed). False: on released statistics
@@ -147,10 +147,9 @@ def fed_ucb(
     Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1; Zhou & Chowdhury (2024),
     Algorithm 3, which restates it.
     """
-    policy = LogDetUCB() if policy is None else policy
     return Federated(
         policy=policy,
-        schedule=LogDet() if schedule is None else schedule,
+        schedule=schedule,
         privacy=privatizer(privacy),
         learns_in_batch=learns_in_batch,
         name=name if name is not None else "FedUCB" if privacy is None else "Private-FedUCB",

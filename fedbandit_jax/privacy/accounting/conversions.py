@@ -71,17 +71,14 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
     return max(epsilon * (1 + 1e-10) + 1e-14, 0.0)
 
 
-def zcdp_epsilon(rho: float, delta: float, xi: float = 0.0) -> float:
-    """The smallest epsilon at `delta` of (xi, rho)-zCDP, i.e. of Renyi divergences at most xi + rho alpha.
-
-    The result is rounded up. The rho of `Certificate.zcdp` includes xi already: it is converted without an xi.
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """The smallest epsilon at `delta` of rho-zCDP, i.e. of Renyi divergences at most rho alpha, rounded up.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of a wrong type.
     """
     rho = validate.within("rho", rho, 0, _RHO_LIMIT)
-    xi = validate.within("xi", xi, 0, EPSILON_RANGE[1])
-    return rdp_epsilon(lambda alpha: xi + rho * alpha, delta)
+    return rdp_epsilon(lambda alpha: rho * alpha, delta)
 
 
 def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> tuple[float, float]:
