@@ -1,7 +1,8 @@
 """How often users came, and who is left out of a sum because she came more often than her guarantee allows.
 
-Whether a contribution enters depends on that user's own visits and on the number of the batch alone: never on what
-she, or anybody else, contributed. So replacing all that one user did moves no other user's contributions in or out.
+Whether a contribution enters depends on that user's own visits and on the number of the batch, which is public: never
+on what she, or anybody else, contributed. Given when silos synchronised, replacing all that one user did moves no other
+user's contributions in or out.
 """
 
 from __future__ import annotations

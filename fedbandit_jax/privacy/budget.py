@@ -18,7 +18,7 @@ JOINT_SENSITIVITY_SQ = MappingProxyType({"replace": 4.5, "zero_out": 2.0})
 # The same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last entry y^2: the
 # supremum of ||change of bias||_2^2 + ||change of covariance||_F^2 / 2 (replacement: at x' = -x, y = y' = 1).
 MATRIX_SENSITIVITY_SQ = MappingProxyType({"replace": 4.0, "zero_out": 1.5})
-MAX_NORM = 1 + 1e-6  # largest norm that a unit vector may have in float32; the noise that is drawn is inflated to match
+MAX_NORM = 1 + 1e-6  # largest norm that a unit vector may have in float32, for d <= 30; the noise is inflated to match
 ADJACENCY = {
     "replace": "one user's context and rewards replaced by any others",
     "zero_out": "one user's contribution replaced by zero",  # the number of users is public

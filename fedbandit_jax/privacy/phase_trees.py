@@ -46,7 +46,8 @@ TRUST = (
 )
 MOST = 32  # phases, each twice as long as the one before, so that no horizon has more
 LARGEST_MU = 1e4  # the largest sensitivity over noise for which the accountant computes an epsilon
-NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails that are never drawn of one node, for D <= 2^16, i.e. d <= 360
+MAX_DIM = 360  # most features d, with which a node has D = d (d + 3) / 2 <= 2^16 entries
+NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are never drawn
 
 
 @struct.sealed

@@ -76,7 +76,7 @@ def discrete_laplace_sum(key: Array, scale: Array | float, n: Array | int, shape
 
 
 def discrete_gaussian(key: Array, sigma: Array | float, shape: Shape) -> Array:
-    """Draws int32 integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), for 1/2 <= sigma <= 2^24, exactly.
+    """Draws int32 integers with P(x) proportional to exp(-x^2 / (2 sigma^2)), for 1/2 <= sigma <= 2^25, exactly.
 
     Reference: Canonne, Kamath & Steinke (2020); their discrete Laplace proposal is replaced by a staircase.
     """

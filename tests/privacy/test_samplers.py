@@ -65,7 +65,7 @@ LAWS = {  # sampler, law, parameters, and those of a law that must be refuted
     "gaussian": (
         samplers.discrete_gaussian,
         gaussian_law,
-        [(s,) for s in (0.5, 1.0, 3.0, 20.0, 1e4, 2.0**24)],
+        [(s,) for s in (0.5, 1.0, 3.0, 20.0, 1e4, 2.0**25)],
         (1.07,),
     ),
     "binomial": (
@@ -136,7 +136,7 @@ EXPONENTS = {  # sampler, ln of its law at mode + x, parameters
     "many": (samplers.binomial, binomial_exponent, [np.geomspace(100, 1e9, 200).astype(int), P]),
     "rare": (samplers.binomial, binomial_exponent, [np.full(399, 10**9), RATES / 1e9]),
     "skellam": (samplers.skellam, skellam_exponent, [np.geomspace(64, 1e5, 200)]),
-    "gaussian": (samplers.discrete_gaussian, gaussian_exponent, [np.geomspace(0.5, 2.0**24, 200)]),
+    "gaussian": (samplers.discrete_gaussian, gaussian_exponent, [np.geomspace(0.5, 2.0**25, 200)]),
 }
 
 

@@ -175,6 +175,7 @@ class FCLUB(ClusteringRecipe):
                 f"{self.name} needs feature vectors of norm <= 1, the environment's largest has norm "
                 f"{spec.max_norm:g}: scale its features"
             )
+        validate.integer("dim", spec.dim, at_least=1, at_most=phase_trees.MAX_DIM)
         noise = replant(self.budget, leaves=self.leaves(horizon), method=self.calibration, visits=self.visits)
         if wrong := too_coarse(horizon, noise.sigma, self.visits * math.sqrt(self.budget.matrix_sensitivity_sq)):
             raise ValueError(f"horizon must be shorter, or epsilon smaller: {wrong}")
