@@ -215,8 +215,9 @@ def rollout(
     Args:
         env: environment; its numbers may be traced.
         algo: algorithm, or a bound one, as `algo.bind(env.spec, horizon)` makes it, whose numbers may be traced: so one
-            compiled program serves many parameters, and vmap runs them side by side. Privacy noise is then drawn from
-            the key alone. So two private algorithms under one key would share their noise: give each a key of its own.
+            compiled program serves many parameters, and vmap runs them side by side (but for the batches of multi-armed
+            algorithms, each of which is a step). Privacy noise is then drawn from the key alone. So two private
+            algorithms under one key would share their noise: give each a key of its own.
         key: typed PRNG key; may be traced.
         horizon: T, the number of rounds.
         record: as in `fb.simulate`, by default at every round.
@@ -258,6 +259,8 @@ def _refuse(*_: Any) -> Any:
 
 
 def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
+    if isinstance(clock.n_steps, jax.core.Tracer):
+        raise TypeError("algo must not be a bound multi-armed algorithm whose batches are traced, as each is a step")
     clock = jax.tree.map(lambda leaf: _constant(leaf) if isinstance(leaf, jax.core.Tracer) else leaf, clock)
 
     def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Metrics]:

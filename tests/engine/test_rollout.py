@@ -90,6 +90,9 @@ def test_a_run_that_ends_early_has_a_status():
 def test_misfits_are_named():
     with pytest.raises(TypeError, match="env must be multi-armed"):
         fb.rollout(GAP, fb.algos.SuccessiveElimination(), KEY, horizon=5)
+    bound = fb.algos.SuccessiveElimination().bind(ARMS.spec, 300)
+    with pytest.raises(TypeError, match="algo must not be a bound multi-armed algorithm whose batches are traced"):
+        jax.eval_shape(lambda algo: fb.rollout(ARMS, algo, KEY, horizon=300), bound)
 
 
 def test_a_gradient_is_refused():
