@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos import radius as radii
-from fedbandit_jax.algos.loops.arms import BoundElimination, each
+from fedbandit_jax.algos.loops.arms import BoundElimination, epsilon_of_each
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded, room
 from fedbandit_jax.interfaces import Recipe, Spec
@@ -181,7 +181,7 @@ class SuccessiveElimination(Recipe):
         n_arms = spec.n_arms
         check_arms(str(self.name), n_arms, horizon)
         if self.unit is not None and self.epsilon is not None:
-            own = each(self.epsilon, self.unit.visits, self.mechanism not in SCALED)
+            own = epsilon_of_each(self.epsilon, self.unit.visits, self.mechanism not in SCALED)
             try:
                 bound = dataclasses.replace(self, epsilon=own, unit=None).bind(spec, horizon)
             except ValueError as error:

@@ -211,7 +211,7 @@ def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
 
     The file names its owner, and the kernel holds it as long as the owner lives, after whose death the lock is taken
     over. Only where that cannot be known (the owner is on another machine, or the file system has no locks) the file
-    must be deleted by hand.
+    must be deleted by hand. Where the file system has no locks, two that begin at the same moment may both get in.
 
     Args:
         path: the file, in a folder that can be written to; it is removed in the end.

@@ -38,17 +38,17 @@ def _limits() -> Iterator[int]:
                     yield int((folder / name).read_text())
 
 
-def free() -> float:
+def allowed() -> float:
     """The bytes that a run may take."""
     return SHARE * total()
 
 
 def check(name: str, value: int, size: float, what: str) -> None:
     """Raises a ValueError, naming the argument and its value, unless so many bytes are there; `what` takes them."""
-    if size > free():
+    if size > allowed():
         raise ValueError(
-            f"{name} must be such that {what} fits into {shown(free())} of memory, got {value:,}, for which it takes "
-            f"{shown(size)}"
+            f"{name} must be such that {what} fits into {shown(allowed())} of memory, got {value:,}, for which it "
+            f"takes {shown(size)}"
         )
 
 

@@ -83,12 +83,12 @@ def each(which: Array, function: Callable[..., T], *arrays: Array) -> T:
     return lax.fori_loop(0, control.largest(count), handle, nothing)
 
 
-def add_up(which: Array, to: Array, table: T) -> T:
+def segment_sum(which: Array, to: Array, table: T) -> T:
     """Adds up those rows of a table (N, ...) for which `which` (N,) holds: row i is added to row `to[i]` of zeros.
 
     On a CPU they are added one after the other, because few of them count.
 
-    >>> add_up(jnp.array([True, False, True]), jnp.array([1, 1, 1]), jnp.array([3, 5, 7])).tolist()
+    >>> segment_sum(jnp.array([True, False, True]), jnp.array([1, 1, 1]), jnp.array([3, 5, 7])).tolist()
     [0, 10, 0]
     """
     if not on_cpu():

@@ -19,7 +19,7 @@ from fedbandit_jax.engine.record import Record, recorder
 from fedbandit_jax.engine.recorder import Recorder
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
-MAX_RECORDED = 10**9  # most numbers of one configuration's curve, over all seeds, so that it fits into memory
+MAX_RECORDED = 10**8  # most numbers of one configuration's curve, over all seeds, so that it fits into memory
 F = TypeVar("F", bound=Callable[..., Any])
 
 

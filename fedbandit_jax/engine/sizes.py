@@ -21,7 +21,7 @@ CURVES = 6  # of a run: regret, three of communication, and others
 
 def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
     """Raises a ValueError unless what is recorded of so many runs, name -> shape and dtype, fits into memory."""
-    size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.free() / COPIES
+    size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.allowed() / COPIES
     if size > most:
         name = max(arrays, key=lambda name: bytes_of(arrays[name]))
         raise ValueError(
@@ -41,10 +41,10 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
     """
     world, state = jax.eval_shape(clock.init, jax.random.key(0))
     spec = clock.env.spec
-    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (not clock.draws)
+    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * clock.stores
     one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
     one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
-    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.free()
+    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.allowed()
     if curves + one > most:
         raise ValueError(
             f"env, algorithms and seeds must fit into {shown(most)} of memory, got {shown(one)} for the state of one "

@@ -134,8 +134,8 @@ def name(mark: bytes, clock: Clock, run: Run) -> str:
 
 
 def made_by(devices: str) -> str:
-    """The digest of code, versions, platform, and number of devices if agents are spread over them."""
-    spread = jax.device_count() if devices == "agents" else 1
+    """The digest of code, versions, platform, and number of this process's devices if agents are spread over them."""
+    spread = jax.local_device_count() if devices == "agents" else 1
     return digest(versions(), code(), jax.devices()[0].platform, spread).hex()
 
 

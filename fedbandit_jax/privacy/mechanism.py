@@ -20,12 +20,11 @@ from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import calibrate, check_dropouts
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.releases import Release
+from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic, is_plain
 from fedbandit_jax.privacy.trust.model import Trust
 from fedbandit_jax.privacy.trust.own import GaussianTrust
 from fedbandit_jax.privacy.users import ONCE, Users
-
-MAX_SYNCS = 10**7  # the most synchronisations, as the variance of every release is listed on the host
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """CLUB (Gentile, Li & Zappella 2014), run on every server by itself: users whose estimates differ are unlinked.
 
-Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `users`).
+Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `seats`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.clusters import seats as users
+from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.seats import ClusteringRecipe, SeatedAlgorithm, UserSums
 from fedbandit_jax.core import graph, struct, tables
 from fedbandit_jax.interfaces import Partition, Report, Spec
@@ -39,7 +39,7 @@ class BoundCLUB(SeatedAlgorithm):
         taken = jnp.asarray(self.seats.taken)
         return CLUBState(
             users=self.nothing(spec.dim),
-            linked=users.complete(self.seats),
+            linked=seats.complete(self.seats),
             label=jnp.where(taken, 0, jnp.arange(self.seats.per_server, dtype=jnp.int32)),
         )
 
@@ -58,8 +58,8 @@ class BoundCLUB(SeatedAlgorithm):
         server, place = self.seats.find(user)
         known = self.learned(state.users, user, x, y)
         of = self.seats.at(known, server)
-        f = users.spread(of.counts.astype(jnp.float32))
-        far = graph.pack(users.differ(of.theta, f, place, self.alpha_edge))
+        f = seats.spread(of.counts.astype(jnp.float32))
+        far = graph.pack(seats.differ(of.theta, f, place, self.alpha_edge))
         cut = (state.linked[server, place] & far != 0).any()
         label = state.label[server]
         lost = (label == label[place]) & cut  # her component, if she loses links

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.algos.clusters import seats as users
+from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.seats import SeatedAlgorithm
 from fedbandit_jax.core import control, graph, struct, tables
 from fedbandit_jax.interfaces import Partition, Report, Spec, Status
@@ -92,7 +92,7 @@ class Phases(SeatedAlgorithm):
             sums=sums,
             count=zeros,
             moved=jnp.zeros(n, bool),
-            linked=users.complete(self.seats),
+            linked=seats.complete(self.seats),
             clusters=Assignment(nowhere, nowhere, zeros),
             local=held,
             shared=held,
@@ -105,7 +105,7 @@ class Phases(SeatedAlgorithm):
 
     def begin(self, key: Array, t: Array, state: FCLUBState) -> tuple[FCLUBState, Report]:
         """Adjusts clusters if a phase begins just before round t (Algorithm 2) for which noise was calibrated."""
-        s, due = users.phase(t), users.begins_phase(t)
+        s, due = seats.phase(t), seats.begins_phase(t)
         if self.noise is not None:
             due &= s <= self.noise.n_phases
         sums, count = state.sums, state.count
@@ -134,7 +134,7 @@ class Phases(SeatedAlgorithm):
     def _held(self, sums: Array, count: Array, shift: Array) -> tuple[Held, Array]:
         """The statistics and the estimate of one cluster, and whether that exists."""
         ridge = self.regularization if self.noise is None else self.regularization + self.rho * shift
-        found = users.estimate(sums, ridge)
+        found = seats.estimate(sums, ridge)
         return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
 
     def _trace(self, inverse: Array, sums: Array) -> Array:
@@ -150,12 +150,12 @@ class Phases(SeatedAlgorithm):
         taken = jnp.asarray(self.seats.taken).reshape(-1)
         linked, local = self._split(s, state)
         live = (local == own) & taken
-        sums, count = tables.add_up(state.count > 0, local, (state.sums, state.count))
+        sums, count = tables.segment_sum(state.count > 0, local, (state.sums, state.count))
         if noise is not None:
             sums = sums + tables.each(live, lambda slot: noise.first(key, s, slot, sums.shape[1]), own)
         held, ok = tables.each(live, self._held, sums, count, jnp.full(n, 2.0))
         group = self._join(held, live)
-        clusters = Assignment(local, group, tables.add_up(live, group, jnp.ones(n)))
+        clusters = Assignment(local, group, tables.segment_sum(live, group, jnp.ones(n)))
         before = state.clusters
         renewed = (s == 1) | (local != before.local).any() | (live & (group != before.group)).any()
         state = _found(state)._replace(
@@ -180,15 +180,15 @@ class Phases(SeatedAlgorithm):
         (n_servers, p), taken = self.seats.taken.shape, jnp.asarray(self.seats.taken)
         cuts = self.alpha_1 < jnp.inf
         theta = tables.each(
-            (state.count > 0) & cuts, lambda sums: users.estimate(sums, self.regularization).theta, state.sums
+            (state.count > 0) & cuts, lambda sums: seats.estimate(sums, self.regularization).theta, state.sums
         )
-        theta, f = theta.reshape(n_servers, p, -1), users.spread(state.count).reshape(n_servers, p)
+        theta, f = theta.reshape(n_servers, p, -1), seats.spread(state.count).reshape(n_servers, p)
         order, count = tables.numbers(state.moved & cuts)
 
         def compare(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             linked, cut = carry
             server, place = jnp.divmod(order[i], p)
-            far = graph.pack(users.differ(theta[server], f[server], place, self.alpha_1))
+            far = graph.pack(seats.differ(theta[server], f[server], place, self.alpha_1))
             some = (linked[server, place] & far != 0).any()
             linked = graph.cut(linked, server, place, far, some)
             return linked, cut.at[server].max(some, mode="drop")
@@ -208,10 +208,10 @@ class Phases(SeatedAlgorithm):
     def _join(self, held: Held, live: Array) -> Array:
         """The global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7)."""
         server = jnp.arange(self.seats.n_seats, dtype=jnp.int32) // self.seats.per_server
-        f = users.spread(held.count)
+        f = seats.spread(held.count)
 
         def near(i: Array) -> Array:
-            close = users.distance(held.theta[i], held.theta) < self.alpha_2 * (f + f[i])
+            close = seats.distance(held.theta[i], held.theta) < self.alpha_2 * (f + f[i])
             close |= jnp.isinf(self.alpha_2)  # then all are close, even those whose estimates do not exist
             return graph.pack(live[i] & live & (server != server[i]) & close)
 
@@ -223,7 +223,8 @@ class Phases(SeatedAlgorithm):
         """Starts every global cluster anew from what its local ones have just released (Algorithm 2, lines 8-19)."""
         group, heads, noise = clusters.group, clusters.sharing > 0, self.noise
 
-        shared, ok = tables.each(heads, self._held, *tables.add_up(live, group, (held.sums, held.count, held.shift)))
+        pooled = tables.segment_sum(live, group, (held.sums, held.count, held.shift))
+        shared, ok = tables.each(heads, self._held, *pooled)
         local, sums = tables.each(live, lambda group: tables.take(shared, group), group), jnp.zeros_like(held.sums)
         if noise is not None:
             slots, d = jnp.arange(len(live)), sums.shape[1]

@@ -1,8 +1,8 @@
 """The rounds of FCLUB: Algorithms 1, 3 and 4 of Liu et al. (2022), and what a run of them proves about privacy.
 
-This file says what a local cluster recommends by, when it uploads and when it downloads. Algorithm 2 is in `phases`,
-which also introduces the letters. Noise is drawn by the `Replanted` trees, which limit how often a local cluster may
-upload.
+This file says what a local cluster recommends by, when it uploads and when it downloads. Algorithm 2 is in
+`fclub_phases`, which also introduces the letters. Noise is drawn by the `Replanted` trees, which limit how often a
+local cluster may upload.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class BoundFCLUB(Phases):
             high = self.regularization + self.rho * (local.shift[slot] + sharing)
             kappa = sharing * self.vector / jnp.sqrt(low)
         beta = self.width(local.count[slot], low, high, kappa)
-        return seats.optimism(contexts, local.inverse[slot], local.theta[slot], beta)
+        return seats.upper_bounds(contexts, local.inverse[slot], local.theta[slot], beta)
 
     @override
     def serve(

@@ -1,6 +1,6 @@
 """SCLUB (Li, Chen & Leung 2019), run on every server by itself: sets of users that are split and merged.
 
-Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `users`).
+Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `seats`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.algos.clusters import seats as users
+from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.seats import RESOLVE, ClusteringRecipe, SeatedAlgorithm, UserSums
 from fedbandit_jax.core import control, struct, tables
 from fedbandit_jax.interfaces import Partition, Report, Spec
@@ -96,7 +96,7 @@ class BoundSCLUB(SeatedAlgorithm):
         server, place = self.seats.find(user)
         known = self.learned(state.users, user, x, y)
         of, sets = self.seats.at(known, server), tables.take(state.sets, server)
-        sets = control.cond_any(users.begins_phase(sets.served), _note, sets)
+        sets = control.cond_any(seats.begins_phase(sets.served), _note, sets)
         slot, come = sets.label[place], sets.checked[place]
         sets = sets._replace(
             served=sets.served + 1,
@@ -104,7 +104,7 @@ class BoundSCLUB(SeatedAlgorithm):
             missing=tables.add(sets.missing, slot, jnp.where(come, 0, -1)),
             count=tables.add(sets.count, slot, jnp.float32(1)),
         )
-        own, theta = users.rank_one(state.inverse[server, slot], sets.theta[slot], x, y)
+        own, theta = seats.rank_one(state.inverse[server, slot], sets.theta[slot], x, y)
         sets = sets._replace(theta=tables.put(sets.theta, slot, theta))
         change = Change(sets, own, jnp.int32(len(sets.label)), jnp.zeros_like(own))
         change = control.cond_any(
@@ -125,9 +125,9 @@ class BoundSCLUB(SeatedAlgorithm):
         """The test of Algorithm 2: must the user at a place leave her cluster?"""
         counts, t = known.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
         others = tables.put(sets.label == sets.label[place], place, jnp.bool_(False))
-        spread = users.spread(counts[place]) + users.spread(sets.noted_count[place])
-        far = users.distance(known.theta[place], sets.noted_theta[place]) > self.alpha_theta * spread
-        often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * users.spread(t)
+        spread = seats.spread(counts[place]) + seats.spread(sets.noted_count[place])
+        far = seats.distance(known.theta[place], sets.noted_theta[place]) > self.alpha_theta * spread
+        often = jnp.abs(counts - counts[place]) / t > 2 * self.alpha_p * seats.spread(t)
         return others.any() & (far | (others & often).any())
 
     def _split(self, known: UserSums, change: Change, place: Array) -> Change:
@@ -189,9 +189,9 @@ class BoundSCLUB(SeatedAlgorithm):
         """The clusters like that of the user at a place, (P,) bool, if all members of both have come in this phase."""
         slot, t = sets.label[place], sets.served.astype(jnp.float32)
         ready = (sets.size > 0) & (sets.missing == 0)
-        f, rate = users.spread(sets.count), sets.count / jnp.maximum(sets.size, 1) / t
-        near = users.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
-        near &= jnp.abs(rate - rate[slot]) < self.alpha_p * users.spread(t)
+        f, rate = seats.spread(sets.count), sets.count / jnp.maximum(sets.size, 1) / t
+        near = seats.distance(sets.theta[slot], sets.theta) < self.alpha_theta / 2 * (f + f[slot])
+        near &= jnp.abs(rate - rate[slot]) < self.alpha_p * seats.spread(t)
         return tables.put(near & ready & ready[slot], slot, jnp.bool_(False))
 
 

@@ -121,7 +121,7 @@ class SeatedAlgorithm(ArrivalAlgorithm):
 
     def bounds(self, contexts: Array, inverse: Array, theta: Array, count: Array) -> Array:
         """The upper confidence bounds (K,) by an estimate from the data of `count` rounds, without noise."""
-        return optimism(contexts, inverse, theta, self.width(count, self.regularization, self.regularization))
+        return upper_bounds(contexts, inverse, theta, self.width(count, self.regularization, self.regularization))
 
 
 def complete(seats: Seats) -> Array:
@@ -148,7 +148,7 @@ def row(x: Array, y: Array) -> Array:
     return x[:, None] * jnp.append(x, y)[None]
 
 
-def optimism(contexts: Array, inverse: Array, theta: Array, beta: Array) -> Array:
+def upper_bounds(contexts: Array, inverse: Array, theta: Array, beta: Array) -> Array:
     """The upper confidence bounds <x, theta> + beta sqrt(x' inverse x) of contexts (K, d), (K,)."""
     image = jnp.matmul(contexts, inverse, precision="highest")
     return jnp.matmul(contexts, theta, precision="highest") + beta * jnp.sqrt(jnp.maximum((image * contexts).sum(1), 0))

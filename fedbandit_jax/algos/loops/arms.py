@@ -199,7 +199,7 @@ def sums_certificate(
         if unit.most > 1 or unit.silos > 1 or unit.total is not None:
             return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
         pure = getattr(getattr(protocol, "noise", None), "notion", "pure DP") == "pure DP"
-        own = each(float(epsilon), unit.visits, pure)
+        own = epsilon_of_each(float(epsilon), unit.visits, pure)
         found = _guarantee(structure, numbers, own, float(delta), (unit.visits,))
         return of_user(found, unit, spec, float(epsilon), float(delta), protocol.missing)
     found = _guarantee(structure, numbers, float(epsilon), float(delta), VISITS)
@@ -209,7 +209,7 @@ def sums_certificate(
     return found
 
 
-def each(epsilon: float, visits: int, pure: bool) -> float:
+def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
     """The epsilon of one of r = `visits` sums that have epsilon together: epsilon / r if that is pure DP.
 
     Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to those of sqrt(r) epsilon.

@@ -34,7 +34,7 @@ class Clock:
     mesh: Mesh | None = struct.static(default=None)  # devices that the agents are spread over; None: there is one
 
     branches = False  # whether a step branches on data; on a CPU a run is then faster by itself than beside others
-    draws = True  # whether contexts are never stored
+    stores = False  # whether the contexts of a round are stored
     emitters = False  # whether XLA:CPU is to use its fusion emitters, which take half as long again to compile
     seeds_abreast = 1  # how many seeds side by side fill the vector units of a CPU, and still fit into its cache
 

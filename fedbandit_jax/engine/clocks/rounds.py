@@ -141,7 +141,11 @@ class RoundClock(Clock):
 
     @property
     @override
-    def draws(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def stores(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return not (self.draws or self.lists)
+
+    @property
+    def draws(self) -> bool:
         """Whether contexts are drawn while they are scored; what several configurations share is worth storing."""
         few = not self.shared and self.env.spec.dim <= UNROLL_DIM
         return few and drawn.has_hooks(self.env, "features_at") and self.unstored

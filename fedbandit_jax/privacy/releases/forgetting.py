@@ -27,10 +27,9 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.privacy.releases.banded import MAX_BANDS, BandedToeplitz
+from fedbandit_jax.privacy.releases.matrices import MOST_KEPT
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.releases.toeplitz import sqrt_column
-
-MAX_SYNCS = 2048  # most synchronisations S for which the noise of a workload is computed, from (S, S) matrices
 
 
 class Memory(abc.ABC):
@@ -59,8 +58,8 @@ class Memory(abc.ABC):
             ValueError: there are more than 2,048 synchronisations.
         """
         n = int(release.n_syncs)
-        if n > MAX_SYNCS:
-            raise ValueError(f"n_syncs must be <= {MAX_SYNCS} for sums that forget, got {n}")
+        if n > MOST_KEPT:
+            raise ValueError(f"n_syncs must be <= {MOST_KEPT} for sums that forget, got {n}")
         alone = np.diff(release.noise_factor(), axis=0, prepend=0)  # C^-1, or like it
         noise, weights = np.zeros_like(alone), self.weights(n)
         for age in range(n):

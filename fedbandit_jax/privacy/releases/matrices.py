@@ -22,13 +22,13 @@ from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 from fedbandit_jax.privacy.users import ONCE, Users
 
-MAX_SYNCS = 2048  # most synchronisations S of a release whose matrices are kept
+MOST_KEPT = 2048  # most synchronisations S whose (S, S) matrices are made
 MAX_PARTS = 8192  # most parts of all messages together, S P
 RANGE = 2.0**20  # a sensitivity, and standard deviations of noise, must be within [1 / RANGE, RANGE]: float32 ends
 FRESH = 2.0**-12  # least share of a prefix's fresh noise in the largest noise, which float32 rounds to 2^-24 of it
 
 
-Memory = tuple[Float[Array, " NP *shape"], Float[Array, " N *shape"]]  # messages, or draws, so far
+Past = tuple[Float[Array, " NP *shape"], Float[Array, " N *shape"]]  # messages, or draws, so far
 
 
 @struct.sealed
@@ -83,21 +83,19 @@ class Explicit(Release):
         return _weigh(jnp.asarray(self.c)[k - 1], state), state
 
     @override
-    def init(self, shape: tuple[int, ...]) -> Memory:
+    def init(self, shape: tuple[int, ...]) -> Past:
         return jnp.zeros((self.r.shape[1], *shape)), jnp.zeros((len(self.factor), *shape))
 
     @override
     def decode(
-        self, state: Memory, k: Int[Array, ""], message: Float[Array, " P *shape"]
-    ) -> tuple[Float[Array, "*shape"], Memory]:
+        self, state: Past, k: Int[Array, ""], message: Float[Array, " P *shape"]
+    ) -> tuple[Float[Array, "*shape"], Past]:
         messages, draws = state
         messages = jax.lax.dynamic_update_slice_in_dim(messages, message, (k - 1) * self.parts, 0)
         return _weigh(jnp.asarray(self.r)[k - 1][None], messages)[0], (messages, draws)
 
     @override
-    def step(
-        self, state: Memory, k: Int[Array, ""], z: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, "*shape"], Memory]:
+    def step(self, state: Past, k: Int[Array, ""], z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Past]:
         messages, draws = state
         draws = draws.at[k - 1].set(z)
         return _weigh(jnp.asarray(self.factor)[k - 1][None], draws)[0], (messages, draws)
@@ -147,15 +145,15 @@ def explicit(release: Release) -> Explicit:
     Parts that are not live count as not sent, whatever `encode` puts into them.
 
     Raises:
-        ValueError, TypeError: if there are more than `MAX_SYNCS` synchronisations or `MAX_PARTS` parts in all, if a
+        ValueError, TypeError: if there are more than `MOST_KEPT` synchronisations or `MAX_PARTS` parts in all, if a
             method returns something of another shape or kind than `Release` says, if R C is not the prefix sum, or
             float32 would lose some of the noise.
     """
     name, n = type(release).__name__, release.n_syncs
     parts = validate.integer(f"{name}.n_parts", release.n_parts, at_least=1)
-    if n > MAX_SYNCS or n * parts > MAX_PARTS:
+    if n > MOST_KEPT or n * parts > MAX_PARTS:
         raise ValueError(
-            f"n_syncs must be <= {MAX_SYNCS} and n_syncs * n_parts <= {MAX_PARTS} for a release of one's own, whose "
+            f"n_syncs must be <= {MOST_KEPT} and n_syncs * n_parts <= {MAX_PARTS} for a release of one's own, whose "
             f"matrices are kept, got {n} and {n * parts} with {name}"
         )
     _check(release)

@@ -104,7 +104,7 @@ class Ask:
     @property
     def points(self) -> list[int]:
         """The users of one silo in a tree node of level 0, 1, ...: B, 2B, ..."""
-        return [self.batch << level for level in range(round(self.release.sensitivity_sq()))]
+        return [self.batch << level for level in range(self.release.touched())]
 
     @property
     def mu(self) -> float:
