@@ -36,6 +36,7 @@ For example:
   fedbandit calibrate --release blt     how much noise does a budget need?
   fedbandit audit                       try to refute every claim of privacy
   fedbandit benchmark mine.py:recipe    where does an algorithm of your own stand?
+  fedbandit show FILE                   print a saved result again
   fedbandit report results              one page with figures, tables and certificates
   fedbandit data log.csv                what is in a table of your own, and what it can answer
   fedbandit --version

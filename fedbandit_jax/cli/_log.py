@@ -29,8 +29,8 @@ class Roles:
         features: columns that are known of a user beforehand, with commas between them.
         arm_features: columns that describe the arm, with commas between them.
         propensity: column of probabilities with which arms were shown.
-        holdout: share of the rows that fit the model of the reward; the others are replayed.
-        model: linear or logistic.
+        holdout: share of the rows that fit the model of the reward, 0.5 by default; the others are replayed.
+        model: linear (the default) or logistic.
     """
 
     silo: str | None = None

@@ -44,8 +44,8 @@ class AuditCommand(Command):
       fedbandit audit --piece 0/4           a quarter of the mechanisms
 
     Args:
-        family: family of algorithms whose mechanisms are audited; arms (and all) also prints the exact log-ratios of
-            the probabilities of noisy sums modulo m.
+        family: family of algorithms whose mechanisms are audited; arms (and all), without --only, also prints the
+            exact log-ratios of the probabilities of noisy sums modulo m.
         only: audit only mechanisms whose name contains one of these words.
         runs: number of runs of each of the two neighbours, at least 1000.
         confidence: confidence of each lower bound by itself, in (0, 1), before it is tried again.

@@ -42,9 +42,9 @@ class DataCommand(Command):
       fedbandit data movielens --path ml-25m
 
     Args:
-        dataset: a .csv or .parquet file; or mslr, MSLR-WEB10K, a folder with Fold1/train.txt, Fold1/vali.txt and
-            Fold1/test.txt, of whose features --features names one half, title or body; or movielens, a folder with
-            ratings.csv, ratings.dat or u.data.
+        dataset: a .csv or .parquet file; or the word mslr or movielens, whose copy is in the folder --path (of mslr
+            Fold1/train.txt, Fold1/vali.txt and Fold1/test.txt, and --features title or body names a half of the
+            features; of movielens ratings.csv, ratings.dat or u.data).
         path: folder of your copy of mslr or movielens.
     """
 

@@ -39,8 +39,9 @@ class PlanCommand(Command):
       - what was excluded, and why,
       - the certificate of the recommended algorithm.
 
-    Communication and certificate are exact. Regret is predicted from simulations: all candidates go through the first
-    eighth of --rounds, the best through all of them, and growth is extrapolated from there to T.
+    Communication and certificate are exact. Regret is predicted from simulations: all candidates go through an eighth
+    of --rounds, or as many as 10^5 users need if that is more; the best eight through all of them, under four times as
+    many other seeds; and growth is extrapolated from there to T.
 
     Users are those of the paper's synthetic instance ("sphere" in `fedbandit simulate`), or those of a table of your
     own, --data. If yours are different, give fb.plan in Python an environment that is like them.
@@ -72,7 +73,7 @@ class PlanCommand(Command):
         delay: rounds by which rewards come late.
         max_syncs: the most synchronisations in T rounds.
         max_bits: the most bits that one silo may send and receive in T rounds.
-        seeds: simulations of each candidate.
+        seeds: simulations of each candidate; the best eight have four times as many.
         rounds: how many rounds are simulated at most; by default as many as 10^6 users need, but not less than T / 8.
         random_seed: seed of the random number generator.
         data: a table of your own, .csv or .parquet. If it says who came, one user is protected in all her visits.
