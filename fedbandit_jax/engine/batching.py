@@ -1,4 +1,4 @@
-"""How runs of one structure share a machine: in pieces, each of which is one program for some of S seeds.
+"""Batched execution of runs of one structure: in pieces, each of which is one program for some of S seeds.
 
 On a CPU pieces are small, so that their data stay in the cache, and a pool of threads runs as many of them at a time as
 there are cores; branches on data go one by one, so that a branch not taken costs nothing. Where there are fewer pieces
@@ -50,7 +50,7 @@ class Piece(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the runs of a piece are laid out in its program; hashable. An axis of length 1 is left out of states."""
+    """Layout of the runs of a piece in its program; hashable. An axis of length 1 is left out of states."""
 
     treedef: Any  # tree structure of a clock
     axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
@@ -113,7 +113,7 @@ class Pieces:
         return [_init(piece.layout)(piece.leaves, piece.keys) for piece in self.pieces]
 
     def compile(self, capacity: int) -> None:
-        """Compiles what `init` and `advance` need, and runs nothing."""
+        """Compiles the programs of `init` and `advance`, and runs nothing."""
         piece = self.pieces[0]
         init = _init(piece.layout)
         first = init.lower(piece.leaves, piece.keys).compile()

@@ -170,7 +170,7 @@ def run_program(
 
 
 def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
-    """The number of steps in the first chunk, and how many its program can take.
+    """The number of steps in the first chunk, and the capacity of its program.
 
     On a CPU one program takes any number of steps up to its capacity. Elsewhere it takes as many as it is compiled for;
     chunks have equal lengths, so that one program serves all, and the last one is nearly full.

@@ -156,7 +156,7 @@ class Run:
         return np.arange(stride, horizon + 1, stride)
 
     def recorder(self, at: np.ndarray) -> Recorder | None:
-        """What keeps the records, at these rounds unless they have rounds of their own; None: there are none."""
+        """The recorder of the records, at these rounds unless they have rounds of their own; None if there are none."""
         return recorder(self.record, at, self.rounds)
 
     def written(self) -> None:

@@ -1,4 +1,4 @@
-"""By what, where and when a result was computed, for people who read it; no digest covers it."""
+"""Provenance of a result, for people who read it; no digest covers it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `record=` may keep of a run beside its curves: functions of a `Moment`, and when they are asked.
+"""Records for `record=`, kept beside the curves: functions of a `Moment`, and the rounds at which they are called.
 
 The functions below are examples as well: any function of a `Moment` that returns an array, or a pytree of arrays, does.
 It is traced, like whatever runs in `jax.jit`. Write it once, outside of loops: another function object compiles again.
@@ -62,7 +62,7 @@ def every(function: Function, stride: int | Literal["log"]) -> Thinned:
 
 
 def final(function: Function = lambda moment: moment.state) -> Thinned:
-    """Makes a record of what is there when the run has ended; by default of all that the learner's state holds.
+    """Makes a record of the end of a run; by default of the learner's whole state.
 
     If the batch of the algorithm does not divide the horizon, the end is that of the last batch.
 
@@ -158,7 +158,7 @@ def _function(name: str, value: Any) -> Function:
 
 
 def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray]) -> Recorder | None:
-    """What a clock needs of `record=`, whose rounds are `at` (N,) or those `recorded` at a stride; None: no records."""
+    """The recorder for `record=`, at rounds `at` (N,) or those `recorded` at a stride; None if there are no records."""
     if record is None or (isinstance(record, Mapping) and not record):
         return None
     if not isinstance(record, Mapping):

@@ -1,4 +1,4 @@
-"""What is kept of a run beside its curves: functions of what happens in a round, at chosen rounds.
+"""Records of a run beside its curves: functions of a `Moment`, at chosen rounds.
 
 It travels with the learner's state, in tables of their final size, so memory does not grow and a checkpoint has it.
 """
@@ -18,7 +18,7 @@ from fedbandit_jax.interfaces import Algorithm, Round
 
 
 class Moment(NamedTuple):
-    """What a function that is recorded may read: a round as it was played, or the state at the end.
+    """The argument of a recorded function: a round as it was played, or the state at the end.
 
     For multi-armed algorithms it is a batch of users, of which only `t`, `world`, `state` and `algo` are known, and
     its first round. Where one user comes at a time (clusters), M is 1. Rewards are what the learner was given.
@@ -47,7 +47,7 @@ class Recording(NamedTuple):
 
 @struct.pytree
 class Recorder:
-    """Functions of a `Moment`, and when to call them."""
+    """Functions of a `Moment`, and the rounds at which to call them."""
 
     rounds: tuple[Any, ...]  # (N,) int32, increasing rounds 1, 2, ... of every record
     names: tuple[str, ...] = struct.static()
@@ -55,7 +55,7 @@ class Recorder:
     final: tuple[bool, ...] = struct.static()  # which are called once, at the end
 
     def start(self, learner: Any, n_agents: int, during: Callable[[], Moment], end: Callable[[], Moment]) -> Recording:
-        """Empty tables, for what is found in the shapes of moments that are never computed."""
+        """Empty tables, whose shapes are traced from moments that are never computed."""
 
         def started(moment: Moment) -> Moment:
             return moment._replace(regret=moment.gaps)
@@ -124,7 +124,7 @@ class Recorder:
         return lax.cond(asked, lambda: self._value(i, moment), lambda: zeros)
 
     def _value(self, i: int, moment: Moment) -> Any:
-        """The value of a record as arrays of numbers; errors say which record it is."""
+        """The value of a record as arrays of numbers; errors name the record."""
         try:
             found = self.functions[i](moment)
             if not (leaves := jax.tree.leaves(found)) or any(isinstance(leaf, (str, bytes)) for leaf in leaves):

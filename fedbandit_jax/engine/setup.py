@@ -1,4 +1,4 @@
-"""What a sweep is, once its arguments have been checked: bound algorithms, with a digest and a salt each."""
+"""Setup of a sweep, with checks of its arguments: bound algorithms, with a digest and a salt each."""
 
 from __future__ import annotations
 

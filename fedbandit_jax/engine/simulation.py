@@ -196,7 +196,7 @@ def _checked(result: Result, throw: bool) -> Result:
 
 
 class Rollout(NamedTuple):
-    """What one run of one seed measured."""
+    """Curve, status bits and records of one run."""
 
     regret: Float[Array, " T"]  # cumulative, summed over agents; float32
     status: Int[Array, ""]  # bits of `fb.Status`, 0 if all is well: look at it, nothing is raised

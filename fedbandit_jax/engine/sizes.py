@@ -1,4 +1,4 @@
-"""Whether a sweep fits into memory: what it records, and the states of the seeds that run at a time."""
+"""Memory of a sweep: of its records, and of the states of the seeds that run at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CURVES = 6  # of a run: regret, three of communication, and others
 
 
 def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
-    """Raises a ValueError unless what is recorded of so many runs, name -> shape and dtype, fits into memory."""
+    """Raises a ValueError unless the records of so many runs, name -> shape and dtype, fit into memory."""
     size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.allowed() / COPIES
     if size > most:
         name = max(arrays, key=lambda name: bytes_of(arrays[name]))

@@ -39,7 +39,7 @@ FILE = re.compile(r"seeds_(\d+)-(\d+)\.npz")
 
 
 class Future(Protocol):
-    """What an executor returns for a call that it was given."""
+    """The future of a call, as an executor returns it."""
 
     def done(self) -> bool:
         """Whether the call has ended."""
@@ -51,7 +51,7 @@ class Future(Protocol):
 
 
 class Executor(Protocol):
-    """Whatever has the one method of `concurrent.futures.Executor` that is needed."""
+    """An executor, with the one method of `concurrent.futures.Executor` that is needed."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
         """Begins a call somewhere, and returns at once."""
@@ -59,7 +59,7 @@ class Executor(Protocol):
 
 
 class SweepPiece(NamedTuple):
-    """What one worker computes at a time; it is sent to the worker."""
+    """The task of one worker, to which it is sent."""
 
     configurations: Mapping[str, Configuration]
     names: Mapping[str, str]  # label -> name of the configuration
@@ -155,7 +155,7 @@ def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
 
 
 def compute(piece: SweepPiece) -> int:
-    """Runs a piece and writes its files; returns how many runs it had. Called in a worker, or here."""
+    """Runs a piece and writes its files; returns the number of its runs. Called in a worker, or here."""
     if made_by(piece.options["devices"]) != piece.made_by:
         raise RuntimeError(
             "a worker must have the code, the versions and the devices of the call that it works for: restart it"

@@ -23,7 +23,7 @@ MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the 
 
 
 class Came(NamedTuple):
-    """Who came in a batch so far, and whose rewards are not left out of its sums."""
+    """Attendance of a batch so far, and counts of the rewards that entered its sums."""
 
     key: Array
     k: Array  # number of the batch
@@ -32,14 +32,14 @@ class Came(NamedTuple):
 
     @classmethod
     def before(cls, attendance: Attendance | None, key: Array, k: Array, pulls: Pulls) -> Came | None:
-        """Nobody yet in batch k; None if nobody is left out."""
+        """The record before anybody comes in batch k; None if nobody is left out."""
         if attendance is None:
             return None
         nobody = jnp.zeros(pulls.active.shape, jnp.int32)
         return cls(jax.random.fold_in(random.stream(key, "who"), k), k, attendance, nobody)
 
     def more(self, unit: Any, pulled: Array, who: Array, inside: Array) -> tuple[Came, Array]:
-        """After blocks (n,) of arms `pulled` with users `who` (n, size), of whom some are inside; and who enters."""
+        """The record after blocks (n,) of arms `pulled` with users `who` (n, size), some `inside`; and who enters."""
         flat, attendance = self.attendance.come_once(unit, self.k, who.reshape(-1), inside.reshape(-1))
         enters = flat.reshape(who.shape)
         of_arm = jnp.where(jnp.arange(len(self.entered))[:, None] == pulled, enters.sum(1, dtype=jnp.int32), 0)
@@ -124,7 +124,7 @@ class ArmBatchClock(Clock):
     def _collect(
         self, keys: list[Array], world: Any, pulls: Pulls, asked: Array, k: Array, came: Came | None
     ) -> tuple[wide.Wide, Array, Came | None]:
-        """The sums (K,) that `algo.collect` makes of one batch, whether any reward violates the spec, and who came.
+        """The sums (K,) that `algo.collect` makes of one batch, whether a reward violates the spec, and the attendance.
 
         The keys are of rewards, coins and shares of the noise. The blocks of all arms form one queue, so that a small
         batch costs one turn of the loop instead of K.

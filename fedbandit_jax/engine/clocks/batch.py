@@ -1,4 +1,4 @@
-"""The rounds of a batch in a loop, what they leave behind, and which rewards and gaps there can be."""
+"""The loop over the rounds of a batch, its result, and checks of rewards and gaps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Streams(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What a batch leaves behind before its synchronisation."""
+    """The result of a batch before its synchronisation."""
 
     world: Any
     local: Any  # the agents' local state; None if they were played in groups

@@ -1,4 +1,4 @@
-"""Checks of what the methods of environments and algorithms return, by tracing them: nothing is compiled."""
+"""Checks of return values of the methods of environments and algorithms, by tracing them: nothing is compiled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
 
 
 def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The shapes of what a method returns, compiling nothing.
+    """The shapes of the return value of a method, compiling nothing.
 
     Raises:
         TypeError: it is another program when it is traced again, as numbers of NumPy or of a clock make it, which would
@@ -44,7 +44,7 @@ def are_arrays(tree: Any, *wanted: tuple[tuple[int, ...], Any]) -> bool:
 
 
 def check_environment(env: Environment) -> Round:
-    """Checks the shapes of what an environment's methods return, compiling nothing, and returns the `Round` it offers.
+    """Checks return shapes of an environment's methods, compiling nothing, and returns the `Round` it offers.
 
     Raises:
         TypeError: a method returns something else than it must; the message names all three.

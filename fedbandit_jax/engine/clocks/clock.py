@@ -1,4 +1,4 @@
-"""The base class of clocks, and what they share: salted streams, and agents over devices."""
+"""The base class of clocks, and their common parts: salted streams, and agents over devices."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Clock:
         raise NotImplementedError
 
     def divided(self, most: int) -> int | None:
-        """How many agents a part of a step has, if it can be cut into up to `most` parts, and None if not."""
+        """The number of agents in a part of a step, if it can be cut into up to `most` parts, and None if not."""
         return None
 
     def part(self, key: Array, world: Any, state: Any, k: Array, first: Array, n: int) -> Any:
-        """What the n agents from number `first` on play in step k, if it is `divided`."""
+        """The part of step k, if it is `divided`, of the n agents from number `first` on."""
         raise NotImplementedError
 
     def join(self, key: Array, world: Any, state: Any, k: Array, parts: Sequence[Any]) -> tuple[Any, Metrics]:

@@ -23,7 +23,7 @@ VECTOR = 16  # float32 numbers in a vector register; a loop over fewer is done o
 
 
 class Chosen(NamedTuple):
-    """What agents chose in a round, without having been offered all contexts at once."""
+    """Choices of agents in a round whose contexts are not stored."""
 
     x: Array  # (d, A) features of the arms
     best: Array  # (A,) the largest mean reward that was offered

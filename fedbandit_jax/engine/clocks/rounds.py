@@ -73,7 +73,7 @@ class RoundClock(Clock):
     @property
     @override
     def seeds_abreast(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Seeds that have `drawn.GROUP` agents together, a power of two."""
+        """Seeds that have `drawn.GROUP` agents together, a power of two; 2 where one seed has more."""
         if self.lists:
             return 1
         return 2 ** max(0, (drawn.GROUP // self.env.spec.n_agents - 1).bit_length())

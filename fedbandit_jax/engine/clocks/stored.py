@@ -15,7 +15,7 @@ from fedbandit_jax.interfaces import Rejecting, Round
 
 
 class Choice(NamedTuple):
-    """What agents were offered in a round, and chose."""
+    """The offer of a round, and the agents' choices."""
 
     world: Any
     offered: Round
@@ -43,7 +43,7 @@ def play(clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, 
 
 
 def play_round(clock: Clock, world: Any, state: Any, local: Any, t: Array, keys: Streams) -> tuple[Moment, Array]:
-    """Plays one round; returns it, and which agents (M,) met anything that is not as the environment's spec says."""
+    """Plays one round; returns it, and the agents (M,) who met a violation of the environment's spec."""
     env = clock.env
     choose = _accepted if callable(getattr(env, "accepts", None)) else _choice
     world, offered, arms, wrong = choose(clock, world, local, t, keys)
@@ -56,7 +56,7 @@ def play_round(clock: Clock, world: Any, state: Any, local: Any, t: Array, keys:
 
 
 def offer(clock: Clock, key: Array, world: Any, t: Array) -> tuple[Round, Array | bool, Any]:
-    """What agents are offered in round t, which of them (M,) serve strangers, and the world after it."""
+    """The offer of round t, the agents (M,) who serve strangers, and the world after it."""
     offered, world = clock.env.observe(key, world, t)
     return *_known(clock.spread(offered), clock.env.spec.n_users), world
 
