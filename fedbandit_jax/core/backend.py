@@ -61,7 +61,7 @@ def _keeps_order() -> bool:
 
 
 def compiled_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What a + b lacks of the sum when float32 rounds it, by a program of its own, also inside of a trace.
+    """The sum of a and b less its rounding to float32, by a program of its own, also inside of a trace.
 
     >>> compiled_error(np.full(1, 2**24, np.float32), np.ones(1, np.float32)).tolist()
     [1.0]

@@ -75,7 +75,7 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Pa
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes what killed processes have left of writing `path`, which nobody may be writing now."""
+    """Removes unfinished copies of `path` by killed processes; nobody may be writing it now."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
         temporary.unlink(missing_ok=True)
 
@@ -190,7 +190,7 @@ def in_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """What `in_json` was given, but for tuples, which are lists."""
+    """The inverse of `in_json`, but that tuples become lists."""
     if isinstance(value, Mapping):
         return {key: from_json(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

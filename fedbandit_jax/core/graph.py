@@ -1,4 +1,4 @@
-"""Graphs whose links are packed into bits, their connected components, and how far two partitions agree.
+"""Graphs whose links are packed into bits, their connected components, and the agreement of two partitions.
 
 A set of n nodes is packed into W = ceil(n / 32) words of 32 bits: node i is bit i mod 32 of word i // 32. A graph is
 one such set a node, (n, W) uint32, which is an eighth of a table of bytes.

@@ -1,4 +1,4 @@
-"""How much memory there is, and refusals before more than that is taken."""
+"""The size of memory, and refusals before more than that is taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding of what has a row for every synchronisation, so that one compiled program serves other horizons, too."""
+"""Padding of arrays with a row for every synchronisation, so that one compiled program serves other horizons, too."""
 
 import numpy as np
 

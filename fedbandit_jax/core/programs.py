@@ -77,7 +77,7 @@ def noted(owner: Any, method: str, *arguments: Any) -> Iterator[None]:
 
 
 def unsaid(jaxpr: Any) -> Iterator[str]:
-    """The operations of a program that does not say what they compute, and their lines: answers, batching rules."""
+    """The opaque operations of a program, and their lines: answers, and batching rules of the caller's own."""
     for one in equations(jaxpr):
         if one.primitive.name in ANSWERS or _mixes(one):
             yield f"{one.primitive.name}{_line(one)}"

@@ -1,4 +1,4 @@
-"""What the methods of parts return, by tracing them: nothing is compiled, and errors say what must be returned."""
+"""Return values of the methods of parts, by tracing them: nothing is compiled, and errors say what must be returned."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from fedbandit_jax.core.programs import noted
 
 
 def returned(owner: Any, method: str, *arguments: Any) -> Any:
-    """What a method returns for arguments like these, with the shapes and dtypes of numbers in their place.
+    """The return value of a method for arguments like these, with shapes and dtypes in place of numbers.
 
     >>> returned([], "count", 1)
     ShapeDtypeStruct(shape=(), dtype=int32)

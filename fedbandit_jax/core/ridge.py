@@ -180,7 +180,7 @@ def first_argmax(scores: Float[Array, " K *M"]) -> Int[Array, "*M"]:
 
 
 class Gain(NamedTuple):
-    """What one new row (x, y) per agent changes in its posterior."""
+    """Terms of the rank-one update of each agent's posterior by one new row (x, y)."""
 
     image: Float[Array, "d M"]  # V^-1 x
     leverage: Float[Array, " M"]  # x' V^-1 x; log det V grows by log(1 + leverage)

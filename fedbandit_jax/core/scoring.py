@@ -1,4 +1,4 @@
-"""How an arm is scored by its features alone, what is offered as functions of arm and agent, and optimistic scores."""
+"""Scores of arms by their features alone, offers as functions of arm and agent, and optimistic scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedbandit_jax.core.ridge import Posterior
 
 
 class Scorer(NamedTuple):
-    """How an arm is scored by its features alone."""
+    """The score of an arm by its features alone."""
 
     worth: Callable[[Any, Sequence[Array] | Array], Array]  # (own, d features) -> index, elementwise in their shape
     own: Any  # pytree of arrays that say what agents know, with agents last: (..., A), (..., 1) or ()
@@ -23,7 +23,7 @@ class Scorer(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """What is offered in a round, as functions of `shared` and of (arm, agent), elementwise in the shape of these."""
+    """The offer of a round, as functions of `shared` and of (arm, agent), elementwise in the shape of these."""
 
     draw: Callable[[Any, Array, Array], Sequence[Array]]  # (shared, arm, agent), uint32 -> the d features
     mean: Callable[[Any, Sequence[Array]], Array]  # (shared, the d features) -> mean reward
@@ -31,7 +31,7 @@ class Offer(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What agents know in a round, as `optimism` reads it."""
+    """Posteriors and confidence widths of agents in a round, as `optimism` reads them."""
 
     posterior: Posterior  # A = 1 or A = M
     width: Float[Array, ""] | Float[Array, " A"]  # beta_t, A = 1 or A = M
@@ -49,5 +49,5 @@ def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
 
 
 def one(own: Own, agent: Int[Array, ""]) -> Own:
-    """The knowledge of one agent."""
+    """The posterior and confidence width of one agent."""
     return Own(ridge.one(own.posterior, agent), own.width if own.width.size == 1 else own.width[agent])
