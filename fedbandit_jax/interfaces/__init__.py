@@ -1,4 +1,4 @@
-"""The interfaces that all layers share: what an environment, an algorithm, a policy and a round are.
+"""The interfaces that all layers share: environment, algorithm, policy and round.
 
 Axis letters of these modules (others say where theirs differ): M agents, K arms, d features, T rounds, B rounds in
 a batch, S synchronisations, L tree levels. In the multi-armed family a round is one user, and N is the number of users

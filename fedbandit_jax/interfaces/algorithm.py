@@ -1,4 +1,4 @@
-"""What an algorithm is, and `certify`, which reads what it proves."""
+"""The interface of algorithms, and `certify`, which reads their guarantees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_A_TABLE = "the people in the table, of whose rows the users of this simulatio
 
 
 class Report(NamedTuple):
-    """What a synchronisation cost in communication, and the status bits of the learner after it."""
+    """The communication cost of a synchronisation, and the status bits of the learner after it."""
 
     rounds: Int[Array, ""] | int = 0  # rounds of communication
     floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers that all agents send and receive, or the two apart
@@ -35,7 +35,7 @@ class Report(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """What one step of a clock adds to the record of a run."""
+    """Metrics of one step of a clock: gaps, report and gauges."""
 
     gap: Float[Array, " P"]  # sum over agents of the gaps: of P rounds each, or of any one round in each of P stretches
     report: Report
@@ -164,7 +164,7 @@ class Algorithm:
         return local, Report()
 
     def view(self, state: Any) -> Any:
-        """The transcript of the last synchronisation for audits: what those see whom the trust model does not trust."""
+        """The transcript of the last synchronisation for audits: the view of those untrusted by the trust model."""
         raise NotImplementedError(f"{type(self).__name__}.view")
 
     def guarantee(self) -> Certificate:

@@ -1,4 +1,4 @@
-"""Multi-armed bandits, whose users are alike: what an environment and an algorithm of them are."""
+"""Multi-armed bandits, whose users are alike: interfaces of environments and algorithms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ArmEnvironment(Environment, Protocol):
 
 
 class Pulls(NamedTuple):
-    """Whom a multi-armed algorithm asks in a batch."""
+    """The arms and users of a batch of a multi-armed algorithm."""
 
     active: Bool[Array, " K"]  # which arms are pulled
     users: Int[Array, ""]  # how many users pull each of these arms

@@ -1,4 +1,4 @@
-"""Users who come one at a time and return: what an environment and an algorithm of them are."""
+"""Users who come one at a time and return: interfaces of environments and algorithms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ArrivalEnvironment(Environment, Protocol):
 
 
 class Partition(NamedTuple):
-    """Which users an algorithm takes to be alike: those with equal labels in 0 ... n - 1."""
+    """The clusters of users that an algorithm has found: those with equal labels in 0 ... n - 1."""
 
     local: Int[Array, " n"]  # labels found at each server, which are not compared between servers
     shared: Int[Array, " n"]  # labels found over all servers
@@ -43,7 +43,7 @@ class ArrivalAlgorithm(Algorithm):
     """
 
     def begin(self, key: Key[Array, ""], t: Int[Array, ""], state: Any) -> tuple[Any, Report]:
-        """The state before anybody comes in round t, and what reaching it cost."""
+        """The state before anybody comes in round t, and the cost of reaching it."""
         return state, Report()
 
     def index(

@@ -1,4 +1,4 @@
-"""Environments: who comes, what is offered and what would be answered."""
+"""The interface of environments, which decide arrivals, offers and rewards."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Spec:
 
 
 class Round(NamedTuple):
-    """One round as the agents see it: which arms they may play, and who came."""
+    """One round as the agents see it: the arms on offer, and the users who came."""
 
     contexts: Float[Array, "M K d"]  # feature vectors
     mask: Bool[Array, "M K"] | None = None  # which arms exist; None if all do
@@ -68,7 +68,7 @@ class Round(NamedTuple):
 
 
 class Feedback(NamedTuple):
-    """What playing the arms returns; an algorithm is given `reward` only, and `gap` is for the record.
+    """Rewards and gaps of the arms played; an algorithm is given `reward` only, and `gap` is for the record.
 
     The regret of a run is the sum of all gaps, over agents and over the rounds so far.
     """
@@ -78,7 +78,7 @@ class Feedback(NamedTuple):
 
 
 class Environment(Protocol):
-    """A pytree that decides who arrives, what is offered and what would be answered; see `fb.envs`."""
+    """A pytree that decides arrivals, offers and rewards; see `fb.envs`."""
 
     @property
     def spec(self) -> Spec:
@@ -90,7 +90,7 @@ class Environment(Protocol):
         ...
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """What is offered in round t = 0, 1, ..., and the world, which may have moved on."""
+        """The offer of round t = 0, 1, ..., and the world, which may have moved on."""
         ...
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
@@ -135,7 +135,7 @@ class Listed(Environment, Protocol):
         ...
 
     def listed(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
-        """The first row that each agent is offered in a round, and how many rows it is offered."""
+        """The first row that each agent is offered in a round, and the number of its rows."""
         ...
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
@@ -158,5 +158,5 @@ class Rejecting(Environment, Protocol):
     """
 
     def accepts(self, key: Key[Array, ""], world: Any, arms: Int[Array, " M"]) -> tuple[Bool[Array, " M"], Any]:
-        """Which agents' arms, int32, have been accepted in this round, and the world, which `observe` is given next."""
+        """The mask of agents whose arms, int32, are accepted in this round, and the world, the input of `observe`."""
         ...

@@ -1,4 +1,4 @@
-"""Policies, which act on what was released and on nothing else, so that whatever they do is post-processing."""
+"""Policies, which act on released statistics and on nothing else, so that whatever they do is post-processing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedbandit_jax.interfaces.environment import Round
 
 
 class Released(NamedTuple):
-    """What a policy is given at a synchronisation; anybody may see it, so using it is post-processing.
+    """Released statistics, the input of a policy; anybody may see them, so using them is post-processing.
 
     Users whose contributions are left out, as they came too often, are not in `count`. Those whose sums a silo has not
     sent, whose rewards have not arrived, or whose totals are clipped, are.
@@ -34,7 +34,7 @@ class Released(NamedTuple):
 
 
 class NoiseLaw(NamedTuple):
-    """The law of the noise in what a policy will be given; it is known on the host before the first round."""
+    """The law of the noise in released statistics; it is known on the host before the first round."""
 
     n_agents: int  # M
     dim: int  # d
