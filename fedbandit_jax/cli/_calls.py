@@ -16,7 +16,7 @@ Types = Mapping[str, Callable[..., Any]]
 
 
 class ConfigurationError(ValueError):
-    """Says what is wrong with a file, and where; `key` is one that there is not."""
+    """A fault in a file, with its place; `key` is one that there is not."""
 
     def __init__(self, place: str, problem: str, file: str = "", key: str = ""):
         self.place, self.problem, self.key = place, problem, key
@@ -96,7 +96,7 @@ def _call(
 
 
 def made(where: str, call: Callable[[], Any]) -> Any:
-    """What a call returns; its errors say where it stands."""
+    """The return value of a call; its errors name its place."""
     try:
         return call()
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -104,7 +104,7 @@ def made(where: str, call: Callable[[], Any]) -> Any:
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Parameters of a function by name; if it takes any others, they are those of what it returns."""
+    """Parameters of a function by name; if it takes any others, they are those of its return type."""
     found = dict(inspect.signature(function).parameters)
     if any(one.kind is one.VAR_KEYWORD for one in found.values()):
         found |= inspect.signature(typing.get_type_hints(function)["return"]).parameters

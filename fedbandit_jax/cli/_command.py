@@ -1,4 +1,4 @@
-"""What the commands share: flags that must apply, errors that name the flag, files, and what is printed of a result."""
+"""Common parts of all commands: flags that must apply, errors that name the flag, files, and printed results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Command:
     """Base class of the commands, whose fields are the flags and whose docstring is the text of --help."""
 
     resumes: ClassVar[str] = ""
-    """What the message after an interruption adds."""
+    """The end of the message after an interruption."""
     flag_of: ClassVar[dict[str, str]] = {}
     """Maps an argument of the public API to its flag, where the two have different names."""
 

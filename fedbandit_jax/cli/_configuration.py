@@ -37,7 +37,7 @@ TEXT = re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*")  # a value of --set that
 
 
 class SweepFile(NamedTuple):
-    """What a file asks for."""
+    """A sweep as read from a file."""
 
     arguments: dict[str, Any]  # of `fb.sweep`
     slurm: dict[str, Any]
@@ -54,7 +54,7 @@ class SweepFile(NamedTuple):
 
 
 def read(path: Path, changes: Sequence[str] = (), environment: str | None = None) -> SweepFile:
-    """Reads a file that says what a sweep runs, or raises a `ConfigurationError` that says where it is wrong.
+    """Reads the file of a sweep, or raises a `ConfigurationError` that says where it is wrong.
 
     Args:
         path: the file.
@@ -111,7 +111,7 @@ def _change(document: dict[str, Any], change: str) -> None:
 
 
 def _parameter(document: Mapping[str, Any], path: str, value: Any) -> tuple[list[str], Any]:
-    """The place of a parameter, by its path, in a file, and what stands there."""
+    """The place of a parameter, by its path, in a file, and the value to write there."""
     world, bare = document.get("environment"), path.removeprefix("env.")
     make = _calls.environments().get(world.get("type", "")) if isinstance(world, dict) else None
     if make and (bare != path or bare in inspect.signature(make).parameters):

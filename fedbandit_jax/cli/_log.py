@@ -1,4 +1,4 @@
-"""Flags that say what the columns of a log are: arguments of `fb.data.table`, for the commands that simulate on one."""
+"""Flags for the roles of a log's columns: arguments of `fb.data.table`, for the commands that simulate on one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDED = ("silo", "arm", "reward")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roles:
-    """What the columns of a log are.
+    """Roles of the columns of a log.
 
     Args:
         silo: column that says where.

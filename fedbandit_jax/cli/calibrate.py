@@ -1,4 +1,4 @@
-"""The command `fedbandit calibrate`: how much noise a budget needs, and what a given noise proves."""
+"""The command `fedbandit calibrate`: the noise that a budget needs, and the epsilon that a given noise proves."""
 
 from __future__ import annotations
 

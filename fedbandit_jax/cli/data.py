@@ -1,4 +1,4 @@
-"""The command `fedbandit data`: what is in a table of one's own, or in a copy of a data set, and what it can answer."""
+"""The command `fedbandit data`: an overview of a table of one's own and its precision, or a check of a data set."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class DataCommand(Command):
 
 
 def answers(env: Logged) -> Iterator[str]:
-    """What a log of this size can answer: gains of best arms beside what means of arms are uncertain by.
+    """The precision that a log of this size allows: gains of best arms beside the uncertainty of means of arms.
 
     The noise is that of a single release of sums of all rows, the least that any private algorithm adds which learns
     from all of them. Where users return, there is also that of one visit of each at every silo she comes to, which

@@ -1,4 +1,4 @@
-"""The command `fedbandit plan`: which trust model, release, schedule and policy to use."""
+"""The command `fedbandit plan`: recommends a trust model, release, schedule and policy."""
 
 from __future__ import annotations
 

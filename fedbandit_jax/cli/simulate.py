@@ -1,4 +1,4 @@
-"""The command `fedbandit simulate FAMILY`: runs, prints, draws and saves what a packaged file compares."""
+"""The command `fedbandit simulate FAMILY`: runs, prints, draws and saves the comparison in a packaged file."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SimulateCommand(Command):
         return [*found, *self.set]
 
     def asked(self) -> _configuration.SweepFile:
-        """What is run; whatever is wrong with the flags raises an error here."""
+        """The sweep to run; whatever is wrong with the flags raises an error here."""
         self.applies_to("the families linear and schedules", self.family in LINEAR, "data")
         self.applies_to("the environments of the file, without --data", self.data is None, "env")
         if self.env is not None and "environments" not in self.contents():
@@ -171,7 +171,7 @@ class SimulateCommand(Command):
         return super().named(error)
 
     def about(self, parameters: bool = False) -> str:
-        """Text of --help: what the file says of itself and has, and the parameters if they are asked for."""
+        """Text of --help: the file's comment, defaults and labels, and the parameters if they are asked for."""
         head = re.match(r"(#.*\n)*", self.file.read_text(encoding="utf-8"))
         assert head is not None
         does = (inspect.getdoc(SimulateCommand) or "").partition("\n\n")[2].partition("\n\nArgs:")[0]

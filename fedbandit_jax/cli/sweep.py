@@ -1,4 +1,4 @@
-"""The command `fedbandit sweep`: what a TOML file asks for, here, by a cluster, or by the tasks of a job array."""
+"""The command `fedbandit sweep`: the sweep of a TOML file, here, by a cluster, or by the tasks of a job array."""
 
 from __future__ import annotations
 
