@@ -67,7 +67,7 @@ CHOSEN = ("type", "release", "trust", "mechanism", "aggregate")  # fields of an 
 
 
 def cite(result: Measured) -> str:
-    """BibTeX entries of this package and of the papers behind what a result's environments and algorithms are made of.
+    """BibTeX entries of this package and of the papers behind the parts of a result's environments and algorithms.
 
     Each is preceded by a comment with the parts that it is cited for. Parts of your own are left out, unless they have
     the name of one of ours, and so are ours that have no paper: read the references in the docstrings of what you use.

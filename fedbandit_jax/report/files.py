@@ -1,4 +1,4 @@
-"""The one file that holds a result, and what is asked of it before it is believed."""
+"""The file of a result, and checks of its contents."""
 
 from __future__ import annotations
 

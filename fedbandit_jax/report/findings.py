@@ -12,7 +12,7 @@ from fedbandit_jax.report.tables import aligned
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Audit:
-    """What an audit found out about one mechanism on one pair of neighbouring data sets."""
+    """The finding of an audit of one mechanism on one pair of neighbouring data sets."""
 
     name: str  # of the mechanism
     epsilon: float  # the claim

@@ -1,4 +1,4 @@
-"""What a simulation measured: labelled curves, with the configuration, certificates and provenance behind them."""
+"""The data of a result: labelled curves, with the configuration, certificates and provenance behind them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ CURVES = 16  # most algorithms of which one figure shows the curves
 
 
 def write(found: Found, path: Path, *, title: str) -> None:
-    """Writes the page about what was found, complete or not at all."""
+    """Writes the page about the results found, complete or not at all."""
     html.write(path, title, list(_body(found)))
 
 

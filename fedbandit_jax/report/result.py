@@ -16,7 +16,7 @@ from fedbandit_jax.report.measured import CURVES, OF_LABELS, Measured, spans
 
 
 class Result(Measured):
-    """What a simulation measured.
+    """The result of a simulation: curves, certificates, configuration, provenance and records.
 
     n_records is the number of recorded rounds, n_algorithms that of configurations of a sweep.
 
@@ -63,7 +63,7 @@ class Result(Measured):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads what `save` wrote, every bit of it; what only a newer version knows is left out, with a warning.
+        """Reads a saved result, every bit of it; parts that only a newer version knows are left out, with a warning.
 
         Raises:
             ValueError: there is no such file, it is not as `save` wrote it, or its format is newer; the message names

@@ -42,13 +42,13 @@ def size(result: Measured) -> str:
 
 
 def bases(result: Measured) -> list[str]:
-    """What answers were a model of, a sentence for each such environment."""
+    """The `basis` of each environment whose answers are those of a model, a sentence each."""
     worlds = (result.config["environments"][label] for label in result.labels)
     return list(dict.fromkeys(world["spec"]["basis"] for world in worlds if world["spec"].get("basis")))
 
 
 def tables(result: Measured) -> list[Rows]:
-    """Regret, communication and claims of every algorithm; what was counted; gauges; and paired differences."""
+    """Regret, communication and claims of every algorithm; counts; gauges; and paired differences."""
     one = {label: result[label] for label in result.labels}
     found = [Rows("", _rows(one))]
     if result.counts:

@@ -1,4 +1,4 @@
-"""Draws what audits found: how much of every claim was shown."""
+"""Draws the findings of audits: lower bounds of epsilon in units of the claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BARS = 2.4  # width of the bars, in inches
 
 
 def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
-    """Draws a table with a row for every mechanism: what it claims, and how much of that an audit could show.
+    """Draws a table with a row for every mechanism: its claim, and the share of it that an audit could show.
 
     A bar goes from 0 to the lower bound of epsilon, in units of the claim; one that crosses the line at 1 refutes the
     claim. Beside it stand the claim, the lower bound, and the pair of neighbours and the statistic that showed most.

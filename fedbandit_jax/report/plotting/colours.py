@@ -1,4 +1,4 @@
-"""One place decides how an algorithm looks: its colour by what it is, its line by what is claimed, and a marker.
+"""Styles of curves, decided in one place: colour by the algorithm, line by the claim, and a marker.
 
 The same algorithm has the same colour in every figure, whatever else is in it. Other numbers, such as a budget, do not
 make another algorithm. Where two curves of a figure share a colour, as variants of an algorithm do, markers tell them
@@ -68,7 +68,7 @@ _OTHERS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)  # of algorithms that a
 
 
 class Style(NamedTuple):
-    """How the curve of one configuration looks."""
+    """The style of the curve of one configuration."""
 
     colour: str
     line: str
@@ -125,7 +125,7 @@ def styles(result: Result) -> dict[str, Style]:
 
 
 def promise(certificate: Certificate) -> tuple[str, str]:
-    """The style of a line, and words in the legend, for what a certificate claims."""
+    """The line style and the words in the legend for the claim of a certificate."""
     if certificate.epsilon is None:  # asks for no privacy
         return "-", ""
     line, claim = CLAIMS[certificate.claim]
@@ -133,7 +133,7 @@ def promise(certificate: Certificate) -> tuple[str, str]:
 
 
 def entry(name: str, claim: str) -> str:
-    """The entry of a curve in a legend: its name, and what is claimed, or that it is not private.
+    """The entry of a curve in a legend: its name, and its claim, or that it is not private.
 
     >>> entry("tree", "certified"), entry("FedLinUCB", ""), entry("not private, greedy", "")
     ('tree: certified', 'FedLinUCB: not private', 'not private, greedy')

@@ -1,4 +1,4 @@
-"""What all figures share: axes, scales, a legend that hides nothing, the words on them, and how they are written.
+"""Common parts of all figures: axes, scales, a legend that hides nothing, words, and files.
 
 PNG is for screens, PDF for papers and SVG for pages; equal figures become equal files.
 """
@@ -43,7 +43,7 @@ _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedb
 
 
 def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
-    """Checks what a figure is drawn from, and returns its axes."""
+    """Checks the arguments of a figure, and returns its axes."""
     validate.instance("result", result, Result, "an fb.Result")
     validate.instance("title", title, (str, type(None)), "a string or None")
     validate.instance("lines", lines, (Mapping, type(None)), "a mapping of labels to names, or None")

@@ -1,4 +1,4 @@
-"""Draws what privacy and communication cost in regret, and who is on the Pareto front: beaten in all by nobody."""
+"""Draws final regret against privacy and communication, with the Pareto front: the points that no other dominates."""
 
 from __future__ import annotations
 
