@@ -1,4 +1,4 @@
-"""What loaders share: the arrays that they return, the lasso, and imports of scikit-learn, which is optional."""
+"""Common parts of the loaders: their arrays, the lasso, and the scaling of parameters to rewards in [0, 1]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of rewards that are fitted to some rows of a log, and how well they do on the others."""
+"""Models of rewards that are fitted to some rows of a log, and their goodness of fit on the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS, TOLERANCE = 100, 1e-9  # most steps of Newton's method, and the largest e
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How well a model of rewards fits rows that it was not fitted to. Rewards and means are in [0, 1].
+    """Goodness of fit of a model of rewards on rows that it was not fitted to. Rewards and means are in [0, 1].
 
     `print(fit)` shows all in words, with the calibration: rows sorted by their predicted mean, in ten groups.
     """
@@ -48,7 +48,7 @@ class Fit:
 
     @property
     def measure(self) -> str:
-        """What `explained` is."""
+        """The name of the measure `explained`."""
         return "R^2" if self.model == "linear" else "share of deviance explained"
 
     @property
@@ -58,7 +58,7 @@ class Fit:
 
     @property
     def sentence(self) -> str:
-        """What must be said wherever results are shown."""
+        """The caveat that must be stated wherever results are shown."""
         return (
             f"Rewards are those of a model of {self.source}, not of the world: {self.model} in d = {self.dim} "
             f"features, fitted to {self.fitted_rows:,} rows; on {self.replayed_rows:,} others, which are replayed, its "
@@ -135,7 +135,7 @@ def expit(z: np.ndarray) -> np.ndarray:
 
 
 def explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float) -> float:
-    """How much better than one `overall` mean these means predict rewards: 1 - loss / loss, by squares or deviances."""
+    """R^2, or the share of deviance explained, of these means against one `overall` mean: 1 - loss / loss."""
     if model == "linear":
         loss, alone = (float(((rewards - mean) ** 2).sum()) for mean in (means, overall))
     else:

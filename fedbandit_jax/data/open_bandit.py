@@ -72,7 +72,7 @@ def _files(path: Any) -> tuple[Path, Path]:
 
 
 def _read(log: Path, items: Path) -> Any:
-    """The log, with what describes the item of a row."""
+    """The log, with the description of the item of each row."""
     pandas = require("pandas", "examples")
     shown, described = pandas.read_csv(log), pandas.read_csv(items)
     for frame, file, names in ((shown, log, NAMES.values()), (described, items, ["item_id"])):

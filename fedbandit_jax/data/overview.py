@@ -1,4 +1,4 @@
-"""What is in a table before anybody says what its columns are: kinds, gaps, and what each column can be."""
+"""An overview of a table before its columns have roles: kinds, gaps, and the roles that each column suits."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def overview(source: Any) -> list[Summary]:
 
 
 class _Kept:
-    """What is kept of a column that is being read."""
+    """The running summary of a column that is being read."""
 
     def __init__(self):
         self.rows = self.missing = 0

@@ -26,7 +26,7 @@ def found(path: Path) -> Path:
 
 
 def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Who rated what: the ids (N,) of users and of movies, or a `ValueError` that says where the file is damaged."""
+    """The ids (N,) of users and of movies of all ratings, or a `ValueError` that says where the file is damaged."""
     separator = _separator(file)
     fields = [("user", "i4"), ("movie", "i4"), ("rating", "f8"), ("timestamp", "i8")]
     # loadtxt can only split at a single ":", so that "::" leaves an empty field between two others.

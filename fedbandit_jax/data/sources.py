@@ -129,7 +129,7 @@ class FrameTable:
 
 
 def opened(source: Any) -> CsvTable | FrameTable:
-    """What reads the columns of a source."""
+    """The reader of the columns of a source."""
     if isinstance(source, FrameTable):
         return source
     if isinstance(source, Mapping):

@@ -1,4 +1,4 @@
-"""Any log as an environment: who came where, what was shown, what happened."""
+"""Any log as an environment: rows of silo, arm and reward, and of users who return."""
 
 from __future__ import annotations
 
