@@ -61,7 +61,7 @@ def over_all(row: Row) -> float:
 
 
 def summary(row: Row, others: Sequence[Row] = ()) -> str:
-    """A table of what an entry did in every task, and its place among other rows."""
+    """A table of the results of an entry in every task, and its place among other rows."""
     lines: list[tuple[str, ...]] = [("task", "S", "+-", "R / R_0", "syncs", "kbit per silo", "best S", "")]
     for cell in row.cells.values():
         best = max((one.cells[cell.task].score for one in others if cell.task in one.cells), default=math.nan)

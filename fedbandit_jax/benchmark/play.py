@@ -118,7 +118,7 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
 
 
 def _recipe(task: Task, entry: Entry) -> Algorithm | str:
-    """The recipe of an entry for a task, which can be bound, or why there is none."""
+    """The recipe of an entry for a task, which can be bound, or the reason why there is none."""
     try:
         algo = entry.recipe(task)
         if isinstance(algo, Algorithm):
@@ -141,7 +141,7 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
 
 
 def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> Cell:
-    """What the recipe of an entry does in a task; a text says why there is none."""
+    """The result of the recipe of an entry in a task; a text says why there is none."""
     started, cell = time.monotonic(), Cell(task=task.name, digest=task.digest)
     if isinstance(algo, str):
         return dataclasses.replace(cell, refused=algo)

@@ -1,4 +1,4 @@
-"""A row of the benchmark: what one entry did in every task, in a sealed file, with the code that it was."""
+"""A row of the benchmark: the results of one entry in every task, in a sealed file, with its code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARRAYS = ("regret", "uniform", "reference", "syncs", "bits")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Cell:
-    """What an entry did in one task.
+    """The result of an entry in one task.
 
     Attributes:
         task: its name.
@@ -84,7 +84,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Row:
-    """What an entry did in the tasks of the benchmark; `fb.benchmark.run` makes it.
+    """The results of an entry in the tasks of the benchmark; `fb.benchmark.run` makes it.
 
     Attributes:
         name: of the entry.
@@ -141,7 +141,7 @@ class Row:
 
     @classmethod
     def load(cls, path: str | Path) -> Row:
-        """Reads what `save` wrote.
+        """Reads a file that `save` wrote.
 
         Raises:
             ValueError: there is no such file, it is not as `save` wrote it, or of another suite.

@@ -1,4 +1,4 @@
-"""A task of the benchmark: a frozen environment, a privacy budget, whom users trust, and limits on communication."""
+"""A task of the benchmark: a frozen environment, a privacy budget, trusted parties, and limits on communication."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Task:
         return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(words, ">u4").astype(np.uint32)), impl="threefry2x32")
 
     def refusal(self, certificate: Certificate, syncs: float, status: int) -> str:
-        """Why a run does not count, and is scored as uniform play; "" if it does.
+        """The reason why a run does not count, and is scored as uniform play; "" if it does.
 
         Args:
             certificate: of the run.

@@ -19,7 +19,7 @@ NEAR = 3.0  # standard errors within which a second run is expected
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What `verify` found. `print(verdict)` compares both runs, task by task.
+    """The finding of `verify`. `print(verdict)` compares both runs, task by task.
 
     Attributes:
         row: what was run.
