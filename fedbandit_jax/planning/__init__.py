@@ -1,4 +1,4 @@
-"""Recommends how to run a private federated bandit, and says what a log proves of the arms that one learned to play."""
+"""Recommendations for private federated bandits, and off-policy values of the arms that one learned to play."""
 
 from fedbandit_jax.planning.candidate import Candidate as Candidate
 from fedbandit_jax.planning.demands import PARTIES as PARTIES

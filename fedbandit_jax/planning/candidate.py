@@ -1,4 +1,4 @@
-"""One candidate of a plan: a recipe, what it sends and proves in T rounds, and why it cannot be recommended."""
+"""One candidate of a plan: a recipe, its communication and certificate for T rounds, and the reason if excluded."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Candidate:
 
 
 def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> Candidate:
-    """The candidate that a recipe is, with what it sends and proves if it may be bound."""
+    """The candidate of a recipe, with its communication and certificate if it may be bound."""
     syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
     one = Candidate(label=label, group=group, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
     if one.excluded:

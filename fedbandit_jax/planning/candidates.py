@@ -1,4 +1,4 @@
-"""What a plan chooses from: every certified policy of the package, on the schedules and with the numbers that suit it.
+"""The candidates of a plan: every certified policy of the package, on the schedules and with the numbers that suit it.
 
 For every trust model there is one release for fixed batches and one for batches that grow, those with the least noise.
 Rewards are centred where features have a constant entry, and half of x x' is summed there, as docs/beyond.md explains.
@@ -85,7 +85,7 @@ def candidates(demands: Demands) -> list[Candidate]:
 
 
 def left_out(demands: Demands) -> tuple[str, ...]:
-    """What is no candidate under these demands."""
+    """Options that are no candidates under these demands, in words."""
     found: list[str] = [*NOT_CONSIDERED]
     if demands.liars or demands.spec.drops or demands.spec.late:
         why = "which reads single batches, where silos lie or drop out, or rewards come late"
@@ -201,7 +201,7 @@ def _in_growing_batches(party: Party, demands: Demands, free: bool) -> Iterator[
 
 
 def _by_themselves(party: Party, demands: Demands, who: str) -> list[Candidate]:
-    """Users who return and trust nobody beyond the server that keeps their own data."""
+    """The candidates for users who return and trust nobody beyond the server that keeps their own data."""
     horizon, found = demands.horizon, []
     privacy = _mechanism(party, party.release, demands)
     growth, share = STREAMS

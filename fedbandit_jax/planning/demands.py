@@ -1,4 +1,4 @@
-"""What a recommendation must meet, and what is read off an environment before anything is tried."""
+"""Demands on a recommendation, and facts that are read off an environment before anything is tried."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WATCHED, SPREADS = 1000, 3.0  # rounds in which silos that are away are counted,
 
 
 class Party(NamedTuple):
-    """Somebody whom users may trust beside their own silos, or these alone."""
+    """A party whom users may trust beside their own silos, or these alone."""
 
     trust: str  # the trust model that needs no more
     release: str  # the release that has the least noise there
@@ -38,7 +38,7 @@ PARTIES = {
 
 
 class Demands(NamedTuple):
-    """What a recommendation must meet."""
+    """Demands on a recommendation."""
 
     spec: Spec
     horizon: int  # T
@@ -90,7 +90,7 @@ def fixed_arms(env: Environment) -> np.ndarray | None:
 
 
 def silos_away(env: Environment) -> int:
-    """How many silos to be ready to miss: those away in `WATCHED` rounds on average, and `SPREADS` deviations more."""
+    """Number of silos to be ready to miss: those away in `WATCHED` rounds on average, and `SPREADS` deviations more."""
     if not env.spec.drops:
         return 0
     drawn, rounds = jax.random.key(0), jnp.arange(WATCHED)

@@ -1,4 +1,4 @@
-"""The worth of algorithms by a log whose arms were drawn at random, beside what a model of it says."""
+"""Off-policy values of algorithms by a log whose arms were drawn at random, beside those by a model of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Value(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """What `off_policy` found, by label; printing it shows a table."""
+    """The values that `off_policy` estimated, by label; printing them shows a table."""
 
     values: Mapping[str, Value]
     logged: float  # mean reward in the replayed half of the log
@@ -75,7 +75,7 @@ def off_policy(
     level: float = 0.95,
     progress: bool | None = None,
 ) -> Values:
-    """Estimates from the log what arms are worth that algorithms learned to play from rewards of its model.
+    """Estimates from the log the mean reward of arms that algorithms learned to play from rewards of its model.
 
     Algorithms run as in `fb.sweep`, and learn from the model, which was fitted to the other rows. What was shown to the
     users they meet, and what happened, they do not see. So with weights w = 1 / propensity where the arm played is the

@@ -1,4 +1,4 @@
-"""What a plan found: a table, the code of what it recommends, and the certificate of that."""
+"""The recommendation of a plan: a table, the code of the best candidate, and its certificate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = ("candidate", "regret", "95 % interval", "x not private", "syncs", "kbit 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """What `fb.plan` found. `print(recommendation)` shows a table, the code of the best candidate and its certificate.
+    """The finding of `fb.plan`. `print(recommendation)` shows a table, and the best candidate's code and certificate.
 
     Attributes:
         candidates: all that were considered, the best first and those that are excluded last.
