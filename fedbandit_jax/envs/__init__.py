@@ -1,4 +1,4 @@
-"""Environments: they say who arrives, what may be offered, and what users would answer."""
+"""Environments, which decide arrivals, offers and rewards."""
 
 from fedbandit_jax.envs.arms import RandomArms as RandomArms
 from fedbandit_jax.envs.arms import arms as arms

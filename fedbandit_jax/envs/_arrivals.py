@@ -1,4 +1,4 @@
-"""Who comes: how many users there are, and with which probabilities they come."""
+"""Arrivals of users: their number, and the probabilities with which they come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What environments with linear rewards share: how rewards of the arms played are drawn."""
+"""The base class of environments with linear rewards, which draws rewards of the arms played."""
 
 from __future__ import annotations
 

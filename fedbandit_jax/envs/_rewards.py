@@ -1,4 +1,4 @@
-"""Laws of rewards: how the reward of an arm is drawn, given the inner product of its features with the parameter."""
+"""Laws of rewards: draws of the reward of an arm, given the inner product of its features with the parameter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What environments around another one share: they hand on what they do not change, and say what they go around."""
+"""The base class of environments around another one, and the check of the one within."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class Wrapper:
         return self.env.init(key)
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """What the environment within offers."""
+        """The offer of the environment within."""
         return self.env.observe(key, world, t)
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:

@@ -25,7 +25,7 @@ class Delay(Wrapper):
 
     @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """What the environment within offers, and which of the rewards that a silo waits for arrives in this round."""
+        """The offer of the environment within, with the number of the awaited reward that arrives at each silo."""
         offered, world = self.env.observe(random.stream(key, "offer"), world, t)
         m, n = self.spec.n_agents, self.spec.late
         if self.law == "fixed":

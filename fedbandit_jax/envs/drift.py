@@ -46,7 +46,7 @@ class Drift(Wrapper):
 
     @override
     def observe(self, key: Key[Array, ""], world: Moving, t: Int[Array, ""]) -> tuple[Round, Moving]:
-        """What is offered in the world of round t."""
+        """The offer of round t in its world."""
         piece, share = self._place(world, jnp.asarray(t, jnp.int32))
         now = self._world(world.key, piece)
         if self.how == "slide":
@@ -66,7 +66,7 @@ class Drift(Wrapper):
         return self.env.init(jax.random.wrap_key_data(jnp.where(piece == 0, key, later)))
 
     def _place(self, world: Moving, t: Array) -> tuple[Array, Array]:
-        """The number of changes up to round t, and which share of the way to the next one has been gone."""
+        """The number of changes up to round t, and the share of the way to the next one."""
         changes = jnp.asarray(self.changes)
         if jnp.issubdtype(changes.dtype, jnp.floating):
             coin = random.uniform(jax.random.fold_in(_stream(world.key, "moves"), t), (1,))[0]

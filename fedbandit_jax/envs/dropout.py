@@ -25,7 +25,7 @@ class Dropout(Wrapper):
 
     @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """What the environment within offers, and which silos will be away after this round."""
+        """The offer of the environment within, with the mask of silos that will be away after this round."""
         offered, world = self.env.observe(random.stream(key, "offer"), world, t)
         if self.away is None:
             away = random.uniform(random.stream(key, "away"), (self.spec.n_agents,)) < self.rate

@@ -19,7 +19,7 @@ MODELS = ("linear", "logistic")
 
 
 class Log(NamedTuple):
-    """What the log says of the rows that are replayed, which no algorithm sees: (N,) arrays, in the order of silos."""
+    """Logged arms and rewards of the replayed rows, which no algorithm sees: (N,) arrays, in the order of silos."""
 
     row: Int[Array | np.ndarray, " N"]  # number of the row in the table, from 0
     arm: Int[Array | np.ndarray, " N"]  # that was shown
@@ -98,7 +98,7 @@ class Logged(LinearEnvironment):
         return self.offer(row), world._replace(row=row)
 
     def offer(self, row: Int[Array, " M"]) -> Round:
-        """What silos offer to whom these rows are about."""
+        """The offers of silos to the users of these rows."""
         user = None if self.users is None else jnp.asarray(self.users)[row]
         return Round(joint(jnp.asarray(self.rows)[row], jnp.asarray(self.arms), self.intercept), user=user)
 

@@ -15,7 +15,7 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
 class Queue(NamedTuple):
-    """The rows of a seed, in the order in which its silos have them, and how far they are."""
+    """The queues of rows of all silos under one seed, and the silos' places in them."""
 
     order: Int[Array, " N"]  # rows, those of a silo together
     used: Int[Array, " M"]  # rows that a silo has offered so far
@@ -52,7 +52,7 @@ class Rejection:
         return ~refused, world._replace(refused=refused)
 
     def pull(self, key: Key[Array, ""], world: Queue, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The logged rewards, and what they lack to 1; no number where a silo has no rows left."""
+        """The logged rewards, NaN where a silo has no rows left, and their distances to 1 as gaps."""
         reward = jnp.asarray(self.env.log.reward)[self._row(world)]
         nothing = world.refused | self._over(world)
         return Feedback(jnp.where(nothing, jnp.nan, reward), jnp.where(nothing, 1, 1 - reward))

@@ -32,7 +32,7 @@ class Returning(Wrapper):
 
     @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """Draws the user who comes to each silo, unless the last one stays, and what she is offered."""
+        """Draws the user who comes to each silo, unless the last one stays, and her offer."""
         within, user = world
         offered, within = self.env.observe(random.stream(key, "offer"), within, t)
         user = jnp.where(t % self.session == 0, self.comers(random.stream(key, "who"), self.spec.n_agents), user)
@@ -44,7 +44,7 @@ class Returning(Wrapper):
         return self.env.pull(key, world[0], offered, arms)
 
     def comers(self, key: Key[Array, ""], size: int) -> Int[Array, " {size}"]:
-        """Draws who the `size` users are who come next."""
+        """Draws the numbers of the next `size` users."""
         u = random.uniform(key, (size,))
         user = jnp.minimum(jnp.searchsorted(jnp.asarray(self.arrivals), u), self.spec.n_users - 1)
         return user.astype(jnp.int32)
