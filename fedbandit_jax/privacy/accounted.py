@@ -1,4 +1,4 @@
-"""The account of a mechanism with noise: everything that decides what its releases prove, and the certificate of it."""
+"""The account of a mechanism with noise: everything that its proof depends on, and its certificate."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo a
 class AccountedMechanism(BoundMechanism):
     """A release through a trust model, bound to a statistic and to S synchronisations.
 
-    Whatever decides the noise, or how far one user moves what is released, is a field, and the certificate is computed
-    from these fields alone.
+    Whatever decides the noise, or the sensitivity of the releases to one user, is a field, and the certificate is
+    computed from these fields alone.
     """
 
     fixed_batches: ClassVar[bool] = False  # can it run with batches of one known size only?
@@ -94,7 +94,7 @@ class AccountedMechanism(BoundMechanism):
         return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
 
     def coarse(self, batch: int | None) -> str:
-        """Why integers cannot add up the users of a batch, or are too coarse for this noise, or "" if they can.
+        """The objection to integer sums of a batch's users, too many or too coarse for this noise, or "".
 
         A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
         Sums are exact, see `Steps`. On a grid, and where single messages are made, that of the longest batch is rounded
@@ -116,7 +116,7 @@ class AccountedMechanism(BoundMechanism):
 
     @property
     def sensitivity(self) -> float:
-        """How far one user moves all messages together, in the joint l2 norm whose entries all have equal noise."""
+        """The joint l2 sensitivity of all messages to one user, in the norm whose entries all have equal noise."""
         return self._ask(0, Timing("")).sensitivity
 
     @override
@@ -175,7 +175,7 @@ class AccountedMechanism(BoundMechanism):
         )
 
     def _on_gram(self) -> str:
-        """What the noise on x x' is, in terms of that on x y."""
+        """The scale of the noise on x x' relative to that on x y, in words."""
         scale, off = 1 / self.statistic.gram_scale, "1 / sqrt 2 of it off the diagonal"
         if self.trust.joint_matrix:
             return f", {scale:g} times that on x x'" if scale != 1 else ""

@@ -1,4 +1,4 @@
-"""How statistics enter sums: what each user adds is bounded, whatever an environment or a part returns."""
+"""Admission of statistics to sums: each user's summand is bounded, whatever an environment or a part returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-4  # excess of a norm over 1 that is not reported: float32 adds s
 
 
 class Admitted(NamedTuple):
-    """What enters sums of the users of M silos."""
+    """The admitted features and responses of the users of M silos."""
 
     x: Float[Array, "d M"]  # features, zero where they were not finite
     v: Float[Array, " M"] | Float[Array, "2 M"]  # responses; weights and responses, if weights differ
@@ -35,7 +35,7 @@ class Admitted(NamedTuple):
 @struct.sealed
 @dataclasses.dataclass(frozen=True)  # a NamedTuple would equal one of another class, and share its compiled program
 class BoundStatistic:
-    """A statistic of the users of an environment: what that promises, and what is enforced where data enter.
+    """A statistic of the users of an environment: its promises, and the bounds that are enforced where data enter.
 
     It is hashable, because it is part of the compiled program.
     """
@@ -85,7 +85,7 @@ class BoundStatistic:
         return self.bounded and not (type(self.rule) is Linear and (self.rule.low, self.rule.high) == (0, 1))
 
     def misfit(self) -> str:
-        """Why nothing is proved of this statistic, or ""."""
+        """The objection to any proof for this statistic, or ""."""
         if not struct.is_sealed(self.rule) and (found := self.leak()):
             return found
         weight, response, scale = self.bounds.weight, self.bounds.response, self.bounds.gram_scale
@@ -96,7 +96,7 @@ class BoundStatistic:
         return ""
 
     def leak(self) -> str:
-        """What a rule of one's own lacks, or its side effect, or ""."""
+        """The defect of a rule of one's own: a missing method, a wrong result or a side effect; "" if there is none."""
         rule, name = self.rule, type(self.rule).__name__
         if type(rule).contribution is Statistic.contribution:
             return f"statistic must have the method contribution, see fb.privacy.Statistic, got {name} without it"
@@ -118,7 +118,7 @@ class BoundStatistic:
         return sensitivity_sq(adjacency, one.gram_scale * one.weight, one.response, one.weighted)
 
     def rounding(self, users: int) -> float:
-        """How much further one visit moves a packed sum than her exact row, if so many users are added up in steps.
+        """The excess of one visit's move of a packed sum over her exact row, if so many users are added up in steps.
 
         Products are float32, and rounded to the nearest step: an entry moves by a step and 2^-24 more at most, or 2^-23
         with a weight, by which a product is rounded once more.
@@ -133,22 +133,22 @@ class BoundStatistic:
         return (step_of(users) + product) * math.sqrt(self.dim * (square * self.dim + 1))
 
     def step(self, users: int) -> float:
-        """The step to which what so many users add is rounded, see `step_of`."""
+        """The step to which the summands of so many users are rounded, see `step_of`."""
         if self.total is None:
             return step_of(users)
         return step_of(users, 2 * self.total / min(1.0, self.gram_scale))
 
     def read(self, gram: Array, bias: Array, std: Array) -> Any:
-        """What users' contributions are given of a release, in float32, see `Statistic.read`."""
+        """The summary of a release for users' contributions, in float32, see `Statistic.read`."""
         return self.rule.read(gram, bias, std)
 
     def admit(self, x: Float[Array, "d M"], y: Float[Array, " M"], seen: Any = (), each: bool = False) -> Admitted:
-        """Scales features to norm <= 1, and bounds what each user adds.
+        """Scales features to norm <= 1, and bounds each user's summand.
 
         Args:
             x: features, one column per silo's user.
             y: rewards, in units of reward.
-            seen: what `read` made of the last release; if `each`, of that of every silo, with leading axis M.
+            seen: `read`'s summary of the last release; if `each`, of that of every silo, with leading axis M.
             each: see there.
         """
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)  # sums of shorter floats move by more than one user

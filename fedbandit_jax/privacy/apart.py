@@ -32,14 +32,14 @@ from fedbandit_jax.privacy.trust.gaussian import SiloLocal
 @struct.sealed
 @struct.pytree
 class Server:
-    """What reaches the server, and what it makes of it: M messages, of which some are lies, and a rule."""
+    """A server that is shown M messages, of which some are lies, and adds them up by a rule."""
 
     lying: Any  # (M,) 1 for silos that lie
     attack: struct.Number  # which of `ATTACKS` it is
     aggregate: str = struct.static()  # a key of `AGGREGATES`
 
     def shown(self, key: Array, sent: Array, sums: Array) -> Array:
-        """What the silos send, (M, D), if these are the truth, packed and as [W | U], (M, d, d + 1)."""
+        """The silos' messages, (M, D), lies among them, given the truth, packed and as [W | U], (M, d, d + 1)."""
         lies = jnp.stack([attack(key, sent, sums) for attack in ATTACKS.values()])
         return jnp.where(jnp.asarray(self.lying)[:, None] > 0, lies[self.attack], sent)
 

@@ -1,4 +1,4 @@
-"""How often users came, and who is left out of a sum because she came more often than her guarantee allows.
+"""Counts of users' contributions, and the exclusion of those beyond the bounds of a user's guarantee.
 
 Whether a contribution enters depends on that user's own visits and on the number of the batch, which is public: never
 on what she, or anybody else, contributed. Given when silos synchronised, replacing all that one user did moves no other
@@ -17,7 +17,7 @@ NEVER = -(2**30)
 
 
 class Attendance(NamedTuple):
-    """What a silo keeps of each of its users."""
+    """Counts of each user's contributions to a silo, and the batch of the last one."""
 
     count: Int[Array, "*n"]  # contributions that entered; totals of batches, if these are bounded  # pyright: ignore[reportIncompatibleMethodOverride]
     last: Int[Array, "*n"]  # batch that the last one entered

@@ -41,7 +41,7 @@ KNOWN = 64  # mechanisms whose measurement a process keeps, those that were used
 
 
 def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
-    """The deviation of a bound mechanism's noise from what its `stds` and its release say, or "".
+    """The deviation of a bound mechanism's noise from its `stds` and its release, or "".
 
     Args:
         mechanism: a release through a trust model, or a protocol for sums of rewards. Of a release the first `SYNCS`
@@ -143,7 +143,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
 
 
 def _unlike(noise: np.ndarray, columns: str) -> Iterator[str]:
-    """Yields how noise (S, N, D) differs from independent noise of variance 1, D being `columns`."""
+    """Yields the deviations of noise (S, N, D) from independent noise of variance 1, D being `columns`."""
     n, draws, size = noise.shape
     for axis, over in ((0, "releases"), (2, columns)):
         count = noise.size // noise.shape[axis]

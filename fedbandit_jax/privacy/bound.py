@@ -1,7 +1,7 @@
-"""Bound mechanisms, which release the sums of all batches and issue the certificate of what they release.
+"""Bound mechanisms, which release the sums of all batches and issue the certificate of these releases.
 
 Here are those without noise: `Exact` releases the sums themselves, `NoRelease` never releases anything. For those with
-noise, `accounted` has the account of what it proves, and `noisy_sums` how it is drawn.
+noise, `accounted` has the privacy account, and `noisy_sums` the draws.
 
 Letters: x (d,) and y are one user's features and reward, w and v her weight and response (1 and y if `Linear`), W = sum
 w x x', U = sum x v; releases are [W | U], (d, d + 1).
@@ -24,7 +24,7 @@ from fedbandit_jax.privacy.sums import Steps, Sums
 
 
 class Timing(NamedTuple):
-    """A bound schedule's account of itself: who decides when silos synchronise, and what privacy that costs."""
+    """A bound schedule's account of itself: who decides when silos synchronise, and the privacy cost of that."""
 
     sentence: str  # says for the certificate who or what decides
     pure: Any = 0.0  # epsilon that the schedule spends on one visit of a user, () for all silos or (M,)
@@ -40,24 +40,24 @@ class MechanismState(NamedTuple):
     sums: Sums | Steps | None  # exact sums of all batches, of this batch in `Rounded`; None if they are not kept
     release: Any  # state of the release (of its encoder and decoder, if messages are encoded)
     trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
-    view: Any  # what the last synchronisation showed to the parties that are not trusted
-    seen: Any = ()  # what contributions are given of the last release, see `Statistic.read`
+    view: Any  # the untrusted parties' view of the last synchronisation
+    seen: Any = ()  # the summary of the last release, see `Statistic.read`
     totals: Any = None  # `UserTotals`, if totals of users are clipped
 
 
 @struct.pytree
 class BoundMechanism:
-    """What releases [W | U] after every batch, and proves what its releases give; base class of all of them."""
+    """Base class of bound mechanisms, which release [W | U] after every batch and issue the certificate of it."""
 
     n_agents: int = struct.static()
 
     def admit(self, x: Array, y: Array, seen: Any = (), each: bool = False) -> Admitted:
-        """What enters sums of users, features (d, M) and rewards (M,), see `BoundStatistic.admit`; here the same."""
+        """The admitted form of features (d, M) and rewards (M,), see `BoundStatistic.admit`; here unchanged."""
         nobody = jnp.zeros(y.shape, bool)
         return Admitted(x, y, nobody, nobody)
 
     def read(self, statistics: Array, std: Array) -> Any:
-        """What later contributions are given of a release [W | U], (d, d + 1), with noise of this `std` on W."""
+        """The summary, for later contributions, of a release [W | U], (d, d + 1), with noise of this `std` on W."""
         return ()
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
@@ -73,7 +73,7 @@ class BoundMechanism:
     """Whether `total`, `absorb` and `step` are about the sums of every silo, (d, d + 1, M), not about those of all."""
 
     enforced: ClassVar[bool] = False
-    """Whether a loop leaves out what one user contributes beyond `users`."""
+    """Whether a loop leaves out one user's contributions beyond `users`."""
 
     clips: ClassVar[bool] = False
     """Whether a loop counts the contributions that are clipped."""
@@ -87,7 +87,7 @@ class BoundMechanism:
         return False
 
     resends: ClassVar[bool] = True
-    """Whether a silo that was away adds what it could not send to its next message."""
+    """Whether a silo that was away adds its unsent sums to its next message."""
 
     @property
     def needed(self) -> int:
@@ -97,7 +97,7 @@ class BoundMechanism:
     dtype: ClassVar[Any] = jnp.float32  # of what `summands` adds up
 
     def summands(self, x: Array, v: Array) -> Array:
-        """The summands (*n, d, d + 1, M) of users, of whom `admit` says (*n, d, M) and v, as loops add them up."""
+        """The summands (*n, d, d + 1, M) of users admitted as (*n, d, M) and v, as loops add them up."""
         return added(x, v)
 
     def total(self, x: Array, v: Array) -> Array:
@@ -135,7 +135,7 @@ class BoundMechanism:
         raise NotImplementedError(f"{type(self).__name__}.step")
 
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
-        """How many numbers all silos together send at synchronisation k, and the bits of each number."""
+        """The uplink of all silos together at synchronisation k: the count of numbers, and the bits of each."""
         return self.n_agents * packed_size(dim), 32
 
 

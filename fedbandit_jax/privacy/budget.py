@@ -1,4 +1,4 @@
-"""The privacy that is asked for, and how far one user can move the released statistics.
+"""Privacy budgets, and the sensitivity of the released statistics to one user.
 
 One user with features x, ||x|| <= 1, and reward y in [0, 1] contributes x y to the bias and x x' to the covariance.
 """

@@ -1,6 +1,6 @@
-"""How much noise a budget needs, and what a given noise really proves.
+"""Calibration: the noise that a budget needs, and the epsilon that a given noise is proved to give.
 
-All of this is computed on the host in double precision. What is said to be proved is never optimistic.
+All of this is computed on the host in double precision. A proved epsilon is never optimistic.
 
 Letters: kappa is the squared sensitivity of a release to one user, Delta_J the joint l2 sensitivity of one batch sum,
 and mu the parameter of Gaussian differential privacy, sensitivity over standard deviation.
@@ -28,10 +28,10 @@ from fedbandit_jax.privacy.users import ONCE, Users
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The noise of one continual release, and what it proves, read from the bound trust model that draws it.
+    """The noise of one continual release, and its proof, read from the bound trust model that draws it.
 
     Attributes:
-        ask: the budget, and everything that decides how far one user moves the messages.
+        ask: the budget, and everything that the sensitivity of the messages to one user depends on.
         model: the bound trust model, which holds the noise.
         method: the calibration by which its noise was found: "tight", "theorem" or "authors".
     """
@@ -42,7 +42,7 @@ class Calibration:
 
     @property
     def proof(self) -> Proof:
-        """What this noise is proved to give under the budget's delta and adjacency."""
+        """The proof of this noise under the budget's delta and adjacency."""
         return self.model.proof(self.ask)
 
     @property
@@ -81,7 +81,7 @@ class Calibration:
 
     @property
     def sensitivity(self) -> float:
-        """How far one user moves all messages together, in the joint l2 norm whose entries all have noise `sigma`."""
+        """The joint l2 sensitivity of all messages to one user, in the norm whose entries all have noise `sigma`."""
         return self.ask.sensitivity
 
     @property

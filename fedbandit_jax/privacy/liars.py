@@ -1,4 +1,4 @@
-"""Silos that lie: what they send to the server in place of their message, to which no bound of a sum applies."""
+"""Silos that lie: attacks sent to the server in place of messages, to which no bound of a sum applies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ATTACKS: dict[str, Lie] = {"random": _random, "sign_flip": _sign_flip, "large": 
 
 @dataclasses.dataclass(frozen=True)
 class Liars:
-    """Silos that send, at every synchronisation, what an attack says in place of their private sums [W | U].
+    """Silos that send, at every synchronisation, the lie of an attack in place of their private sums [W | U].
 
     They serve their users like all others, by what the server believes, and count in the regret. A lie is about the
     message: neither the bounds that honest silos enforce nor the noise binds a liar, who may send anything.

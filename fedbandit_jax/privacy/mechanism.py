@@ -29,7 +29,7 @@ from fedbandit_jax.privacy.users import ONCE, Users
 
 @dataclasses.dataclass(frozen=True)
 class Mechanism:
-    """A recipe for how sums over users leave the silos: of what, with which noise, added by whom.
+    """A recipe for the private release of sums over users: the statistic, the noise, and who adds it.
 
     The privacy unit is one user, who contributes as often as `unit` says, by default once. One contribution, whose
     bounds are enforced where data enter, moves a batch sum by at most Delta_J in joint l2 norm: for (x y, x x') with
@@ -144,7 +144,7 @@ class Mechanism:
 
     @property
     def users(self) -> Users:
-        """How often one user may contribute: the unit, or once."""
+        """The bounds on one user's contributions: the unit, or once."""
         return self.unit if isinstance(self.unit, Users) else ONCE
 
     def shares(self) -> np.ndarray | float:

@@ -1,10 +1,10 @@
-"""How noise gets into sums: drawn at once (`Aggregated`, on a grid `Rounded`), or message by message (`Messages`).
+"""Noisy sums, with noise drawn at once (`Aggregated`, on a grid `Rounded`) or message by message (`Messages`).
 
-All are bound for S synchronisations; what they release later is NaN.
+All are bound for S synchronisations; later releases are NaN.
 
 For Gaussian trust models `Messages` has exactly the law of `Aggregated`; for integer noise it has that of `Rounded` up
 to what the trust model states, and certificates are about the protocol with single messages. It is slower by a factor
-of M; audits look at what it shows.
+of M; audits look at its view.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at on
 
 @struct.pytree
 class NoisyMechanism(AccountedMechanism):
-    """A mechanism that adds up what the statistic admits, exactly, and adds noise of the trust model to it."""
+    """A mechanism that adds up the admitted statistics exactly, and adds the noise of the trust model."""
 
     @property
     @override

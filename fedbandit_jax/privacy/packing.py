@@ -1,4 +1,4 @@
-"""The packed form of statistics, and what single users add to them.
+"""The packed form of statistics, and the summands of single users.
 
 A sum of statistics is a pair of a symmetric matrix W (d, d) and a vector U (d,), held as the array [W | U] of shape (d,
 d + 1). Its packed form is the vector of the D = d(d+1)/2 + d entries W_ii and sqrt 2 W_ij for i < j, row by row, times

@@ -53,7 +53,7 @@ NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are nev
 @struct.sealed
 @struct.pytree
 class Replanted:
-    """The trees of all local clusters, which draw the noise, limit the number of uploads, and prove what that gives.
+    """The trees of all local clusters, which draw the noise, limit the number of uploads, and issue the certificate.
 
     Every server adds the noise to the sums of its own clusters and is trusted with its own users; the global server and
     all other servers are not trusted. The privacy unit is what one user did in `visits` rounds, against everybody
@@ -119,7 +119,7 @@ class Replanted:
 
     @property
     def sensitivity(self) -> float:
-        """How far one user moves all releases of all phases together, in joint l2 norm."""
+        """The joint l2 sensitivity of all releases of all phases to one user."""
         return _sensitivity(self._counts, self._visits, self.adjacency)
 
     @property
@@ -141,7 +141,7 @@ class Replanted:
         return tails.epsilon(lambda delta: gaussian_epsilon(mu, delta), float(self.delta), asked, self.missing)
 
     def guarantee(self, n_servers: int, n_trees: int) -> Certificate:
-        """Computes on the host what the noise proves, if there are `n_servers` and at most `n_trees` local clusters."""
+        """The certificate of the noise for `n_servers` and at most `n_trees` local clusters, computed on the host."""
         exact, asked, delta = self.epsilon_exact, float(self.epsilon), float(self.delta)
         gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
         smallest, sound, once = tails.smallest_delta(asked, self.missing), exact <= asked, self._visits == 1

@@ -1,4 +1,4 @@
-"""Statistics: what one user adds to the sums that leave her silo, within bounds that are enforced where data enter.
+"""Per-user statistics, the summands of the sums that leave a silo, within bounds that are enforced where data enter.
 
 A statistic turns a user's features x, ||x|| <= 1, and reward y into a weight w in [0, W] and a response v in [a, b], by
 a function of (x, y) and of what was released before; she adds (w x x', x v). What is beyond the bounds is clipped, and
@@ -25,7 +25,7 @@ LEAST_SCALE = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Statistic:
-    """What one user adds, (w x x', x v): base class for one's own, which define `contribution` and two bounds.
+    """A per-user statistic (w x x', x v): base class for one's own, which define `contribution` and two bounds.
 
     A subclass is a frozen dataclass. The package traces `contribution` for one user, maps the program over users, so
     that what one adds can depend on nobody else in the batch, and clips what it returns to the bounds: that is all that
@@ -69,7 +69,7 @@ class Statistic:
         validate.single("gram_scale", validate.within("gram_scale", self.gram_scale, LEAST_SCALE, 1 / weight))
 
     def read(self, gram: Float[Array, "d d"], bias: Float[Array, " d"], std: Float[Array, ""]) -> Any:
-        """What `contribution` is given of the last release, () unless overridden.
+        """A summary of the last release, passed to `contribution` as `seen`; () unless overridden.
 
         Args:
             gram: noisy sum of w x x' over all users so far; 0 before the first release.
@@ -79,12 +79,12 @@ class Statistic:
         return ()
 
     def contribution(self, x: Float[Array, " d"], y: Float[Array, ""], seen: Any) -> tuple[Any, Any]:
-        """The weight and the response of one user, from her features, her reward and what `read` made of releases."""
+        """The weight and the response of one user, from her features, her reward and the summary by `read`."""
         raise NotImplementedError(f"{type(self).__name__}.contribution")
 
 
 class Bounds(NamedTuple):
-    """What a statistic declares, as it is enforced and proved."""
+    """The declared bounds of a statistic, as they are enforced and proved."""
 
     weight: float  # W
     low: float  # a

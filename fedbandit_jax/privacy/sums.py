@@ -49,7 +49,7 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
 
 
 def step_of(users: int, size: float = MAX_NORM**2) -> float:
-    """The step 2^-j to which entries of what users add are rounded, so that int32 adds up so many users exactly.
+    """The step 2^-j to which entries of users' summands are rounded, so that int32 adds up so many users exactly.
 
     It is no smaller than 2^-21 times their largest `size`, so that entries in steps are below `whole.LIMIT`.
 
@@ -63,7 +63,7 @@ def step_of(users: int, size: float = MAX_NORM**2) -> float:
 class Steps(NamedTuple):
     """The sum of all batches so far in whole steps, a 64-bit integer: exact, in whatever order rows are added.
 
-    What a user adds is rounded by itself. So she moves the sum by her rounded row and by nothing else; and as the sum
+    A user's row is rounded by itself. So she moves the sum by her rounded row and by nothing else; and as the sum
     of whole steps and of noise that is rounded to them is their sum rounded, a release is post-processing of sum plus
     noise.
     """

@@ -1,4 +1,4 @@
-"""Normal and exponential noise with far tails, and what tails that are never drawn cost.
+"""Normal and exponential noise with far tails, and the cost of tails that are never drawn.
 
 *Draws.* A float32 draw made of 23 bits, such as that of `jax.random.normal`, ends 5.4 standard deviations from 0. A
 user who moves a sum by one standard deviation then shows herself with probability 5e-6, whatever epsilon and delta say.
@@ -127,7 +127,7 @@ def check_delta(delta: float, missing: float) -> None:
 
 
 def sentence(smallest: float, epsilon: float, delta: float) -> str:
-    """Why nothing is certified where `delta` is not above the smallest delta at that epsilon."""
+    """The reason why nothing is certified where `delta` is not above the smallest delta at that epsilon."""
     if math.isinf(epsilon):
         return f"the far tails of the noise are never drawn, which costs more than delta = {delta:g}"
     return (

@@ -1,4 +1,4 @@
-"""Totals of users in a batch, clipped: how much one user adds to a sum, however often she comes."""
+"""Clipped totals of users in a batch: one bounded summand per user, however often she comes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedbandit_jax.privacy.packing import added
 
 
 class UserTotals(NamedTuple):
-    """What silos keep of their users in the present batch, and what is public of all.
+    """Running totals of every silo's users in the present batch, and the public average and counts of all visits.
 
     Let r be the [w x x' | x v] of a visit and m the average of all visits, as it was last released. A user whose visits
     in a batch are r_1, ..., r_n adds their total z = sum (r_i - m), clipped to norm C: z min(1, C / ||z||), in the norm
@@ -49,7 +49,7 @@ class UserTotals(NamedTuple):
         x: Float[Array, "d M"],
         v: Array,
     ) -> tuple[UserTotals, Int[Array, "d d+1"], Int[Array, ""]]:
-        """The totals after one more visit to every silo, how the sum over users changes, and how many are clipped.
+        """The totals after one more visit to every silo, the change of the sum over users, and the number clipped.
 
         Args:
             mechanism: the `NoisyMechanism` whose sums these are.

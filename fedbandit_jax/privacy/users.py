@@ -1,4 +1,4 @@
-"""The privacy unit of users who return: how often, how close together and at how many silos one may contribute."""
+"""The privacy unit of users who return: bounds on the number, the distance and the silos of one's contributions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Users:
         return ", ".join(words)
 
     def split(self, n_syncs: int) -> tuple[int, int]:
-        """The number of batches with v contributions, and what is left for one more, of a pattern for S batches."""
+        """The number of batches with v contributions, and the remainder for one more, of a pattern for S batches."""
         places = -(-int(n_syncs) // self.apart)
         full = min(self.visits // self.most, places)
         return full, (self.visits - full * self.most if full < places else 0)

@@ -1,4 +1,4 @@
-"""Mechanisms as privacy events, and what several events prove together about one user who is in all of them."""
+"""Mechanisms as privacy events, and their composition for one user who is in all of them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ Event = Gaussian | PureDP | ZeroConcentrated | Renyi | ApproximateDP | NearlyGau
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """What events prove together: `epsilon` at the delta asked for, and the name of the accountant that proves it."""
+    """The joint privacy of events: `epsilon` at the delta asked for, and the name of the accountant that proves it."""
 
     epsilon: float
     accountant: str

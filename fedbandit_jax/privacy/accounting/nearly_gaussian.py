@@ -68,7 +68,7 @@ _WASTE = 1e-4  # fraction of delta that is given to rare events, which makes the
 
 @dataclasses.dataclass(frozen=True)
 class NearlyGaussian:
-    """What *Smoothing* says of one mechanism, or of several: theirs is nearly the loss of a Gaussian mechanism.
+    """The bound of *Smoothing* for one mechanism, or for several, whose loss is nearly that of a Gaussian mechanism.
 
     For every r > 0, with any others that see the same user,
 
@@ -79,11 +79,11 @@ class NearlyGaussian:
     lean: float  # tau mu / sigma, by how much w moves the loss
     log_factor: float  # ln of the factor by which densities may be larger
     shift: float = 0.0  # by which the loss may be larger
-    rest: float = 0.0  # probability of noise of which this is not said
+    rest: float = 0.0  # probability of noise that the bound does not cover
 
     @staticmethod
     def together(events: Sequence[NearlyGaussian]) -> NearlyGaussian | None:
-        """What holds for independent mechanisms together, see *Composition*; None if there are none."""
+        """The bound for independent mechanisms together, see *Composition*; None if there are none."""
         if not events:
             return None
         mus, leans, *others = zip(*map(dataclasses.astuple, events))
@@ -127,14 +127,14 @@ def discrete_gaussian_epsilon(
 
 @functools.lru_cache(maxsize=4096)  # policies that are compared have the same mechanism
 def _least(near: NearlyGaussian, mu: float, delta: float) -> float:
-    """The smaller epsilon of two proofs: by Renyi divergences, and by what is nearly Gaussian."""
+    """The smaller epsilon of two proofs: by Renyi divergences, and by `near`."""
     cost = near.shift / 2
     epsilon = rdp_epsilon(lambda a: a * mu**2 / 2 + (2 * a - 1) / (a - 1) * cost, delta)
     return min(epsilon, near.epsilon(delta))
 
 
 def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entries: int) -> NearlyGaussian:
-    """What is proved of that noise beside its Renyi divergences; see `discrete_gaussian_epsilon`."""
+    """The bound for that noise beside its Renyi divergences; see `discrete_gaussian_epsilon`."""
     sensitivity = validate.positive("sensitivity", sensitivity)
     sigma = validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
     m, entries = validate.count("n_agents", n_agents, _MOST), validate.count("n_entries", n_entries, _MOST)
@@ -147,7 +147,7 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
 
 
 def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> NearlyGaussian:
-    """What is proved of noise Bin(N, 1/2) on every entry if a small part of `delta` is given to rare events.
+    """The bound for noise Bin(N, 1/2) on every entry if a small part of `delta` is given to rare events.
 
     `n_trials` is the smallest N of any entry; the other arguments are as in `discrete_gaussian_epsilon`. If N is too
     small to prove anything, `shift` is infinite, and so is every epsilon.

@@ -1,4 +1,4 @@
-"""What a trusted shuffler proves: amplification for trees of Gaussian messages, and secure aggregation of bits.
+"""Privacy by a trusted shuffler: amplification for trees of Gaussian messages, and secure aggregation of bits.
 
 *Amplification* (Zhou & Chowdhury 2024, Lemma F.2). Each of M silos sums the n points (users' statistics) of a tree
 node, adds Gaussian noise, and sends the result through a trusted shuffler. mu = sensitivity / sigma is how far one
@@ -160,7 +160,7 @@ def _lemma_epsilon(mu: float, m: float, counts: Sequence[float], delta: float) -
 
 
 class RelaxedSecAgg(NamedTuple):
-    """How users turn an integer modulo m into bits, in the letters of the module."""
+    """The encoding of an integer modulo m as bits, in the letters of the module."""
 
     omega: float  # probability that a user sends a uniform number of ones
     scale: float  # s of the pmf of Z

@@ -1,4 +1,4 @@
-"""The mechanisms of Chowdhury & Zhou (2023) for sums of users' rewards: which grid, ring and noise a budget needs.
+"""The mechanisms of Chowdhury & Zhou (2023) for sums of users' rewards: the grid, ring and noise for a budget.
 
 Each of the n users of a batch contributes a reward in [0, 1] as an integer in 0..g. Replacing one user's reward moves a
 sum by at most g (adjacency: replace; privacy unit: one user, who is in one sum). For every n, a mechanism chooses
@@ -59,7 +59,7 @@ class IntegerMechanism(abc.ABC):
 
     @property
     def aggregation(self) -> Aggregation:
-        """How messages become their sum."""
+        """The aggregation of messages to their sum."""
         return Aggregation()
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""Private sums of users' rewards: what users send, what the server reads, what is claimed, and sums on a grid.
+"""Private sums of users' rewards: the messages, their decoding, the certificate, and sums on a grid.
 
 The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n users of an arm in batch k:
 
@@ -46,7 +46,7 @@ NOT_COVERED = (
 
 
 class Decoded(NamedTuple):
-    """What the server reads from the sums of K arms."""
+    """The server's decoded sums of K arms."""
 
     sums: Array  # (K,) float32, noisy sums of rewards, in units of reward
     failed: Array  # (K,) bool: whether a sum wrapped or was lost; with single messages unknown, so False
@@ -66,7 +66,7 @@ def encode(x: Array, u: Array, steps: Array | float) -> Array:
 
 
 class SumProtocol:
-    """How the users of an arm in a batch form a noisy sum of their rewards, and what that proves about each of them."""
+    """A protocol for a noisy sum of the rewards of an arm's users in a batch, and its certificate for each of them."""
 
     users: Any  # (S,) int32 number of users of an arm in each batch, 0 if nobody may be asked
     bits: Any  # (S,) bits that a user sends in each batch
@@ -121,7 +121,7 @@ class SumProtocol:
             return no_privacy(f"nothing is proved of this noise: {error}")
 
     def _fault(self) -> str:
-        """Why nothing is claimed whatever the batches, or ""."""
+        """The objection to any claim, whatever the batches, or ""."""
         raise NotImplementedError(f"{type(self).__name__}._fault")
 
     def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:

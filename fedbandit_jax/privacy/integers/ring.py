@@ -1,4 +1,4 @@
-"""Private sums of rewards modulo m: how messages become their sum, who adds the noise, and what it proves.
+"""Private sums of rewards modulo m: the aggregation of messages, the noise and who adds it, and its proof.
 
 Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all the
 noise: one reduction modulo m at the end equals one after every step. See `protocol.py` for the letters.
@@ -42,9 +42,9 @@ SHARES = "users who drop out, collude with the server, or subtract their own sha
 @struct.sealed
 @struct.pytree
 class Aggregation:
-    """How messages become their sum modulo m: exactly, or by a shuffler of bits that leaks a little (Theorem 3)."""
+    """Aggregation of messages to a sum modulo m: exact, or by a shuffler of bits that leaks a little (Theorem 3)."""
 
-    epsilon: struct.Number = 0.0  # what bits spend in addition to the noise; 0 if only the sum is seen
+    epsilon: struct.Number = 0.0  # spent by bits in addition to the noise; 0 if only the sum is seen
     failure: struct.Number = 0.0  # bound on the probability that a sum is lost because a user sent random bits
 
     def lost(self, n: Array) -> Array:
@@ -52,7 +52,7 @@ class Aggregation:
         return -jnp.expm1(n * jnp.log1p(-self.failure / n))
 
     def relaxed(self, n: int, modulus: int) -> RelaxedSecAgg | None:
-        """How n users turn residues into bits, or None if they send the residues; on the host."""
+        """The encoding of n users' residues as bits, or None if they send the residues; on the host."""
         epsilon, failure = float(self.epsilon), float(self.failure)
         return relaxed_secagg(epsilon, failure, n, modulus) if epsilon > 0 else None
 
@@ -77,7 +77,7 @@ class Aggregation:
         return (SHARES, "bits that bypass the shuffler") if self.epsilon > 0 else (SHARES,)
 
     def behind(self, noise: SumProof) -> SumProof:
-        """What remains of the proof for the noise if the server sees bits and not only the sum.
+        """The proof of the noise, weakened for a server that sees bits and not only the sum.
 
         Given the sum, the bits are (epsilon, 0)-DP, so that their Renyi divergence is at most that of randomised
         response, and is added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP: an event
@@ -124,7 +124,7 @@ class RingSum(SumProtocol):
         return wide.mod(wide.add_up(wide.where(there, sent, wide.of(0))), self._modulus(k))
 
     def randomize(self, rounding: Array, own: Array, k: Array, x: Array) -> Wide:
-        """What every user sends (R), (N,) residues modulo m: encoded rewards x (N,) plus shares of the noise.
+        """The users' messages (R), (N,) residues modulo m: encoded rewards x (N,) plus shares of the noise.
 
         The key `rounding` decides how rewards are rounded, and `own` draws the shares.
         """
@@ -149,10 +149,10 @@ class RingSum(SumProtocol):
         return Decoded(wide.to_float(read) / jnp.asarray(self.steps)[k], failed & (not self.messages))
 
     def proof(self, k: int) -> SumProof:
-        """What is proved about one user's part in the sum of batch k, on the host.
+        """The proof for one user's part in the sum of batch k, on the host.
 
         Raises:
-            ValueError: this class cannot draw such noise, or the accountant cannot compute what it proves.
+            ValueError: this class cannot draw such noise, or the accountant cannot compute its proof.
         """
         n, steps, modulus = self._sizes(k)
         if wrong := misfit(self.noise, k, steps, modulus, messages=self.messages):
@@ -228,7 +228,7 @@ class RingSum(SumProtocol):
 
 
 def misfit(noise: Noise, k: int, steps: int, modulus: int, *, messages: bool) -> tuple[str, str] | None:
-    """What must change, and why, if integers of batch k do not fit in their machine words; None if all fit.
+    """The required change, and its reason, if integers of batch k do not fit in their machine words; None if all fit.
 
     The batch has g = `steps` per unit of reward and m = `modulus`; with `messages` every user draws a share of
     the noise. Noise whose width is NaN never fits.

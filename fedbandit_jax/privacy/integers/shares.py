@@ -1,7 +1,7 @@
-"""Integer noise on a sum of encoded rewards: how it is drawn, at once or in shares of the users, and what it proves.
+"""Integer noise on a sum of encoded rewards: its draws, at once or in shares of the users, and its proofs.
 
 Every table (S,) has one entry for each batch k = 0, 1, ..., S - 1. A batch has n users, and replacing the reward of one
-of them moves the sum by at most `shift` = g steps. What is proved is computed on the host in float64, from the float32
+of them moves the sum by at most `shift` = g steps. Proofs are computed on the host in float64, from the float32
 numbers that the noise is drawn with. Theorems and lemmas are those of Chowdhury & Zhou (2023).
 """
 
@@ -32,7 +32,7 @@ from fedbandit_jax.privacy.accounting.discrete import (
 
 
 class SumProof(NamedTuple):
-    """What is proved about one user's part in one sum or, if every message is private on its own, in that message."""
+    """The proof for one user's part in one sum or, if every message is private on its own, in that message."""
 
     pure: float  # epsilon of pure DP, infinite if the noise gives none
     renyi: Curve  # order alpha -> bound on the Renyi divergence
@@ -76,7 +76,7 @@ class Noise:
         raise NotImplementedError(f"{type(self).__name__}.missing")
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """What the noise of batch k proves about one of n users, who moves a sum modulo m by at most `shift` = g steps.
+        """The proof of the noise of batch k for one of n users, who moves a sum modulo m by at most `shift` = g steps.
 
         Raises:
             ValueError: the noise is too small or too large for the accountant.

@@ -1,4 +1,4 @@
-"""How often and how close together one user adds to the batches, and how far all messages then move at most.
+"""Patterns of one user's contributions, of bounded number and distance, and the sensitivity of all messages to her.
 
 Let C (messages, S) make the messages from the sums over S batches, and let a user move batch sum k by g_k. All messages
 together move by |C g|_F^2 = sum_jk (C'C)_jk <g_j, g_k>. She adds n_k times to batch k, each time at most 1 in l2 norm,
@@ -52,7 +52,7 @@ ROUNDING = 1e-6  # relative; within it of a pattern's own value a bound is exact
 
 
 class Sensitivity(NamedTuple):
-    """The squared l2 distance that all messages move at most if every contribution moves a batch sum by at most 1.
+    """The squared l2 sensitivity of all messages if every contribution moves a batch sum by at most 1.
 
     `exact` says that moves of some valid pattern reach it, to `ROUNDING`; otherwise it is only an upper bound.
     """

@@ -136,7 +136,7 @@ class Buffered(Toeplitz):
 
     @abc.abstractmethod
     def tail(self, buffers: Float[Array, " n_buffers *shape"]) -> Float[Array, "*shape"]:
-        """What earlier batches add to a message."""
+        """The part of a message that comes from earlier batches."""
 
     @abc.abstractmethod
     def push(

@@ -1,4 +1,4 @@
-"""The trust models by name: who adds the noise, how much of it a budget needs, and what it proves.
+"""The trust models by name: who adds the noise, its calibration to a budget, and its proof.
 
 `TRUST` maps every name to its class, and `Trust` documents the interface.
 """

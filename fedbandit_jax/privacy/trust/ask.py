@@ -1,4 +1,4 @@
-"""What a trust model is used for: a budget, a release and its users, and how far one user moves all messages."""
+"""The use of a trust model: a budget, a release and its users, and the sensitivity of all messages to one of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What a trust model is used for: the budget, and what decides how far one user moves the messages.
+    """The use of a trust model: the budget, and everything that the sensitivity of the messages to one user depends on.
 
     The privacy unit is one user, who contributes as often as `users` allows. Distances are joint l2 norms of all
     messages, in which all entries have equal noise.
@@ -38,8 +38,8 @@ class Ask:
         pure: epsilon that a private schedule spends on the same user.
         dropouts: f, silos whose shares of the noise may be missing in a sum.
         held: the most rounds of whose users a silo may send sums together, because it was away; 0: those of a batch.
-        moves_sq: Delta_J^2, how far one visit moves one batch's packed statistic, squared; None: as the budget says.
-        rounding: how much further rounding lets it move, see `BoundStatistic.rounding`.
+        moves_sq: Delta_J^2, squared sensitivity of one batch's packed statistic to one visit; None: as the budget says.
+        rounding: excess of one visit's move by rounding, see `BoundStatistic.rounding`.
     """
 
     budget: Budget
@@ -78,7 +78,7 @@ class Ask:
 
     @property
     def sensitivity(self) -> float:
-        """Computes how far one user moves all messages together: sqrt(kappa) Delta_J, and rounding.
+        """The joint l2 sensitivity of all messages to one user: sqrt(kappa) Delta_J, and rounding.
 
         kappa is the squared sensitivity of the release to all her contributions, and Delta_J the joint sensitivity of
         one (x y, x x'), or with `joint_matrix` that of (x, y) (x, y)'. A total that is clipped to norm C moves by at

@@ -1,4 +1,4 @@
-"""The interface of a trust model: who adds which noise to a release, how much a budget needs, and what it proves.
+"""The interface of a trust model: the noise on a release and who adds it, its calibration to a budget, and its proof.
 
 At synchronisation k = 1, ..., S every silo holds a message (P, D): the P parts of its release (see `releases`), each a
 sum of its users' packed statistics with D = d (d + 3) / 2 entries (see `statistic`). A protocol carries it to the
@@ -31,13 +31,13 @@ METHODS = ("tight", "theorem", "authors")  # calibrations, see `Trust.calibrate`
 
 
 class Proof(NamedTuple):
-    """What the noise of a bound trust model proves, computed from the numbers that the model draws with."""
+    """The proof of the noise of a bound trust model, computed from the numbers that the model draws with."""
 
     sigma: float  # standard deviation of the noise on an entry of x y, rounding included; `Trust.whose` says whose
     epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
     accountant: str  # the method of proof
     event: Event | None = None  # the whole curve of (epsilon, delta), if it has the form of a privacy event
-    assumes: tuple[str, ...] = ()  # what the guarantee does not survive: what others may not do
+    assumes: tuple[str, ...] = ()  # behaviour of others that voids the guarantee
 
 
 T = TypeVar("T", bound="Trust")
@@ -46,7 +46,7 @@ T = TypeVar("T", bound="Trust")
 class Trust:
     """The interface of a trust model; one of your own is an `fb.privacy.GaussianTrust`.
 
-    The class says what the model is; an object of it is bound: it draws the noise and proves what that noise gives.
+    The class describes the model; an object of it is bound: it draws the noise and proves its guarantee.
     """
 
     sentence: ClassVar[str] = "a trust model of the caller's own"
@@ -56,7 +56,7 @@ class Trust:
     releases: ClassVar[tuple[type[Release], ...] | None] = None
     """The release classes that the proof covers, or None if it covers all."""
     why: ClassVar[str] = ""
-    """Why other releases are refused, for error messages."""
+    """The reason why other releases are refused, for error messages."""
     methods: ClassVar[tuple[str, ...]] = ("tight",)
     """The calibrations that the model has."""
     needs: ClassVar[tuple[str, ...]] = ()
@@ -67,7 +67,7 @@ class Trust:
     joint_matrix: ClassVar[bool] = False
     """Whether the noise is symmetric noise on the joint matrix of (x, y)."""
     away: ClassVar[str] = "none"
-    """How many silos may miss a synchronisation: "none" (there is no proof), "few" (up to `dropouts`) or "any"."""
+    """The silos that may miss a synchronisation: "none" (there is no proof), "few" (up to `dropouts`) or "any"."""
     plain: ClassVar[bool] = False
     """Whether the proof is for (x y, x x') of single visits as they are, and for no other statistic."""
     per_silo: ClassVar[bool] = False
@@ -136,7 +136,7 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.among")
 
     def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Draws what `analyze` would return, the server's estimate of the sum over silos (P, D), and the next state.
+        """Draws the server's estimate of the sum over silos (P, D), as `analyze` would return it, and the next state.
 
         Args:
             total: exact sum of all silos' messages k, (P, D).
@@ -153,11 +153,11 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.randomize")
 
     def third_party(self, key: Array, messages: Array) -> Array:
-        """Turns what all silos sent, with leading axis M, into what the server is shown."""
+        """Turns the messages of all silos, with leading axis M, into those shown to the server."""
         return messages
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """The server's estimate of the sum over silos, (P, D), from what it is shown."""
+        """The server's estimate of the sum over silos, (P, D), from the messages shown to it."""
         return shown.sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:

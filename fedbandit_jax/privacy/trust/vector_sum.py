@@ -221,6 +221,6 @@ class VectorSum(Trust):
 
 
 def _step(ask: Ask, g: np.ndarray) -> np.ndarray:
-    """Computes how far one user moves the counts of ones of a node, in l2 norm, rounding included, (kappa,)."""
+    """The l2 sensitivity of a node's counts of ones to one user, rounding included, (kappa,)."""
     one = math.sqrt(ask.budget.joint_sensitivity_sq) * MAX_NORM**2
     return ask.visits * (one * g + math.sqrt(packed_size(ask.dim)))
