@@ -1,7 +1,7 @@
-"""What `fedbandit audit` tries to refute: the claims of all shipped mechanisms, on neighbours that are far apart.
+"""The cases of `fedbandit audit`: the claims of all shipped mechanisms, on neighbours that are far apart.
 
-A case runs a whole algorithm on a script, from users to synchronisations, and shows the auditor what the trust model
-lets an adversary see: releases, their rounds, and the arms of all users but the one who differs. So noise that is lost
+A case runs a whole algorithm on a script, from users to synchronisations, and shows the auditor an adversary's view in
+the trust model: releases, their rounds, and the arms of all users but the one who differs. So noise that is lost
 anywhere on the way is noticed. One pair of neighbours attains the sensitivity; in others another user differs, or her
 data are out of range, or a decision is close.
 """

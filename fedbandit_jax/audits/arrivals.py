@@ -55,7 +55,7 @@ class TranscriptOfTurns:
 
 
 def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
-    """Builds a case of all that certified agents who take turns show: releases, their rounds, and what they recommend.
+    """Builds a case of all that certified agents who take turns show: releases, their rounds, and recommendations.
 
     The pairs are those of `linear`, which differ in one round of one agent; agents 0 and 1 take turns for T rounds.
 

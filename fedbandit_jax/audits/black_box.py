@@ -32,7 +32,7 @@ GROUPS = 8  # of replayed runs, by which the error of their mean is known
 
 
 class Promise(NamedTuple):
-    """What is claimed of a mechanism, and promised, so that more than single events can be tested."""
+    """The delta of a claim, and promises about the view, by which more than single events can be tested."""
 
     delta: float
     gaussian: bool
@@ -40,7 +40,7 @@ class Promise(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """What is to be tested, and how much of epsilon it showed in the runs that it was chosen by."""
+    """The chosen test, and the epsilon that it showed in the runs that it was chosen by."""
 
     shown: float
     panel: Panel
@@ -49,7 +49,7 @@ class Examined(NamedTuple):
     schedule: Scheduled | None
 
     def columns(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Columns (n,) of views (n, d): the statistic, and what is Gaussian, behind control flow if it is scheduled."""
+        """Columns (n,) of views (n, d): the statistic, and the discriminant, behind control flow if it is scheduled."""
         beside = self.schedule.columns(rows) if self.schedule else [self.panel("linear", rows)]
         return [self.panel(self.statistic, rows), *beside]
 
@@ -206,7 +206,7 @@ def _mu_by_rates(x: np.ndarray, y: np.ndarray) -> float:
 def _bounds(
     choice: Examined, x: list[np.ndarray], y: list[np.ndarray], promise: Promise, alpha: float, centre: Event | None
 ) -> dict[str, Any]:
-    """The fields of an `Audit` that say what was shown, by `Examined.columns` of both sides; they fail with `alpha`.
+    """The lower bounds among the fields of an `Audit`, by `Examined.columns` of both sides; they fail with `alpha`.
 
     Where all is Gaussian, `centre` is the event that shows mu; None: the means do.
     """

@@ -1,4 +1,4 @@
-"""Lower bounds of epsilon, at a stated confidence, from how often events happen in two samples of runs. NumPy.
+"""Lower bounds of epsilon, at a stated confidence, from the frequencies of events in two samples of runs. NumPy.
 
 If an event has probability p under one of two neighbouring data sets and q under the other, then
 
@@ -74,7 +74,7 @@ def mean_bound(x: np.ndarray, y: np.ndarray, alpha: float) -> float:
 
 
 def choose(bound: Bound, x: np.ndarray, y: np.ndarray, alpha: float) -> tuple[float, Event]:
-    """Finds the event that shows most, and what it shows at level alpha for each rate; for samples to choose by.
+    """Finds the event that shows most, and its bound at level alpha for each rate; for samples to choose by.
 
     Thresholds are quantiles of both samples, dense in the tails. Each is charged for all others, lest a lucky tail win.
 
@@ -120,7 +120,7 @@ def _rates(x: np.ndarray, y: np.ndarray, threshold: np.ndarray, alpha: float) ->
 
 
 class Scheduled(NamedTuple):
-    """What is tested of a schedule that spends a pure epsilon, and of releases that are Gaussian given it."""
+    """The tests of a schedule that spends a pure epsilon, and of releases that are Gaussian given it."""
 
     flow: Flow
     chance: Event  # of the log ratio of control flow
@@ -140,7 +140,7 @@ class Scheduled(NamedTuple):
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
     def shown(self, x: list[np.ndarray], y: list[np.ndarray], alpha: float) -> tuple[float, float]:
-        """Lower bounds of the pure epsilon of control flow, and of mu given it, from what `columns` are of all runs."""
+        """Lower bounds of the pure epsilon of control flow, and of mu given it, from the `columns` of all runs."""
         pure = show(epsilon_bound(0.0), x[0], y[0], self.chance, alpha)
         one, two = (given[~np.isnan(given)] for given in (x[1], y[1]))
         return pure, show(mu_bound, one, two, self.centre, alpha) if len(one) and len(two) else 0.0

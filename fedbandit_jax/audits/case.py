@@ -1,4 +1,4 @@
-"""A case, i.e. a claim to refute, and how a list of cases is loaded and audited."""
+"""A case, i.e. a claim to refute, and the loading and auditing of lists of cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of the clustering family: what the global server sees of users who return, in parts and as a whole.
+"""Cases of the clustering family: the global server's view of users who return, in parts and as a whole.
 
 Users are scripted: who comes in which round, with what features and what reward. Axes: T rounds, S phases of FCLUB, N
 seats (one for every user of every server), D = d(d+1)/2 + d numbers of a packed statistic (x x', x y).
@@ -43,10 +43,10 @@ def one_item(contexts: Any, answers: Any, users: Any) -> tuple[np.ndarray, np.nd
 
 
 class Shown(NamedTuple):
-    """All that the global server sees of a run of T rounds in S phases; what it adds up follows from that."""
+    """The global server's view of a run of T rounds in S phases; its own sums follow from that."""
 
     released: Array  # (S, N, D): the sums that local clusters show when a phase begins, as `_flat` packs them
-    messages: Array  # (T, D): what is uploaded after each round, or zeros
+    messages: Array  # (T, D): the upload after each round, or zeros
     uploaded: Array  # (T,) bool: is anything uploaded after this round?
     labels: Array  # (S, N) int32: local clusters when a phase begins
 

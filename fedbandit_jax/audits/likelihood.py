@@ -1,4 +1,4 @@
-"""Likelihood ratios of two samples of views: Fisher's discriminant, and the same given what integers show. NumPy."""
+"""Likelihood ratios of two samples of views: Fisher's discriminant, and the same given control flow. NumPy."""
 
 from __future__ import annotations
 

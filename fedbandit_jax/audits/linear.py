@@ -45,7 +45,7 @@ class Opinion(Statistic):
     responses = (-0.5, 0.5)
 
     def contribution(self, x: jax.Array, y: jax.Array, seen: Any) -> tuple[Any, Any]:
-        """The reward as weight, and how far it is above 1/2."""
+        """The reward as weight, and its excess over 1/2."""
         return y, y - 0.5
 
 

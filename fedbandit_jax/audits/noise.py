@@ -5,9 +5,9 @@ twice where values are dense, and next to never in its tail, where they are far 
 rounded to steps that are not small beside the noise, all draws of a step are one value.) Noise made of 23 bits, such as
 that of `jax.random.normal`, has 531 values beyond four standard deviations, and half of them occur in `DRAWS` draws;
 noise that is left out once in a thousand runs has one value a thousand times too often; and noise that is cast to fewer
-bits repeats everywhere. How often draws are beyond 1, ..., 4 standard deviations is what a normal law says.
+bits repeats everywhere. The share of honest draws beyond 1, ..., 4 standard deviations is that of a normal law.
 
-Whether the noise has the right size, and is fresh, is what `privacy.behaviour` measures. Here its shape is measured.
+`privacy.behaviour` measures the size of the noise, and whether it is fresh. Here its shape is measured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAR, TWICE = 4.0, 3  # most draws beyond so many standard deviations that repeat
 
 
 def odd(mechanism: Any, key: Array) -> str:
-    """What is odd about the law of the Gaussian noise of a bound mechanism's first release, or ""; of others nothing.
+    """The defect in the law of the Gaussian noise of a bound mechanism's first release, or ""; of others none.
 
     Example:
         >>> import fedbandit_jax as fb

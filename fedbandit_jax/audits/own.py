@@ -1,4 +1,4 @@
-"""Cases of a loop of one's own, which nothing is proved of, against what its author claims."""
+"""Cases of a loop of one's own, of which nothing is proved, against its author's claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of schedules: what is learned from when silos synchronise, alone and together with what is then released."""
+"""Cases of schedules: the rounds of synchronisations as a view, alone and together with the releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run shows an adversary, where users and their data are written down, and neighbours that are far apart.
+"""The adversary's view of a run on scripted users and data, and neighbours that are far apart.
 
 Axes: T rounds, S synchronisations, M silos, K arms, d features, D = d(d+1)/2 + d numbers of a packed statistic (x x', x
 y). Whose turn it is, what is offered and what is answered is data; what is drawn is what an algorithm draws.
@@ -190,7 +190,7 @@ def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
 def case_of(
     bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, *, fixed: bool = True, **fields: Any
 ) -> Case:
-    """The case of what a bound algorithm claims, on the neighbours that are farthest apart for it.
+    """The case of a bound algorithm's claim, on the neighbours that are farthest apart for it.
 
     If its schedule is not `fixed`, in the first pair one user decides about the time of a synchronisation.
     """
