@@ -1,4 +1,4 @@
-"""Certificates, which state what a run proves about privacy, by which proof, and what it does not prove.
+"""Certificates, which state the privacy guarantee of a run, its proof, and its limits.
 
 This module does not import JAX.
 """
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import from_json, in_json
 
-# what an epsilon means that was asked for in one of these notions
+# the meaning of an epsilon that was asked for in one of these notions
 FORMULAS = {
     "Renyi DP": "alpha epsilon^2 / 2 being the leading term, and the row Renyi curve the proved bound",
     "zCDP": "rho = epsilon^2 / 2 being the leading term, and the row zCDP the proved bound",
@@ -24,7 +24,7 @@ Claim = Literal["none", "as_printed", "certified"]  # from the weakest to the st
 CLAIMS: tuple[Claim, ...] = get_args(Claim)
 
 
-BEYOND = (  # every protocol: what a result keeps of raw data, and how its configuration was chosen
+BEYOND = (  # every protocol: raw data kept in a result, and the choice of its configuration
     "what a simulator keeps: regret curves, records, status bits, decoding failures, sha256 of data",
     "tuning by a sweep or fb.plan, itself a release",
 )
@@ -182,7 +182,7 @@ class Certificate:
         return _wrapped(self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
-        """What there is to say, as pairs of a name and a text."""
+        """The lines of `print(certificate)`, as pairs of a name and a text."""
         rows = [("claim", f"{self.claim}: {self.reason}")]
         if self.epsilon is not None:
             of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
