@@ -17,8 +17,8 @@ from fedbandit_jax.core import lapack, random, struct, validate
 from fedbandit_jax.interfaces import Released, Spec
 
 TURNS = 12  # the most times that users are dealt out to the kinds they misfit least
-SPREADS = (0.0, 1 / 16, 1 / 4, 1.0, 4.0)  # how much users of one kind may differ, in terms of S^2 / d
-MARGIN = 1.5  # by how many times chance kinds must explain more, where users differ in any case
+SPREADS = (0.0, 1 / 16, 1 / 4, 1.0, 4.0)  # variances t of users of one kind, in units of S^2 / d
+MARGIN = 1.5  # factor by which kinds must explain more than by chance, where users differ in any case
 
 
 @struct.sealed
@@ -42,7 +42,7 @@ class Together(Grouping):
 
 
 class Spectra(NamedTuple):
-    """What is known of every user, in the eigenvectors of her W."""
+    """The released sums of every user in the eigenvectors of her W, and weights of her misfit."""
 
     values: Array  # (n, d) e_i
     basis: Array  # (n, d, d) rows p_i'
@@ -51,7 +51,7 @@ class Spectra(NamedTuple):
 
 
 class Kinds(NamedTuple):
-    """A way of dealing users out to kinds."""
+    """A partition of users into kinds."""
 
     theta: Array  # (C, d)
     label: Array  # (n,) int32
@@ -166,7 +166,7 @@ class Mixture(Grouping):
         return Spectra(values, basis, bias, 1 / variance(self.subgaussian, values, noise))
 
     def _spread_out(self, seen: Spectra, one: Kinds) -> Array:
-        """What one kind of users who differ costs, by `SPREADS`."""
+        """The cost of one kind of users who differ, by the variances `SPREADS`."""
         more = jnp.maximum(seen.values, 0) ** 2 * seen.weight
         more = more * (self.theta_norm**2 / more.shape[1] * jnp.asarray(SPREADS)[:, None, None])
         turned = jnp.einsum("nij,j->ni", seen.basis, one.theta[0], precision="highest")
@@ -190,7 +190,7 @@ class Mixture(Grouping):
 
 
 def by_chance(n: int, d: int) -> np.ndarray:
-    """How much lower misfits of n users who are alike are if they are dealt out to C kinds, for C = 1, ..., n."""
+    """The decrease of the misfit of n users who are alike if they are dealt out to C kinds, for C = 1, ..., n."""
     return np.append(0, np.cumsum((2 / math.pi) * (np.sqrt(n / np.arange(1, n)) + math.sqrt(d)) ** 2))
 
 

@@ -21,14 +21,14 @@ from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Partition, Recipe, Rep
 
 
 class LinUCBState(NamedTuple):
-    """Everything that the agents have seen."""
+    """The statistics of all agents."""
 
     sums: Array  # (M, d, d + 1) Gram matrix and bias of each agent
     posterior: Posterior  # theta and V^-1 of each agent, A = M
 
 
 class LinUCBRecord(NamedTuple):
-    """What the agents remember of a round until the next refresh."""
+    """The agents' record of a round, kept until the next refresh."""
 
     x: Array  # (d, M) features played
     y: Array  # (M,) rewards

@@ -1,4 +1,4 @@
-"""What the sums of users of a group are worth to each of them, who may differ: `pooled`, and the group's estimate."""
+"""Pooling in a group of users who may differ: each one's sums, shares of the others', and the group's estimate."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ HEED = 1.0  # noise of others, in terms of a user's own, that is let in before a
 
 
 class Differences(NamedTuple):
-    """How much users of one group differ."""
+    """The heterogeneity of users within groups."""
 
     spread: Array  # (d, d) T, if that is clear
     clear: Array  # () bool
-    alike: Array  # () the logarithm of how much likelier their releases are if T = 0 than if T = S^2 / d I
+    alike: Array  # () log-likelihood ratio of the releases, T = 0 over T = S^2 / d I
 
 
 def variance(subgaussian: float, values: Array, noise: Array) -> Array:
-    """The variance R^2 p' G p + noise, at least `LEAST`, from R, what is known of p' G p, and the noise."""
+    """The variance R^2 p' G p + noise, at least `LEAST`, from R, estimates of p' G p, and the noise's variance."""
     return jnp.maximum(subgaussian**2 * jnp.maximum(values, 0) + noise, LEAST)
 
 

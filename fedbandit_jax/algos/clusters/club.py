@@ -20,7 +20,7 @@ from fedbandit_jax.interfaces import Partition, Report, Spec
 
 
 class CLUBState(NamedTuple):
-    """The state between two rounds: what is known of every user, and which users of a server are linked."""
+    """The state between two rounds: the statistics of every user, and the graph of every server."""
 
     users: UserSums
     linked: Array  # (L, P, W) uint32, symmetric: which users of a server are linked, packed as in `core.graph`

@@ -1,4 +1,4 @@
-"""What happens when a phase of FCLUB begins: Algorithm 2 of Liu et al. (2022), and the statistics that it starts from.
+"""The beginning of a phase of FCLUB: Algorithm 2 of Liu et al. (2022), and the statistics that it starts from.
 
 Letters: S, u and T are a sum of x x', a sum of x y and a count of rounds. S^l, u^l, T^l are those that a local cluster
 recommends by (`local`), dS, du, dT those of its users since its last upload (`buffer`), and S^g, u^g, T^g those of a
@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """What a local cluster has not uploaded yet."""
+    """The upload buffers of local clusters."""
 
     sums: Array  # (N, d, d + 1), sums of data, and the change of noise that the next upload brings
     count: Array  # (N,) float32, rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -48,7 +48,7 @@ class Buffer(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """Who is in which cluster; clusters are numbered by seats."""
+    """The assignment of users to local clusters, and of these to global ones; clusters are numbered by seats."""
 
     local: Array  # (N,) int32, the local cluster of every user
     group: Array  # (N,) int32, the global cluster of every local cluster
@@ -63,9 +63,9 @@ class FCLUBState(NamedTuple):
     moved: Array  # (N,) bool, who has come since the phase began
     linked: Array  # (L, P, W) uint32, symmetric: which users of a server are linked, packed as in `core.graph`
     clusters: Assignment  # local and global clusters
-    local: Held  # what every local cluster recommends by
-    shared: Held  # what every global cluster has
-    buffer: Buffer  # what every local cluster has not uploaded yet
+    local: Held  # statistics by which every local cluster recommends
+    shared: Held  # statistics of every global cluster
+    buffer: Buffer  # upload buffer of every local cluster
     uploads: Array  # (N,) int32, uploads that every local cluster's tree has made
     tree: Array  # () int32, the phase in which the trees in use were planted
     released: Array  # (N, d, d + 1), private sums that local clusters released when the phase began
@@ -145,7 +145,7 @@ class Phases(SeatedAlgorithm):
         return trace
 
     def _detect(self, key: Array, s: Array, state: FCLUBState) -> tuple[FCLUBState, Array, Array]:
-        """The state after Algorithm 2, without users' own sums, and how many local clusters upload and download."""
+        """The state after Algorithm 2, without users' own sums, and the numbers of uploads and downloads."""
         n, own, noise = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32), self.noise
         taken = jnp.asarray(self.seats.taken).reshape(-1)
         linked, local = self._split(s, state)

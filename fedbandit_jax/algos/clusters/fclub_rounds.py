@@ -1,4 +1,4 @@
-"""The rounds of FCLUB: Algorithms 1, 3 and 4 of Liu et al. (2022), and what a run of them proves about privacy.
+"""The rounds of FCLUB: Algorithms 1, 3 and 4 of Liu et al. (2022), and the certificate of a run.
 
 This file says what a local cluster recommends by, when it uploads and when it downloads. Algorithm 2 is in
 `fclub_phases`, which also introduces the letters. Noise is drawn by the `Replanted` trees, which limit how often a
@@ -36,7 +36,7 @@ STOPPED = 2**30  # number of uploads that is noted for a tree which may make no 
 
 
 class Place(NamedTuple):
-    """What belongs to the user who is served: her clusters' rows of the tables, without the axis N."""
+    """The rows of the tables for the clusters of the user who is served, without the axis N."""
 
     own: Held  # statistics of her local cluster
     common: Held  # statistics of its global cluster
@@ -162,7 +162,7 @@ class BoundFCLUB(Phases):
         return self._held(held.sums + pending.sums, held.count + pending.count, shift)
 
     def _download(self, state: FCLUBState, group: Array, common: Held, sent: Array) -> tuple[FCLUBState, Array]:
-        """The state after local clusters that are behind have downloaded, and how many have (Algorithm 4)."""
+        """The state after local clusters that are behind have downloaded, and their number (Algorithm 4)."""
         own, n = jnp.arange(self.seats.n_seats), self.seats.n_seats
 
         def find(nobody: Array) -> Array:

@@ -37,7 +37,7 @@ class Sets(NamedTuple):
 
 
 class SCLUBState(NamedTuple):
-    """The state between two rounds: what is known of every user, and the clusters of every server."""
+    """The state between two rounds: the statistics of every user, and the clusters of every server."""
 
     users: UserSums
     sets: Sets  # with a leading axis L
@@ -45,7 +45,7 @@ class SCLUBState(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What becomes of one server's clusters in a round; of their inverses only those that change."""
+    """The clusters of one server after a round; of their inverses only those that change."""
 
     sets: Sets
     own: Array  # (d, d), inverse of the cluster of the user who came

@@ -1,4 +1,4 @@
-"""What algorithms for users who come again share: seats of users, their estimates, and distances of these.
+"""Common parts of algorithms for users who come again: seats of users, their estimates, and distances of these.
 
 n users sit on L servers, and arrays are laid out accordingly: every server has P = ceil(n / L) places, user u has place
 u // L of server u mod L, and the N = L P places of all servers, server by server, are called seats. Arrays of all seats
@@ -79,7 +79,7 @@ class Seats(NamedTuple):
 
 
 class UserSums(NamedTuple):
-    """What is known of the user at every seat, from that user's rounds alone."""
+    """The statistics of the user at every seat, from that user's rounds alone."""
 
     sums: Array  # (N, d, d + 1), sum of [x x' | x y]
     counts: Array  # (N,) int32, rounds
@@ -96,13 +96,13 @@ class SeatedAlgorithm(ArrivalAlgorithm):
     seats: Seats = struct.static()
 
     def nothing(self, dim: int) -> UserSums:
-        """What is known before the first round."""
+        """The statistics before the first round."""
         n = self.seats.n_seats
         inverse = jnp.broadcast_to(jnp.eye(dim) / self.regularization, (n, dim, dim))
         return UserSums(jnp.zeros((n, dim, dim + 1)), jnp.zeros(n, jnp.int32), inverse, jnp.zeros((n, dim)))
 
     def learned(self, users: UserSums, user: Array, x: Array, y: Array) -> UserSums:
-        """What is known after one more round (x (d,), y) of a user, by a rank-one update of her estimate.
+        """The statistics after one more round (x (d,), y) of a user, by a rank-one update of her estimate.
 
         After every `RESOLVE` rounds of a user the estimate is computed anew from the sums.
         """
@@ -144,7 +144,7 @@ def estimate(sums: Array, regularization: Array | float) -> ridge.Solution:
 
 
 def row(x: Array, y: Array) -> Array:
-    """What one round adds to the sums: [x x' | x y], (d, d + 1)."""
+    """The summand of one round, [x x' | x y], (d, d + 1)."""
     return x[:, None] * jnp.append(x, y)[None]
 
 

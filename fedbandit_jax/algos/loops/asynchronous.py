@@ -35,26 +35,26 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class Agent(NamedTuple):
-    """What an agent holds; in a state, of all M agents, along a new leading axis."""
+    """The state of an agent; in `AsyncState`, of all M agents, along a new leading axis."""
 
-    mechanism: MechanismState  # exact sums of its rounds, and what it released last
-    belief: Any  # the policy's belief, from what it downloaded last
+    mechanism: MechanismState  # exact sums of its rounds, and its last release
+    belief: Any  # the policy's belief, from its last download
     pending: Array | None  # (d, d + 1) sum of [x x' | x y] of this epoch; None unless the schedule reads log det
     own: Tracked | None  # V + U, likewise
-    counted: Array  # () int32: sum of what its rounds of this epoch add, if the schedule reads that
-    memory: Any  # what the schedule remembers of this epoch
+    counted: Array  # () int32: sum of `count` over its rounds of this epoch, if the schedule reads that
+    memory: Any  # the schedule's memory of this epoch
     rounds: Array  # () int32: its rounds so far
-    sent: Array  # () int32: how many of them there were when it released last
-    users: Array  # () int32: how many of them are in that release
+    sent: Array  # () int32: number of these at its last release
+    users: Array  # () int32: number of these in that release
     synced: Array  # () int32: its uploads so far
     attendance: Attendance | None  # of itself, (1, 1), if its contributions are bounded
 
 
 class AsyncState(NamedTuple):
-    """Everything that agents and server hold between two rounds."""
+    """The state of agents and server between two rounds."""
 
     agents: Agent  # leaves (M, ...)
-    server: Sums  # sum of what every agent released last
+    server: Sums  # sum of the last releases of all agents
     users: Array  # () float32: rounds in this sum
     variance: Array  # () float32: variance of the noise on the diagonal of its matrix
     synced: Array  # () int32: uploads of all agents

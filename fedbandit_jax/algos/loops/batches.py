@@ -23,10 +23,10 @@ from fedbandit_jax.privacy.totals import UserTotals
 
 
 class ServerState(NamedTuple):
-    """What the server holds between synchronisations."""
+    """The state of the server between synchronisations."""
 
     mechanism: MechanismState  # exact sums and the noise that was drawn
-    belief: Any  # the policy's belief, from what was released
+    belief: Any  # the policy's belief, from the releases
     status: Array  # () int32 `Status` bits
     attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
     held: Any = None  # (d, d + 1, M) sums that silos have not sent, if they may be away; `Wide` in steps
@@ -34,7 +34,7 @@ class ServerState(NamedTuple):
 
 
 class BatchRecord(NamedTuple):
-    """What the agents remember of a round until the batch ends."""
+    """The agents' record of a round, kept until the batch ends."""
 
     x: Array  # (d, M) features of the arms played, as the mechanism admits them
     v: Array  # (M,) responses, or (2, M) weights and responses, as the mechanism admits them
@@ -45,20 +45,20 @@ class BatchRecord(NamedTuple):
 
 
 class BatchSums(NamedTuple):
-    """What a synchronisation needs of a batch: of the records of several groups of agents it is the sum."""
+    """The input of a synchronisation from a batch; that of several groups of agents is the sum of theirs."""
 
     rows: Array | None  # (d, d + 1) sum of the mechanism's summands over users; None if some may be left out
     users: tuple[Array, Array]  # their x (B, d, M) and v if single users are needed, else with B = 0
-    outside: Array  # () int32: how many users broke what the environment promises
-    clipped: Array | int  # () int32: how many contributions were clipped
+    outside: Array  # () int32: number of users who broke what the environment promises
+    clipped: Array | int  # () int32: number of contributions clipped
     user: Array | None  # (B, M) who came, if contributions of a user are bounded
     away: Array | None = None  # (M,) bool: which silos miss this synchronisation, if they may
 
 
 class InBatch(NamedTuple):
-    """What agents hold within a batch."""
+    """The state of the agents within a batch."""
 
-    prepared: Any  # what the policy scores arms with
+    prepared: Any  # input of the policy's `indices`
     seen: Any  # what contributions are given of the last release
     late: Late | None  # whose rewards have not arrived, if these come late
 
@@ -126,7 +126,7 @@ class BatchLoop(PolicyLoop):
     def sync(
         self, key: Array, k: Array, state: ServerState, local: Any, records: BatchSums
     ) -> tuple[ServerState, Report]:
-        """Puts the batch through the mechanism and shows the policy what is released (Algorithm 1, lines 9-18)."""
+        """Puts the batch through the mechanism and shows the policy its release (Algorithm 1, lines 9-18)."""
         m = self.spec.n_agents
         (x, v), rows, attendance, left_out = records.users, records.rows, state.attendance, jnp.int32(0)
         mechanism, n_clipped = state.mechanism, records.clipped
@@ -162,7 +162,7 @@ class BatchLoop(PolicyLoop):
     def _attended(
         self, attendance: Attendance | None, k: Array, user: Array, x: Array, v: Array, totals: UserTotals | None
     ) -> tuple[Array, Attendance | None, Array, tuple[UserTotals, Array, Array] | None]:
-        """What enters of a batch of users (B, M).
+        """The contributions that enter from a batch of users (B, M).
 
         Returns:
             Their features (B, d, M), zero where left out, the new attendance, and how many are left out; and, if totals

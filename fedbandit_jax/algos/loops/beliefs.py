@@ -1,4 +1,4 @@
-"""What a policy believes after each release; a belief that is not finite is not taken over."""
+"""Beliefs of a policy after each release; a belief that is not finite is not taken over."""
 
 from __future__ import annotations
 

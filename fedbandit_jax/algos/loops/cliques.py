@@ -43,7 +43,7 @@ from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
 
 
 class Shared(NamedTuple):
-    """What the members of every clique have in common since their last synchronisation."""
+    """The statistics that the members of every clique share since their last synchronisation."""
 
     gram: Array  # (C, d, d) V
     bias: Array  # (C, d) noisy sum of x y

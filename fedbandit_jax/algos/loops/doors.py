@@ -1,4 +1,4 @@
-"""What a policy reads beside the releases of a mechanism: its doors to raw data, found by its class and by a trace."""
+"""The doors of a policy to raw data, beside the releases of a mechanism: found by its class and by a trace."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class GossipState(NamedTuple):
-    """Everything that silos and agents hold between two rounds."""
+    """The state of silos and agents between two rounds."""
 
     mechanism: Any  # `MechanismState` of every silo, leaves (M, ...)
     pending: Array  # (d, d + 1, M) sums of the mechanism's summands since the last release
-    sent: Array  # (M, d, d + 1) what every silo released last
-    users: Array  # (M,) float32: how many users are in it
+    sent: Array  # (M, d, d + 1) the last release of every silo
+    users: Array  # (M,) float32: number of users in it
     belief: Any  # the policy's, of every agent, from the releases that it has heard of, leaves (M, ...)
     released: Array  # int32: number of releases so far
     heard: Array  # int32: number of releases that have arrived everywhere

@@ -1,4 +1,4 @@
-"""Rewards that come late: what silos hold until then."""
+"""Late rewards, and the table of those that are pending."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedbandit_jax.interfaces import Round, Spec
 
 
 class Late(NamedTuple):
-    """What silos wait for: their users of L rounds, whose rewards have not arrived."""
+    """The pending rewards of every silo: those of its users of L rounds, which have not arrived."""
 
     x: Array  # (L, M, d) features of the arms played, zero before anybody came
     y: Array  # (L, M) rewards
@@ -21,7 +21,7 @@ class Late(NamedTuple):
 
     @classmethod
     def none(cls, spec: Spec) -> Late | None:
-        """Nobody has come yet; None if all rewards come at once."""
+        """The table before anybody came; None if all rewards come at once."""
         if not spec.late:
             return None
         shape = spec.late, spec.n_agents
@@ -30,7 +30,7 @@ class Late(NamedTuple):
 
 
 def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> tuple[Array, Array, Array | None, Any]:
-    """Features (d, M), rewards (M,) and users (M,) of whom a round tells, and of whom it does not yet."""
+    """Features (d, M), rewards (M,) and users (M,) of the rewards that arrive in a round, and the new table."""
     x = ridge.take(offered.contexts, arms)
     if late is None:
         return x, rewards, offered.user, None

@@ -1,4 +1,4 @@
-"""What the loops share that run a policy: how agents act, who is in a release, releases, costs, certificates.
+"""Base classes of loops that run a policy: actions, attendance, releases, costs and certificates.
 
 Letters: M agents, K arms, d features, S releases; W = sum x x' and U = sum x y over users.
 """
@@ -42,7 +42,7 @@ class PlayingLoop(Algorithm):
     spec: Spec = struct.static()
 
     def prepared(self, t: Array, local: Any, offered: Round) -> Any:
-        """What the policy scores arms with in round t; by default the local state, as `download` makes it."""
+        """The input of the policy's `indices` in round t; by default the local state, as `download` makes it."""
         return local
 
     def indices(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
@@ -69,7 +69,7 @@ class PlayingLoop(Algorithm):
 
 @struct.pytree
 class PolicyLoop(PlayingLoop):
-    """A policy that acts on what a mechanism releases, for a known environment and horizon; base class of such loops.
+    """A policy that acts on the releases of a mechanism, for a known environment and horizon; base class of such loops.
 
     A subclass says who sends when, and whose sums a release is of. It is private if its mechanism and schedule are.
     """
@@ -125,7 +125,7 @@ class PolicyLoop(PlayingLoop):
         return self.proof(self.spec).through(self.raw)
 
     def admit(self, x: Array, y: Array, seen: Any, each: bool = False) -> tuple[Array, Array, Array, Array]:
-        """Features (d, M) and responses as they enter sums, `Status` bits, and how many contributions were clipped."""
+        """Features (d, M) and responses as they enter sums, `Status` bits, and the number of contributions clipped."""
         x, v, outside, clipped = self.mechanism.admit(x, y, seen, each)
         return x, v, jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0), clipped.sum(dtype=jnp.int32)
 
@@ -136,13 +136,13 @@ class PolicyLoop(PlayingLoop):
         away: Array | None = None,
         due: Array | bool = False,
     ) -> dict[str, Array]:
-        """How many contributions were clipped and left out, and silos away when a release was due, where counted."""
+        """Numbers of contributions clipped and left out, and of silos away when a release was due, where counted."""
         counts = {CLIPPED: clipped} if self.mechanism.clips else {}
         counts |= {LEFT_OUT: left_out} if self.mechanism.enforced else {}
         return jax.tree.map(jnp.int32, counts) | (self.missed(away, due) if self.spec.drops else {})
 
     def missed(self, away: Array | None, due: Array | bool) -> dict[str, Array]:
-        """How many silos miss a synchronisation that is due."""
+        """The number of silos that miss a synchronisation that is due."""
         return {MISSED: jnp.int32(0) if away is None else jnp.where(due, away.sum(dtype=jnp.int32), 0)}
 
     def away(self, offered: Round) -> Array | None:
@@ -157,11 +157,11 @@ class PolicyLoop(PlayingLoop):
         return wide.from_int32(nothing) if nothing.dtype == jnp.int32 else nothing
 
     def more(self, held: Any, part: Array) -> Any:
-        """Sums that silos have not sent, with more of their users."""
+        """The sums that silos have not sent, with those of later users added."""
         return wide.add(held, wide.from_int32(part)) if isinstance(held, wide.Wide) else held + part
 
     def sent(self, held: Any, part: Array, away: Array) -> tuple[Any, Any, Array, Array]:
-        """What silos send at a synchronisation that some miss.
+        """The sums that silos send, and those that they keep, at a synchronisation that some miss.
 
         Args:
             held: sums (d, d + 1, M) that they have not sent before.

@@ -1,4 +1,4 @@
-"""What agents learn between synchronisations: matrices of their own, followed by rank-one updates.
+"""Agents' own Gram matrices between synchronisations, followed by rank-one updates.
 
 Rounding errors of these updates pile up, so that every agent's inverse is computed anew by Cholesky once in `REFRESH`
 rounds. Letters: M agents, of whom n have their turn; d features; V_i the matrix of agent i, and c >= 0 a shift of it.

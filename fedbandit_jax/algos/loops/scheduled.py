@@ -26,7 +26,7 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class RoundState(NamedTuple):
-    """Everything that the server and the agents hold between two rounds."""
+    """The state of the server and the agents between two rounds."""
 
     mechanism: MechanismState  # exact sums and the noise that was drawn
     belief: Any  # the policy's belief, shared since the last synchronisation
@@ -34,8 +34,8 @@ class RoundState(NamedTuple):
     settled: Array | None  # (d, d + 1, M) older rows of this epoch, which are in the mechanism; None unless `tracks`
     own: Tracked | None  # V_i, if tracked
     shifted: Tracked | None  # V_i + c I, if the schedule reads that
-    counted: Array  # (M,) int32: sums of what users add, if the schedule reads that
-    memory: Any  # what the schedule remembers of this epoch
+    counted: Array  # (M,) int32: sums of `count` over users of this epoch, if the schedule reads that
+    memory: Any  # the schedule's memory of this epoch
     asked: Array  # (M,) bool: who asked after the last round
     synced: Array  # int32: number of synchronisations so far
     since: Array  # int32: rounds since the last one

@@ -1,4 +1,4 @@
-"""Users whose sums are released one by one: what each did up to now, at times fixed in advance, by her own release.
+"""The loop of users with a stream each: at times fixed in advance, a release of her own of her sums so far.
 
 No user's data are in another's stream, so that one budget pays for all of them, and no phase begins anew. Whatever is
 done with the releases is post-processing: which users are taken to be alike, the sums over those who are, and how they
@@ -31,7 +31,7 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class UserReleases(NamedTuple):
-    """What a grouping is given at a release: the noisy sums of every user, and the law of their noise."""
+    """The input of a grouping at a release: the noisy sums of every user, and the law of their noise."""
 
     gram: Float[Array, "n d d"]  # W of each user, plus noise
     bias: Float[Array, "n d"]  # U of each user, plus noise
@@ -41,7 +41,7 @@ class UserReleases(NamedTuple):
 
 
 class Grouping:
-    """Who is taken to be alike, as a function of released sums. Subclass it, decorate with `@fb.pytree`.
+    """A partition of users into groups, as a function of released sums. Subclass it, decorate with `@fb.pytree`.
 
     It is given released sums, what it found in them before, and a key, and nothing else: by post-processing a run is as
     private as its mechanism, whatever a class of one's own makes of them.
@@ -74,7 +74,7 @@ class Grouping:
 
 
 def check_grouping(grouping: Grouping, spec: Spec) -> None:
-    """Checks what the methods of a grouping of one's own return, and that they do no more, compiling nothing."""
+    """Checks the results of a grouping of one's own, and that it has no side effects, compiling nothing."""
     if struct.is_sealed(grouping):
         return
     n, d, name = spec.n_users, spec.dim, type(grouping).__name__
@@ -90,7 +90,7 @@ def check_grouping(grouping: Grouping, spec: Spec) -> None:
 
 
 def leak_of(grouping: Grouping, spec: Spec) -> str:
-    """Says which method of a grouping of one's own does more than compute its result, and where."""
+    """The refusal of a grouping of one's own for its first side effect; "" if it has none."""
     if struct.is_sealed(grouping):
         return ""
     key, released, label = _released(spec)
@@ -106,7 +106,7 @@ def _released(spec: Spec) -> tuple[Array, UserReleases, Array]:
 
 
 class StreamState(NamedTuple):
-    """What is held between two rounds."""
+    """The state between two rounds."""
 
     streams: MechanismState  # exact sums and the noise that was drawn, with leading axis n
     pending: Array  # (n, d, d + 1) sums of the mechanism's summands since the last release
@@ -121,7 +121,7 @@ class StreamState(NamedTuple):
 @struct.sealed
 @struct.pytree
 class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
-    """A bound `Grouped`: releases every user's sums, groups the users, and serves each by what is pooled for her.
+    """A bound `Grouped`: releases every user's sums, groups the users, and serves each by the sums pooled for her.
 
     The mechanism and `stds` are of one user's stream.
     """

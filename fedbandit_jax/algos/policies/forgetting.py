@@ -31,10 +31,10 @@ class Remembered(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """What the agents score arms with in a batch."""
+    """The input of `indices` in a batch."""
 
     rounds: Int[Array, ""]  # as in `Remembered`
-    within: Any  # what those of the policy within do
+    within: Any  # that of the policy within
 
 
 @struct.pytree
@@ -78,7 +78,7 @@ class BoundForgetting(OwnForgetting):
 
     @property
     def rule(self) -> Any:
-        """What decides beside this class, lest a part that is put in after binding go unseen."""
+        """The first part that is not sealed, lest one put in after binding go unseen, or the rule of the policy."""
         for part in (self.policy, self.memory):
             if not struct.is_sealed(part):
                 return part

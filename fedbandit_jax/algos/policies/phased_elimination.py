@@ -46,7 +46,7 @@ LEAST = 1e-7  # and where all of them together reach less than float32 tells fro
 
 
 class Design(NamedTuple):
-    """A design on the arms that are left, and how to estimate with it."""
+    """A design on the arms that are left, and the inverse of its Gram matrix."""
 
     weights: Float[Array, " K"]  # pi
     chart: Float[Array, "d d"]  # P: in the coordinates z = P' x the arms that are left span the first r axes alike
@@ -54,12 +54,12 @@ class Design(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """The belief of `PhasedElimination`: which arms are left, how they are played, and what was released so far."""
+    """The belief of `PhasedElimination`: the arms that are left, a design on them, and the last release."""
 
     active: Bool[Array, " K"]  # which arms are left
     design: Design
     bias: Float[Array, " d"]  # the last release
-    users: Float[Array, ""]  # how many users are in it
+    users: Float[Array, ""]  # number of users in it
 
 
 def g_optimal(arms: Float[Array, "K d"], active: Bool[Array, " K"]) -> Design:

@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What the agents score arms with in a batch."""
+    """The input of `indices` in a batch."""
 
     posterior: Posterior  # A = 1, or A = M where agents learn inside the batch
     table: Complex[Array, "K M"] | None  # mean + i width_sq of fixed contexts; None if contexts change
