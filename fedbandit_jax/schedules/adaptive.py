@@ -89,7 +89,7 @@ class LogDet(Schedule):
 
 
 class Sparse(NamedTuple):
-    """What the private tests of one epoch remember: one AboveThreshold for every agent."""
+    """The memory of the private tests of one epoch, one AboveThreshold for every agent."""
 
     cap: Float[Array, ""]  # the most that one user adds in this epoch, ln(1 + 1 / lambda_min(V))
     shift: Int[Array, " M"]  # noise on the threshold, in units of cap / UNITS

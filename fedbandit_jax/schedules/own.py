@@ -1,4 +1,4 @@
-"""What is made of a schedule of one's own: checks before it runs, and what is claimed of a run that it decides in."""
+"""Schedules of one's own: checks before they run, and claims about runs in which they decide."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def timing(bound: BoundSchedule) -> Timing:
 
 
 def check(bound: Any, n_agents: int) -> None:
-    """Checks what a schedule of one's own was bound as, for M agents, compiling nothing.
+    """Checks the bound form of a schedule of one's own, for M agents, compiling nothing.
 
     Raises:
         ValueError, TypeError: if it is not a `BoundSchedule`, reads what there is not, a method returns something else
@@ -69,7 +69,7 @@ def check(bound: Any, n_agents: int) -> None:
 
 
 def _leak(bound: BoundSchedule, gained: Any) -> str:
-    """The method that does more than compute its result, and where, see `core.programs`."""
+    """The refusal of a method for its first side effect, see `core.programs`; "" if there is none."""
     key, one = jax.random.key(0), jnp.int32(1)
     if found := refusal(bound, "start", lambda bound: bound.start(key, jnp.float32(0))):
         return found

@@ -1,4 +1,4 @@
-"""The interface of a schedule: a recipe, what it is bound to, and the bound schedule that decides in every round."""
+"""The interface of a schedule: a recipe, its setting, and the bound schedule that decides in every round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Asked = Bool[Array, ""] | Bool[Array, " M"]
 
 
 class Setting(NamedTuple):
-    """What a schedule is bound to: the sizes of a run, bounds on its regulariser, and its privacy budget."""
+    """The setting of a schedule: the sizes of a run, bounds on its regulariser, and its privacy budget."""
 
     n_agents: int  # M
     dim: int  # d
