@@ -1,4 +1,4 @@
-"""Networks of agents: who can talk to whom, how far messages go, and which cliques share what they learn.
+"""Networks of agents: graphs, distances, covers by cliques, and the costs of messages.
 
 Everything is prepared on the host, as NumPy arrays for the loop. G_gamma, the power graph, has an edge between any two
 agents at most gamma hops apart. A message travels one hop a round, so agents of one clique of G_gamma hear of each
@@ -28,7 +28,7 @@ SLOW_UP_TO = 200  # most agents for which the slow strategies are tried, too
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Network:
-    """A graph as the loop needs it: distances, a cover by cliques, and what messages cost; made by `network`."""
+    """A graph as the loop needs it: distances, a cover by cliques, and the costs of messages; made by `network`."""
 
     distances: Int[np.ndarray, "M M"]  # hops between agents; M where there is no path
     gamma: int  # hops after which a message is dropped
@@ -57,7 +57,7 @@ class Network:
 
 
 def network(graph: nx.Graph, gamma: int) -> Network:
-    """The cliques of agents who hear of each other within gamma rounds, and what messages cost.
+    """The cliques of agents who hear of each other within gamma rounds, and the costs of messages.
 
     The clique cover is a greedy colouring of the complement of G_gamma, the best of several orders of the agents. For a
     line it has the fewest cliques possible, ceil(M / (gamma + 1)); in general the fewest are NP-hard to find. It takes
