@@ -1,4 +1,4 @@
-"""How figures are drawn: curves with their errors, legends, ticks, captions of what a paper says, and the files."""
+"""The drawing of figures: curves with their errors, legends, ticks, captions of a paper's claims, and the files."""
 
 from __future__ import annotations
 
