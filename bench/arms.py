@@ -139,7 +139,7 @@ def eliminate(env: Any, horizon: int, seeds: int, seed: int, collect: Callable[.
 
 
 def costs(times: Times) -> Row:
-    """Returns the columns of a table that say what a run cost."""
+    """Returns the columns of a table for the cost of a run."""
     asked = float(np.mean([run.asked for run in times.results]))
     wall = float(np.median(times.wall))
     per_user = wall / asked * 1e9
@@ -181,7 +181,7 @@ def noise(plan: Plan, compilations: Compilations) -> list[Row]:
 
 
 def growth(plan: Plan, compilations: Compilations) -> list[Row]:
-    """Measures what the library costs on hard instances as T and K grow."""
+    """Measures the cost of the library on hard instances as T and K grow."""
     runs = {(t, k): partial(fedbandit_jax, fb.envs.arms(k, instance="hard"), t, plan.seeds) for t, k in plan.growth}
     times = measure.in_turns(runs, plan.turns, compilations)
     return [{"part": "growth", "T": t, "K": k, **costs(times[t, k])} for t, k in runs]
@@ -194,7 +194,7 @@ def big_job(plan: Plan, compilations: Compilations) -> list[Row]:
 
 
 def judge(plan: Plan, rows: list[Row], *, judged: bool) -> dict[str, Row]:
-    """Returns what is held against targets."""
+    """Returns the ratios that have targets."""
     noises = [row for row in rows if row["part"] == "noise"]
     flat = max(row[f"n={plan.users[-1]:,}"] / row[f"n={plan.users[0]:,}"] for row in noises)
     ours = [row["ns"] for row in rows if row.get("instance") == "hard" and row["implementation"] == "fedbandit_jax"]

@@ -32,7 +32,7 @@ SMOKE = ("horizon=50", "seeds=16", "grid={}", 'algorithms={plain={type="fed_lin_
 
 
 class Done(NamedTuple):
-    """What `fedbandit sweep` has written."""
+    """The output of `fedbandit sweep`."""
 
     result: fb.Result
     n_files: int  # in the store
@@ -53,12 +53,12 @@ def sweep(folder: Path, changes: tuple[str, ...], *flags: str) -> Done:
 
 
 def n_files(folder: Path) -> int:
-    """Returns how many complete files are in the store of a sweep."""
+    """Returns the number of complete files in the store of a sweep."""
     return len(list((folder / "store").glob("*/seeds_*.npz")))
 
 
 def kill_when(folder: Path, n: int, process: int, killed: list[int]) -> None:
-    """Kills a process when there are `n` files, and notes how many there were; gives up when it is gone already."""
+    """Kills a process when there are `n` files, and notes their number; gives up when it is gone already."""
     while (there := n_files(folder)) < n:
         time.sleep(0.02)
     os.kill(process, signal.SIGKILL)

@@ -41,7 +41,7 @@ Run = tuple[int, str, int]  # users, algorithm, number of seeds, which is 0 for 
 
 
 class Size(NamedTuple):
-    """What is run with one number of users."""
+    """The sizes of runs with one number of users."""
 
     n_users: int  # n
     horizon: int  # T
@@ -127,7 +127,7 @@ class Bench:
         return run[2] * size.horizon or size.numpy_rounds * size.numpy_seeds
 
     def law(self, n: int, name: str) -> dict[str, float | None]:
-        """Returns the mean regret per round, ours and NumPy's, and z, how many standard errors lie between them."""
+        """Returns the mean regret per round, ours and NumPy's, and z, their difference in standard errors."""
         ours, theirs = (np.array(self.regret.get((n, name, numpy), [])) for numpy in (False, True))
         rounds = self.sizes[n].numpy_rounds
         if not len(theirs):
@@ -169,7 +169,7 @@ def row(bench: Bench, run: Run, times: dict[Run, Times]) -> Row:
 
 
 def memory(bench: Bench, n: int, name: str) -> dict[str, float]:
-    """Returns the bytes per user of an algorithm's state without its graph, and how many bits the graph has."""
+    """Returns the bytes per user of an algorithm's state without its graph, and the number of bits of the graph."""
     state = jax.eval_shape(lambda key: bench.bound[n, name].init(key, bench.envs[n].spec), jax.random.key(0))
     graph = getattr(state, "linked", None)
     total = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
@@ -178,7 +178,7 @@ def memory(bench: Bench, n: int, name: str) -> dict[str, float]:
 
 
 def judge(bench: Bench, plan: Plan, rows: list[Row], *, judged: bool) -> dict[str, Row]:
-    """Returns what is held against targets, for runs of many seeds."""
+    """Returns the ratios that have targets, for runs of many seeds."""
     found = {}
     for row in (row for row in rows if row["seeds"] == SEEDS[-1]):
         n, name = row["n_users"], row["algorithm"]

@@ -72,7 +72,7 @@ GRAPHS = {"off": "", "on": None, "while": "+WHILE"}
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a part is run."""
+    """The device, size and deadline of a part."""
 
     device: str
     smoke: bool
@@ -88,7 +88,7 @@ class Plan:
         return 25 * int(np.clip(work / (25 * size * n_seeds), 2, 400))
 
     def seconds(self, mode: Mode, size: int, n_seeds: int, turns: int = 4) -> dict[str, Any]:
-        """Returns how long the first run takes, how long one of the others, and the most memory so far."""
+        """Returns the seconds of the first run, their median over the others, rates, and the peak of memory so far."""
         env, algo = mode.make(size)
         horizon = self.rounds(mode, size, n_seeds)
         times = []
@@ -112,7 +112,7 @@ class Plan:
 
 
 def peak() -> float | None:
-    """Returns the most MB that the device has held in this process, if it tells."""
+    """Returns the peak of device memory of this process, in MB, if the device tells."""
     statistics = jax.devices()[0].memory_stats() or {}
     return statistics["peak_bytes_in_use"] / 1e6 if "peak_bytes_in_use" in statistics else None
 
@@ -123,7 +123,7 @@ Rows = Iterator[dict[str, Any]]
 
 
 def device(plan: Plan) -> Rows:
-    """Says what everything runs on."""
+    """Describes the device, the host and the versions."""
     one = jax.devices()[0]
     yield {
         "platform": one.platform,
@@ -212,7 +212,7 @@ def compared(plan: Plan, name: str) -> dict[str, Any]:
 
 
 def again(plan: Plan, name: str) -> dict[str, Any]:
-    """Returns what `regrets` yields in a process of its own."""
+    """Returns the row of `regrets`, run in a process of its own."""
     rows, wrong = run("regrets", plan.device, plan.smoke, max(5.0, plan.ends - time.monotonic()), mode=name)
     if wrong:
         raise RuntimeError(f"{name} on {plan.device}: {wrong}")
@@ -254,7 +254,7 @@ def inverse_error() -> float:
 
 
 def latency(plan: Plan) -> Rows:
-    """Times short and long runs of one seed of the fewest agents: what a round takes, and a call beside its rounds."""
+    """Times short and long runs of one seed of the fewest agents: seconds of a round, and of a call beside them."""
     mode = modes(plan.smoke)["A"]
     env, algo = mode.make(mode.sizes[0])
     few, many = (50, 200) if plan.smoke else (250, 10_000)
@@ -325,7 +325,7 @@ PARTS: dict[str, Callable[..., Rows]] = {
 def run(
     part: str, device: str, smoke: bool, deadline: float, variables: dict[str, str] | None = None, mode: str = ""
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Runs a part in a process of its own; returns its rows, and what was wrong if it did not end as it should."""
+    """Runs a part in a process of its own; returns its rows, and the error if it did not end as it should."""
     platforms = {"JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
     settings = {
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # so that `peak` tells what a run needs

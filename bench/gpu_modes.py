@@ -1,4 +1,4 @@
-"""What `gpu.py` times: kinds of run by their size."""
+"""The modes that `gpu.py` times: kinds of run by their size."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ def sphere(m: int, dim: int = 10, **given: Any) -> Any:
 
 
 def modes(smoke: bool) -> dict[str, Mode]:
-    """Returns what is timed, by name."""
+    """Returns the modes that are timed, by name."""
     agents = (10,) if smoke else (100, 1000, 10_000, 100_000)
     users = (8,) if smoke else (100, 1000, 10_000)
     played = (10**4,) if smoke else (10**5, 10**6, 10**7, 10**8)

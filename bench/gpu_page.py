@@ -1,4 +1,4 @@
-"""What follows from the rows of `gpu.py`: what is compared with targets, and the page that tells all."""
+"""Results of `gpu.py` from its rows: values against their targets, and the page."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ TARGETS = {  # (value, whether it is an upper limit)
 
 
 def ratios(rows: list[dict[str, Any]], smoke: bool) -> dict[str, Any]:
-    """Returns what is compared with targets, and what is compared with each other."""
+    """Returns values by name, each with its target, and whether that is met, or None."""
 
     def of(part: str, **wanted: Any) -> list[dict[str, Any]]:
         fine = [row for row in rows if row["part"] == part and "wrong" not in row]
@@ -82,7 +82,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def page(rows: list[dict[str, Any]], found: dict[str, Any], date: str) -> str:
-    """Returns what was measured as a page: a table of every part, and what is compared with targets."""
+    """Returns the page of results: a table of every part, and the values against their targets."""
     device = rows[0]
     parts: dict[str, list[dict[str, Any]]] = {}
     for row in rows[1:]:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 
 class Played(NamedTuple):
-    """What a run in another process took."""
+    """The measurements of a run in another process."""
 
     wall: float  # seconds
     processors: float  # seconds of all processors together

@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def runs(self) -> list[Key]:
-        """What is run: everything, but C only if there is a compiler."""
+        """The runs: all of `batches`, but C only if there is a compiler."""
         here = not reference.missing(self.c_shape)
         return [key for key in self.batches if here or key[0] != "c_reference"]
 
@@ -192,7 +192,7 @@ def row(plan: Plan, mode: str, key: Key, times: Times, laws: dict[str, tuple[flo
 
 
 def compare_speeds(mode: str, times: dict[Key, Times], *, judged: bool) -> dict[str, Row]:
-    """Returns how many times faster ours is than each of the others, and with one seed than with many.
+    """Returns the speed of ours over that of each of the others, and with one seed over that with many.
 
     NumPy plays seeds one after the other, so that its rate for many seeds is that of one.
     """
@@ -223,7 +223,7 @@ def main(json: measure.Flag = False, smoke: measure.Flag = False) -> None:
 
 
 def title(plan: Plan) -> str:
-    """Returns what is above the table."""
+    """Returns the heading of the table."""
     lines = [
         ", ".join(f"{name} = {value}" for name, value in plan.shape.items())
         + f", Gaussian rewards; {plan.repeats} turns",

@@ -1,4 +1,4 @@
-"""What all benchmarks share: timing in turns, counting compilations, verdicts, and one shape of output.
+"""Common parts of all benchmarks: timing in turns, counting compilations, verdicts, and one shape of output.
 
 Every script prints JSON of one shape if it is asked to, {"machine": {...}, "rows": [...], "ratios": {...}}. `machine`
 says when and on what it was measured. A row is one measured thing: a flat object of names and numbers. `ratios` maps a
@@ -46,7 +46,7 @@ class Compilations:
 
 
 class Times(NamedTuple):
-    """What the timed runs of one thing took, by turn, in seconds, and what they returned."""
+    """The seconds of the timed runs of one thing, by turn, and their results."""
 
     wall: np.ndarray  # (turns,) by the wall-clock
     processors: np.ndarray  # (turns,) of all processors together, with those of child processes
@@ -55,7 +55,7 @@ class Times(NamedTuple):
 
     @property
     def cores(self) -> float:
-        """How many cores were busy; the implementation's own doing, unless something else was running."""
+        """The number of busy cores; the implementation's own doing, unless something else was running."""
         return float(self.processors.sum() / self.wall.sum())
 
     def each(self, work: float) -> Times:
@@ -107,7 +107,7 @@ def in_turns(
 
 
 def speed_over(ours: Times, theirs: Times) -> float:
-    """Returns how many times faster ours is: the median of the ratios within a turn."""
+    """Returns the speed of ours over theirs, the median of the ratios within a turn."""
     return float(np.median(theirs.wall / ours.wall))
 
 
@@ -136,7 +136,7 @@ def check_laws(rows: Sequence[Row]) -> None:
 
 
 def machine() -> Row:
-    """Returns when and on what something is measured."""
+    """Returns the date, the machine, its load, and versions of packages."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
         "device": jax.devices()[0].device_kind,
@@ -149,14 +149,14 @@ def machine() -> Row:
 
 
 def _processor() -> str:
-    """Returns what the operating system calls the processor, or "unknown"."""
+    """Returns the operating system's name of the processor, or "unknown"."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def output(title: str, rows: Sequence[Row], ratios: Mapping[str, Row], *, json: bool) -> None:
-    """Prints what was measured: as JSON only, or as `report` says it."""
+    """Prints measurements: as JSON only, or as a `report`."""
     found = {"machine": machine(), "rows": rows, "ratios": ratios}
     print(json_format.dumps(found, indent=1) if json else report(title, rows, ratios))
 

@@ -19,7 +19,7 @@ FLAGS = ("-std=gnu11", "-O3", "-march=native", "-Wno-psabi")
 
 
 class Shape(NamedTuple):
-    """What the program is compiled for."""
+    """The sizes for which the program is compiled."""
 
     n_agents: int  # M
     n_arms: int  # K

@@ -140,7 +140,7 @@ Found = tuple[list[Row], dict[str, Row]]  # rows and ratios of a part
 
 
 class Rates(NamedTuple):
-    """How fast something was."""
+    """The rates of one thing by turn, and its peak of memory."""
 
     by_turn: np.ndarray  # agent-rounds, users or steps per second, (turns,)
     peak: float  # largest resident memory of its process, in MB
@@ -283,7 +283,7 @@ def clusters(part: Part) -> None:
 
 
 def first_runs(part: Part) -> None:
-    """9: what a first run costs from an empty cache, and how many programs a second one compiles."""
+    """9: the cost of a first run from an empty cache, and the number of programs that a second one compiles."""
     if part.plan.main_job:
         (wall, processors), _ = measure.timed(main_job)
         name = "fedbandit simulate"

@@ -1,4 +1,4 @@
-"""Measures what it costs to decide in every round whether to synchronise: adaptive schedules against a fixed batch.
+"""Measures the cost of deciding in every round whether to synchronise: adaptive schedules against a fixed batch.
 
 All play the same environment with 24 seeds in one program; an adaptive schedule synchronises in other rounds in every
 seed. The fixed batch is chosen such that it synchronises as often, on average. "Lazy" agents act on released statistics

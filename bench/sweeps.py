@@ -1,4 +1,4 @@
-"""Sweeps of many small configurations: what the host spends on each of them, and a whole sweep end to end."""
+"""Sweeps of many small configurations: the time of the host for each of them, and a whole sweep end to end."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SEEDS = 24  # seeds of a run, unless something else is said
 
 
 class Size(NamedTuple):
-    """How large a run is; a family reads what it has."""
+    """The sizes of a run; a family reads those that it has."""
 
     n_agents: int = 100  # M, in families of silos
     n_arms: int = 100  # K; of offered items, users who return have a tenth
@@ -87,7 +87,7 @@ def play(
 
 
 def work(family: str, *, horizon: int | None = None, seeds: int = SEEDS, size: Size | None = None) -> int:
-    """Returns how many agent-rounds, users or steps a run has."""
+    """Returns the number of agent-rounds, users or steps of a run."""
     made, usual = FAMILIES[family]
     size = size or Size()
     agents = size.n_agents if made(size).unit == "agent-rounds" else 1
