@@ -17,6 +17,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy import trust as _trust
 from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
+from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
@@ -261,6 +262,6 @@ def epsilon_of(
     release_ = releases.make(release, validate.integer("n_syncs", n_syncs, at_least=1))
     ask = Ask(budget=budget, release=release_, users=users)
     mu = ask.sensitivity / sigma
-    if not mu <= 1e4:
-        raise ValueError(f"sigma must be at least {mu / 1e4 * sigma:.3g} for epsilon to be computed, got {sigma:g}")
+    if not mu <= MOST_MU:
+        raise ValueError(f"sigma must be at least {mu / MOST_MU * sigma:.3g} for epsilon to be computed, got {sigma:g}")
     return ask.epsilon(lambda left: gaussian_epsilon(mu, left), ask.missing)

@@ -32,11 +32,13 @@ from jax import Array, lax
 from fedbandit_jax.certificate import BEYOND, Certificate
 from fedbandit_jax.core import control, random, struct, validate
 from fedbandit_jax.privacy import tails
-from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy.accounting import gaussian_epsilon
+from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import ADJACENCY, MATRIX_SENSITIVITY_SQ, MAX_NORM, Budget
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size, unpack
 from fedbandit_jax.privacy.tails import check_delta, normal
+from fedbandit_jax.privacy.trust.ask import allowed_mu
 from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
 
 METHODS = ("tight", "theorem")
@@ -45,7 +47,6 @@ TRUST = (
     "global server and other servers are not trusted"
 )
 MOST = 32  # phases, each twice as long as the one before, so that no horizon has more
-LARGEST_MU = 1e4  # the largest sensitivity over noise for which the accountant computes an epsilon
 MAX_DIM = 360  # most features d, with which a node has D = d (d + 3) / 2 <= 2^16 entries
 NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are never drawn
 
@@ -135,7 +136,7 @@ class Replanted:
     @property
     def epsilon_exact(self) -> float:
         """The smallest epsilon that this noise is proved to give at `delta`, for all phases together."""
-        if not self.sigma * LARGEST_MU > self.sensitivity:
+        if not self.sigma * MOST_MU > self.sensitivity:
             return math.inf
         mu, asked = self.sensitivity / self.sigma, float(self.epsilon)
         return tails.epsilon(lambda delta: gaussian_epsilon(mu, delta), float(self.delta), asked, self.missing)
@@ -224,8 +225,7 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
     visits = validate.integer("visits", visits, at_least=1)
     check_delta(budget.delta, _missing(leaves))
     if method == "tight":
-        left = budget.delta - tails.smallest_delta(budget.epsilon, _missing(leaves))
-        mu = gaussian_mu(budget.epsilon, left if left > 0 else budget.delta)
+        mu = allowed_mu(budget.epsilon, budget.delta, _missing(leaves))
         sigma = _sensitivity(leaves, visits, budget.adjacency) / mu
     else:
         sigma = 8 * math.sqrt(_depth(leaves) * math.log(2 / budget.delta)) / budget.epsilon

@@ -14,12 +14,12 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU
 
 Curve = Callable[[float], float]  # order alpha > 1 -> bound on the Renyi divergence of that order
 _LOG_ORDERS = np.linspace(math.log(1e-9), math.log(1e20), 150)  # ln(alpha - 1) of the orders alpha tried first
 _ORDERS = 1 + np.exp(_LOG_ORDERS)
-_RHO_LIMIT = 1e4**2 / 2  # of Gaussian noise of a ratio mu = 1e4 of sensitivity and noise
+_RHO_LIMIT = MOST_MU**2 / 2  # of Gaussian noise
 _INFINITE = 1e100  # stands for an infinite divergence
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, rdp_epsilon
-from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU
 from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
 from fedbandit_jax.privacy.accounting.pld import PLD
 
@@ -35,7 +35,7 @@ class Gaussian:
     pure: float = 0.0
 
     def __post_init__(self):
-        validate.within("mu", self.mu, 0, 1e4)
+        validate.within("mu", self.mu, 0, MOST_MU)
         validate.within("pure", self.pure, 0, EPSILON_RANGE[1])
 
     @property
@@ -212,7 +212,7 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     total = PLD()
     for event, n in known.items():
         total = total.compose(event.pld.times(n))
-    if total.mu > 1e4:
+    if total.mu > MOST_MU:
         raise ValueError(f"events must have a mu of at most 10000 together, got {total.mu:g}")
     exact = known.total() == len(events)  # all have privacy loss distributions
     if exact:
@@ -264,7 +264,7 @@ def returning_mu(mus: Sequence[float], visits: Sequence[int]) -> float:
     mus, visits = validate.sequence("mus", mus, "numbers"), validate.sequence("visits", visits, "integers")
     if len(mus) != len(visits):
         raise ValueError(f"mus and visits must have one length, got {len(mus)} and {len(visits)}")
-    ratios = [validate.within("mus", mu, 0, 1e4) for mu in mus]
+    ratios = [validate.within("mus", mu, 0, MOST_MU) for mu in mus]
     counts = [validate.count("visits", r, 1e15, at_least=0) for r in visits]
     return math.hypot(*(r * mu for r, mu in zip(counts, ratios)))
 

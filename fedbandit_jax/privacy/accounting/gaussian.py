@@ -29,7 +29,8 @@ from scipy.special import erfcx, log_expit, log_ndtr
 from fedbandit_jax.core import validate
 
 EPSILON_RANGE = (1e-9, 1e6)  # in this range float64 is known to give at least nine digits
-_MU_RANGE = (1e-12, 1e4)
+MOST_MU = 1e4  # the largest mu = sensitivity / noise whose epsilon is computed
+_MU_RANGE = (1e-12, MOST_MU)
 
 
 def _log_mills(x: float) -> float:

@@ -53,9 +53,9 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition
-from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, gaussian_epsilon
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU, gaussian_epsilon
 
-_MU_RANGE = (1e-100, 1e4)  # of sensitivity / sigma
+_MU_RANGE = (1e-100, MOST_MU)  # of sensitivity / sigma
 _MOST = 1e15  # agents, rounds, levels or users
 
 

@@ -108,15 +108,19 @@ class Ask:
 
     @property
     def mu(self) -> float:
-        """Computes the mu of the mu-GDP (Gaussian differential privacy) that the budget allows beside the schedule.
-
-        The tails that are never drawn are charged to delta. Where they cost more than there is, nothing will be
-        proved, and the noise is that of the ideal law.
-        """
-        epsilon, delta = self.budget.epsilon, self.budget.delta
-        left = delta - tails.smallest_delta(epsilon, self.missing)
-        return gaussian_mu(epsilon, left if left > 0 else delta, self.pure)
+        """The mu of the mu-GDP (Gaussian differential privacy) that the budget allows beside the schedule."""
+        return allowed_mu(self.budget.epsilon, self.budget.delta, self.missing, self.pure)
 
     def epsilon(self, at: Callable[[float], float], missing: float) -> float:
         """The proof at the budget's delta, `at` being delta -> epsilon for the ideal law of the noise."""
         return tails.epsilon(at, self.budget.delta, self.budget.epsilon, missing)
+
+
+def allowed_mu(epsilon: float, delta: float, missing: float, pure: float = 0.0) -> float:
+    """The mu of the mu-GDP that (epsilon, delta) allows beside a `pure`-DP part, with the tails charged to delta.
+
+    Where tails of the mass `missing` cost more than there is, nothing will be proved, and the noise is that of the
+    ideal law.
+    """
+    left = delta - tails.smallest_delta(epsilon, missing)
+    return gaussian_mu(epsilon, left if left > 0 else delta, pure)

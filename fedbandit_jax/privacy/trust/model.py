@@ -23,6 +23,7 @@ from jax import Array
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.events import Event, Gaussian
+from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.trust.ask import Ask
@@ -206,7 +207,7 @@ def gaussian_proof(ask: Ask, std: float, assumes: tuple[str, ...] = ()) -> Proof
     Its standard deviation is `std` as it is drawn, with the margin for float32 (see `noise_std`).
     """
     sensitivity, sigma = ask.sensitivity, std / MAX_NORM**2
-    if not sigma * 1e4 > sensitivity:  # the accountant does not compute larger ratios
+    if not sigma * MOST_MU > sensitivity:  # the accountant does not compute larger ratios
         return Proof(sigma, math.inf, "none: (almost) no noise is drawn", None, assumes)
     mu = sensitivity / sigma
     epsilon = ask.epsilon(lambda delta: gaussian_epsilon(mu, delta, ask.pure), ask.missing)
