@@ -33,6 +33,7 @@ from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import mean_error
 
 BANDS = {"error": "1 s.e.", "deviation": "1 standard deviation"}  # half-width of a band -> words
+DECADES = 3  # of a logarithmic axis of rounds, before which all algorithms explore
 
 
 def regret(
@@ -48,7 +49,7 @@ def regret(
     Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed` and dotted if
     `none`. Algorithms that ask for no privacy are solid, and the legend says so if there are private ones. Colours are
     those of `colour`. Where time averages at the end differ by more than a factor of 8 the vertical axis is
-    logarithmic.
+    logarithmic; with `stride="log"` that of rounds is, and begins at T / 1,000.
 
     Args:
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
@@ -134,7 +135,8 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, 
             ax.fill_between(one.rounds, mean - width, mean + width, color=style.colour, alpha=0.2, linewidth=0)
     if result.config.get("stride") == "log":
         ax.set_xscale("log")
-    ax.set_xlim(result.rounds[0] if ax.get_xscale() == "log" else 0, result.rounds[-1])
+    first, last = result.rounds[0], result.rounds[-1]
+    ax.set_xlim(max(first, last / 10**DECADES) if ax.get_xscale() == "log" else 0, last)
     ax.set_ylim(bottom=1.05 * lowest)
     ax.set_xlabel("round $t$")
 
