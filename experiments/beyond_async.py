@@ -64,15 +64,15 @@ WORLDS: dict[str, dict[str, Any]] = {
     "four parameters, unequal rates": dict(n_clusters=4, arrivals=ZIPF),
 }
 SHOWN = {  # family -> colour, marker and line, and the words of the legend; from few uploads to many
-    "every B": ("#0072B2", "o-", "every 100, 50, 25 own rounds: certified"),
-    "growing": ("#D55E00", "s-", "own rounds grow by 3 ... 1.1: certified"),
-    "private test": ("#009E73", "D-", "private test, D = 0.4 ... 0.05: certified"),
+    "every B": ("#D55E00", "o-", "every 100, 50, 25 own rounds: certified"),
+    "growing": ("#56B4E9", "s-", "own rounds grow by 3 ... 1.1: certified"),
+    "private test": ("#E69F00", "D-", "private test, D = 0.4 ... 0.05: certified"),
     "raw test": ("#CC79A7", "v:", "test without noise, D = 0.4 ... 0.05: no privacy claim"),
     "he22": ("#555555", "o-", "not private: He et al. (2022), growth 4 ... 1.01"),
     "greedy growing": ("#888888", "s-", "not private: greedy, own rounds grow by 3 ... 1.1"),
     "greedy raw": ("#000000", "D-", "not private: greedy, growth of det V 4 ... 1.01"),
-    "LinUCB": ("#56B4E9", "-", "alone, not private: LinUCB"),
-    "greedy": ("#E69F00", "-", "alone, not private: greedy"),
+    "LinUCB": ("#0072B2", "-", "alone, not private: LinUCB"),
+    "greedy": ("#009E73", "-", "alone, not private: greedy"),
 }
 TITLES = {
     "all alike": "one parameter, equal rates",

@@ -25,7 +25,6 @@ from drawing import legend_of_all, promised, remark, save
 
 import fedbandit_jax as fb
 
-BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-latest-small"  # default, if it exists
 CLUSTERS, DELTA = (1, 2, 4, 6, 8, 10, 40), 0.1
 TIMES = fb.schedules.Geometric(1.2, first=300)
 MIXTURE = fb.algos.Mixture(theta_norm=0.5**0.5)  # E[y] - 1/2 is <x, theta> with a theta of this norm at most
@@ -63,10 +62,10 @@ class Clusters(LiuOptions):
     """Draw the figure.
 
     Args:
-        movielens: folder of your copy of MovieLens.
+        movielens: folder of your copy of MovieLens; by default it is left out.
     """
 
-    movielens: Path | None = BESIDE if BESIDE.is_dir() else None
+    movielens: tyro.conf.DisallowNone[Path | None] = None
 
     def algorithms(self) -> dict[str, fb.Algorithm]:
         """Returns the algorithms by what the legend says."""

@@ -41,11 +41,11 @@ Every picture with its command, and what the paper claims, at which size, and wh
 the CSV of the same name, but for the few that a command draws. `python experiments/gallery.py` writes this page,
 `python experiments/all.py` draws everything again, and [another page](../../docs/figures.md) says what options mean.
 
-"ours" is lazy, with exact noise and rewards in [0, 1]: certified. "authors" has the authors' noise and constants,
-agents that learn inside the batch and Gaussian rewards: no privacy claim, as scripts print. In the figures of
-Chowdhury & Zhou (2023) "theory" has the paper's confidence radii, "exact" ours, from the law of the noise; DP-SE
-keeps its own. CDP-SE lies near Dist-DP-SE: the noise of a sum has the same law, whoever adds it. Where MSLR-WEB10K is
-asked for and no copy was at hand, digits stand in for it.
+"ours" has agents that act on released statistics only, exact noise and rewards in [0, 1]: certified. "authors" has
+the authors' noise and constants, agents that learn inside the batch and Gaussian rewards: no privacy claim, as
+scripts print. In the figures of Chowdhury & Zhou (2023) "theory" has the paper's confidence radii, "exact" ours, from
+the law of the noise; DP-SE keeps its own. CDP-SE lies near Dist-DP-SE: the noise of a sum has the same law, whoever
+adds it. Where MSLR-WEB10K is asked for and no copy was at hand, digits stand in for it.
 """
 
 

@@ -21,22 +21,20 @@ from clusters import LiuOptions, liu_figure
 
 import fedbandit_jax as fb
 
-BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "ml-latest-small"  # default, if it exists
-
 
 @dataclasses.dataclass(frozen=True)
 class Fig2b(LiuOptions):
     """Draw the figure.
 
     Args:
-        movielens: folder of your copy of MovieLens.
+        movielens: folder of your copy of MovieLens; by default ratings are made up.
         thetas: whether a user's preference vector is her own (user) or that of her cluster (centroid).
         clusters: m, the number of clusters that k-means finds.
         users: largest number of users; the most active ones are taken.
         scale: factor on all confidence widths.
     """
 
-    movielens: Path | None = BESIDE if BESIDE.is_dir() else None
+    movielens: tyro.conf.DisallowNone[Path | None] = None
     thetas: Literal["user", "centroid"] = "centroid"
     clusters: int = 4
     users: int = 40
