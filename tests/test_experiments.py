@@ -119,6 +119,8 @@ def test_the_page_quotes_what_one_user_in_all_her_visits_costs(curves):
     best = [min((one.y[list(one.x).index(r)] for one in found.values() if r in one.x), key=np.mean) for r in (1, 16)]
     ratio, error = curves.quotient(best[1], best[0])
     assert f"{ratio:.2f} ± {error:.2f} times" in page
+    once = f"{best[0].mean():,.0f} ± {best[0].std(ddof=1) / len(best[0]) ** 0.5:,.0f} where users come once"
+    assert once in (PAGES.parent / "beyond.md").read_text(encoding="utf-8")
     printed = next(iter(found.values()))  # the paper's algorithm, by group privacy
     assert ratio + 5 * error < curves.quotient(printed.y[2], printed.y[0])[0]
     left_out = curves.pick(kept, "left out by c")[0]
