@@ -38,16 +38,16 @@ def _limits() -> Iterator[int]:
                     yield int((folder / name).read_text())
 
 
-def allowed() -> float:
+def limit() -> float:
     """The bytes that a run may take."""
     return SHARE * total()
 
 
 def check(name: str, value: int, size: float, what: str) -> None:
     """Raises a ValueError, naming the argument and its value, unless so many bytes are there; `what` takes them."""
-    if size > allowed():
+    if size > limit():
         raise ValueError(
-            f"{name} must be such that {what} fits into {shown(allowed())} of memory, got {value:,}, for which it "
+            f"{name} must be such that {what} fits into {shown(limit())} of memory, got {value:,}, for which it "
             f"takes {shown(size)}"
         )
 

@@ -140,7 +140,7 @@ class Pieces:
 
         What it needs beside states, such as the worth of very many arms, only XLA knows.
         """
-        sizes, most = program.memory_analysis(), memory.allowed()
+        sizes, most = program.memory_analysis(), memory.limit()
         if sizes is None:
             return
         size = sizes.temp_size_in_bytes + sizes.output_size_in_bytes

@@ -21,7 +21,7 @@ CURVES = 6  # of a run: regret, three of communication, and others
 
 def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
     """Raises a ValueError unless the records of so many runs, name -> shape and dtype, fit into memory."""
-    size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.allowed() / COPIES
+    size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.limit() / COPIES
     if size > most:
         name = max(arrays, key=lambda name: bytes_of(arrays[name]))
         raise ValueError(
@@ -44,7 +44,7 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
     contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * clock.stores
     one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
     one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
-    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.allowed()
+    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.limit()
     if curves + one > most:
         raise ValueError(
             f"env, algorithms and seeds must fit into {shown(most)} of memory, got {shown(one)} for the state of one "

@@ -113,7 +113,7 @@ def test_what_is_sent_is_counted_in_whole_numbers():
     """One of 41 silos sends; its share of 574 numbers is 13.999999 in float32."""
     silos, d = 41, 4
     env = fb.envs.dropout(fb.envs.sphere(silos, 2, d), schedule=np.arange(silos)[None] > 0)
-    run = fb.simulate(env, A.fed_lin_ucb(schedule=3), horizon=3, key=jax.random.key(0), seeds=1)
+    run = fb.simulate(env, A.Federated(policy=A.Greedy(), schedule=3), horizon=3, key=jax.random.key(0), seeds=1)
     packed = d * (d + 1) // 2 + d
     assert run.communication["floats"].max() == (1 + silos) * packed
 

@@ -81,7 +81,7 @@ def test_more_of_anything_needs_more(monkeypatch):
     assert fitting(drawn, PLAIN) > fitting(drawn, PLAIN, n_records=8)
     contexts = 2 * 300 * 4 * 25 * 4  # more than 20 features: stored
     assert fitting(large, PLAIN) < 2**33 // contexts
-    one = (memory.allowed() - 10**7 * 4 * 48) / fitting(drawn, PLAIN)
+    one = (memory.limit() - 10**7 * 4 * 48) / fitting(drawn, PLAIN)
     assert 100 < one < 2000  # bytes: theta, and two copies of the server's sums and estimate
 
 
