@@ -96,7 +96,7 @@ def world(env: Any, algos: dict[str, fb.algos.Federated], run: dict[str, Any]) -
     print(values, flush=True)
     found = [Curve(WORLD, "in the log", [0], [values.logged])]
     for label in values:
-        model, (mean, low, high) = values[label].model, values[label].robust
+        model, (mean, low, high) = values[label].model, values[label].doubly_robust
         found.append(Curve(WORLD, label, range(4), [model, low, mean, high]))
     return found
 

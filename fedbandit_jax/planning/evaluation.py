@@ -36,8 +36,8 @@ class Value(NamedTuple):
     """The mean reward of the arms that an algorithm played, in [0, 1], by three estimators."""
 
     model: float  # the model's means
-    weighted: Interval  # logged rewards of arms that were shown, weighted by 1 / propensity
-    robust: Interval  # the model's means, and its errors on these arms weighted by 1 / propensity
+    ips: Interval  # logged rewards of arms that were shown, weighted by 1 / propensity
+    doubly_robust: Interval  # the model's means, and its errors on these arms weighted by 1 / propensity
     rows: float  # effective number of rows whose weights are not 0, (sum w)^2 / sum w^2
 
 
@@ -46,7 +46,7 @@ class Values:
     """The values that `off_policy` estimated, by label; printing them shows a table."""
 
     values: Mapping[str, Value]
-    logged: float  # mean reward in the replayed half of the log
+    logged: float  # mean reward of the replayed rows, silos weighted alike, as they are served
     level: float  # of the intervals
     basis: str  # what the model is
 
@@ -58,7 +58,7 @@ class Values:
 
     def __str__(self) -> str:
         rows = [
-            (label, f"{v.model:.4f}", str(v.weighted), str(v.robust), f"{v.rows:,.0f}")
+            (label, f"{v.model:.4f}", str(v.ips), str(v.doubly_robust), f"{v.rows:,.0f}")
             for label, v in self.values.items()
         ]
         head = f"Mean reward of the arms played, in the log {self.logged:.4f}; {100 * self.level:g} % intervals."
@@ -111,7 +111,7 @@ def off_policy(
         >>> log = dict(school=place, size=arm, passed=rng.random(3000) < 0.4 + 0.3 * arm, p=np.full(3000, 0.5))
         >>> env = fb.data.table(log, silo="school", arm="size", reward="passed", propensity="p")
         >>> values = fb.off_policy(env, [fb.algos.fed_lin_ucb()], horizon=100, key=jax.random.key(0), seeds=4)
-        >>> values["FedLinUCB"].robust.low < values["FedLinUCB"].model < values["FedLinUCB"].robust.high
+        >>> values["FedLinUCB"].doubly_robust.low < values["FedLinUCB"].model < values["FedLinUCB"].doubly_robust.high
         True
     """
     env = validate.instance("env", env, Logged, "an environment of fb.data.table")
@@ -124,7 +124,8 @@ def off_policy(
     )
     kept = {label: result[label].records for label in result}
     found = {label: _value(env, one["row"], one["arm"], level) for label, one in kept.items()}
-    return Values(found, float(np.mean(env.log.reward)), level, env.spec.basis)
+    of_silos = np.add.reduceat(np.asarray(env.log.reward, float), np.asarray(env.starts)) / np.asarray(env.counts)
+    return Values(found, float(of_silos.mean()), level, env.spec.basis)
 
 
 def _row(moment: records.Moment) -> Array:

@@ -57,7 +57,7 @@ def test_against_a_loop_over_visits(model, rng):
     rows, arms = rng.integers(0, len(env.rows), 500), rng.integers(0, 3, 500)
     found = evaluation._value(env, rows, arms, 0.95)
     np.testing.assert_allclose(
-        [found.model, found.weighted.mean, found.robust.mean], oracle(env, rows, arms), rtol=1e-5
+        [found.model, found.ips.mean, found.doubly_robust.mean], oracle(env, rows, arms), rtol=1e-5
     )
     if model == "logistic":
         env = logged(log, model="logistic")
@@ -120,7 +120,7 @@ def test_a_user_is_one_draw(rng):
     log, _ = made(rng)
     once = {name: column[: N // 10] for name, column in log.items()}
     often = {name: np.repeat(column, 10) for name, column in once.items()} | dict(who=np.repeat(np.arange(N // 10), 10))
-    wide, narrow = (logged(often, holdout=0.5, **more) for more in (dict(user="who"), {}))
+    wide, narrow = (logged(often, fit_share=0.5, **more) for more in (dict(user="who"), {}))
     rows = np.arange(len(wide.rows))
     arms = rng.integers(0, 3, N // 10)[np.asarray(often["who"])[wide.log.row]]
     widths = [one.high - one.low for env in (wide, narrow) for one in evaluation._value(env, rows, arms, 0.95)[1:3]]
@@ -139,7 +139,7 @@ def test_what_is_printed(rng, key):
     text = str(values)
     assert "90 % intervals" in text
     assert env.fit.sentence in text
-    assert f"{values['private'].robust.mean:.4f} ({values['private'].robust.low:.4f}" in text
+    assert f"{values['private'].doubly_robust.mean:.4f} ({values['private'].doubly_robust.low:.4f}" in text
     assert 1 < values["not"].rows < len(env.rows)
     with pytest.raises(ValueError, match="env must have propensities"):
         fb.off_policy(logged(made(rng)[0], propensity=None), algos, horizon=40, key=key)
