@@ -51,7 +51,7 @@ def instances() -> dict[str, tuple[fb.Environment, int, dict[str, Any]]]:
         "20 fixed arms": (table(40, 20, 301), 600),
         "3 fixed arms": (table(40, 3, 302), 600),
         "a gap": (fb.envs.gap(20, 10, 4), 600),
-        "digits": (fb.envs.replay(**digits.replay_arguments(), n_agents=20, rewards="bernoulli"), 600),
+        "digits": (fb.envs.replay(**digits.arguments(), n_agents=20, rewards="bernoulli"), 600),
         "clusters": (fb.envs.clustered(n_users=20, n_servers=4, n_clusters=2, n_arms=10, dim=6), 20_000),
         "K = 2": (fb.envs.sphere(40, 2, 6, rewards="bernoulli"), 600),
         "d = 20": (fb.envs.sphere(20, 10, 20, rewards="bernoulli"), 600),

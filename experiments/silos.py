@@ -100,7 +100,7 @@ class RealOptions(Options):
         """
         if self.mslr is None:
             table = fb.data.classification("digits", components=components)
-            env = fb.envs.replay(**table.replay_arguments(), n_agents=n_agents, rewards=self.rewards)
+            env = fb.envs.replay(**table.arguments(), n_agents=n_agents, rewards=self.rewards)
             return env, "digits in place of MSLR"
         if self.authors:
             raw = fb.data.mslr(self.mslr, features=features, penalty=1.0, normalise=False)
@@ -138,7 +138,7 @@ class RawRewards:
         return fb.Feedback(paid, jax.numpy.where(offered.mask, world[1], -jax.numpy.inf).max(1) - paid)
 
 
-def raw_rewards(raw: fb.data.Table, n_agents: int) -> RawRewards:
+def raw_rewards(raw: fb.data.Queries, n_agents: int) -> RawRewards:
     """Returns the environment of raw rows and of a theta that was fitted to them."""
     rows = raw.features.astype(float)
     seen = rows / np.linalg.norm(rows, axis=1, keepdims=True) * (1 - 1e-6)

@@ -431,15 +431,15 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
     fb.data.table: {
         **dict(source=(LOG, nothing), silo=("where", nothing), arm=("drug", nothing), reward=("cured", nothing)),
         **{name: (None, optional(nothing)) for name in ("user", "features", "arm_features", "propensity")},
-        **dict(holdout=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1))),
+        **dict(fit_share=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1))),
     },
     fb.data.open_bandit: {
-        **dict(path=(".", path), silo=("position", text), holdout=(0.5, inside_unit)),
+        **dict(path=(".", path), silo=("position", text), fit_share=(0.5, inside_unit)),
         **{name: (None, optional(titles)) for name in ("features", "arm_features")},
         **dict(model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1))),
     },
     **{
-        one: dict(holdout=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1)))
+        one: dict(fit_share=(0.5, inside_unit), model=("linear", one_of("logistic")), seed=(0, count(0, 2**32 - 1)))
         for one in fb.data.EXAMPLES.values()
     },
     fb.off_policy: {

@@ -139,7 +139,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(P.Calibration, P.Certificate, P.Release, P.Trust, P.events.Composition),
     *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),
     *(fb.record.recorder, A.Alone, A.Together, A.Grouping, A.UserReleases),
-    *(fb.data.Community, fb.data.Table, fb.data.Fit, fb.linalg.GaussianBelief, fb.audits.Audit),
+    *(fb.data.Community, fb.data.Queries, fb.data.Fit, fb.linalg.GaussianBelief, fb.audits.Audit),
 }
 FOR = {  # which factory a function above is for
     **{thompson: A.Thompson, epsilon_greedy: A.EpsilonGreedy, mixture: A.Mixture},

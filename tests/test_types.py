@@ -93,10 +93,10 @@ def trace(env, algo, horizon=4):
 def programs():
     """Every environment, and algorithms of every family; axes differ in size wherever they can."""
     eye, budget, s = np.eye(4, dtype=np.float32), fb.privacy.Budget(2.0, 0.05), fb.schedules
-    table = fb.data.Table(eye, np.array([1, 3]), np.array([0.2, 0.5, 0.9, 0.1], np.float32), "toy")
+    table = fb.data.Queries(eye, np.array([1, 3]), np.array([0.2, 0.5, 0.9, 0.1], np.float32), "toy")
     sphere, script = fb.envs.sphere(3, 4, 5), fb.envs.script(np.full((2, 3, 4, 5), 0.1), np.full((2, 3, 4), 0.5))
     fixed = fb.envs.sphere(3, 4, 5, contexts="fixed", rewards="bernoulli")
-    gap, replay = fb.envs.gap(3, 4, 5), fb.envs.replay(**table.replay_arguments(), n_agents=2)
+    gap, replay = fb.envs.gap(3, 4, 5), fb.envs.replay(**table.arguments(), n_agents=2)
     clustered = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3, arrivals=[1, 2, 3, 4, 5], rewards="gaussian")
     community = fb.envs.community(eye, 0.5 * eye[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=5)
 
@@ -198,7 +198,7 @@ def wrong_shapes_are_refused(key):
         lambda: trace(flat, fb.algos.fed_lin_ucb(schedule=2)),
         lambda: env.pull(key, world, offered, jnp.zeros(3, jnp.int32)),
         lambda: env.pull(key, world, offered._replace(contexts=jnp.zeros((2, 3, 4), int)), arms),
-        lambda: fb.data.Table(np.eye(3), np.array([3]), np.ones(2), "theta is too short"),
+        lambda: fb.data.Queries(np.eye(3), np.array([3]), np.ones(2), "theta is too short"),
     ):
         try:
             refused()

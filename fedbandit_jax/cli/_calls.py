@@ -62,9 +62,9 @@ def world(where: str, table: Any, later: Collection[str] = ()) -> functools.part
         return functools.partial(wrapped, **once.keywords)
     if DATA in table:
         found = built(f"{where}.{DATA}", as_table(f"{where}.{DATA}", table.pop(DATA)))
-        if not isinstance(found, (fb.data.Table, fb.data.Community)):
+        if not isinstance(found, (fb.data.Queries, fb.data.Community)):
             raise ConfigurationError(f"[{where}]", f"{DATA} must be a data set, got {validate.shown(found)}")
-        data = found.replay_arguments() if isinstance(found, fb.data.Table) else found.arguments()
+        data = found.arguments()
     return _call(where, table, environments(), data, later)
 
 

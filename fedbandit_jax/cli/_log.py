@@ -29,7 +29,7 @@ class Roles:
         features: columns that are known of a user beforehand, with commas between them.
         arm_features: columns that describe the arm, with commas between them.
         propensity: column of probabilities with which arms were shown.
-        holdout: share of the rows that fit the model of the reward, 0.5 by default; the others are replayed.
+        fit_share: share of the rows that fit the model of the reward, 0.5 by default; the others are replayed.
         model: linear (the default) or logistic.
     """
 
@@ -40,7 +40,7 @@ class Roles:
     features: str | None = None
     arm_features: str | None = None
     propensity: str | None = None
-    holdout: float | None = None
+    fit_share: float | None = None
     model: Literal["linear", "logistic"] | None = None
 
     @property
@@ -61,8 +61,8 @@ class Roles:
             for name in NEEDED:
                 if name not in given:
                     raise ValueError(f"{name} must name a column of {source}, got none: `fedbandit data` lists them")
-            if self.holdout is not None:
-                validate.probability("holdout", self.holdout)  # here, as a file of TOML cannot hold all that it may be
+            if self.fit_share is not None:
+                validate.probability("fit_share", self.fit_share)  # a TOML file cannot hold all that it may be
 
     def table(self, source: str) -> Logged:
         """The environment of a log."""

@@ -8,13 +8,13 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
-from fedbandit_jax.data.datasets import Table, lasso, scaled
+from fedbandit_jax.data.datasets import Queries, lasso, scaled
 
 CLASSIFICATION = ("digits", "breast_cancer")  # names of the data sets
 _COMPONENTS = {"digits": 5, "breast_cancer": 10}  # default number p of principal components
 
 
-def classification(name: str, *, components: int | None = None, penalty: float = 1e-4) -> Table:
+def classification(name: str, *, components: int | None = None, penalty: float = 1e-4) -> Queries:
     """Loads the digits (K = 10, d = 51) or breast_cancer (K = 2, d = 21) data of scikit-learn as a linear bandit.
 
     A sample's context z in R^p is its vector of the p leading principal components of the standardised data,
@@ -43,8 +43,8 @@ def classification(name: str, *, components: int | None = None, penalty: float =
         >>> import fedbandit_jax as fb
         >>> table = fb.data.classification("breast_cancer")
         >>> table
-        Table('breast_cancer (10 components)', 1138 rows, 569 queries, dim 21)
-        >>> env = fb.envs.replay(**table.replay_arguments(), n_agents=10, rewards="bernoulli")
+        Queries('breast_cancer (10 components)', 1138 rows, 569 queries, dim 21)
+        >>> env = fb.envs.replay(**table.arguments(), n_agents=10, rewards="bernoulli")
         >>> env.spec.n_arms, env.spec.max_norm, env.spec.rewards_in_unit
         (2, 1.0, True)
 
@@ -70,4 +70,4 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     theta = scaled(features, lasso(features, labels, penalty=penalty), math.sqrt(0.5))
     if not theta.any():
         raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
-    return Table(features, np.full(n, k), theta, f"{name} ({p} components)")
+    return Queries(features, np.full(n, k), theta, f"{name} ({p} components)")

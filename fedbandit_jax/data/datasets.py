@@ -19,15 +19,15 @@ CHUNK = 65536  # rows of which the lasso holds a float64 copy at a time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Table:
-    """A linear contextual bandit as a table: every row is an arm, and the rows of a query stand together.
+class Queries:
+    """A linear contextual bandit as queries: every row is an arm, and the rows of a query stand together.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
-        >>> table = fb.data.Table(np.eye(3, dtype=np.float32), np.array([1, 2]), np.full(3, 0.5), "toy")
+        >>> table = fb.data.Queries(np.eye(3, dtype=np.float32), np.array([1, 2]), np.full(3, 0.5), "toy")
         >>> table
-        Table('toy', 3 rows, 2 queries, dim 3)
-        >>> fb.envs.replay(**table.replay_arguments(), n_agents=2).spec.n_arms
+        Queries('toy', 3 rows, 2 queries, dim 3)
+        >>> fb.envs.replay(**table.arguments(), n_agents=2).spec.n_arms
         2
     """
 
@@ -36,13 +36,13 @@ class Table:
     theta: Float[np.ndarray, " d"]  # float32: the mean reward of a row x is <x, theta>
     title: str  # what the data are, for tables and figures
 
-    def replay_arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments of `fb.envs.replay` that describe the data."""
         return {"features": self.features, "query_sizes": self.query_sizes, "theta": self.theta}
 
     def __repr__(self) -> str:
         n, d = self.features.shape
-        return f"Table({self.title!r}, {n} rows, {len(self.query_sizes)} queries, dim {d})"
+        return f"Queries({self.title!r}, {n} rows, {len(self.query_sizes)} queries, dim {d})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

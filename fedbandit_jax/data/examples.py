@@ -24,7 +24,7 @@ DIGESTS = {
 LEAST_FILMS = 200  # ratings of a genre that is an arm
 
 
-def insteval(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
+def insteval(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
     """Ratings of lectures by students of ETH Zurich: departments as silos, which students cross.
 
     73,421 ratings from 1 to 5 by 2,972 students, who rated lectures of 5.5 of M = 14 departments on average. An arm is
@@ -32,7 +32,7 @@ def insteval(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> L
     what is known beforehand is how long the student has studied, d = 25. Nobody assigned lectures at random.
 
     Args:
-        holdout: as in `fb.data.table`, like the others.
+        fit_share: as in `fb.data.table`, like the others.
         model: "linear" or "logistic".
         seed: of the draw of the rows that fit the model.
 
@@ -42,7 +42,7 @@ def insteval(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> L
 
     Reference: InstEval of the R package lme4 (Bates, Maechler, Bolker & Walker), GPL-2 or later, anonymised there.
     """
-    options = checked(holdout, model, seed)
+    options = checked(fit_share, model, seed)
     frame = _frame("lme4/InstEval")
     kind = frame.service.map({0: "own ", 1: "service "}) + frame.lectage.astype(str)
     frame = frame.assign(lecture=kind, department=frame.dept, student=frame.s, semester=frame.studage, rating=frame.y)
@@ -50,7 +50,7 @@ def insteval(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> L
     return _logged(frame, "InstEval", names, options)
 
 
-def star(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
+def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
     """Project STAR: pupils of 78 schools in Tennessee who were assigned to kindergarten classes at random.
 
     An arm is the type of the class: small, regular, or regular with an aide. The reward is the mean of the scores in
@@ -60,7 +60,7 @@ def star(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logge
     say what holds without the model.
 
     Args:
-        holdout: as in `fb.data.table`, like the others.
+        fit_share: as in `fb.data.table`, like the others.
         model: "linear" or "logistic".
         seed: of the draw of the rows that fit the model.
 
@@ -71,7 +71,7 @@ def star(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logge
     Reference: STAR of the R package AER (Kleiber & Zeileis), GPL-2 or GPL-3; Mosteller (1995), "The Tennessee study of
         class size in the early school grades".
     """
-    options = checked(holdout, model, seed)
+    options = checked(fit_share, model, seed)
     frame = _frame("AER/STAR")
     wanted = ["schoolidk", "stark", "readk", "mathk", "gender", "lunchk", "birth"]
     frame = frame[wanted].dropna()
@@ -90,7 +90,7 @@ def star(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logge
     return _logged(frame, "STAR", names | dict(propensity="share"), options)
 
 
-def films(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
+def films(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
     """Ratings of films, MovieLens of 2016, where every user is a silo of her own, such as a telephone.
 
     99,566 ratings from 0.5 to 5 by M = 671 users. An arm is the first genre of a film, of the K = 14 that have 200
@@ -98,7 +98,7 @@ def films(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logg
     the films themselves.
 
     Args:
-        holdout: as in `fb.data.table`, like the others.
+        fit_share: as in `fb.data.table`, like the others.
         model: "linear" or "logistic".
         seed: of the draw of the rows that fit the model.
 
@@ -109,7 +109,7 @@ def films(*, holdout: float = 0.5, model: str = "linear", seed: int = 0) -> Logg
     Reference: movielens of the R package dslabs (Irizarry & Gill), Artistic-2.0, from ml-latest-small of GroupLens,
         whose terms allow research, not commercial use; Harper & Konstan (2015), "The MovieLens datasets".
     """
-    options = checked(holdout, model, seed)
+    options = checked(fit_share, model, seed)
     frame = _frame("dslabs/movielens")
     frame = frame.assign(genre=frame.genres.str.split("|").str[0], user=frame.userId, telephone=frame.userId)
     frame = frame[frame.groupby("genre").genre.transform("size") >= LEAST_FILMS]

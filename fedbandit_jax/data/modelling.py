@@ -13,7 +13,7 @@ from fedbandit_jax.data.design import JointFeatures
 from fedbandit_jax.data.fit import CHUNK
 
 
-def split(place: np.ndarray, holdout: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def split(place: np.ndarray, fit_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows that fit the model, and the others, silo by silo: this share of every silo's, which keeps one at least.
 
     Silos are given as numbers (N,).
@@ -21,7 +21,7 @@ def split(place: np.ndarray, holdout: float, seed: int) -> tuple[np.ndarray, np.
     order = np.lexsort((np.random.default_rng(seed).random(len(place)), place))
     counts = np.bincount(place)
     rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    taken = np.minimum(np.round(holdout * counts), counts - 1)
+    taken = np.minimum(np.round(fit_share * counts), counts - 1)
     fitted = np.empty(len(place), bool)
     fitted[order] = rank < np.repeat(taken, counts)
     others = np.flatnonzero(~fitted)

@@ -15,7 +15,7 @@ import numpy as np
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.files import write_atomic
-from fedbandit_jax.data.datasets import Table, lasso
+from fedbandit_jax.data.datasets import Queries, lasso
 
 PARTS = ("train.txt", "vali.txt", "test.txt")  # the files of a fold
 N_FEATURES = 136  # features of the data set
@@ -46,7 +46,7 @@ def mslr(
     penalty: float = 1e-3,
     cache: bool = True,
     normalise: bool = True,
-) -> Table:
+) -> Queries:
     """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the data set may not be redistributed.
 
     A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The three files of a fold
@@ -87,7 +87,7 @@ def mslr(
         >>> len(fb.data.TITLE_FEATURES), len(fb.data.BODY_FEATURES)
         (57, 78)
         >>> table = fb.data.mslr("MSLR-WEB10K", features="title")  # doctest: +SKIP
-        >>> env = fb.envs.replay(**table.replay_arguments(), n_agents=10)  # doctest: +SKIP
+        >>> env = fb.envs.replay(**table.arguments(), n_agents=10)  # doctest: +SKIP
 
     Reference: Qin & Liu (2013); Zhou & Chowdhury (2024), Section 6 and Appendix H; the halves go back to the
     code of Swaminathan et al. (2017), "Off-policy evaluation for slate recommendation".
@@ -108,7 +108,7 @@ def mslr(
         raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
     if normalise:
         theta /= max(1.0, float(np.linalg.norm(theta)))
-    return Table(rows, data.query_sizes, theta, f"MSLR ({features} features)")
+    return Queries(rows, data.query_sizes, theta, f"MSLR ({features} features)")
 
 
 def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 0, cache: bool = True) -> np.ndarray:

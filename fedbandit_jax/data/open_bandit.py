@@ -23,7 +23,7 @@ def open_bandit(
     silo: str = "position",
     features: Sequence[str] | None = None,
     arm_features: Sequence[str] | None = ABOUT_ITEMS,
-    holdout: float = 0.5,
+    fit_share: float = 0.5,
     model: str = "linear",
     seed: int = 0,
 ) -> Logged:
@@ -41,7 +41,7 @@ def open_bandit(
         features: columns of the user that are known beforehand, such as ["user_feature_0"]; by default there are none.
         arm_features: columns of item_context.csv that describe an item; None: arms have the user's features for
             themselves.
-        holdout: as in `fb.data.table`, like the others.
+        fit_share: as in `fb.data.table`, like the others.
         model: "linear" or "logistic".
         seed: of the draw of the rows that fit the model.
 
@@ -52,7 +52,7 @@ def open_bandit(
 
     Reference: Saito, Aihara, Matsutani & Narita (2021), "Open Bandit Dataset and Pipeline", CC BY 4.0.
     """
-    options = checked(holdout, model, seed)
+    options = checked(fit_share, model, seed)
     names: dict[str, Any] = dict(silo=validate.text("silo", silo), **NAMES)
     listed = dict(
         features=named("features", features) or None, arm_features=named("arm_features", arm_features) or None

@@ -84,6 +84,8 @@ class _Kept:
         self.levels: dict[str, None] = {}
 
     def add(self, values: Sequence[Any]) -> None:
+        if getattr(getattr(values, "dtype", None), "kind", "") == "b":  # as `table` reads them: 0 and 1
+            values = values.astype(int)  # pyright: ignore[reportAttributeAccessIssue]
         values = values.tolist() if hasattr(values, "tolist") else values  # pyright: ignore[reportAttributeAccessIssue]
         counts = Counter(map(text_of, values))
         given = [text for text in counts if not is_missing(text)]

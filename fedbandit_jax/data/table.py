@@ -31,14 +31,14 @@ def table(
     features: Sequence[str] | None = None,
     arm_features: Sequence[str] | None = None,
     propensity: str | None = None,
-    holdout: float = 0.5,
+    fit_share: float = 0.5,
     model: str = "linear",
     seed: int = 0,
 ) -> Logged:
     """Turns a log, whose rows say who came where, what was shown and what happened, into an environment.
 
-    A share `holdout` of the rows of each silo, drawn at random, fits a model of the reward. The others are replayed: in
-    every round each silo serves one of them, drawn uniformly, who may play any arm and is answered by the model. So
+    A share of the rows of each silo, `fit_share`, drawn at random, fits a model of the reward. The others are replayed:
+    in every round each silo serves one of them, drawn uniformly, who may play any arm and is answered by the model. So
     regret is that of the model. How well it predicts the rows that it was not fitted to is in `env.fit`, in every
     result and under every figure; `print(env.fit)` shows it. No silo is ever without a user, whatever its size.
 
@@ -60,7 +60,7 @@ def table(
         features: columns that are known of a user before an arm is chosen, numbers or texts; by default there are none.
         arm_features: columns that describe the arm, which are the same in all rows of an arm.
         propensity: column of probabilities in (0, 1] with which arms were shown; kept in `env.log`.
-        holdout: share of the rows that fit the model, in (0, 1).
+        fit_share: share of the rows that fit the model, in (0, 1).
         model: "linear", least squares of means that are clipped to [0, 1]; "logistic", whose mean is 1 / (1 + exp(-<x,
             theta>)), which linear algorithms do not know.
         seed: seed of the draw of these rows, >= 0.
@@ -83,7 +83,7 @@ def table(
     names = _names(dict(silo=silo, arm=arm, reward=reward, user=user, propensity=propensity))
     listed = {"features": named("features", features), "arm_features": named("arm_features", arm_features)}
     _check_roles(names, listed)
-    holdout, model, seed = checked(holdout, model, seed).values()
+    fit_share, model, seed = checked(fit_share, model, seed).values()
 
     kinds: dict[str, Any] = dict.fromkeys(("silo", "arm", "user"), "labels")
     wanted = [Wanted(name, argument, kinds.get(argument, "numbers")) for argument, name in names.items()]
@@ -97,7 +97,7 @@ def table(
     design = designs.make(columns, found["arm"], listed)
 
     place, played = found["silo"].values, found["arm"].values
-    fitted, replayed = modelling.split(place, holdout, seed)
+    fitted, replayed = modelling.split(place, fit_share, seed)
     modelling.check_rows(design, found["arm"], played[fitted], columns)
     theta = modelling.fitted(model, design, fitted, played, rewards)
 
@@ -141,10 +141,10 @@ def table(
     )
 
 
-def checked(holdout: Any, model: Any, seed: Any) -> dict[str, Any]:
+def checked(fit_share: Any, model: Any, seed: Any) -> dict[str, Any]:
     """The options of a fit by name, or a `ValueError` or `TypeError` that names the one that is wrong."""
     return dict(
-        holdout=validate.probability("holdout", holdout),
+        fit_share=validate.probability("fit_share", fit_share),
         model=validate.one_of("model", model, MODELS),
         seed=validate.integer("seed", seed, at_least=0, at_most=2**32 - 1),
     )

@@ -78,7 +78,7 @@ def rejection(env: Any) -> Rejection:
     certificates are those of the simulation.
 
     Args:
-        env: an environment of `fb.data.table` whose `propensity` is a column; `holdout` says how few rows it has.
+        env: an environment of `fb.data.table` whose `propensity` is a column; `fit_share` says how few rows it has.
 
     Raises:
         TypeError, ValueError: `env` is none of that kind, or has no propensities.
@@ -91,7 +91,7 @@ def rejection(env: Any) -> Rejection:
         >>> rng = np.random.default_rng(0)
         >>> place, arm = rng.integers(0, 3, 900), rng.integers(0, 2, 900)
         >>> log = dict(school=place, size=arm, passed=rng.random(900) < 0.4 + 0.3 * arm, p=np.full(900, 0.5))
-        >>> env = fb.data.table(log, silo="school", arm="size", reward="passed", propensity="p", holdout=0.1)
+        >>> env = fb.data.table(log, silo="school", arm="size", reward="passed", propensity="p", fit_share=0.1)
         >>> world = fb.envs.rejection(env).init(jax.random.key(0))
         >>> sorted(world.order[: env.counts[0]].tolist()) == list(range(env.counts[0]))
         True

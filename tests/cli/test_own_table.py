@@ -19,7 +19,7 @@ MORE = {
     "--features 'age,blood pressure'": dict(features=["age", "blood pressure"]),
     "--arm-features dose": dict(arm_features=["dose"]),
     "--propensity p": dict(propensity="p"),
-    "--holdout 0.3": dict(holdout=0.3),
+    "--fit-share 0.3": dict(fit_share=0.3),
     "--model logistic": dict(model="logistic"),
 }
 
@@ -72,10 +72,10 @@ def test_a_sweep_takes_a_table(tmp_path, arguments):
 
 
 def test_a_sweep_takes_real_logs_and_their_own_rewards(tmp_path):
-    text = 'horizon = 5\nseeds = 2\n[environment]\ntype = "star"\nholdout = 0.1\n[environment.rejection]\n'
+    text = 'horizon = 5\nseeds = 2\n[environment]\ntype = "star"\nfit_share = 0.1\n[environment.rejection]\n'
     (tmp_path / "sweep.toml").write_text(f'{text}[algorithms.plain]\ntype = "fed_lin_ucb"\n')
     found = _configuration.read(tmp_path / "sweep.toml").arguments["env"]
-    wanted = fb.envs.rejection(fb.data.star(holdout=0.1))
+    wanted = fb.envs.rejection(fb.data.star(fit_share=0.1))
     assert same(found.env, wanted.env)
     assert found.spec == wanted.spec
 
@@ -160,10 +160,10 @@ def test_pictures_and_pages_say_that_rewards_are_of_a_model(capsys, tmp_path):
         (f"simulate linear {WORDS} --env digits", "--env applies only to the environments of the file, without --data"),
         (f"simulate linear {WORDS.replace('drug', 'drag')}", "--arm must be a column of log.csv, got 'drag': did you"),
         (f"simulate linear {WORDS} --features age,sex", "--features must be a column of log.csv, got 'sex'"),
-        (f"simulate linear {WORDS} --holdout 1", "--holdout must be in (0, 1), got 1"),
-        (f"simulate linear {WORDS} --holdout nan", "--holdout must be in (0, 1), got nan"),
-        (f"plan {WORDS} --holdout inf", "--holdout must be in (0, 1), got inf"),
-        (f"data {WORDS.removeprefix('--data ')} --holdout 0", "--holdout must be in (0, 1), got 0"),
+        (f"simulate linear {WORDS} --fit-share 1", "--fit-share must be in (0, 1), got 1"),
+        (f"simulate linear {WORDS} --fit-share nan", "--fit-share must be in (0, 1), got nan"),
+        (f"plan {WORDS} --fit-share inf", "--fit-share must be in (0, 1), got inf"),
+        (f"data {WORDS.removeprefix('--data ')} --fit-share 0", "--fit-share must be in (0, 1), got 0"),
         (f"simulate linear {WORDS} --agents 5", "--agents applies only to environments and algorithms that have"),
         (f"plan {WORDS} --agents 5", "--agents applies only to users that are made up, without --data, got 5"),
         (f"plan {WORDS} --users 5", "--users applies only to users that are made up, without --data, got 5"),

@@ -96,7 +96,7 @@ def test_parts_of_all_kinds(file, monkeypatch):
         return table
 
     eye = np.eye(4, dtype=np.float32)
-    table = fb.data.Table(features=eye, query_sizes=np.array([1, 3]), theta=eye[0], title="toy")
+    table = fb.data.Queries(features=eye, query_sizes=np.array([1, 3]), theta=eye[0], title="toy")
     monkeypatch.setattr(fb.data, "classification", classification)
     text = """
     horizon = 100
@@ -131,7 +131,7 @@ def test_parts_of_all_kinds(file, monkeypatch):
     assert asked["seeds"] == range(5, 8)
     assert int(jax.random.key_data(asked["key"])[-1]) == 7
     one, two = (describe(env) for env in asked["env"].values())
-    assert one == describe(fb.envs.replay(**table.replay_arguments(), n_agents=2))
+    assert one == describe(fb.envs.replay(**table.arguments(), n_agents=2))
     assert two == describe(fb.envs.arms(means=[0.2, 0.5]))
     gossip, thompson, alike = asked["algos"].values()
     assert nx.utils.graphs_equal(gossip.graph, nx.cycle_graph(5))

@@ -77,7 +77,7 @@ def test_is_the_same_every_time(loaded):
 @pytest.mark.slow
 def test_replayed():
     table = fb.data.classification("breast_cancer", components=3)
-    env = fb.envs.replay(**table.replay_arguments(), n_agents=5, rewards="bernoulli")
+    env = fb.envs.replay(**table.arguments(), n_agents=5, rewards="bernoulli")
     assert (env.spec.n_arms, env.spec.dim, env.spec.max_norm) == (2, 7, 1.0)
     result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=50, key=jax.random.key(0), seeds=2)
     assert np.isfinite(result.regret).all()

@@ -8,9 +8,9 @@ import fedbandit_jax as fb
 
 
 def test_is_what_replay_takes():
-    table = fb.data.Table(np.eye(4, dtype=np.float32), np.array([1, 3]), np.full(4, 0.5, np.float32), "toy")
-    assert fb.envs.replay(**table.replay_arguments(), n_agents=2).spec.n_arms == 3
-    assert repr(table) == "Table('toy', 4 rows, 2 queries, dim 4)"
+    table = fb.data.Queries(np.eye(4, dtype=np.float32), np.array([1, 3]), np.full(4, 0.5, np.float32), "toy")
+    assert fb.envs.replay(**table.arguments(), n_agents=2).spec.n_arms == 3
+    assert repr(table) == "Queries('toy', 4 rows, 2 queries, dim 4)"
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def test_students_cross_departments():
 
 def test_schools_drew_classes():
     """The propensity of a row is the share of its school's pupils who were in such a class, fitted or replayed."""
-    env, other = fb.data.star(), fb.data.star(holdout=0.2, seed=3)
+    env, other = fb.data.star(), fb.data.star(fit_share=0.2, seed=3)
     school = np.repeat(np.arange(78), env.counts)
     shares = {(i, a): p for i, a, p in zip(school, env.log.arm.tolist(), env.log.propensity.tolist())}
     there = np.repeat(np.arange(78), other.counts)
@@ -75,7 +75,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 def test_schools_without_a_model():
     """Rows whose arm is played pay what they paid."""
-    env = fb.envs.rejection(fb.data.star(holdout=0.1))
+    env = fb.envs.rejection(fb.data.star(fit_share=0.1))
     record = {"paid": fb.record.rewards}
     result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=3, key=jax.random.key(0), seeds=4, record=record)
     paid = np.unique(result.records["paid"])

@@ -67,7 +67,7 @@ def test_rows_sizes_and_theta(root, features, dim):
     numbers = fb.data.TITLE_FEATURES if features == "title" else fb.data.BODY_FEATURES
     row = np.array([0.01] + [float(fields[f + 1].split(":")[1]) for f in numbers[1:]])
     np.testing.assert_allclose(table.features[39], row / np.linalg.norm(row), rtol=1e-5, atol=1e-9)
-    env = fb.envs.replay(**table.replay_arguments(), n_agents=3)
+    env = fb.envs.replay(**table.arguments(), n_agents=3)
     assert (env.spec.n_arms, env.spec.dim, env.spec.max_norm) == (30, dim, 1.0)
 
 
@@ -107,7 +107,7 @@ def test_a_query_of_908_documents(tmp_path):
     write(tmp_path, [lines([3, 908]), lines([1], first_query=3), lines([2], first_query=4)])
     table = fb.data.mslr(str(tmp_path), penalty=1e-4)
     assert table.query_sizes.tolist() == [3, 908, 1, 2]
-    assert fb.envs.replay(**table.replay_arguments(), n_agents=2).spec.n_arms == 908
+    assert fb.envs.replay(**table.arguments(), n_agents=2).spec.n_arms == 908
 
 
 def test_a_document_without_any_value(root):

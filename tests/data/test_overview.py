@@ -37,6 +37,9 @@ def test_frames_and_vectors():
     table = {"a": np.arange(30) % 3, "b": [*range(29), "much"], "c": [0.25] * 30, "d": [None] * 30}
     a, b, c, d = overview(table)
     assert (a.numbers, b.numbers, c.numbers) == (True, False, True)
+    (flag,) = overview({"cured": np.arange(30) % 3 == 0})
+    assert (flag.low, flag.high) == (0, 1)
+    assert "reward" in flag.can_be
     assert a.can_be == ("silo", "arm", "reward", "user", "features")
     assert c.can_be == ("propensity",)
     assert c.cells[-2:] == ("0.25 to 0.25", "propensity")

@@ -79,7 +79,7 @@ def test_encoding_by_hand():
     assert env.encoding.splitlines()[-1] == "reward: (r - 0) / 11"
     described = fb.data.table(
         {**log, "k": np.where(log["a"] == "u", "dear", "cheap"), "h": np.where(log["a"] == "u", 1, 5)},
-        **dict(silo="s", arm="a", reward="r", features=["two"], arm_features=["k", "h"], holdout=0.8),
+        **dict(silo="s", arm="a", reward="r", features=["two"], arm_features=["k", "h"], fit_share=0.8),
     )
     two = (log["two"][described.log.row] == "q").astype(float)
     np.testing.assert_allclose(described.rows, np.stack([np.ones_like(two), two], 1) * HALF, atol=1e-6)
@@ -153,7 +153,7 @@ def features(env, log):
 
 @pytest.mark.parametrize("reward", ["cured", "days"])
 def test_theta_is_that_of_least_squares(reward):
-    env = table(reward=reward, features=["age"], holdout=0.6)
+    env = table(reward=reward, features=["age"], fit_share=0.6)
     x, y = features(env, LOG), LOG[reward].astype(float)
     y = (y - y.min()) / (y.max() - y.min())
     fitted = np.setdiff1d(np.arange(len(y)), env.log.row)
@@ -245,12 +245,12 @@ def test_contexts_are_rows_of_the_table(options):
 
 
 def test_sizes_of_silos_are_those_of_the_table():
-    env = table(holdout=0.5)
+    env = table(fit_share=0.5)
     there = np.unique(LOG["hospital"], return_counts=True)[1]
     np.testing.assert_array_equal(env.counts, there - np.round(0.5 * there))
     assert env.fit.sizes == (min(env.counts), sorted(env.counts)[1], max(env.counts))
     few = {**LOG, "hospital": np.where(np.arange(400) == 7, "Z", LOG["hospital"])}
-    alone = table(few, holdout=0.9)
+    alone = table(few, fit_share=0.9)
     assert alone.counts[-1] == 1
     assert alone.log.row[-1] == 7
 

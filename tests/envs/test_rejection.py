@@ -29,7 +29,7 @@ def made(n=12_000, seed=0, n_silos=3, uniform=False):
 
 
 def logged(log, **options):
-    names = dict(silo="place", arm="arm", reward="seen", features=["z"], propensity="p", holdout=0.1)
+    names = dict(silo="place", arm="arm", reward="seen", features=["z"], propensity="p", fit_share=0.1)
     return fb.data.table(log, **names | options)
 
 
