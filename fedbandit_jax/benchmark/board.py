@@ -49,9 +49,11 @@ def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
     found: dict[str, Row] = {}
     for one in sorted(map(Row.load, files), key=lambda row: bool(row.nonce)):  # checked ones after what they replace
         known = found.get(one.digest)
-        if known is None or (bool(one.nonce), len(one.cells)) >= (bool(known.nonce), len(known.cells)):
-            both = {**known.cells, **one.cells} if known is not None and one.nonce else one.cells
-            found[one.digest] = dataclasses.replace(one, cells=both)
+        if known is None or one.nonce:
+            before = {} if known is None else known.cells
+            found[one.digest] = dataclasses.replace(one, cells={**before, **one.cells})
+        elif len(one.cells) >= len(known.cells):
+            found[one.digest] = one
     return sorted(found.values(), key=lambda row: -over_all(row))
 
 
@@ -62,7 +64,7 @@ def over_all(row: Row) -> float:
 
 def summary(row: Row, others: Sequence[Row] = ()) -> str:
     """A table of the results of an entry in every task, and its place among other rows."""
-    lines: list[tuple[str, ...]] = [("task", "S", "+-", "R / R_0", "syncs", "kbit per silo", "best S", "")]
+    lines: list[tuple[str, ...]] = [("task", "S", "+-", "R / R_0", "syncs", "kbit", "best S", "")]
     for cell in row.cells.values():
         best = max((one.cells[cell.task].score for one in others if cell.task in one.cells), default=math.nan)
         known = len(cell.regret) > 0
@@ -81,9 +83,10 @@ def summary(row: Row, others: Sequence[Row] = ()) -> str:
         f"{row.name}: mean of S over {n} task{'s' * (n > 1)} {row.score:.3f}, 95 % interval {low:.3f} to {high:.3f}",
     ]
     if n == len(TASKS) and others:
-        better = sum(over_all(one) > row.score for one in others if one.digest != row.digest)
-        among = 1 + sum(one.digest != row.digest for one in others)
-        text.append(f"place {better + 1} of {among}; the best is {others[0].name} with {over_all(others[0]):.3f}")
+        rivals = [one for one in others if one.digest != row.digest]
+        better = sum(over_all(one) > row.score for one in rivals)
+        best = f"; the best other is {rivals[0].name} with {over_all(rivals[0]):.3f}" if rivals else ""
+        text.append(f"place {better + 1} of {1 + len(rivals)}{best}")
     return "\n".join(text)
 
 
@@ -158,7 +161,7 @@ def _cell(row: Row, name: str, best: float) -> ET.Element:
     if cell is None or not len(cell.regret):
         return tag("td", "-" if cell else "not run", title=cell.refused if cell else "", **{"class": "uncounted"})
     about = [
-        f"S = {cell.unchecked:.3f} +- {cell.error:.3f}",
+        f"S = {cell.unchecked:.3f} +- {cell.unchecked_error:.3f}",
         f"R / R_0 = {cell.regret.mean() / cell.reference.mean():.3g}",
     ]
     about += [f"{CHECKED}: seeds that nobody could choose"] if cell.provenance.get("nonce") else []
@@ -217,7 +220,7 @@ def _tasks(found: Sequence[Row]) -> list[tuple[str, ...]]:
 
 def _details(row: Row, found: Sequence[Row]) -> ET.Element:
     lines: list[tuple[str, ...]] = [
-        ("task", "regret", "R / R_0", "1 - best R / R", "S", "+-", "syncs", "kbit per silo", "counts")
+        ("task", "regret", "R / R_0", "1 - best R / R", "S", "+-", "syncs", "kbit", "counts")
     ]
     proofs = []
     for name, cell in row.cells.items():
@@ -231,7 +234,8 @@ def _details(row: Row, found: Sequence[Row]) -> ET.Element:
         ]
         own = cell.regret.mean() / cell.uniform.mean()
         lines.append((name, f"{cell.regret.mean():,.0f}", f"{cell.regret.mean() / cell.reference.mean():.3g}",
-                      _number(1 - min(ratios) / own) if ratios else "-", _number(cell.unchecked), _number(cell.error),
+                      _number(1 - min(ratios) / own) if ratios else "-",
+                      _number(cell.unchecked), _number(cell.unchecked_error),
                       f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}", cell.refused or "yes"))  # fmt: skip
         if cell.certificate is not None:
             proofs.append(html.certificate(cell.certificate, [name]))

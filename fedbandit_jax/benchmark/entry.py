@@ -103,7 +103,7 @@ class Entry:
         finally:
             if folder is not None:
                 sys.path.remove(folder)
-        if not callable(getattr(module, function, None)):
+        if not inspect.isfunction(getattr(module, function, None)):
             there = ", ".join(found for found, one in vars(module).items() if inspect.isfunction(one)) or "none"
             raise ValueError(f"entry must name a function of the file, got {function!r}, but it has {there}")
         return cls(name, function, source, getattr(module, function))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
+import itertools
 import os
 import sys
 import time
@@ -22,7 +22,7 @@ from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, Task
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files import check_writable, locked
 from fedbandit_jax.engine import identity
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm
@@ -94,20 +94,27 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
     """See `run`; the nonce decides the seeds, too."""
     validate.file_name("name", entry.name)
     parts = {part: getattr(entry, part) for part in ("name", "about", "function", "source", "digest")}
-    row, path = Row(**parts, track=track, trials=trials, nonce=nonce), None
-    if out is not None:
-        check_writable("out", Path(out))
-        path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
+    row = Row(**parts, track=track, trials=trials, nonce=nonce)
+    if out is None:
+        return _play(row, entry, tasks, None, progress)
+    check_writable("out", Path(out))
+    path, once = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz", "name must be that of one run at a time"
+    with locked(path.with_name(f".{path.stem}.lock"), f"{once}, got {entry.name!r}", otherwise="give another name"):
         row = dataclasses.replace(row, cells=_done(path, row))
         if row.cells:
             row.save(path)  # with what is declared now
+        return _play(row, entry, tasks, path, progress)
+
+
+def _play(row: Row, entry: Entry, tasks: list[Task], path: Path | None, progress: bool | None) -> Row:
+    """Plays the tasks that the row lacks, and saves it after each of them."""
     with tqdm(total=len(tasks), unit=" tasks", disable=None if progress is None else not progress) as bar:
         bar.set_description("making all recipes")
         found = {task.name: _recipe(task, entry) for task in tasks if task.name not in row.cells}
         for task in sorted(tasks, key=lambda task: not isinstance(found.get(task.name), str)):  # refusals come first
             bar.set_description(task.name)
             if task.name in found:
-                cell = played(task, found[task.name], entry, nonce)
+                cell = played(task, found[task.name], entry, row.nonce)
                 row = dataclasses.replace(row, cells={**row.cells, task.name: cell})
                 if path is not None:
                     row.save(path)
@@ -221,8 +228,8 @@ def _done(path: Path, row: Row) -> dict[str, Cell]:
         differs = "was played by other code of the package"
     else:
         return known
-    number = sum(1 for _ in path.parent.glob(f"{glob.escape(path.stem)}.before*"))
-    kept = path.with_suffix(f".before{number or ''}")
+    names = (path.with_suffix(f".before{number or ''}") for number in itertools.count())
+    kept = next(one for one in names if not one.exists())
     os.replace(path, kept)
     warnings.warn(f"{path} {differs}: it is {kept} now", stacklevel=4)
     return {}

@@ -32,7 +32,7 @@ class Cell:
         regret, uniform, reference: (n_seeds,) regret at T of the entry, of uniform play, and of the reference without
             privacy, for the same users; (0,) if the entry has no recipe for the task.
         syncs: (n_seeds,) rounds of communication.
-        bits: (n_seeds,) that a silo sent and received, on average.
+        bits: (n_seeds,) that a silo sent and received, on average; of all together where users come one at a time.
         certificate: of the run; None if there was none.
         algorithm: account of the recipe.
         provenance: versions, device, date, seconds, the digest of the package's code, and the nonce of the seeds.
@@ -63,8 +63,8 @@ class Cell:
         return 0.0 if self.refused else self.unchecked
 
     def draws(self) -> np.ndarray:
-        """(2000,) values of S for seeds that are drawn with replacement, the same for all three regrets; fixed."""
-        if self.refused:
+        """(2000,) values of S, counted or not, for seeds drawn with replacement, the same for all three regrets."""
+        if not len(self.regret):
             return np.zeros(DRAWS)
         chosen = np.random.default_rng([STREAM, int(self.digest[:8], 16)]).integers(
             0, len(self.regret), (DRAWS, len(self.regret))
@@ -72,9 +72,14 @@ class Cell:
         return score(*(getattr(self, name)[chosen].mean(1) for name in ("regret", "uniform", "reference")))
 
     @property
-    def error(self) -> float:
-        """The standard error of S over seeds."""
+    def unchecked_error(self) -> float:
+        """The standard error over seeds of S, whether it counts or not."""
         return float(self.draws().std())
+
+    @property
+    def error(self) -> float:
+        """The standard error over seeds of `score`; 0 if it is refused."""
+        return 0.0 if self.refused else self.unchecked_error
 
     def __str__(self) -> str:
         return (

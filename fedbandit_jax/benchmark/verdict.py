@@ -76,7 +76,7 @@ def verify(
     Args:
         row: a row whose code is trusted to be run.
         tasks: names of tasks of the row; None: all of them.
-        out, progress: as in `fb.benchmark.run`; the file is NAME.checked.npz.
+        out, progress: as in `fb.benchmark.run`; the file is NAME.checked.npz, and a second call begins anew.
 
     Returns:
         A `Verdict`: both rows, and the tasks in which they differ.

@@ -54,7 +54,7 @@ class BenchmarkCommand(Command):
         board: the file that --page writes.
     """
 
-    resumes: ClassVar = "; the same command goes on after the tasks that are in the row (none with --develop)"
+    resumes: ClassVar = "; the same command goes on after the tasks that are in the row (none with --develop or verify)"
 
     what: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ENTRY | verify ROW]")]] = ()
     tasks: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="TASK ...")] = None

@@ -104,6 +104,23 @@ def test_best_and_tasks(read, found):
     assert worse["drift"]["counts"] == "it has no recipe for this task"
 
 
+def test_refused_results_have_errors_too(found, path):
+    cell = found[0].cells["ring"]
+    assert cell.error == cell.score == 0 < cell.unchecked_error
+    assert f"S = {cell.unchecked:.3f} +- {cell.unchecked_error:.3f}" in path.read_text()
+
+
+def test_several_checked_rows_of_an_entry_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
+    checked = made("mine", 0.5, nonce="3f")
+    made("mine", 0.9).save(tmp_path / "a.npz")
+    for name in ("returning", "dropout"):
+        dataclasses.replace(checked, cells={name: checked.cells[name]}).save(tmp_path / f"{name}.npz")
+    (mine,) = board.rows([tmp_path])
+    assert len(mine.cells) == 14
+    assert board._seeds(mine) == "checked in 2 of 13 tasks"
+
+
 def test_a_checked_row_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
     own, checked = made("mine", 0.9), made("mine", 0.5, nonce="3f")
@@ -139,7 +156,8 @@ def test_summary(found):
     assert f"{found[0].cells['returning'].score:.3f}" in lines["returning"]  # the best
     assert "counts as uniform play" in lines["ring"]
     assert "claim none: raw data are read" in text
-    assert "place 2 of 3; the best is better" in text
+    assert "place 2 of 3; the best other is better" in text
+    assert "place 1 of 3; the best other is worse" in board.summary(found[0], found)
     assert math.isclose(found[1].score, sum(cell.score for cell in found[1].cells.values()) / 14)
 
 

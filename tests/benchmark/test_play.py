@@ -18,6 +18,7 @@ from fedbandit_jax.benchmark import board
 from fedbandit_jax.benchmark import play as module
 from fedbandit_jax.benchmark.entry import Entry
 from fedbandit_jax.benchmark.row import DRAWS, Cell, Row, score
+from fedbandit_jax.core.files import locked
 
 ENTRIES = Path(__file__).parents[2] / "experiments" / "entries"
 
@@ -181,6 +182,22 @@ def test_goes_on_from_what_is_there(monkeypatch, entry, tmp_path):
     with pytest.warns(UserWarning, match="it is .*mine.before1 now"):
         fb.benchmark.run(entry, out=tmp_path, tasks=["two"])
     assert list(Row.load(tmp_path / "mine.before").cells) == ["one", "two"]
+
+
+def test_one_run_at_a_time_writes_a_row(entry, tmp_path):
+    lock = locked(tmp_path / ".mine.lock", "held", otherwise="wait")
+    with lock, pytest.raises(ValueError, match="name must be that of one run at a time, got 'mine', which is being"):
+        fb.benchmark.run(entry, out=tmp_path)
+
+
+def test_what_was_kept_is_never_written_over(tmp_path, row):
+    row.save(tmp_path / "a.npz")
+    (tmp_path / "a.before1").write_text("kept")
+    for name in ("a.before", "a.before2"):
+        row.save(tmp_path / "a.npz")
+        with pytest.warns(UserWarning, match=f"it is .*{name} now"):
+            module._done(tmp_path / "a.npz", dataclasses.replace(row, digest="another"))
+    assert (tmp_path / "a.before1").read_text() == "kept"
 
 
 def test_rows_with_brackets_in_their_names_are_kept(tmp_path, row):
@@ -442,6 +459,12 @@ def test_a_release_must_exist_where_another_one_is_used():
     assert dropout.mechanism("blt").release == "input_perturbation"
     with pytest.raises(ValueError, match="release must be one of .*got 'blot'"):
         dropout.mechanism("blot")
+
+
+def test_a_recipe_must_be_a_function(tmp_path):
+    (tmp_path / "mine.py").write_text("import functools\nrecipe = functools.partial(int, 3)\n")
+    with pytest.raises(ValueError, match="entry must name a function of the file, got 'recipe'"):
+        Entry.of(tmp_path / "mine.py")
 
 
 def test_an_error_shows_its_line(tmp_path):
