@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import inspect
 import re
 import textwrap
@@ -143,7 +144,7 @@ class SimulateCommand(Command):
                 end = f"_{gauge.lower().replace(' ', '_')}"
                 pictures[end] = fb.plotting.gauge(result, gauge, title=title)
             drawn = [path for end, figure in pictures.items() for path in fb.plotting.save(figure, out / (name + end))]
-            for part in out.glob(f"{checkpoint.name}.*"):
+            for part in out.glob(f"{glob.escape(checkpoint.name)}.*"):
                 part.unlink()
         print(f"\nwrote {' and '.join([str(saved), *(path.name for path in drawn)])}")
         return 0
@@ -159,7 +160,9 @@ class SimulateCommand(Command):
 
         first = next(iter(self.contents().get("environments", ())), self.family)
         name = first if self.env is None and self.data is None else self.title_of
-        return f"{name}: {sizes(result.spec)}, T = {tick(float(result.rounds[-1]))}{budgets(result)}"
+        worlds = result.config["environments"].values()
+        where = "; ".join(dict.fromkeys(sizes(world["spec"]) for world in worlds))
+        return f"{name}: {where}, T = {tick(float(result.rounds[-1]))}{budgets(result)}"
 
     @override
     def named(self, error: str, key: str = "") -> str:

@@ -103,6 +103,15 @@ def test_simulate_arms(tmp_path, capsys, algorithms):
 
 
 @pytest.mark.slow
+def test_simulate_several_sizes(tmp_path, capsys):
+    """A title has all of them; and a name that is a pattern of files removes no other run's checkpoint."""
+    (tmp_path / ".ab.checkpoint.0").touch()
+    command = ["simulate", "--arms", "4", "--dim", "3", "--horizon", "20", "--seeds", "2", "--algorithms", "FedLinUCB"]
+    assert main([*command, "--set", "grid.n_agents=[2, 3]", "--name", "a*", "--out", str(tmp_path)]) == 0
+    assert files(tmp_path) == [".ab.checkpoint.0", "a*.npz", "a*.pdf", "a*.png"]
+
+
+@pytest.mark.slow
 def test_simulate_schedules(tmp_path, capsys):
     command = ["simulate", "schedules", "--agents", "4", "--arms", "4", "--dim", "3", "--horizon", "40", "--seeds", "2"]
     command += [
@@ -194,7 +203,7 @@ def test_calibrate_every_trust_model(capsys):
     assert "\nblt: at most 1.14 times" in text
 
 
-TABLE = fb.data.Table(np.ones((2, 1), np.float32), np.array([2]), np.ones(1, np.float32), "two rows")
+TABLE = fb.data.Queries(np.ones((2, 1), np.float32), np.array([2]), np.ones(1, np.float32), "two rows")
 
 
 def test_epsilon_of_a_sigma(capsys):
