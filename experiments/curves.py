@@ -253,7 +253,7 @@ def keep(picture: Path, curves: Sequence[Curve], caption: str = "") -> Path:
     words = "".join(f"# {line}\n" for line in caption.splitlines())
     numbers, path = words + written(curves), picture.with_suffix(".csv")
     command = f"python experiments/{script.name} {options}".strip()
-    if "--redraw" in sys.argv:  # that of the run which made the numbers, also of how many seeds
+    if "--redraw" in sys.argv and path.exists():  # that of the run which made the numbers, of how many seeds
         command = head(path)[0]
     path.write_text(f"# {command} | {digest(script, numbers, picture.read_bytes())}\n{numbers}", encoding="utf-8")
     return path

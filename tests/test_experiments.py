@@ -266,6 +266,9 @@ def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
     assert curves.stale(table) is None
     command = "python experiments/drawn.py --full --movielens DIR"
     assert curves.head(table) == (command, ["It says", "this"])
+    monkeypatch.setattr(sys, "argv", ["drawn.py", "--redraw"])
+    curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])], "It says\nthis")
+    assert curves.head(table) == (command, ["It says", "this"])  # of the run that made the numbers
     assert table.read_text().startswith("# python experiments/drawn.py --full --movielens DIR |")
     (tmp_path / "drawing.py").write_text("helpers are in no digest\n")
     assert curves.stale(table) is None
