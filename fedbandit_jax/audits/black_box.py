@@ -154,7 +154,8 @@ def audit(
         found = map(choice.columns, runs.rows("test", label, side, n_runs - choosing))
         return [np.concatenate(column)[: n_runs - choosing] for column in zip(*found)]
 
-    moved = [] if measure is None else [_moved(measure, *pair) for pair in replays.values()]
+    found = [] if measure is None else [_moved(measure, *pair) for pair in replays.values()]
+    moved = [one for one in found if one is not None]
     same = [[_same(*leaves) for leaves in zip(*map(jax.tree.leaves, pair))] for pair in replays.values()]
     return Audit(
         name=name,
@@ -164,7 +165,7 @@ def audit(
         **_bounds(choice, tested(0), tested(1), promise, 1 - confidence, centre),
         which=label,
         sensitivity=sensitivity,
-        sensitivity_measured=None if measure is None else max((m for m in moved if m is not None), default=math.nan),
+        sensitivity_measured=None if measure is None else float(np.max(moved)) if moved else math.nan,
         fixed_control_flow=fixed_control_flow,
         same_control_flow=all(map(all, same)),
         deterministic=jax.tree.all(jax.tree.map(np.array_equal, replays[which][0], again)),

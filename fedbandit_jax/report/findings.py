@@ -44,7 +44,7 @@ class Audit:
             found.append("the control flow depends on the data: with equal keys, an integer of the view differs")
         declared, measured = self.sensitivity, self.sensitivity_measured
         if measured is not None and math.isnan(measured):
-            found.append("the sensitivity could not be measured: under equal keys, all runs differ in control flow")
+            found.append("the sensitivity could not be measured: it is NaN, or all runs differ in control flow")
         elif declared is not None and measured is not None and measured > declared * (1 + 1e-3):  # views are float32
             found.append(f"the sensitivity is at least {measured:.6g}, declared {declared:g}")
         if not self.deterministic:

@@ -168,6 +168,10 @@ def test_sensitivity_that_cannot_be_measured_fails(key):
     a = audit(mechanism, x, x + 100, **options, measure=lambda view, other: np.linalg.norm(view["sum"] - other["sum"]))
     assert np.isnan(a.sensitivity_measured)
     assert any("the sensitivity could not be measured" in reason for reason in a.reasons)
+    pairs = dict(epsilon=9.0, delta=0.1, key=key, n_runs=1000, sensitivity=1.0)
+    a = audit(lambda key, x: x + jax.random.normal(key, x.shape), x, x, **pairs, measure=lambda view, other: np.nan)
+    assert np.isnan(a.sensitivity_measured)
+    assert not a.passed
 
 
 @pytest.mark.parametrize("moved", [1.0, 1.5])
