@@ -12,6 +12,7 @@ from fedbandit_jax.privacy.releases.matrices import Optimal
 
 ITERATIONS = 200  # of the fixed point, which converges linearly: 187 for S = 64 and decay 1, where it is slowest
 CONVERGED = 1e-13  # relative change of a step after which there is none more
+LEAST = 1e-12  # least weight of a prefix over that of the first; float64 has no digits for less
 MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 
@@ -25,7 +26,7 @@ class Decaying:
     that one user moves all messages by no more than one.
 
     Args:
-        decay: g in [1, 100]; the closer to 1, the more alike prefixes count.
+        decay: g in [1, 100]; the closer to 1, the more alike prefixes count. No weight is below 10^-12.
 
     Raises:
         ValueError, TypeError: if `decay` is not a number in [1, 100].
@@ -48,39 +49,33 @@ class Decaying:
         """The release for S = `n_syncs` synchronisations."""
         if validate.integer("n_syncs", n_syncs, at_least=1) > MOST:
             raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
-        try:
-            return _optimal(float(self.decay), int(n_syncs))
-        except np.linalg.LinAlgError as error:
-            raise ValueError(
-                f"n_syncs must be smaller for the release {self!r}, whose last weights are lost, got {n_syncs}"
-            ) from error
+        return _optimal(float(self.decay), int(n_syncs))
 
 
 @functools.lru_cache
 def _optimal(decay: float, n_syncs: int) -> Optimal:
-    """The release of `Decaying`, or a LinAlgError if its last weights are lost."""
+    """The release of `Decaying`."""
     sums = np.tril(np.ones((n_syncs, n_syncs)))
-    weights = np.diag(np.maximum(decay ** -np.arange(n_syncs), 1e-12))
-    c = _encoder(sums.T @ weights @ sums)
+    weights = np.maximum(decay ** -np.arange(n_syncs), LEAST)
+    c = _encoder(np.sqrt(weights)[:, None] * sums)
     r = np.linalg.solve(c.T, sums.T).T
-    made = Optimal.made_of("Decaying", c[:, None], r, r)
-    if not np.isfinite(made.sensitivity_sq()):
-        raise np.linalg.LinAlgError
-    return made
+    return Optimal.made_of("Decaying", c[:, None], r, r)
 
 
-def _encoder(gram: np.ndarray) -> np.ndarray:
-    """The lower triangular C with columns of norm 1 for which tr(`gram` (C' C)^-1) is least.
+def _encoder(sums: np.ndarray) -> np.ndarray:
+    """The lower triangular C with columns of norm 1 for which the Frobenius norm of `sums` C^-1 is least.
 
-    At the optimum v = diag((sqrt V gram sqrt V)^(1/2)) with V = diag v, and C' C = V^-1/2 (...)^(1/2) V^-1/2.
+    At the optimum v = diag((B' B)^(1/2)) with B = `sums` V^(1/2) and V = diag v, and C' C = V^-1/2 (B' B)^(1/2) V^-1/2.
+    With B = U S W' the root is W S W', which has the digits that B' B loses, whose eigenvalues are squares.
     """
-    v = root = np.diag(gram)
+    v = (sums**2).sum(0)
+    values, vectors = v, np.eye(len(v))
     for _ in range(ITERATIONS):
-        scale, before = np.sqrt(v), v
-        values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
-        root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
-        v = np.diag(root)
+        before = v
+        _, values, vectors = np.linalg.svd(sums * np.sqrt(v))
+        v = values @ vectors**2
         if np.allclose(v, before, rtol=CONVERGED, atol=0):
             break
-    square = root / np.sqrt(np.outer(v, v))
-    return np.linalg.cholesky(square[::-1, ::-1]).T[::-1, ::-1]  # C' C = square, C lower triangular
+    factor = np.sqrt(values)[:, None] * vectors / np.sqrt(v)  # C' C = factor' factor
+    c = np.linalg.qr(factor[:, ::-1], "r")[::-1, ::-1]
+    return c * np.sign(np.diag(c))[:, None]
