@@ -156,7 +156,7 @@ class AccountedMechanism(BoundMechanism):
             smallest_delta=smallest,
             accountant=worst.accountant,
             noise_std=worst.sigma,
-            noise_whose=f"per entry {self.trust.whose}" + self._on_gram(),
+            noise_whose=f"per entry {self.trust.whose}" + self._there() + self._on_gram(),
             server_noise_std=float(self.stds().max()),
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=int(self.release.n_syncs),
@@ -173,6 +173,11 @@ class AccountedMechanism(BoundMechanism):
                 *(["contexts, which are fixed and public"] if fixed else []),
             ),
         )
+
+    def _there(self) -> str:
+        """The silos whose shares of the noise `Proof.sigma` has, in words, if some may be missing."""
+        f = self.trust.dropouts if self.trust.away == "few" else 0
+        return f", {self.n_agents - f} of {self.n_agents} of which are there" if f else ""
 
     def _on_gram(self) -> str:
         """The scale of the noise on x x' relative to that on x y, in words."""

@@ -1,5 +1,6 @@
 """Trust models alone, a call at a time: what a silo, its users or the server add, against the budget by hand."""
 
+import dataclasses
 import math
 
 import jax
@@ -114,6 +115,16 @@ def test_the_noise_of_all_silos_has_room(key):
     drawn = np.asarray(jax.jit(found.noisy_sum)(key, 1, (), zeros, None, None)[0])
     assert within(drawn, found.message_stds(1)[0])
     assert within(drawn, all_there / float(found.scale))
+
+
+def test_what_one_silo_knows_of_the_noise_is_stated():
+    """The certificate names the epsilon of the noise of all silos but one, whose share that one may subtract."""
+    for dropouts in (0, 1):
+        ask = Ask(budget=BUDGET, release=make("tree", S), n_agents=M, batch=B, dim=DIM, dropouts=dropouts)
+        bound = SecAgg.calibrate(ask)
+        fewer = dataclasses.replace(bound, dropouts=dropouts + 1).proof(ask)
+        assert fewer.epsilon > bound.proof(ask).epsilon
+        assert f"one of {M - dropouts} silos epsilon is {fewer.epsilon:.4g}" in bound.proof(ask).assumes[0]
 
 
 def test_the_server_adds_its_noise_once(key):

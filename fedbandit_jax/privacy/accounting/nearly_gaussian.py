@@ -53,6 +53,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -80,6 +81,14 @@ class NearlyGaussian:
     log_factor: float  # ln of the factor by which densities may be larger
     shift: float = 0.0  # by which the loss may be larger
     rest: float = 0.0  # probability of noise that the bound does not cover
+
+    def to_dp_accounting(self) -> Any:
+        """No event of the package dp_accounting.
+
+        Raises:
+            ValueError: always; that package has no event for noise that is nearly Gaussian.
+        """
+        raise ValueError(f"dp_accounting has no event for integer noise; the numbers of its bound are {self}")
 
     @staticmethod
     def together(events: Sequence[NearlyGaussian]) -> NearlyGaussian | None:

@@ -6,6 +6,7 @@ It goes beyond the papers; secure aggregation itself is as in Chowdhury & Zhou (
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -94,26 +95,28 @@ class SecAgg(Trust):
         if not 1 <= there <= self.n_agents:
             return Proof(0.0, math.inf, f"none: noise of {there} of {self.n_agents} silos")
         sigma = float(self.share) * math.sqrt(there)
-        few = f"more than {self.dropouts} " if self.dropouts else ""
-        others = (
-            f"{few}silos that drop out, collude with the server, or subtract their own share of the noise from what it "
-            f"sends back (of {there} that are there, one leaves {there - 1} / {there} of the variance)",
-        )
+        few = f"more than {self.dropouts} of the " if self.dropouts else ""
+        others = f"{few}silos that drop out, collude with the server, or subtract their own share of the noise"
         sensitivity = ask.sensitivity * MAX_NORM**2 * scale + ask.visits * math.sqrt(entries)
         most = float(self.share) * math.sqrt(self.n_agents)
         drawn = float(self.share) >= 0.5 and most <= 2.0**24 and scale > 0  # the sampler's range
         if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
-            return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, others)
-        noise: dict[str, Any] = dict(
-            sensitivity=sensitivity, sigma=sigma, n_agents=there, n_entries=ask.visits * entries
-        )
-        epsilon = ask.epsilon(
-            lambda delta: nearly_gaussian.discrete_gaussian_epsilon(**noise, delta=delta), self.missing(ask)
-        )
-        near = nearly_gaussian.discrete_gaussian(**noise)
-        event = near if near.epsilon(ask.budget.delta) <= epsilon else None
+            return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, (others,))
+
+        def noise(silos: int) -> dict[str, Any]:
+            sigma = float(self.share) * math.sqrt(silos)
+            return dict(sensitivity=sensitivity, sigma=sigma, n_agents=silos, n_entries=ask.visits * entries)
+
+        def epsilon(silos: int) -> float:
+            of = functools.partial(nearly_gaussian.discrete_gaussian_epsilon, **noise(silos))
+            return ask.epsilon(lambda delta: of(delta=delta), self.missing(ask))
+
+        near = nearly_gaussian.discrete_gaussian(**noise(there))
+        event = near if near.epsilon(ask.budget.delta) <= epsilon(there) else None
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
-        return Proof(sigma / scale, epsilon, accountant, event, others)
+        if there > 1:
+            others += f" (without that of one of {there} silos epsilon is {epsilon(there - 1):.4g})"
+        return Proof(sigma / scale, epsilon(there), accountant, event, (others,))
 
     def misfit(self, ask: Ask) -> str:
         """An error text unless there are as many silos as at the calibration, and room for their messages."""
