@@ -169,9 +169,12 @@ def explicit(release: Release) -> Explicit:
         if not np.isfinite(matrix).all():
             wrong = matrix[~np.isfinite(matrix)][0]
             raise ValueError(f"{name}.{method} must return finite numbers for parts that are live, got {wrong}")
-    if not np.allclose(r @ c.reshape(n * parts, n), np.tril(np.ones((n, n))), atol=1e-3):
+    sums, prefixes = r @ c.reshape(n * parts, n), np.tril(np.ones((n, n)))
+    if (wrong := ~np.isclose(sums, prefixes, atol=1e-3)).any():
+        k, j = np.argwhere(wrong)[0]
         raise ValueError(
-            f"{name}.decode must return the sum of all batches from live messages without noise, got other sums"
+            f"{name}.decode must return the sum of all batches from what {name}.encode returns for live parts, got sum "
+            f"{k + 1} in which batch {j + 1} counts {sums[k, j]:.6g} times in place of {prefixes[k, j]:g}"
         )
     with contextlib.suppress(np.linalg.LinAlgError):  # what float64 loses is lost
         made = Explicit.made_of(name, c, r, np.linalg.cholesky(r @ r.T))
