@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 
 import numpy as np
 from typing_extensions import override
@@ -156,6 +157,8 @@ class Federated(PolicyRecipe):
     def patient(self, spec: Spec, horizon: int) -> Federated:
         """The same recipe with a first release that is late enough, by the rule of `fb.algos.Greedy`.
 
+        Where that is not before the last round, a warning says so: nothing is learned, and privacy seems to be free.
+
         Args:
             spec: the description of the environment.
             horizon: T.
@@ -183,9 +186,16 @@ class Federated(PolicyRecipe):
             rounds = math.ceil(policy.users(spec.dim, std, statistic.centred) / spec.n_agents)
             first = min(rounds + spec.late, horizon)  # rewards of the last rounds are not there yet
             if first <= schedule.first:
-                return one
+                break
             schedule = dataclasses.replace(schedule, first=first)
             one = self.replace(schedule=schedule)
+        if schedule.first >= horizon:
+            warnings.warn(
+                f"horizon = {horizon:,} rounds of {spec.n_agents:,} agents are too few for noise of standard deviation "
+                f"{std:.3g}: nothing is released before the last round, so that nothing is learned",
+                stacklevel=2,
+            )
+        return one
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -265,7 +266,9 @@ def _first(party: Party, demands: Demands, growth: float, decay: float) -> int:
     privacy = _mechanism(party, Decaying(decay), demands)
     algo = Federated(policy=Greedy(), schedule=Geometric(growth, first=1), privacy=privacy)
     try:
-        schedule = algo.patient(demands.spec, demands.horizon).schedule
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of horizons that are too short for it
+            schedule = algo.patient(demands.spec, demands.horizon).schedule
     except ValueError:
         return 1
     assert isinstance(schedule, Geometric)
