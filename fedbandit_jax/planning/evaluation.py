@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ from fedbandit_jax.interfaces import Algorithm
 from fedbandit_jax.report.tables import aligned
 
 CHUNK = 1 << 18  # visits that are weighed at a time
-HEAD = ("algorithm", "by the model", "by inverse propensities", "doubly robust", "rows that count")
+HEAD = ("algorithm", "by the model", "by inverse propensities", "doubly robust", "minus the log", "rows that count")
+STRANGE = 4  # standard errors, from which on propensities are not those of the draw
 
 
 class Interval(NamedTuple):
@@ -38,6 +40,7 @@ class Value(NamedTuple):
     model: float  # the model's means
     ips: Interval  # logged rewards of arms that were shown, weighted by 1 / propensity
     doubly_robust: Interval  # the model's means, and its errors on these arms weighted by 1 / propensity
+    gain: Interval  # the doubly robust estimate minus the rewards that the log has for the same visits
     rows: float  # effective number of rows whose weights are not 0, (sum w)^2 / sum w^2
 
 
@@ -49,6 +52,7 @@ class Values:
     logged: float  # mean reward of the replayed rows, silos weighted alike, as they are served
     level: float  # of the intervals
     basis: str  # what the model is
+    doubt: str = ""  # why no estimate but the model's means anything, if the propensities are not those of the draw
 
     def __getitem__(self, label: str) -> Value:
         return self.values[label]
@@ -58,11 +62,14 @@ class Values:
 
     def __str__(self) -> str:
         rows = [
-            (label, f"{v.model:.4f}", str(v.ips), str(v.doubly_robust), f"{v.rows:,.0f}")
+            (label, f"{v.model:.4f}", str(v.ips), str(v.doubly_robust), str(v.gain), f"{v.rows:,.0f}")
             for label, v in self.values.items()
         ]
-        head = f"Mean reward of the arms played, in the log {self.logged:.4f}; {100 * self.level:g} % intervals."
-        return "\n".join([head, self.basis, aligned([HEAD, *rows])])
+        head = (
+            f"Mean reward of the arms played, all silos alike; of those in the log {self.logged:.4f}; "
+            f"{100 * self.level:g} % intervals."
+        )
+        return "\n".join([head, self.basis, *[self.doubt] * bool(self.doubt), aligned([HEAD, *rows])])
 
 
 def off_policy(
@@ -81,8 +88,12 @@ def off_policy(
     users they meet, and what happened, they do not see. So with weights w = 1 / propensity where the arm played is the
     one that was shown, and else 0, the mean of w y is an unbiased estimate of the reward of these arms in the world,
     whatever the model is worth. So is the mean of m(a) + w (y - m(b)), with the model's means m of the arm played and
-    the arm shown, which varies less where the model fits. Intervals are by the normal law, of sums by row, or by user
+    the arm shown, which varies less where the model fits. What it gains over the log is the mean of m(a) + w (y - m(b))
+    - y, which varies less than the difference of two means. Intervals are by the normal law, of sums by row, or by user
     if users are told apart, who are met again and again.
+
+    The mean of 1 / propensity is K, the number of arms, if these are the probabilities by which arms were drawn.
+    `Values.doubt` says so where it is more than four standard errors from it.
 
     The model's own mean has no interval: the arms were learned from the same model, which flatters them. If it is
     outside of the doubly robust interval, do not trust the model's regret.
@@ -125,7 +136,19 @@ def off_policy(
     kept = {label: result[label].records for label in result}
     found = {label: _value(env, one["row"], one["arm"], level) for label, one in kept.items()}
     of_silos = np.add.reduceat(np.asarray(env.log.reward, float), np.asarray(env.starts)) / np.asarray(env.counts)
-    return Values(found, float(of_silos.mean()), level, env.spec.basis)
+    return Values(found, float(of_silos.mean()), level, env.spec.basis, _doubt(env))
+
+
+def _doubt(env: Logged) -> str:
+    """A warning if the mean of 1 / propensity over all rows is not the number of arms."""
+    inverse, arms = 1 / np.asarray(env.log.propensity, float), env.spec.n_arms
+    error = inverse.std() / math.sqrt(len(inverse))
+    if abs(inverse.mean() - arms) <= STRANGE * error + 1e-3 * arms:
+        return ""
+    return (
+        f"Doubtful: the mean of 1 / propensity is {inverse.mean():.4g} ± {error:.2g} in the log, and {arms} where "
+        "every arm can be shown and these are the probabilities by which arms were drawn."
+    )
 
 
 def _row(moment: records.Moment) -> Array:
@@ -138,20 +161,21 @@ def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Val
     who = np.asarray(log.row if env.users is None else env.users)
     _, who = np.unique(who, return_inverse=True)
     size = int(who.max()) + 1
-    visits, modelled, weighted, robust = np.zeros((4, size))
+    visits, modelled, weighted, robust, gained = np.zeros((5, size))
     weights = np.zeros(len(who))
     for start in range(0, len(rows), CHUNK):
         row, arm = rows[start : start + CHUNK], arms[start : start + CHUNK]
         shown, reward = np.asarray(log.arm)[row], np.asarray(log.reward, float)[row]
         w = (arm == shown) / np.asarray(log.propensity, float)[row]
         mean = _means(env, row, arm)
-        terms = (np.ones(len(row)), mean, w * reward, mean + w * (reward - _means(env, row, shown)))
-        for total, term in zip((visits, modelled, weighted, robust), terms):
+        both = mean + w * (reward - _means(env, row, shown))
+        terms = (np.ones(len(row)), mean, w * reward, both, both - reward)
+        for total, term in zip((visits, modelled, weighted, robust, gained), terms):
             total += np.bincount(who[row], term, size)
         weights += np.bincount(row, w, len(who))
     effective = weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny)
-    ips, dr = (_interval(total, visits, level) for total in (weighted, robust))
-    return Value(float(modelled.sum() / visits.sum()), ips, dr, float(effective))
+    ips, dr, gain = (_interval(total, visits, level) for total in (weighted, robust, gained))
+    return Value(float(modelled.sum() / visits.sum()), ips, dr, gain, float(effective))
 
 
 def _means(env: Logged, row: np.ndarray, arm: np.ndarray) -> np.ndarray:

@@ -20,14 +20,14 @@ N, SILOS, HORIZON = 2400, 3, 60
 
 
 def made(rng):
-    """A log with silos of the same sizes, whose first arm has a mean that is not linear in z; and all means."""
+    """A log with silos of the same sizes, whose first arm has a mean that is not linear in z; all means, and shares."""
     z = rng.uniform(-1, 1, N)
     means = np.stack([0.25 + 0.5 * abs(z), np.full(N, 0.45), 0.45 - 0.3 * z], 1)
     shares = np.stack([0.2 + 0.4 * abs(z), np.full(N, 0.2), 0.6 - 0.4 * abs(z)], 1)
     arm = (rng.random(N)[:, None] > shares.cumsum(1)).sum(1)
     seen = (rng.random(N) < means[np.arange(N), arm]).astype(float)
     place = np.arange(N) % SILOS
-    return dict(place=place, arm=arm, z=z, seen=seen, p=shares[np.arange(N), arm]), means
+    return dict(place=place, arm=arm, z=z, seen=seen, p=shares[np.arange(N), arm]), means, shares
 
 
 def logged(log, **options):
@@ -36,8 +36,8 @@ def logged(log, **options):
 
 
 def oracle(env, rows, arms):
-    """The two estimates, a visit at a time."""
-    weighted, robust, modelled = 0.0, 0.0, 0.0
+    """The estimates, a visit at a time."""
+    weighted, robust, modelled, seen = 0.0, 0.0, 0.0, 0.0
     for row, arm in zip(rows.ravel().tolist(), arms.ravel().tolist()):
         x = np.asarray(fb.envs.logged.joint(np.asarray(env.rows)[row : row + 1], np.asarray(env.arms), env.intercept))[
             0
@@ -47,17 +47,18 @@ def oracle(env, rows, arms):
         weighted += w * env.log.reward[row]
         robust += mean[arm] + w * (env.log.reward[row] - mean[env.log.arm[row]])
         modelled += mean[arm]
-    return np.array([modelled, weighted, robust]) / rows.size
+        seen += env.log.reward[row]
+    return np.array([modelled, weighted, robust, robust - seen]) / rows.size
 
 
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 def test_against_a_loop_over_visits(model, rng):
-    log, _ = made(rng)
+    log, *_ = made(rng)
     env = logged(log)
     rows, arms = rng.integers(0, len(env.rows), 500), rng.integers(0, 3, 500)
     found = evaluation._value(env, rows, arms, 0.95)
     np.testing.assert_allclose(
-        [found.model, found.ips.mean, found.doubly_robust.mean], oracle(env, rows, arms), rtol=1e-5
+        [found.model, *(one.mean for one in found[1:4])], oracle(env, rows, arms), rtol=1e-5, atol=1e-6
     )
     if model == "logistic":
         env = logged(log, model="logistic")
@@ -89,35 +90,36 @@ def covered():
         return fb.rollout(env, algo, key, horizon=HORIZON, record=record).records
 
     for i in range(200):
-        log, means = made(rng)
+        log, means, shares = made(rng)
         env = logged(log, seed=i)
         same = dataclasses.replace(env, fit=template.fit, spec=template.spec, encoding=template.encoding)
         records = run(same, jax.random.split(jax.random.key(i), 4))
         row, arm = np.asarray(records["row"]), np.asarray(records["arm"])
         value = evaluation._value(env, row, arm, 0.95)
-        truth = means[env.log.row[row], arm].mean()
-        rows.append(
-            [(one.mean - truth, one.low <= truth <= one.high) for one in value[1:3]] + [(value.model - truth, 0)]
-        )
-    return np.array(rows)  # (200, 3, 2): inverse propensities, doubly robust, model
+        there = env.log.row[row]
+        truth, of_log = means[there, arm].mean(), (means * shares).sum(1)[there].mean()
+        truths = truth, truth, truth - of_log
+        found = [(one.mean - true, one.low <= true <= one.high) for one, true in zip(value[1:4], truths)]
+        rows.append([*found, (value.model - truth, 0)])
+    return np.array(rows)  # (200, 4, 2): inverse propensities, doubly robust, minus the log, model
 
 
 def test_intervals_cover(covered):
-    share = covered[:, :2, 1].mean(0)
+    share = covered[:, :3, 1].mean(0)
     assert (abs(share - 0.95) <= 0.03).all(), share
 
 
 def test_estimates_are_unbiased_where_the_model_is_not(covered):
     errors = covered[..., 0]
     standard = errors.std(0) / np.sqrt(len(errors))
-    assert (abs(errors.mean(0))[:2] < 3 * standard[:2]).all()
-    assert abs(errors.mean(0)[2]) > 6 * standard[2]  # the model is wrong, and flatters what was learned from it
+    assert (abs(errors.mean(0))[:3] < 3 * standard[:3]).all()
+    assert abs(errors.mean(0)[3]) > 6 * standard[3]  # the model is wrong, and flatters what was learned from it
     assert errors.std(0)[1] < 0.8 * errors.std(0)[0]  # and yet the doubly robust estimate varies less
 
 
 def test_a_user_is_one_draw(rng):
     """Rows of one user who always answers alike count as one, and not as ten."""
-    log, _ = made(rng)
+    log, *_ = made(rng)
     once = {name: column[: N // 10] for name, column in log.items()}
     often = {name: np.repeat(column, 10) for name, column in once.items()} | dict(who=np.repeat(np.arange(N // 10), 10))
     wide, narrow = (logged(often, fit_share=0.5, **more) for more in (dict(user="who"), {}))
@@ -141,5 +143,11 @@ def test_what_is_printed(rng, key):
     assert env.fit.sentence in text
     assert f"{values['private'].doubly_robust.mean:.4f} ({values['private'].doubly_robust.low:.4f}" in text
     assert 1 < values["not"].rows < len(env.rows)
+    assert not values.doubt
+    log, *_ = made(rng)
+    for wrong in (0.8 * log["p"], np.full(N, 0.9)):
+        text = evaluation._doubt(logged(log | dict(p=wrong)))
+        assert f"1 / propensity is {(1 / wrong).mean():.2g}" in text
+        assert "in the log, and 3 where" in text
     with pytest.raises(ValueError, match="env must have propensities"):
         fb.off_policy(logged(made(rng)[0], propensity=None), algos, horizon=40, key=key)
