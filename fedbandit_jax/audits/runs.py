@@ -75,8 +75,13 @@ def pairs_of(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[A
         for side, found in zip(SIDES, pair):
             if found != shapes:
                 name = "data and neighbour" if label == which else f"{side} of others[{label!r}]"
-                raise ValueError(f"{name} must have the shapes {validate.shown(shapes)}, got {validate.shown(found)}")
+                raise ValueError(f"{name} must have the shapes and dtypes {_forms(shapes)}, got {_forms(found)}")
     return pairs
+
+
+def _forms(tree: Any) -> str:
+    """The shapes and dtypes of arrays, as they are in a message."""
+    return validate.shown(jax.tree.map(lambda leaf: f"{leaf.dtype} {leaf.shape}", tree))
 
 
 def _arrays(name: str, tree: Any) -> Any:
@@ -117,8 +122,8 @@ def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
     try:
         leaves = jax.tree.leaves(jax.eval_shape(mechanism, key, data))
     except Exception as error:
-        why = validate.shown(f"{type(error).__name__}: {error}")
-        raise TypeError(f"mechanism must be a function of a key and data, got {why} from it") from error
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise TypeError(f"mechanism must be a JAX function of a key and data, got from it {why}") from error
     for leaf in leaves:
         if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
             raise ValueError(f"mechanism must return floating-point numbers, integers or booleans, got {leaf.dtype}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -26,9 +27,11 @@ class Roles:
         arm: column that says what was shown.
         reward: column that says what happened, a number.
         user: column that says who came, if users return.
-        features: columns that are known of a user beforehand, with commas between them.
+        features: columns that are known of a user beforehand, with commas between them; a name that has a comma of its
+            own is in double quotes.
         arm_features: columns that describe the arm, with commas between them.
-        propensity: column of probabilities with which arms were shown.
+        propensity: column of probabilities with which arms were shown; they are checked here, and used by
+            `fb.off_policy` in Python.
         fit_share: share of the rows that fit the model of the reward, 0.5 by default; the others are replayed.
         model: linear (the default) or logistic.
     """
@@ -48,7 +51,7 @@ class Roles:
         """The arguments of `fb.data.table` that were given, without the source."""
         found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         found = {name: value for name, value in found.items() if value is not None}
-        lists = {name: [one.strip() for one in found[name].split(",")] for name in LISTS if name in found}
+        lists = {name: next(csv.reader([found[name]], skipinitialspace=True)) for name in LISTS if name in found}
         return {**found, **lists}
 
     def check(self, source: str | None) -> None:

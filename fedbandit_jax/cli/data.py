@@ -140,9 +140,12 @@ def answers(env: Logged) -> Iterator[str]:
         comes = np.bincount(np.unique(pairs[0], return_counts=True)[1])
         most = len(comes) - 1
         listed = ", ".join(f"{count:,} come to {silos}" for silos, count in enumerate(comes) if count)
-        yield f"\nOf {comes.sum():,} users {listed} silos. Noise that protects all that a user does, of whom one visit"
-        yield f"is let in at every silo, with unit = Users(visits=1, silos={most}), makes it uncertain by"
-        yield table(pairs.shape[1], Users(1, silos=most))
+        silos, let_in = "silos" if most > 1 else "silo", pairs.shape[1]
+        chance *= math.sqrt(n / let_in)
+        yield f"\nOf {comes.sum():,} users {listed} {silos}. If one visit of each is let in at every silo, the mean of"
+        yield f"one arm is uncertain by {chance:.4f} by chance, and by noise that protects all that a user does, with"
+        yield f"unit = Users(visits=1, silos={most}), by"
+        yield table(let_in, Users(1, silos=most))
         if most > 1:
             yield f"It is enough for who comes to {most} silos: if few do, think of leaving out their visits to others."
     yield "(!) is more than best arms gain: too few rows for such a budget."

@@ -93,7 +93,8 @@ class _Series:
     def add(self, values: Sequence[Any]) -> None:
         if self.kind == "either" and len(values):
             given = not is_missing(text_of(values[0]))  # what is not given is told of by either
-            self.kind = "numbers" if given and is_number(values[0]) else "labels"
+            number = is_number(values[0]) and not isinstance(values[0], (bool, np.bool_))  # a file has True as a text
+            self.kind = "numbers" if given and number else "labels"
         self.parts.append(self._numbers(values) if self.kind == "numbers" else self._labels(values))
         self.row += len(values)
 

@@ -62,8 +62,9 @@ class Mechanism:
             its options; `fb.privacy.Logistic()`; or a `fb.privacy.Statistic` of your own. Only `Linear` that is neither
             centred nor scaled goes with a calibration other than "tight" and with trust "silo_local_matrix",
             "shuffle_amplified" and "shuffle_vector_sum".
-        dropouts: f, silos that may miss a synchronisation, with trust "secagg": each of M adds 1/(M - f) of the noise's
-            variance, and nothing is released where more are missing. Other trust models need no number.
+        dropouts: f, silos that may miss a synchronisation, or know their own share of the noise and tell, with trust
+            "secagg": each of M adds 1/(M - f) of the noise's variance, and nothing is released where more are missing.
+            Other trust models need no number.
         resends: whether a silo that was away adds what it could not send to its next message, or loses it once others
             have sent without it. Where silos drop out, every batch must be in one message, as with the release
             "input_perturbation".
@@ -112,9 +113,9 @@ class Mechanism:
                 values = {getattr(one, name) for one in budgets}
                 if len(values) > 1:
                     raise ValueError(f"budget must have one {name} for all silos, got {sorted(values)}")
-        if isinstance(self.unit, str):
-            validate.one_of("unit", self.unit, ("visit",))
-        elif self.unit is not None and type(self.unit) is not Users:
+        if isinstance(self.unit, str) and self.unit != "visit":
+            raise ValueError(f"unit must be 'visit' or fb.privacy.Users(...), got {self.unit!r}")
+        if not isinstance(self.unit, (str, type(None))) and type(self.unit) is not Users:
             raise TypeError(f"unit must be 'visit', fb.privacy.Users(...) or None, got {validate.shown(self.unit)}")
         if len(budgets) > 1 and self.users.silos > 1:
             raise ValueError(f"silos must be 1 when every silo has its own budget, got {self.users.silos}")

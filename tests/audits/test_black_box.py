@@ -399,7 +399,7 @@ def test_figure(tmp_path):
         (
             {"mechanism": lambda key: key},
             TypeError,
-            "^mechanism must be a function of a key and data, got 'TypeError: .* from it",
+            "^mechanism must be a JAX function of a key and data, got from it TypeError: .*argument",
         ),
         ({"mechanism": lambda key, x: ()}, ValueError, "mechanism must return 1 to 1000 numbers per run, got 0"),
         ({"mechanism": lambda key, x: jnp.zeros(1001)}, ValueError, "1 to 1000 numbers per run, got 1001"),

@@ -16,7 +16,7 @@ ARGUMENTS = dict(silo="hospital", arm="drug", reward="cured")
 MORE = {
     "--user who": dict(user="who"),
     "--features age": dict(features=["age"]),
-    "--features 'age,blood pressure'": dict(features=["age", "blood pressure"]),
+    "--features 'age, \"pressure, systolic\"'": dict(features=["age", "pressure, systolic"]),
     "--arm-features dose": dict(arm_features=["dose"]),
     "--propensity p": dict(propensity="p"),
     "--fit-share 0.3": dict(fit_share=0.3),
@@ -36,7 +36,7 @@ def log(tmp_path, monkeypatch):
         "drug": np.array(["new", "old"])[drug],
         "dose": drug,
         "age": rng.integers(20, 80, n),
-        "blood pressure": rng.normal(size=n).round(2),
+        "pressure, systolic": rng.normal(size=n).round(2),
         "p": np.full(n, 0.5),
         "cured": (rng.random(n) < 0.3 + 0.4 * drug).astype(int),
     }

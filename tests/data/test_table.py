@@ -456,6 +456,11 @@ def test_labels_are_texts_whatever_they_are():
     same(table(spaced), table())
 
 
+def test_bools_are_levels_as_in_a_file():
+    ill = np.arange(400) % 3 == 0
+    same(*(table({**LOG, "ill": one}, features=["ill"]) for one in (ill, np.where(ill, "True", "False"))))
+
+
 def test_values_that_are_equal_have_levels_of_their_own_text():
     """1 == True, but they are written differently; 1 == 1.0, and they are not."""
     turn = np.arange(400) % 4

@@ -139,8 +139,14 @@ def tick_words(ax: Axes, words: Sequence[str]) -> float:
 
 
 def wrapped(text: str) -> str:
-    """A text in lines that are no longer than a figure is wide."""
-    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in text.splitlines())
+    r"""A text in lines that are no longer than a figure is wide; a formula between $ stays whole.
+
+    >>> len(wrapped(f"{64 * 'x'} at $7 \\times 10^{{-5}}$").splitlines())
+    2
+    """
+    whole = re.sub(r"(?<!\\)\$.*?\$", lambda formula: formula[0].replace(" ", "~"), text)
+    lines = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in whole.splitlines())
+    return re.sub(r"(?<!\\)\$.*?\$", lambda formula: formula[0].replace("~", " "), lines)
 
 
 def whose(result: Result) -> str:
