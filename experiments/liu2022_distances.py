@@ -36,7 +36,7 @@ def apart(n_clusters: int, distance: float) -> fb.Environment:
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns regrets, and rounds of the right clusters (nan if never), of all seeds over m for each distance."""
-    run = {**options.run(500, 131_070, 131_070), "seeds": options.pick(2, 4, 16), "stride": "log"}
+    run = {**options.run(500, 131_070, 131_070), "seeds": options.pick(2, 16, 16), "stride": "log"}
     clusters, distances = CLUSTERS[: options.pick(1, 3, 3)], DISTANCES[: options.pick(1, 2, 2)]
     regret, found = (np.empty((len(distances), len(clusters), run["seeds"])) for _ in range(2))
     for j, m in enumerate(clusters):
@@ -66,9 +66,11 @@ def main(options: LiuOptions) -> None:
         left.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, capsize=3, label=label)
         for j, (m, mean, error, first) in enumerate(zip(clusters, one.mean, one.error, np.sort(late.y))):
             place = np.where(np.isfinite(first), np.searchsorted(ends, first), len(ends))
-            beside = [0.15 * (n - np.flatnonzero(place == at).mean()) for n, at in enumerate(place)]
             rows.append((3 * j + i, f"m = {m}, γ = {gamma:g}"))
-            right.plot(place + beside, np.full(len(place), rows[-1][0]), mark, color=colour)
+            for at, seeds in zip(*np.unique(place, return_counts=True)):
+                spot, size = (at, rows[-1][0]), 5 * seeds**0.5
+                right.plot(*spot, mark, color=colour, markersize=size)
+                right.annotate(f"{seeds}", spot, (size / 2 + 2, -3), textcoords="offset points", fontsize="small")
             share = f"right at T in {np.isfinite(first).mean():.0%}"
             print(f"m = {m}, {one.label}: regret {mean:,.0f} ± {error:,.0f}; {share}, rounds {first.tolist()}")
     slope(left, 0.5, clusters, 0.8 * regrets[0].mean[0], "(a) slope of $\\sqrt{m}$")
@@ -80,7 +82,8 @@ def main(options: LiuOptions) -> None:
     right.set_xticks(range(len(ends) + 1), [*(f"{end:,.0f}" for end in ends), "not by T"])
     right.axvline(len(ends) - 0.5, color="#999999")
     right.set(xlim=(-0.5, len(ends) + 0.5), xlabel="round (they change at ends of phases only)")
-    right.set_title("(b) from when on all clusters are right: a point is a seed", fontsize="medium")
+    right.set_title("(b) from when on all clusters are right, in so many seeds", fontsize="medium")
+    right.margins(y=0.1)
     right.invert_yaxis()
     for ax in (left, right):
         ax.grid(alpha=0.3)
@@ -92,10 +95,10 @@ def main(options: LiuOptions) -> None:
             power, half = exponent(Curve("", "", distances, first))
             powers.append(f"m = {m}: γ^({power:.2f} ± {half:.2f})")
             open_.append(half > 0.5)
-    size = f"n = {USERS}, {SEATS['random']}, L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
+    where = f"n = {USERS}, {SEATS['random']}, L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
     n_seeds = regrets[0].n_seeds
     what = "Liu et al. (2022): FCLUB-DC (not private), all pairs of preference vectors at one distance γ"
-    figure.suptitle(f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{size}", fontsize="medium")
+    figure.suptitle(f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{where}", fontsize="medium")
     ours = f"asymptotic; {n_seeds} seeds here"
     words = "undecided, errors are too wide: " if any(open_) else ""
     words += f"exponents of m {'; '.join(found)} (95 %) (a); at T not all seeds have found their clusters (b)"

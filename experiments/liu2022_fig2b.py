@@ -70,7 +70,7 @@ def main(options: Fig2b) -> None:
         title += f", confidence widths × {options.scale:g}" if options.scale != 1 else ""
     methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
     name = f"liu2022_fig2b_{options.thetas}_{options.users}_{options.scale:g}"
-    run = {**options.run(500, 200_000, 262_142), "seeds": options.pick(2, 5, 10)}
+    run = options.run(500, 200_000, 262_142)
     paper = ("Fig. 2 (b)", "T=200,000, 40 of 1,000 users, 10 seeds")
     liu_figure(name, options, env, methods, title, *paper, **run)
 
