@@ -20,7 +20,7 @@ from fedbandit_jax.report.tables import aligned
 
 CHUNK = 1 << 18  # visits that are weighed at a time
 HEAD = ("algorithm", "by the model", "by inverse propensities", "doubly robust", "minus the log", "rows that count")
-STRANGE = 4  # standard errors, from which on propensities are not those of the draw
+STRANGE = 4, 0.02  # standard errors, and a share for rounding, beyond which propensities are not those of the draw
 
 
 class Interval(NamedTuple):
@@ -93,7 +93,7 @@ def off_policy(
     if users are told apart, who are met again and again.
 
     The mean of 1 / propensity is K, the number of arms, if these are the probabilities by which arms were drawn.
-    `Values.doubt` says so where it is more than four standard errors from it.
+    `Values.doubt` says so where it is more than four standard errors and 2 % from it.
 
     The model's own mean has no interval: the arms were learned from the same model, which flatters them. If it is
     outside of the doubly robust interval, do not trust the model's regret.
@@ -142,8 +142,8 @@ def off_policy(
 def _doubt(env: Logged) -> str:
     """A warning if the mean of 1 / propensity over all rows is not the number of arms."""
     inverse, arms = 1 / np.asarray(env.log.propensity, float), env.spec.n_arms
-    error = inverse.std() / math.sqrt(len(inverse))
-    if abs(inverse.mean() - arms) <= STRANGE * error + 1e-3 * arms:
+    error, (errors, share) = inverse.std() / math.sqrt(len(inverse)), STRANGE
+    if abs(inverse.mean() - arms) <= errors * error + share * arms:
         return ""
     return (
         f"Doubtful: the mean of 1 / propensity is {inverse.mean():.4g} ± {error:.2g} in the log, and {arms} where "
