@@ -159,7 +159,7 @@ def test_certificates():
     assert found.claim == "certified", found.reason
     assert 0.999 * 8 < found.epsilon_exact <= 8
     assert "up to 2 of 4 silos, or nothing is released" in found.reason
-    assert any(one.startswith("more than 2 silos that drop out") for one in found.not_covered)
+    assert any(one.startswith("more than 2 of the silos that drop out") for one in found.not_covered)
     assert "which silos miss which synchronisation" in found.not_covered
     more = dataclasses.replace(bound.mechanism.trust, dropouts=3)
     forged = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=more)))
