@@ -17,7 +17,7 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.report import html, plotting, tables
 from fedbandit_jax.report.folders import Found, Section
 from fedbandit_jax.report.html import tag
-from fedbandit_jax.report.plotting.curves import varied, word
+from fedbandit_jax.report.plotting.curves import varied, words
 from fedbandit_jax.report.plotting.figure import places, svg
 from fedbandit_jax.report.result import Result
 
@@ -88,10 +88,10 @@ def _figures(result: Result) -> Iterator[tuple[str, Figure]]:
 
 
 def _with_coordinates(result: Result, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    points = result.coordinates.values()
     bare = all(point["algorithm"] == label for label, point in result.coordinates.items())  # which the label says
     names = [name for name in varied(result) if not (bare and name == "algorithm")]
-    extra = [[word(point[name]) if name in point else "-" for name in names] for point in points]
+    texts = [words(result, name) for name in names]
+    extra = [[each.get(label, "-") for each in texts] for label in result]
     (_, *header), *body = rows
     asked = [f"{name} asked" if name in header else name for name in names]  # the others are what was given
     return [("label", *asked, *header), *((row[0], *its, *row[1:]) for row, its in zip(body, extra))]

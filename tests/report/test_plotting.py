@@ -182,6 +182,31 @@ def test_against_numbers_of_the_environment_and_words():
         fb.plotting.against(result, "delta")
 
 
+def test_objects_that_differ_in_words_are_two_lines():
+    """Class and numbers of both are alike; all labels without the coordinate are drawn."""
+    rules = {name: {"type": "LogDet", "threshold": 1.0, "trigger": name} for name in ("dp20", "he22")}
+    points = {
+        f"{name}({e})": (
+            {"algorithm": "ours", "epsilon": e, "schedule": rules[name]},
+            e + len(name) + 10 * (name == "he22"),
+        )
+        for name, e in itertools.product(rules, (1.0, 4.0))
+    }
+    (ax,) = fb.plotting.against(swept(points), "epsilon").axes
+    lines = [f"ours, schedule = LogDet(threshold=1, trigger={name}): certified" for name in rules]
+    assert [error_bars(ax)[line][1] for line in lines] == [[5.0, 8.0], [15.0, 18.0]]
+    (ax,) = fb.plotting.against(swept(points), "schedule").axes
+    assert len(ax.get_xticks()) == 2
+    bare = {
+        "a": ({"algorithm": "x"}, 3.0),
+        "b": ({"algorithm": "x"}, 9.0),
+        "c": ({"algorithm": "y", "epsilon": 1.0}, 5.0),
+    }
+    (ax,) = fb.plotting.against(swept(bare), "epsilon", lines={"a": "x", "b": "x"}).axes
+    assert [line.get_ydata()[0] for line in ax.lines[:2]] == [3.0, 9.0]
+    assert legend(ax)[0] == "x: certified"
+
+
 def test_objects_are_coordinates():
     """Schedules, for instance, which a result keeps as accounts."""
     point = {"algorithm": "ours", "schedule": {"type": "Every", "batch": 25}}

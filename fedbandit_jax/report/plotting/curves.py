@@ -69,13 +69,11 @@ def regret(
     if time_average and ends.min() > 0 and ends.max() > SPREAD * ends.min():
         scale(axes, "y", ends)
         axes.set_ylim(bottom=0.7 * ends.min())
-    n_seeds, its = result.status.shape[-1], whose(result)
+    its = whose(result)
     axes.set_ylabel(f"time-average {its} Reg$(t)/t$" if time_average else f"cumulative {its} Reg$(t)$")
     if title is None:
         title = f"{places(result)}{budgets(result)}"
-    if n_seeds > 1:
-        title = f"{title}\nmean of {n_seeds} seeds ± {BANDS[band]}"
-    return finish(result, axes, title, ours=ax is None)
+    return finish(result, axes, _of_seeds(result, title, band), ours=ax is None)
 
 
 def gauge(
@@ -114,7 +112,13 @@ def gauge(
     axes.set_ylabel(name)
     if limits is not None:
         axes.set_ylim(limits)
-    return finish(result, axes, title, ours=ax is None)
+    return finish(result, axes, _of_seeds(result, title, band), ours=ax is None)
+
+
+def _of_seeds(result: Result, title: str | None, band: str = "error") -> str | None:
+    """The title, and what is drawn of several seeds."""
+    n = result.status.shape[-1]
+    return title if n == 1 else "\n".join(filter(None, (title, f"mean of {n} seeds ± {BANDS[band]}")))
 
 
 def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
@@ -195,17 +199,21 @@ def against(
     validate.one_of("coordinate", coordinate, names)
     there = [point[coordinate] for point in points.values() if coordinate in point]
     numbers = all(map(_number, there))
-    words = list(dict.fromkeys(map(word, there)))
+    texts = words(result, coordinate)
+    shown = list(dict.fromkeys(texts.values()))
     finals = np.concatenate([result[label].regret[:, -1] for label in result])
     for family in families(result, lines, along=(coordinate,)):
         style: dict[str, Any] = dict(color=family.colour, label=family.text)
         inside = [label for label in family.labels if coordinate in points[label]]
+        for label in family.labels:
+            if label not in inside:
+                level = float(final(result, label)[0])
+                axes.axhline(level, *INSIDE, linestyle=family.line, marker=family.at_ends, **style)
+                style["label"] = None
         if not inside:
-            level = float(final(result, family.labels[0])[0])
-            axes.axhline(level, *INSIDE, linestyle=family.line, marker=family.at_ends, **style)
             continue
-        values = [points[label][coordinate] for label in inside]
-        x = np.array([value if numbers else words.index(word(value)) for value in values], float)
+        style["label"] = family.text
+        x = np.array([points[one][coordinate] if numbers else shown.index(texts[one]) for one in inside], float)
         order = np.argsort(x, kind="stable")
         mean, error = (np.array(one)[order] for one in zip(*(final(result, label) for label in inside)))
         look: dict[str, Any] = dict(fmt=f"{family.marker}{family.line}", markersize=5, capsize=2, **style)
@@ -218,7 +226,7 @@ def against(
             axes.set_xticks(ticks, list(map(tick, ticks)))
             axes.set_xticks([], minor=True)
     else:
-        below = tick_words(axes, words)
+        below = tick_words(axes, shown)
     axes.set_xlabel("ε asked for" if coordinate == "epsilon" else SYMBOLS.get(coordinate, coordinate))
     return ended(result, axes, finals, title, ours=ax is None, below=below)
 
@@ -228,22 +236,18 @@ def ended(
 ) -> Figure:
     """Labels and scales the axis of final regret, and finishes the figure."""
     scale(axes, "y", finals)
-    n_seeds = result.status.shape[-1]
     axes.set_ylabel(f"{whose(result)} after {result.rounds[-1]:,} rounds")
-    if title is None:
-        title = places(result)
-    return finish(
-        result, axes, f"{title}\nmean of {n_seeds} seeds ± 1 s.e." if n_seeds > 1 else title, ours=ours, below=below
-    )
+    title = places(result) if title is None else title
+    return finish(result, axes, _of_seeds(result, title), ours=ours, below=below)
 
 
 def families(result: Result, lines: Mapping[str, str] | None, *, along: Collection[str]) -> list[Family]:
     """The lines of a figure, along these coordinates, by the names in `lines` or as in `against`."""
     points = result.coordinates
-    beside = [name for name in varied(result) if name not in (*along, "algorithm")]
+    beside = {name: words(result, name) for name in varied(result) if name not in (*along, "algorithm")}
     found: dict[str, list[str]] = {}
     for label, point in points.items():
-        here = (equation(name, word(point[name])) for name in beside if name in point)
+        here = (equation(name, texts[label]) for name, texts in beside.items() if label in texts)
         own = ", ".join([str(point["algorithm"]), *here])
         name = own if lines is None else lines.get(label, label)
         found.setdefault(name, []).append(label)
@@ -257,9 +261,15 @@ def families(result: Result, lines: Mapping[str, str] | None, *, along: Collecti
 
 def varied(result: Result) -> list[str]:
     """The coordinates that have more than one value."""
-    points = result.coordinates.values()
-    names = dict.fromkeys(name for point in points for name in point)
-    return [name for name in names if len({word(point[name]) for point in points if name in point}) > 1]
+    names = dict.fromkeys(name for point in result.coordinates.values() for name in point)
+    return [name for name in names if len(set(words(result, name).values())) > 1]
+
+
+def words(result: Result, coordinate: str) -> dict[str, str]:
+    """The values of a coordinate as text, by label: of objects all parts where class and numbers are alike."""
+    there = {label: point[coordinate] for label, point in result.coordinates.items() if coordinate in point}
+    short, whole = ({label: word(value, whole) for label, value in there.items()} for whole in (False, True))
+    return short if len(set(short.values())) == len(set(whole.values())) else whole
 
 
 def weakest(certificates: Sequence[Certificate]) -> tuple[str, str]:
@@ -273,15 +283,18 @@ def final(result: Result, label: str) -> tuple[float, float]:
     return mean_error(result[label].regret[:, -1])
 
 
-def word(value: Any) -> str:
-    """A value of a coordinate as text; of an object its class and its numbers.
+def word(value: Any, whole: bool = False) -> str:
+    """A value of a coordinate as text; of an object its class and its numbers, or all its parts.
 
     >>> word(0.5), word({"type": "Every", "batch": 25}), word(None)
     ('0.5', 'Every(batch=25)', 'null')
+    >>> word({"type": "LogDet", "trigger": "he22", "threshold": 1.0}, whole=True)
+    'LogDet(trigger=he22, threshold=1)'
     """
     if isinstance(value, Mapping):
-        numbers = (f"{name}={word(part)}" for name, part in value.items() if _number(part))
-        return f"{value.get('type', '')}({', '.join(numbers)})"
+        parts = {name: part for name, part in value.items() if name != "type" and part is not None}
+        told = (f"{name}={word(part, whole)}" for name, part in parts.items() if whole or _number(part))
+        return f"{value.get('type', '')}({', '.join(told)})"
     if _number(value):
         return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedbandit_jax.report.plotting.curves import Family, ended, families, final, varied, word
+from fedbandit_jax.report.plotting.curves import Family, ended, families, final, varied, words
 from fedbandit_jax.report.plotting.figure import INSIDE, checked, scale
 from fedbandit_jax.report.result import Result
 
@@ -173,8 +173,7 @@ def _same_world(result: Result) -> bool:
 
 def _of_worlds(result: Result, name: str) -> bool:
     found: dict[str, list[Any]] = {}
-    for label, point in result.coordinates.items():
-        if name in point:
-            found.setdefault(word(point[name]), []).append(result.config["environments"][label])
+    for label, text in words(result, name).items():
+        found.setdefault(text, []).append(result.config["environments"][label])
     groups = list(found.values())
     return all(world not in other for i, group in enumerate(groups) for world in group for other in groups[:i])
