@@ -138,18 +138,21 @@ class Pieces:
     def _fit(self, program: Any) -> None:
         """Lets no more workers run a program at a time than there is memory for, and raises a ValueError if none can.
 
-        What it needs beside states, such as the worth of very many arms, only XLA knows.
+        What it needs beside states, such as the worth of very many arms, only XLA knows. A piece is on one accelerator,
+        or on one part of each, and has the memory of one.
         """
-        sizes, most = program.memory_analysis(), memory.limit()
+        alone = 1 if on_cpu() else jax.local_device_count()  # devices that have memory of their own
+        sizes, most = program.memory_analysis(), memory.limit() / alone
         if sizes is None:
             return
         size = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
         if size > most:
+            layout = self.pieces[0].layout
             raise ValueError(
                 f"env, algorithms and seeds must fit into {memory.shown(most)} of memory, got {memory.shown(size)} for "
-                "what one seed needs at a time, as its program was compiled"
+                f"what {layout.n_seeds} seeds of {layout.n_configs} configurations need, as its program was compiled"
             )
-        self.workers = min(self.workers, max(1, int(most // max(size, 1))))
+        self.workers = min(self.workers, alone * max(1, int(most // max(size, 1))))
 
     def records(self, states: list[Any]) -> dict[str, np.ndarray]:
         """The records of all runs: name -> array (C, S, N, ...)."""

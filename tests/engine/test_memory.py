@@ -2,13 +2,14 @@
 
 import tracemalloc
 
+import jax
 import numpy as np
 import pytest
 from helpers import PLAIN, PRIVATE, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import memory
-from fedbandit_jax.engine import driver, sizes
+from fedbandit_jax.engine import batching, driver, sizes
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
 
@@ -68,6 +69,16 @@ def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
     room(monkeypatch, 2**20)
     with pytest.raises(ValueError, match=r"must fit into 1 MiB of memory, got .* as its program was compiled"):
         simulate(env=fb.envs.sphere(3, 10**6, 5), algo=PLAIN)
+
+
+def test_every_accelerator_has_a_memory_of_its_own(monkeypatch):
+    """A piece is on one of them, however much all have together."""
+    monkeypatch.setattr(driver, "run_program", lambda *_, **__: pytest.fail("it runs"))
+    monkeypatch.setattr(batching, "on_cpu", lambda: False)
+    monkeypatch.setattr(jax, "local_device_count", lambda: 2**16)
+    room(monkeypatch, 2**33)
+    with pytest.raises(ValueError, match=r"must fit into 128 KiB of memory, got .* for what 3 seeds of 1 config"):
+        simulate(env=fb.envs.sphere(3, 10**5, 5), algo=PLAIN)
 
 
 def test_more_of_anything_needs_more(monkeypatch):
