@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import dataclasses
 import importlib.util
 import json
 import os
@@ -199,7 +200,8 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
 
     program = programs()[name]
     env, algo = program.make()
-    bound = make_clock(env, algo.bind(env.spec, program.horizon), program.horizon, (np.uint32(1), np.uint32(2)))
+    bound = make_clock(env, algo.bind(env.spec, program.horizon), program.horizon)
+    bound = dataclasses.replace(bound, salt=(np.uint32(1), np.uint32(2)))
     device = topologies.get_topology_desc(platform="cuda", target_config=TARGET.read_text(), topology="1x1x1").devices
     there = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(device), "x"), jax.sharding.PartitionSpec())
     jax.clear_caches()  # of what was traced for a CPU

@@ -85,7 +85,7 @@ def trace(env, algo, horizon=4):
 
     jax.eval_shape(
         first_step,
-        make_clock(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2))),
+        make_clock(env, algo.bind(env.spec, horizon), horizon),
         jax.random.key(0),
     )
 

@@ -141,7 +141,7 @@ def run_program(
     if checkpoints is not None:
         progress = checkpoints.restore(program, progress)
         bar.update(progress.tally.played)
-    saved, wait, kept = time.monotonic(), CHECKPOINT_SECONDS, progress.k
+    saved, pause, kept = time.monotonic(), CHECKPOINT_SECONDS, progress.k
     with ThreadPoolExecutor(play.workers) as pool, Interruption(() if checkpoints is None else STOPS) as stop:
         try:
             while progress.k < clock.n_steps:
@@ -159,10 +159,10 @@ def run_program(
                     length = min(2 * length, capacity)
                 elif on_cpu() and ended - started > LONG_SECONDS:
                     length = max(length // 2, 1)
-                if checkpoints is not None and ended - saved > wait:
+                if checkpoints is not None and ended - saved > pause:
                     kept = progress.k if checkpoints.save(program, progress) else kept
                     saved = time.monotonic()
-                    wait = max(CHECKPOINT_SECONDS, (saved - ended) / CHECKPOINT_SHARE)
+                    pause = max(CHECKPOINT_SECONDS, (saved - ended) / CHECKPOINT_SHARE)
         finally:  # before the pool is waited for
             if checkpoints is not None and progress.k > kept:
                 checkpoints.save(program, progress)

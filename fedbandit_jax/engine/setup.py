@@ -26,7 +26,6 @@ _CHECKED: set[Any] = set()  # signatures of clocks whose shapes are already chec
 class Setup(NamedTuple):
     """A sweep whose algorithms are bound."""
 
-    run: Run
     clocks: dict[str, Clock]  # label -> what runs
     marks: dict[str, bytes]  # label -> digest of the configuration
     config: dict[str, Any]  # of the result
@@ -36,7 +35,7 @@ class Setup(NamedTuple):
         """The digest of the configuration and the code, equal for runs that must give the same numbers."""
         recorder = next(iter(self.clocks.values())).recorder
         marks = {label: mark.hex() for label, mark in self.marks.items()}
-        spread = [clock.mesh.size for clock in self.clocks.values() if isinstance(clock, RoundClock) and clock.mesh]
+        spread = [clock.mesh.size for clock in self.clocks.values() if clock.mesh]
         return digest(self.config, marks, recorder, versions(), code(), spread).hex()
 
     def config_of(self, label: str) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
         "stride": run.stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(run.key))],
     }
-    return Setup(run, clocks, marks, config, _record_rounds(clocks, len(run.seeds)))
+    return Setup(clocks, marks, config, _record_rounds(clocks, len(run.seeds)))
 
 
 def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
@@ -147,7 +146,7 @@ def bind(
                     f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
                     f"are no numbers with fb.static(), got {leaf!r}"
                 )
-    clock = make_clock(env, bound, horizon, (), recorder)
+    clock = make_clock(env, bound, horizon, recorder)
     form = signature(clock)
     if not struct.shipped(clock) and form not in _CHECKED:  # tests check the shapes of the package's own parts
         clock.check(label)

@@ -102,7 +102,7 @@ class AccountedMechanism(BoundMechanism):
         """
         if type(self.longest) is not int:
             return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
-        if max(1, batch or self.longest) > self.longest:
+        if (batch or 0) > self.longest:
             return f"it adds up at most {self.longest} rounds at a time, and runs with batches of {batch}"
         if self.n_agents * self.longest > MOST_USERS:
             return f"at most {MOST_USERS:,} users can be added up at a time, got {self.n_agents * self.longest:,}"

@@ -103,8 +103,7 @@ class Aggregated(NoisyMechanism):
 
     @override
     def init(self, dim: int) -> MechanismState:
-        size = packed_size(dim)
-        return super().init(dim)._replace(release=self.release.init((size,)), trust=self.trust.init(size))
+        return super().init(dim)._replace(release=self.release.init((packed_size(dim),)))
 
     @override
     def step(

@@ -42,7 +42,7 @@ from fedbandit_jax.privacy.trust.ask import allowed_mu
 from fedbandit_jax.privacy.trust.model import GAUSSIAN, noise_std
 
 METHODS = ("tight", "theorem")
-TRUST = (
+SENTENCE = (
     "servers ({} of them): each adds its own noise to the sums of its clusters and is trusted with its own users; the "
     "global server and other servers are not trusted"
 )
@@ -151,7 +151,7 @@ class Replanted:
         return Certificate(
             claim="certified" if sound else "none",
             reason=f"noise of known law is on every sum that leaves a server, and {gives}" if sound else short,
-            trust=TRUST.format(n_servers),
+            trust=SENTENCE.format(n_servers),
             adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
             unit=f"what one user did in {rounds}, against everybody except her own server (cluster differential "
             f"privacy); a user who comes {often} is thereby protected altogether",

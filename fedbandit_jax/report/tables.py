@@ -209,7 +209,7 @@ def to_pandas(result: Measured) -> Any:
     columns: dict[str, Any] = {"label": np.repeat(np.array(result.labels, object), each)}
     for name in dict.fromkeys(name for point in points.values() for name in point):
         values = [_plain(point[name]) if name in point else None for point in points.values()]
-        columns[name] = np.repeat(np.array([*values, None], object)[:-1], each)
+        columns[name] = np.repeat(np.array(values, object), each)
     columns["seed"] = np.tile(np.repeat(result.seeds, n_records), len(points))
     columns["round"] = np.tile(result.rounds, len(points) * n_seeds)
     columns |= {name: array.ravel() for name, array in _curves(result)}

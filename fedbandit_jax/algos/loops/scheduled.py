@@ -124,10 +124,8 @@ class ScheduledLoop(PolicyLoop):
             totals, change, cut = mechanism.totals.add(self.mechanism, user, *which, x, v)
             mechanism, clipped = mechanism._replace(totals=totals), clipped + cut
             pending = local.pending + change[..., None]
-        elif self.tracks or self.spec.drops:
+        elif self.tracks or self.spec.drops or self.mechanism.apart:
             pending = local.pending + self.mechanism.summands(x, v)
-        elif self.mechanism.apart:
-            pending = local.pending + self.mechanism.total(x[None], v[None])
         else:
             pending = local.pending + self.mechanism.total(x[None], v[None])[..., None]
         counted = local.counted
@@ -145,7 +143,7 @@ class ScheduledLoop(PolicyLoop):
             attendance=attendance,
             away=self.away(offered),
             late=late,
-            counts=self.tally(clipped, left_out, local.away),
+            counts=self.tally(clipped, left_out),
         ), ()
 
     def sync(
@@ -166,7 +164,6 @@ class ScheduledLoop(PolicyLoop):
             counts = counts | self.missed(local.away, due)
             senders = (~local.away).mean(dtype=jnp.float32)
             due &= (~local.away).sum() >= self.mechanism.needed
-            local = local._replace(counts=counts)
         new = control.cond_any(due, lambda state: self._synchronise(key, k, state), local)
         new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
         return new, self.report(due, local.synced, new.status, senders=senders, receivers=m, counts=counts)

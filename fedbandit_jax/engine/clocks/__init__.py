@@ -1,7 +1,5 @@
 """An environment and a bound algorithm make a clock, which the driver runs: one for each way in which users come."""
 
-from typing import Any
-
 from fedbandit_jax.engine.clocks.arm_batches import MAX_USERS
 from fedbandit_jax.engine.clocks.arm_batches import ArmBatchClock as ArmBatchClock
 from fedbandit_jax.engine.clocks.arrivals import MAX_ARRIVALS
@@ -14,9 +12,7 @@ from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ArrivalAlgorithm, Environment
 
 
-def make_clock(
-    env: Environment, algo: Algorithm, horizon: int, salt: tuple[Any, ...], recorder: Recorder | None = None
-) -> Clock:
+def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Recorder | None = None) -> Clock:
     """The clock that runs a bound algorithm in an environment.
 
     Raises:
@@ -30,13 +26,13 @@ def make_clock(
             raise TypeError(f"env must be like fb.envs.clustered(...), got {type(env).__name__} without {lacks}")
         if horizon > MAX_ARRIVALS:
             raise ValueError(f"horizon must be at most {MAX_ARRIVALS:,} arrivals, got {horizon:,}")
-        return ArrivalClock(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)  # pyright: ignore[reportArgumentType]
+        return ArrivalClock(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]
     if not isinstance(algo, ArmAlgorithm):
-        return RoundClock(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)
+        return RoundClock(env=env, algo=algo, horizon=horizon, recorder=recorder)
     if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
         raise TypeError(f"env must be multi-armed, such as fb.envs.arms(...), got {type(env).__name__}")
     if env.spec.n_agents != 1:
         raise ValueError(f"env must have one agent, who serves one user a round, got {env.spec.n_agents}")
     if horizon > MAX_USERS:
         raise ValueError(f"horizon must be at most {MAX_USERS:,} users, got {horizon:,}")
-    return ArmBatchClock(env=env, algo=algo, horizon=horizon, salt=salt, recorder=recorder)  # pyright: ignore[reportArgumentType]
+    return ArmBatchClock(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]
