@@ -44,7 +44,7 @@ LOOKS = {
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns final regrets of all seeds against each parameter, and those of random play."""
-    run = {**options.run(500, 50_000, 100_000), "seeds": options.pick(2, 5, 10)}
+    run = options.run(500, 100_000, 100_000)
     every, env = options.methods(fb.privacy.Budget(1.0, 0.1)), options.instance()
     epsilons = EPSILONS[:: options.pick(5, 1, 1)]
     private = {name: every[name] for name in LOOKS if name.startswith("CDP")}
