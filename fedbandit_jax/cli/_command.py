@@ -152,9 +152,9 @@ def _shown(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def piece_of(piece: str) -> tuple[int, int]:
-    """I and N of a flag --piece I/N, where 0 <= I < N."""
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", piece)
+def part_of(part: str) -> tuple[int, int]:
+    """I and N of a flag --part I/N, where 0 <= I < N."""
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
     if not match or int(match[1]) >= int(match[2]):
-        raise ValueError(f"piece must be I/N with integers 0 <= I < N, got {piece}")
+        raise ValueError(f"part must be I/N with integers 0 <= I < N, got {part}")
     return int(match[1]), int(match[2])

@@ -51,8 +51,8 @@ class Roles:
         """The arguments of `fb.data.table` that were given, without the source."""
         found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         found = {name: value for name, value in found.items() if value is not None}
-        lists = {name: next(csv.reader([found[name]], skipinitialspace=True)) for name in LISTS if name in found}
-        return {**found, **lists}
+        rows = {name: next(csv.reader([found[name]], skipinitialspace=True)) for name in LISTS if name in found}
+        return {**found, **{name: [one.strip() for one in row] for name, row in rows.items()}}
 
     def check(self, source: str | None) -> None:
         """Raises a ValueError if a table is given without its columns, columns without a table, or a wrong share."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tqdm import tqdm
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, digest, piece_of
+from fedbandit_jax.cli._command import Command, digest, part_of
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 
@@ -41,7 +41,7 @@ class AuditCommand(Command):
       fedbandit audit --family clusters     what do all phases of certified FCLUB tell together?
       fedbandit audit --only blt secagg --runs 1000000
       fedbandit audit --controls tests/audits/controls     mechanisms with known flaws must be caught
-      fedbandit audit --piece 0/4           a quarter of the mechanisms
+      fedbandit audit --part 0/4            a quarter of the mechanisms
 
     Args:
         family: family of algorithms whose mechanisms are audited; arms (and all), without --only, also prints the
@@ -51,7 +51,7 @@ class AuditCommand(Command):
         confidence: confidence of each lower bound by itself, in (0, 1), before it is tried again.
         controls: Python file, or folder of files, whose functions `broken_*()` return cases with known flaws; these
             must fail.
-        piece: I/N, where 0 <= I < N: audit every N-th mechanism, and control, beginning with the I-th.
+        part: I/N, where 0 <= I < N: audit every N-th mechanism, and control, beginning with the I-th.
         random_seed: seed of the random number generator.
         out: folder for the picture.
     """
@@ -61,7 +61,7 @@ class AuditCommand(Command):
     runs: int = 50_000
     confidence: float = 0.95
     controls: Path | None = None
-    piece: str | None = None
+    part: str | None = None
     random_seed: int = 0
     out: Path = Path("results")
 
@@ -127,8 +127,8 @@ class AuditCommand(Command):
         groups = {SHIPPED: audits.shipped(*([] if self.family == "all" else [self.family]))}
         if self.controls is not None:
             groups[CONTROLS] = audits.load(self.controls)
-        if self.piece is not None:
-            first, n = piece_of(self.piece)
+        if self.part is not None:
+            first, n = part_of(self.part)
             groups = {group: cases[first::n] for group, cases in groups.items()}
         if not self.only:
             return groups

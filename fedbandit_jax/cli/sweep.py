@@ -12,7 +12,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.cli._command import Command, Files, Output, piece_of, progress
+from fedbandit_jax.cli._command import Command, Files, Output, part_of, progress
 from fedbandit_jax.core import validate
 
 LISTED = 40  # most configurations whose table is printed
@@ -32,7 +32,7 @@ class SweepCommand(Command):
       fedbandit sweep experiments/sweep.toml --set horizon=4000 --set "grid.epsilon=[0.2, 1, 5]"
       fedbandit sweep experiments/sweep.toml --executor processes:4
       fedbandit sweep experiments/sweep.toml --executor dask:tcp://localhost:8786
-      fedbandit sweep experiments/sweep.toml --piece $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
+      fedbandit sweep experiments/sweep.toml --part $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
 
     Args:
         config: the TOML file.
@@ -43,7 +43,7 @@ class SweepCommand(Command):
         executor: who computes: this process; processes:N of this machine; dask:ADDRESS, the workers of the Dask
             scheduler at this address; or slurm, workers that are jobs of SLURM, as the file's table [slurm] says. The
             last two need the extra `cluster`.
-        piece: I/N, where 0 <= I < N: compute every N-th of the pieces, beginning with the I-th, write them to the
+        part: I/N, where 0 <= I < N: compute every N-th of the pieces, beginning with the I-th, write them to the
             store, and end. When the tasks 0/N, 1/N, ... have ended, the command without this flag gathers the result.
     """
 
@@ -53,20 +53,20 @@ class SweepCommand(Command):
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     store: str | None = None
     executor: str | None = None
-    piece: str | None = None
+    part: str | None = None
     output: Files = dataclasses.field(default_factory=Output)
 
     @override
     def run(self) -> int:
-        part = None if self.piece is None else piece_of(self.piece)
+        part = None if self.part is None else part_of(self.part)
         asked = _configuration.read(self.config, self.set)
         out, name = self.output.out, self.output.name
         if part is not None and name is not None:
-            raise ValueError(f"name applies only to the whole sweep, without --piece, got {name}")
+            raise ValueError(f"name applies only to the whole sweep, without --part, got {name}")
         name = self.output.named(self.config.stem, [asked.record["text"], asked.record["set"]])
         store = out / "store" if self.store is None else validate.path("store", self.store)
         if part is not None:
-            print(f"piece {self.piece}: {self._computed(asked, store, part):,} runs computed, in {store}")
+            print(f"part {self.part}: {self._computed(asked, store, part):,} runs computed, in {store}")
             return 0
         result = self._computed(asked, store)
         result = dataclasses.replace(result, provenance={**result.provenance, "configuration": asked.record})

@@ -238,7 +238,7 @@ def test_flags_of_audit_are_used(tmp_path, monkeypatch):
     ]
     assert main(["audit", *words]) == 0
     assert main(["audit", *words, "--only", "mixture"]) == 0
-    assert main(["audit", *words, "--piece", "1/3"]) == 0
+    assert main(["audit", *words, "--part", "1/3"]) == 0
     (cases, options), (fewer, _), (third, _) = seen
     assert [case.name for case in third] == [case.name for case in cases[1::3]]
     assert [case.name for case in cases] == [case.name for case in audits.shipped("clusters")]

@@ -175,7 +175,7 @@ def test_choices_are_listed(capsys, command, words):
         ("calibrate --visits 0", "--visits must be >= 1, got 0"),
         ("calibrate --dim 0 --trust secagg", "--dim must be >= 1, got 0"),
         ("audit --runs 10", "--runs must be >= 1000, got 10"),
-        ("audit --piece 4/4", "--piece must be I/N with integers 0 <= I < N, got 4/4"),
+        ("audit --part 4/4", "--part must be I/N with integers 0 <= I < N, got 4/4"),
         ("audit --random-seed -1", "--random-seed must be >= 0, got -1"),
         ("audit --only unicorn", "--only must be in a name made of silo_local, tree, prefix_tree, "),
         ("audit --controls nowhere.py", "--controls must be a Python file, got 'nowhere.py'"),

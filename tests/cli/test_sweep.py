@@ -340,10 +340,10 @@ def test_files_that_are_refused(text, words, file, capsys):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--piece 2/2", "--piece must be I/N with integers 0 <= I < N, got 2/2"),
-        ("--piece 1", "--piece must be I/N with integers 0 <= I < N, got 1"),
-        ("--piece -1/2", "--piece"),
-        ("--piece 0/2 --name mine", "--name applies only to the whole sweep, without --piece, got mine"),
+        ("--part 2/2", "--part must be I/N with integers 0 <= I < N, got 2/2"),
+        ("--part 1", "--part must be I/N with integers 0 <= I < N, got 1"),
+        ("--part -1/2", "--part"),
+        ("--part 0/2 --name mine", "--name applies only to the whole sweep, without --part, got mine"),
         ("--name a/b", "--name must be a name for a file, without a folder, got 'a/b'"),
         ("--executor=", "--executor must be a string of at least one character, got ''"),
         ("--name=", "--name must be a name for a file, without a folder, got ''"),
@@ -376,8 +376,8 @@ def test_parts_of_a_sweep_are_the_sweep(file, tmp_path, capsys):
     options = dict(grid={"epsilon": [1.0, 5.0]}, horizon=40, key=jax.random.key(0), seeds=3)
     alone = fb.sweep(ENV, {"plain": PLAIN, "ours": PRIVATE}, store=tmp_path / "alone", **options)
     for i, runs in ((1, 6), (0, 3), (0, 0)):
-        assert main([*command[:4], "--piece", f"{i}/2"]) == 0
-        assert capsys.readouterr().out == f"piece {i}/2: {runs} runs computed, in out/store\n"
+        assert main([*command[:4], "--part", f"{i}/2"]) == 0
+        assert capsys.readouterr().out == f"part {i}/2: {runs} runs computed, in out/store\n"
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert "\n9 runs, 3 configurations under 3 seeds: 2 pieces, 0 of them computed now, in " in printed
