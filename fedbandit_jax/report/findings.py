@@ -38,7 +38,7 @@ class Audit:
         """The reasons for which the audit failed, a clause each; none if it passed."""
         found = []
         if not self.epsilon_lower <= self.epsilon:
-            shown = f"at least {self.epsilon_lower:.4g} with confidence {self.confidence:g}"
+            shown = f"at least {self.epsilon_lower:.4g} with confidence {self.confidence:g}{self._promised}"
             found.append(f"epsilon is {shown}, claimed {self.epsilon:g}")
         if self.fixed_control_flow and not self.same_control_flow:
             found.append("the control flow depends on the data: with equal keys, an integer of the view differs")
@@ -52,13 +52,19 @@ class Audit:
         return (*found, *[self.noise][: bool(self.noise)])
 
     @property
+    def _promised(self) -> str:
+        """The condition of the confidence, if the bound has one; integer noise meets it nearly."""
+        return " if views are Gaussian, as promised" if "Gaussian" in self.bound else ""
+
+    @property
     def passed(self) -> bool:
         """True if nothing contradicts the claim."""
         return not self.reasons
 
     def __str__(self) -> str:
         mu = "" if self.mu_lower is None else f", mu >= {self.mu_lower:.4g}"
-        bounds = f"(confidence {self.confidence:g}; Clopper-Pearson {self.epsilon_cp:.4g}{mu})"
+        sure = f"confidence {self.confidence:g}{self._promised}"
+        bounds = f"({sure}; Clopper-Pearson {self.epsilon_cp:.4g}{mu})"
         flow = "the same" if self.same_control_flow else "different"
         rows = [
             ("audit of", self.name),

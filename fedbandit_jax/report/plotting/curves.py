@@ -203,21 +203,19 @@ def against(
     shown = list(dict.fromkeys(texts.values()))
     finals = np.concatenate([result[label].regret[:, -1] for label in result])
     for family in families(result, lines, along=(coordinate,)):
-        style: dict[str, Any] = dict(color=family.colour, label=family.text)
         inside = [label for label in family.labels if coordinate in points[label]]
-        for label in family.labels:
-            if label not in inside:
-                level = float(final(result, label)[0])
-                axes.axhline(level, *INSIDE, linestyle=family.line, marker=family.at_ends, **style)
-                style["label"] = None
+        outside = [label for label in family.labels if label not in inside]
+        for i, label in enumerate(outside):
+            style: dict[str, Any] = dict(color=family.colour, label=None if inside or i else family.text)
+            level = float(final(result, label)[0])
+            axes.axhline(level, *INSIDE, linestyle=family.line, marker=family.at_ends, **style)
         if not inside:
             continue
-        style["label"] = family.text
         x = np.array([points[one][coordinate] if numbers else shown.index(texts[one]) for one in inside], float)
         order = np.argsort(x, kind="stable")
         mean, error = (np.array(one)[order] for one in zip(*(final(result, label) for label in inside)))
-        look: dict[str, Any] = dict(fmt=f"{family.marker}{family.line}", markersize=5, capsize=2, **style)
-        axes.errorbar(x[order], mean, None if np.isnan(error).all() else error, **look)
+        look: dict[str, Any] = dict(fmt=f"{family.marker}{family.line}", markersize=5, capsize=2, color=family.colour)
+        axes.errorbar(x[order], mean, None if np.isnan(error).all() else error, label=family.text, **look)
     below = 0.0
     if numbers:
         ticks = sorted(set(map(float, there)))
