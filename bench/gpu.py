@@ -154,13 +154,15 @@ def programs(plan: Plan, name: str) -> Rows:
     sys.path.insert(0, str(HERE.parent.parent / "tests"))
     from gpu_programs import count, hot_loop, written
 
-    from fedbandit_jax.engine.clocks import make_clock as process
+    from fedbandit_jax.engine.clocks import make_clock
 
     mode = modes(plan.smoke)[name]
     size, n_seeds = mode.sizes[0], 2 if plan.smoke else 25
     env, algo = mode.make(size)
     horizon = 2 * plan.rounds(mode, size, n_seeds)
-    bound = process(env, algo.bind(env.spec, horizon), horizon, (np.uint32(1), np.uint32(2)))
+    bound = dataclasses.replace(
+        make_clock(env, algo.bind(env.spec, horizon), horizon), salt=(np.uint32(1), np.uint32(2))
+    )
     function, arguments = hot_loop([bound], n_seeds, 7)
     started = time.perf_counter()
     lowered = function.lower(*arguments)

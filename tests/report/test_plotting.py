@@ -203,7 +203,7 @@ def test_objects_that_differ_in_words_are_two_lines():
         "c": ({"algorithm": "y", "epsilon": 1.0}, 5.0),
     }
     (ax,) = fb.plotting.against(swept(bare), "epsilon", lines={"a": "x", "b": "x"}).axes
-    assert [line.get_ydata()[0] for line in ax.lines[:2]] == [3.0, 9.0]
+    assert [np.asarray(line.get_ydata()).tolist()[0] for line in ax.lines[:2]] == [3.0, 9.0]
     assert legend(ax)[0] == "x: certified"
 
 

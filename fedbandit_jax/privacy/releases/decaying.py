@@ -77,5 +77,5 @@ def _encoder(sums: np.ndarray) -> np.ndarray:
         if np.allclose(v, before, rtol=CONVERGED, atol=0):
             break
     factor = np.sqrt(values)[:, None] * vectors / np.sqrt(v)  # C' C = factor' factor
-    c = np.linalg.qr(factor[:, ::-1], "r")[::-1, ::-1]
+    c = np.linalg.qr(factor[:, ::-1]).R[::-1, ::-1]
     return c * np.sign(np.diag(c))[:, None]
