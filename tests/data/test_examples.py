@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 
@@ -57,8 +58,11 @@ def test_every_processor_has_the_same_table():
     code = "import fedbandit_jax as fb; print(fb.benchmark.load('insteval').digest)"
     kernels = ("Nehalem", "Haswell", "SkylakeX", "Zen")
     runs = [subprocess.run([sys.executable, "-c", code], env={**os.environ, "OPENBLAS_CORETYPE": kernel},
-                           capture_output=True, text=True, check=True) for kernel in kernels]  # fmt: skip
-    assert {run.stdout.strip() for run in runs} == {fb.benchmark.load("insteval").digest}
+                           capture_output=True, text=True) for kernel in kernels]  # fmt: skip
+    able = [run for run in runs if run.returncode != -signal.SIGILL]  # SkylakeX needs AVX-512
+    assert len(able) >= 2
+    assert [run.returncode for run in able] == [0] * len(able), able
+    assert {run.stdout.strip() for run in able} == {fb.benchmark.load("insteval").digest}
 
 
 def test_another_file_is_refused(monkeypatch):
