@@ -188,18 +188,9 @@ def verdict(better: np.ndarray, worse: np.ndarray) -> str:
 def random_play(env: Any, seed: int = 0) -> float:
     """Returns the mean group regret per round if arms are drawn at random, over 16 worlds."""
     rounds = max(64, 16_384 // env.spec.n_agents)
-
-    def of_round(key, world, t):
-        observed, drawn, paid = jax.random.split(key, 3)
-        offered, world = env.observe(observed, world, t)
-        there = jax.numpy.ones(offered.contexts.shape[:2]) if offered.mask is None else offered.mask
-        return env.pull(paid, world, offered, jax.random.categorical(drawn, jax.numpy.log(there * 1.0))).gap.sum()
-
-    def of_world(key):
-        keys = jax.random.split(jax.random.fold_in(key, 1), rounds)
-        return jax.vmap(of_round, (0, None, 0))(keys, env.init(key), jax.numpy.arange(rounds)).mean()
-
-    return float(jax.jit(lambda keys: jax.lax.map(of_world, keys))(jax.random.split(jax.random.key(seed), 16)).mean())
+    options: dict[str, Any] = dict(horizon=rounds, stride=rounds, seeds=16, progress=False, throw=False)
+    result = fb.simulate(env, fb.algos.Uniform(), key=jax.random.key(seed), **options)
+    return float(result.regret[:, -1].mean()) / rounds
 
 
 def written(curves: Sequence[Curve]) -> str:

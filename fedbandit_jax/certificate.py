@@ -190,21 +190,28 @@ class Certificate:
                 moves, share = _number(self.sensitivity), _number(self.sensitivity / self.noise_std)
                 of += f", moved by at most {moves} in l2 norm, {share} of the noise"
             but, least = (" but for the tails", "in truth") if self.notion == "pure DP" else ("", "at least")
+            noisy = self.releases != 0  # is there noise, as there is not where nothing is released?
             rows += [
-                ("budget asked", f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" if self.notion in PAIRS else
-                                 f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}"),
+                (
+                    "budget asked",
+                    f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"
+                    if self.notion in PAIRS
+                    else f"{self.notion} with epsilon = {self.epsilon:g}, {FORMULAS[self.notion]}",
+                ),
                 ("noise gives", f"epsilon = {_number(self.epsilon_exact)} at delta = {self.delta:g}{but}"),
                 *([("warning", self.warning)] if self.warning else []),
-                ("tails", f"far tails are never drawn: delta is {least} {_number(self.smallest_delta)}"),
+                *([("tails", f"far tails are never drawn: delta is {least} {_number(self.smallest_delta)}")] * noisy),
                 ("accountant", self.accountant),
                 ("trust model", self.trust),
                 ("adjacency", self.adjacency),
                 ("privacy unit", self.unit),
+            ]
+            rows += [
                 ("noise", f"std {_number(self.noise_std)} {self.noise_whose}" + (
                           "" if self.server_noise_std is None else
                           f", at most {_number(self.server_noise_std)} in the server's sums")),
                 ("releases", f"{of}; kappa = {_number(self.releases_per_user)}"),
-            ]  # fmt: skip
+            ] * noisy  # fmt: skip
         if self.schedule is not None:
             rows.append(("schedule", self.schedule))
         if self.renyi:

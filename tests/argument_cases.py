@@ -276,6 +276,8 @@ CASES = {  # factory -> argument -> what is given while others are tried, and wh
         **dict(privacy=(BUDGET, optional(nothing)), policy=(A.UCB(), nothing), schedule=(5, count())),
         **dict(name=("x", text)),
     },
+    A.Uniform: dict(name=("x", text)),
+    A.UniformArms: dict(name=("x", text)),
     A.LinUCB: dict(policy=(A.UCB(), nothing), name=("x", text)),
     A.Federated: {
         **{"policy": (A.UCB(), nothing), "privacy": (BUDGET, optional(nothing)), **batched},

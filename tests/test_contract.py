@@ -180,6 +180,8 @@ ALGOS = {
         fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg", messages=True),
         fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="local", radius="exact"),
     ],
+    "uniform": [fb.algos.Uniform()],
+    "uniform_arms": [fb.algos.UniformArms()],
     "gossip": [
         fb.algos.Gossip(graph=fb.networks.make("line", 3), gamma=2, schedule=S.Geometric(1.5, first=4), privacy=BUDGET)
     ],
@@ -279,7 +281,7 @@ def test_environment(env, key):
         np.testing.assert_array_equal(a, b)
 
 
-MULTI_ARMED = ("successive_elimination", "adac_ucb")
+MULTI_ARMED = ("successive_elimination", "adac_ucb", "uniform_arms")
 CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub", "grouped", "async_federated", "async_fed_lin_ucb")
 LINEAR = [a for name, algos in ALGOS.items() for a in algos if name not in (*CLUSTERING, *MULTI_ARMED)]
 COMPOSED = [*ALGOS["federated"], *ALGOS["dp_dpe"]]  # all under one environment, which has four arms

@@ -35,6 +35,8 @@ from fedbandit_jax.algos.policies.greedy import Thompson as Thompson
 from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB as LogDetUCB
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination as PhasedElimination
 from fedbandit_jax.algos.policies.ucb import UCB as UCB
+from fedbandit_jax.algos.uniform import Uniform as Uniform
+from fedbandit_jax.algos.uniform import UniformArms as UniformArms
 
 ALGORITHMS = {
     "lin_ucb": LinUCB,
@@ -56,4 +58,6 @@ ALGORITHMS = {
     "club": CLUB,
     "sclub": SCLUB,
     "grouped": Grouped,
+    "uniform": Uniform,
+    "uniform_arms": UniformArms,
 }

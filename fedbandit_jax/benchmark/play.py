@@ -16,7 +16,6 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from fedbandit_jax.benchmark.chance import NAME, uniform
 from fedbandit_jax.benchmark.entry import TRACKS, Entry
 from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
@@ -28,7 +27,7 @@ from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm
 
 DEVELOPMENT = "development"  # the nonce and the entry of seeds on which anything may be tried
-REFERENCE = "reference"
+CHANCE, REFERENCE = "uniform play", "reference"
 ARRIVALS = "use fb.algos.Grouped or AsyncFederated"
 MACHINE = (MemoryError, jax.errors.JaxRuntimeError)  # errors that are not the entry's, which no row may keep
 
@@ -152,8 +151,8 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
     started, cell = time.monotonic(), Cell(task=task.name, digest=task.digest)
     if isinstance(algo, str):
         return dataclasses.replace(cell, refused=algo)
-    label = algo.name if algo.name not in (NAME, REFERENCE) else "entry"
-    every = {label: algo, NAME: uniform(task.env), REFERENCE: task.reference(task)}
+    label = algo.name if algo.name not in (CHANCE, REFERENCE) else "entry"
+    every = {label: algo, CHANCE: task.uniform, REFERENCE: task.reference(task)}
     key = task.key(DEVELOPMENT if nonce == DEVELOPMENT else entry.digest, nonce)
     options: dict[str, Any] = {"horizon": task.horizon, "stride": task.horizon, "key": key, "seeds": SEEDS}
     try:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 
+from fedbandit_jax.algos import Uniform, UniformArms
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.engine.identity import digest
@@ -131,6 +132,11 @@ class Task:
     def grows(self) -> bool:
         """Whether batches may grow, as they may where silos or secure aggregation are trusted."""
         return self.trusted[-1] in ("silo", "secagg", "server")
+
+    @property
+    def uniform(self) -> Algorithm:
+        """Uniform play, the score 0."""
+        return UniformArms() if self.family == "arms" else Uniform()
 
     @functools.cached_property
     def digest(self) -> str:

@@ -80,7 +80,7 @@ def _figures(result: Result) -> Iterator[tuple[str, Figure]]:
     for name in varied(result):
         if name != "algorithm":
             yield f"regret against {name}", plotting.against(result, name)
-    proved = [one.epsilon_exact for one in result.certificates.values() if one.epsilon_exact is not None]
+    proved = [one.epsilon_exact for one in result.certificates.values() if one.epsilon_exact]
     if sum(epsilon < float("inf") for epsilon in proved) > 1:
         yield "privacy-regret frontier", plotting.privacy_frontier(result)
     if len(result) > 1:

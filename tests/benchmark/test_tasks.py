@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.benchmark.chance import uniform
 from fedbandit_jax.benchmark.task import NAMES, WHOM
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.planning.demands import silos_away
@@ -58,9 +57,7 @@ def test_draws_are_frozen(name):
     """What uniform play loses in the first rounds, and so who comes and what is offered, is what it was."""
     task, seeds = TASKS[name], [0, 5]
     horizon = 1000 if task.family == "arms" else 50
-    result = fb.simulate(
-        task.env, uniform(task.env), horizon=horizon, key=jax.random.key(7), seeds=seeds, stride=horizon
-    )
+    result = fb.simulate(task.env, task.uniform, horizon=horizon, key=jax.random.key(7), seeds=seeds, stride=horizon)
     np.testing.assert_allclose(result.regret[:, -1], DRAWN[name], rtol=1e-4)
 
 

@@ -119,6 +119,7 @@ def test_what_the_family_of_schedules_compares():
         fb.algos.fed_ucb(budget, schedule=adaptive, policy=fb.algos.LogDetUCB()),
         make(blt, schedule=fb.schedules.PrivateLogDet(20.0, 0.1, 100), policy=SHARP),
         make(blt, schedule=fb.schedules.Geometric(1.2, first=1), policy=SHARP),
+        fb.algos.Uniform(),
     ]
     assert describe(request["env"]) == describe(fb.envs.gap(20, 20, 5))
 

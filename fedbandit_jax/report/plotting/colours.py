@@ -63,6 +63,7 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("FCLUB",)}, VERMILLION),  # CDP-FCLUB-DC
     ({"type": ("CLUB",)}, ORANGE),
     ({"type": ("SCLUB",)}, PURPLE),
+    ({"type": ("Uniform", "UniformArms")}, "#999999"),
 )
 _OTHERS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)  # of algorithms that are not in the table
 

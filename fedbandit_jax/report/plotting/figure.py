@@ -163,8 +163,8 @@ def places(result: Result) -> str:
 
 def budgets(result: Result) -> str:
     """The end of a title that says the budgets asked for: every ε, and δ if all ask for (ε, δ)-DP at the same one."""
-    asked = [one for one in result.certificates.values() if one.epsilon is not None and not one.per_silo]
-    epsilons = sorted({one.epsilon for one in asked if one.epsilon is not None})
+    asked = [one for one in result.certificates.values() if one.epsilon and not one.per_silo]
+    epsilons = sorted({one.epsilon for one in asked if one.epsilon})
     if not epsilons:
         return ""
     few = ", ".join(f"{one:g}" for one in epsilons)

@@ -32,8 +32,8 @@ def privacy_frontier(
     Epsilon is `Certificate.epsilon_exact`, at the certificate's delta; the axis says which delta. A point is on the
     front, and filled, if it is certified and no other one that is, in the same environment and under the same
     adjacency, is at least as good in all of mean regret, epsilon (to three digits) and delta, and better in one. The
-    epsilon of a weaker claim is not that of what ran. Algorithms that ask for no privacy
-    are horizontal lines; so are those of which no finite epsilon is proved, and the legend says so.
+    epsilon of a weaker claim is not that of what ran. Algorithms that ask for no privacy, and uniform play, which has
+    epsilon = 0, are horizontal lines; so are those of which no finite epsilon is proved, and the legend says so.
 
     Args:
         result, title, lines, ax: as in `against`.
@@ -45,11 +45,11 @@ def privacy_frontier(
     proved = {
         label: one.epsilon_exact
         for label, one in result.certificates.items()
-        if one.epsilon_exact is not None and math.isfinite(one.epsilon_exact)
+        if one.epsilon_exact and math.isfinite(one.epsilon_exact)
     }
     if not proved:
         raise ValueError(f"result must have an algorithm of which a finite epsilon is proved, got {result!r}")
-    asked = [label for label, one in result.certificates.items() if one.epsilon is not None]
+    asked = [label for label, one in result.certificates.items() if one.epsilon]
     beside = {label: "no ε is proved" for label in asked if label not in proved}
     deltas = sorted({result.certificates[label].delta or 0.0 for label in proved})
     certified = [label for label in proved if result.certificates[label].claim == "certified"]

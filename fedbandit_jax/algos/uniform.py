@@ -1,0 +1,132 @@
+"""Uniform play, the baseline that learns nothing: whoever has no less regret has not learned either."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core import struct, validate, wide
+from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, Pulls, Recipe, Report, Round, Spec
+
+NAME = "uniform play"
+READS_NOTHING = Certificate(
+    claim="certified",
+    reason="arms are chosen by coins alone",
+    trust="local: nobody is told anything",
+    adjacency="any other data",
+    unit="all users",
+    epsilon=0.0,
+    delta=0.0,
+    epsilon_exact=0.0,
+    smallest_delta=0.0,
+    accountant="no reward and no feature is read",
+    releases=0,
+)
+
+
+@struct.sealed
+@struct.pytree
+class Uniform(Recipe):
+    """Plays one of the arms on offer at random in every round, in any environment, and sends nothing.
+
+    With `UniformArms`, what others are measured against: private algorithms may lose more.
+
+    Args:
+        name: label in results.
+
+    Raises:
+        TypeError: if `name` is not a string.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=20, n_arms=30, dim=5)
+        >>> algos = [fb.algos.fed_lin_ucb(), fb.algos.Uniform()]
+        >>> result = fb.sweep(env, algos, horizon=500, key=jax.random.key(0), seeds=4)
+        >>> bool((result["FedLinUCB"].regret[:, -1] < 0.5 * result["uniform play"].regret[:, -1]).all())
+        True
+    """
+
+    name: str = struct.static(default=NAME)
+    batch = 25  # rounds of one step, which changes nothing else
+    bears_dropouts = True
+    bears_delay = True
+
+    def __post_init__(self):
+        validate.text("name", self.name)
+
+    @override
+    def bind(self, spec: Spec, horizon: int) -> Algorithm:
+        return self
+
+    @override
+    def init(self, key: Array, spec: Spec) -> tuple[()]:
+        return ()
+
+    @override
+    def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
+        worth = jax.random.uniform(key, offered.contexts.shape[:2])
+        return jnp.argmax(worth if offered.mask is None else jnp.where(offered.mask, worth, -1), 1).astype(jnp.int32)
+
+    @override
+    def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, Any]:
+        return (), ()
+
+    @override
+    def guarantee(self) -> Certificate:
+        return READS_NOTHING
+
+
+@struct.sealed
+@struct.pytree
+class UniformArms(Recipe, ArmAlgorithm):
+    """Has every arm pulled by one user in turn, in environments like `arms`, and sends nothing.
+
+    Args:
+        name: label in results.
+
+    Raises:
+        TypeError: if `name` is not a string.
+
+    Example:
+        >>> import jax, fedbandit_jax as fb
+        >>> env = fb.envs.arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")
+        >>> result = fb.simulate(env, fb.algos.UniformArms(), horizon=30_000, key=jax.random.key(0), seeds=2)
+        >>> result.regret[:, -1].tolist()
+        [5000.0, 5000.0]
+    """
+
+    name: str = struct.static(default=NAME)
+    n_batches = 1
+    round_robin = True
+
+    def __post_init__(self):
+        validate.text("name", self.name)
+
+    @override
+    def bind(self, spec: Spec, horizon: int) -> Algorithm:
+        return self
+
+    @override
+    def init(self, key: Array, spec: Spec) -> Array:
+        return jnp.ones(spec.n_arms, bool)
+
+    @override
+    def pulls(self, state: Array, k: Array) -> Pulls:
+        return Pulls(state, jnp.int32(2**31 - 1), jnp.asarray(False))  # which the horizon cuts short
+
+    @override
+    def collect(self, rounding: Array, own: Array, k: Array, rewards: Any, inside: Any) -> wide.Wide:
+        return wide.from_int32(jnp.int32(0))
+
+    @override
+    def conclude(self, key: Array, k: Array, state: Any, sums: Any, entered: Any = None) -> tuple[Any, Report]:
+        return state, Report()
+
+    @override
+    def guarantee(self) -> Certificate:
+        return READS_NOTHING
