@@ -12,13 +12,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from typing_extensions import override
 
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.recorder import Moment, Recorder
 from fedbandit_jax.envs import Dropout, Script
-from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Round, Spec, certify
+from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.noisy_sums import Messages, NoisyMechanism
@@ -27,42 +27,8 @@ PARTS = 4  # of the bits that a shuffler shows, whose ones are counted: were the
 FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # the user (x, y) who replaces x = (1, 0), y = 1; see `farthest_user`
 
 
-@struct.pytree
-class Watched(Algorithm):
-    """An algorithm that also remembers the arms of the last batch."""
-
-    algo: Algorithm
-
-    @property
-    @override
-    def batch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.algo.batch
-
-    @override
-    def init(self, key: Array, spec: Spec) -> Any:
-        return self.algo.init(key, spec), jnp.zeros((self.batch, spec.n_agents), jnp.int32)
-
-    @override
-    def download(self, state: Any, offered: Round) -> Any:
-        return self.algo.download(state[0], offered)
-
-    @override
-    def act(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
-        return self.algo.act(key, t, local, offered)
-
-    @override
-    def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, Any]:
-        local, record = self.algo.learn(t, local, offered, arms, rewards)
-        return local, (record, arms)
-
-    @override
-    def sync(self, key: Array, k: Array, state: Any, local: Any, records: Any) -> tuple[Any, Any]:
-        state, report = self.algo.sync(key, k, state[0], local, self.algo.gather(records[0]))
-        return (state, records[1].astype(jnp.int32)), report
-
-    @override
-    def view(self, state: Any) -> Any:
-        return self.algo.view(state[0]), state[1]
+def _arms(moment: Moment) -> Any:
+    return moment.arms
 
 
 @struct.pytree
@@ -86,18 +52,18 @@ class Transcript:
             m = self.spec.n_agents
             turn = np.arange(self.horizon) // self.algo.batch % m
             world = Dropout(env=world, rate=np.zeros(m), away=turn[:, None] == np.arange(m), spec=self.spec)
-        clock = RoundClock(env=world, algo=Watched(algo=self.algo), horizon=self.horizon)
+        every = (np.arange(1, self.horizon + 1, dtype=np.int32),)
+        arms = Recorder(rounds=every, names=("arms",), functions=(_arms,), final=(False,))
+        clock = RoundClock(env=world, algo=self.algo, horizon=self.horizon, recorder=arms)
 
         def body(carry, k):
             world, state, metrics = clock.step(key, carry[0], carry[1], k)
-            shown, arms = clock.algo.view(state)
-            return (world, state), (_counted(self.algo, shown), metrics.report.rounds, arms)
+            return (world, state), (_counted(self.algo, self.algo.view(state.learner)), metrics.report.rounds)
 
-        shown, rounds, arms = lax.scan(body, clock.init(key), jnp.arange(clock.n_steps))[1]
+        (_, state), (shown, rounds) = lax.scan(body, clock.init(key), jnp.arange(clock.n_steps))
         if not seen:
             return shown, rounds
-        arms = arms.reshape(-1, self.spec.n_agents)[: self.horizon]
-        return shown, rounds, jnp.where(seen[0], arms, 0).astype(jnp.float32)
+        return shown, rounds, jnp.where(seen[0], state.values[0], 0).astype(jnp.float32)
 
 
 def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:

@@ -10,7 +10,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
-from fedbandit_jax.audits.transcripts import Watched, farthest_user, neighbours
+from fedbandit_jax.audits.transcripts import farthest_user, neighbours
 from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST
 
@@ -299,15 +299,6 @@ def test_shipped_cases_have_the_neighbours_of_their_budgets():
         np.testing.assert_allclose(shipped()[label].mechanism.algo.radius[1:, 1:], 1 / 64)
     messages = {"LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"}
     assert {name.removesuffix(" messages") for name in shipped() if name.endswith("-SE messages")} == messages
-
-
-def test_arms_of_the_last_batch_are_remembered(key):
-    """Beside the state of the algorithm, which is as it would be alone."""
-    bound = shipped()["silo_local tree"].mechanism.algo
-    spec = shipped()["silo_local tree"].mechanism.spec
-    state, arms = Watched(algo=bound).init(key, spec)
-    jax.tree.map(np.testing.assert_array_equal, state, bound.init(key, spec))
-    assert arms.shape == (bound.batch, spec.n_agents)
 
 
 @pytest.mark.slow
