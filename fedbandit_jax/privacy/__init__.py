@@ -13,7 +13,6 @@ from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon as rdp_epsi
 from fedbandit_jax.privacy.accounting.conversions import zcdp_epsilon as zcdp_epsilon
 from fedbandit_jax.privacy.accounting.events import compose as compose
 from fedbandit_jax.privacy.accounting.events import returning as returning
-from fedbandit_jax.privacy.accounting.events import returning_mu as returning_mu
 from fedbandit_jax.privacy.aggregates import AGGREGATES as AGGREGATES
 from fedbandit_jax.privacy.budget import Budget as Budget
 from fedbandit_jax.privacy.calibration import Calibration as Calibration

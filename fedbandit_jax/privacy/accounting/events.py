@@ -99,30 +99,11 @@ class PureDP:
 
 
 @dataclasses.dataclass(frozen=True)
-class ZeroConcentrated:
-    """Any rho-zCDP mechanism: its Renyi divergences are at most rho alpha (Bun & Steinke 2016)."""
-
-    rho: float
-
-    def __post_init__(self):
-        validate.within("rho", self.rho, 0, EPSILON_RANGE[1])
-
-    def to_dp_accounting(self) -> Any:
-        """The same event for the package dp_accounting.
-
-        Raises:
-            ImportError: dp_accounting is missing.
-        """
-        return _dp_event().ZCDpEvent(self.rho, 0.0)
-
-    def rdp(self, alpha: float) -> float:
-        """rho alpha, the bound on the Renyi divergence of order alpha."""
-        return self.rho * alpha
-
-
-@dataclasses.dataclass(frozen=True)
 class Renyi:
-    """A mechanism known by its Renyi curve, which maps an order alpha > 1 to a bound on the divergence."""
+    """A mechanism known by its Renyi curve, which maps an order alpha > 1 to a bound on the divergence.
+
+    Of a rho-zCDP mechanism that is rho alpha (Bun & Steinke 2016).
+    """
 
     curve: Curve
 
@@ -156,7 +137,7 @@ class ApproximateDP:
         return PureDP(self.epsilon).rdp(alpha)
 
 
-Event = Gaussian | PureDP | ZeroConcentrated | Renyi | ApproximateDP | NearlyGaussian
+Event = Gaussian | PureDP | Renyi | ApproximateDP | NearlyGaussian
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,8 +151,9 @@ class Composition:
 def compose(events: Sequence[Event], delta: float) -> Composition:
     """Epsilon at `delta` of all events together, in any order, each asked what earlier outputs suggest.
 
-    The events must have independent noise: a user who visits two silos is in two events under "silo_local". Under
-    "central", "secagg" or shuffling her visits may share one noise: that is one event, calibrated for visits=2.
+    The events must have independent noise: a user who visits two silos is in two events under "silo_local", and one who
+    comes r times to a silo in `Gaussian(r * mu)`, as her visits may share a batch. Under "central", "secagg" or
+    shuffling visits at two silos may share one noise, too: that is one event, calibrated for visits=2.
 
     All must be of the same adjacency and privacy unit, which events do not say: epsilon is then for these. It is that
     of ideal noise: for tails that are never drawn, certificates only are charged, see `Certificate.smallest_delta`.
@@ -208,7 +190,7 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     near = NearlyGaussian.together([event for event in events if isinstance(event, NearlyGaussian)])
     events = [event for event in events if not isinstance(event, NearlyGaussian)]
     events += [Gaussian(near.mu)] if near else []
-    known = collections.Counter(event for event in events if not isinstance(event, ZeroConcentrated | Renyi))
+    known = collections.Counter(event for event in events if not isinstance(event, Renyi))
     total = PLD()
     for event, n in known.items():
         total = total.compose(event.pld.times(n))
@@ -220,7 +202,7 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
         gaussian = all(isinstance(event, Gaussian) and not event.pure for event in known)
         accountant = "exact Gaussian" if gaussian else "privacy loss distribution"
     else:
-        curves = [*known.items(), *((event, 1) for event in events if isinstance(event, ZeroConcentrated | Renyi))]
+        curves = [*known.items(), *((event, 1) for event in events if isinstance(event, Renyi))]
 
         def rdp(alpha: float) -> float:
             return math.fsum(n * event.rdp(alpha) for event, n in curves)
@@ -240,35 +222,6 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     return Composition(epsilon, accountant)
 
 
-def returning_mu(mus: Sequence[float], visits: Sequence[int]) -> float:
-    """The ratio mu of a user who comes r_i times to silo i, which adds its own Gaussian noise of ratio mu_i.
-
-        mu = sqrt(sum_i (r_i mu_i)^2)
-
-    In one silo, her visits may share a batch, whose sum then moves r_i times as far (group privacy, which is attained);
-    different silos compose.
-
-    Args:
-        mus: mu_i = sensitivity to one visit / noise standard deviation, for every silo.
-        visits: r_i, for every silo.
-
-    Raises:
-        ValueError, TypeError: the lists differ in length, or a number is out of range or of a wrong type.
-
-    Example:
-        >>> returning_mu([0.3, 0.2], [1, 2])
-        0.5
-
-    Reference: Zhou & Chowdhury (2024), Appendix G.4.
-    """
-    mus, visits = validate.sequence("mus", mus, "numbers"), validate.sequence("visits", visits, "integers")
-    if len(mus) != len(visits):
-        raise ValueError(f"mus and visits must have one length, got {len(mus)} and {len(visits)}")
-    ratios = [validate.within("mus", mu, 0, MOST_MU) for mu in mus]
-    counts = [validate.count("visits", r, 1e15, at_least=0) for r in visits]
-    return math.hypot(*(r * mu for r, mu in zip(counts, ratios)))
-
-
 def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
     """Epsilon at `delta` of a user who comes to several batches, each of which is one `event`, for its adjacency.
 
@@ -285,7 +238,7 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
         ValueError, TypeError: `event` has no Renyi curve, or a number is out of range or of a wrong type.
 
     Example:
-        >>> tuple(round(epsilon, 3) for epsilon in returning(ZeroConcentrated(0.005), 1e-5, visits=100))
+        >>> tuple(round(epsilon, 3) for epsilon in returning(Renyi(lambda alpha: 0.005 * alpha), 1e-5, visits=100))
         (4.728, 36.139)
 
     Reference: Chowdhury & Zhou (2023), Appendix H.
@@ -301,7 +254,7 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
 
 
 def _together(event: Event, delta: float, n: int) -> float:
-    if isinstance(event, ZeroConcentrated | Renyi):
+    if isinstance(event, Renyi):
         return compose([Renyi(lambda alpha: n * event.rdp(alpha))], delta).epsilon
     return compose([event] * n, delta).epsilon
 

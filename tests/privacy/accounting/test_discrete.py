@@ -21,7 +21,6 @@ from fedbandit_jax.privacy.accounting.events import (
     Gaussian,
     PureDP,
     Renyi,
-    ZeroConcentrated,
     compose,
     returning,
 )
@@ -210,7 +209,7 @@ def test_discrete_gaussian_sum_in_figures():
 EVENTS = {
     "Skellam": Renyi(skellam_rdp(100, 1e6)),
     "few Skellam": Renyi(skellam_rdp(3, 100.0)),
-    "discrete Gaussian": ZeroConcentrated(discrete_gaussian_sum_zcdp(10, 1.0, 400).rho),
+    "discrete Gaussian": Renyi(lambda alpha: discrete_gaussian_sum_zcdp(10, 1.0, 400).rho * alpha),
     "discrete Laplace": Renyi(discrete_laplace_rdp(10, 100.0)),
     "pure": PureDP(0.1),
     "Gaussian": Gaussian(0.2),
@@ -236,7 +235,9 @@ def test_returning_users_of_a_pure_mechanism():
     assert returning(PureDP(0.1), 1e-5, 100)[1] == pytest.approx(
         advanced_composition([0.1] * 100, [0.0] * 100, 1e-5)[0], rel=1e-9
     )
-    assert returning(ZeroConcentrated(0.005), 1e-5, 100)[0] == pytest.approx(zcdp_epsilon(0.5, 1e-5), rel=1e-9)
+    assert returning(Renyi(lambda alpha: 0.005 * alpha), 1e-5, 100)[0] == pytest.approx(
+        zcdp_epsilon(0.5, 1e-5), rel=1e-9
+    )
 
 
 BAD = [math.nan, math.inf, -math.inf, -1.0, 1e300]

@@ -327,7 +327,7 @@ def test_with_what_is_known_by_its_renyi_divergences():
     """A discrete Gaussian alone is also (s^2 / 2 sigma^2)-zCDP (Canonne, Kamath & Steinke 2020)."""
     near = discrete_gaussian_event(sensitivity=3, sigma=3, n_agents=1, n_entries=1)
     for delta in DELTAS:
-        found = compose([near, events.ZeroConcentrated(0.5)], delta)
+        found = compose([near, events.Renyi(lambda alpha: 0.5 * alpha)], delta)
         assert found.accountant == "Renyi, corrected for integer noise"
         assert exact_delta(discrete_gaussian(3), (3, 3), found.epsilon) <= delta
 
