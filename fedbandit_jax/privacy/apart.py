@@ -24,8 +24,7 @@ from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoRelease, Timing
 from fedbandit_jax.privacy.liars import ATTACKS, Liars
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism
-from fedbandit_jax.privacy.packing import added, pack, packed_size, unpack
-from fedbandit_jax.privacy.sums import Steps, Sums
+from fedbandit_jax.privacy.packing import pack, packed_size, unpack
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal
 
 
@@ -50,7 +49,7 @@ class Server:
 
 @struct.sealed
 @struct.pytree
-class ExactApart(BoundMechanism):
+class ExactApart(Exact):
     """A mechanism without privacy, whose server is shown every silo's exact sums."""
 
     apart = True
@@ -58,25 +57,8 @@ class ExactApart(BoundMechanism):
     server: Server
 
     @override
-    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        return Exact(n_agents=self.n_agents).guarantee(timing, batch)
-
-    @override
     def init(self, dim: int) -> MechanismState:
         return super().init(dim)._replace(view=jnp.zeros((self.n_agents, packed_size(dim))))
-
-    @override
-    def nothing(self, dim: int) -> Sums | Steps:
-        zeros = jnp.zeros((self.n_agents, dim, dim + 1))
-        return Sums(zeros, zeros)
-
-    @override
-    def total(self, x: Array, v: Array) -> Array:
-        return added(x, v).sum(0)
-
-    @override
-    def absorb(self, state: MechanismState, part: Array) -> MechanismState:
-        return super().absorb(state, jnp.moveaxis(part, -1, 0))
 
     @override
     def step(
@@ -110,21 +92,6 @@ class Apart(NoisyMechanism):
     def init(self, dim: int) -> MechanismState:
         shape = self.n_agents, packed_size(dim)
         return super().init(dim)._replace(release=self.release.init(shape), view=jnp.zeros(shape))
-
-    @override
-    def nothing(self, dim: int) -> Sums | Steps:
-        def each(one: Array) -> Array:
-            return jnp.broadcast_to(one, (self.n_agents, *one.shape)) if one.ndim else one
-
-        return jax.tree.map(each, super().nothing(dim))
-
-    @override
-    def total(self, x: Array, v: Array) -> Array:
-        return self.summands(x, v).sum(0)
-
-    @override
-    def absorb(self, state: MechanismState, part: Array) -> MechanismState:
-        return super().absorb(state, jnp.moveaxis(part, -1, 0))
 
     @override
     def step(

@@ -102,6 +102,8 @@ class BoundMechanism:
 
     def total(self, x: Array, v: Array) -> Array:
         """The sum of the summands of users (B, d, M) and v, (d, d + 1)."""
+        if self.apart:
+            return self.summands(x, v).sum(0)
         return jnp.einsum("bim,bjm->ij", x, rows(x, v), precision="highest")
 
     def real(self, total: Array) -> Array:
@@ -109,14 +111,14 @@ class BoundMechanism:
         return total
 
     def nothing(self, dim: int) -> Sums | Steps:
-        """The sum of no batch."""
-        zeros = jnp.zeros((dim, dim + 1))
+        """The sum of no batch, whose arrays have a leading axis M if silos are `apart`."""
+        zeros = jnp.zeros((self.n_agents,) * self.apart + (dim, dim + 1))
         return Sums(zeros, zeros)
 
     def absorb(self, state: MechanismState, part: Array) -> MechanismState:
         """Adds part of the sum of a batch, (d, d + 1), before the batch is over; `step` is then given the rest."""
         assert state.sums is not None  # schedules that are no clock run with exact sums only
-        return state._replace(sums=state.sums.add(part))
+        return state._replace(sums=state.sums.add(jnp.moveaxis(part, -1, 0) if self.apart else part))
 
     def step(
         self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None

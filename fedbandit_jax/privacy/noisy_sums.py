@@ -74,7 +74,8 @@ class NoisyMechanism(AccountedMechanism):
 
     @override
     def total(self, x: Array, v: Array) -> Array:
-        return whole.add_up(self.summands(x, v)) if self.statistic.bounded else super().total(x, v)
+        bounded = self.statistic.bounded and not self.apart
+        return whole.add_up(self.summands(x, v)) if bounded else super().total(x, v)
 
     @override
     def real(self, total: Array) -> Array:
@@ -82,9 +83,10 @@ class NoisyMechanism(AccountedMechanism):
 
     @override
     def nothing(self, dim: int) -> Sums | Steps:
+        sums = super().nothing(dim)
         if not self.statistic.bounded:
-            return super().nothing(dim)
-        return Steps(wide.from_int32(jnp.zeros((dim, dim + 1), jnp.int32)), jnp.float32(self.row_step))
+            return sums
+        return Steps(wide.from_int32(jnp.zeros_like(sums.high, jnp.int32)), jnp.float32(self.row_step))
 
     @override
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
