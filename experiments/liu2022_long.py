@@ -26,7 +26,7 @@ LOOKS = ("#0072B2 - o", "#56B4E9 - ^", "#F59B55 : P", "#D55E00 : X", "#7A3600 : 
 
 def measure(options: LiuOptions) -> list[Curve]:
     """Returns regret, adjusted Rand index, uploads and downloads of all seeds at the ends of doublings of t."""
-    run = {**options.run(500, 1_048_574, 1_048_574), "seeds": options.pick(2, 4, 10), "stride": "log"}
+    run = {**options.run(500, 1_048_574, 1_048_574), "stride": "log"}
     env, horizon = options.instance(), run["horizon"]
     every = {epsilon: options.methods(fb.privacy.Budget(epsilon, 0.1)) for epsilon in EPSILONS}
     plain = {name: every[1.0][name] for name in ("FCLUB-DC", "LinUCB")}
