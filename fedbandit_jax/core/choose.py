@@ -46,14 +46,13 @@ def choose(
         return choose_by_kernel(offer, scorer, n_arms, agents)
     arms_last = len(agents) < min(LANES, n_arms)
     arm, agent = lax.iota(jnp.uint32, n_arms)[:, None], agents[None]
-    own = scorer.own
     if arms_last:
         arm, agent = arm.T, agent.T
-        own = jax.tree.map(lambda x: jnp.asarray(x)[..., None], own)
+        scorer = jax.tree.map(lambda x: jnp.asarray(x)[..., None], scorer)
 
     def score() -> tuple[Array, Array]:
         x = offer.draw(offer.shared, arm, agent)
-        return scorer.worth(own, x), offer.mean(offer.shared, x)
+        return scorer.worth(x), offer.mean(offer.shared, x)
 
     index, mean = control.once(score, t)
     if arms_last:
@@ -100,7 +99,7 @@ def choose_rows(
         x = control.stored(lambda: rows(first[agent] + start, size), i)
         arms = start + lax.iota(jnp.int32, size)
         exists = arms < count[agent]
-        value = jnp.where(exists, scorer.worth(scorer.one(scorer.own, agent), x), -jnp.inf)
+        value = jnp.where(exists, scorer.one(agent).worth(x), -jnp.inf)
         largest = value.max()
         here = jnp.where(value == largest, arms, NOWHERE).min()
         better = (largest > index[agent]) | jnp.isnan(largest)  # nothing exceeds a NaN, whose `here` is `NOWHERE`

@@ -30,16 +30,16 @@ def choose_by_kernel(
     the best arm that it has seen; at the end the threads of an agent agree on the first of the best. On a CPU this is
     run by Pallas' interpreter, so that a test compares it to the same functions on whole arrays.
 
-    The functions of `offer` and `scorer` use no arrays but their arguments. They are given the leaves of `shared` and
-    `own` as tuples of rows, which they index with numbers or make a list of: a leaf of shape (n,) in `shared` as n
-    scalars, one of shape (n, A) in `own` as n rows of agents, and a scalar as itself. Arms and agents beyond the last
-    are drawn, too, and dropped.
+    The functions of `offer` use no arrays but their arguments. They and `scorer.worth` are given the leaves of `shared`
+    and `scorer` as tuples of rows, which they index with numbers or make a list of: a leaf of shape (n,) in `shared` as
+    n scalars, one of shape (n, A) in `scorer` as n rows of agents, and a scalar as itself. Arms and agents beyond the
+    last are drawn, too, and dropped.
     """
     from jax.experimental import pallas as pl  # only GPUs need Triton
     from jax.experimental.pallas import triton
 
     n_agents = len(agents)
-    leaves, treedef = jax.tree.flatten((offer.shared, scorer.own))
+    leaves, treedef = jax.tree.flatten((offer.shared, scorer))
     n_shared, leaves = len(jax.tree.leaves(offer.shared)), [jnp.asarray(leaf) for leaf in leaves]
     single = [leaf.ndim < (1 if i < n_shared else 2) for i, leaf in enumerate(leaves)]
     given = [leaf.reshape(-1) for leaf in leaves[:n_shared]]
@@ -68,7 +68,7 @@ def choose_by_kernel(
             new = step * high + lax.broadcasted_iota(jnp.int32, (high, wide), 0)
             offered = new < n_arms
             x = offer.draw(shared, new.astype(jnp.uint32), agent)
-            index = scorer.worth(own, x)
+            index = own.worth(x)
             higher = offered & (index > score)
             mean = offer.mean(shared, x)
             best = jnp.where(offered & ((mean > best) | jnp.isnan(mean)), mean, best)  # PTX's max would drop a NaN

@@ -1,4 +1,4 @@
-"""Scores of arms by their features alone, offers as functions of arm and agent, and optimistic scores."""
+"""Offers as functions of arm and agent, and optimistic scores of arms by their features alone."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ from fedbandit_jax.core.backend import UNROLL_DIM
 from fedbandit_jax.core.ridge import Posterior
 
 
-class Scorer(NamedTuple):
-    """The score of an arm by its features alone."""
-
-    worth: Callable[[Any, Sequence[Array] | Array], Array]  # (own, d features) -> index, elementwise in their shape
-    own: Any  # pytree of arrays that say what agents know, with agents last: (..., A), (..., 1) or ()
-    one: Callable[[Any, Array], Any]  # (own, agent) -> what this agent knows, as if it were all agents
-
-
 class Offer(NamedTuple):
     """The offer of a round, as functions of `shared` and of (arm, agent), elementwise in the shape of these."""
 
@@ -30,24 +22,22 @@ class Offer(NamedTuple):
     shared: Any  # pytree of arrays that are alike for all agents
 
 
-class Own(NamedTuple):
-    """Posteriors and confidence widths of agents in a round, as `optimism` reads them."""
+class Scorer(NamedTuple):
+    """Posteriors and confidence widths of agents in a round, which score an arm by its features alone."""
 
     posterior: Posterior  # A = 1 or A = M
     width: Float[Array, ""] | Float[Array, " A"]  # beta_t, A = 1 or A = M
 
+    def worth(self, x: Sequence[Array] | Array) -> Array:
+        """Upper confidence bounds <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
 
-def optimism(own: Any, x: Sequence[Array] | Array) -> Array:
-    """Upper confidence bounds <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
+        The arrays may have more axes after that of the agents.
+        """
+        width_sq = jnp.maximum(ridge.form(x, self.posterior.inverse), 0)
+        theta = self.posterior.theta
+        mean = ridge.dot(x, list(theta) if len(x) <= UNROLL_DIM else theta)
+        return mean + self.width * jnp.sqrt(width_sq)
 
-    `own` is an `Own`, whose arrays may have more axes after that of the agents.
-    """
-    width_sq = jnp.maximum(ridge.form(x, own.posterior.inverse), 0)
-    theta = own.posterior.theta
-    mean = ridge.dot(x, list(theta) if len(x) <= UNROLL_DIM else theta)
-    return mean + own.width * jnp.sqrt(width_sq)
-
-
-def one(own: Own, agent: Int[Array, ""]) -> Own:
-    """The posterior and confidence width of one agent."""
-    return Own(ridge.one(own.posterior, agent), own.width if own.width.size == 1 else own.width[agent])
+    def one(self, agent: Int[Array, ""]) -> Scorer:
+        """The posterior and confidence width of one agent."""
+        return Scorer(ridge.one(self.posterior, agent), self.width if self.width.size == 1 else self.width[agent])

@@ -17,7 +17,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from fedbandit_jax.core import ridge, validate
-from fedbandit_jax.core.scoring import Own
+from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.engine.recorder import Moment as Moment
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.linalg import GaussianBelief
@@ -134,7 +134,7 @@ def _of_round(name: str, value: Array | None, moment: Moment) -> Array:
     return value
 
 
-def _belief(name: str, moment: Moment) -> Own | GaussianBelief:
+def _belief(name: str, moment: Moment) -> Scorer | GaussianBelief:
     """The belief on which linear algorithms of this package, and policies with a `GaussianBelief`, act in a round."""
     held = getattr(moment.local, "prepared", moment.local)  # within a batch
     if isinstance(held, GaussianBelief):
@@ -142,13 +142,12 @@ def _belief(name: str, moment: Moment) -> Own | GaussianBelief:
     belief = getattr(moment.local, "belief", None)
     if isinstance(belief, GaussianBelief):
         return belief
-    own = moment.algo.scorer(moment.t, moment.local).own if moment.local is not None and moment.algo.scores_alone else 0
-    if not isinstance(own, Own):
+    if moment.local is None or not moment.algo.scores_alone:
         raise TypeError(
             f"{name} must be of linear estimates, which are not known here: write a function of moment.state or "
             f"moment.local, got {type(moment.algo).__name__}"
         )
-    return own
+    return moment.algo.scorer(moment.t, moment.local)
 
 
 def _function(name: str, value: Any) -> Function:

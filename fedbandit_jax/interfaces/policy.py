@@ -111,7 +111,7 @@ class Policy:
         return struct.is_sealed(self) and type(self).scorer is not Policy.scorer
 
     def scorer(self, t: Int[Array, ""], prepared: Any) -> Scorer:
-        """The score of an arm by its features alone, as in `indices`."""
+        """Scores of arms by their features alone, as in `indices`."""
         raise NotImplementedError(f"{type(self).__name__}.scorer")
 
     def prepare_raw(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:

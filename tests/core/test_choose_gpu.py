@@ -1,5 +1,7 @@
 """The kernel that draws, scores and picks, run by Pallas' interpreter, against the same functions on whole arrays."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from helpers import deep
 from fedbandit_jax.core import random
 from fedbandit_jax.core.choose_kernel import FEW, LARGE, MANY, TILE, choose_by_kernel
 from fedbandit_jax.core.ridge import NOWHERE
-from fedbandit_jax.core.scoring import Offer, Scorer
+from fedbandit_jax.core.scoring import Offer
 
 D = 3
 PACKED = [(i, j) for i in range(D) for j in range(i + 1)]  # of the inverse
@@ -30,10 +32,17 @@ def draw(shared, arm, agent):
     return tuple(random.unit(words(key, first + jnp.uint32(i))) for i in range(D))
 
 
-def worth(own, x):
-    inverse, theta, beta = own
-    form = sum((1 if i == j else 2) * inverse[n] * x[i] * x[j] for n, (i, j) in enumerate(PACKED))
-    return sum(theta[i] * x[i] for i in range(D)) + beta * jnp.sqrt(jnp.maximum(form, 0))
+class Model(NamedTuple):
+    """A scorer: inverse, theta and beta of one model, or of one for each agent."""
+
+    inverse: Any
+    theta: Any
+    beta: Any
+
+    def worth(self, x):
+        inverse, theta, beta = self
+        form = sum((1 if i == j else 2) * inverse[n] * x[i] * x[j] for n, (i, j) in enumerate(PACKED))
+        return sum(theta[i] * x[i] for i in range(D)) + beta * jnp.sqrt(jnp.maximum(form, 0))
 
 
 def mean(shared, x):
@@ -41,24 +50,24 @@ def mean(shared, x):
 
 
 def known(n_agents, n_models, seed=0):
-    """What all agents share: key words and theta*; and inverse, theta and beta of one model, or of one for each."""
+    """What all agents share: key words and theta*; and one model, or one for each."""
     rng = np.random.default_rng(seed)
     factor = rng.normal(size=(D, D, n_models))
     inverse = np.einsum("ika,jka->ija", factor, factor) / D
     shared = jnp.asarray(rng.integers(0, 2**32, 2), jnp.uint32), jnp.asarray(rng.normal(size=D), jnp.float32)
     packed = jnp.asarray([inverse[i, j] for i, j in PACKED], jnp.float32)
-    own = packed, jnp.asarray(rng.normal(size=(D, n_models)), jnp.float32), 0.7
+    own = Model(packed, jnp.asarray(rng.normal(size=(D, n_models)), jnp.float32), 0.7)
     return shared, own, jnp.arange(n_agents, dtype=jnp.uint32)
 
 
-def choose(draw, worth, mean, shared, own, n_arms, agents):
-    return choose_by_kernel(Offer(draw, mean, shared), Scorer(worth, own, lambda own, agent: own), n_arms, agents)
+def choose(draw, mean, shared, own, n_arms, agents):
+    return choose_by_kernel(Offer(draw, mean, shared), own, n_arms, agents)
 
 
-def stored(draw, worth, mean, shared, own, n_arms, agents):
+def stored(draw, mean, shared, own, n_arms, agents):
     """The same on arrays of all arms and agents, by NumPy."""
     x = draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])
-    index = np.broadcast_to(worth(own, x), (n_arms, len(agents)))
+    index = np.broadcast_to(own.worth(x), (n_arms, len(agents)))
     arms = np.where(np.isnan(index).any(0), NOWHERE, np.argmax(index, 0))
     return arms, np.broadcast_to(mean(shared, x), index.shape).max(0)
 
@@ -78,7 +87,7 @@ def assert_same(found, expected):
 @pytest.mark.slow
 def test_equals_stored_contexts(n_arms, n_agents, n_models):
     """Whether arms and agents fill the last tile or not, and whether the model is every agent's own."""
-    case = (draw, worth, mean, *known(n_agents, n_models)[:2], n_arms, known(n_agents, n_models)[2])
+    case = (draw, mean, *known(n_agents, n_models)[:2], n_arms, known(n_agents, n_models)[2])
     arms, _ = expected = stored(*case)
     assert_same(choose(*case), expected)
     assert len(set(arms)) >= min(n_agents, 4), "the case says little"
@@ -89,7 +98,7 @@ def test_equals_stored_contexts_for_many_agents():
     """With the other shape of a tile, which has MANY agents."""
     shared, own, agents = known(LARGE + 3, 1)
     n_arms = 2 * TILE // MANY + 1
-    case = (draw, worth, mean, shared, own, n_arms, agents)
+    case = (draw, mean, shared, own, n_arms, agents)
     assert_same(choose(*case), stored(*case))
 
 
@@ -98,7 +107,7 @@ def test_blocks_take_many_agents_of_all_runs_together():
     shared, own, agents = known(LARGE // 8, 1)
 
     def one(word):
-        return choose(draw, worth, mean, ((shared[0] + word), shared[1]), own, 20, agents)
+        return choose(draw, mean, ((shared[0] + word), shared[1]), own, 20, agents)
 
     for seeds, wide in ((7, FEW), (8, MANY)):
         program = str(jax.make_jaxpr(jax.vmap(one))(jnp.arange(seeds, dtype=jnp.uint32)))
@@ -114,28 +123,34 @@ def test_seeds():
     agents = seeds[0][2]
 
     def one(shared, own):
-        return choose(draw, worth, mean, shared, own, 20, agents)
+        return choose(draw, mean, shared, own, 20, agents)
 
     found = jax.vmap(one)(*stacked)
     alike = jax.vmap(one, (None, 0))(seeds[0][0], stacked[1])
     for s, (shared, own, _) in enumerate(seeds):
-        assert_same((found[0][s], found[1][s]), stored(draw, worth, mean, shared, own, 20, agents))
-        assert_same((alike[0][s], alike[1][s]), stored(draw, worth, mean, seeds[0][0], own, 20, agents))
+        assert_same((found[0][s], found[1][s]), stored(draw, mean, shared, own, 20, agents))
+        assert_same((alike[0][s], alike[1][s]), stored(draw, mean, seeds[0][0], own, 20, agents))
+
+
+class Table(NamedTuple):
+    """A scorer of arms whose only feature is their number, and whose index is in a table, plus a number."""
+
+    table: Any
+    plus: Any
+
+    def worth(self, x):
+        (arm,) = x
+        found = jnp.zeros(arm.shape)
+        for k in range(len(self.table)):
+            found = jnp.where(arm == k, self.table[k], found)
+        return found + self.plus
 
 
 def tabled(values, plus, n_agents):
-    """What chooses among arms whose only feature is their number, and whose index is in a table, plus a number."""
-
-    def worth(own, x):
-        (arm,) = x
-        found = jnp.zeros(arm.shape)
-        for k in range(len(values)):
-            found = jnp.where(arm == k, own["table"][k], found)
-        return found + own["plus"]
-
-    own = {"table": jnp.asarray(values, jnp.float32)[:, None], "plus": jnp.float32(plus)}
+    """What chooses among arms whose index is in a table."""
+    own = Table(jnp.asarray(values, jnp.float32)[:, None], jnp.float32(plus))
     draw, mean = (lambda shared, arm, agent: (arm + 0 * agent,)), (lambda shared, x: x[0] * jnp.float32(1))
-    return choose(draw, worth, mean, (), own, len(values), jnp.arange(n_agents, dtype=jnp.uint32))
+    return choose(draw, mean, (), own, len(values), jnp.arange(n_agents, dtype=jnp.uint32))
 
 
 @pytest.mark.parametrize(
@@ -170,8 +185,8 @@ def test_only_agents_whose_index_is_nan_choose_nothing():
 def test_agents_have_their_own_numbers():
     """The agents of a chunk draw as they do among all."""
     shared, own, agents = known(30, 1)
-    whole = choose(draw, worth, mean, shared, own, 20, agents)
-    part = choose(draw, worth, mean, shared, own, 20, agents[13:])
+    whole = choose(draw, mean, shared, own, 20, agents)
+    part = choose(draw, mean, shared, own, 20, agents[13:])
     assert_same(part, (whole[0][13:], whole[1][13:]))
 
 
@@ -190,5 +205,5 @@ def test_a_mean_that_is_not_a_number_is_told():
     x = draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])
     expected = np.asarray(mean(shared, x))
     for arm in (0, n_arms - 1):
-        found = choose(draw, worth, lost(arm), shared, own, n_arms, agents)[1]
+        found = choose(draw, lost(arm), shared, own, n_arms, agents)[1]
         np.testing.assert_array_equal(np.isnan(found), [False, True, False])

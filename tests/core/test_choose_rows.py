@@ -9,7 +9,6 @@ import pytest
 from test_choose import FAMILIES, play
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.policies import ucb
 from fedbandit_jax.core import choose
 from fedbandit_jax.core.ridge import NOWHERE, Posterior
 from fedbandit_jax.core.scoring import Scorer
@@ -53,7 +52,7 @@ def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
     first, count = np.array([[0, 5, 20], [3, 0, 9]]), np.array([[5, 15, 1], [4, 2, 16]])
 
     def lane(inverse, theta, first, count):
-        scorer = Scorer(ucb.optimism, ucb.Own(Posterior(inverse, theta), jnp.arange(3.0)), ucb.one)
+        scorer = Scorer(Posterior(inverse, theta), jnp.arange(3.0))
         return choose.choose_rows(rows, scorer, lambda x: -x[0], 16, first, count)
 
     def rows(first, size):

@@ -15,7 +15,7 @@ from fedbandit_jax.algos.policies import confidence
 from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth, Width
 from fedbandit_jax.core import lapack, ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
-from fedbandit_jax.core.scoring import Own, Scorer, one, optimism
+from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
 
 
@@ -102,7 +102,7 @@ class BoundUCB(Policy):
 
     @override
     def scorer(self, t: Int[Array, ""], prepared: Prepared) -> Scorer:
-        return Scorer(optimism, Own(prepared.posterior, prepared.width(t)), one)
+        return Scorer(prepared.posterior, prepared.width(t))
 
     @override
     def learn(self, prepared: Prepared, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Prepared:

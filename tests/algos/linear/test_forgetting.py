@@ -131,10 +131,10 @@ def test_arms_are_scored_alike_with_and_without_contexts():
     offered = fb.Round(jnp.asarray(np.random.default_rng(0).normal(size=(4, 2, 3)), jnp.float32))
     prepared = policy.prepare(belief, offered, False)
     indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
-    worth, own, _ = policy.scorer(jnp.int32(50), prepared)
+    scorer = policy.scorer(jnp.int32(50), prepared)
     rounds = math.ceil(10 * sum(0.5**j for j in range(5)))
-    np.testing.assert_allclose(own.width, policy.policy.scorer(jnp.int32(rounds), prepared.within).own.width)
-    np.testing.assert_allclose(indices.T, worth(own, list(jnp.moveaxis(offered.contexts, -1, 0))), rtol=1e-5)
+    np.testing.assert_allclose(scorer.width, policy.policy.scorer(jnp.int32(rounds), prepared.within).width)
+    np.testing.assert_allclose(indices.T, scorer.worth(list(jnp.moveaxis(offered.contexts, -1, 0))), rtol=1e-5)
 
 
 def test_a_window_over_everything_forgets_nothing(script, key):
