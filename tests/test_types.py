@@ -21,7 +21,7 @@ import fedbandit_jax as fb  # its modules are imported when they are used, by th
 MODULES = ["interfaces", "linalg", "algos.policies", "core.ridge", "privacy.statistic"]
 MODULES += ["privacy.releases", "privacy.spectral", "schedules", "envs", "networks", "data.datasets"]
 MODULES = [f"fedbandit_jax.{name}" for name in MODULES]
-REGROUP = ("agents", "tile", "join", "prepare_raw", "_prepared")  # have posteriors of two numbers A of agents
+REGROUP = ("agents", "tile", "join", "prepare")  # have posteriors of two numbers A of agents
 CONF = beartype.BeartypeConf(is_pep484_tower=True)  # an int is a float
 
 

@@ -220,8 +220,7 @@ class Federated(PolicyRecipe):
             mechanism = shown_apart(mechanism, self.aggregate, self.liars)
             stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
         policy = self.informed(spec, mechanism, m, BatchLoop.shown_stds(stds, 1, horizon))
-        able = policy.keeps_matrix if batch is None else type(policy).prepare_raw is not Policy.prepare_raw
-        if self.learns_in_batch and not able:
+        if self.learns_in_batch and not policy.keeps_matrix:
             raise ValueError(
                 "policy must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch, got "
                 f"{type(self.policy).__name__}"

@@ -91,7 +91,10 @@ class Policy:
         raise NotImplementedError(f"{type(self).__name__}.index")
 
     def prepare(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
-        """The input of `indices` in the batch that begins; contexts that are fixed can be scored here, once."""
+        """The input of `indices` in the batch that begins; contexts that are fixed can be scored here, once.
+
+        Where agents `learn` inside the batch, the belief has a `posterior` for each of them.
+        """
         return belief
 
     def indices(self, key: Key[Array, ""], t: Int[Array, ""], prepared: Any, offered: Round) -> Float[Array, "K M"]:
@@ -113,10 +116,6 @@ class Policy:
     def scorer(self, t: Int[Array, ""], prepared: Any) -> Scorer:
         """Scores of arms by their features alone, as in `indices`."""
         raise NotImplementedError(f"{type(self).__name__}.scorer")
-
-    def prepare_raw(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:
-        """As `prepare`, for agents that `learn` inside the batch, each from its own users."""
-        raise NotImplementedError(f"{type(self).__name__} acts on released statistics: learns_in_batch must be False")
 
     def learn(self, prepared: Any, offered: Round, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Any:
         """The input of `indices` after the users' features x and rewards y, if `learns_in_batch`."""

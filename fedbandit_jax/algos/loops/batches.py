@@ -15,7 +15,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.loops.beliefs import first_belief
 from fedbandit_jax.algos.loops.late import Late, arrived
 from fedbandit_jax.algos.loops.loop import PolicyLoop
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import ridge, struct
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import MechanismState
@@ -89,8 +89,10 @@ class BatchLoop(PolicyLoop):
 
     @override
     def download(self, state: ServerState, offered: Round) -> InBatch:
-        prepare = self.policy.prepare_raw if self.learns_in_batch else self.policy.prepare
-        prepared = prepare(state.belief, offered, self.spec.fixed_contexts)
+        belief = state.belief
+        if self.learns_in_batch:
+            belief = belief._replace(posterior=ridge.tile(belief.posterior, len(offered.contexts)))
+        prepared = self.policy.prepare(belief, offered, self.spec.fixed_contexts)
         return InBatch(prepared, state.mechanism.seen, state.late)
 
     @override

@@ -84,11 +84,11 @@ class BoundUCB(Policy):
 
     @override
     def prepare(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
-        return _prepared(belief.posterior, belief, offered, fixed_contexts)
-
-    @override
-    def prepare_raw(self, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
-        return _prepared(ridge.tile(belief.posterior, len(offered.contexts)), belief, offered, fixed_contexts)
+        posterior, width = belief.posterior, belief.width
+        if isinstance(width, LogDetWidth):
+            width = width._replace(log_det=jnp.broadcast_to(belief.log_det, posterior.theta.shape[1:]))
+        table = lax.complex(*score(posterior, offered.contexts)) if fixed_contexts else None
+        return Prepared(posterior, table, width)
 
     @override
     def indices(
@@ -120,14 +120,6 @@ class BoundUCB(Policy):
         v = regularization * jnp.eye(len(gram)) + gram
         posterior, log_det, _ = ridge.solve_det(v[None], bias[None])
         return Estimate(posterior, v, log_det, type(width)(*(jnp.asarray(x, jnp.float32) for x in width)))
-
-
-def _prepared(posterior: Posterior, belief: Estimate, offered: Round, fixed_contexts: bool) -> Prepared:
-    width = belief.width
-    if isinstance(width, LogDetWidth):
-        width = width._replace(log_det=jnp.broadcast_to(belief.log_det, posterior.theta.shape[1:]))
-    table = lax.complex(*score(posterior, offered.contexts)) if fixed_contexts else None
-    return Prepared(posterior, table, width)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from oracles import linear as oracles
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.core import random
+from fedbandit_jax.core import random, ridge
 from fedbandit_jax.engine.clocks import RoundClock, signature
 from fedbandit_jax.interfaces.policy import NoiseLaw
 from fedbandit_jax.privacy.packing import packed_size, unpack
@@ -397,7 +397,9 @@ def test_log_det_grows_inside_a_batch():
     """V = I for two agents at rho = 1/2; then ln det(I + x x') = ln(1 + |x|^2) for each of them."""
     policy = fb.algos.LogDetUCB(regularization=0.5).bind(NoiseLaw(2, 3, np.zeros(4)))
     offered = fb.Round(jnp.ones((2, 4, 3)))
-    prepared = jax.jit(lambda: policy.prepare_raw(policy.start(3), offered, False))()
+    start = policy.start(3)
+    start = start._replace(posterior=ridge.tile(start.posterior, 2))
+    prepared = jax.jit(lambda: policy.prepare(start, offered, False))()
     x = jnp.array([[0.5, 0.0], [0.5, 0.8], [0.0, 0.6]])
     np.testing.assert_allclose(prepared.width.log_det, 0, atol=1e-6)
     learned = jax.jit(policy.learn)(prepared, offered, x, jnp.ones(2))
