@@ -19,13 +19,6 @@ from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
 
 
-class Scores(NamedTuple):
-    """Estimates for every arm, which are kept up to date from round to round if the contexts are fixed."""
-
-    mean: Float[Array, "K M"]  # <x, theta>
-    width_sq: Float[Array, "K M"]  # x' V^-1 x
-
-
 class Estimate(NamedTuple):
     """The belief of `UCB`: a ridge estimate from released statistics, and its confidence width."""
 
@@ -43,14 +36,9 @@ class Prepared(NamedTuple):
     width: Width | LogDetWidth  # beta
 
 
-def bounds(scores: Scores, width: Float[Array, ""] | Float[Array, " A"]) -> Float[Array, "K M"]:
-    """The upper confidence bounds for a width beta_t."""
-    return scores.mean + width * jnp.sqrt(jnp.maximum(scores.width_sq, 0))
-
-
-def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> Scores:
-    """The estimates for contexts under a posterior of A = 1 or A = M models."""
-    return Scores(ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse))
+def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> tuple[Float[Array, "K M"], Float[Array, "K M"]]:
+    """The estimates <x, theta> and x' V^-1 x for contexts under a posterior of A = 1 or A = M models."""
+    return ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse)
 
 
 @struct.sealed
@@ -95,10 +83,10 @@ class BoundUCB(Policy):
         self, key: Key[Array, ""], t: Int[Array, ""], prepared: Prepared, offered: Round
     ) -> Float[Array, "K M"]:
         if prepared.table is None:
-            scores = score(prepared.posterior, offered.contexts)
+            mean, width_sq = score(prepared.posterior, offered.contexts)
         else:
-            scores = Scores(prepared.table.real, prepared.table.imag)
-        return bounds(scores, prepared.width(t))
+            mean, width_sq = prepared.table.real, prepared.table.imag
+        return mean + prepared.width(t) * jnp.sqrt(jnp.maximum(width_sq, 0))
 
     @override
     def scorer(self, t: Int[Array, ""], prepared: Prepared) -> Scorer:
