@@ -44,8 +44,8 @@ class Tally:
         """The number of rounds played by all runs together."""
         raise NotImplementedError
 
-    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> Tally:
-        """The tally after steps with metrics (steps, S, C, ...) and so many rounds each; None where metrics say so."""
+    def add(self, metrics: Metrics, lengths: Sequence[int]) -> Tally:
+        """The tally after steps with metrics (steps, S, C, ...) and so many rounds each; 0 where metrics say so."""
         raise NotImplementedError
 
     def curves(self) -> Curves:
@@ -71,7 +71,7 @@ class RoundTally(Tally):
         return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
 
     @override
-    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> RoundTally:
+    def add(self, metrics: Metrics, lengths: Sequence[int]) -> RoundTally:
         gap, sizes = np.asarray(metrics.gap), np.array(lengths, int)
         keep = (np.arange(gap.shape[-1]) < sizes[:, None]).ravel()  # (steps * B,): is it played?
         steps, seeds, configs, width = gap.shape
@@ -122,7 +122,7 @@ class StretchTally(Tally):
         return int(self.arrays["rounds"].sum()) if self.arrays else 0
 
     @override
-    def add(self, metrics: Metrics, lengths: Sequence[int | None]) -> StretchTally:
+    def add(self, metrics: Metrics, lengths: Sequence[int]) -> StretchTally:
         gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
                        for x in (metrics.gap, metrics.rounds))  # fmt: skip
         names, counts = _counted(metrics.report)

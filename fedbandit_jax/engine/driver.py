@@ -134,7 +134,7 @@ def run_program(
     Checkpoints, named by the number of this program, are continued, and written now and then, and when the run stops
     for any reason, Ctrl-C and SIGTERM included.
     """
-    kind = StretchTally if clock.rounds_at(0) is None else RoundTally
+    kind, size = RoundTally if clock.step_rounds else StretchTally, clock.step_rounds
     layout = f"{len(play.pieces)} pieces of {play.n_configs} x {play.n_seeds} runs"  # others have different states
     length, capacity = _chunk(clock, play.n_configs * play.n_seeds)
     progress = Progress(layout, 0, play.init(), kind(at, play.n_configs, play.n_seeds))
@@ -149,8 +149,7 @@ def run_program(
                 with stop.allowed():
                     steps = range(progress.k, min(progress.k + length, clock.n_steps))
                     states, metrics = play.advance(pool, progress.states, steps, capacity)
-                    covered = [clock.rounds_at(k) for k in steps]
-                    lengths = [None if rounds is None else len(rounds) for rounds in covered]
+                    lengths = [min(size, clock.horizon - k * size) for k in steps]
                     tally = progress.tally.add(metrics, lengths)
                     bar.update(tally.played - progress.tally.played)
                     progress = Progress(layout, steps.stop, states, tally)  # at once: Ctrl-C sees all or none
@@ -175,11 +174,11 @@ def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
     On a CPU one program takes any number of steps up to its capacity. Elsewhere it takes as many as it is compiled for;
     chunks have equal lengths, so that one program serves all, and the last one is nearly full.
     """
-    first = clock.rounds_at(0)
-    if first is None:  # how many rounds a step covers depends on the run
+    size = min(clock.step_rounds, clock.horizon)
+    if not size:  # how many rounds a step covers depends on the run
         return 1, room(clock.n_steps) if on_cpu() else 1
-    most = max(1, CHUNK_ROUNDS // len(first))
-    work = len(first) * clock.env.spec.n_agents  # of a step
+    most = max(1, CHUNK_ROUNDS // size)
+    work = size * clock.env.spec.n_agents  # of a step
     longest = min(max(1, -(-clock.n_steps // CHUNKS), CHUNK_WORK // work), most)
     if on_cpu():
         return max(1, min(longest, FIRST_WORK // (work * n_runs))), most

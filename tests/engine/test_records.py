@@ -118,13 +118,10 @@ def test_the_last_state_is_that_of_the_horizon(monkeypatch, chunks, work):
 class Steps:
     """As many steps of one round."""
 
-    env = GAP
+    env, step_rounds = GAP, 1
 
     def __init__(self, n_steps):
-        self.n_steps = n_steps
-
-    def rounds_at(self, k):
-        return range(k, k + 1)
+        self.n_steps = self.horizon = n_steps
 
 
 def test_results_keep_records(found, tmp_path):

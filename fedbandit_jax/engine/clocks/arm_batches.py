@@ -62,16 +62,12 @@ class ArmBatchClock(Clock):
     @property
     @override
     def n_steps(self) -> int:
-        return self.algo.n_batches
+        return self.algo.n_batches  # how many users a batch has depends on how many arms are active
 
     @property
     def enforces(self) -> bool:
         """Whether users are told apart, and contributions beyond the bounds of one of them left out."""
         return self.algo.unit is not None and self.env.spec.n_users > 0
-
-    @override
-    def rounds_at(self, k: int) -> None:
-        return None  # how many users a batch has depends on how many arms are active
 
     @override
     def init(self, key: Array) -> tuple[Any, Any]:

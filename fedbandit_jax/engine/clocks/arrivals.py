@@ -50,12 +50,8 @@ class ArrivalClock(Clock):
 
     @property
     @override
-    def n_steps(self) -> int:
-        return -(-self.horizon // self.block)
-
-    @override
-    def rounds_at(self, k: int) -> range:
-        return range(k * self.block, min((k + 1) * self.block, self.horizon))
+    def step_rounds(self) -> int:
+        return self.block
 
     @override
     def init(self, key: Array) -> tuple[Any, Any]:

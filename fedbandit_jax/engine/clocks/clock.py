@@ -22,7 +22,7 @@ AXIS = "agents"  # of a mesh of devices
 class Clock:
     """A pytree that can be stepped. Its world never depends on the algorithm, so that a sweep shares it.
 
-    Subclasses define `n_steps`, `rounds_at`, `init`, `step` and `check`.
+    Subclasses define `step_rounds` or `n_steps`, and `init`, `step` and `check`.
     """
 
     env: Any
@@ -33,6 +33,7 @@ class Clock:
     program: str = struct.static(default="")  # digest of the programs of parts that are not the package's
     mesh: Mesh | None = struct.static(default=None)  # devices that the agents are spread over; None: there is one
 
+    step_rounds = 0  # rounds of every step but the last; 0 if they depend on the run, see `Metrics.rounds`
     branches = False  # whether a step branches on data; on a CPU a run is then faster by itself than beside others
     stores = False  # whether the contexts of a round are stored
     emitters = False  # whether XLA:CPU is to use its fusion emitters, which take half as long again to compile
@@ -41,15 +42,11 @@ class Clock:
     @property
     def n_steps(self) -> int:
         """The most steps that a run may have."""
-        raise NotImplementedError
+        return -(-self.horizon // self.step_rounds)
 
     def sharing(self, n_configs: int) -> Self:
         """The clock that is to run if so many configurations share a program, this one included."""
         return self
-
-    def rounds_at(self, k: int) -> range | None:
-        """The rounds 0, 1, ... that step k covers, or None if they depend on the run (see `Metrics.rounds`)."""
-        raise NotImplementedError
 
     def init(self, key: Array) -> tuple[Any, Any]:
         """The world and the learner's state of one seed before the first step."""

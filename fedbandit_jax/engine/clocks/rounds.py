@@ -44,16 +44,12 @@ class RoundClock(Clock):
 
     @property
     @override
-    def n_steps(self) -> int:
-        return -(-self.horizon // self.algo.batch)
+    def step_rounds(self) -> int:
+        return self.algo.batch
 
     @override
     def sharing(self, n_configs: int) -> RoundClock:
         return dataclasses.replace(self, shared=n_configs > DRAW_AGAIN)
-
-    @override
-    def rounds_at(self, k: int) -> range:
-        return range(k * self.algo.batch, min((k + 1) * self.algo.batch, self.horizon))
 
     @override
     def init(self, key: Array) -> tuple[Any, Any]:
