@@ -240,7 +240,7 @@ def inverse_error() -> float:
 
     @jax.jit
     def updated(rows):
-        start, _ = ridge.solve(jnp.broadcast_to(jnp.eye(d), (m, d, d)), jnp.zeros((m, d)))
+        start, *_ = ridge.solve(jnp.broadcast_to(jnp.eye(d), (m, d, d)), jnp.zeros((m, d)))
 
         def step(posterior, x):
             return ridge.update(posterior, ridge.gain(posterior, x, jnp.zeros(m))), None

@@ -45,18 +45,15 @@ class Solution(NamedTuple):
     ok: Bool[Array, ""]  # whether it exists: V is positive definite and all numbers are finite
 
 
-def solve(gram: Float[Array, "A d d"], bias: Float[Array, "A d"]) -> tuple[Posterior, Bool[Array, " A"]]:
-    """The posterior, and for each agent whether it exists: V is positive definite and all numbers are finite."""
-    posterior, _, ok = solve_det(gram, bias)
-    return posterior, ok
-
-
-def solve_det(
+def solve(
     gram: Float[Array, "A d d"], bias: Float[Array, "A d"]
 ) -> tuple[Posterior, Float[Array, " A"], Bool[Array, " A"]]:
-    """The posterior, log det V, and for each agent whether they exist, see `solve`."""
+    """The posterior, log det V, and for each agent whether they exist: V is positive definite, all numbers finite."""
     inverse, theta, log_det, ok = jax.vmap(solve_one)(gram, bias)
-    return _posterior(inverse, theta.T), log_det, ok
+    if bias.shape[1] <= UNROLL_DIM:
+        rows, columns = np.tril_indices(bias.shape[1])
+        inverse = inverse[:, rows, columns].T
+    return Posterior(inverse, theta.T), log_det, ok
 
 
 def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
@@ -69,13 +66,6 @@ def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
     theta = jnp.matmul(inverse, bias, precision="highest")
     ok = jnp.isfinite(inverse).all() & jnp.isfinite(theta).all()
     return Solution(inverse, theta, 2 * jnp.log(jnp.diagonal(factor)).sum(), ok)
-
-
-def _posterior(inverse: Float[Array, "A d d"], theta: Float[Array, "d A"]) -> Posterior:
-    if _wide(theta):
-        return Posterior(inverse, theta)
-    rows, columns = np.tril_indices(len(theta))
-    return Posterior(inverse[:, rows, columns].T, theta)
 
 
 def matrices(posterior: Posterior) -> Float[Array, "A d d"]:

@@ -202,7 +202,7 @@ class CliqueLoop(PlayingLoop):
         states = self.mechanism, keys, one.synced + 1, one.mechanism, totals
         statistics, sent = jax.vmap(release, axis_size=c)(*states)
         gram = jnp.asarray(self.policy.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
-        _, ok = ridge.solve(gram, statistics[..., -1])
+        *_, ok = ridge.solve(gram, statistics[..., -1])
         gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # where V has no inverse, keep what was shared
         bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
         started = self._start(gram, bias)
@@ -241,7 +241,7 @@ class CliqueLoop(PlayingLoop):
         if self.shifts:  # one solve for both, see `solve_anew`
             grams = jnp.concatenate([gram, gram + jnp.asarray(self.shift)[:, None, None] * jnp.eye(d)])
             biases = jnp.concatenate([bias, bias])
-        solved, log_dets, _ = ridge.solve_det(grams, biases)
+        solved, log_dets, _ = ridge.solve(grams, biases)
         own = Tracked(ridge.agents(solved, self.clique), jnp.zeros(m))
         shifted = None
         if self.shifts:

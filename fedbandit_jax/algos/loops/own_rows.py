@@ -87,7 +87,7 @@ def solve_anew(
     if shifted is not None:
         v = jnp.concatenate([v, v + shift[:, None, None] * jnp.eye(d)])
         bias = jnp.concatenate([bias, bias])
-    solved, ok = ridge.solve(v, bias)
+    solved, _, ok = ridge.solve(v, bias)
 
     def fresh(old: Tracked, first: int) -> Tracked:
         mine = slice(first, first + n)

@@ -187,7 +187,7 @@ class ScheduledLoop(PolicyLoop):
         own = Tracked(ridge.tile(shared.posterior, m), jnp.zeros(m)) if self.tracks else None
         shifted = None
         if self.shifts:
-            posterior, log_det, _ = ridge.solve_det(
+            posterior, log_det, _ = ridge.solve(
                 (shared.gram + self.shift * jnp.eye(self.spec.dim))[None], jnp.zeros((1, self.spec.dim))
             )
             shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))

@@ -106,7 +106,7 @@ class BoundUCB(Policy):
 
     def _solved(self, gram: Array, bias: Array, regularization: struct.Number, width: Width | LogDetWidth) -> Estimate:
         v = regularization * jnp.eye(len(gram)) + gram
-        posterior, log_det, _ = ridge.solve_det(v[None], bias[None])
+        posterior, log_det, _ = ridge.solve(v[None], bias[None])
         return Estimate(posterior, v, log_det, type(width)(*(jnp.asarray(x, jnp.float32) for x in width)))
 
 
