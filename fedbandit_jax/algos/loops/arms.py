@@ -53,7 +53,55 @@ class SumLoop(ArmAlgorithm):
 
     @override
     def guarantee(self) -> Certificate:
-        return sums_certificate(self.protocol, self.epsilon, self.delta, self.spec, self.unit).through(self.raw)
+        return self.proof().through(self.raw)
+
+    def proof(self) -> Certificate:
+        """The guarantee of the protocol for the users of `spec`, each of whom is in one sum, or in `unit.visits`."""
+        protocol, unit, delta = self.protocol, self.unit, float(self.delta)
+        if not struct.is_sealed(protocol):
+            return no_privacy(f"{type(protocol).__name__} is a protocol of its own, of which nothing is proved")
+        leaves, structure = jax.tree.flatten(protocol)
+        numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
+        if unit is not None:
+            if unit.most > 1 or unit.silos > 1 or unit.total is not None:
+                return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
+            pure = getattr(getattr(protocol, "noise", None), "notion", "pure DP") == "pure DP"
+            own = epsilon_of_each(float(self.epsilon), unit.visits, pure)
+            return self._of_user(_guarantee(structure, numbers, own, delta, (unit.visits,)), unit)
+        found = _guarantee(structure, numbers, float(self.epsilon), delta, VISITS)
+        if self.spec.n_users and found.epsilon is not None:
+            only = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
+            found = dataclasses.replace(found, unit=only)
+        return found
+
+    def _of_user(self, found: Certificate, unit: Users) -> Certificate:
+        """The certificate of one user who is in r = `unit.visits` sums at most, from that of one who is in one.
+
+        Sums have noise of their own, and of each batch she is in one at most.
+        """
+        if found.claim == "none" or found.epsilon is None or found.epsilon_exact is None:
+            return found
+        r, pure, delta = unit.visits, found.notion == "pure DP", float(self.delta)
+        exact = r * found.epsilon_exact if pure else found.visits[0][2]
+        smallest = tails.smallest_delta(exact, r * self.protocol.missing)
+        who = f"one user, who contributes {unit.sentence}, as is promised: users are not told apart here"
+        if self.spec.n_users:
+            who = f"one user: all that she contributes, {unit.sentence}; what is beyond is left out"
+        reason = f"noise of known law is on every sum that leaves the protocol, and each user is in {r} sums at most"
+        return dataclasses.replace(
+            found,
+            claim="certified" if smallest < delta else "none",
+            reason=reason if smallest < delta else tails.sentence(smallest, exact, delta),
+            unit=who,
+            epsilon=float(self.epsilon),
+            epsilon_exact=exact,
+            smallest_delta=smallest,
+            releases_per_user=float(r),
+            renyi=tuple((alpha, r * divergence) for alpha, divergence in found.renyi),
+            zcdp=found.zcdp and (r * found.zcdp[0], r * found.zcdp[1]),
+            visits=(),
+            not_covered=(*([WHO_COMES] if self.spec.n_users else []), *found.not_covered),
+        )
 
 
 @struct.sealed
@@ -184,68 +232,12 @@ class BoundAdaC(SumLoop):
         return jnp.where(state.pulled, state.sums, 0), state.pulled
 
 
-def sums_certificate(
-    protocol: SumProtocol, epsilon: struct.Number, delta: struct.Number, spec: Spec, unit: Users | None
-) -> Certificate:
-    """The guarantee of a protocol for the users of `spec`, each of whom is in one sum, or in `unit.visits`.
-
-    `epsilon` was asked for, of all sums of one user, and `delta` is that at which the guarantee is stated.
-    """
-    if not struct.is_sealed(protocol):
-        return no_privacy(f"{type(protocol).__name__} is a protocol of its own, of which nothing is proved")
-    leaves, structure = jax.tree.flatten(protocol)
-    numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
-    if unit is not None:
-        if unit.most > 1 or unit.silos > 1 or unit.total is not None:
-            return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
-        pure = getattr(getattr(protocol, "noise", None), "notion", "pure DP") == "pure DP"
-        own = epsilon_of_each(float(epsilon), unit.visits, pure)
-        found = _guarantee(structure, numbers, own, float(delta), (unit.visits,))
-        return of_user(found, unit, spec, float(epsilon), float(delta), protocol.missing)
-    found = _guarantee(structure, numbers, float(epsilon), float(delta), VISITS)
-    if spec.n_users and found.epsilon is not None:
-        only = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
-        found = dataclasses.replace(found, unit=only)
-    return found
-
-
 def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
     """The epsilon of one of r = `visits` sums that have epsilon together: epsilon / r if that is pure DP.
 
     Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to those of sqrt(r) epsilon.
     """
     return epsilon / (visits if pure else math.sqrt(visits))
-
-
-def of_user(found: Certificate, unit: Users, spec: Spec, epsilon: float, delta: float, missing: float) -> Certificate:
-    """The certificate of one user who is in r = `unit.visits` sums at most, from that of one who is in one.
-
-    Sums have noise of their own, and of each batch she is in one at most. `missing` is the mass of the tails that are
-    never drawn in the noise of a sum; `epsilon` and `delta` are those of `sums_certificate`.
-    """
-    if found.claim == "none" or found.epsilon is None or found.epsilon_exact is None:
-        return found
-    r, pure = unit.visits, found.notion == "pure DP"
-    exact = r * found.epsilon_exact if pure else found.visits[0][2]
-    smallest = tails.smallest_delta(exact, r * missing)
-    who = f"one user, who contributes {unit.sentence}, as is promised: users are not told apart here"
-    if spec.n_users:
-        who = f"one user: all that she contributes, {unit.sentence}; what is beyond is left out"
-    reason = f"noise of known law is on every sum that leaves the protocol, and each user is in {r} sums at most"
-    return dataclasses.replace(
-        found,
-        claim="certified" if smallest < delta else "none",
-        reason=reason if smallest < delta else tails.sentence(smallest, exact, delta),
-        unit=who,
-        epsilon=epsilon,
-        epsilon_exact=exact,
-        smallest_delta=smallest,
-        releases_per_user=float(r),
-        renyi=tuple((alpha, r * divergence) for alpha, divergence in found.renyi),
-        zcdp=found.zcdp and (r * found.zcdp[0], r * found.zcdp[1]),
-        visits=(),
-        not_covered=(*([WHO_COMES] if spec.n_users else []), *found.not_covered),
-    )
 
 
 @functools.lru_cache(maxsize=64)
