@@ -41,7 +41,7 @@ def measure(options: LiuOptions) -> list[Curve]:
         every = options.methods(fb.privacy.Budget(1.0, 0.1), width)
         algos |= {f"{name} {width:g}": every[name] for name in BASELINES}
     key = jax.random.key(options.seed + 2032)
-    run = {**options.run(500, 100_000, 100_000), "seeds": options.pick(2, 4, 16), "key": key}
+    run = {**options.run(500, 100_000, 100_000), "seeds": options.pick(2, 8, 16), "key": key}
     result = fb.sweep(options.instance(), algos, **run, store=options.store)
     claims = {name: result[name].certificate.claim for name in result}
     assert all(claims[f"{e:g} {d:g}"] == "certified" for e in EPSILONS for d in deltas)
