@@ -27,7 +27,7 @@ M, K, D = 10, 10, 10
 
 def measure(options: DubeyOptions) -> list[Curve]:
     """Returns the regret per agent over rounds for every gap and epsilon."""
-    run = options.run(50, 200_000, 1_000_000, seeds=(2, 3, 100))
+    run = options.run(50, 200_000, 1_000_000)
     algos = {f"ε = {epsilon:g}": fb.algos.fed_ucb(fb.privacy.Budget(epsilon, 0.1)) for epsilon in EPSILONS}
     curves = []
     for gap in GAPS[:: options.pick(3, 1, 1)]:
