@@ -7,6 +7,7 @@ import pytest
 from helpers import silent
 
 import fedbandit_jax as fb
+from fedbandit_jax.envs._wrapper import Wrapper
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 M, T, D, B, L = 3, 24, 2, 4, 5
@@ -134,31 +135,20 @@ def test_refusals():
 
 
 @fb.pytree
-class Elsewhere:
+class Elsewhere(Wrapper):
     """An environment that says that another reward arrives than silos wait for."""
 
-    env: object
     wrong: object
-
-    @property
-    def spec(self):
-        return self.env.spec
-
-    def init(self, key):
-        return self.env.init(key)
 
     def observe(self, key, world, t):
         offered, world = self.env.observe(key, world, t)
         return offered._replace(arrives=jnp.full_like(offered.arrives, self.wrong)), world
 
-    def pull(self, key, world, offered, arms):
-        return self.env.pull(key, world, offered, arms)
-
 
 @pytest.mark.parametrize(("which", "told"), [(0, 0), (2, 0), (3, 4), (-1, 4)])
 def test_an_arrival_that_there_is_not_is_told(which, told):
     late = fb.envs.delay(fb.envs.sphere(3, 2, 3, rewards="bernoulli"), 3)
-    env = Elsewhere(env=late, wrong=np.int32(which))
+    env = Elsewhere(env=late, spec=late.spec, wrong=np.int32(which))
     algo = A.Federated(policy=A.Greedy(), schedule=2)
     run = fb.simulate(env, algo, horizon=6, key=jax.random.key(0), seeds=2, throw=False)
     assert run.status.tolist() == [told, told]

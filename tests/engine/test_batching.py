@@ -8,6 +8,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArrivalClock
 from fedbandit_jax.engine.curves import RoundTally
+from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.report.plotting.figure import in_words
 
 ENV = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
@@ -119,21 +120,13 @@ def test_picture_of_a_gauge(whole):
 
 
 @fb.pytree
-class Moving:
+class Moving(Wrapper):
     """An environment whose world moves on."""
 
-    inner: fb.envs.Clustered
-    spec = ENV.spec
     n_clusters = 2
 
-    def init(self, key):
-        return self.inner.init(key)
-
     def observe(self, key, world, t):
-        return self.inner.observe(key, world, t)[0], world._replace(thetas=world.thetas + 0.0)
-
-    def pull(self, key, world, offered, arms):
-        return self.inner.pull(key, world, offered, arms)
+        return self.env.observe(key, world, t)[0], world._replace(thetas=world.thetas + 0.0)
 
     def clusters(self, world):
         return world.cluster
@@ -142,7 +135,7 @@ class Moving:
 @pytest.mark.parametrize(
     ("env", "algo", "words"),
     [
-        (Moving(inner=ENV), fb.algos.CLUB(), "env.observe must return the world as it is"),
+        (Moving(env=ENV, spec=ENV.spec), fb.algos.CLUB(), "env.observe must return the world as it is"),
         (fb.envs.sphere(2, 3, 3), fb.algos.CLUB(), "CLUB is for users who are told apart"),
         (
             ENV,

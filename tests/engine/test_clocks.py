@@ -1,7 +1,6 @@
 """User classes: told apart by the compiler, told what they must return, and given nothing that the spec forbids."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax.core.struct import Static
 from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Partition
 
 ENV = fb.envs.sphere(3, 4, 5, rewards="bernoulli")
@@ -172,23 +172,15 @@ def script(answers=0.5, mask=None, spec=None):
     spec = fb.Spec(n_agents=M, n_arms=K, dim=D, max_norm=1.0, rewards_in_unit=True, **(spec or {}))
 
     @fb.pytree
-    class World:
-        inner: fb.envs.Script
+    class World(Wrapper):
         mask: jax.Array | None = None
         user: jax.Array | None = None
-        spec: fb.Spec = fb.static()
-
-        def init(self, key):
-            return self.inner.init(key)
 
         def observe(self, key, world, t):
-            offered, world = self.inner.observe(key, world, t)
+            offered, world = self.env.observe(key, world, t)
             return offered._replace(mask=self.mask, user=self.user), world
 
-        def pull(self, key, world, offered, arms):
-            return self.inner.pull(key, world, offered, arms)
-
-    return World(inner=env, spec=spec, mask=mask, user=None if not spec.n_users else jnp.array([1, 9], jnp.int32))
+    return World(env=env, spec=spec, mask=mask, user=None if not spec.n_users else jnp.array([1, 9], jnp.int32))
 
 
 def given(env, algo, horizon=T):
@@ -261,41 +253,31 @@ def test_rounds_after_the_horizon_do_not_count():
 
 
 @fb.pytree
-class Below:
+class Below(Wrapper):
     """An environment whose gap has the wrong sign."""
 
-    inner: Any
     gap: float
 
-    @property
-    def spec(self):
-        return self.inner.spec
-
-    def init(self, key):
-        return self.inner.init(key)
-
-    def observe(self, key, world, t):
-        return self.inner.observe(key, world, t)
-
     def clusters(self, world):
-        return self.inner.clusters(world)
+        return self.env.clusters(world)
 
     @property
     def n_clusters(self):
-        return self.inner.n_clusters
+        return self.env.n_clusters
 
     def pull(self, key, world, offered, arms):
-        found = self.inner.pull(key, world, offered, arms)
+        found = self.env.pull(key, world, offered, arms)
         return found._replace(gap=jnp.full_like(found.gap, self.gap))
 
 
 @pytest.mark.parametrize("gap", [pytest.param(-0.5, marks=pytest.mark.slow), -1e-4])
 @pytest.mark.parametrize(
-    ("inner", "algo"), [(script(), HONEST), (fb.envs.clustered(4, 2, 2, n_arms=3, dim=3), fb.algos.CLUB())]
+    ("env", "algo"), [(script(), HONEST), (fb.envs.clustered(4, 2, 2, n_arms=3, dim=3), fb.algos.CLUB())]
 )
-def test_a_gap_below_0_is_not_believed(inner, algo, gap):
+def test_a_gap_below_0_is_not_believed(env, algo, gap):
     """Rounding may make it a little less than 0."""
-    result = fb.simulate(Below(inner=inner, gap=gap), algo, horizon=6, key=jax.random.key(0), seeds=1, throw=False)
+    env = Below(env=env, spec=env.spec, gap=gap)
+    result = fb.simulate(env, algo, horizon=6, key=jax.random.key(0), seeds=1, throw=False)
     assert (result.status == (FLAGGED if gap < -0.1 else 0)).all()
 
 

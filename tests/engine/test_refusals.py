@@ -1,7 +1,6 @@
 """What cannot be simulated or replaced is refused, before compilation, by a sentence that names the argument."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from helpers import BUDGET, ENV, PRIVATE, simulate, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import driver
+from fedbandit_jax.envs._wrapper import Wrapper
 
 LONG = fb.envs.script(np.full((40, 3, 4, 5), 3.2 / np.sqrt(5)), np.zeros((40, 3, 4)))
 
@@ -226,29 +226,17 @@ def test_policies_that_are_not_finished(policy, words):
 
 
 @fb.pytree
-class FrozenNoise:
+class FrozenNoise(Wrapper):
     """An environment that would draw its noise once, when it is compiled."""
 
-    inner: Any
-
-    @property
-    def spec(self):
-        return self.inner.spec
-
-    def init(self, key):
-        return self.inner.init(key)
-
-    def observe(self, key, world, t):
-        return self.inner.observe(key, world, t)
-
     def pull(self, key, world, offered, arms):
-        found = self.inner.pull(key, world, offered, arms)
+        found = self.env.pull(key, world, offered, arms)
         return found._replace(reward=found.reward + np.random.normal(size=3).astype(np.float32))  # noqa: NPY002
 
 
 def test_numbers_of_numpy_are_not_drawn_in_a_program():
     with pytest.raises(TypeError, match="env.pull must be the same program whenever it is traced, .* as of np.random"):
-        simulate(env=FrozenNoise(inner=ENV))
+        simulate(env=FrozenNoise(env=ENV, spec=ENV.spec))
 
 
 @pytest.mark.parametrize(

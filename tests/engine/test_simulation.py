@@ -11,6 +11,7 @@ from fedbandit_jax.core import files
 from fedbandit_jax.engine import batching, driver, setup
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.curves import RoundTally
+from fedbandit_jax.envs._wrapper import Wrapper
 
 
 def test_shape_and_meaning():
@@ -112,25 +113,14 @@ def test_streams_are_shared_between_algorithms():
 
 
 @fb.pytree
-class Counting:
+class Counting(Wrapper):
     """An environment that counts how often it is traced."""
 
-    inner: fb.envs.Sphere
     counter: list = fb.static()
-
-    @property
-    def spec(self):
-        return self.inner.spec
-
-    def init(self, key):
-        return self.inner.init(key)
 
     def observe(self, key, world, t):
         self.counter[0] += 1
-        return self.inner.observe(key, world, t)
-
-    def pull(self, key, world, offered, arms):
-        return self.inner.pull(key, world, offered, arms)
+        return self.env.observe(key, world, t)
 
 
 class Counter(list):
@@ -145,7 +135,7 @@ class Counter(list):
 def test_numbers_do_not_recompile_and_a_sweep_compiles_once(monkeypatch):
     monkeypatch.setattr(RoundClock, "check", lambda *_: None)  # which traces once more
     monkeypatch.setattr(setup, "program", lambda *_, **__: b"")  # likewise
-    env = Counting(inner=ENV, counter=Counter([0]))
+    env = Counting(env=ENV, spec=ENV.spec, counter=Counter([0]))
     simulate(env, PRIVATE)
     traced = env.counter[0]
     assert traced > 0

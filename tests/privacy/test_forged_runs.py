@@ -11,6 +11,7 @@ from helpers import released
 from honest import BATCH, SPEC, Prefixes, changed, federated, honest, of
 
 import fedbandit_jax as fb
+from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Status, certify
 from fedbandit_jax.privacy.bound import Exact
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
@@ -123,41 +124,32 @@ def test_environment_swapped_after_binding(world):
 
 
 @fb.pytree
-class Lies:
-    """Says what `claims` says, and does what it likes."""
+class Lies(Wrapper):
+    """Says what its spec says, and does what it likes."""
 
-    world: fb.Environment
-    claims: fb.Spec = fb.static()
     longer: float = 1.0
     more: float = 1.0
 
-    @property
-    def spec(self):
-        return self.claims
-
-    def init(self, key):
-        return self.world.init(key)
-
     def observe(self, key, world, t):
-        offered, world = self.world.observe(key, world, t)
+        offered, world = self.env.observe(key, world, t)
         return offered._replace(contexts=self.longer * offered.contexts), world
 
     def pull(self, key, world, offered, arms):
-        feedback = self.world.pull(key, world, offered, arms)
+        feedback = self.env.pull(key, world, offered, arms)
         return feedback._replace(reward=self.more * feedback.reward)
 
 
 @pytest.mark.parametrize("lie", [{"longer": 30.0}, {"more": 30.0}, {"more": -1.0}, {"more": math.nan}])
 def test_environments_that_lie(world, lie):
     """What they promise is enforced where it enters, and the seed says so."""
-    result = run(Lies(world=world, claims=world.spec, **lie), federated(schedule=2), horizon=6, throw=False)
+    result = run(Lies(env=world, spec=world.spec, **lie), federated(schedule=2), horizon=6, throw=False)
     assert result.certificate.claim == "certified"
     assert (result.status & Status.OUTSIDE_SPEC).all()
 
 
 def test_environment_that_denies_what_is_public(world):
     """Whose contexts are said to be fixed has their rewards protected and no more, and the certificate says it."""
-    env = Lies(world=world, claims=dataclasses.replace(world.spec, fixed_contexts=True))
+    env = Lies(env=world, spec=dataclasses.replace(world.spec, fixed_contexts=True))
     found = certify(federated(schedule=2).bind(env.spec, 2))
     assert "one user's rewards changed; contexts are fixed for each silo and public" in found.adjacency
     assert "contexts, which are fixed and public" in found.not_covered
@@ -166,7 +158,7 @@ def test_environment_that_denies_what_is_public(world):
 def test_environment_that_denies_its_users():
     """Who says that nobody returns may not tell users apart."""
     world = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=3)
-    env = Lies(world=world, claims=dataclasses.replace(world.spec, n_users=0))
+    env = Lies(env=world, spec=dataclasses.replace(world.spec, n_users=0))
     with pytest.raises(TypeError, match="no user: env.spec.n_users is 0"):
         run(env, federated(schedule=2), horizon=2)
 

@@ -19,6 +19,7 @@ from fedbandit_jax.engine.clocks import ArmBatchClock, signature
 from fedbandit_jax.engine.curves import StretchTally
 from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.identity import digest
+from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
 from fedbandit_jax.privacy.integers.protocol import Decoded
 
@@ -106,25 +107,17 @@ def test_other_numbers_of_batches_share_a_program(monkeypatch):
 
 
 @fb.pytree
-class Counting:
+class Counting(Wrapper):
     """Arms that count how often they are traced."""
 
-    inner: fb.envs.RandomArms
     counter: object = fb.static()
 
-    @property
-    def spec(self):
-        return self.inner.spec
-
-    def init(self, key):
-        return self.inner.init(key)
-
     def means(self, world):
-        return self.inner.means(world)
+        return self.env.means(world)
 
     def answers(self, key, world, arm, size):
         self.counter.traced += 1
-        return self.inner.answers(key, world, arm, size)
+        return self.env.answers(key, world, arm, size)
 
 
 class Counter:
@@ -144,11 +137,13 @@ def test_a_sweep_compiles_once_and_equals_single_runs(name, monkeypatch):
     counters = [Counter(), Counter()]
     single = [
         fb.simulate(
-            Counting(inner=ARMS, counter=counters[0]), algo if grid is None else algo.replace(epsilon=e), **options
+            Counting(env=ARMS, spec=ARMS.spec, counter=counters[0]),
+            algo if grid is None else algo.replace(epsilon=e),
+            **options,
         )
         for e in epsilons
     ]
-    sweep = fb.sweep(Counting(inner=ARMS, counter=counters[1]), [algo], grid=grid, **options)
+    sweep = fb.sweep(Counting(env=ARMS, spec=ARMS.spec, counter=counters[1]), [algo], grid=grid, **options)
     assert counters[0].traced == counters[1].traced > 0
     for label, alone in zip(sweep.labels, single):
         np.testing.assert_allclose(sweep[label].regret, alone.regret, rtol=1e-6)

@@ -10,6 +10,7 @@ from helpers import deep
 from scripted_users import draws, population
 
 import fedbandit_jax as fb
+from fedbandit_jax.envs._wrapper import Wrapper
 
 A, N = fb.algos, 9
 ENV = fb.envs.clustered(N, 2, 3, dim=4, n_arms=4)
@@ -25,11 +26,9 @@ OUTSIDE = int(fb.Status.OUTSIDE_SPEC)
 
 
 @fb.pytree
-class Damaged:
+class Damaged(Wrapper):
     """An environment that breaks its promises: numbers, so that one program serves all ways of doing so."""
 
-    inner: fb.envs.Clustered
-    spec: fb.Spec = fb.static()
     strange: bool = False  # does somebody else come in every fifth round?
     user: int = 0
     scale: float = 1.0  # of features in every fifth round
@@ -38,28 +37,25 @@ class Damaged:
 
     @property
     def n_clusters(self):
-        return self.inner.n_clusters
-
-    def init(self, key):
-        return self.inner.init(key)
+        return self.env.n_clusters
 
     def observe(self, key, world, t):
-        offered, _ = self.inner.observe(key, world, t)
+        offered, _ = self.env.observe(key, world, t)
         bad = t % 5 == 0
         contexts = jnp.where(bad, self.scale * offered.contexts, offered.contexts)
         return offered._replace(contexts=contexts, user=jnp.where(bad & self.strange, self.user, offered.user)), world
 
     def pull(self, key, world, offered, arms):
-        feedback = self.inner.pull(key, world, offered, arms)
+        feedback = self.env.pull(key, world, offered, arms)
         changed = self.factor * feedback.reward + self.offset
         return feedback._replace(reward=jnp.where(offered.contexts[0, arms, 0] > 0.3, changed, feedback.reward))
 
     def clusters(self, world):
-        return self.inner.clusters(world)
+        return self.env.clusters(world)
 
 
 def run(key, algo, throw=False, **damage):
-    env = Damaged(inner=ENV, **{"spec": ENV.spec, "strange": "user" in damage, **damage})
+    env = Damaged(env=ENV, **{"spec": ENV.spec, "strange": "user" in damage, **damage})
     return fb.simulate(env, algo, horizon=100, key=key, seeds=2, throw=throw)
 
 
