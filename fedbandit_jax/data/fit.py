@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import expit, rel_entr
 
 CHUNK = 65536  # rows of which features are held in float64 at a time
 PENALTY = 1e-6  # of |theta|^2 / 2 beside the mean loss: decides between parameters that fit alike, and hardly else
@@ -129,25 +130,14 @@ def logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
     )
 
 
-def expit(z: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-z)), without overflow."""
-    return 0.5 + 0.5 * np.tanh(z / 2)
-
-
 def explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float) -> float:
     """R^2, or the share of deviance explained, of these means against one `overall` mean: 1 - loss / loss."""
     if model == "linear":
         loss, alone = (float(((rewards - mean) ** 2).sum()) for mean in (means, overall))
     else:
-        loss, alone = (_deviance(rewards, np.clip(mean, 1e-9, 1 - 1e-9)) for mean in (means, overall))
+        each = (np.clip(mean, 1e-9, 1 - 1e-9) for mean in (means, overall))
+        loss, alone = (float((rel_entr(rewards, p) + rel_entr(1 - rewards, 1 - p)).sum()) for p in each)
     return 1 - loss / alone if alone > 0 else 0.0
-
-
-def _deviance(y: np.ndarray, mean: np.ndarray) -> float:
-    def term(a, b):
-        return np.where(a > 0, a * np.log(np.where(a > 0, a, 1) / b), 0)
-
-    return float((term(y, mean) + term(1 - y, 1 - mean)).sum())
 
 
 def calibration(rewards: np.ndarray, means: np.ndarray) -> tuple[tuple[int, float, float], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from fedbandit_jax.data import fit as fits
 from fedbandit_jax.data.columns import Column, Columns, levels_of
@@ -72,7 +73,7 @@ def measured(
     for start in range(0, len(rows), chunk):
         some = rows[start : start + chunk]
         scores = design.scores(some, theta)
-        every = fits.expit(scores) if model == "logistic" else np.clip(scores, 0, 1)
+        every = expit(scores) if model == "logistic" else np.clip(scores, 0, 1)
         beyond += 0 if model == "logistic" else int((np.abs(scores - every) > 1e-6).sum())
         every = np.round(every, fits.DIGITS)
         best += float(every.max(1).sum())
