@@ -19,8 +19,8 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
-from fedbandit_jax.planning.demands import fixed_arms, silos_away
-from fedbandit_jax.privacy import RELEASES, Budget, Linear, Mechanism, Users
+from fedbandit_jax.planning.demands import fixed_arms, quietest, silos_away
+from fedbandit_jax.privacy import RELEASES, Budget, Mechanism, Users
 from fedbandit_jax.privacy.trust import TRUST, find
 
 SUITE = "v1"
@@ -120,12 +120,8 @@ class Task:
             release = "input_perturbation"
         elif trust.releases is not None:
             release = "tree"
-        statistic = Linear()
-        if not trust.needs_users:
-            centred = self.spec.constant
-            statistic = Linear(centred=centred, gram_scale=0.5 if centred else 0.5**0.5)
         away = silos_away(self.env) if trust is TRUST["secagg"] else 0
-        default = {"trust": self.trust, "unit": self.unit, "statistic": statistic, "dropouts": away}
+        default = {"trust": self.trust, "unit": self.unit, "statistic": quietest(self.spec, trust), "dropouts": away}
         return Mechanism(self.budget, release, **{**default, **options})
 
     @property

@@ -38,10 +38,8 @@ from fedbandit_jax.algos import (
 )
 from fedbandit_jax.interfaces import Policy
 from fedbandit_jax.planning.candidate import Candidate, considered, fitting, growing
-from fedbandit_jax.planning.demands import ONE_USER, PARTIES, Demands, Party, units
+from fedbandit_jax.planning.demands import ONE_USER, PARTIES, Demands, Party, quietest, units
 from fedbandit_jax.privacy import Decaying, Liars, Mechanism, MultiBlt
-from fedbandit_jax.privacy.statistic import Linear
-from fedbandit_jax.privacy.trust import find
 from fedbandit_jax.schedules import Every, Geometric
 
 SYNCS = 100  # synchronisations in fixed batches
@@ -243,10 +241,7 @@ def _optimism(scale: float) -> UCB:
 
 
 def _mechanism(party: Party, release: Any, demands: Demands) -> Mechanism:
-    centred, scale = demands.spec.constant, 0.5 if demands.spec.constant else 0.5**0.5
-    if find(party.trust).needs_users:  # whose noise is for (x y, x x') as they are
-        centred, scale = False, 1.0
-    statistic = Linear(centred=centred, gram_scale=scale)
+    statistic = quietest(demands.spec, party.trust)
     if demands.spec.drops:  # a message that a silo misses must not hold parts of other batches
         release = "input_perturbation"
     away = demands.away if party.trust == "secagg" else 0

@@ -14,6 +14,8 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Environment, Spec
 from fedbandit_jax.privacy import Budget, Mechanism, Users
 from fedbandit_jax.privacy.mechanism import check_norms
+from fedbandit_jax.privacy.statistic import Linear
+from fedbandit_jax.privacy.trust import find
 
 ONE_USER = "user"  # the unit that leaves the bounds of her contributions to the plan
 LET_IN = (1, 4)  # of her visits, and as many as there are on average
@@ -87,6 +89,13 @@ def fixed_arms(env: Environment) -> np.ndarray | None:
         drawn.append(np.asarray(offered.contexts))
     rows = np.concatenate(drawn)
     return rows[0] if (rows == rows[0]).all() else None
+
+
+def quietest(spec: Spec, trust: Any) -> Linear:
+    """The statistic of linear bandits that has the least noise under a trust model."""
+    if find(trust).needs_users:  # whose noise is for (x y, x x') as they are
+        return Linear()
+    return Linear(centred=spec.constant, gram_scale=0.5 if spec.constant else 0.5**0.5)
 
 
 def silos_away(env: Environment) -> int:
