@@ -1,6 +1,9 @@
 """What tests of pages share: what a browser would find in a page, and where a browser may be."""
 
+import base64
 import html.parser
+import re
+import xml.etree.ElementTree as ET
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 EVIL = "<script>alert(1)</script>&\"'"
@@ -49,3 +52,12 @@ class Read(html.parser.HTMLParser):
 
     def all(self, name):
         return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+
+def is_drawing(address):
+    """Whether an address is an SVG image that stands in it, and that names parts of its own only."""
+    kind, _, data = address.partition(",")
+    drawn = base64.b64decode(data).decode()
+    root = ET.fromstring(drawn)
+    names = re.findall(r'(?:href="|url\()(?!#)', drawn)
+    return kind == "data:image/svg+xml;base64" and root.tag.endswith("}svg") and not names

@@ -105,7 +105,7 @@ def _body(found: Sequence[Row]) -> Iterator[ET.Element]:
     yield _choices()
     yield _board(found)
     yield tag("h2", "Over how many tasks is a score reached?")
-    yield tag("figure", html.drawing(svg(_profile(found)), "profile-", "share of tasks with at least this score"))
+    yield tag("figure", html.drawing(svg(_profile(found)), "share of tasks with at least this score"))
     yield tag("h2", "Tasks")
     yield html.table(_tasks(found), "tasks")
     yield tag("h2", "Rows")

@@ -37,11 +37,11 @@ def _body(found: Found) -> Iterator[ET.Element]:
         yield tag("h2", f"{len(found.refused)} files were refused")
         yield html.table([("file", "reason"), *((str(path), why) for path, why in found.refused)], "refused")
     for i, one in enumerate(found.sections):
-        yield tag("section", *_section(one, f"s{i}"), id=f"s{i}")
+        yield tag("section", *_section(one), id=f"s{i}")
 
 
-def _section(one: Section, name: str) -> Iterator[ET.Element]:
-    """The elements about one result; `name` is what its ids begin with."""
+def _section(one: Section) -> Iterator[ET.Element]:
+    """The elements about one result."""
     result = one.result
     yield tag("h2", one.name)
     yield tag("p", tables.size(result), "; ", places(result))
@@ -49,10 +49,8 @@ def _section(one: Section, name: str) -> Iterator[ET.Element]:
         yield tag("p", text)
     for text in (*one.notes, *tables.doubts(result)):
         yield tag("p", text, **{"class": "refused"})
-    figures = []
-    for i, (title, figure) in enumerate(_figures(result)):
-        drawn = html.drawing(svg(figure), f"{name}-f{i}-", title)
-        figures.append(tag("figure", tag("figcaption", title), drawn))
+    drawn = ((title, html.drawing(svg(figure), title)) for title, figure in _figures(result))
+    figures = (tag("figure", tag("figcaption", title), image) for title, image in drawn)
     yield tag("div", *figures, **{"class": "figures"})
     if len(result) > CURVES:
         advice = f"Curves of {len(result)} algorithms do not fit into one figure; choose some, as in "
