@@ -58,7 +58,7 @@ NOT_CONSIDERED = (
     "SuccessiveElimination and AdaCUCB, which ask users in batches about arms without features",
     "FCLUB, CLUB and SCLUB, of which nothing is certified with their own triggers, and Homo-DC",
     "LogDetUCB, whose widths are those of UCB but for the matrix norm of the noise",
-    "LinUCB, for agents who never talk",
+    "LinUCB, for agents who never talk, and Uniform and UniformArms, which learn nothing",
     "Forgetting, which is for a world that moves",
     "the grouping Together, which is Federated with more noise",
     "schedules that adapt (PrivateLogDet costs budget, LogDet leaks), and agents that learn in the batch",
