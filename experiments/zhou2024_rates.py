@@ -79,7 +79,7 @@ def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np
         policy: Any = algo.bind(spec, horizon).policy
         bound = float(policy.width(horizon)) * math.sqrt(dim * m * horizon)
         envs = [FixedArms(gap=min(LARGEST, part * bound / m / horizon), spec=spec) for part in PARTS]
-    run: dict[str, Any] = dict(horizon=horizon, key=jax.random.key(options.seed), seeds=options.pick(2, 4, 25))
+    run: dict[str, Any] = dict(horizon=horizon, key=jax.random.key(options.seed), seeds=options.pick(2, 8, 25))
     found = [fb.simulate(env, algo, stride=horizon, throw=False, **run).regret[:, -1] for env in envs]
     means = [one.mean() for one in found]
     print(f"{instance}, {trust}, {of}, B={batch}: {np.round(means)}", flush=True)
