@@ -13,7 +13,6 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, Pulls, Recipe, Report, Round, Spec
 
-NAME = "uniform play"
 READS_NOTHING = Certificate(
     claim="certified",
     reason="arms are chosen by coins alone",
@@ -29,9 +28,27 @@ READS_NOTHING = Certificate(
 )
 
 
+@struct.pytree
+class Chance(Recipe):
+    """What `Uniform` and `UniformArms` have in common: their guarantee."""
+
+    name: str = struct.static(default="uniform play")
+
+    def __post_init__(self):
+        validate.text("name", self.name)
+
+    @override
+    def bind(self, spec: Spec, horizon: int) -> Algorithm:
+        return self
+
+    @override
+    def guarantee(self) -> Certificate:
+        return READS_NOTHING
+
+
 @struct.sealed
 @struct.pytree
-class Uniform(Recipe):
+class Uniform(Chance):
     """Plays one of the arms on offer at random in every round, in any environment, and sends nothing.
 
     With `UniformArms`, what others are measured against: private algorithms may lose more.
@@ -51,17 +68,9 @@ class Uniform(Recipe):
         True
     """
 
-    name: str = struct.static(default=NAME)
     batch = 25  # rounds of one step, which changes nothing else
     bears_dropouts = True
     bears_delay = True
-
-    def __post_init__(self):
-        validate.text("name", self.name)
-
-    @override
-    def bind(self, spec: Spec, horizon: int) -> Algorithm:
-        return self
 
     @override
     def init(self, key: Array, spec: Spec) -> tuple[()]:
@@ -76,14 +85,10 @@ class Uniform(Recipe):
     def learn(self, t: Array, local: Any, offered: Round, arms: Array, rewards: Array) -> tuple[Any, Any]:
         return (), ()
 
-    @override
-    def guarantee(self) -> Certificate:
-        return READS_NOTHING
-
 
 @struct.sealed
 @struct.pytree
-class UniformArms(Recipe, ArmAlgorithm):
+class UniformArms(Chance, ArmAlgorithm):
     """Has every arm pulled by one user in turn, in environments like `arms`, and sends nothing.
 
     Args:
@@ -96,20 +101,12 @@ class UniformArms(Recipe, ArmAlgorithm):
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")
         >>> result = fb.simulate(env, fb.algos.UniformArms(), horizon=30_000, key=jax.random.key(0), seeds=2)
-        >>> result.regret[:, -1].tolist()
+        >>> result.regret[:, -1].round(2).tolist()
         [5000.0, 5000.0]
     """
 
-    name: str = struct.static(default=NAME)
     n_batches = 1
     round_robin = True
-
-    def __post_init__(self):
-        validate.text("name", self.name)
-
-    @override
-    def bind(self, spec: Spec, horizon: int) -> Algorithm:
-        return self
 
     @override
     def init(self, key: Array, spec: Spec) -> Array:
@@ -126,7 +123,3 @@ class UniformArms(Recipe, ArmAlgorithm):
     @override
     def conclude(self, key: Array, k: Array, state: Any, sums: Any, entered: Any = None) -> tuple[Any, Report]:
         return state, Report()
-
-    @override
-    def guarantee(self) -> Certificate:
-        return READS_NOTHING
