@@ -12,7 +12,7 @@ here for all d.
 import matplotlib.pyplot as plt
 import tyro
 from curves import Curve, exponent, of_result, pick, random_play
-from drawing import Says, caption, draw, legend_of_all, save, slope
+from drawing import Says, caption, draw, legend_below, save, slope
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -50,7 +50,7 @@ def against(curves: list[Curve], algo: str) -> Curve:
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_fig1c", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.5, 4.8), layout="constrained")
     seen = []
     for (m, marker), ax, letter in zip({100: "o", 2: "s"}.items(), axes, "ab"):
         panel = pick(curves, f"M = {m}")
@@ -64,7 +64,7 @@ def main(options: DubeyOptions) -> None:
             power, half = exponent(one)
             share = ", ".join(f"{value:.0%}" for value in one.mean / chance)
             seen.append(f"M = {m}, {algo}: d^{power:.2f} ± {half:.2f} ({share} of random play at d = 4, 8, 16)")
-            name = f"(c) M = {m}, {algo}: power {power:.2f} ± {half:.2f}"
+            name = f"M = {m}, {algo}: power {power:.2f} ± {half:.2f}"
             look = dict(fmt=f"{marker}{line}", color="#CC79A7" if "ε" in algo else "#000000", markersize=5, capsize=2)
             axes[2].errorbar(one.x, one.mean, one.error, label=name, **look)
     axes[0].set_ylabel("regret per agent and round")
@@ -72,11 +72,10 @@ def main(options: DubeyOptions) -> None:
     axes[2].set_xticks(DIMENSIONS, DIMENSIONS)
     axes[2].minorticks_off()
     d = against(pick(curves, "M = 2"), "ε = 1")
-    slope(axes[2], 2.0, d.x, 0.6 * d.mean[0], "(c) $d^2$, as the paper says")
+    slope(axes[2], 2.0, d.x, 0.6 * d.mean[0], "$d^2$, as the paper says")
     axes[2].set_title("(c) after T rounds", fontsize="medium")
     for ax in axes:
-        ax.grid(alpha=0.3)
-    legend_of_all(figure, ncols=4)
+        legend_below(ax, ncols=1 if ax is axes[2] else 2)
     figure.suptitle(
         f"FedUCB: K = {K}, gap 0.1, δ = 0.1, the paper's width, exact noise; mean of {curves[0].n_seeds} seeds ± 1 "
         "standard error, exponents ± half of 95 % intervals\n"

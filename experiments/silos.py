@@ -204,9 +204,9 @@ def finish(
     ]
     figure = _ends(shown, pairs) if at_end else _over_rounds(panels)
     who = "certified version" if options.variant == "ours" else "constants and agents of the authors' code"
-    titled = f"\n{titles[0]}" if at_end else ""
+    titled = f"{titles[0]}\n" if at_end else ""
     figure.suptitle(
-        f"{who}; T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± 95 % interval{titled}", fontsize="medium"
+        f"{titled}{who}; T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± 95 % interval", fontsize="medium"
     )
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
     print(figure.get_label())
@@ -290,14 +290,15 @@ def _over_rounds(panels: dict[str, list[Curve]]) -> Figure:
 def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
     """Draws regret at T as a share of that of random play, and paired differences of the pairs of the claims."""
     *others, random = panel
-    figure, (left, right) = plt.subplots(ncols=2, figsize=(11.0, 4.8), layout="constrained", width_ratios=(3, 2))
+    size = 11.0, 1.9 + 0.45 * len(others)
+    figure, (left, right) = plt.subplots(ncols=2, figsize=size, layout="constrained", width_ratios=(3, 2))
     of = {one.label: one.y[-1] / random.mean[-1] * 100 for one in others}
     for place, one in enumerate(others):
         _dot(left, place, of[one.label], one.style.split()[0])
     left.set_yticks(range(len(others)), [named(one).replace(": no p", ":\nno p") for one in others])
     left.axvline(100, color="#999999", linestyle="-.")
     left.annotate("random play", (100, -0.95), ha="right", va="center", xytext=(-4, 0), textcoords="offset points")
-    left.set(xlabel="group regret at T in % of random play's", xlim=(-13, 118), ylim=(len(others) - 0.5, -1.3))
+    left.set(xlabel="group regret at T in % of random play's", xlim=(-13, 118), ylim=(len(others) - 0.5, -1.4))
     left.set_title("(a) every algorithm", fontsize="medium")
     pairs = [pair for pair in pairs if "FedLinUCB" not in pair]
     for place, (better, worse) in enumerate(pairs):
@@ -318,4 +319,5 @@ def _dot(ax: Axes, place: int, values: np.ndarray, colour: str) -> None:
     ax.errorbar(mean, place, xerr=half, fmt="o", color=colour, capsize=3)
     look: dict[str, Any] = dict(fontsize="small", bbox=dict(facecolor="white", edgecolor="none", pad=1))
     place_of_text: dict[str, Any] = dict(ha="center", va="bottom", xytext=(0, 6), textcoords="offset points")
-    ax.annotate(f"{mean:.1f} ± {half:.1f}", (mean, place), **place_of_text, **look)
+    digits = 1 if half >= 0.05 else 2
+    ax.annotate(f"{mean:.{digits}f} ± {half:.{digits}f}", (mean, place), **place_of_text, **look)

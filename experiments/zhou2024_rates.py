@@ -122,8 +122,8 @@ def power(curves: list[Curve], instance: str, sweep: str) -> tuple[str, str]:
     (played,) = pick(curves, one.panel, "random play")
     few = len(one.x) < 3
     found, half = exponent(one)
-    number = f": {len(one.x)} points" if few else f" {found:.2f} ± {half:.2f}"
-    long = f"{instance}{number if few else f' {found:.3f} ± {half:.3f}'}"
+    number = f": {len(one.x)} points" if few else f" {found:.3f} ± {half:.3f}"
+    long = f"{instance}{number}"
     if not few and instance == INSTANCES[0]:
         (bound,) = pick(curves, one.panel, f"{one.label}, {BOUND}")
         own, drawn = exponent(bound)[0], exponent(played)[0]
@@ -152,7 +152,7 @@ def whole_batches(one: Curve) -> str:
 
 def main(options: Size) -> None:
     curves = options.numbers("zhou2024_rates", lambda: measure(options))
-    figure, axes = plt.subplots(2, 3, figsize=(11.0, 8.6), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(12.5, 8.6), layout="constrained")
     lines = []
     for ax, letter, (sweep, (order, what, _)) in zip(axes.flat, "abcdef", SWEEPS.items()):
         for instance, look in LOOKS.items():
@@ -190,12 +190,11 @@ def main(options: Size) -> None:
     legend_of_all(figure)
     n = pick(curves, label="silo-level LDP")[0].n_seeds
     figure.suptitle(
-        f"M = {M}, $B=\\sqrt{{T/M}}$, ε = 1, δ = 0.1 where they do not vary; certified; "
+        f"Powers of Corollary 5.2: M = {M}, $B=\\sqrt{{T/M}}$, ε = 1, δ = 0.1 where they do not vary; certified; "
         f"mean of {n} seeds ± one standard error, powers with 95 % intervals\n"
-        "worst gap: K = d unit vectors, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, at most 1/2; "
-        "random play, at the larger, has 1 − 1/d of the bound;\n"
-        "T = 10,000 (1,000 for M) and d = 2 where they do not vary; "
-        "random contexts: sphere, K = 10, the paper's widths, T = 1,000 and d = 10",
+        "worst gap: K = d unit vectors, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, at most 1/2 (random play, "
+        "at the larger: 1 − 1/d of the bound); T = 10,000 (1,000 for M), d = 2\n"
+        "random contexts: sphere, K = 10, the paper's widths, T = 1,000, d = 10",
         fontsize="medium",
     )
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
