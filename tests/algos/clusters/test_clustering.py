@@ -111,6 +111,11 @@ def fclub_trace(algo, bound, given, size, **private):
     return fclub(*given, n_users=size[0], n_servers=size[1], width=Width(), **own, **private)
 
 
+def traced(algo, bound, given, size):
+    """Of any algorithm."""
+    return fclub_trace(algo, bound, given, size) if isinstance(algo, A.FCLUB) else quiet_trace(algo, given, size)
+
+
 def same_clusters(bound, state, trace, data_in_buffer=None):
     """What local and global clusters hold at the end."""
     seats, ridge, rho = bound.seats, float(bound.regularization), float(bound.rho)
@@ -177,7 +182,7 @@ def test_what_a_gpu_runs(key, algo, seed, monkeypatch):
     """The program for a GPU, compiled here for a CPU, with its kernel in Pallas' interpreter."""
     spec, given = population(*SMALL), draws(seed, SMALL[0])
     bound = algo.bind(spec, T)
-    trace = fclub_trace(algo, bound, given, SMALL) if "FCLUB" in algo.name else quiet_trace(algo, given, SMALL)
+    trace = traced(algo, bound, given, SMALL)
     for module in ("control", "graph", "tables"):
         monkeypatch.setattr(f"fedbandit_jax.core.{module}.on_cpu", lambda: False)
     monkeypatch.setattr("fedbandit_jax.core.ridge.on_gpu", lambda: True)
@@ -209,7 +214,7 @@ def test_many_runs(key):
             ),
         ):
             bound = algo.bind(spec, T)
-            trace = fclub_trace(algo, bound, given, size) if "FCLUB" in algo.name else quiet_trace(algo, given, size)
+            trace = traced(algo, bound, given, size)
             safe.append(trace.safe(1e-5))
             same(play(bound, key, given, spec), trace, safe[-1])
     assert np.mean(np.array(safe) == T) > 0.9
@@ -226,7 +231,7 @@ def test_a_long_run(key):
         A.FCLUB(alpha_1=0.7, alpha_2=0.7, upload=1.1, download=1.1),
     ):
         bound = algo.bind(spec, 1500)
-        trace = fclub_trace(algo, bound, given, SMALL) if "FCLUB" in algo.name else quiet_trace(algo, given, SMALL)
+        trace = traced(algo, bound, given, SMALL)
         same(play(bound, key, given, spec), trace, 1500)
 
 
