@@ -182,7 +182,7 @@ def hot_loop(clocks: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tu
 
     leaves, treedef, axes = batching._stack([clock.sharing(len(clocks)) for clock in clocks])
     leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
-    placed = batching.Layout(treedef, axes, len(clocks), n_seeds, clocks[0].emitters)
+    placed = batching.Layout(treedef, axes, len(clocks), n_seeds, clocks[0].emitters, None)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
     worlds, states = batching._init(placed).eval_shape(leaves, keys)
     steps = batching._steps(range(n_steps), n_steps)
