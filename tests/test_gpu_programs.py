@@ -1,7 +1,10 @@
 """How `python tests/gpu_programs.py` counts what a GPU would do, on a program small enough to count by hand."""
 
+import jax
 import pytest
-from gpu_programs import KNOWN, LIMITS, Turn, assembled, count, launches, programs, rounded_by_cublas, verdict
+from gpu_programs import KNOWN, LIMITS, Turn, assembled, count, hot_loop, launches, programs, rounded_by_cublas, verdict
+
+from fedbandit_jax.engine.clocks import make_clock
 
 LOOP = 'while(%x), condition=%more, body=%{}, backend_config={{"known_trip_count":{{"n":"{}"}}}}'
 HLO = f"""HloModule jit_advance
@@ -127,3 +130,15 @@ def test_verdict():
 def test_what_is_known_is_about_programs_that_are_compiled():
     assert set(KNOWN) <= set(programs())
     assert all(most > LIMITS[what] for known in KNOWN.values() for what, (most, _) in known.items())
+
+
+def test_what_is_compiled_is_the_loop_of_the_driver():
+    program = programs()["linear alone"]
+    env, algo = program.make()
+    bound = make_clock(env, algo.bind(env.spec, program.horizon), program.horizon)
+    function, (leaves, keys, worlds, states, *steps) = hot_loop([bound], 3, 2)
+    assert keys.shape == (3,)
+    played = jax.eval_shape(function, leaves, keys, worlds, states, *steps)[:2]
+    assert [(x.shape, x.dtype) for x in jax.tree.leaves(played)] == [
+        (x.shape, x.dtype) for x in jax.tree.leaves((worlds, states))
+    ]
