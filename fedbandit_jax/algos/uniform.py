@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.certificate import BEYOND, Certificate
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, Pulls, Recipe, Report, Round, Spec
 
@@ -25,6 +25,7 @@ READS_NOTHING = Certificate(
     smallest_delta=0.0,
     accountant="no reward and no feature is read",
     releases=0,
+    not_covered=("a user's own recommendation, seen by that user alone", *BEYOND),
 )
 
 
