@@ -14,7 +14,8 @@ include_patterns = ["*.md", "docs/**.md", "docs/api.rst", "bench/*.md", "experim
 root_doc, language = "docs/index", "en"
 myst_heading_anchors = 4
 html_theme, html_title = "sphinx_book_theme", "fedbandit_jax"
-html_theme_options = {"show_toc_level": 2, "use_download_button": False}
+html_static_path, html_css_files = ["_static"], ["narrow.css"]
+html_theme_options = {"show_toc_level": 2, "use_download_button": False, "navbar_persistent": []}
 html_copy_source = html_show_sourcelink = False
 default_role = "code"
 autodoc_typehints, autodoc_member_order, autodoc_class_signature = "none", "bysource", "mixed"

@@ -1,9 +1,14 @@
-"""What tests of pages share: what a browser would find in a page, and where a browser may be."""
+"""What tests of pages share: what a parser finds in a page, and a browser that opens it."""
 
 import base64
+import contextlib
 import html.parser
 import re
+import shutil
 import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 EVIL = "<script>alert(1)</script>&\"'"
@@ -11,6 +16,34 @@ EVIL = "<script>alert(1)</script>&\"'"
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
 IN_A_CONTAINER = ["--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-dev-shm-usage"]
+# contrast (WCAG 2) of every element that has words of its own, with the nearest background behind it
+CONTRASTS = """() => {
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = colour => {
+    const [r, g, b] = parts(colour).map(c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = element => {
+    const own = getComputedStyle(element).backgroundColor;
+    return (parts(own)[3] ?? 1) > 0 ? own : behind(element.parentElement);
+  };
+  const worded = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+  return [...document.querySelectorAll("body, body *")].filter(e => worded(e) && e.checkVisibility()).map(element => {
+    const both = [light(getComputedStyle(element).color), light(behind(element))].sort((a, b) => b - a);
+    return [`${element.tagName} ${element.className}`, (both[0] + 0.05) / (both[1] + 0.05)];
+  });
+}"""
+
+
+@contextlib.contextmanager
+def browser():
+    """Chromium without a window, of this machine or of playwright; skips the test where there is neither."""
+    api = pytest.importorskip("playwright.sync_api", reason="NO BROWSER: no page was opened; install playwright")
+    with api.sync_playwright() as playwright:
+        found = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if found is None and not Path(playwright.chromium.executable_path).exists():
+            pytest.skip(f"NO BROWSER: no page was opened; have one of {', '.join(BROWSERS)}")
+        yield playwright.chromium.launch(executable_path=found, args=IN_A_CONTAINER)
 
 
 class Read(html.parser.HTMLParser):

@@ -1,12 +1,14 @@
-"""The site: built without a warning, every link leads somewhere, and nothing is asked of a network."""
+"""The site: built without a warning, every link leads somewhere, nothing is asked of a network, telephones show it."""
 
 import html.parser
+import re
 import subprocess
 import sys
 import urllib.parse
 from pathlib import Path
 
 import pytest
+from pages import browser
 
 import fedbandit_jax as fb
 
@@ -75,3 +77,27 @@ def test_every_public_name_is_in_the_reference(site):
 def test_pictures_have_words(site):
     pages = {path.name: Links(path.read_text()).silent for path in (site / "docs").glob("*.html")}
     assert not {name: silent for name, silent in pages.items() if silent}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
+def test_pages_in_a_browser(site, width, scheme):
+    """No page is wider than a telephone, lacks a picture or asks for anything outside; at night it is dark."""
+    asked, errors, wrong = [], [], {}
+    with browser() as chromium:
+        shown = chromium.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.on("pageerror", lambda error: errors.append(error))
+        for path in sorted({*site.rglob("*.html")} - {site / "index.html"}):  # which leads to the first page
+            if "_static" in path.parts:
+                continue
+            shown.goto(path.as_uri())
+            wide = shown.evaluate("document.documentElement.scrollWidth")
+            empty = shown.evaluate("[...document.images].filter(one => !one.naturalWidth).map(one => one.src)")
+            paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+            dark = sum(map(int, re.findall(r"\d+", paper)[:3])) < 3 * 128
+            if wide > width or empty or dark != (scheme == "dark"):
+                wrong[path.name] = wide, empty, paper
+    assert not wrong
+    assert not errors
+    assert not [address for address in asked if urllib.parse.urlsplit(address).scheme not in ("file", "data")]

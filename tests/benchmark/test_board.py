@@ -3,12 +3,10 @@
 import dataclasses
 import math
 import re
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import BROWSERS, EVIL, IN_A_CONTAINER, Read, is_drawing
+from pages import CONTRASTS, EVIL, Read, browser, is_drawing
 
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import board
@@ -167,17 +165,13 @@ def test_summary(found):
 @pytest.mark.parametrize("width", [390, 1200])
 def test_in_a_browser(path, found, width):
     """Choices hide tasks and change means, a click on a name shows differences; no error, no request, no overflow."""
-    api = pytest.importorskip("playwright.sync_api", reason="NO BROWSER: the board was not opened; install playwright")
     asked, errors = [], []
-    with api.sync_playwright() as playwright:
-        binary = next(filter(None, map(shutil.which, BROWSERS)), None)
-        if binary is None and not Path(playwright.chromium.executable_path).exists():
-            pytest.skip(f"NO BROWSER: the board was not opened; have one of {', '.join(BROWSERS)}")
-        browser = playwright.chromium.launch(executable_path=binary, args=IN_A_CONTAINER)
-        shown = browser.new_page(viewport={"width": width, "height": 800})
+    with browser() as chromium:
+        shown = chromium.new_page(viewport={"width": width, "height": 800}, color_scheme="dark")
         shown.on("request", lambda request: asked.append(request.url))
         shown.on("pageerror", lambda error: errors.append(error))
         shown.goto(path.as_uri())
+        contrasts = shown.evaluate(CONTRASTS)
         wide = shown.evaluate("document.documentElement.scrollWidth")
         lines = shown.locator("table.board tbody tr")
         shown.locator("select[name=trusted]").select_option("secagg")
@@ -190,7 +184,6 @@ def test_in_a_browser(path, found, width):
         back = lines.nth(1).locator("td:nth-child(2)").inner_text()
         shown.get_by_role("button", name="mean S").click()
         order = lines.locator("td:nth-child(1)").all_text_contents()
-        browser.close()
     secagg = [name for name, task in TASKS.items() if task.trusted[-1] == "secagg"]
     assert visible == len(secagg)
     expected = [np.mean([row.cells[name].score for name in secagg]) for row in found]
@@ -201,4 +194,5 @@ def test_in_a_browser(path, found, width):
     assert asked == [path.as_uri()]
     assert not errors
     assert wide <= width
+    assert {name: contrast for name, contrast in contrasts if contrast < 4.5} == {}
     assert re.search("scores?", path.read_text())

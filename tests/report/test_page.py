@@ -1,22 +1,22 @@
 """The page about results: it opens offline, hides nothing, and says what the files say; its tables can be sorted."""
 
 import dataclasses
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import BROWSERS, EVIL, IN_A_CONTAINER, Read, is_drawing
+from pages import CONTRASTS, EVIL, Read, browser, is_drawing
 from test_files import made
 from test_plotting import grid, swept
 
 import fedbandit_jax as fb
+from fedbandit_jax.certificate import CLAIMS
 from fedbandit_jax.cli import main
 from fedbandit_jax.engine import store
 from fedbandit_jax.report import folders as found
-from fedbandit_jax.report import page
+from fedbandit_jax.report import html, page
 
 
 def report(tmp_path, *paths, **options):
@@ -206,15 +206,10 @@ def test_needs_no_jax(folder, tmp_path):
 @pytest.mark.slow
 def test_sorts_in_a_browser(folder, tmp_path):
     """A click sorts numbers by size, upwards and downwards, with what has none last; nothing else is loaded."""
-    api = pytest.importorskip("playwright.sync_api", reason="NO BROWSER: the page was not opened; install playwright")
     report(tmp_path, folder)
     asked, errors = [], []
-    with api.sync_playwright() as playwright:
-        found = next(filter(None, map(shutil.which, BROWSERS)), None)  # or the one that playwright has installed
-        if found is None and not Path(playwright.chromium.executable_path).exists():
-            pytest.skip(f"NO BROWSER: the page was not opened; have one of {', '.join(BROWSERS)}")
-        browser = playwright.chromium.launch(executable_path=found, args=IN_A_CONTAINER)
-        shown = browser.new_page()
+    with browser() as chromium:
+        shown = chromium.new_page()
         shown.on("request", lambda request: asked.append(request.url))
         shown.on("pageerror", lambda error: errors.append(error))
         address = (tmp_path / "report.html").as_uri()
@@ -226,10 +221,29 @@ def test_sorts_in_a_browser(folder, tmp_path):
             orders.append(table.locator("tbody td:nth-child(3)").all_text_contents())
         sizes = [drawing.bounding_box() for drawing in shown.locator("img").all()]
         heading = shown.locator("h1").inner_text()
-        browser.close()
     assert orders == [["-", "2", "0.5"], ["0.5", "2", "-"], ["2", "0.5", "-"]]
     assert asked == [address]
     assert not errors
     assert heading == "A title"
     assert all(size["width"] > 200 and size["height"] > 200 for size in sizes)
     assert len(sizes) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_can_be_read_by_day_and_by_night(folder, tmp_path, scheme):
+    """Words stand out as WCAG asks at level AA, claims at level AAA, and a page that should be dark is dark."""
+    report(tmp_path, folder)
+    html.write(
+        tmp_path / "claims.html", "claims", [html.table([("claim", "epsilon"), *((c, "1") for c in CLAIMS)], "")]
+    )
+    found = []
+    with browser() as chromium:
+        shown = chromium.new_page(color_scheme=scheme)
+        for name in ("report.html", "claims.html"):
+            shown.goto((tmp_path / name).as_uri())
+            found += shown.evaluate(CONTRASTS)
+        paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert {name: contrast for name, contrast in found if contrast < (7 if "claim" in name else 4.5)} == {}
+    assert {f"TD claim {claim}" for claim in CLAIMS} <= {name for name, _ in found}
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
