@@ -172,6 +172,11 @@ def exponent(curve: Curve, kept: slice = slice(None)) -> tuple[float, float]:
     return whole, float(stats.t.ppf(0.975, n - 1) * error)
 
 
+def steps(curve: Curve) -> str:
+    """Returns the powers p of y ~ x^p from each point to the next, of means: they differ where y is no power of x."""
+    return ", ".join(f"{p:.3f}" for p in np.diff(np.log(curve.mean)) / np.diff(np.log(curve.x)))
+
+
 def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Returns the mean of paired values a (S,) over that of b, and the standard error of the linearised ratio."""
     value = a.mean() / b.mean()

@@ -6,7 +6,8 @@ The corollary: with batches of B = sqrt(T / M) rounds silo-level LDP has regret 
 log^(1/4)(1 / delta) / epsilon^(1/2). One of M, T, d, epsilon and delta varies, and M = 100 otherwise. Where M varies,
 the central model is there too: the paper has it at a factor of M^(1/4) less. At the worst gap everybody is offered the
 d unit vectors, one of which is better by the gap at which regret is largest, as in zhou2024_silos.py; random play has
-1 - 1/d of the bound at the larger gap, unless that is cut at 1/2. Elsewhere contexts are random, with the paper's
+1 - 1/d of beta sqrt(d M T) at the larger gap, unless that is cut at 1/2. Bounds are the leading term of Lemma C.2, beta
+sqrt(d M T ln(1 + M T / (d lambda_min))), with the noise that is drawn. Elsewhere contexts are random, with the paper's
 confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is not in proportion to 1 / epsilon: as
 epsilon goes to 0 a finite noise is enough for delta alone. So epsilon is varied at delta = 10^-6, too.
 """
@@ -18,16 +19,16 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from curves import Curve, exponent, pick, random_play
+from curves import Curve, exponent, pick, random_play, steps
 from drawing import Says, caption, legend_of_all, save
 from options import Size
-from zhou2024_silos import LARGEST, PARTS, FixedArms
+from zhou2024_silos import LARGEST, PARTS, FixedArms, bounds
 
 import fedbandit_jax as fb
 
 M = 100
 MODELS = {"silo-level LDP": ("silo_local", fb.plotting.COLOURS[1]), "central": ("central", fb.plotting.COLOURS[5])}
-BOUND = r"bound $\beta\sqrt{dMT}$"
+BOUND = "bound of Lemma C.2"
 INSTANCES = ("worst gap", "random contexts")
 LOOKS: dict[str, dict[str, str]] = {INSTANCES[0]: dict(fmt="o-"), INSTANCES[1]: dict(fmt="s-", mfc="white")}
 CLAIM = "regret is of order T^(1/2) (M d)^(3/4) log^(1/4)(1/δ) / ε^(1/2), up to logarithms: "
@@ -63,7 +64,7 @@ def setting(instance: str, sweep: str) -> dict[str, float]:
 
 
 def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np.ndarray:
-    """Returns the final regret (S,) at the worse of two gaps, beta sqrt(d M T), nan without gaps, and random play.
+    """Returns the final regret (S,) at the worse of two gaps, the bound of Lemma C.2, nan without gaps, and random play.
 
     Random play is at the larger gap.
     """
@@ -76,9 +77,8 @@ def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np
     envs, bound = [fb.envs.sphere(m, 10, dim, rewards="bernoulli")], math.nan
     if instance == "worst gap":
         spec = fb.Spec(n_agents=m, n_arms=dim, dim=dim, fixed_contexts=True, max_norm=1.0, rewards_in_unit=True)
-        policy: Any = algo.bind(spec, horizon).policy
-        bound = float(policy.width(horizon)) * math.sqrt(dim * m * horizon)
-        envs = [FixedArms(gap=min(LARGEST, part * bound / m / horizon), spec=spec) for part in PARTS]
+        scale, bound = bounds(algo, spec, horizon)
+        envs = [FixedArms(gap=min(LARGEST, part * scale / m / horizon), spec=spec) for part in PARTS]
     run: dict[str, Any] = dict(horizon=horizon, key=jax.random.key(options.seed), seeds=options.pick(2, 8, 25))
     found = [fb.simulate(env, algo, stride=horizon, throw=False, **run).regret[:, -1] for env in envs]
     means = [one.mean() for one in found]
@@ -87,7 +87,7 @@ def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns curves of regret, of the bound with its logarithms and of random play, for every sweep and instance."""
+    """Returns curves of regret, of the bound of Lemma C.2 and of random play, for every sweep and instance."""
     curves = []
     for instance in INSTANCES:
         for sweep, (_, what, _) in SWEEPS.items():
@@ -128,7 +128,8 @@ def power(curves: list[Curve], instance: str, sweep: str) -> tuple[str, str]:
         (bound,) = pick(curves, one.panel, f"{one.label}, {BOUND}")
         own, drawn = exponent(bound)[0], exponent(played)[0]
         inside = [name for name, of in (("corollary's", order), ("bound's", own)) if abs(found - of) <= half]
-        long += f" ({' and '.join(inside) or 'neither corollary nor bound'} in this interval; power of the bound "
+        long += f" (from point to point {steps(one)}; {' and '.join(inside) or 'neither corollary nor bound'} in this "
+        long += "interval; power of the bound "
         long += (
             f"{own:.3f}, of random play {drawn:.3f}; {share(one, bound)} of the bound, {share(one, played)} of random "
         )
@@ -140,7 +141,7 @@ def power(curves: list[Curve], instance: str, sweep: str) -> tuple[str, str]:
 def share(one: Curve, other: Curve) -> str:
     """Returns the range of the means of a curve in % of another."""
     shares = 100 * one.mean / other.mean
-    return f"{shares.min():.0f} to {shares.max():.0f} %"
+    return f"{shares.min():.2g} to {shares.max():.2g} %"
 
 
 def whole_batches(one: Curve) -> str:
@@ -193,7 +194,7 @@ def main(options: Size) -> None:
         f"Powers of Corollary 5.2: M = {M}, $B=\\sqrt{{T/M}}$, ε = 1, δ = 0.1 where they do not vary; certified; "
         f"mean of {n} seeds ± one standard error, powers with 95 % intervals\n"
         "worst gap: K = d unit vectors, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, at most 1/2 (random play, "
-        "at the larger: 1 − 1/d of the bound); T = 10,000 (1,000 for M), d = 2\n"
+        "at the larger: 1 − 1/d of $\\beta\\sqrt{dMT}$); T = 10,000 (1,000 for M), d = 2\n"
         "random contexts: sphere, K = 10, the paper's widths, T = 1,000, d = 10",
         fontsize="medium",
     )

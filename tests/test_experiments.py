@@ -235,6 +235,35 @@ def test_the_page_quotes_how_regret_grows_with_d(curves):
             assert f"{panel}, {algo} d^{power:.2f} ± {half:.2f}" in page
 
 
+@pytest.mark.parametrize(("model", "axis"), [("silo-level LDP", "M"), ("central", "M"), ("silo-level LDP", "T")])
+def test_the_page_quotes_the_powers_of_regret_and_of_its_bound(curves, model, axis):
+    """Lemma C.2 from the paper: widths add up to the root of ln(1 + M T / (d lambda_min)) times that of d M T."""
+    kept = curves.parsed((FIGURES / "zhou2024_rates.csv").read_text(encoding="utf-8"))
+    panel = f"worst gap, {axis}"
+    (one,), (bound,) = curves.pick(kept, panel, model), curves.pick(kept, panel, f"{model}, bound of Lemma C.2")
+    name = "M, silo-level LDP" if axis == "M" and model != "central" else f"{axis}{', central' * (axis == 'M')}"
+    page = (PAGES / "zhou2024.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
+    mine = "{:.3f} ± {:.3f}".format(*curves.exponent(one))
+    assert [f"{curves.exponent(bound)[0]:.3f}", mine, curves.steps(one)] == row.split(" | ")[3:6]
+
+
+@pytest.mark.parametrize("trust", ["silo_local", "central"])
+def test_bounds_have_the_logarithm_by_which_widths_add_up(curves, trust):
+    """Lemma C.2 of Zhou & Chowdhury: beta sqrt(d M T ln(1 + M T / (d lambda_min))), from the noise alone."""
+    m, d, horizon, batch = 100, 2, 999, 3
+    privacy = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "tree", trust)
+    algo = fb.algos.Federated(policy=fb.algos.UCB(), schedule=batch, privacy=privacy)
+    spec = fb.envs.sphere(m, 2, d, rewards="bernoulli").spec
+    std, tail = algo.certificate(spec, horizon).server_noise_std, np.sqrt(2 * np.log(2 * (horizon // batch) / 0.01))
+    low = std * (np.sqrt(2 * d) + tail)  # lambda_min, if lambda is twice the bound on the noise
+    log = np.log(1 + m * horizon / (d * low))
+    width = np.sqrt(3 * low) + std * (np.sqrt(d) + tail) / np.sqrt(low) + 0.5 * np.sqrt(2 * np.log(100) + d * log)
+    bounds = runpy.run_path(str(EXPERIMENTS / "zhou2024_silos.py"))["bounds"]
+    scale = width * np.sqrt(d * m * horizon)
+    assert bounds(algo, spec, horizon) == pytest.approx((scale, scale * np.sqrt(log)), rel=1e-4)
+
+
 def test_the_page_quotes_what_exact_radii_save(curves):
     kept = curves.parsed((FIGURES / "beyond_arms.csv").read_text(encoding="utf-8"))
     page = (PAGES.parent / "arms.md").read_text(encoding="utf-8")
