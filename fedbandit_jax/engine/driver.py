@@ -83,7 +83,6 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
             play = compiling.popleft().result()
             compiling.extend(itertools.islice(coming, 1))  # while this one runs
             bar.set_description("simulate")
-            bar.unpause()  # waiting does not count
             curves = run_program(play, _with_most_steps(group), at=at, bar=bar, checkpoints=checkpoints, program=i)
             for j, label in enumerate(labels):
                 parts.setdefault(label, []).append(jax.tree.map(lambda curve, j=j: curve[j], curves))
