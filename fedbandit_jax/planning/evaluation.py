@@ -21,6 +21,7 @@ from fedbandit_jax.report.tables import aligned
 CHUNK = 1 << 18  # visits that are weighed at a time
 HEAD = ("algorithm", "by the model", "by inverse propensities", "doubly robust", "minus the log", "rows that count")
 STRANGE = 4, 0.02  # standard errors, and a share for rounding, beyond which propensities are not those of the draw
+FEW = 30  # rows of an arm with which its share cannot be told from its propensities
 
 
 class Interval(NamedTuple):
@@ -92,8 +93,9 @@ def off_policy(
     - y, which varies less than the difference of two means. Intervals are by the normal law, of sums by row, or by user
     if users are told apart, who are met again and again.
 
-    The mean of 1 / propensity is K, the number of arms, if these are the probabilities by which arms were drawn.
-    `Values.doubt` says so where it is more than four standard errors and 2 % from it.
+    The mean of 1 / propensity, of rows that showed an arm and 0 of others, is 1 for every arm, and so K without regard
+    to arms, if these are the probabilities by which arms were drawn. `Values.doubt` says so where one of these means is
+    more than four standard errors and 2 % from it; an arm that few rows showed is judged with all others only.
 
     The model's own mean has no interval: the arms were learned from the same model, which flatters them. If it is
     outside of the doubly robust interval, do not trust the model's regret.
@@ -140,15 +142,18 @@ def off_policy(
 
 
 def _doubt(env: Logged) -> str:
-    """A warning if the mean of 1 / propensity over all rows is not the number of arms."""
-    inverse, arms = 1 / np.asarray(env.log.propensity, float), env.spec.n_arms
-    error, (errors, share) = inverse.std() / math.sqrt(len(inverse)), STRANGE
-    if abs(inverse.mean() - arms) <= errors * error + share * arms:
-        return ""
-    return (
-        f"Doubtful: the mean of 1 / propensity is {inverse.mean():.4g} ± {error:.2g} in the log, and {arms} where "
-        "every arm can be shown and these are the probabilities by which arms were drawn."
-    )
+    """A warning if the mean of 1 / propensity is not the number of arms, or not 1 for an arm with 0 where it is not."""
+    shown, inverse = np.asarray(env.log.arm), 1 / np.asarray(env.log.propensity, float)
+    each = [(f" of rows that showed arm {a}, and of 0 for others,", np.where(shown == a, inverse, 0.0), 1)
+            for a in range(env.spec.n_arms) if (shown == a).sum() >= FEW]  # fmt: skip
+    for which, value, expected in [("", inverse, env.spec.n_arms), *each]:
+        error, (errors, share) = value.std() / math.sqrt(len(value)), STRANGE
+        if abs(value.mean() - expected) > errors * error + share * expected:
+            return (
+                f"Doubtful: the mean of 1 / propensity{which} is {value.mean():.4g} ± {error:.2g} in the log, and "
+                f"{expected} where every arm can be shown and these are the probabilities by which arms were drawn."
+            )
+    return ""
 
 
 def _row(moment: records.Moment) -> Array:

@@ -1,5 +1,6 @@
 """Estimates of an algorithm's worth from a log: unbiased where the model is wrong, with intervals that cover."""
 
+import re
 import dataclasses
 import functools
 
@@ -149,5 +150,8 @@ def test_what_is_printed(rng, key):
         text = evaluation._doubt(logged(log | dict(p=wrong)))
         assert f"1 / propensity is {(1 / wrong).mean():.2g}" in text
         assert "in the log, and 3 where" in text
+    swapped = np.random.default_rng(0).permutation(log["p"])  # whose mean of 1 / propensity is right
+    text = evaluation._doubt(logged(log | dict(p=swapped)))
+    assert re.search(r"of rows that showed arm \d, and of 0 for others, is .* in the log, and 1 where", text)
     with pytest.raises(ValueError, match="env must have propensities"):
         fb.off_policy(logged(made(rng)[0], propensity=None), algos, horizon=40, key=key)
