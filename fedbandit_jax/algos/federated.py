@@ -157,7 +157,8 @@ class Federated(PolicyRecipe):
     def patient(self, spec: Spec, horizon: int) -> Federated:
         """The same recipe with a first release that is late enough, by the rule of `fb.algos.Greedy`.
 
-        Where that is not before the last round, a warning says so: nothing is learned, and privacy seems to be free.
+        Where that is after the middle of the run, a warning says so: little or nothing is learned, and privacy seems to be
+        free. The first release is that of this budget, trust model and horizon: for others call this anew.
 
         Args:
             spec: the description of the environment.
@@ -189,10 +190,10 @@ class Federated(PolicyRecipe):
                 break
             schedule = dataclasses.replace(schedule, first=first)
             one = self.replace(schedule=schedule)
-        if schedule.first >= horizon:
+        if std > 0 and 2 * schedule.first > horizon:
             warnings.warn(
                 f"horizon = {horizon:,} rounds of {spec.n_agents:,} agents are too few for noise of standard deviation "
-                f"{std:.3g}: nothing is released before the last round, so that nothing is learned",
+                f"{std:.3g}: nothing is released before round {schedule.first:,}, so that nothing is learned until then",
                 stacklevel=2,
             )
         return one
@@ -223,7 +224,7 @@ class Federated(PolicyRecipe):
         if self.learns_in_batch and not policy.keeps_matrix:
             raise ValueError(
                 "policy must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch, got "
-                f"{type(self.policy).__name__}"
+                f"{type(self.policy).__name__}: it can act between synchronisations with learns_in_batch=False"
             )
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:
