@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EPSILONS = (0.1, 1.0, 10.0)
 TRUSTS = {"silo_local": "if silos trust nobody", "secagg": "with secure aggregation"}
+TOO_GOOD = 0.9  # R^2 or share of the deviance
 HALVES = ("title", "body")  # of the features of mslr
 COPIES = ("mslr", "movielens")
 
@@ -149,3 +150,7 @@ def answers(env: Logged) -> Iterator[str]:
         if most > 1:
             yield f"It is enough for who comes to {most} silos: if few do, think of leaving out their visits to others."
     yield "(!) is more than best arms gain: too few rows for such a budget."
+    if fit.explained <= 0:
+        yield "The model predicts no better than the mean of all does, so that this gain may be chance."
+    if fit.explained > TOO_GOOD:
+        yield "The model predicts nearly everything: is a feature known only after the arm was chosen?"

@@ -12,6 +12,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.data.sources import check_column, opened
 
 LARGEST = 1e100  # so that squares and sums of numbers are finite
+ANSWERS = frozenset(("true", "false", "yes", "no"))  # which may be meant as 1 and 0
 MISSING = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "<NA>", "NaT", "#N/A"))  # beside NaN; "None" may be an arm
 
 Kind = Literal["labels", "numbers", "either"]
@@ -116,6 +117,7 @@ class _Series:
         except (TypeError, ValueError, OverflowError):
             i = next(i for i, value in enumerate(values) if not is_number(value))
             like = f"be numbers{' as in the first row' * self.either}"
+            like += ", such as 1 and 0" * (text_of(values[i]).lower() in ANSWERS)
             raise self._wrong(i, values[i], like) from None
         with np.errstate(invalid="ignore"):
             fine = np.abs(numbers) <= LARGEST

@@ -93,14 +93,15 @@ class CsvTable:
         """The message that says where the bytes are that are not UTF-8."""
         escaped = self.path.open(encoding="utf-8-sig", newline="", errors="surrogateescape")
         with escaped as file, contextlib.suppress(csv.Error):
+            header: list[str] = []
             for i, line in enumerate(csv.reader(file)):
+                header = header or line
                 for j, value in enumerate(line):
                     if strange := [one for one in value if "\udc80" <= one <= "\udcff"]:
-                        name = (
-                            self.names[j] if getattr(self, "names", None) and j < len(self.names) else f"number {j + 1}"
-                        )
+                        name = header[j] if i and j < len(header) else f"number {j + 1}"
                         byte = f"the byte 0x{ord(strange[0]) - 0xDC00:02x}"
-                        return f"source must be UTF-8, got {byte} in row {i + 1:,} of column {name!r} of {self.title}"
+                        where = f"in row {i + 1:,} of column {name!r} of {self.title}"
+                        return f"source must be UTF-8, got {byte} {where}: save it as UTF-8"
         return f"source must be UTF-8, got other bytes in {self.title}"
 
 
