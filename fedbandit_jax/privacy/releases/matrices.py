@@ -114,7 +114,7 @@ class Explicit(Release):
         """
         if self.n_syncs > len(self.factor):
             return Sensitivity(math.inf, True)
-        factor, sums = self._factor, np.tril(np.ones((self.n_syncs, self.n_syncs)))
+        factor, sums = self.noise_factor(), np.tril(np.ones((self.n_syncs, self.n_syncs)))
         fresh, largest = np.abs(np.diag(factor)).min(), np.abs(factor).max()
         if not (fresh >= 1 / RANGE and largest <= RANGE and fresh >= FRESH * largest):
             return Sensitivity(math.inf, True)
@@ -124,11 +124,7 @@ class Explicit(Release):
         return max(of_encoder(c, users) for c in both) if held else Sensitivity(math.inf, True)
 
     @override
-    def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        return (self._factor**2).sum(1)
-
-    @property
-    def _factor(self) -> np.ndarray:
+    def noise_factor(self) -> Float[np.ndarray, "S S"]:
         return np.asarray(self.factor, float)[: self.n_syncs, : self.n_syncs]
 
 
