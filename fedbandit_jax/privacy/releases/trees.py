@@ -60,9 +60,7 @@ class Tree(Release):
         node = gamma + jnp.where(self._levels(gamma) < _level(k), state, 0).sum(0)
         return node[None], self._place(state, k, node)
 
-    @override
-    def init(self, shape: tuple[int, ...]) -> Float[Array, " kappa *shape"]:
-        return jnp.zeros((self.n_levels, *shape))
+    init = encode_init  # the server keeps as many nodes
 
     @override
     def decode(
