@@ -88,11 +88,6 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
             found = dataclasses.replace(found, server_noise_std=largest, not_covered=(WHO_COMES, *found.not_covered))
         return found.through(self.raw)
 
-    @property
-    def reads(self) -> str:
-        """The statistic that the schedule is handed, see `BoundSchedule.reads`."""
-        return type(self.schedule).reads
-
     @override
     def init(self, key: Array, spec: Spec) -> AsyncState:
         d, n = spec.dim, spec.n_users

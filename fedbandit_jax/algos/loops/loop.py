@@ -94,6 +94,11 @@ class PolicyLoop(PlayingLoop):
         return self.batch if self.schedule is None else None
 
     @property
+    def reads(self) -> str:
+        """The statistic that the schedule is handed, see `BoundSchedule.reads`."""
+        return "nothing" if self.schedule is None else type(self.schedule).reads
+
+    @property
     def raw(self) -> tuple[Raw, ...]:
         """The doors to raw data."""
         when = () if self.schedule is None else doors(self.schedule)

@@ -63,11 +63,6 @@ class ScheduledLoop(PolicyLoop):
     shifts: bool = struct.static()  # whether c > 0
 
     @property
-    def reads(self) -> str:
-        """The statistic that the schedule is handed, see `BoundSchedule.reads`."""
-        return type(self.schedule).reads
-
-    @property
     def tracks(self) -> bool:
         """Whether every agent's own matrix V_i is needed."""
         return self.reads == "log_det" or self.learns_in_batch
