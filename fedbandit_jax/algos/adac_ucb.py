@@ -7,18 +7,16 @@ Its mean is estimated by that sum alone, and older sums are forgotten, so that e
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos.elimination import DELTA, SuccessiveElimination, batches, check_arms
+from fedbandit_jax.algos.elimination import SuccessiveElimination, batches, check_arms
 from fedbandit_jax.algos.loops.arms import BoundAdaC
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.padding import padded, room
+from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
-from fedbandit_jax.privacy.tails import check_delta
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,18 +88,9 @@ class AdaCUCB(Recipe):
         check_arms(self.name, n_arms, horizon)
         sizes = batches(2, horizon)
         mechanism = sums.integers(n_arms * len(sizes), horizon)
-        asked = np.zeros(room(len(sizes)), np.int32)
-        asked[: len(sizes)] = np.where(np.cumsum(sizes) <= horizon, sizes, 0)
-        protocol = sums.protocol(mechanism, asked)
-        delta = DELTA if self.delta is None else self.delta
-        if self.epsilon is not None:
-            check_delta(delta, protocol.missing)
         return BoundAdaC(
+            **sums.common(spec, mechanism, np.where(np.cumsum(sizes) <= horizon, sizes, 0)),
             times=len(sizes),
             users=padded(np.minimum(sizes, 2**31 - 1).astype(np.int32)),
             radius=padded(sums.radii(mechanism, sizes, n_arms)[:, n_arms].astype(np.float32)),
-            protocol=protocol,
-            epsilon=math.inf if self.epsilon is None else float(self.epsilon),
-            delta=float(delta),
-            spec=spec,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -197,22 +198,22 @@ class SuccessiveElimination(Recipe):
         fits = (2 * np.cumsum(users[:, 2]) <= horizon) & (n_arms * users[0, n_arms] <= horizon)
         users = np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32)
         mechanism = self.integers(n_arms * len(sizes), horizon)
-        asked = np.zeros(room(len(users)), np.int32)
-        asked[: len(users)] = np.where(fits, users[:, n_arms], 0)
-        protocol = self.protocol(mechanism, asked)
-        delta = DELTA if self.delta is None else self.delta
-        if self.epsilon is not None:
-            check_delta(delta, protocol.missing)
         return BoundElimination(
+            **self.common(spec, mechanism, np.where(fits, users[:, n_arms], 0)),
             n_batches=len(users),
             users=padded(users),
             radius=padded((self.radii(mechanism, sizes, n_arms) if radius is None else radius).astype(np.float32)),
-            protocol=protocol,
-            epsilon=math.inf if self.epsilon is None else float(self.epsilon),
-            delta=float(delta),
-            spec=spec,
             round_robin=self.mechanism == "laplace",
         )
+
+    def common(self, spec: Spec, mechanism: IntegerMechanism | None, users: np.ndarray) -> dict[str, Any]:
+        """The fields of a `SumLoop` whose batches ask so many `users` of an arm, (S,), 0 if a batch is never asked."""
+        asked = np.pad(users.astype(np.int32), (0, room(len(users)) - len(users)))
+        protocol, delta = self.protocol(mechanism, asked), DELTA if self.delta is None else self.delta
+        if self.epsilon is not None:
+            check_delta(delta, protocol.missing)
+        epsilon = math.inf if self.epsilon is None else float(self.epsilon)
+        return dict(protocol=protocol, epsilon=epsilon, delta=float(delta), spec=spec)
 
     def integers(self, n_sums: int, horizon: int) -> IntegerMechanism | None:
         """The mechanism for at most `n_sums` = K S sums, or None where no integers are sent (SE and DP-SE).
