@@ -159,7 +159,7 @@ class Run:
         """The recorder of the records, at these rounds unless they have rounds of their own; None if there are none."""
         return recorder(self.record, at, self.rounds)
 
-    def written(self) -> None:
+    def check_files(self) -> None:
         """Checks, before anything is computed, that files can be written where they are asked for."""
         if self.checkpoint is not None:
             if Path(self.checkpoint).is_dir():

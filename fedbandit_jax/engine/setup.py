@@ -53,7 +53,7 @@ class Setup(NamedTuple):
 
 def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
     """Binds all algorithms, and checks that they fit their environments."""
-    run.written()
+    run.check_files()
     recorder, known = run.recorder(run.at), Known({}, {})
     bound = {label: bind(label, one, run.horizon, recorder, known) for label, one in configurations.items()}
     clocks = {label: clock for label, (clock, _) in bound.items()}
