@@ -10,7 +10,7 @@ import jax
 import jax.core
 import numpy as np
 
-from fedbandit_jax.core import backend, struct, validate
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock, mesh, signature
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
@@ -120,7 +120,6 @@ def bind(
     label: str, one: Configuration, horizon: int, recorder: Recorder | None = None, known: Known | None = None
 ) -> tuple[Clock, bytes]:
     """The clock of an algorithm, once it is bound and fits, and the digest of both; b"" and no salt if traced."""
-    backend.check()
     env = one.env
     bound = one.algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
