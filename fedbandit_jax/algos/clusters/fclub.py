@@ -13,7 +13,8 @@ from fedbandit_jax.algos.clusters.seats import ClusteringRecipe
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import phase_trees, spectral
-from fedbandit_jax.privacy.budget import MAX_NORM, Budget
+from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.mechanism import check_norms
 from fedbandit_jax.privacy.phase_trees import Replanted, replant
 from fedbandit_jax.privacy.spectral import Spectral
 from fedbandit_jax.privacy.sums import too_coarse
@@ -170,11 +171,7 @@ class FCLUB(ClusteringRecipe):
     def _noise(self, spec: Spec, horizon: int) -> Replanted | None:
         if self.budget is None:
             return None
-        if not 0 <= spec.max_norm <= MAX_NORM:
-            raise ValueError(
-                f"{self.name} needs feature vectors of norm <= 1, the environment's largest has norm "
-                f"{spec.max_norm:g}: scale its features"
-            )
+        check_norms(str(self.name), spec.max_norm)
         validate.integer("dim", spec.dim, at_least=1, at_most=phase_trees.MAX_DIM)
         noise = replant(self.budget, leaves=self.leaves(horizon), method=self.calibration, visits=self.visits)
         if wrong := too_coarse(horizon, noise.sigma, self.visits * math.sqrt(self.budget.matrix_sensitivity_sq)):
