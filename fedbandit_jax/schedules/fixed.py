@@ -152,8 +152,6 @@ class Geometric(Fixed):
     first: int = 1
 
     def __post_init__(self):
-        if not validate.positive("growth", self.growth) > 1:
-            raise ValueError(f"growth must be > 1, got {self.growth!r}")
         validate.within("growth", self.growth, 1.001, 1e6)
         object.__setattr__(self, "first", validate.integer("first", self.first, at_least=1))
 

@@ -494,7 +494,7 @@ def test_schedules_are_checked_when_bound():
     ("make", "error", "words"),
     [
         (lambda: S.Every(0), ValueError, "batch must be >= 1, got 0"),
-        (lambda: S.Geometric(1.0), ValueError, "growth must be > 1, got 1.0"),
+        (lambda: S.Geometric(1.0), ValueError, r"growth must be in \[1.001, 1000000\], got 1.0"),
         (lambda: S.Geometric(2, 0), ValueError, "first must be >= 1, got 0"),
         (lambda: S.LogDet(0), ValueError, "threshold must be finite and > 0, got 0"),
         (lambda: S.LogDet(-1.0), ValueError, "threshold must be finite and > 0, got -1.0"),
