@@ -149,7 +149,7 @@ class BoundPrivateLogDet(BoundSchedule):
         All silos ask after `LONGEST` rounds, whatever their users did: no sum may saturate, which would move less than
         others by the same user.
         """
-        level = _level(self.threshold, since, self.patient)
+        level = self.threshold / since if self.patient else jnp.asarray(self.threshold)
         threshold = jnp.ceil(jnp.minimum(UNITS * level / memory.cap, 2.0**29)).astype(jnp.int32)
         above = gained + discrete_laplace(key, self._scale(), (self.n_agents,)) >= threshold + memory.shift
         return above | (since >= LONGEST)
@@ -251,10 +251,6 @@ def _check(threshold: float | str, max_syncs: int | None) -> int | None:
     else:
         validate.single("threshold", validate.positive("threshold", threshold))
     return None if max_syncs is None else validate.integer("max_syncs", max_syncs, at_least=1)
-
-
-def _level(threshold: struct.Number, since: Array, patient: bool) -> Any:
-    return threshold / since if patient else jnp.asarray(threshold)
 
 
 def _threshold(threshold: float | str, setting: Setting) -> float:
