@@ -15,7 +15,7 @@ from jax import Array
 
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.core.files import check_writable
-from fedbandit_jax.engine.record import Record, recorder
+from fedbandit_jax.engine.record import Record, check_stride, recorder
 from fedbandit_jax.engine.recorder import Recorder
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
@@ -143,17 +143,17 @@ class Run:
     def rounds(self, stride: int | str | None) -> np.ndarray:
         """The rounds 1..T of a stride."""
         horizon = self.horizon
-        if isinstance(stride, str) and stride == "log":
-            return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
         if stride is None:
             thinned = np.arange(0, horizon, -(-horizon // RECORDS))[1:]
             return np.append(thinned, horizon)
-        stride = validate.integer("stride", stride, at_least=1)
-        if horizon % stride:
-            raise ValueError(f"stride must divide the horizon {horizon}, got {stride}")
-        if horizon // stride > MAX_RECORDED:
-            raise ValueError(f"stride must leave at most {MAX_RECORDED:,} rounds to record, got {stride}")
-        return np.arange(stride, horizon + 1, stride)
+        every = check_stride(stride)
+        if every == "log":
+            return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
+        if horizon % every:
+            raise ValueError(f"stride must divide the horizon {horizon}, got {every}")
+        if horizon // every > MAX_RECORDED:
+            raise ValueError(f"stride must leave at most {MAX_RECORDED:,} rounds to record, got {every}")
+        return np.arange(every, horizon + 1, every)
 
     def recorder(self, at: np.ndarray) -> Recorder | None:
         """The recorder of the records, at these rounds unless they have rounds of their own; None if there are none."""
