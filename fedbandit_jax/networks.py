@@ -97,7 +97,7 @@ def _network(m: int, edges: frozenset[tuple[int, int]], gamma: int) -> Network:
 
 def _check(graph: Any) -> None:
     if not isinstance(graph, nx.Graph) or graph.is_directed() or graph.is_multigraph():
-        raise TypeError(f"graph must be an undirected networkx.Graph, got a {type(graph).__name__}")
+        raise TypeError(f"graph must be an undirected networkx.Graph, got {type(graph).__name__}")
     if not 2 <= len(graph) <= MAX_AGENTS:
         raise ValueError(f"graph must have 2 to {MAX_AGENTS:,} nodes, one for every agent, got {len(graph):,}")
     numbers = range(len(graph))

@@ -144,9 +144,9 @@ def test_many_agents_without_the_slow_strategies(monkeypatch):
         (lambda: network(make("line", 3), 1.0), TypeError, "gamma must be an integer >= 1, got 1.0"),
         (lambda: network(make("line", 3), 3), ValueError, "gamma must be at most the graph's diameter 2, got 3"),
         (lambda: network(nx.empty_graph(3), 2), ValueError, "gamma must be at most the graph's diameter 0, got 2"),
-        (lambda: network(np.eye(3), 1), TypeError, "graph must be an undirected networkx.Graph, got a ndarray"),  # pyright: ignore[reportArgumentType]
-        (lambda: network(nx.DiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got a DiGraph"),
-        (lambda: network(nx.MultiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got a MultiGraph"),
+        (lambda: network(np.eye(3), 1), TypeError, "graph must be an undirected networkx.Graph, got ndarray"),  # pyright: ignore[reportArgumentType]
+        (lambda: network(nx.DiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got DiGraph"),
+        (lambda: network(nx.MultiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got MultiGraph"),
         (
             lambda: network(nx.empty_graph(1), 1),
             ValueError,

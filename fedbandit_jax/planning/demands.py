@@ -135,7 +135,7 @@ def demanded(
             f"unit must be given where users return, as {spec.n_users:,} do here: {ONE_USER!r}, 'visit' or "
             "fb.privacy.Users(...)"
         )
-    if isinstance(unit, str) and unit == ONE_USER:
+    if isinstance(unit, str) and validate.one_of("unit", unit, (ONE_USER, "visit")) == ONE_USER:
         if not spec.n_users:
             raise ValueError(f"unit must be fb.privacy.Users(...) or None where users are not told apart, got {unit!r}")
     else:

@@ -70,7 +70,7 @@ class Measured:
 
     def __getitem__(self, label: str) -> Self:
         """The result of one algorithm of a sweep."""
-        if label not in self.certificates:
+        if label not in self.labels:  # also what cannot be hashed
             raise KeyError(f"no algorithm {label!r}; have {', '.join(map(repr, self.labels))}")
         if self.regret.ndim == 2:
             return self

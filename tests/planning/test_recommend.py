@@ -187,6 +187,8 @@ def test_users_who_return_to_silos(fake):
     assert "one to a server a round" in str(found)
     with pytest.raises(ValueError, match="unit must be fb.privacy.Users"):
         plan(unit="user")
+    with pytest.raises(ValueError, match="unit must be one of 'user', 'visit', got 'users'"):
+        plan(unit="users")
 
 
 def test_it_is_planned_for_the_conditions_that_are_told(fake):

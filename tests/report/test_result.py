@@ -114,6 +114,8 @@ def test_selection(result):
     assert list(result) == list(ALGOS)
     with pytest.raises(KeyError, match="no algorithm 'other'"):
         result["other"]
+    with pytest.raises(KeyError, match=r"no algorithm \[\]"):
+        result[[]]
     with pytest.raises(ValueError, match="3 certificates"):
         result.certificate  # noqa: B018
 

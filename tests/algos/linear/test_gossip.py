@@ -211,7 +211,7 @@ def test_denser_graphs_have_less_regret():
         (nx.path_graph(4), 4, {}, ValueError, "gamma must be at most the graph's diameter 3, got 4"),
         (nx.path_graph(1), 1, {}, ValueError, "graph must have 2 to 20,000 nodes, one for every agent, got 1"),
         (nx.Graph([(0, 1), (2, 3)]), 1, {}, ValueError, "graph must be connected, got 2 components"),
-        ([(0, 1)], 1, {}, TypeError, "graph must be an undirected networkx.Graph, got a list"),
+        ([(0, 1)], 1, {}, TypeError, "graph must be an undirected networkx.Graph, got list"),
         (nx.path_graph(4), 1, dict(schedule=S.Every(3)), TypeError, "schedule must be fb.schedules.LogDet"),
         (nx.path_graph(4), 1, dict(schedule=S.LogDet(max_syncs=3)), ValueError, "schedule must have max_syncs=None"),
         (nx.path_graph(4), 1, dict(policy=fb.algos.UCB()), TypeError, "policy must be an fb.algos.LogDetUCB"),
