@@ -36,9 +36,9 @@ def of(value: Any) -> Wide:
     return Wide(*(np.array(word, np.uint32).reshape(array.shape) for word in words))  # pyright: ignore[reportArgumentType]
 
 
-def to_int(x: Wide, *, signed: bool = True) -> np.ndarray:
-    """Converts to an object array of Python integers, read as signed or unsigned numbers, on the host."""
-    high = np.asarray(x.high).astype(np.int32 if signed else np.uint32).astype(object)
+def to_int(x: Wide) -> np.ndarray:
+    """Converts two's complement numbers to an object array of Python integers, on the host."""
+    high = np.asarray(x.high).astype(np.int32).astype(object)
     return np.asarray(high * 2**32 + np.asarray(x.low).astype(object), object)
 
 
