@@ -171,9 +171,9 @@ def uniform_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: in
     return unit(block_at(key, arm, agent, j)[0])
 
 
-def normal_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int = 0) -> Array:
+def normal_at(key: Array | tuple[Array, Array], arm: Array, agent: Array) -> Array:
     """A standard normal draw for each (arm, agent), see `block_at`."""
-    return jnp.float32(math.sqrt(2)) * erf_inv(_unit(block_at(key, arm, agent, j)[0]))
+    return jnp.float32(math.sqrt(2)) * erf_inv(_unit(block_at(key, arm, agent)[0]))
 
 
 @functools.partial(jax.jit, static_argnames="n")
