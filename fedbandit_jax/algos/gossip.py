@@ -228,8 +228,9 @@ class GossipFedUCB(NetworkRecipe):
         low, high, _ = of_silo
         if isinstance(mechanism, NoisyMechanism):
             std = np.sqrt(sizes[:, None]) * np.float32(mechanism.trust.std[0])  # pyright: ignore
+            std = np.nextafter(std.astype(np.float32), np.float32(np.inf))
             mechanism = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(sizes), *np.shape(leaf))), mechanism)
-            mechanism = dataclasses.replace(mechanism, trust=dataclasses.replace(mechanism.trust, std=_up(std)))
+            mechanism = dataclasses.replace(mechanism, trust=dataclasses.replace(mechanism.trust, std=std))
         bound, shift = self.scheduled(spec, uses, m, low, high)
         return CliqueLoop(
             policy=self.policy.of_groups(of_silo, sizes, sizes[network.clique], d),
@@ -246,7 +247,3 @@ class GossipFedUCB(NetworkRecipe):
             n_cliques=len(sizes),
             shifts=shift > 0,
         )
-
-
-def _up(std: np.ndarray) -> np.ndarray:
-    return np.nextafter(std.astype(np.float32), np.float32(np.inf))
