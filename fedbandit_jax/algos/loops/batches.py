@@ -47,7 +47,7 @@ class BatchRecord(NamedTuple):
 class BatchSums(NamedTuple):
     """The input of a synchronisation from a batch; that of several groups of agents is the sum of theirs."""
 
-    rows: Array | None  # (d, d + 1) sum of the mechanism's summands over users; None if some may be left out
+    rows: Array | None  # (d, d + 1) sum of the summands over users; None if some may be left out, or silos away
     users: tuple[Array, Array]  # their x (B, d, M) and v if single users are needed, else with B = 0
     outside: Array  # () int32: number of users who broke what the environment promises
     clipped: Array | int  # () int32: number of contributions clipped

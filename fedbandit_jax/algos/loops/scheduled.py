@@ -30,7 +30,7 @@ class RoundState(NamedTuple):
 
     mechanism: MechanismState  # exact sums and the noise that was drawn
     belief: Any  # the policy's belief, shared since the last synchronisation
-    pending: Array  # (d, d + 1, A) sums not in the mechanism yet; A = M if `tracks` or if it is `apart`, else 1: all
+    pending: Array  # (d, d + 1, A) sums not in the mechanism yet; A = M if `tracks`, `apart` or `drops`, else 1
     settled: Array | None  # (d, d + 1, M) older rows of this epoch, which are in the mechanism; None unless `tracks`
     own: Tracked | None  # V_i, if tracked
     shifted: Tracked | None  # V_i + c I, if the schedule reads that
