@@ -128,7 +128,7 @@ def put_row(rows: T, i: Array, new: T, k: Array) -> T:
     """Arrays with `new` in row i of each.
 
     On a GPU a kernel writes it, which can be part of a graph, where XLA would have the host copy what need not be
-    computed: hence it is selected, by the sign of k, any traced integer >= 0 of which XLA does not know that.
+    computed. Hence it is selected by the sign of k, a traced integer >= 0 whose sign XLA does not know.
     """
     if not on_cpu():
         new = jax.tree.map(lambda x: jnp.where(k < 0, jnp.zeros_like(x), x), new)

@@ -79,7 +79,7 @@ def non_negative(name: str, value: Any) -> float:
 
 
 def single(name: str, number: float) -> float:
-    """Checks that a number >= 0 that was checked already has a place in 32 bits, in which runs hold numbers."""
+    """Checks that a number, already known to be >= 0, fits float32, in which runs hold numbers."""
     if number and not LEAST_FLOAT <= number <= LARGEST_FLOAT:
         raise ValueError(f"{name} must be in [{LEAST_FLOAT:.2g}, {LARGEST_FLOAT:.2g}] to fit 32 bits, got {number:g}")
     return number

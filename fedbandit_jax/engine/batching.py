@@ -45,7 +45,7 @@ class Piece(NamedTuple):
     configs: slice  # which configurations
     seeds: slice  # which seeds
     leaves: list[Any]  # of the clocks, stacked over configurations where these differ
-    keys: Array  # (G,) of the seeds; the last may stand for several, lest there be another program for fewer
+    keys: Array  # (G,) of the seeds, padded with the last one, so that one program serves all pieces
     layout: Layout
 
 

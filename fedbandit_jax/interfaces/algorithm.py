@@ -64,7 +64,7 @@ class Algorithm:
         return struct.paths(self)
 
     def takes(self, name: str) -> bool:
-        """Membership of a parameter, as `replace` takes it; raises a TypeError if several paths end in it."""
+        """Whether there is such a parameter, as `replace` takes it; raises a TypeError if several paths end in it."""
         return self._path(name, self.parameters()) is not None
 
     def replace(self, **changes: Any) -> Any:

@@ -116,9 +116,7 @@ class BoundElimination(SumLoop):
     users: Any  # (S, K + 1) int32, users who pull each active arm
     radius: Any  # (S, K + 1) float32, half the width of a confidence interval, in units of reward
     round_robin: bool = struct.static()  # whether arms take turns user by user, or one arm has all its users at once
-    unit: Users | None = struct.static(
-        default=None
-    )  # in how many sums one user may be; None: each by itself is protected
+    unit: Users | None = struct.static(default=None)  # sums that a user may be in; None: each is protected by itself
 
     @override
     def init(self, key: Array, spec: Spec) -> EliminationState:

@@ -37,12 +37,8 @@ from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released
 
 STEPS = 100  # of the search for a design, each of which brings it nearer to the optimum
-
-
-FLAT = 3e-3  # arms are taken to lie in a subspace where no arm reaches more than this share of the largest
-
-
-LEAST = 1e-7  # and where all of them together reach less than float32 tells from nothing, as a share of their squares
+FLAT = 3e-3  # a direction does not count in which no arm reaches more than this share of the largest reach
+LEAST = 1e-7  # nor one in which the arms' mean square is below this share of the largest, 0 to float32
 
 
 class Design(NamedTuple):

@@ -20,7 +20,7 @@ class Choice(NamedTuple):
     world: Any
     offered: Round
     arms: Array  # (M,)
-    wrong: Array  # (M,) bool: who came that there is not, or was to be given an arm that is not offered
+    wrong: Array  # (M,) bool: who serves a user that does not exist, or chose an arm that is not offered
 
 
 def play(clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, recording: Recording | None) -> Played:

@@ -101,7 +101,7 @@ class Banded:
 
 @dataclasses.dataclass(frozen=True)
 class BandMF:
-    """The banded Toeplitz release of least largest prefix variance times squared sensitivity, for one users.
+    """The banded Toeplitz release of least largest prefix variance times squared sensitivity, for a pattern of visits.
 
     Its coefficients do not increase, so that the sensitivity is known exactly; of these they are a local optimum that
     the search reaches from those of `Banded`.

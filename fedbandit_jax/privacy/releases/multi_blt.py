@@ -39,7 +39,7 @@ class PatternBlt(Blt):
 
 @dataclasses.dataclass(frozen=True)
 class MultiBlt:
-    """The BLT release of least largest prefix variance times squared sensitivity, for one users.
+    """The BLT release of least largest prefix variance times squared sensitivity, for a pattern of visits.
 
     It needs as little memory as "blt", and does not need to know how many bands are right.
 
