@@ -32,13 +32,16 @@ def check() -> None:
     """Checks that numbers are what this package computes with: float32 and int32, by the rules of IEEE 754.
 
     Raises:
-        ValueError: `jax_enable_x64` is set, or flags let XLA reorder float32 arithmetic, or add up wrongly on a GPU.
+        ValueError: `jax_enable_x64` is set, default keys are of another generator, or flags let XLA reorder float32
+            arithmetic, or add up wrongly on a GPU.
     """
     if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
         raise ValueError(
             "jax_enable_x64 must be False: everything here is float32 and int32, with pairs of them where that is not "
             "enough, got True"
         )
+    if (generator := jax.config.jax_default_prng_impl) != "threefry2x32":  # pyright: ignore[reportAttributeAccessIssue]
+        raise ValueError(f"jax_default_prng_impl must be 'threefry2x32', whose words are used, got {generator!r}")
     if not _keeps_order():
         raise ValueError(
             "XLA_FLAGS must not let XLA reorder float32 arithmetic, as --xla_cpu_enable_fast_math=true does: sums as "

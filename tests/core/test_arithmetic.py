@@ -30,6 +30,12 @@ def test_64_bits_and_certificates():
         PRIVATE.certificate(ENV.spec, 4)
 
 
+def test_keys_of_another_generator():
+    key = jax.random.key(0, impl="threefry2x32")
+    with jax.default_prng_impl("rbg"), pytest.raises(ValueError, match="jax_default_prng_impl must be .*, got 'rbg'"):
+        fb.simulate(ENV, PRIVATE, horizon=4, key=key, seeds=1)
+
+
 def test_fast_arithmetic():
     """A process with the flag computes no rounding errors, and says so when an algorithm is bound."""
     program = """
