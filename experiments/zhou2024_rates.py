@@ -64,7 +64,7 @@ def setting(instance: str, sweep: str) -> dict[str, float]:
 
 
 def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np.ndarray:
-    """Returns the final regret (S,) at the worse of two gaps, the bound of Lemma C.2 (else nan), and that of random play.
+    """Returns the final regret (S,) at the worse of two gaps, the bound of Lemma C.2, else nan, and random play.
 
     Random play is at the larger gap.
     """

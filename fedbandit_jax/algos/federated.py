@@ -157,8 +157,8 @@ class Federated(PolicyRecipe):
     def patient(self, spec: Spec, horizon: int) -> Federated:
         """The same recipe with a first release that is late enough, by the rule of `fb.algos.Greedy`.
 
-        Where that is after the middle of the run, a warning says so: little or nothing is learned, and privacy seems to be
-        free. The first release is that of this budget, trust model and horizon: for others call this anew.
+        Where that is after the middle of the run, a warning says so: little is learned, and privacy seems to be free.
+        The first release is that of this budget, trust model and horizon: for others call this anew.
 
         Args:
             spec: the description of the environment.
@@ -193,7 +193,7 @@ class Federated(PolicyRecipe):
         if std > 0 and 2 * schedule.first > horizon:
             warnings.warn(
                 f"horizon = {horizon:,} rounds of {spec.n_agents:,} agents are too few for noise of standard deviation "
-                f"{std:.3g}: nothing is released before round {schedule.first:,}, so that nothing is learned until then",
+                f"{std:.3g}: nothing is released, and nothing learned, before round {schedule.first:,}",
                 stacklevel=2,
             )
         return one

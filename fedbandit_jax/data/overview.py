@@ -52,7 +52,7 @@ class Summary(NamedTuple):
         fits = ", ".join(self.can_be) or (
             "nothing before it is filled" if self.missing else "nothing: it does not vary"
         )
-        return self.name, kind, count, f"{self.missing:,}", textwrap.shorten(values, 40, placeholder=", ..."), fits
+        return self.name, kind, count, f"{self.missing:,}", textwrap.shorten(values, 40, placeholder=" ..."), fits
 
 
 HEAD = ("column", "kind", "distinct", "missing", "values", "can be")

@@ -119,6 +119,25 @@ def test_data_says_what_a_table_can_answer(capsys):
     assert said.startswith(f"{env.fit}\n\n{env.encoding}\n")
     assert "M = 3 silos, K = 2 arms" in said
     assert "too few rows" in said
+    assert "chance" not in said.splitlines()[-1]
+
+
+def test_data_doubts_a_model_that_knows_nothing_or_everything(capsys):
+    """Of pure noise the best arms seem to gain, too; an outcome among the features explains the reward."""
+    with open("log.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    outcome = [row[-1] for row in rows[1:]]
+    shuffled = np.random.default_rng(1).permutation(outcome).tolist()
+    for i, (row, other) in enumerate(zip(rows, ["noise", *shuffled])):
+        row += [other, "after" if i == 0 else row[-1]]
+    with open("more.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    for words, told in (
+        ("--reward noise --features age", "no better than the mean"),
+        ("--reward cured --features after", "only after"),
+    ):
+        assert main(shlex.split(f"data more.csv --silo hospital --arm drug {words}")) == 0
+        assert told in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_data_says_what_it_costs_to_protect_users(capsys):

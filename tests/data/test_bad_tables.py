@@ -242,7 +242,7 @@ ROW = "h1,a,1,u1,0.5,30,x\n"
         (f"{HEADER.replace(',', ';')}\n{ROW.replace(',', ';')}", "semicolons"),
         (f"{HEADER.replace(',', chr(9))}\n{ROW.replace(',', chr(9))}", "tabs"),
         (f'{HEADER}\n{ROW}h1,"a,1,u1,0.5,30,x\n', "quotes"),
-        (f"{HEADER}\n{ROW}h1,ä,1,u1,0.5,30,x\n".encode("latin-1"), "UTF-8"),
+        (f"{HEADER}\n{ROW}h1,ä,1,u1,0.5,30,x\n".encode("latin-1"), f"of column {list(good())[1]!r}"),
         (f"{HEADER}\n{ROW}".encode("utf-16"), "UTF-8"),
     ],
 )

@@ -44,6 +44,8 @@ def test_frames_and_vectors():
     assert c.can_be == ("propensity",)
     assert c.cells[-2:] == ("0.25 to 0.25", "propensity")
     assert (d.missing, d.low, d.cells[1]) == (30, math.inf, "text")
+    (when,) = overview({"when": [f"2025-01-{day:02d}" for day in range(1, 31)]})
+    assert when.cells[4] == "2025-01-01, 2025-01-02, 2025-01-03, ..."  # whole values
 
 
 def test_so_many_levels_are_not_counted(monkeypatch):

@@ -1,8 +1,8 @@
 """Estimates of an algorithm's worth from a log: unbiased where the model is wrong, with intervals that cover."""
 
-import re
 import dataclasses
 import functools
+import re
 
 import jax
 import numpy as np
