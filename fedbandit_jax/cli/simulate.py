@@ -21,6 +21,7 @@ from fedbandit_jax.cli._log import Columns, Roles
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import locked
 
+UNIFORM = "uniform play"  # the algorithm that learns nothing, in both of the next
 LINEAR = ("linear", "schedules")  # families whose algorithms play a table of one's own
 PRESETS = Path(__file__).parent / "presets"
 PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough where it is the only one:"
@@ -87,6 +88,8 @@ class SimulateCommand(Command):
         found = [f"key={self.random_seed}"]
         if self.data is not None:
             found.append(f"environment={self.columns.toml(self.data)}")
+            if self.algorithms is None:  # small tables teach little, which is seen beside random arms only
+                found.append(f"compare={[*dict.fromkeys([*self.contents()['compare'], UNIFORM])]}")
         for name in ("horizon", "seeds", "stride", "agents", "arms", "dim", "delta"):
             if getattr(self, name) is not None:
                 found.append(f"{SIZES.get(name, name)}={getattr(self, name)}")

@@ -58,7 +58,11 @@ def test_simulate_takes_a_table(family, flags, arguments):
     """Its flags are arguments of `fb.data.table`; and so they are in the file of a sweep."""
     wanted = fb.data.table("log.csv", **ARGUMENTS, **arguments)
     words = shlex.split(f"simulate {family} {WORDS} {flags} --horizon 40 --seeds 2")
-    assert same(parse(words).asked().arguments["env"], wanted)
+    asked = parse(words).asked().arguments
+    assert same(asked["env"], wanted)
+    assert list(asked["algos"])[-1] == "uniform play"  # random arms, beside which little learning is seen
+    words += ["--algorithms", first := next(iter(asked["algos"]))]
+    assert list(parse(words).asked().arguments["algos"]) == [first]
 
 
 @pytest.mark.parametrize("arguments", [{}, *MORE.values()])
