@@ -153,13 +153,43 @@ class Mechanism:
         epsilons = np.array([one.epsilon for one in self.budgets]) / self.users.together
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
 
-    def _check_away(self) -> None:
-        if trust.find(self.trust).away == "none":
-            able = ", ".join(repr(name) for name, model in trust.TRUST.items() if model.away != "none")
-            raise ValueError(f"trust must be one of {able} where silos drop out, got {self.trust!r}")
-        for name, value in (("messages", self.messages), ("total", self.users.total)):
-            if value:
-                raise ValueError(f"{name} must not be set where silos drop out, got {value}")
+    def _check_users(self, statistic: BoundStatistic, n_agents: int, pure: np.ndarray | float) -> None:
+        """Raises ValueError unless budgets and unit suit an environment of these users and silos."""
+        if len(self.budgets) not in (1, n_agents):
+            raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
+        if statistic.n_users and self.unit is None:
+            raise ValueError(
+                f"unit must say what is protected, as the {statistic.n_users} users of this environment return, got "
+                "None: fb.privacy.Mechanism(budget, unit='visit') protects each interaction by itself, and "
+                "unit=fb.privacy.Users(visits=r) all r of one user"
+            )
+        if isinstance(self.unit, Users) and self.users.silos < statistic.silos:
+            raise ValueError(
+                f"unit must be Users(..., silos={statistic.silos}) or more, as users of this environment come to so "
+                f"many silos, got silos={self.users.silos}"
+            )
+        if self.users.total is not None and not (statistic.n_users and np.max(pure) == 0):
+            why = "a schedule that spends budget" if statistic.n_users else "users who are all new"
+            raise ValueError(f"total must be None with {why}, got {self.users.total:g}")
+
+    def _check_messages(self, statistic: BoundStatistic, batch: int | None, most: int | None) -> None:
+        """Raises ValueError unless what is sent suits these batches, silos that drop out and features."""
+        if statistic.drops:
+            if trust.find(self.trust).away == "none":
+                able = ", ".join(repr(name) for name, model in trust.TRUST.items() if model.away != "none")
+                raise ValueError(f"trust must be one of {able} where silos drop out, got {self.trust!r}")
+            for name, value in (("messages", self.messages), ("total", self.users.total)):
+                if value:
+                    raise ValueError(f"{name} must not be set where silos drop out, got {value}")
+        if batch is None:
+            trust.check_schedule(self.trust, fixed=most is not None)
+            if self.messages:
+                raise ValueError("messages must be False with a schedule that is not fb.schedules.Every, got True")
+        if isinstance(self.statistic, Linear) and self.statistic.centred and not statistic.constant:
+            raise ValueError(
+                "centred must be False unless all feature vectors of the environment have the same constant entry, as "
+                "its fb.Spec says by constant=True, got True"
+            )
 
     def bind(
         self,
@@ -193,37 +223,12 @@ class Mechanism:
             ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or so
                 many users cannot be added up exactly enough for the noise.
         """
-        if len(self.budgets) not in (1, n_agents):
-            raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
-        if statistic.n_users and self.unit is None:
-            raise ValueError(
-                f"unit must say what is protected, as the {statistic.n_users} users of this environment return, got "
-                "None: fb.privacy.Mechanism(budget, unit='visit') protects each interaction by itself, and "
-                "unit=fb.privacy.Users(visits=r) all r of one user"
-            )
-        if isinstance(self.unit, Users) and self.users.silos < statistic.silos:
-            raise ValueError(
-                f"unit must be Users(..., silos={statistic.silos}) or more, as users of this environment come to so "
-                f"many silos, got silos={self.users.silos}"
-            )
-        if self.users.total is not None and not (statistic.n_users and np.max(pure) == 0):
-            why = "a schedule that spends budget" if statistic.n_users else "users who are all new"
-            raise ValueError(f"total must be None with {why}, got {self.users.total:g}")
+        self._check_users(statistic, n_agents, pure)
         if n_syncs > MAX_SYNCS:
             raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {n_syncs:,}")
         if n_syncs == 0:
             return NoRelease(n_agents=n_agents)
-        if statistic.drops:
-            self._check_away()
-        if batch is None:
-            trust.check_schedule(self.trust, fixed=most is not None)
-            if self.messages:
-                raise ValueError("messages must be False with a schedule that is not fb.schedules.Every, got True")
-        if isinstance(self.statistic, Linear) and self.statistic.centred and not statistic.constant:
-            raise ValueError(
-                "centred must be False unless all feature vectors of the environment have the same constant entry, as "
-                "its fb.Spec says by constant=True, got True"
-            )
+        self._check_messages(statistic, batch, most)
         statistic = dataclasses.replace(statistic, rule=self.statistic, total=self.users.total)
         if wrong := statistic.misfit():
             raise TypeError(wrong)
