@@ -25,7 +25,7 @@ CLAIMS: tuple[Claim, ...] = get_args(Claim)
 
 
 BEYOND = (  # every protocol: raw data kept in a result, and the choice of its configuration
-    "what a simulator keeps: regret curves, records, status bits, decoding failures, sha256 of data",
+    "what a simulator keeps: the key of all noise, curves, records, status bits, decoding failures, sha256 of data",
     "tuning by a sweep or fb.plan, itself a release",
 )
 
@@ -80,9 +80,9 @@ class Certificate:
         releases_per_user: kappa, the squared sensitivity of all these messages to what is protected, one visit or all
             that one user contributes, relative to one message. Where it is one visit, a user who comes r times moves
             them at most as far as r^2 kappa would.
-        sensitivity: how far what is protected moves all these messages together, in the joint l2 norm in which the
-            noise on every entry has the standard deviation `noise_std`. Where each of these noises is Gaussian and the
-            schedule spends nothing, mu = sensitivity / noise_std, and `epsilon_exact` is where
+        sensitivity: how far what is protected moves all these messages together, their rounding included, in the joint
+            l2 norm in which the noise on every entry has the standard deviation `noise_std`. Where each of these noises
+            is Gaussian and the schedule spends nothing, mu = sensitivity / noise_std, and `epsilon_exact` is where
             Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu) = delta; None if not stated.
         per_silo: (epsilon asked, delta, epsilon that the noise gives) for every silo, if silos have budgets of their
             own; `epsilon`, `delta` and `epsilon_exact` are then those of the silo with the largest `epsilon_exact`.

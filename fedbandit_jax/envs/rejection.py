@@ -74,8 +74,12 @@ def rejection(env: Any) -> Rejection:
     them counts: a silo without rows left sets the status `OUTSIDE_SPEC`.
 
     Nobody knows the best arm of a row, so the gap of a round is 1 less the reward, and "regret" what rewards lack to 1:
-    differences between algorithms are those of regret. Who is left out contributes nothing to what is released, so
-    certificates are those of the simulation.
+    differences between algorithms are those of regret.
+
+    Certificates are about the accepted users in their rounds, whose rewards and features may be replaced, and not about
+    rows of the log, as they say. Which rows are accepted, and when, depends on the arms that were shown and on what was
+    released before: another arm in one row lets later ones come a round earlier or later, and so moves later sums by
+    more than one user's share.
 
     Args:
         env: an environment of `fb.data.table` whose `propensity` is a column; `fit_share` says how few rows it has.

@@ -21,7 +21,7 @@ from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
 # where `Spec.basis` says that there is one
-OF_A_TABLE = "the people in the table, of whose rows the users of this simulation are made"
+OF_A_TABLE = "the people in the table, of whose rows users are made, and which of them comes when"
 
 
 class Report(NamedTuple):

@@ -161,7 +161,7 @@ class AccountedMechanism(BoundMechanism):
             release=getattr(self.release, "of", type(self.release).__name__),
             releases=int(self.release.n_syncs),
             releases_per_user=asks[0].kappa,
-            sensitivity=asks[0].sensitivity if bounded and not self.trust.needs_users else None,
+            sensitivity=(worst.moves or asks[0].sensitivity) if bounded and not self.trust.needs_users else None,
             per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
             not_covered=(

@@ -170,7 +170,7 @@ class Replanted:
                 "when and at which server users come, and how many of a cluster's rounds are in its sums",
                 "recommendations at the user's own server, to others of her cluster: that server is trusted",
                 *BEYOND,
-                "floating-point attacks: noise is pseudo-random, all arithmetic and its rounding float32",
+                "floating-point attacks: all arithmetic and its rounding is float32",
             ),
         )
 

@@ -41,7 +41,7 @@ ROOM = 1e-9  # relative excess over the epsilon asked for that is put down to ro
 NOT_COVERED = (
     "how many users there are, and which arms they were given (that follows from earlier sums)",
     *BEYOND,
-    "floating-point attacks: noise is pseudo-random; rounding, coins and rejection sampling use float32",
+    "floating-point attacks: rounding, coins and rejection sampling use float32",
 )
 
 

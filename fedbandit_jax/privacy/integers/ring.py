@@ -197,7 +197,8 @@ class RingSum(SumProtocol):
             epsilon_exact=max(
                 proof.pure if pure else tails.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs
             ),
-            accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}",
+            accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}"
+            + (f"; {aggregation.epsilon:g} of epsilon is for the shuffled bits" if aggregation.epsilon > 0 else ""),
             noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),
             noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
             server_noise_std=max(stds),

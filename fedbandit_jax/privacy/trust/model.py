@@ -39,6 +39,7 @@ class Proof(NamedTuple):
     accountant: str  # the method of proof
     event: Event | None = None  # the whole curve of (epsilon, delta), if it has the form of a privacy event
     assumes: tuple[str, ...] = ()  # behaviour of others that voids the guarantee
+    moves: float | None = None  # the sensitivity with the rounding of messages, None: that of the `Ask`
 
 
 T = TypeVar("T", bound="Trust")

@@ -116,7 +116,7 @@ class SecAgg(Trust):
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
         if there > 1:
             others += f" (without that of one of {there} silos epsilon is {epsilon(there - 1):.4g})"
-        return Proof(sigma / scale, epsilon(there), accountant, event, (others,))
+        return Proof(sigma / scale, epsilon(there), accountant, event, (others,), sensitivity / scale)
 
     def misfit(self, ask: Ask) -> str:
         """An error text unless there are as many silos as at the calibration, and room for their messages."""

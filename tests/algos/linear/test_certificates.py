@@ -133,7 +133,7 @@ def test_where_a_contribution_becomes_zero_rewards_do_not_change():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, ("users, which is public", "seen by that user alone", "regret curves", "floating-point attacks")),
+        ({}, ("users, which is public", "seen by that user alone", "the key of all noise, curves", "floating-point attacks")),
         ({}, ("status bits, decoding failures, sha256 of data", "tuning by a sweep or fb.plan, itself a release")),
         ({"learns_in_batch": True}, ("actions inside a batch, which use raw statistics",)),
         ({"trust": "secagg"}, ("silos that drop out, collude with the server, or subtract their own share",)),
@@ -251,6 +251,19 @@ def test_not_private():
         c = algo.certificate(UNIT, 100)
         assert c.claim == "none"
         assert c.epsilon is None
+
+
+@pytest.mark.parametrize(("visits", "per_batch"), [(1, 1), (64, 4), (300, 16)])
+def test_epsilon_of_secure_aggregation_follows_from_the_certificate(visits, per_batch):
+    """Sensitivity is stated with the rounding of messages, which is a third of it for 300 visits."""
+    unit = fb.privacy.Users(visits, per_batch=per_batch) if visits > 1 else None
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 1e-6), trust="secagg", unit=unit)
+    env = fb.envs.sphere(20, 5, 5, rewards="bernoulli")
+    found = fb.algos.Federated(privacy=mechanism, schedule=10).certificate(env.spec, horizon=200)
+    epsilon = fb.privacy.gaussian_epsilon(found.sensitivity / found.noise_std, found.delta)
+    assert found.claim == "certified"
+    assert epsilon == pytest.approx(found.epsilon_exact, abs=2e-4)
+    assert epsilon < found.epsilon_exact  # what integer noise lacks to Gaussian noise
 
 
 def test_round_trip_and_one_screen():
