@@ -18,7 +18,7 @@ from fedbandit_jax.privacy.attendance import Attendance
 
 K, N, T, BLOCK = 3, 7, 3 * (2 + 4 + 8 + 16) + 5, 4
 ARMS = fb.envs.arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")
-UNITS = [fb.privacy.Users(2, 1), fb.privacy.Users(3, 1, 2), fb.privacy.Users(100, 1)]
+UNITS = [fb.privacy.Users(2, 1), fb.privacy.Users(3, 1, 2), fb.privacy.Users(10, 1)]
 
 
 def elimination(unit, epsilon=400.0, **options):

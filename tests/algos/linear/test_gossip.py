@@ -153,7 +153,8 @@ def test_isolated_agents_are_independent(key):
     assert counts["hops"] == 0  # there is no edge to send over
     alone = fb.algos.LinUCB().replace(exploration_scale=0.0).bind(env.spec, 80)
     clock = RoundClock(env=env, algo=alone, horizon=80)
-    np.testing.assert_allclose(regret, jax.jit(clock.step)(key, *clock.init(key), 0)[2].gap, atol=1e-4)
+    whole = jax.jit(clock.step)(key, *clock.init(key), 0)[2].gap  # a step has more rounds than the horizon
+    np.testing.assert_allclose(regret, whole[:80], atol=1e-4)
 
 
 @pytest.mark.slow
