@@ -207,3 +207,10 @@ def _array(name: str, value: Any, what: str, ndim: int, kind: type) -> np.ndarra
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {axes}, got shape {array.shape}")
     return array
+
+
+def stride(value: Any) -> Any:
+    """Checks that the distance of recorded rounds is an integer >= 1 or "log"."""
+    if isinstance(value, str) and value != "log":
+        raise TypeError(f"stride must be an integer >= 1 or 'log', got {shown(value)}")
+    return value if isinstance(value, str) else integer("stride", value, at_least=1)

@@ -15,7 +15,7 @@ from jax import Array
 
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.core.files import check_writable
-from fedbandit_jax.engine.record import Record, check_stride, recorder
+from fedbandit_jax.engine.record import Record, recorder
 from fedbandit_jax.engine.recorder import Recorder
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
@@ -146,7 +146,7 @@ class Run:
         if stride is None:
             thinned = np.arange(0, horizon, -(-horizon // RECORDS))[1:]
             return np.append(thinned, horizon)
-        every = check_stride(stride)
+        every = validate.stride(stride)
         if every == "log":
             return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
         if horizon % every:

@@ -56,14 +56,7 @@ def every(function: Function, stride: int | Literal["log"]) -> Thinned:
         >>> result.records["arms"].shape, result.record_rounds["arms"]
         ((2, 4, 4), array([ 25,  50,  75, 100]))
     """
-    return Thinned(_function("function", function), check_stride(stride))
-
-
-def check_stride(stride: Any) -> Any:
-    """Checks that a stride is an integer >= 1 or "log"."""
-    if isinstance(stride, str) and stride != "log":
-        raise TypeError(f"stride must be an integer >= 1 or 'log', got {validate.shown(stride)}")
-    return stride if isinstance(stride, str) else validate.integer("stride", stride, at_least=1)
+    return Thinned(_function("function", function), validate.stride(stride))
 
 
 def final(function: Function = lambda moment: moment.state) -> Thinned:
