@@ -133,7 +133,8 @@ def test_where_a_contribution_becomes_zero_rewards_do_not_change():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, ("users, which is public", "seen by that user alone", "the key of all noise, curves", "floating-point attacks")),
+        ({}, ("users, which is public", "seen by that user alone")),
+        ({}, ("the key of all noise, curves", "floating-point attacks")),
         ({}, ("status bits, decoding failures, sha256 of data", "tuning by a sweep or fb.plan, itself a release")),
         ({"learns_in_batch": True}, ("actions inside a batch, which use raw statistics",)),
         ({"trust": "secagg"}, ("silos that drop out, collude with the server, or subtract their own share",)),
