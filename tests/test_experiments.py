@@ -235,22 +235,34 @@ def test_the_page_quotes_how_regret_grows_with_d(curves):
             assert f"{panel}, {algo} d^{power:.2f} ± {half:.2f}" in page
 
 
-@pytest.mark.parametrize(("model", "axis"), [("silo-level LDP", "M"), ("central", "M"), ("silo-level LDP", "T")])
-def test_the_page_quotes_the_powers_of_regret_and_of_its_bound(curves, model, axis):
-    """Lemma C.2 from the paper: widths add up to the root of ln(1 + M T / (d lambda_min)) times that of d M T."""
+@pytest.mark.parametrize(
+    ("row", "axis", "model"),
+    [
+        ("M, silo-level LDP", "M", "silo-level LDP"),
+        ("M, central", "M", "central"),
+        ("T", "T", "silo-level LDP"),
+        ("d", "d", "silo-level LDP"),
+        ("epsilon, delta = 0.1", "ε, δ = 0.1", "silo-level LDP"),
+        ("epsilon, delta = 10^-6", "ε, δ = $10^{-6}$", "silo-level LDP"),
+        ("ln(1/delta)", "ln(1/δ)", "silo-level LDP"),
+    ],
+)
+def test_the_page_quotes_the_powers_of_regret_and_of_its_bound(curves, row, axis, model):
     kept = curves.parsed((FIGURES / "zhou2024_rates.csv").read_text(encoding="utf-8"))
-    panel = f"worst gap, {axis}"
-    (one,), (bound,) = curves.pick(kept, panel, model), curves.pick(kept, panel, f"{model}, bound of Lemma C.2")
-    name = "M, silo-level LDP" if axis == "M" and model != "central" else f"{axis}{', central' * (axis == 'M')}"
+    worst = {curve.label: curve for curve in kept if curve.panel == f"worst gap, {axis}"}
+    bound = f"{curves.exponent(worst[f'{model}, bound of Lemma C.2'])[0]:.3f}"
+    mine = "{:.3f} ± {:.3f}".format(*curves.exponent(worst[model]))
+    random = "-" if model == "central" else f"{curves.exponent(worst['random play'])[0]:.3f}"
+    (other,) = curves.pick(kept, f"random contexts, {axis}", model)
+    contexts = "two points only" if len(other.x) == 2 else "{:.3f} ± {:.3f}".format(*curves.exponent(other))
     page = (PAGES / "zhou2024.md").read_text(encoding="utf-8")
-    row = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
-    mine = "{:.3f} ± {:.3f}".format(*curves.exponent(one))
-    assert [f"{curves.exponent(bound)[0]:.3f}", mine, curves.steps(one)] == row.split(" | ")[3:6]
+    (quoted,) = [line for line in page.splitlines() if line.startswith(f"| {row} |")]
+    assert quoted.strip("| ").split(" | ")[3:] == [bound, mine, curves.steps(worst[model]), random, contexts]
 
 
 @pytest.mark.parametrize("trust", ["silo_local", "central"])
 def test_bounds_have_the_logarithm_by_which_widths_add_up(curves, trust):
-    """Lemma C.2 of Zhou & Chowdhury: beta sqrt(d M T ln(1 + M T / (d lambda_min))), from the noise alone."""
+    """Lemma C.2, from the noise alone: widths add up to the root of ln(1 + M T / (d lambda_min))."""
     m, d, horizon, batch = 100, 2, 999, 3
     privacy = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "tree", trust)
     algo = fb.algos.Federated(policy=fb.algos.UCB(), schedule=batch, privacy=privacy)

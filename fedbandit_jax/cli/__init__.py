@@ -108,12 +108,19 @@ def main(args: Sequence[str] | None = None) -> int:
     if list(args) == ["--version"]:
         print(f"fedbandit {fedbandit_jax.__version__}")
         return 0
-    command = parse(args)
     try:
-        return command.run()
+        return _run(parse(args))
     except BrokenPipeError:  # who reads, as `head` does, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED
+
+
+def _run(command: Command) -> int:
+    """The exit code of a command, but for a closed pipe."""
+    try:
+        return command.run()
+    except BrokenPipeError:
+        raise
     except (ValueError, TypeError, ImportError, OSError) as error:
         print(f"fedbandit: {command.named(str(error))}", file=sys.stderr)
         return 2

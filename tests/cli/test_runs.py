@@ -249,9 +249,10 @@ def test_a_control_that_passes_is_told(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_reader_who_has_seen_enough(tmp_path):
+@pytest.mark.parametrize("word", ["calibrate", "--help"])
+def test_a_reader_who_has_seen_enough(tmp_path, word):
     """As `fedbandit calibrate | head -1` has: there is no error to be told."""
-    command = [sys.executable, "-m", "fedbandit_jax", "calibrate"]
+    command = [sys.executable, "-m", "fedbandit_jax", word]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)

@@ -115,7 +115,7 @@ def test_what_the_tails_do_not_support():
     fb.privacy.calibrate(fb.privacy.Budget(1.0, 1e-30), **tree)
     with pytest.raises(ValueError, match="delta must be larger than 8.46e-37, .*tails.*, got 8e-37"):
         fb.privacy.calibrate(fb.privacy.Budget(1.0, 8e-37), **tree)
-    with pytest.raises(ValueError, match="delta must be larger than .* at epsilon = 90, .*integer noise.*, got 0.1"):
+    with pytest.raises(ValueError, match="epsilon must be smaller, .*integer noise.*, got 90"):
         certificate(90.0, trust="secagg")
     with pytest.raises(ValueError, match="delta must be larger than 1.29e-26, .*tails.*, got 1e-26"):
         fb.algos.SuccessiveElimination(

@@ -228,10 +228,10 @@ def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
     epsilon, delta = ask.budget.epsilon, ask.budget.delta
     needed = tails.smallest_delta(epsilon, model(top).missing(ask))
     if not needed < delta:
-        raise ValueError(
-            f"delta must be larger than {needed:.3g} at epsilon = {epsilon:g}, because the far tails of integer noise "
-            f"are never drawn, got {delta:g}"
-        )
+        why = "because the far tails of integer noise are never drawn"
+        if needed == 1:
+            raise ValueError(f"epsilon must be smaller, {why}, got {epsilon:g}")
+        raise ValueError(f"delta must be larger than {needed:.3g} at epsilon = {epsilon:g}, {why}, got {delta:g}")
     low, high = top, top
     while model(low).proof(ask).epsilon > epsilon:
         low, high = low / 1.5, low
