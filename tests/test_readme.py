@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
+from fedbandit_jax.cli.simulate import SimulateCommand
 from fedbandit_jax.privacy import Budget, calibrate
 from fedbandit_jax.privacy.releases import RELEASES, make
 
@@ -46,6 +48,21 @@ def test_numbers_of_the_readme():
     assert "three\nmillion agent-rounds a second" in README
     (times,) = re.findall(r"mode A, 24 seeds: over numpy_vectorised +([\d.]+)", measured)
     assert f"{float(times):.0f} times a vectorised NumPy loop" in README
+
+
+@pytest.mark.slow
+def test_what_acting_on_released_sums_costs_on_the_first_picture():
+    """Differences in regret of the same seeds as `fedbandit simulate` has, with 95 % intervals."""
+    (quoted,) = re.findall(r"Of the (\d+) ± (\d+) of regret .*, (\d+) ± (\d+) are without any noise", README)
+    asked = SimulateCommand(algorithms=("FedLinUCB", "Private-FedLinUCB, secure aggregation")).asked().arguments
+    open_, private = asked["algos"].values()
+    algos = {"open": open_, "released": open_.replace(learns_in_batch=False), "private": private}
+    result = fb.sweep(**asked | {"algos": algos, "grid": None})
+    final = {name: result[name].regret[:, -1] for name in result.labels}
+    for name, (mean, half) in {"private": quoted[:2], "released": quoted[2:]}.items():
+        paired = final[name] - final["open"]
+        found = stats.t.ppf(0.975, len(paired) - 1) * stats.sem(paired)
+        assert (paired.mean(), found) == (pytest.approx(float(mean), abs=5), pytest.approx(float(half), abs=5))
 
 
 def test_table_of_shuffle_models():
