@@ -51,24 +51,35 @@ def plain(app, what, name, obj, options, lines):
 
 def members() -> str:
     """reStructuredText that documents every public name, room by room."""
-    rooms = [("fb", fb), *((f"fb.{name}", getattr(fb, name)) for name in fb._ROOMS)]
+    rooms = [("fb", fb), *((f"fb.{name}", getattr(fb, name)) for name in fb._MODULES)]
     text = []
     for title, module in rooms:
         text += [title, "=" * len(title), "", inspect.cleandoc(_text((module.__doc__ or "").split("\n\n")[0])), ""]
         for name in sorted(vars(module) if module is not fb else fb._NAMES, key=str.lower):
-            one = getattr(module, name)
+            one, path = getattr(module, name), f"{module.__name__}.{name}"
             mine = str(getattr(one, "__module__", "")).startswith("fedbandit_jax")
-            if name.startswith("_") or not mine or not (inspect.isclass(one) or inspect.isfunction(one)):
-                continue
-            kind = "class" if inspect.isclass(one) else "function"
-            text += [f".. auto{kind}:: {module.__name__}.{name}", *(["   :members:"] if kind == "class" else []), ""]
+            if name.isupper() and isinstance(one, dict):
+                text += [f".. py:data:: {path}", "", "   By name: " + ", ".join(f"`{key}`" for key in one), ""]
+            elif mine and not name.startswith("_") and (inspect.isclass(one) or inspect.isfunction(one)):
+                kind = "class" if inspect.isclass(one) else "function"
+                text += [f".. auto{kind}:: {path}", *(["   :members:"] if kind == "class" else []), ""]
     return "\n".join(text)
+
+
+def with_board(app, name, source):
+    """The board is a page of the site alone, so that files on GitHub refer to a section instead."""
+    source[0] = source[0].replace(
+        "<!-- board -->", '<p><a href="board.html">Open the board</a>, a page of its own.</p>'
+    )
 
 
 def finished(app, exception):
     """Adds the board of the benchmark and the schema of results, and leads from the root to the first page."""
     if exception is None:
-        board.write(board.rows(), Path(app.outdir) / "docs" / "board.html")
+        page = board.write(board.rows(), Path(app.outdir) / "docs" / "board.html")
+        page.write_text(
+            page.read_text().replace("</h1>", '</h1><p><a href="benchmark.html">About the benchmark</a></p>')
+        )
         (Path(app.outdir) / "result.schema.json").write_text(json.dumps(fb.schema(), indent=1))
         (Path(app.outdir) / "index.html").write_text('<meta http-equiv="refresh" content="0; url=docs/index.html">')
 
@@ -78,4 +89,5 @@ def setup(app):
     target = Path(__file__).with_name("api.rst")
     target.write_text(f"API reference\n#############\n\n{members()}\n", encoding="utf-8")
     app.connect("autodoc-process-docstring", plain, priority=100)
+    app.connect("source-read", with_board)
     app.connect("build-finished", finished)
