@@ -53,7 +53,7 @@ def test_numbers_of_the_readme():
 @pytest.mark.slow
 def test_what_acting_on_released_sums_costs_on_the_first_picture():
     """Differences in regret of the same seeds as `fedbandit simulate` has, with 95 % intervals."""
-    (quoted,) = re.findall(r"Of the (\d+) ± (\d+) of regret .*, (\d+) ± (\d+) are without any noise", README)
+    (quoted,) = re.findall(r"regret is (\d+) ± (\d+) \(95 %\) above .*, and (\d+) ± (\d+) of this remain", README)
     asked = SimulateCommand(algorithms=("FedLinUCB", "Private-FedLinUCB, secure aggregation")).asked().arguments
     open_, private = asked["algos"].values()
     algos = {"open": open_, "released": open_.replace(learns_in_batch=False), "private": private}
