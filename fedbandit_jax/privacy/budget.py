@@ -6,18 +6,10 @@ One user with features x, ||x|| <= 1, and reward y in [0, 1] contributes x y to 
 from __future__ import annotations
 
 import dataclasses
-from types import MappingProxyType
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.accounting import EPSILON_RANGE
 
-# Squared joint sensitivity: the supremum of ||change of bias||_2^2 + ||change of covariance||_F^2 when one user (x, y)
-# becomes (x', y') or contributes zero (replacement attains it at <x, x'> = -1/2, y = y' = 1). It is for equal noise on
-# every entry of the packed statistic (see `fedbandit_jax.privacy.statistic`), whose Euclidean norm is this one.
-JOINT_SENSITIVITY_SQ = MappingProxyType({"replace": 4.5, "zero_out": 2.0})
-# The same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last entry y^2: the
-# supremum of ||change of bias||_2^2 + ||change of covariance||_F^2 / 2 (replacement: at x' = -x, y = y' = 1).
-MATRIX_SENSITIVITY_SQ = MappingProxyType({"replace": 4.0, "zero_out": 1.5})
 MAX_NORM = 1 + 1e-6  # largest norm that a unit vector may have in float32, for d <= 30; the noise is inflated to match
 ADJACENCY = {
     "replace": "one user's context and rewards replaced by any others",
@@ -28,6 +20,7 @@ ADJACENCY = {
 def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, weighted: bool = False) -> float:
     """Computes the supremum of ||change of U||_2^2 + ||change of W||_F^2 that one user makes, who adds (w x x', x v).
 
+    It is for equal noise on every entry of the packed statistic (see `privacy.packing`), whose squared norm this is.
     She has ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]; she is replaced
     by any other ("replace"), or contributes zero ("zero_out": W^2 + V^2).
 
@@ -44,7 +37,21 @@ def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, w
     >>> sensitivity_sq("replace", weight=0.25, response=1.0, weighted=True)
     4.0625
     """
-    w, v = weight**2, response**2
+    return _largest_move_sq(adjacency, weight**2, response**2, weighted)
+
+
+def matrix_sensitivity_sq(adjacency: str) -> float:
+    """The same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last entry.
+
+    As the noise on x x' has twice the variance, ||change of W||_F^2 counts half.
+
+    >>> matrix_sensitivity_sq("replace"), matrix_sensitivity_sq("zero_out")
+    (4.0, 1.5)
+    """
+    return _largest_move_sq(adjacency, 0.5, 1.0)
+
+
+def _largest_move_sq(adjacency: str, w: float, v: float, weighted: bool = False) -> float:
     if adjacency == "zero_out":
         return w + v
     c = min(1.0, v / (2 * w))
@@ -89,7 +96,7 @@ class Budget:
     @property
     def joint_sensitivity_sq(self) -> float:
         """Squared joint l2 sensitivity of (sum x y, sum x x') to one user, for equal noise on both (in packed form)."""
-        return JOINT_SENSITIVITY_SQ[self.adjacency]
+        return sensitivity_sq(self.adjacency)
 
     @property
     def matrix_sensitivity_sq(self) -> float:
@@ -97,4 +104,4 @@ class Budget:
 
         Such noise has standard deviation sigma on the bias and off the diagonal, and sqrt 2 sigma on the diagonal.
         """
-        return MATRIX_SENSITIVITY_SQ[self.adjacency]
+        return matrix_sensitivity_sq(self.adjacency)

@@ -35,7 +35,7 @@ from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.budget import ADJACENCY, MATRIX_SENSITIVITY_SQ, MAX_NORM, Budget
+from fedbandit_jax.privacy.budget import ADJACENCY, MAX_NORM, Budget, matrix_sensitivity_sq
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size, unpack
 from fedbandit_jax.privacy.tails import check_delta, normal
 from fedbandit_jax.privacy.trust.ask import allowed_mu
@@ -59,7 +59,7 @@ class Replanted:
     Every server adds the noise to the sums of its own clusters and is trusted with its own users; the global server and
     all other servers are not trusted. The privacy unit is what one user did in `visits` rounds, against everybody
     except her own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta,
-    where Delta^2 is `MATRIX_SENSITIVITY_SQ[adjacency]`.
+    where Delta^2 is `matrix_sensitivity_sq(adjacency)`.
 
     Attributes:
         std: standard deviation of a node's noise on x y and off the diagonal of x x'; it is sqrt 2 std on the diagonal.
@@ -253,7 +253,7 @@ def _missing(leaves: tuple[int, ...]) -> float:
 
 
 def _sensitivity(leaves: tuple[int, ...], visits: int, adjacency: str) -> float:
-    return visits * math.sqrt(_kappa(leaves) * MATRIX_SENSITIVITY_SQ[adjacency])
+    return visits * math.sqrt(_kappa(leaves) * matrix_sensitivity_sq(adjacency))
 
 
 def _tree(key: Array, phase: Array, slot: Array) -> Array:

@@ -13,7 +13,7 @@ from scipy import stats
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ, MATRIX_SENSITIVITY_SQ, sensitivity_sq
+from fedbandit_jax.privacy.budget import ADJACENCY, matrix_sensitivity_sq, sensitivity_sq
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 CONSTANT = fb.Spec(n_agents=3, n_arms=2, dim=3, max_norm=1.0, rewards_in_unit=True, constant=True)
@@ -38,10 +38,11 @@ def test_sensitivity_is_the_supremum(centred, scale):
     assert BoundStatistic(2, rule=law).sensitivity_sq("zero_out") == pytest.approx(alone, rel=1e-12)
 
 
-def test_the_constants_are_of_the_same_formula():
-    for adjacency, joint in JOINT_SENSITIVITY_SQ.items():
-        assert joint == sensitivity_sq(adjacency)
-        assert MATRIX_SENSITIVITY_SQ[adjacency] == pytest.approx(sensitivity_sq(adjacency, weight=0.5**0.5))
+def test_sensitivities_are_those_of_the_papers():
+    assert [sensitivity_sq(adjacency) for adjacency in ADJACENCY] == [4.5, 2.0]
+    assert [matrix_sensitivity_sq(adjacency) for adjacency in ADJACENCY] == [4.0, 1.5]
+    for adjacency in ADJACENCY:
+        assert matrix_sensitivity_sq(adjacency) == pytest.approx(sensitivity_sq(adjacency, weight=0.5**0.5))
 
 
 @pytest.mark.parametrize(("centred", "scale"), VARIANTS)

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import shuffling
-from fedbandit_jax.privacy.budget import JOINT_SENSITIVITY_SQ
+from fedbandit_jax.privacy.budget import sensitivity_sq
 from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal
@@ -24,7 +24,7 @@ from fedbandit_jax.privacy.trust.model import METHODS, Proof, gaussian_sigma, no
 
 WHY = "a shuffler amplifies plain sums over disjoint batches of all silos: a tree's nodes, sent as they are"
 LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
-_ANY_TWO = math.sqrt(JOINT_SENSITIVITY_SQ["replace"])  # the lemma compares any two users, whatever the adjacency
+_ANY_TWO = math.sqrt(sensitivity_sq("replace"))  # the lemma compares any two users, whatever the adjacency
 
 
 @struct.sealed

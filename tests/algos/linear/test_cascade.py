@@ -11,7 +11,7 @@ from helpers import scripted, silent
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.budget import MATRIX_SENSITIVITY_SQ
+from fedbandit_jax.privacy.budget import matrix_sensitivity_sq
 from fedbandit_jax.privacy.packing import unpack
 from fedbandit_jax.privacy.trust import SiloLocalMatrix
 
@@ -145,12 +145,12 @@ def test_joint_sensitivity_is_attained():
         covariance = (a**2).sum(1) ** 2 + (b**2).sum(1) ** 2 - 2 * inner**2
         assert (bias + covariance).max() <= 4.5 + 1e-9
         assert ((a * ya) ** 2).sum(1).max() + ((a**2).sum(1) ** 2).max() <= 2 + 1e-9
-        assert (bias + covariance / 2).max() <= MATRIX_SENSITIVITY_SQ["replace"] + 1e-9  # noise on the joint matrix
+        assert (bias + covariance / 2).max() <= matrix_sensitivity_sq("replace") + 1e-9  # noise on the joint matrix
         removed = ((a * ya) ** 2).sum(1) + (a**2).sum(1) ** 2 / 2
-        assert removed.max() <= MATRIX_SENSITIVITY_SQ["zero_out"] + 1e-9
+        assert removed.max() <= matrix_sensitivity_sq("zero_out") + 1e-9
     x = np.array([1.0, 0])  # both are attained: by x' = -x, and by nobody
-    assert np.sum((x + x) ** 2) == MATRIX_SENSITIVITY_SQ["replace"]
-    assert np.sum(x**2) + np.sum(np.outer(x, x) ** 2) / 2 == MATRIX_SENSITIVITY_SQ["zero_out"]
+    assert np.sum((x + x) ** 2) == matrix_sensitivity_sq("replace")
+    assert np.sum(x**2) + np.sum(np.outer(x, x) ** 2) / 2 == matrix_sensitivity_sq("zero_out")
 
 
 @pytest.mark.slow
