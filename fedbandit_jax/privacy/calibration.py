@@ -174,8 +174,7 @@ def calibrate(
     Reference: Zhou & Chowdhury (2024), Theorems 5.1, 5.3, 5.5; Dong, Roth & Su (2022), Corollary 3.3; McMahan, Xu &
     Zhang (2024) for "blt".
     """
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be an fb.privacy.Budget, got {validate.shown(budget)}")
+    validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
     model = _trust.find(trust)
     if moves_sq is not None:
         validate.within("moves_sq", moves_sq, 1e-6, 1e3)

@@ -21,6 +21,7 @@ trees, few of which change at a time.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -116,17 +117,17 @@ class Replanted:
     @property
     def releases_per_user(self) -> float:
         """kappa, the squared sensitivity of all releases of all phases, relative to one release."""
-        return float(_kappa(self._counts))
+        return float(max(1, sum(map(int.bit_length, self._counts)) - 1))
 
     @property
     def sensitivity(self) -> float:
         """The joint l2 sensitivity of all releases of all phases to one user."""
-        return _sensitivity(self._counts, self._visits, self.adjacency)
+        return self._visits * math.sqrt(self.releases_per_user * matrix_sensitivity_sq(self.adjacency))
 
     @property
     def depth(self) -> int:
-        """nu of Algorithm 5, the depth of the largest tree."""
-        return _depth(self._counts)
+        """nu = 1 + ceil(log2(leaves)) of the largest tree (Algorithm 5, line 2)."""
+        return 1 + math.ceil(math.log2(max(self._counts)))
 
     @property
     def nodes(self) -> int:
@@ -177,7 +178,7 @@ class Replanted:
     @property
     def missing(self) -> float:
         """Bounds the mass of the tails that are never drawn, over all nodes of the trees that a user's data are in."""
-        return _missing(self._counts)
+        return 2 * sum(self._counts) * NODE_MISSING
 
     @property
     def _counts(self) -> tuple[int, ...]:
@@ -217,43 +218,24 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
 
     Reference: Liu et al. (2022), Algorithm 5. The paper's text has ln(2/delta)^2 instead, which is more noise.
     """
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be an fb.privacy.Budget, got {validate.shown(budget)}")
+    validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
     validate.one_of("method", method, METHODS)
     for count in leaves:
         validate.integer("leaves", count, at_least=1)
-    visits = validate.integer("visits", visits, at_least=1)
-    check_delta(budget.delta, _missing(leaves))
-    if method == "tight":
-        mu = allowed_mu(budget.epsilon, budget.delta, _missing(leaves))
-        sigma = _sensitivity(leaves, visits, budget.adjacency) / mu
-    else:
-        sigma = 8 * math.sqrt(_depth(leaves) * math.log(2 / budget.delta)) / budget.epsilon
-    return Replanted(
-        std=noise_std(sigma),
+    trees = Replanted(
+        std=np.float32(0),
         leaves=np.pad(np.array(leaves, np.int32), (0, max(0, MOST - len(leaves)))),
-        visits=visits,
+        visits=validate.integer("visits", visits, at_least=1),
         epsilon=float(budget.epsilon),
         delta=float(budget.delta),
         adjacency=budget.adjacency,
     )
-
-
-def _depth(leaves: tuple[int, ...]) -> int:
-    """nu = 1 + ceil(log2(leaves)) of the largest tree (Algorithm 5, line 2)."""
-    return 1 + math.ceil(math.log2(max(leaves)))
-
-
-def _kappa(leaves: tuple[int, ...]) -> int:
-    return max(1, sum(map(int.bit_length, leaves)) - 1)
-
-
-def _missing(leaves: tuple[int, ...]) -> float:
-    return 2 * sum(leaves) * NODE_MISSING
-
-
-def _sensitivity(leaves: tuple[int, ...], visits: int, adjacency: str) -> float:
-    return visits * math.sqrt(_kappa(leaves) * matrix_sensitivity_sq(adjacency))
+    check_delta(budget.delta, trees.missing)
+    if method == "tight":
+        sigma = trees.sensitivity / allowed_mu(budget.epsilon, budget.delta, trees.missing)
+    else:
+        sigma = 8 * math.sqrt(trees.depth * math.log(2 / budget.delta)) / budget.epsilon
+    return dataclasses.replace(trees, std=noise_std(sigma))
 
 
 def _tree(key: Array, phase: Array, slot: Array) -> Array:
