@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.doors import LEARNS_IN_BATCH
-from fedbandit_jax.algos.loops.loop import PlayingLoop
+from fedbandit_jax.algos.loops.loop import PEERS, PlayingLoop, without_server
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
@@ -108,9 +108,7 @@ class CliqueLoop(PlayingLoop):
         found = drawn((std / np.sqrt(np.asarray(self.sizes, float))).min()).guarantee(when, None)
         if found.epsilon is not None:
             clique = drawn(std.max()).trust.sum_std() * math.sqrt(mechanism.release.largest_variance())
-            whose = f"{found.noise_whose}, at most {clique:.6g} in the sums that the silos of a clique add up"
-            trust = f"{found.trust} (there is no server: silos send messages to each other)"
-            found = dataclasses.replace(found, trust=trust, noise_whose=whose, server_noise_std=None)
+            found = without_server(found, PEERS, clique, "the sums that the silos of a clique add up")
         return found.through(self.raw)
 
     @override
@@ -137,7 +135,7 @@ class CliqueLoop(PlayingLoop):
 
     @override
     def prepared(self, t: Array, local: Estimator, offered: Round) -> Prepared:
-        one = _of(local, t % self.batch)  # lines 4-5
+        one = tables.take(local, t % self.batch)  # lines 4-5
         log_det = one.shared.log_det[self.clique] + one.own.gained
         return Prepared(one.own.posterior, None, self.policy.width._replace(log_det=log_det))
 
@@ -149,7 +147,7 @@ class CliqueLoop(PlayingLoop):
     def learn(self, t: Array, local: Estimator, offered: Round, arms: Array, rewards: Array):
         """Adds each agent's row to the statistics and determinants of the estimator in use (line 5)."""
         g = t % self.batch
-        one = _of(local, g)
+        one = tables.take(local, g)
         x, y, outside, _ = self._silo().admit(ridge.take(offered.contexts, arms), rewards)
         used = dict(
             pending=one.pending + added(x, y),
@@ -261,7 +259,3 @@ class CliqueLoop(PlayingLoop):
             turn,
         )
         return one._replace(settled=settled, pending=pending, own=own, shifted=shifted)
-
-
-def _of(state: Estimator, g: Array) -> Estimator:
-    return jax.tree.map(lambda leaf: leaf[g], state)

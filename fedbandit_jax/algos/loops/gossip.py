@@ -13,7 +13,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
-from fedbandit_jax.algos.loops.loop import PolicyLoop
+from fedbandit_jax.algos.loops.loop import PEERS, PolicyLoop, without_server
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate
@@ -53,11 +53,6 @@ class GossipLoop(PolicyLoop):
     hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
     delay: struct.Number  # gamma - 1, full rounds between a release and the first use of it
 
-    @classmethod
-    @override
-    def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
-        return stds * math.sqrt(n_streams)
-
     @property
     @override
     def one_policy(self) -> Any:
@@ -68,9 +63,7 @@ class GossipLoop(PolicyLoop):
         found = self.proof(dataclasses.replace(self.spec, n_agents=1))
         if found.epsilon is not None and found.server_noise_std is not None:
             most = math.sqrt(np.asarray(self.hears, float).sum(1).max()) * found.server_noise_std
-            whose = f"{found.noise_whose}, at most {most:.6g} in the sums that an agent adds up"
-            trust = f"{found.trust} (there is no server: silos send messages to each other)"
-            found = dataclasses.replace(found, trust=trust, noise_whose=whose, server_noise_std=None)
+            found = without_server(found, PEERS, most, "the sums that an agent adds up")
         return found.through(self.raw)
 
     @override

@@ -6,6 +6,7 @@ Letters: M agents, K arms, d features, S releases; W = sum x x' and U = sum x y 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -32,6 +33,13 @@ from fedbandit_jax.schedules import BoundSchedule, doors, timing
 LEFT_OUT = "contributions left out"
 MISSED = "silos that missed a synchronisation"
 CLIPPED = "contributions clipped"
+PEERS = "there is no server: silos send messages to each other"
+
+
+def without_server(found: Certificate, aside: str, most: float, sums: str) -> Certificate:
+    """A certificate where no server adds up silos' sums: who does, `aside`, and the most noise in the `sums` there."""
+    whose = f"{found.noise_whose}, at most {most:.6g} in {sums}"
+    return dataclasses.replace(found, trust=f"{found.trust} ({aside})", noise_whose=whose, server_noise_std=None)
 
 
 @struct.pytree
@@ -86,7 +94,7 @@ class PolicyLoop(PlayingLoop):
 
         `stds` (S,) are those of one mechanism's releases, of which `n_streams` may add up in what is shown.
         """
-        return stds
+        return stds * math.sqrt(n_streams)
 
     @property
     def equal_batches(self) -> int | None:

@@ -12,14 +12,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.doors import CALLS_HOST
-from fedbandit_jax.algos.loops.loop import PolicyLoop
+from fedbandit_jax.algos.loops.loop import PolicyLoop, without_server
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import refusal
@@ -130,11 +129,6 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     schedule: BoundSchedule
     bias_scale: Any  # the noise on U is this times that on the diagonal of W
 
-    @classmethod
-    @override
-    def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
-        return stds * np.sqrt(n_streams)  # a group's noise is largest if all users are in it
-
     @property
     @override
     def raw(self) -> tuple[Raw, ...]:
@@ -144,14 +138,10 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     @override
     def guarantee(self) -> Certificate:
         found = self.proof(self.spec)
-        if found.epsilon is not None:
-            found = dataclasses.replace(
-                found,
-                noise_whose=f"{found.noise_whose}, at most {found.server_noise_std:.6g} in a user's released sums",
-                server_noise_std=None,
-                trust=f"{found.trust} (a silo is whoever keeps a user's data, here a server; every user has a stream)",
-                not_covered=(WHO_COMES, *found.not_covered),
-            )
+        if found.epsilon is not None and found.server_noise_std is not None:
+            aside = "a silo is whoever keeps a user's data, here a server; every user has a stream"
+            found = without_server(found, aside, found.server_noise_std, "a user's released sums")
+            found = dataclasses.replace(found, not_covered=(WHO_COMES, *found.not_covered))
         return found.through(self.raw)
 
     @override
