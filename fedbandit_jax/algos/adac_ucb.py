@@ -89,7 +89,7 @@ class AdaCUCB(Recipe):
         sizes = batches(2, horizon)
         mechanism = sums.integers(n_arms * len(sizes), horizon)
         return BoundAdaC(
-            **sums.common(spec, mechanism, np.where(np.cumsum(sizes) <= horizon, sizes, 0)),
+            **sums.sum_loop_fields(spec, mechanism, np.where(np.cumsum(sizes) <= horizon, sizes, 0)),
             times=len(sizes),
             users=padded(np.minimum(sizes, 2**31 - 1).astype(np.int32)),
             radius=padded(sums.radii(mechanism, sizes, n_arms)[:, n_arms].astype(np.float32)),

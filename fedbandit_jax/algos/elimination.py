@@ -199,14 +199,14 @@ class SuccessiveElimination(Recipe):
         users = np.minimum(users, min(horizon, 2**31 - 1)).astype(np.int32)
         mechanism = self.integers(n_arms * len(sizes), horizon)
         return BoundElimination(
-            **self.common(spec, mechanism, np.where(fits, users[:, n_arms], 0)),
+            **self.sum_loop_fields(spec, mechanism, np.where(fits, users[:, n_arms], 0)),
             n_batches=len(users),
             users=padded(users),
             radius=padded((self.radii(mechanism, sizes, n_arms) if radius is None else radius).astype(np.float32)),
             round_robin=self.mechanism == "laplace",
         )
 
-    def common(self, spec: Spec, mechanism: IntegerMechanism | None, users: np.ndarray) -> dict[str, Any]:
+    def sum_loop_fields(self, spec: Spec, mechanism: IntegerMechanism | None, users: np.ndarray) -> dict[str, Any]:
         """The fields of a `SumLoop` whose batches ask so many `users` of an arm, (S,), 0 if a batch is never asked."""
         asked = np.pad(users.astype(np.int32), (0, room(len(users)) - len(users)))
         protocol, delta = self.protocol(mechanism, asked), DELTA if self.delta is None else self.delta

@@ -81,7 +81,7 @@ class Stored:
     def __init__(self, configurations: Mapping[str, Configuration], run: Run):
         self.run, self.setup = run, set_up(configurations, run)
         folder = Path(run.store).resolve()
-        names = {label: name(self.setup.marks[label], clock, run) for label, clock in self.setup.clocks.items()}
+        names = {label: name_of(self.setup.marks[label], clock, run) for label, clock in self.setup.clocks.items()}
         words = np.asarray(jax.random.key_data(run.key))
         options = {option: getattr(run, option) for option in ("horizon", "stride", "record", "devices")}
         self.whole = SweepPiece(configurations, names, run.seeds, options, words, folder, made_by(run.devices))
@@ -127,7 +127,7 @@ class Stored:
         return dataclasses.replace(whole, provenance={**whole.provenance, **account})
 
 
-def name(mark: bytes, clock: Clock, run: Run) -> str:
+def name_of(mark: bytes, clock: Clock, run: Run) -> str:
     """The name of a configuration, a digest of all that its files depend on; `mark` is that of the configuration."""
     proved = certify(clock.algo).to_json() if clock.program else None  # may be by code that is in no program
     return digest(mark.hex(), run.at.astype(np.int64), run.key, clock.recorder, proved, made_by(run.devices)).hex()[:32]

@@ -176,7 +176,7 @@ def test_which_record_is_in_the_name_of_a_piece(tmp_path, monkeypatch):
         names.append(mark)
         raise InterruptedError
 
-    monkeypatch.setattr(store, "name", name)
+    monkeypatch.setattr(store, "name_of", name)
     for one, two in ((1, 2), (2, 2), (1, 3), (1, 2)):
         record = {"a": eval(f"lambda m: m.t + {one}"), "b": eval(f"lambda m: m.t * {two}")}
         with pytest.raises(InterruptedError):
