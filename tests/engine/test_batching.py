@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from helpers import stopped_after
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArrivalClock
-from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.report.plotting.figure import in_words
 
@@ -74,19 +74,9 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, private):
     monkeypatch.setattr(driver, "CHUNKS", 4)
     for name in ("CHUNK_SECONDS", "CHUNK_WORK"):  # chunks that are soon over do not grow
         monkeypatch.setattr(driver, name, 0)
-    add, calls = RoundTally.add, []
-
-    def interrupted(self, *arguments):
-        calls.append(1)
-        if len(calls) > 1:
-            raise KeyboardInterrupt
-        return add(self, *arguments)
-
     one = {"cdp": ALGOS["cdp"]}
-    monkeypatch.setattr(RoundTally, "add", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with stopped_after(1):
         play(one, checkpoint=tmp_path / "run")
-    monkeypatch.setattr(RoundTally, "add", add)
     resumed = play(one, checkpoint=tmp_path / "run")
     for label in resumed:
         equal(resumed[label], private[label])

@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE
+from helpers import ENV, PLAIN, PRIVATE, stopped_after
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import memory
 from fedbandit_jax.engine import batching, driver, sizes, store
-from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.engine.recorder import Recorder, Recording
 
 R, KEY = fb.record, jax.random.key(0)
@@ -189,18 +188,8 @@ def test_which_record_is_in_the_name_of_a_piece(tmp_path, monkeypatch):
 def test_an_interrupted_run_keeps_its_records(found, tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "CHUNKS", 4)
     monkeypatch.setattr(driver, "CHUNK_WORK", 0)
-    add, calls = RoundTally.add, []
-
-    def interrupted(self, *arguments):
-        calls.append(1)
-        if len(calls) > 2:
-            raise KeyboardInterrupt
-        return add(self, *arguments)
-
-    monkeypatch.setattr(RoundTally, "add", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with stopped_after(2):
         simulate(checkpoint=tmp_path / "run")
-    monkeypatch.setattr(RoundTally, "add", add)
     resumed = simulate(checkpoint=tmp_path / "run")
     for name, array in found.records.items():
         np.testing.assert_array_equal(resumed.records[name], array)

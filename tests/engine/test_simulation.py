@@ -1,10 +1,9 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, deep, scripted, simulate, sweep
+from helpers import ENV, PLAIN, PRIVATE, deep, regrets, scripted, simulate, stopped_after, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import files
@@ -27,17 +26,8 @@ def test_shape_and_meaning():
 
 def test_a_seed_is_a_run_by_itself():
     """Whoever steps through the clock under fold_in(key, i) finds the regret of seed i."""
-    clock = RoundClock(env=ENV, algo=PLAIN.bind(ENV.spec, 40), horizon=40)
-
-    @jax.jit
-    def gaps(key):
-        def body(carry, k):
-            world, state, metrics = clock.step(key, *carry, k)
-            return (world, state), metrics.gap
-
-        return jax.lax.scan(body, clock.init(key), jnp.arange(clock.n_steps))[1].ravel()
-
-    alone = np.cumsum([gaps(jax.random.fold_in(jax.random.key(0), i)) for i in range(3)], axis=1)
+    bound, keys = PLAIN.bind(ENV.spec, 40), [jax.random.fold_in(jax.random.key(0), i) for i in range(3)]
+    alone = np.cumsum([regrets(ENV, bound, 40, key) for key in keys], axis=1)
     np.testing.assert_allclose(simulate(algo=PLAIN).regret, alone, atol=1e-4)
 
 
@@ -216,19 +206,9 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
         monkeypatch.setattr(driver, name, 0)
     path, play = tmp_path / "run.checkpoint", functools.partial(simulate, horizon=35)
     whole = play(algo=PRIVATE)
-    add, calls = RoundTally.add, []
-
-    def interrupted(self, *arguments):
-        calls.append(1)
-        if len(calls) > stop_at:
-            raise KeyboardInterrupt
-        return add(self, *arguments)
-
-    monkeypatch.setattr(RoundTally, "add", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with stopped_after(stop_at):
         play(checkpoint=path)
     assert (tmp_path / "run.checkpoint.0").exists()
-    monkeypatch.setattr(RoundTally, "add", add)
     with pytest.raises(ValueError, match="belongs to another run"):
         play(algo=PRIVATE.replace(epsilon=2.0), checkpoint=path)
     resumed = play(checkpoint=path)

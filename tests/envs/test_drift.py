@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import stopped_after
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.curves import RoundTally
 
 M, K, D, N = 3, 4, 4, 4000
 SPHERE = fb.envs.sphere(M, K, D, rewards="bernoulli")
@@ -162,18 +162,8 @@ def test_a_run_that_is_cut_and_resumed_has_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "CHUNKS", 4)
     for name in ("CHUNK_SECONDS", "CHUNK_WORK"):  # chunks that are soon over do not grow
         monkeypatch.setattr(driver, name, 0)
-    add, calls = RoundTally.add, []
-
-    def interrupted(self, *arguments):
-        calls.append(1)
-        if len(calls) > 1:
-            raise KeyboardInterrupt
-        return add(self, *arguments)
-
-    monkeypatch.setattr(RoundTally, "add", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with stopped_after(1):
         fb.simulate(env, ALGO, **options, checkpoint=tmp_path / "run")
-    monkeypatch.setattr(RoundTally, "add", add)
     np.testing.assert_array_equal(fb.simulate(env, ALGO, **options, checkpoint=tmp_path / "run").regret, whole)
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import stepped
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -142,16 +143,12 @@ def test_one_user_moves_a_running_sum(script, key):
     contexts[20, 1] /= 10
     other = fb.envs.script(contexts, script.answers, script.means)
 
-    @jax.jit
-    def sums(clock):
-        def body(carry, k):
-            world, state, _ = clock.step(key, *carry, k)
-            return (world, state), (state.counted, state.memory.cap)
-
-        return jax.lax.scan(body, clock.init(key), np.arange(60))[1]
+    def sums(state, metrics):
+        return state.counted, state.memory.cap
 
     bound = algo.bind(script.spec, 60)
-    (one, cap), (two, _) = (sums(RoundClock(env=env, algo=bound, horizon=60)) for env in (script, other))
+    clocks = (RoundClock(env=env, algo=bound, horizon=60) for env in (script, other))
+    (one, cap), (two, _) = (stepped(sums, clock, np.arange(60), key)[1] for clock in clocks)
     assert (cap == cap[0]).all()
     moved = np.asarray(one) - np.asarray(two)
     step = moved[20, 1]

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import gaps, stepped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -182,13 +183,7 @@ def test_the_sum_that_is_read_is_a_close_bound(script, key):
     """log det (V + U) - log det V <= sum ln(1 + x' V^-1 x), of which the run's units are the rounding up."""
     algo = private(fb.privacy.Budget(1.0, 0.1), S.PrivateLogDet(1e6))
     bound = algo.bind(script.spec, 61)  # after as many rounds what is pending is handed over
-    clock = RoundClock(env=script, algo=bound, horizon=60)
-
-    def body(carry, k):
-        world, state, metrics = clock.step(key, *carry, k)
-        return (world, state), metrics.gap
-
-    (_, state), _ = jax.lax.scan(body, clock.init(key), np.arange(60))
+    state, _ = stepped(gaps, RoundClock(env=script, algo=bound, horizon=60), np.arange(60), key)
     assert int(state.synced) == 0
     v, rows = (np.asarray(x, float) for x in (state.belief.gram, bound.mechanism.real(state.pending)))
     log_det = np.linalg.slogdet(v + rows[:, :-1, 0])[1] - np.linalg.slogdet(v)[1]  # of all agents together
@@ -202,12 +197,7 @@ def test_tests_end_with_the_last_synchronisation(key):
     env = fb.envs.gap(3, 5, 4)
     algo = private(fb.privacy.Budget(50.0, 0.1), S.PrivateLogDet(1e-3, max_syncs=3))
     clock = RoundClock(env=env, algo=algo.bind(env.spec, 30), horizon=30)
-
-    def body(carry, k):
-        world, state, metrics = clock.step(key, *carry, k)
-        return (world, state), (clock.algo.view(state)[2], metrics.report.rounds)
-
-    _, (asked, rounds) = jax.lax.scan(body, clock.init(key), np.arange(30))
+    _, (asked, rounds) = stepped(lambda state, now: (state.asked, now.report.rounds), clock, np.arange(30), key)
     assert rounds.sum() == 3
     np.testing.assert_array_equal(asked.any(1), rounds == 1)
 

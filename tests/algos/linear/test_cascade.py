@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import scripted, silent
+from helpers import scripted, silent, stepped
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
@@ -75,14 +75,9 @@ def test_worst_case(key, learns):
     assert moved == pytest.approx(np.sqrt(2) * (B if learns else 1), rel=1e-5)
 
 
-def sums_of_all_rounds(clock, ks, key):
-    """[W | U] after every round, and the arms' gaps."""
-
-    def body(carry, k):
-        world, state, metrics = clock.step(key, *carry, k)
-        return (world, state), (state.mechanism.view, metrics.gap)
-
-    return jax.lax.scan(body, clock.init(key), ks)[1]
+def sums(state, metrics):
+    """[W | U] after a batch, and the arms' gaps."""
+    return state.mechanism.view, metrics.gap
 
 
 @pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -96,7 +91,7 @@ def test_a_batch_of_one_round_has_no_cascade(key, script, batch):
         assert bound.guarantee().claim == ("as_printed" if learns and batch == 2 else "certified")
         bound = dataclasses.replace(silent(bound), policy=plain)  # without noise, which would hide what was learned
         clock = RoundClock(env=script, algo=bound, horizon=20)
-        runs[learns] = jax.jit(sums_of_all_rounds)(clock, np.arange(clock.n_steps), key)
+        runs[learns] = stepped(sums, clock, np.arange(clock.n_steps), key)[1]
     moved = max(float(np.abs(a - b).max()) for a, b in zip(runs[False], runs[True]))
     assert (moved < 1e-4) == (batch == 1)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep, silent
+from helpers import deep, silent, stepped
 from oracles import linear as oracles
 from scipy import stats
 
@@ -26,21 +26,15 @@ LITTLE = fb.privacy.Budget(2000.0, 0.1)  # little enough noise that the data mat
 def run(env, algo, horizon, key, **changes):
     """The bound algorithm, regret of every round, rounds that ended with a synchronisation, and the final state."""
     bound = dataclasses.replace(algo.bind(env.spec, horizon), **changes)
-    state, regret, synced = play(RoundClock(env=env, algo=bound, horizon=horizon), np.arange(horizon), key)
+    clock = RoundClock(env=env, algo=bound, horizon=horizon)
+    state, (regret, synced) = stepped(told, clock, np.arange(horizon), key)
     synced = np.asarray(synced)
     return bound, np.asarray(regret).ravel()[:horizon], [k for k in range(len(synced)) if synced[k]], state
 
 
-@jax.jit
-def play(clock, ks, key):
-    """Final state, regret of every round, and whether it ended with a synchronisation."""
-
-    def body(carry, k):
-        world, state, metrics = clock.step(key, *carry, k)
-        return (world, state), (metrics.gap, metrics.report.rounds)
-
-    (_, state), (regret, synced) = jax.lax.scan(body, clock.init(key), ks)
-    return state, regret, synced
+def told(state, metrics):
+    """Regret of a round, and whether it ended with a synchronisation."""
+    return metrics.gap, metrics.report.rounds
 
 
 class Asks:
@@ -160,10 +154,10 @@ def test_refreshing_changes_nothing(script, key, monkeypatch, name, cpu):
     _, regret, rounds, state = run(script, ALGOS[name], 60, key)
     monkeypatch.setattr("fedbandit_jax.algos.loops.own_rows.REFRESH", 7)
     monkeypatch.setattr("fedbandit_jax.algos.loops.own_rows.on_cpu", lambda: cpu)
-    play.clear_cache()
+    stepped.clear_cache()
     _, again, rounds_again, state_again = run(script, ALGOS[name], 60, key)
     monkeypatch.undo()
-    play.clear_cache()
+    stepped.clear_cache()
     assert rounds == rounds_again
     if state.settled is not None:  # rows of their own are kept by those who learn from them
         assert np.abs(state_again.settled).max() > 0

@@ -9,7 +9,7 @@ import jax
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, regrets, stepped
 from oracles import linear as oracles
 from oracles.gossip import gossip_fed_ucb
 
@@ -37,18 +37,13 @@ def run(env, algo, key, horizon=T):
     """The bound algorithm, regret of every round, counters, and how many synchronisations (steps, gamma, C) there
     were."""
     clock = RoundClock(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
-    carry, (regret, report, synced) = play(clock, np.arange(clock.n_steps), key)
+    state, (regret, report, synced) = stepped(told, clock, np.arange(clock.n_steps), key)
     counts = {name: int(np.sum(count)) for name, count in {**report.counts, "floats": report.floats}.items()}
-    return clock.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), carry[1]
+    return clock.algo, np.asarray(regret).ravel()[:horizon], counts, np.asarray(synced), state
 
 
-@jax.jit
-def play(clock, ks, key):
-    def body(carry, k):
-        world, state, metrics = clock.step(key, *carry, k)
-        return (world, state), (metrics.gap, metrics.report, state.synced)
-
-    return jax.lax.scan(body, clock.init(key), ks)
+def told(state, metrics):
+    return metrics.gap, metrics.report, state.synced
 
 
 def gossip(graph, gamma=1, privacy=None, **options):
@@ -133,14 +128,7 @@ def test_complete_graph_is_the_controller_one_round_late(script, key):
     _, regret, _, synced, _ = run(script, network, key)
     assert synced[:, 0, 0].tolist() == [(t + 1) // 2 for t in range(T)]
     controller = fb.algos.fed_ucb(schedule=2).replace(regularization=0.5).bind(script.spec, T)
-    clock = RoundClock(env=script, algo=controller, horizon=T)
-
-    def body(carry, k):
-        world, state, metrics = clock.step(key, *carry, k)
-        return (world, state), metrics.gap
-
-    expected = jax.lax.scan(body, clock.init(key), np.arange(clock.n_steps))[1].ravel()[:T]
-    np.testing.assert_allclose(regret, expected, atol=2e-5)
+    np.testing.assert_allclose(regret, regrets(script, controller, T, key), atol=2e-5)
 
 
 @pytest.mark.slow
@@ -167,10 +155,10 @@ def test_refreshing_changes_nothing(script, key, monkeypatch, trigger, cpu):
     monkeypatch.setattr("fedbandit_jax.algos.loops.own_rows.REFRESH", 3)
     for module in ("algos.loops.own_rows", "core.ridge", "core.control"):
         monkeypatch.setattr(f"fedbandit_jax.{module}.on_cpu", lambda: cpu)
-    play.clear_cache()
+    stepped.clear_cache()
     _, again, _, synced_again, _ = run(script, algo, key)
     monkeypatch.undo()
-    play.clear_cache()
+    stepped.clear_cache()
     np.testing.assert_array_equal(synced, synced_again)
     np.testing.assert_allclose(regret, again, atol=2e-5)
 

@@ -7,7 +7,7 @@ import jax
 import networkx
 import numpy as np
 import pytest
-from helpers import deep, silent
+from helpers import deep, regrets, silent
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
@@ -17,21 +17,6 @@ from fedbandit_jax.interfaces import certify
 
 S = fb.schedules
 BUDGET = fb.privacy.Budget(1.0, 0.1)
-
-
-def regrets(env, bound, horizon, key):
-    """Regret per round of a bound algorithm."""
-    clock = RoundClock(env=env, algo=bound, horizon=horizon)
-    return np.asarray(_gaps(clock, np.arange(clock.n_steps), key)).ravel()[:horizon]
-
-
-@jax.jit
-def _gaps(clock, ks, key):
-    def body(carry, k):
-        world, state, metrics = clock.step(key, *carry, k)
-        return (world, state), metrics.gap
-
-    return jax.lax.scan(body, clock.init(key), ks)[1]
 
 
 @pytest.mark.slow
