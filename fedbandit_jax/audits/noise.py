@@ -23,6 +23,7 @@ from jax import Array, lax
 from scipy.stats import norm
 
 from fedbandit_jax.privacy.apart import Apart
+from fedbandit_jax.privacy.behaviour import zero_batch
 from fedbandit_jax.privacy.noisy_sums import Messages, NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 
@@ -75,13 +76,10 @@ def odd(mechanism: Any, key: Array) -> str:
 @functools.partial(jax.jit, static_argnums=2)
 def _drawn(mechanism: NoisyMechanism, key: Array, n: int) -> Array:
     """Packed first releases of n runs on zero data or, where single messages are seen, the first silo's message."""
-    dim, m = mechanism.statistic.dim, mechanism.n_agents
-    users = mechanism.batch or 0 if mechanism.needs_users else 0
-    x, y = jnp.zeros((users, dim, m)), jnp.zeros((users, m))
-    nothing = jnp.zeros((dim, dim + 1, m) if mechanism.apart else (dim, dim + 1))
+    dim, nothing = mechanism.statistic.dim, zero_batch(mechanism)
 
     def run(key: Array) -> Array:
-        statistics, state = mechanism.step(key, jnp.int32(1), mechanism.init(dim), nothing, x, y)
+        statistics, state = mechanism.step(key, jnp.int32(1), mechanism.init(dim), *nothing)
         if isinstance(mechanism, (Messages, Apart)) and not mechanism.trust.shows_sum:
             return state.view[0].reshape(-1)[: packed_size(dim)]
         return mechanism.statistic.pack(statistics)

@@ -85,14 +85,9 @@ def _wide(features_first: Array) -> bool:
     return features_first.shape[0] > UNROLL_DIM
 
 
-def features_first(contexts: Array) -> Array:
-    """Transposes (M, K, d) to (d, K, M); after `from_features_first` the two moves cancel and nothing is copied."""
+def transposed(contexts: Array) -> Array:
+    """Contexts (M, K, d) with their features first, (d, K, M), or back; the two cancel and nothing is copied."""
     return jnp.moveaxis(contexts, (0, 1, 2), (2, 1, 0))
-
-
-def from_features_first(features: Float[Array, "d K M"]) -> Float[Array, "M K d"]:
-    """Transposes features that were drawn with the agents last to the public layout."""
-    return jnp.moveaxis(features, (0, 1, 2), (2, 1, 0))
 
 
 def dot(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
@@ -113,7 +108,7 @@ def inner(contexts: Float[Array, "M K d"], theta: Float[Array, "d A"]) -> Float[
     if _wide(theta):
         theta = jnp.broadcast_to(theta, (len(theta), len(contexts)))
         return jnp.einsum("mkd,dm->km", contexts, theta, precision="highest")
-    return dot(features_first(contexts), theta[:, None, :])
+    return dot(transposed(contexts), theta[:, None, :])
 
 
 def width_sq(
@@ -124,7 +119,7 @@ def width_sq(
     if d > UNROLL_DIM:
         image = jnp.matmul(contexts, inverse[0] if len(inverse) == 1 else inverse, precision="highest")
         return (image * contexts).sum(-1).T
-    return form(list(features_first(contexts)), inverse)
+    return form(list(transposed(contexts)), inverse)
 
 
 @jax.jit
@@ -152,7 +147,7 @@ def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array
         return contexts[:, 0].T
     if contexts.shape[-1] > UNROLL_DIM:
         return jnp.take_along_axis(contexts, arms[:, None, None], axis=1)[:, 0].T
-    return jnp.take_along_axis(features_first(contexts), arms[None, None, :], axis=1)[:, 0]
+    return jnp.take_along_axis(transposed(contexts), arms[None, None, :], axis=1)[:, 0]
 
 
 def first_argmax(scores: Float[Array, " K *M"]) -> Int[Array, "*M"]:

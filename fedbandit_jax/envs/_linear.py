@@ -58,7 +58,7 @@ class LinearEnvironment:
         if self.spec.dim > ridge.UNROLL_DIM:
             x = self.features_at(key, world, t, arm.T, agent.T)
             return Round(x if isinstance(x, Array) else jnp.stack(x, -1)), world
-        return Round(ridge.from_features_first(jnp.stack(self.features_at(key, world, t, arm, agent)))), world
+        return Round(ridge.transposed(jnp.stack(self.features_at(key, world, t, arm, agent)))), world
 
     def means_of(self, world: Any, offered: Round) -> Float[Array, "K M"]:
         """The mean reward of every arm that is offered."""

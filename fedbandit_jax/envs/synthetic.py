@@ -45,7 +45,7 @@ class Sphere(LinearEnvironment):
         source = jax.random.key(0) if self.shared else key
         drawn, _ = super().observe(random.stream(source, "contexts"), None, jnp.int32(0))
         contexts = jnp.broadcast_to(drawn.contexts[:1], drawn.contexts.shape) if self.shared else drawn.contexts
-        features = ridge.features_first(contexts)
+        features = ridge.transposed(contexts)
         return SphereWorld(theta, features, self.rewards.mean(ridge.inner(contexts, theta[:, None])))
 
     def between(self, world: SphereWorld, other: SphereWorld, share: Array) -> SphereWorld:
@@ -58,7 +58,7 @@ class Sphere(LinearEnvironment):
     def observe(self, key: Key[Array, ""], world: SphereWorld, t: Int[ArrayLike, ""]) -> tuple[Round, SphereWorld]:
         if world.features is None:
             return super().observe(key, world, t)
-        return Round(ridge.from_features_first(world.features)), world
+        return Round(ridge.transposed(world.features)), world
 
     @override
     def features_at(

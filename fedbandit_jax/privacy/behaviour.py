@@ -170,19 +170,24 @@ def _factor(release: Any, n: int) -> np.ndarray:
     return in_float64(run, np.arange(1, n + 1, dtype=np.int32), np.eye(n))
 
 
+def zero_batch(mechanism: NoisyMechanism) -> tuple[Array, Array, Array]:
+    """The sums of a batch of users with x = 0 and y = 0, and these users where `mechanism.needs_users`."""
+    dim, m = mechanism.statistic.dim, mechanism.n_agents
+    users = mechanism.batch or 0 if mechanism.needs_users else 0
+    total = jnp.zeros((dim, dim + 1, m) if mechanism.apart else (dim, dim + 1))
+    return total, jnp.zeros((users, dim, m)), jnp.zeros((users, m))
+
+
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _drawn(mechanism: NoisyMechanism, n: int, by_silo: bool, at_once: int, keys: Array) -> tuple[Array, Array | None]:
     """Packed releases of n synchronisations on zero data, and the silos' messages: (draws, n, ...)."""
-    dim, m = mechanism.statistic.dim, mechanism.n_agents
-    users = mechanism.batch or 0 if mechanism.needs_users else 0
-    x, y = jnp.zeros((users, dim, m)), jnp.zeros((users, m))
-    nothing = jnp.zeros((dim, dim + 1, m) if mechanism.apart else (dim, dim + 1))
+    nothing = zero_batch(mechanism)
 
     def run(key: Array) -> tuple[Array, Array | None]:
         def step(state: Any, k: Array) -> tuple[Any, tuple[Array, Array | None]]:
-            statistics, state = mechanism.step(jax.random.fold_in(key, k), k, state, nothing, x, y)
+            statistics, state = mechanism.step(jax.random.fold_in(key, k), k, state, *nothing)
             return state, (mechanism.statistic.pack(statistics), state.view if by_silo else None)
 
-        return lax.scan(step, mechanism.init(dim), jnp.arange(1, n + 1))[1]
+        return lax.scan(step, mechanism.init(mechanism.statistic.dim), jnp.arange(1, n + 1))[1]
 
     return lax.map(run, keys, batch_size=min(at_once, 256))
