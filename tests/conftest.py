@@ -10,12 +10,11 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers inherit it; threads of several wait for each other
 
 import jax
-import numpy as np
 import pytest
+from helpers import random_script
 from hypothesis import settings
 from quick import compile_quickly
 
-import fedbandit_jax as fb
 from fedbandit_jax.engine import setup
 
 collect_ignore = ["audits/controls"]  # read by tests of audits, and by `fedbandit audit --controls`
@@ -87,11 +86,4 @@ def same_noise(monkeypatch):
 @pytest.fixture
 def script():
     """A small random script: T=60 rounds, M=3 agents, K=7 arms, d=4."""
-    rng = np.random.default_rng(7)
-    shape = (60, 3, 7, 4)
-    contexts = rng.standard_normal(shape)
-    contexts /= np.linalg.norm(contexts, axis=-1, keepdims=True) * rng.uniform(1, 2, shape[:-1])[..., None]
-    theta = np.array([0.6, -0.5, 0.3, 0.2])
-    means = 0.5 + 0.5 * contexts @ theta
-    answers = (rng.random(means.shape) < means).astype(float)
-    return fb.envs.script(contexts, answers, means)
+    return random_script(7, (60, 3, 7, 4), [0.6, -0.5, 0.3, 0.2])

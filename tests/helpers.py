@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
@@ -49,6 +50,20 @@ def regrets(env, bound, horizon, key):
     return np.asarray(stepped(gaps, clock, np.arange(clock.n_steps), key)[1]).ravel()[:horizon]
 
 
+def by_batches(bound, offers, answers, key):
+    """Yields state and report after every batch of agents who have one arm, answered by `answers` (T, M, 1)."""
+    learn, arms = jax.jit(bound.learn), jnp.zeros(answers.shape[1], jnp.int32)
+    end = jax.jit(lambda k, state, local, records: bound.sync(key, k, state, local, bound.gather(records)))
+    state = jax.jit(bound.init, static_argnums=1)(key, bound.spec)
+    for k in range(len(offers) // bound.batch):
+        local, records = bound.download(state, offers[k * bound.batch]), []
+        for t in range(k * bound.batch, (k + 1) * bound.batch):
+            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(answers[t, :, 0]))
+            records.append(record)
+        state, report = end(jnp.int32(k), state, local, jax.tree.map(lambda *x: np.stack(x), *records))
+        yield state, report
+
+
 def silent(bound):
     """The same bound private algorithm, with a trust model that adds no noise."""
     trust = bound.mechanism.trust
@@ -59,6 +74,35 @@ def silent(bound):
 def released(mechanism, key, k, state, x, y):
     """What a mechanism makes of batch k of users x (B, d, M), y (B, M), and its state."""
     return mechanism.step(key, k, state, jnp.einsum("bim,bjm->ij", x, jnp.concatenate([x, y[:, None]], 1)), x, y)
+
+
+def within_ball(rng, shape, least):
+    """Vectors in random directions, of norms in [least, 1]."""
+    x = rng.standard_normal(shape)
+    return x * rng.uniform(least, 1, (*shape[:-1], 1)) / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def random_script(seed, shape, theta):
+    """A script of rewards 0 and 1 with linear means; its contexts have the shape (T, M, K, d)."""
+    rng = np.random.default_rng(seed)
+    contexts = rng.standard_normal(shape)
+    contexts /= np.linalg.norm(contexts, axis=-1, keepdims=True) * rng.uniform(1, 2, shape[:-1])[..., None]
+    means = 0.5 + 0.5 * contexts @ np.array(theta)
+    return fb.envs.script(contexts, (rng.random(means.shape) < means).astype(float), means)
+
+
+def variance_test(sample, variance=1.0):
+    """Two-sided chi-square p-value that a zero-mean Gaussian sample has this variance."""
+    law, squares = stats.chi2(np.size(sample)), (np.asarray(sample, float) ** 2).sum() / variance
+    return 2 * min(law.sf(squares), law.cdf(squares))
+
+
+def workload(memory, n):
+    """A of sums that forget by definition, (n, n)."""
+    ages = np.subtract.outer(np.arange(n), np.arange(n))
+    discounted = isinstance(memory, fb.privacy.Discounted)
+    weights = memory.decay ** np.maximum(ages, 0) if discounted else ages < memory.batches
+    return np.where(ages >= 0, weights, 0.0)
 
 
 def scripted(contexts, answers, means):
@@ -82,6 +126,13 @@ def stopped_after(n, tally=RoundTally):
         patch.setattr(tally, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
+
+
+def edit(file, number, change):
+    """Changes one line of a file, which are numbered from 1."""
+    rows = file.read_text().splitlines(keepends=True)
+    rows[number - 1] = change(rows[number - 1])
+    file.write_text("".join(rows))
 
 
 def deep(parameters, *, keep):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from helpers import within_ball
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import phase_trees
@@ -23,8 +24,7 @@ def draws(seed, n_users, *, horizon=300, n_arms=4, dim=3, n_clusters=2, noise=0.
     """Users of some clusters, some of them rare, feature vectors long and short, rewards also outside [0, 1]."""
     rng = np.random.default_rng(seed)
     users = rng.choice(n_users, horizon, p=rng.dirichlet(np.full(n_users, 5.0))).astype(np.int32)
-    contexts = rng.standard_normal((horizon, n_arms, dim))
-    contexts *= rng.uniform(0.3, 1, (horizon, n_arms, 1)) / np.linalg.norm(contexts, axis=-1, keepdims=True)
+    contexts = within_ball(rng, (horizon, n_arms, dim), 0.3)
     theta = rng.standard_normal((n_clusters, dim))
     theta /= np.linalg.norm(theta, axis=1, keepdims=True)
     means = 0.5 + 0.5 * (contexts @ theta[users // 2 % n_clusters, :, None])[..., 0]  # 0, 1: one cluster, two servers

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep, silent
+from helpers import by_batches, deep, silent, within_ball
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,27 +73,16 @@ def test_attendance_is_a_list_of_batches(comes, visits, per_batch, apart):
 
 def drawn(m):
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((T, m, 1, D))
-    x *= rng.uniform(0.2, 1, (T, m, 1, 1)) / np.linalg.norm(x, axis=-1, keepdims=True)
+    x = within_ball(rng, (T, m, 1, D), 0.2)
     users = rng.choice(N, (T, m), p=[0.5, 0.3, 0.1, 0.1])
     return fb.envs.script(x, rng.uniform(0, 1, (T, m, 1)), users=users)
 
 
 def played(bound, env):
     """What is left out in every round, and the state after the last, of agents who have one arm."""
-    key, offers = jax.random.key(1), [env.observe(None, None, t)[0] for t in range(T)]
-    learn, end = jax.jit(bound.learn), jax.jit(lambda k, *given: bound.sync(key, k, *given[:2], bound.gather(given[2])))
-    state, left_out = jax.jit(bound.init, static_argnums=1)(key, env.spec), []
-    for k in range(T // bound.batch):
-        local, records = bound.download(state, offers[k * bound.batch]), []
-        for t in range(k * bound.batch, (k + 1) * bound.batch):
-            arms = jnp.zeros(env.spec.n_agents, jnp.int32)
-            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(env.answers[t, :, 0]))
-            records.append(record)
-        records = jax.tree.map(lambda *x: np.stack(x), *records)
-        state, report = end(jnp.int32(k), state, local, records)
-        left_out.append(int(report.counts[LEFT_OUT]))
-    return left_out, state
+    offers = [env.observe(None, None, t)[0] for t in range(T)]
+    states, reports = zip(*by_batches(bound, offers, env.answers, jax.random.key(1)))
+    return [int(report.counts[LEFT_OUT]) for report in reports], states[-1]
 
 
 def sums(env, enters, until, agent=slice(None)):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import silent
+from helpers import by_batches, silent, within_ball
 
 import fedbandit_jax as fb
 from fedbandit_jax.envs._wrapper import Wrapper
@@ -43,27 +43,16 @@ def test_laws_of_delays():
 
 def world(law, seed=0, users=False):
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((T, M, 1, D))
-    x *= rng.uniform(0.2, 1, (T, M, 1, 1)) / np.linalg.norm(x, axis=-1, keepdims=True)
+    x = within_ball(rng, (T, M, 1, D), 0.2)
     who = rng.choice(3, (T, M)) if users else None
     return fb.envs.delay(fb.envs.script(x, rng.uniform(0, 1, (T, M, 1)), users=who), L, law)
 
 
 def played(algo, env, key):
     """The bound algorithm and the states of its mechanism after every batch; what arrived in every round."""
-    bound, script = silent(algo.bind(env.spec, T)), env.env
-    keys = jax.random.split(key, T)
+    bound, keys = silent(algo.bind(env.spec, T)), jax.random.split(key, T)
     offers = [env.observe(keys[t], None, t)[0] for t in range(T)]
-    learn, end = jax.jit(bound.learn), jax.jit(lambda k, *given: bound.sync(key, k, *given[:2], bound.gather(given[2])))
-    state, states = jax.jit(bound.init, static_argnums=1)(key, env.spec), []
-    for k in range(T // bound.batch):
-        local, records = bound.download(state, offers[k * bound.batch]), []
-        for t in range(k * bound.batch, (k + 1) * bound.batch):
-            arms = jnp.zeros(M, jnp.int32)
-            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(script.answers[t, :, 0]))
-            records.append(record)
-        state, _ = end(jnp.int32(k), state, local, jax.tree.map(lambda *x: np.stack(x), *records))
-        states.append(state.mechanism)
+    states = [state.mechanism for state, _ in by_batches(bound, offers, env.env.answers, key)]
     return bound, states, [np.asarray(offer.arrives) for offer in offers]
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep, silent
+from helpers import by_batches, deep, silent, within_ball
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.loop import MISSED
@@ -36,30 +36,18 @@ def test_who_is_away():
 
 def world(seed=0, silos=M, rate=0.4):
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((T, silos, 1, D))
-    x *= rng.uniform(0.2, 1, (T, silos, 1, 1)) / np.linalg.norm(x, axis=-1, keepdims=True)
+    x = within_ball(rng, (T, silos, 1, D), 0.2)
     script = fb.envs.script(x, rng.uniform(0, 1, (T, silos, 1)))
     return fb.envs.dropout(script, schedule=rng.uniform(size=(T, silos)) < rate)
 
 
 def played(algo, env, key):
     """The bound algorithm, the states of its mechanism after every batch, and how many silos missed one."""
-    m, script = env.spec.n_agents, env.env
     bound = algo.bind(env.spec, T)
     bound = bound if bound.mechanism.trust.on_grid else silent(bound)
     offers = [env.observe(key, None, t)[0] for t in range(T)]
-    learn, end = jax.jit(bound.learn), jax.jit(lambda k, *given: bound.sync(key, k, *given[:2], bound.gather(given[2])))
-    state, states, missed = jax.jit(bound.init, static_argnums=1)(key, env.spec), [], []
-    for k in range(T // bound.batch):
-        local, records = bound.download(state, offers[k * bound.batch]), []
-        for t in range(k * bound.batch, (k + 1) * bound.batch):
-            arms = jnp.zeros(m, jnp.int32)
-            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(script.answers[t, :, 0]))
-            records.append(record)
-        state, report = end(jnp.int32(k), state, local, jax.tree.map(lambda *x: np.stack(x), *records))
-        states.append(state.mechanism)
-        missed.append(int(report.counts[MISSED]))
-    return bound, states, np.array(missed)
+    states, reports = zip(*by_batches(bound, offers, env.env.answers, key))
+    return bound, [one.mechanism for one in states], np.array([int(one.counts[MISSED]) for one in reports])
 
 
 def oracle(env, ends, needed, resends):

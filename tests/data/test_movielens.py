@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import edit
 from scipy.sparse import csr_array
 
 import fedbandit_jax as fb
@@ -38,12 +39,6 @@ def write(folder, rows, name="ratings.csv", end="\n"):
 def root(tmp_path):
     write(tmp_path, ratings())
     return tmp_path
-
-
-def edit(file, number, change):
-    rows = file.read_text().splitlines(keepends=True)
-    rows[number - 1] = change(rows[number - 1])
-    file.write_text("".join(rows))
 
 
 def line_6_becomes(file, fields):

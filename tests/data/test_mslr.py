@@ -3,6 +3,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from helpers import edit
 
 import fedbandit_jax as fb
 
@@ -39,12 +40,6 @@ def root(tmp_path):
     )
     write(tmp_path / "Fold2", [lines([2]), lines([3], first_query=2), lines([4], first_query=3)])
     return tmp_path
-
-
-def edit(file, number, change):
-    rows = file.read_text().splitlines(keepends=True)
-    rows[number - 1] = change(rows[number - 1])
-    file.write_text("".join(rows))
 
 
 def test_feature_numbers():

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import variance_test
 from jax.custom_batching import custom_vmap
 from scipy import optimize, stats
 
@@ -57,12 +58,6 @@ def released(clock):
         return clock.step(key, world, state, 0)[1].mechanism.view
 
     return jax.vmap(run)(jax.random.split(jax.random.key(7), RUNS))
-
-
-def variance_test(sample, variance):
-    """Two-sided chi-square p-value that a zero-mean Gaussian sample has this variance."""
-    p = stats.chi2(len(sample)).cdf((sample.astype(float) ** 2).sum() / variance)
-    return 2 * min(p, 1 - p)
 
 
 def mu(epsilon, delta=0.1):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import variance_test
 from scipy import stats
 from scripted_users import prefix as prefix_of
 
@@ -310,11 +311,6 @@ def mixing():
     return mix
 
 
-def chi_square(z):
-    law = stats.chi2(z.size)
-    return 2 * min(law.sf((z**2).sum()), law.cdf((z**2).sum()))
-
-
 def test_changes_telescope(key):
     run = jax.jit(lambda ks: (jax.lax.map(lambda k: (prefix(key, k), change(key, k)), ks), UNIT.first(key, 1, 0, D)))
     (prefixes, changes), first = jax.tree.map(np.asarray, run(np.arange(201)))
@@ -368,13 +364,13 @@ def test_law(key):
     weights = matrix_weights(packed.shape[-1])
     np.testing.assert_allclose(weights[:3], np.sqrt(2))  # on the diagonal; off it once more divided by sqrt 2
     z = np.linalg.solve(mixing(), (packed / weights).reshape(LEAVES, -1)).reshape(packed.shape)
-    assert chi_square(z) > ALPHA
+    assert variance_test(z) > ALPHA
     for factor in (0.9, 1.1):
-        assert chi_square(z / factor) < 1e-6
+        assert variance_test(z / factor) < 1e-6
     assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > ALPHA
     columns = z.transpose(1, 0, 2).reshape(KEYS, -1)  # nodes and entries do not depend on each other
     fisher = np.arctanh(np.corrcoef(columns.T)[np.triu_indices(columns.shape[1], 1)]) * np.sqrt(KEYS - 3)  # pyright: ignore[reportIndexIssue]
-    assert chi_square(fisher) > ALPHA
+    assert variance_test(fisher) > ALPHA
     draws = np.asarray(draws)
     for k, row in enumerate(draws):  # by hand: the matrix's own entries
         law = np.sqrt((k + 1).bit_count()) * np.array([[np.sqrt(2), 1, 1], [1, np.sqrt(2), 1]])
@@ -384,4 +380,4 @@ def test_law(key):
     np.testing.assert_allclose(np.cov(bias), shared, atol=0.5)
     wrong = (packed[:, :, -1] / 1.0).T  # taken for independent of each other, prefixes are refuted
     fisher = np.arctanh(np.corrcoef(wrong.T)[np.triu_indices(LEAVES, 1)]) * np.sqrt(KEYS - 3)  # pyright: ignore[reportIndexIssue]
-    assert chi_square(fisher) < 1e-6
+    assert variance_test(fisher) < 1e-6

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import by_batches, within_ball
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.loop import CLIPPED, LEFT_OUT
@@ -20,8 +21,7 @@ HALF = P.Linear(centred=True, gram_scale=0.5)
 
 def world(seed=0, x=None, y=None):
     rng = np.random.default_rng(seed)
-    own = rng.standard_normal((T, M, 1, D))
-    own *= rng.uniform(0.5, 1, (T, M, 1, 1)) / np.linalg.norm(own, axis=-1, keepdims=True)
+    own = within_ball(rng, (T, M, 1, D), 0.5)
     users = rng.choice(N, (T, M), p=[0.5, 0.3, 0.1, 0.1])
     answers = rng.uniform(0, 1, (T, M, 1))
     if x is not None:  # what user 0 of silo 0 did is replaced
@@ -34,20 +34,10 @@ def world(seed=0, x=None, y=None):
 
 def played(algo, env):
     """The bound algorithm, its state after every batch, and what was left out and clipped."""
-    bound, key = algo.bind(env.spec, T), jax.random.key(1)
-    offers = [env.observe(None, None, t)[0] for t in range(T)]
-    learn, end = jax.jit(bound.learn), jax.jit(lambda k, *given: bound.sync(key, k, *given[:2], bound.gather(given[2])))
-    state, states, counts = jax.jit(bound.init, static_argnums=1)(key, env.spec), [], []
-    for k in range(T // bound.batch):
-        local, records = bound.download(state, offers[k * bound.batch]), []
-        for t in range(k * bound.batch, (k + 1) * bound.batch):
-            arms = jnp.zeros(M, jnp.int32)
-            local, record = learn(jnp.int32(t), local, offers[t], arms, jnp.float32(env.answers[t, :, 0]))
-            records.append(record)
-        state, report = end(jnp.int32(k), state, local, jax.tree.map(lambda *x: np.stack(x), *records))
-        states.append(state.mechanism)
-        counts.append((int(report.counts[LEFT_OUT]), int(report.counts[CLIPPED])))
-    return bound, states, np.array(counts)
+    bound, offers = algo.bind(env.spec, T), [env.observe(None, None, t)[0] for t in range(T)]
+    states, reports = zip(*by_batches(bound, offers, env.answers, jax.random.key(1)))
+    counts = [[int(one.counts[name]) for name in (LEFT_OUT, CLIPPED)] for one in reports]
+    return bound, [one.mechanism for one in states], np.array(counts)
 
 
 def packed(rows):

@@ -7,8 +7,8 @@ import math
 import jax
 import numpy as np
 import pytest
+from helpers import variance_test
 from oracles.clustering import estimate
-from scipy import stats
 from scripted_users import canonical, draws, noise_of, play, population, scan
 from test_clustering import LARGE, SMALL, STARTS, A, T, eventful, fclub_trace, same, same_clusters
 
@@ -197,12 +197,6 @@ def z_scores(sums, data, sigma):
     return packed / matrix_weights(packed.shape[-1]) / sigma
 
 
-def chi_square(z):
-    """Two-sided p-value of a sum of squares."""
-    law = stats.chi2(z.size)
-    return 2 * min(law.sf((z**2).sum()), law.cdf((z**2).sum()))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("download", [1, 3])
 def test_noise_of_recommendations(key, download):
@@ -226,12 +220,12 @@ def test_noise_of_recommendations(key, download):
         assert (uploads[:, slot] == cluster.k).all()
         nodes.append(round((count.final["local"][who].synced.sums - data)[0, 0]))
         z = z_scores(held.sums[:, slot], data, float(bound.noise.std) * math.sqrt(nodes[-1]))
-        assert chi_square(z) > ALPHA
+        assert variance_test(z) > ALPHA
         for factor in (0.9, 1.1):
-            assert chi_square(z / factor) < 1e-6
+            assert variance_test(z / factor) < 1e-6
         # entries do not depend on each other: Fisher's z of all their correlations
         fisher = np.arctanh(np.corrcoef(z.T)[np.triu_indices(z.shape[1], 1)]) * math.sqrt(n_keys - 3)  # pyright: ignore[reportIndexIssue]
-        assert chi_square(fisher) > ALPHA
+        assert variance_test(fisher) > ALPHA
         ridge = (1 + bound.rho * held.shift[:, slot, None, None]) * np.eye(3)
         theta = np.linalg.solve(ridge + held.sums[:, slot, :, :3], held.sums[:, slot, :, 3:])[..., 0]
         np.testing.assert_allclose(held.theta[:, slot], theta, rtol=1e-3, atol=1e-4)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep, silent
+from helpers import deep, silent, workload
 from test_limits import regrets
 
 import fedbandit_jax as fb
@@ -22,12 +22,6 @@ LITTLE = fb.privacy.Budget(0.01, 1e-6)  # noise drowns all users
 MEMORIES = {"discounted": Discounted(0.7), "window": Window(3)}
 SILOS = fb.envs.sphere(4, 2, 3, rewards="bernoulli")
 SEEDS, T = 1000, 12
-
-
-def weights(memory, n):
-    ages = np.subtract.outer(np.arange(n), np.arange(n))
-    one = memory.decay ** np.maximum(ages, 0) if isinstance(memory, Discounted) else ages < memory.batches
-    return np.where(ages >= 0, one, 0.0)
 
 
 @fb.pytree
@@ -62,7 +56,7 @@ def test_the_policy_within_is_shown_weighted_sums(name):
         sums = batches[: k + 1].sum(0).astype(np.float32)
         released = Released(sums[:, :-1], sums[:, -1], jnp.float32(counts[: k + 1].sum()), jnp.float32(0))
         belief = policy.update(jnp.int32(k), belief, released)
-        a = weights(memory, n)[k]
+        a = workload(memory, n)[k]
         w = np.tensordot(a, batches, 1)
         np.testing.assert_allclose(belief.within[4:], [*w[:, :-1].ravel(), *w[:, -1]], atol=1e-5)
         np.testing.assert_allclose(belief.within[:2], [k, a @ counts], rtol=1e-5)
@@ -87,7 +81,7 @@ def test_it_is_told_the_truth(name, key):
     record = {"belief": fb.record.final(lambda moment: moment.state.belief.within)}
     run = fb.simulate(SILOS, algo, horizon=T, key=key, seeds=SEEDS, record=record, stride=T)
     belief = run.records["belief"].reshape(SEEDS, -1)
-    a = weights(memory, 4)[-1]
+    a = workload(memory, 4)[-1]
     np.testing.assert_allclose(belief[:, 1], 4 * 3 * a.sum(), rtol=1e-6)
     np.testing.assert_allclose(belief[:, 2], belief[:, 3], rtol=1e-6)
     noise = belief[:, 4:13:4] / belief[:, 2:3]  # the diagonal of W

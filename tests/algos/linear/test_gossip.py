@@ -9,7 +9,7 @@ import jax
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import deep, regrets, stepped
+from helpers import deep, random_script, regrets, stepped
 from oracles import linear as oracles
 from oracles.gossip import gossip_fed_ucb
 
@@ -26,11 +26,7 @@ T, M, D = 61, 5, 3  # T is a multiple of no gamma but 1
 
 @pytest.fixture
 def script():
-    rng = np.random.default_rng(11)
-    contexts = rng.standard_normal((T, M, 4, D))
-    contexts /= np.linalg.norm(contexts, axis=-1, keepdims=True) * rng.uniform(1, 2, (T, M, 4))[..., None]
-    means = 0.5 + 0.5 * contexts @ np.array([0.6, -0.5, 0.3])
-    return fb.envs.script(contexts, (rng.random(means.shape) < means).astype(float), means)
+    return random_script(11, (T, M, 4, D), [0.6, -0.5, 0.3])
 
 
 def run(env, algo, key, horizon=T):

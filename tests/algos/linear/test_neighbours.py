@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import deep, stepped
+from helpers import deep, random_script, stepped
 from oracles import linear as oracles
 from oracles.gossip import released_gossip
 
@@ -32,11 +32,7 @@ def gossip(graph=None, gamma=1, **options):
 
 @pytest.fixture
 def script():
-    rng = np.random.default_rng(3)
-    contexts = rng.standard_normal((T, M, 4, D))
-    contexts /= np.linalg.norm(contexts, axis=-1, keepdims=True) * rng.uniform(1, 2, (T, M, 4))[..., None]
-    means = 0.5 + 0.5 * contexts @ np.array([0.6, -0.5, 0.3])
-    return fb.envs.script(contexts, (rng.random(means.shape) < means).astype(float), means)
+    return random_script(3, (T, M, 4, D), [0.6, -0.5, 0.3])
 
 
 def told(state, metrics):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep, silent
+from helpers import deep, silent, variance_test
 from scipy import stats
 from test_matrices import decoder
 
@@ -20,12 +20,6 @@ from fedbandit_jax.privacy.releases import RELEASES, make
 ALPHA = 1e-6  # chance that a correct mechanism fails one law test; keys are fixed
 N = 50_000
 RUNS = 4000
-
-
-def variance_test(sample, variance):
-    """Two-sided chi-square p-value that a zero-mean Gaussian sample has this variance."""
-    p = stats.chi2(len(sample)).cdf((sample.astype(float) ** 2).sum() / variance)
-    return 2 * min(p, 1 - p)
 
 
 def drawn(release, key, way):

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from helpers import deep
+from helpers import deep, variance_test
 from scipy.optimize import approx_fprime, minimize
 from test_matrices import decoder
-from test_noise_in_runs import ALPHA, N, drawn, private, released_noise, variance_test
+from test_noise_in_runs import ALPHA, N, drawn, private, released_noise
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import struct

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+from helpers import variance_test, workload
 from test_matrices import decoder
-from test_noise_in_runs import ALPHA, drawn, variance_test
+from test_noise_in_runs import ALPHA, drawn
 
 from fedbandit_jax.privacy import RELEASES, Banded, Discounted, Users, Window
 from fedbandit_jax.privacy.releases.release import outputs
@@ -14,13 +15,6 @@ from fedbandit_jax.privacy.releases.toeplitz import sqrt_column
 
 MEMORIES = {"discounted": Discounted(0.7), "window": Window(3), "one batch": Window(1)}
 LENGTH = 9
-
-
-def workload(memory, n):
-    """A by definition, (n, n)."""
-    ages = np.subtract.outer(np.arange(n), np.arange(n))
-    weight = memory.decay ** np.maximum(ages, 0) if isinstance(memory, Discounted) else ages < memory.batches
-    return np.where(ages >= 0, weight, 0.0)
 
 
 def through(memory, rows):
