@@ -48,9 +48,6 @@ from matplotlib.figure import Figure
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
-from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.provenance import provenance
-from fedbandit_jax.engine.setup import account
 from fedbandit_jax.privacy import releases, trust
 from fedbandit_jax.report.findings import Audit
 
@@ -87,14 +84,6 @@ def a_result():
         },
         provenance={},
     )
-
-
-def run_by_hand(algo, horizon):
-    """What a simulation on the sphere would return, without a simulation."""
-    one = {algo.name: Configuration(SPHERE, algo, {"algorithm": algo.name})}
-    config = dict(horizon=horizon, seeds=[[0, 2]], stride=None, key=[0, 1], **account(one))
-    certificates = {algo.name: no_privacy("the algorithm adds no noise")}
-    return dataclasses.replace(RESULT, certificates=certificates, config=config, provenance=provenance())
 
 
 def an_audit():

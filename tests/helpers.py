@@ -13,6 +13,7 @@ from scipy import stats
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.curves import RoundTally
+from fedbandit_jax.privacy.releases import Release
 
 # A small run, for tests that need any run: its programs are compiled once.
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -74,6 +75,33 @@ def silent(bound):
 def released(mechanism, key, k, state, x, y):
     """What a mechanism makes of batch k of users x (B, d, M), y (B, M), and its state."""
     return mechanism.step(key, k, state, jnp.einsum("bim,bjm->ij", x, jnp.concatenate([x, y[:, None]], 1)), x, y)
+
+
+@fb.pytree
+class Bias(fb.Policy):
+    """A policy of one's own: it plays the arm that points to the noisy bias."""
+
+    def update(self, k, belief, released):
+        return released.bias
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ belief
+
+
+class Prefixes(Release):
+    """An honest release of one's own: send every prefix sum itself."""
+
+    def encode_init(self, shape):
+        return jnp.zeros(shape)
+
+    def encode(self, state, k, gamma):
+        return (state + gamma)[None], state + gamma
+
+    def init(self, shape):
+        return ()
+
+    def decode(self, state, k, message):
+        return message[0], state
 
 
 def within_ball(rng, shape, least):

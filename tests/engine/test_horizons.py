@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from helpers import Prefixes
 from jax import monitoring
 from test_contract import PAIRS
 
@@ -11,7 +12,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.engine.clocks import make_clock, signature
 from fedbandit_jax.engine.driver import _chunk
-from fedbandit_jax.privacy.releases import RELEASES, Release
+from fedbandit_jax.privacy.releases import RELEASES
 
 PRESETS = Path(fb.__file__).parent / "cli" / "presets"
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -36,20 +37,6 @@ def test_every_preset(preset):
 def test_every_family():
     for env, algo in PAIRS:
         assert program(env, algo, 1_100) == program(env, algo, 1_200), algo.name
-
-
-class Prefixes(Release):
-    def encode_init(self, shape):
-        return jax.numpy.zeros(shape)
-
-    def encode(self, state, k, gamma):
-        return (state + gamma)[None], state + gamma
-
-    def init(self, shape):
-        return ()
-
-    def decode(self, state, k, message):
-        return message[0], state
 
 
 MECHANISMS = {

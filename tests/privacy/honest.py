@@ -5,10 +5,10 @@ import functools
 
 import jax.numpy as jnp
 import numpy as np
+from helpers import Prefixes
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import GaussianTrust
-from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.schedules import BoundSchedule, Schedule
 
 SPEC = fb.Spec(n_agents=4, n_arms=3, dim=2, max_norm=1.0, rewards_in_unit=True)
@@ -27,22 +27,6 @@ def federated(policy=THOMPSON, budget=BUDGET, schedule=BATCH, learns_in_batch=Fa
 
 
 PAIRS = GaussianTrust("pairs of silos trust each other", sources=lambda sizes: (sizes.n_agents + 1) // 2)
-
-
-class Prefixes(Release):
-    """An honest release of one's own: send every prefix sum itself."""
-
-    def encode_init(self, shape):
-        return jnp.zeros(shape)
-
-    def encode(self, state, k, gamma):
-        return (state + gamma)[None], state + gamma
-
-    def init(self, shape):
-        return ()
-
-    def decode(self, state, k, message):
-        return message[0], state
 
 
 @fb.pytree

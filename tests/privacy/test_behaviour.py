@@ -7,7 +7,8 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from honest import PAIRS, SPEC, Prefixes, of, subclass
+from helpers import Prefixes
+from honest import PAIRS, SPEC, of, subclass
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide

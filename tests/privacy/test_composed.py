@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
+from helpers import Prefixes
 from honest import (
     BATCH,
     BUDGET,
@@ -16,7 +17,6 @@ from honest import (
     SPEC,
     BoundOffice,
     Office,
-    Prefixes,
     changed,
     federated,
     honest,

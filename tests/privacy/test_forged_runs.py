@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import released
-from honest import BATCH, SPEC, Prefixes, changed, federated, honest, of
+from helpers import Prefixes, released
+from honest import BATCH, SPEC, changed, federated, honest, of
 
 import fedbandit_jax as fb
 from fedbandit_jax.envs._wrapper import Wrapper

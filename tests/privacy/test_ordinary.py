@@ -10,6 +10,7 @@ import jax.scipy.special as special
 import numpy as np
 import optax
 import pytest
+from helpers import Bias
 from honest import subclass
 from jax import lax
 from jax.scipy import linalg, stats
@@ -152,16 +153,6 @@ def test_ordinary_functions_pass():
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Parts.
-
-
-class Bias(fb.Policy):
-    """Plays the arm that points to the noisy bias."""
-
-    def update(self, k, belief, released):
-        return released.bias
-
-    def index(self, key, t, belief, contexts):
-        return contexts @ belief
 
 
 class Pair(NamedTuple):

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep, released
-from honest import Prefixes
+from helpers import Bias, Prefixes, deep, released
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -241,15 +240,6 @@ def test_a_better_mechanism_makes_a_better_policy(world):
 def gossip(policy, env):
     ring = fb.networks.make("ring", env.spec.n_agents)
     return fb.algos.Gossip(graph=ring, policy=policy, schedule=3, privacy=BUDGET).bind(env.spec, HORIZON)
-
-
-@fb.pytree
-class Bias(fb.Policy):
-    def update(self, k, belief, released):
-        return released.bias
-
-    def index(self, key, t, belief, contexts):
-        return contexts @ belief
 
 
 @fb.pytree

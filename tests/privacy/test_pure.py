@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import Bias
 from jax.custom_batching import custom_vmap, sequential_vmap
 
 import fedbandit_jax as fb
@@ -15,16 +16,6 @@ ENV = fb.envs.sphere(n_agents=3, n_arms=4, dim=2, rewards="bernoulli")
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 MEMORY = {}
 TABLE = np.array([0.5, 2.0], np.float32)
-
-
-class Bias(fb.Policy):
-    """Plays the arm that points to the noisy bias."""
-
-    def update(self, k, belief, released):
-        return released.bias
-
-    def index(self, key, t, belief, contexts):
-        return contexts @ belief
 
 
 def own(**methods):
@@ -323,14 +314,8 @@ def test_scorers_of_ones_own_are_not_asked(script, schedule):
     """They would not run as the pure functions that `index` is."""
 
     @fb.pytree
-    class Scoring(fb.Policy):
+    class Scoring(Bias):
         scores_alone = True
-
-        def update(self, k, belief, released):
-            return released.bias
-
-        def index(self, key, t, belief, contexts):
-            return contexts @ belief
 
         def scorer(self, t, prepared):
             raise AssertionError("asked")

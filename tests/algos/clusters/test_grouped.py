@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import silent
+from helpers import Bias, silent
 from oracles.streams import grouped, in_groups, mixture, pooled
 from scipy import stats
 from scripted_users import draws, population, scan
@@ -396,17 +396,6 @@ class Frank(Nosy):
     calls_host = True
 
 
-@fb.pytree
-class Own(fb.Policy):
-    """A policy of one's own."""
-
-    def update(self, k, belief, released):
-        return released.bias
-
-    def index(self, key, t, belief, contexts):
-        return contexts @ belief
-
-
 def test_certificates(key):
     env = fb.envs.clustered(6, 2, 2, n_arms=4, dim=3)
     algo = A.Grouped(privacy=P.Budget(1.0, 0.1), schedule=20)
@@ -414,7 +403,7 @@ def test_certificates(key):
     assert (found.claim, round(found.epsilon_exact, 6), found.releases) == ("certified", 1.0, 5)
     assert "one interaction" in found.unit
     assert any("who comes when" in one for one in found.not_covered)
-    assert algo.replace(policy=Own()).certificate(env.spec, 100).claim == "certified"
+    assert algo.replace(policy=Bias()).certificate(env.spec, 100).claim == "certified"
     assert algo.replace(grouping=Parity()).certificate(env.spec, 100).claim == "certified"  # post-processing
     with pytest.raises(TypeError, match="Nosy.group must compute its result .* got pure_callback in .*test_grouped.py"):
         algo.replace(grouping=Nosy()).certificate(env.spec, 100)
@@ -427,7 +416,7 @@ def test_certificates(key):
     trust = bound.mechanism.trust
     less = dataclasses.replace(bound.mechanism, trust=dataclasses.replace(trust, std=0.9 * np.asarray(trust.std)))
     assert dataclasses.replace(bound, mechanism=less).guarantee().claim == "none"
-    result = fb.simulate(env, algo.replace(grouping=Parity(), policy=Own()), horizon=60, key=key, seeds=2)
+    result = fb.simulate(env, algo.replace(grouping=Parity(), policy=Bias()), horizon=60, key=key, seeds=2)
     assert result.gauges["clusters"][:, -1].tolist() == [2, 2]
 
 
