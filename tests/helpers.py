@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.curves import RoundTally
 from fedbandit_jax.privacy.releases import Release
@@ -139,6 +140,12 @@ def scripted(contexts, answers, means):
     return replace(fb.envs.script(contexts, *whole), answers=np.float32(answers), means=np.float32(means))
 
 
+def in_chunks(monkeypatch, n):
+    """Runs are cut into so many chunks, which do not grow if they are soon over."""
+    for name, number in (("CHUNKS", n), ("CHUNK_SECONDS", 0), ("CHUNK_WORK", 0)):
+        monkeypatch.setattr(driver, name, number)
+
+
 @contextlib.contextmanager
 def stopped_after(n, tally=RoundTally):
     """A block that Ctrl-C ends when so many chunks are added to a tally of curves, which is then as it was before."""
@@ -154,6 +161,20 @@ def stopped_after(n, tally=RoundTally):
         patch.setattr(tally, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
+
+
+def same_runs(one, other, atol=0.0):
+    """Asserts that two results have the same labels, certificates, configuration and numbers."""
+    assert one.labels == other.labels
+    assert one.config == other.config
+    assert dict(one.certificates) == dict(other.certificates)
+    pairs = [(one.rounds, other.rounds), (one.regret, other.regret), (one.status, other.status)]
+    for kind in ("communication", "counts", "gauges"):
+        mine, theirs = getattr(one, kind), getattr(other, kind)
+        assert set(mine) == set(theirs)
+        pairs += [(curve, theirs[name]) for name, curve in mine.items()]
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 def edit(file, number, change):

@@ -89,11 +89,8 @@ def test_pictures_have_words(site):
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
 def test_pages_in_a_browser(site, width, scheme):
     """No page is wider than a telephone, lacks a picture or asks for anything outside; at night it is dark."""
-    asked, errors, wrong = [], [], {}
-    with browser() as chromium:
-        shown = chromium.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-        shown.on("request", lambda request: asked.append(request.url))
-        shown.on("pageerror", lambda error: errors.append(error))
+    wrong = {}
+    with browser(viewport={"width": width, "height": 844}, color_scheme=scheme) as (shown, asked):
         for path in sorted({*site.rglob("*.html")} - {site / "index.html"}):  # which leads to the first page
             if "_static" in path.parts:
                 continue
@@ -105,5 +102,4 @@ def test_pages_in_a_browser(site, width, scheme):
             if wide > width or empty or dark != (scheme == "dark"):
                 wrong[path.name] = wide, empty, paper
     assert not wrong
-    assert not errors
     assert not [address for address in asked if urllib.parse.urlsplit(address).scheme not in ("file", "data")]

@@ -3,10 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from helpers import stopped_after
+from helpers import in_chunks, same_runs, stopped_after
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArrivalClock
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.report.plotting.figure import in_words
@@ -35,13 +34,6 @@ def private():
     return play({"cdp": ALGOS["cdp"]})
 
 
-def equal(one, two, atol=0.0):
-    np.testing.assert_allclose(one.regret, two.regret, atol=atol)
-    for kind in ("communication", "counts", "gauges"):
-        for name, curve in getattr(one, kind).items():
-            np.testing.assert_allclose(getattr(two, kind)[name], curve, atol=atol)
-
-
 def test_what_is_recorded(whole):
     assert whole.regret.shape == (2, 3, 70)
     up, down = (whole.counts[name] for name in ("uploads", "downloads"))
@@ -61,7 +53,7 @@ def test_one_by_one_and_side_by_side_agree(private, monkeypatch):
     monkeypatch.setattr(ArrivalClock, "branches", False)
     together = play({"cdp": ALGOS["cdp"]})
     for label in together:
-        equal(together[label], private[label], atol=1e-4)
+        same_runs(together[label], private[label], atol=1e-4)
 
 
 @pytest.mark.slow
@@ -71,22 +63,20 @@ def test_a_seed_does_not_depend_on_the_others(whole):
 
 @pytest.mark.slow
 def test_interrupted_runs_continue(tmp_path, monkeypatch, private):
-    monkeypatch.setattr(driver, "CHUNKS", 4)
-    for name in ("CHUNK_SECONDS", "CHUNK_WORK"):  # chunks that are soon over do not grow
-        monkeypatch.setattr(driver, name, 0)
+    in_chunks(monkeypatch, 4)
     one = {"cdp": ALGOS["cdp"]}
     with stopped_after(1):
         play(one, checkpoint=tmp_path / "run")
     resumed = play(one, checkpoint=tmp_path / "run")
     for label in resumed:
-        equal(resumed[label], private[label])
+        same_runs(resumed[label], private[label])
 
 
 @pytest.mark.slow
 def test_results_keep_gauges(tmp_path, private):
     private.save(tmp_path / "run")
     loaded = fb.Result.load(tmp_path / "run")
-    equal(loaded, private)
+    same_runs(loaded, private)
     one = loaded["cdp(exploration_scale=1.0)"]
     np.testing.assert_array_equal(one.gauges["adjusted Rand index"], private.gauges["adjusted Rand index"][1])
     assert "gauges_adjusted Rand index" in loaded.to_xarray()

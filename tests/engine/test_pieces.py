@@ -10,7 +10,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE
+from helpers import ENV, PLAIN, PRIVATE, same_runs
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import store
@@ -37,27 +37,15 @@ def sweep(store, seeds=3, algos=ALGOS, **options):
     return fb.sweep(ENV, algos, seeds=seeds, store=store, **options)
 
 
-def same(one, other):
-    assert one.labels == other.labels
-    assert dict(one.certificates) == dict(other.certificates)
-    assert one.config == other.config
-    np.testing.assert_array_equal(one.status, other.status)
-    for kind in ("communication", "counts", "gauges"):
-        for name, curve in getattr(one, kind).items():
-            np.testing.assert_array_equal(curve, getattr(other, kind)[name])
-
-
 @pytest.mark.slow
 def test_a_sweep_in_pieces_is_the_sweep(tmp_path, computed, monkeypatch):
     monkeypatch.setattr(store, "SEEDS", 2)
     whole = sweep(None)
     found = sweep(tmp_path / "store")
-    same(found, whole)
-    np.testing.assert_allclose(found.regret, whole.regret, atol=1e-4)
+    same_runs(found, whole, atol=1e-4)
     assert sorted(seeds for _, seeds in computed) == [[0], [0], [1, 2], [1, 2]]
     again = sweep(tmp_path / "store")
-    same(again, found)
-    np.testing.assert_array_equal(again.regret, found.regret)
+    same_runs(again, found)
     assert len(computed) == 4
 
 
@@ -68,8 +56,7 @@ def test_only_what_is_missing_is_computed(tmp_path, computed):
     found = sweep(tmp_path, algos={"third name": PLAIN, "ours": PRIVATE}, grid={"epsilon": [2.0]}, seeds=[2, 1])
     assert computed[2:] == [(("ours",), [2, 1])]
     alone = sweep(None, algos={"third name": PLAIN, "ours": PRIVATE}, grid={"epsilon": [2.0]}, seeds=[2, 1])
-    same(found, alone)
-    np.testing.assert_allclose(found.regret, alone.regret, atol=1e-4)
+    same_runs(found, alone, atol=1e-4)
     before = len(computed)
     for change in (dict(horizon=39), dict(stride=20), dict(key=jax.random.key(1))):
         sweep(tmp_path, algos={"plain": PLAIN}, grid={}, seeds=2, **change)
@@ -178,8 +165,7 @@ def test_processes_and_a_killed_worker(tmp_path, monkeypatch):
         sweep(tmp_path / "there", executor=Deadly(pool, tmp_path / "flag"))
     with concurrent.futures.ProcessPoolExecutor(2, spawn) as pool:
         there = sweep(tmp_path / "there", executor=pool)
-    same(there, here)
-    np.testing.assert_array_equal(there.regret, here.regret)
+    same_runs(there, here)
 
 
 @pytest.mark.slow
@@ -195,8 +181,7 @@ def test_dask_and_a_killed_worker(tmp_path, monkeypatch):
     ):
         there = sweep(tmp_path / "there", executor=Deadly(client, tmp_path / "flag"))
     assert not (tmp_path / "flag").exists()
-    same(there, here)
-    np.testing.assert_array_equal(there.regret, here.regret)
+    same_runs(there, here)
 
 
 @pytest.mark.parametrize(
@@ -296,6 +281,5 @@ def test_jax_distributed(tmp_path, monkeypatch):
     found = [fb.Result.load(tmp_path / f"{i}.npz") for i in range(2)]
     alone = sweep(tmp_path / "alone", seeds=5, algos={"plain": PLAIN}, grid={})
     for i, one in enumerate(found):
-        same(one, alone)
-        np.testing.assert_array_equal(one.regret, alone.regret)
+        same_runs(one, alone)
         assert (one.provenance["pieces"], one.provenance["computed"]) == (5, 3 - i)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, stopped_after
+from helpers import ENV, PLAIN, PRIVATE, in_chunks, stopped_after
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import memory
@@ -186,8 +186,7 @@ def test_which_record_is_in_the_name_of_a_piece(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_an_interrupted_run_keeps_its_records(found, tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "CHUNKS", 4)
-    monkeypatch.setattr(driver, "CHUNK_WORK", 0)
+    in_chunks(monkeypatch, 4)
     with stopped_after(2):
         simulate(checkpoint=tmp_path / "run")
     resumed = simulate(checkpoint=tmp_path / "run")

@@ -3,7 +3,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, deep, regrets, scripted, simulate, stopped_after, sweep
+from helpers import ENV, PLAIN, PRIVATE, deep, in_chunks, regrets, same_runs, scripted, simulate, stopped_after, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import files
@@ -201,9 +201,7 @@ def test_bits_beyond_32():
 @pytest.mark.parametrize("stop_at", [1, 2])
 def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
     """Seven steps are chunks of three, three and one."""
-    monkeypatch.setattr(driver, "CHUNKS", 3)
-    for name in ("CHUNK_SECONDS", "CHUNK_WORK"):  # chunks that are soon over do not grow
-        monkeypatch.setattr(driver, name, 0)
+    in_chunks(monkeypatch, 3)
     path, play = tmp_path / "run.checkpoint", functools.partial(simulate, horizon=35)
     whole = play(algo=PRIVATE)
     with stopped_after(stop_at):
@@ -212,11 +210,8 @@ def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
     with pytest.raises(ValueError, match="belongs to another run"):
         play(algo=PRIVATE.replace(epsilon=2.0), checkpoint=path)
     resumed = play(checkpoint=path)
-    np.testing.assert_array_equal(resumed.regret, whole.regret)
-    for name, curve in whole.communication.items():
-        np.testing.assert_array_equal(resumed.communication[name], curve)
-    again = play(checkpoint=path)  # finished: read back
-    np.testing.assert_array_equal(again.regret, whole.regret)
+    same_runs(resumed, whole)
+    same_runs(play(checkpoint=path), whole)  # finished: read back
 
 
 def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from helpers import deep, simulate
+from helpers import deep, same_runs, simulate
 
 from fedbandit_jax.core import files
 from fedbandit_jax.engine import driver
@@ -32,15 +32,6 @@ def often(monkeypatch):
 @pytest.fixture(scope="module")
 def whole():
     return simulate()
-
-
-def same(found, whole):
-    assert dict(found.certificates) == dict(whole.certificates)
-    np.testing.assert_array_equal(found.regret, whole.regret)
-    np.testing.assert_array_equal(found.status, whole.status)
-    for name, curve in whole.communication.items():
-        np.testing.assert_array_equal(found.communication[name], curve)
-    return True
 
 
 class Fault:
@@ -95,7 +86,7 @@ def test_stopped_and_continued(tmp_path, monkeypatch, often, whole, signals, err
     assert [path.name for path in tmp_path.iterdir()] == ["run.0"]
     assert files.read_archive(tmp_path / "run.0", "checkpoint")[0]["steps"] == 3
     fault.at = 0
-    assert same(simulate(checkpoint=tmp_path / "run"), whole)
+    same_runs(simulate(checkpoint=tmp_path / "run"), whole)
     assert (fault.chunks, fault.written) == (4 + 5, 2)
 
 
@@ -113,7 +104,7 @@ def test_a_signal_while_a_checkpoint_is_written(tmp_path, monkeypatch, often, wh
         simulate(checkpoint=tmp_path / "run")
     assert (fault.chunks, fault.written) == (4, 4)  # it is not written again as it was
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.0", "run.0.before"]
-    assert same(simulate(checkpoint=tmp_path / "run"), whole)
+    same_runs(simulate(checkpoint=tmp_path / "run"), whole)
 
 
 def test_chunks_that_take_long_shrink(monkeypatch, often, whole):
@@ -127,10 +118,10 @@ def test_chunks_that_take_long_shrink(monkeypatch, often, whole):
     monkeypatch.setattr(RoundTally, "add", add)
     monkeypatch.setattr(driver, "CHUNKS", 2)
     monkeypatch.setattr(driver, "LONG_SECONDS", -1)
-    assert same(simulate(), whole)
+    same_runs(simulate(), whole)
     monkeypatch.setattr(driver, "FIRST_WORK", 2 * 5 * 9)  # two steps of five rounds, of three agents under three seeds
     monkeypatch.setattr(driver, "LONG_SECONDS", 1e9)
-    assert same(simulate(), whole)
+    same_runs(simulate(), whole)
     assert lengths == [4, 2, 1, 1, 2, 2, 2, 2]
 
 
@@ -140,7 +131,7 @@ def test_a_handler_that_takes_note(tmp_path, monkeypatch, often, whole):
     before = signal.signal(signal.SIGTERM, lambda number, frame: noted.append(number))
     try:
         Fault(monkeypatch, 4, signal.SIGTERM, signal.SIGTERM)
-        assert same(simulate(checkpoint=tmp_path / "run"), whole)
+        same_runs(simulate(checkpoint=tmp_path / "run"), whole)
     finally:
         signal.signal(signal.SIGTERM, before)
     assert noted == [signal.SIGTERM] * 2
@@ -210,7 +201,7 @@ def test_two_runs_cannot_have_one_checkpoint(tmp_path, monkeypatch, often, whole
 
     refused = []
     monkeypatch.setattr(RoundTally, "add", second)
-    assert same(simulate(checkpoint=tmp_path / "run"), whole)
+    same_runs(simulate(checkpoint=tmp_path / "run"), whole)
     assert refused
     assert not (tmp_path / "run.lock").exists()
 
@@ -311,5 +302,5 @@ def test_stopped_again_and_again(tmp_path, how, faults):
             newest.write_bytes(whole[:i] if rng.integers(2) else whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :])
         survived += 1
     finished(start(folder, pause=0))
-    assert same(Result.load(folder / "result"), alone)
+    same_runs(Result.load(folder / "result"), alone)
     print(f"\n{how}: {faults} tried, {survived} survived")

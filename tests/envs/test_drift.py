@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import stopped_after
+from helpers import in_chunks, stopped_after
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import driver
 
 M, K, D, N = 3, 4, 4, 4000
 SPHERE = fb.envs.sphere(M, K, D, rewards="bernoulli")
@@ -159,9 +158,7 @@ def test_users_who_stay_are_not_sent_away():
 def test_a_run_that_is_cut_and_resumed_has_the_same_bits(tmp_path, monkeypatch):
     env, options = fb.envs.drift(SPHERE, 0.2), dict(horizon=40, key=jax.random.key(0), seeds=2)
     whole = fb.simulate(env, ALGO, **options).regret
-    monkeypatch.setattr(driver, "CHUNKS", 4)
-    for name in ("CHUNK_SECONDS", "CHUNK_WORK"):  # chunks that are soon over do not grow
-        monkeypatch.setattr(driver, name, 0)
+    in_chunks(monkeypatch, 4)
     with stopped_after(1):
         fb.simulate(env, ALGO, **options, checkpoint=tmp_path / "run")
     np.testing.assert_array_equal(fb.simulate(env, ALGO, **options, checkpoint=tmp_path / "run").regret, whole)

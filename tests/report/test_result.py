@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from helpers import BUDGET, ENV, PLAIN, PRIVATE, sweep
+from helpers import BUDGET, ENV, PLAIN, PRIVATE, same_runs, sweep
 from test_files import made
 
 import fedbandit_jax as fb
@@ -25,20 +25,10 @@ def result():
     return sweep(ALGOS)
 
 
-def equal(a, b):
-    np.testing.assert_array_equal(a.rounds, b.rounds)
-    np.testing.assert_array_equal(a.regret, b.regret)
-    np.testing.assert_array_equal(a.status, b.status)
-    assert dict(a.certificates) == dict(b.certificates)
-    assert set(a.communication) == set(b.communication)
-    for name in a.communication:
-        np.testing.assert_array_equal(a.communication[name], b.communication[name])
-
-
 def test_round_trip(result, tmp_path):
     path = result.save(tmp_path / "run")
     loaded = fb.Result.load(path)
-    equal(result, loaded)
+    same_runs(result, loaded)
     assert loaded.config == result.config
     assert loaded.provenance == result.provenance
     assert loaded.summary() == result.summary()
@@ -122,7 +112,7 @@ def test_selection(result):
 
 def test_concat(result):
     joined = fb.concat([result["plain"], result["private"], result["void"]])
-    equal(joined, result)
+    same_runs(joined, result)
     longer = dataclasses.replace(result["private"], config={**result.config, "horizon": 25})
     with pytest.raises(ValueError, match=r"results to concat must share the horizon, got 40 and 25"):
         fb.concat([result["plain"], longer])
