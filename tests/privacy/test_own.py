@@ -15,7 +15,7 @@ from scipy import stats
 import fedbandit_jax as fb
 from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy import RELEASES, TRUST, releases, trust
+from fedbandit_jax.privacy import RELEASES, TRUST, trust
 from fedbandit_jax.privacy.releases import make
 from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.trust.own import BoundGaussian
@@ -297,8 +297,3 @@ def test_a_list_of_rounds_whose_schedule_is_another(world):
     algo = fb.algos.Federated(policy=Bias(), schedule=Swapped(), privacy=privacy)
     found = algo.certificate(world.spec, HORIZON)
     assert (found.claim, "sizes that are fixed in advance, and a schedule decides" in found.reason) == ("none", True)
-
-
-def test_sends_prefixes_is_known_of_own_classes():
-    assert releases.sends_prefixes("prefix_tree")
-    assert not releases.sends_prefixes(Prefixes)

@@ -54,11 +54,6 @@ def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
     return made if struct.is_sealed(made) else explicit(made)
 
 
-def sends_prefixes(release: str | Callable[[int], Release]) -> bool:
-    """Whether silos decode their own messages and send private prefix sums instead."""
-    return bool(getattr(find(release), "prefix_at_silo", False))
-
-
 def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
     """The class of a name; a class of one's own is returned as it is."""
     if callable(release):

@@ -69,7 +69,7 @@ def check(
     """
     model = find(trust)
     validate.one_of("calibration", method, METHODS)
-    if releases.sends_prefixes(release) and not model.per_silo:
+    if getattr(releases.find(release), "prefix_at_silo", False) and not model.per_silo:
         able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
         raise ValueError(f"release {release!r} has silos send private prefix sums: trust must be {able}, got {trust!r}")
     if model.releases is not None and releases.find(release) not in model.releases:
