@@ -23,54 +23,122 @@ ZHOU, DUBEY, CHOWDHURY, LIU, HE = (
     "liu2022federated",
     "he2022simple",
 )
-PARTS: dict[str, tuple[str, ...]] = {  # the name of a class, or the word that chooses a part -> who is behind it
+TREES = ("chan2011private", "dwork2010differential")
+DISCRETE_GAUSSIAN = (CHOWDHURY, "canonne2020discrete", "kairouz2021distributed")
+# The name of a class, or the word that chooses a part, alone or after the name of the class that it is chosen in -> who
+# is behind it: those whom its docstrings name as the source. It is () of what is ours, or older than any paper.
+PARTS: dict[str, tuple[str, ...]] = {
+    # environments
     "Sphere": (ZHOU,),
     "Gap": (DUBEY,),
+    "Replay": (ZHOU,),
     "RandomArms": (CHOWDHURY,),
     "Clustered": (LIU,),
     "UserTable": (LIU,),
+    "Logged": (),
+    "Script": (),
+    "Returning": (),
+    "ReturningArms": (),
+    "Dropout": (),
+    "Delay": (),
     "Drift": ("russac2019weighted",),
-    "Lift": ("rahimi2007random",),
+    "Lift": ("rahimi2007random", "sutherland2015error"),
+    "Corrupt": (),
     "Rejection": ("li2011unbiased",),
+    # data, by the name in `fb.data.Fit.source`
+    "InstEval": ("bates2015fitting",),
+    "STAR": ("mosteller1995tennessee",),
+    "MovieLens": ("harper2015movielens",),
+    "Open Bandit": ("saito2021open",),
+    # algorithms
     "LinUCB": ("abbasi2011improved",),
     "Federated": (ZHOU,),
     "AsyncFederated": (HE,),
+    "Gossip": (),
     "GossipFedUCB": (DUBEY,),
-    "LogDetUCB": (DUBEY,),
-    "LogDet": (DUBEY,),
-    "UCB": ("abbasi2011improved",),
-    "Thompson": ("agrawal2013thompson",),
-    "EpsilonGreedy": ("auer2002finite",),
-    "PhasedElimination": ("li2022differentially",),
-    "Forgetting": ("russac2019weighted",),
     "SuccessiveElimination": (CHOWDHURY,),
     "AdaCUCB": ("azize2024concentrated",),
+    "AdaCUCB.discrete_laplace": ("azize2022privacy",),
     "FCLUB": (LIU,),
     "CLUB": ("gentile2014online",),
     "SCLUB": ("li2019improved",),
     "Grouped": ("gentile2014online",),
-    "laplace": ("sajed2019optimal",),
+    "Alone": (),
+    "Together": (),
+    "Mixture": (),
+    "Uniform": (),
+    "UniformArms": (),
+    # policies
+    "UCB": ("abbasi2011improved",),
+    "LogDetUCB": (DUBEY,),
+    "Thompson": ("agrawal2013thompson",),
+    "Greedy": (),
+    "EpsilonGreedy": ("auer2002finite",),
+    "PhasedElimination": ("li2022differentially", "hanna2024differentially"),
+    "Forgetting": ("russac2019weighted", "wang2023revisiting", "cheung2019learning"),
+    # schedules
+    "Every": (),
+    "Fixed": (),
+    "Geometric": (),
+    "LogDet": (DUBEY,),
+    "PrivateLogDet": ("dwork2014algorithmic", "vadhan2023concurrent"),
+    "zc24": (ZHOU,),
+    "dp20": (DUBEY,),
+    "he22": (HE,),
+    # mechanisms, whose noise is accounted as Gaussian, and statistics
+    "Mechanism": ("balle2018improving", "dong2022gaussian"),
+    "Users": ("choquettechoo2023banded",),
+    "Linear": (),
+    "Logistic": ("li2017provably",),
+    # releases
+    "tree": (ZHOU, *TREES),
+    "prefix_tree": (ZHOU, DUBEY, *TREES),
     "honaker": ("honaker2015efficient",),
-    "sqrt_toeplitz": ("fichtenberger2023constant",),
-    "blt": ("dvijotham2024efficient",),
+    "sqrt_toeplitz": ("fichtenberger2023constant", "henzinger2023almost"),
+    "blt": ("mcmahan2024hassle", "dvijotham2024efficient"),
+    "input_perturbation": (),
     "MultiBlt": ("mcmahan2024hassle",),
-    "BandMF": ("choquettechoo2023banded",),
+    "BandMF": ("choquettechoo2023banded", "mckenna2024scaling"),
     "Banded": ("kalinin2024banded",),
     "Decaying": ("denisov2022improved",),
-    "Discounted": ("bolot2013private",),
-    "Logistic": ("li2017provably",),
+    "Discounted": ("bolot2013private", "kalinin2024banded"),
+    "Window": (),
+    # trust models, of sums of vectors and of rewards
+    "silo_local": (ZHOU,),
     "silo_local_matrix": (DUBEY,),
+    "shuffle_amplified": (ZHOU,),
+    "shuffle_vector_sum": (ZHOU, "cheu2022shuffle"),
+    "secagg": (CHOWDHURY, "bonawitz2017practical"),
+    "Mechanism.secagg": DISCRETE_GAUSSIAN,
+    "central": (),
+    "Mechanism.central": ("shariff2018differentially",),
+    "local": (),
+    "Mechanism.local": ("zheng2020locally",),
+    "shuffle": (CHOWDHURY, "cheu2021pure"),
+    "GaussianTrust": (),
+    # noise on sums of rewards
+    "laplace": ("sajed2019optimal",),
+    "discrete_laplace": (CHOWDHURY,),
+    "skellam": (CHOWDHURY, "agarwal2021skellam"),
+    "discrete_gaussian": DISCRETE_GAUSSIAN,
+    # rules by which a server adds up
+    "sum": (),
     "median": ("yin2018byzantine",),
     "trimmed_mean": ("yin2018byzantine",),
+    "geometric_median": ("weiszfeld1937point",),
+    "Liars": (),
 }
-CHOSEN = ("type", "release", "trust", "mechanism", "aggregate")  # fields of an account whose words name a part
+# fields of an account whose words name a part
+CHOSEN = ("release", "trust", "mechanism", "aggregate", "trigger", "source")
+UNNAMED = ("Replay", "UserTable")  # environments of data whose name is not in their account
 
 
 def cite(result: Measured) -> str:
     """BibTeX entries of this package and of the papers behind the parts of a result's environments and algorithms.
 
     Each is preceded by a comment with the parts that it is cited for. Parts of your own are left out, unless they have
-    the name of one of ours, and so are ours that have no paper: read the references in the docstrings of what you use.
+    the name of one of ours, and so are ours that have no paper. A table of features, or of users, does not say which
+    data it is made of: a comment then asks you to cite them, by the references of their loader in `fb.data`.
 
     Raises:
         TypeError: it is no result.
@@ -81,15 +149,18 @@ def cite(result: Measured) -> str:
         >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1)).replace(release="blt")
         >>> result = fb.simulate(env, algo, horizon=50, key=jax.random.key(0), seeds=2)
         >>> print(*[line for line in fb.cite(result).splitlines() if line.startswith("@")])
-        @software{fedbandit_jax, @inproceedings{abbasi2011improved, @inproceedings{dvijotham2024efficient, \
+        @software{fedbandit_jax, @inproceedings{abbasi2011improved, @inproceedings{balle2018improving, \
+@article{dong2022gaussian, @inproceedings{dvijotham2024efficient, @inproceedings{mcmahan2024hassle, \
 @inproceedings{zhou2024differentially,
     """
     validate.instance("result", result, Measured, "an fb.Result")
-    found = behind([*result.config["environments"].values(), *result.config["algorithms"].values()])
+    accounts = [*result.config["environments"].values(), *result.config["algorithms"].values()]
+    found, words = behind(accounts), set(_words(accounts))
     told = result.provenance
     own = OWN.format(version=told.get("fedbandit_jax", "unknown"), year=str(told.get("date", ""))[:4])
     known = entries()
-    return "\n\n".join([own, *(f"% {', '.join(parts)}\n{known[key]}" for key, parts in sorted(found.items()))])
+    notes = [f"% {name}: cite its data, too" for name in UNNAMED if name in words]
+    return "\n\n".join([own, *(f"% {', '.join(parts)}\n{known[key]}" for key, parts in sorted(found.items())), *notes])
 
 
 def behind(accounts: Sequence[Any]) -> dict[str, list[str]]:
@@ -97,7 +168,9 @@ def behind(accounts: Sequence[Any]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for part in dict.fromkeys(_words(accounts)):
         for key in PARTS.get(part, ()):
-            found.setdefault(key, []).append(part)
+            parts = found.setdefault(key, [])
+            if (name := part.rpartition(".")[2]) not in parts:
+                parts.append(name)
     return found
 
 
@@ -108,10 +181,14 @@ def entries() -> dict[str, str]:
 
 
 def _words(account: Any) -> Iterator[str]:
+    """The names of classes in an account, and its words that choose a part, also with the class that they are for."""
     if isinstance(account, Mapping):
+        kind = account.get("type")
+        if isinstance(kind, str):
+            yield kind
         for name, value in account.items():
             if name in CHOSEN and isinstance(value, str):
-                yield value
+                yield from (value, f"{kind}.{value}")
             else:
                 yield from _words(value)
     elif isinstance(account, (list, tuple)):

@@ -1,7 +1,8 @@
 """Releases by binary trees, whose node of level l = 0, 1, ... is the sum of 2^l consecutive batches.
 
 Every prefix is a sum of few nodes. ctz(k) is the number of trailing zeros, and popcount(k) the number of ones, of k in
-binary. A new batch k completes the nodes of levels 0, ..., ctz(k).
+binary. A new batch k completes the nodes of levels 0, ..., ctz(k). Sums over time were first released in this way by
+Chan, Shi & Song (2011) and Dwork, Naor, Pitassi & Rothblum (2010).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Secure aggregation of vectors: the noise of the central model without a trusted server.
 
-It goes beyond the papers; secure aggregation itself is as in Chowdhury & Zhou (2023).
+It goes beyond the papers; secure aggregation itself is as in Chowdhury & Zhou (2023), and Bonawitz et al. (2017) have a
+protocol for it. The sum of shares is that of Kairouz, Liu & Steinke (2021).
 """
 
 from __future__ import annotations
