@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -174,7 +175,7 @@ class Certificate:
         return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)])
 
     def to_latex(self) -> str:
-        """The lines of `print(certificate)` as a LaTeX description list, which needs no package."""
+        """The lines of `print(certificate)` as a LaTeX description list with formulas, which needs no package."""
         items = (f"  \\item[{_latex(name)}] {_latex(text)}" for name, text in self.lines())
         return "\n".join([r"\begin{description}", *items, r"\end{description}"])
 
@@ -266,10 +267,39 @@ def _wrapped(lines: Sequence[tuple[str, str]]) -> str:
 
 LATEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$"}
 LATEX |= {one: f"\\{one}" for one in "{}#$%&_"}
+LETTERS = {name: f"\\{name}" for name in ("delta", "alpha", "rho", "kappa", "xi")} | {"epsilon": r"\varepsilon"}
+SIGNS = LETTERS | {"sqrt 2": r"\sqrt{2}", "x x'": r"x x^\top", "l2": r"\ell_2", "inf": r"\infty"}
+_POWER = r"\b\d+(?:\.\d+)?e[+-]?\d+\b"
+_NUMBER = rf"(?:{_POWER}|\d+(?:\.\d+)?|inf\b)"
+_LETTER = rf"\b(?:{'|'.join(LETTERS)})\b"
+_PAIR = rf"epsilon = ({_NUMBER}), delta = ({_NUMBER})"
+_MATHS = (  # of the lines of a certificate, longer ones first
+    rf"epsilon = {_NUMBER}, delta = {_NUMBER}",
+    rf"(?:{_LETTER} = )?(?:alpha )?epsilon\^2 / 2",
+    rf"{_LETTER} = {_NUMBER}",
+    r"(?:1 / )?\bsqrt 2\b",
+    r"\bx x'",
+    r"\(x_t, y_t\)|\[0, 1\]|\bl2\b|\binf\b",
+    _POWER,
+    _LETTER,
+)
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(one, one) for one in text)
+    pieces = re.split(f"({'|'.join(_MATHS)})", text)  # formulas are at odd places
+    return "".join(f"${_formula(one)}$" if place % 2 else _words(one) for place, one in enumerate(pieces))
+
+
+def _words(text: str) -> str:
+    return "".join(LATEX.get(one, one) for one in text).replace("Renyi", r"R\'enyi")
+
+
+def _formula(text: str) -> str:
+    text = re.sub(_PAIR, r"(epsilon, delta) = (\1, \2)", text)
+    for word, sign in SIGNS.items():
+        text = text.replace(word, sign)
+    text = re.sub(r"([\d.]+)e([+-]?\d+)", lambda found: rf"{found[1]} \times 10^{{{int(found[2])}}}", text)
+    return re.sub(r"(?<![\d.])1 \\times ", "", text)  # 10^-6, not 1 times that
 
 
 def of_fields(fields: Mapping[str, Any]) -> Certificate:

@@ -7,6 +7,7 @@ import re
 import jax
 import pytest
 from helpers import Bias
+from matplotlib.mathtext import MathTextParser
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import side_by_side
@@ -156,21 +157,72 @@ def test_what_is_no_result():
         fb.cite(7)
 
 
-def test_a_certificate_in_a_paper():
-    """The same lines in Markdown and in LaTeX, in which nothing is a command that was text."""
-    env = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
-    certificate = fb.algos.private_fed_lin_ucb(BUDGET).certificate(env.spec, 50)
-    names = [name for name, _ in certificate.lines()]
-    markdown, latex = certificate.to_markdown().splitlines(), certificate.to_latex()
-    assert [line.split(" | ")[0].strip("| ") for line in markdown[2:]] == names
-    assert re.findall(r"\\item\[(.*?)\] ", latex) == names
-    special = re.findall(r"(?<!\\)[#%&_]", latex)
-    assert not special
-    text = latex.replace("\\_", "_").replace("$<$", "<").replace("$>$", ">").replace(r"\^{}", "^")
-    assert all(value in text for _, value in certificate.lines())
+SILOS = fb.envs.sphere(4, 3, 2, rewards="bernoulli").spec
+ARMS = fb.envs.arms(3).spec
+FAMILIES = {
+    "tree": lambda: fb.algos.private_fed_lin_ucb(BUDGET).certificate(SILOS, 50),
+    "secagg": lambda: fb.algos.Federated(privacy=fb.privacy.Mechanism(BUDGET, trust="secagg")).certificate(SILOS, 50),
+    "raw": lambda: fb.algos.private_fed_lin_ucb(BUDGET, learns_in_batch=True).certificate(SILOS, 50),
+    "leak": lambda: fb.algos.fed_ucb(BUDGET).certificate(SILOS, 20),
+    "none": lambda: fb.algos.fed_lin_ucb().certificate(SILOS, 20),
+    "clusters": lambda: fb.algos.FCLUB(BUDGET).certificate(fb.envs.clustered(6, 2, 2, dim=3).spec, 50),
+    **{
+        name: lambda pair=pair: fb.algos.SuccessiveElimination(
+            epsilon=1.0, mechanism=pair[0], trust=pair[1]
+        ).certificate(ARMS, 1_000)
+        for name, pair in fb.algos.ELIMINATION.items()
+        if name != "SE"
+    },
+}
+LETTERS = "epsilon|delta|alpha|rho|kappa|xi|inf"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_certificate_in_a_paper(family):
+    """The same lines in Markdown and in LaTeX, whose formulas are formulas and in which no text is a command."""
+    certificate = FAMILIES[family]()
+    markdown, latex = certificate.to_markdown().splitlines(), certificate.to_latex().splitlines()
+    assert [line[2:-2].split(" | ", 1) for line in markdown[2:]] == [list(line) for line in certificate.lines()]
+    assert (latex[0], latex[-1]) == (r"\begin{description}", r"\end{description}")
+    for (name, value), line in zip(certificate.lines(), latex[1:-1], strict=True):
+        text = line.removeprefix(r"  \item").replace(r"R\'enyi", "Renyi")
+        pieces = re.split(r"(?<!\\)\$", text)
+        assert len(pieces) % 2 == 1, f"a formula has no end: {line}"
+        words, formulas = "".join(pieces[::2]), pieces[1::2]
+        assert words.startswith(f"[{name}] ")
+        assert not re.search(r"(?<!\\)[#%&_{}$~^<>]|\\(?![#%&_{}$])", words), f"it is a command: {line}"
+        assert not re.search(rf"\b(?:{LETTERS})\b|x x'|sqrt|\de[-+]?\d", words), f"it is a formula: {line}"
+        kept = re.findall(r"[A-Za-z]{3,}", re.sub(rf"\b(?:{LETTERS}|sqrt)\b", "", value))
+        assert re.findall(r"[A-Za-z]{3,}", words.removeprefix(f"[{name}]")) == kept
+        for formula in formulas:
+            MathTextParser("path").parse(f"${formula}$")
     assert str(certificate).split() == [
         word for name, value in certificate.lines() for word in f"{name} {value}".split()
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("epsilon = 1, delta = 1e-06", r"$(\varepsilon, \delta) = (1, 10^{-6})$"),
+        ("epsilon = 0.5 at delta = 2.5e-10", r"$\varepsilon = 0.5$ at $\delta = 2.5 \times 10^{-10}$"),
+        ("epsilon = inf at delta = 0.1", r"$\varepsilon = \infty$ at $\delta = 0.1$"),
+        ("11e-5, 1e+07 or 0.1e-3", r"$11 \times 10^{-5}$, $10^{7}$ or $0.1 \times 10^{-3}$"),
+        ("1 / sqrt 2 of it off the diagonal of x x'", r"$1 / \sqrt{2}$ of it off the diagonal of $x x^\top$"),
+        ("sqrt 2 of it, moved by 4 in l2 norm", r"$\sqrt{2}$ of it, moved by 4 in $\ell_2$ norm"),
+        ("rho = 0.5 (xi = 0 included); kappa = 4", r"$\rho = 0.5$ ($\xi = 0$ included); $\kappa = 4$"),
+        ("epsilon = 1, alpha epsilon^2 / 2 leads", r"$\varepsilon = 1$, $\alpha \varepsilon^2 / 2$ leads"),
+        ("rho = epsilon^2 / 2, (epsilon, delta)-DP", r"$\rho = \varepsilon^2 / 2$, ($\varepsilon$, $\delta$)-DP"),
+        ("a reward in [0, 1], (x_t, y_t), sha256", r"a reward in $[0, 1]$, $(x_t, y_t)$, sha256"),
+        ("Renyi", r"R\'enyi"),
+        (r"my_delta_1: 50 % of $x$ ~ {y} ^ \z < #1", r"my\_delta\_1: 50 \% of \$x\$ \~{} \{y\} \^{} "
+         r"\textbackslash{}z $<$ \#1"),
+    ],
+)  # fmt: skip
+def test_formulas_of_a_certificate(text, latex):
+    assert (
+        fb.privacy.Certificate(claim="none", reason=text).to_latex().splitlines()[1] == rf"  \item[claim] none: {latex}"
+    )
 
 
 def test_certificates_side_by_side():
