@@ -22,13 +22,16 @@ SIMPLE = {
 }
 PROBABILITIES = ("delta", "smallest_delta", "wrap_probability")
 OBJECT: dict[str, Any] = {"type": "object"}
+# what every run says of its code, place and time; some say more
+TOLD = ("fedbandit_jax", "jax", "jaxlib", "numpy", "python", "device", "platform", "dtype", "date", "command")
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of `result.json` in a file that `Result.save` wrote; certificates are in `$defs`.
 
     A number that is infinite, or none, is one of the words Infinity, -Infinity and NaN; a text that is one of these has
-    a backslash before it. Certificates, whose numbers are not below 0, have only Infinity of them.
+    a backslash before it. Certificates, whose numbers are not below 0, have only Infinity of them, and no fields but
+    those of this version.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -46,6 +49,7 @@ def schema() -> dict[str, Any]:
         "stride": {"type": ["integer", "string", "null"], "description": "rounds between two points of a curve"},
         "key": {"type": "array", "items": count, "description": "words of the random key"},
     }
+    told = {name: SIMPLE[str] for name in TOLD} | {"git_commit": _of(str | None), "seconds": SIMPLE[float]}
     return {
         "$schema": DRAFT,
         "title": "result.json of a saved result of fedbandit_jax",
@@ -53,7 +57,7 @@ def schema() -> dict[str, Any]:
             "format": {"const": FORMAT},
             "certificates": {"type": "object", "additionalProperties": {"$ref": "#/$defs/certificate"}},
             "config": {**_object(config), "description": "what was run, by label"},
-            "provenance": {**OBJECT, "description": "by which code, where and when"},
+            "provenance": {**_object(told), "description": "by which code, where and when"},
         }),
         "$defs": {"certificate": certificate()},
     }  # fmt: skip
@@ -66,7 +70,7 @@ def certificate() -> dict[str, Any]:
               for field in dataclasses.fields(Certificate)}  # fmt: skip
     for name in PROBABILITIES:
         fields[name]["maximum"] = 1
-    return _object(fields)
+    return {**_object(fields), "additionalProperties": False}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -79,6 +79,9 @@ def test_a_certificate_obeys_as_it_is():
         (("config", "seeds"), [[0]]),
         (("config", "environments", "Dist-RDP-SE", "spec"), 3),
         (("format",), 1),
+        (("provenance", "jax"), 3),
+        (("provenance", "git_commit"), 3),
+        (("provenance", "seconds"), -1.0),
     ],
 )
 def test_what_is_wrong_is_refused(text, path, value):
@@ -92,6 +95,20 @@ def test_what_is_wrong_is_refused(text, path, value):
     assert list(checker().iter_errors(wrong))
     del place[last]
     assert list(checker().iter_errors(wrong))
+
+
+def test_what_no_version_writes_is_refused(text):
+    """A field that a certificate does not have, maybe a misspelt one, and a file that does not say who wrote it."""
+    unknown, nowhere = copy.deepcopy(text("arms")), copy.deepcopy(text("arms"))
+    unknown["certificates"]["Dist-RDP-SE"]["epsilon_exakt"] = 1.0
+    (error,) = checker().iter_errors(unknown)
+    assert "epsilon_exakt" in error.message
+    nowhere["provenance"] = {}
+    missing = [error.message for error in checker().iter_errors(nowhere)]
+    assert all(any(name in one for one in missing) for name in ("fedbandit_jax", "device", "date", "git_commit"))
+    also = copy.deepcopy(text("arms"))
+    also["provenance"]["configuration"] = "some runs say more"
+    assert not list(checker().iter_errors(also))
 
 
 def test_every_field_has_words():
