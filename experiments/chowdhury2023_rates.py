@@ -40,9 +40,9 @@ def called(name: str, epsilon: float | None) -> str:
     return name if epsilon is None else f"{name}, ε = {epsilon}"
 
 
-LOOKS = {  # colour of the algorithm, darker or lighter where two have the same, and a mark of its own
+LOOKS = {  # colour of the algorithm, lighter for another s, and a mark of its own where two have the same
     "CDP-SE": "#E69F00 o",
-    "Shuffle-DP-SE": "#882255 ^",  # elsewhere that of Dist-CDP-SE
+    "Shuffle-DP-SE": "#CC79A7 ^",
     "Dist-DP-SE": "#D55E00 o",
     "Dist-RDP-SE (s=10)": "#009E73 o",
     "Dist-RDP-SE (s=100)": "#7FCEB9 D",

@@ -56,18 +56,20 @@ def main(options: RadiusOptions) -> None:
         ends = {one.label: one.y[-1] for one in panel}
         for pair, found in ratios.items():
             found.append(quotient(*(ends[name] for name in pair.split(" / "))))
-        ax.set(xscale="log", yscale="log", xlabel="user $t$", ylabel="regret up to $t$, over $t$", title=title)
+        ax.set(xscale="log", yscale="log", xlabel="user $t$", ylabel="time-average regret, Reg$(t)/t$", title=title)
         ax.set(xlim=(1000, panel[0].x[-1]))
-    for one in sent:  # two lie on each other
-        colour, line, *mark = one.style.split()
-        last.plot(one.x, one.mean, "".join(mark) + line, color=colour, markersize=8 - 2 * (one.label == "Dist-DP-SE"))
+    for one, size in zip(sent, (9, 7, 5, 7)):  # three lie on each other
+        colour, line, mark = one.style.split()
+        last.plot(one.x, one.mean, mark + line, color=colour, markersize=size, fillstyle="none", markeredgewidth=1.5)
         rise, law = (np.polyfit(np.log2(one.x), y, 1)[0] for y in (one.mean, np.log2(one.mean)))
         print(f"{one.label}: {one.mean[0]:,.0f} to {one.mean[-1]:,.0f} bits for n = {one.x[0]:g} to {one.x[-1]:,.0f}")
         print(f"  {rise:.3g} more for twice as many users, or as n^{law:.2f}")
     last.set(xscale="log", yscale="log", xlabel="n users in a batch", ylabel="bits that a user sends")
-    last.set_title(f"(d) ε = {EPSILONS[-1]:g}; Shuffle-DP-SE: bits of one protocol")
+    last.set_title(f"(d) ε = {EPSILONS[-1]:g}; all but Shuffle-DP-SE coincide")
     for ax in grid.flat:
         ax.grid(alpha=0.3)
+    for axis in (last.yaxis, *(ax.xaxis for ax in grid.flat)):
+        axis.set_major_formatter(lambda x, _: f"$10^{{{np.log10(x):.0f}}}$")
     names = panels[-1].get_legend_handles_labels()
     figure.legend(*names, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     size = f"K = 10, T = {power(HORIZONS['easy'])}, p = 0.1, {options.how}"
@@ -84,6 +86,7 @@ def main(options: RadiusOptions) -> None:
     law = np.polyfit(np.log(bits.x), np.log(bits.mean), 1)[0]
     many = f"as worded, before a message is mapped to bits; users then send {bits.mean[0]:,.0f} bits for n = 2 and "
     many += f"{bits.mean[-1]:.2g} for n = {bits.x[-1]:,.0f}, as n^{law:.1f}, by the protocol that its proof cites"
+    many += f"; with the others, which coincide in (d), {min(o.mean[0] for o in sent):g} to {sent[0].mean[-1]:g}"
     ours = f"no figure; {curves[0].n_seeds} instances here"
     says = (
         Says("Theorem 3", "regret has the order of secure aggregation", ours, words),
