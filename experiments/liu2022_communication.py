@@ -4,9 +4,9 @@ python experiments/liu2022_communication.py [--smoke | --full]
 
 Local clusters upload when their statistics have grown by a factor U, and download when those of their global cluster
 are D times their own. (a) FCLUB exchanges something in every round; FCLUB-DC exchanges ever less, O(log T) if U and D
-are 1.01, which is a straight line on the axis of log t. With the noise and shifts of CDP-FCLUB-DC there is an upload in
-nearly every round until the shifts that have been added outweigh those of one more upload. (b) Regret of FCLUB-DC, and
-what it sends, for U = D from 1 to 10.
+are 1.01, the grey curve. With the noise and shifts of CDP-FCLUB-DC there is an upload in nearly every round until the
+shifts that have been added outweigh those of one more upload. (b) Regret of FCLUB-DC, and what it sends, for U = D from
+1 to 10.
 """
 
 from typing import Any
@@ -49,17 +49,12 @@ def main(options: LiuOptions) -> None:
     curves = dressed(options.numbers("liu2022_communication", lambda: measure(options)))
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 5.4), layout="constrained")
     lines, grown = pick(curves, "time"), {}
-    top = 1.15 * pick(lines, label="CDP-FCLUB-DC")[0].mean[-1]
     for one in lines:
         colour, line, *mark = one.style.split()
         label = f"{one.label}: {one.note}" if one.note else one.label
         look = dict(color=colour, marker="".join(mark), markevery=4, markersize=5)
         left.plot(one.x, one.mean, line, label=label, **look)
         left.fill_between(one.x, one.mean - one.error, one.mean + one.error, color=colour, alpha=0.2, linewidth=0)
-        if one.mean[-1] < 0.02 * top:
-            left.text(one.x[-1], 0.02 * top, f"{one.mean[-1]:,.0f} at T", ha="right")
-        if one.mean[-1] > top:
-            left.text(1.05 * np.interp(top, one.mean, one.x), 0.93 * top, f"{one.mean[-1]:,.0f} at T")
         before, after = np.diff([np.interp(one.x[-1] / np.array([16, 4, 1]), one.x, seed) for seed in one.y.T]).T
         grown[one.label] = quotient(after, before)
         print(
@@ -67,18 +62,19 @@ def main(options: LiuOptions) -> None:
         )
         print("{:,.0f} in (T/4, T], {:.2f} ± {:.2f} times that".format(after.mean(), *grown[one.label]))
     (delayed,) = pick(lines, label="FCLUB-DC")
-    ends = delayed.x[-1] / np.array([16, 4, 1])
-    low, high, _ = np.interp(ends, delayed.x, delayed.mean)
-    line = (low, high, 2 * high - low)
+    ends = delayed.x[delayed.x >= delayed.x[-1] / 16]
+    low, high = np.interp(ends[-1] / np.array([16, 4]), delayed.x, delayed.mean)
+    line = low + (high - low) * np.log(16 * ends / ends[-1]) / np.log(4)
     left.plot(ends, line, "-.", color="#999999", label="c log t + c', through FCLUB-DC at T/16 and T/4")
-    left.set(xscale="log", ylim=(0, top), xlabel="round $t$", ylabel="uploads and downloads")
+    left.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="uploads and downloads")
     left.set_title("(a) uploads and downloads up to round $t$: U = D = 1.01, FCLUB 1", fontsize="medium")
     (sent,), (regret,) = pick(curves, "sent"), pick(curves, "regret")
-    right.errorbar(range(len(sent.x)), regret.mean, regret.error, fmt="o", color=delayed.style.split()[0], capsize=4)
-    ticks = [f"{ratio:g}\n{mean:,.0f}" for ratio, mean in zip(sent.x, sent.mean)]
-    right.set_xticks(range(len(sent.x)), ticks, fontsize="small")
-    right.set(xlabel="U = D (below: uploads and downloads)", ylabel="regret at T", ylim=(0, None))
-    right.set_title("(b) regret of FCLUB-DC with other factors U = D, T = 100,000", fontsize="medium")
+    right.errorbar(sent.mean, regret.mean, regret.error, fmt="o", color=delayed.style.split()[0], capsize=4)
+    for ratio, x, y in zip(sent.x, sent.mean, regret.mean):
+        right.annotate(f"{ratio:g}", (x, y), (-6, 0), textcoords="offset points", ha="right", va="center")
+    right.set(xscale="log", xlabel="uploads and downloads", ylabel="regret at T")
+    right.margins(x=0.12, y=0.12)
+    right.set_title("(b) FCLUB-DC with factors U = D at the points, T = 100,000", fontsize="medium")
     home, differ = int(np.argmin(np.abs(sent.x - 1.01))), []
     for ratio, count, value in zip(sent.x, sent.mean, regret.y):
         more, half = interval(value - regret.y[home])

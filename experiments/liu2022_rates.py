@@ -100,13 +100,14 @@ def main(options: LiuOptions) -> None:
         slope(ax, 1, ends, low, f"exponent 1: bound of {'n, d, L' if ax is b else 'm, d, L'}")
         if ax is b:
             ax.plot(ends, low * np.sqrt([1, 3]), "--", color="#999999", label="exponent 1/2: bound of m")
-    multiple = "points set apart; multiple of " + ", ".join(f"{letter} = {value}" for letter, value in HOME.items())
+    multiple = "multiple of " + ", ".join(f"{letter} = {value}" for letter, value in HOME.items())
     a.set(title=f"(a) regret up to T = {first.x[-1]:,.0f}", xlabel="round $t$")
     b.set(title=f"(b) regret of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
     c.set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$")
     d.set(title=f"(d) uploads and downloads of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
     for ax in axes:
         ax.set_title(ax.get_title(), fontsize="medium")
+        ax.set_ylabel("regret" if ax in (a, b) else "uploads and downloads")
         legend_below(ax, ncols=2)
         ax.xaxis.minorticks_off()
     for ax in (b, d):
@@ -138,7 +139,7 @@ def main(options: LiuOptions) -> None:
         Says(
             "Theorem 1", "regret is at most of order √T in T", ours, f"{found('a')} (a), exponents with 95 % intervals"
         ),
-        Says("Theorem 1", "regret grows at most as n, as √m, d and L", "the same", f"{found('b')} (b)"),
+        Says("Theorem 1", "regret grows at most as n, as √m, d and L", "the same", f"{found('b')} (b; set apart)"),
         Says(
             "Theorem 2",
             "uploads and downloads grow at most as d, m and L",
