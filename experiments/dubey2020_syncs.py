@@ -17,7 +17,6 @@ import numpy as np
 import tyro
 from curves import Curve, pick
 from drawing import Says, caption, legend_of_all, save
-from matplotlib.ticker import MaxNLocator
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -106,19 +105,18 @@ def main(options: DubeyOptions) -> None:
         says.append(Says("Proposition 1", CLAIM, "no experiment in the paper" if not says else "the same", seen))
         words = f"our bound is above T for {' and '.join(missing)}" if missing else ""
         ax.text(0.02, 0.97, words, transform=ax.transAxes, va="top", fontsize="small")
-        ax.set(xscale="log", yscale="log" if title == THRESHOLDS[10.0] else "linear")
+        ax.set(xscale="log", yscale="log" if title == THRESHOLDS[10.0] else "symlog")
         ax.set_title(f"({letter}) trigger as {trigger}; {title}", fontsize="medium")
         ax.grid(alpha=0.3)
-    axes[0, 0].yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes[0, 0].set_yticks((0, 1, 2, 5, 10, 20), (0, 1, 2, 5, 10, 20))
     for ax in axes[1]:
         ax.set_xlabel("rounds $T$")
     for ax in axes[:, 0]:
         ax.set_ylabel("synchronisations")
     for (name, colour), mark in zip(COLOURS.items(), "os^"):
-        axes[0, 0].plot([], [], mark, color=colour, fillstyle="none", label=f"{name}: each run")
-    for line, words in (("-", "Proposition 1"), ("--", "our bound, which holds with noise")):
-        axes[0, 0].plot([], [], line, color="#666666", label=words)
-    legend_of_all(figure, ncols=5)
+        for line, words in ((mark, "each run"), ("-", "Proposition 1"), ("--", "our bound, which holds with noise")):
+            axes[0, 0].plot([], [], line, color=colour, fillstyle="none", label=f"{name}: {words}")
+    legend_of_all(figure)
     m, d, k = ENV.spec.n_agents, ENV.spec.dim, ENV.spec.n_arms
     figure.suptitle(
         f"FedUCB: M = {m}, K = {k}, d = {d}, gap 0.1, δ = 0.1, exact noise; {n} runs of each T, points set apart\n"
