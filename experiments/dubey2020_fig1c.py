@@ -12,7 +12,7 @@ here for all d.
 import matplotlib.pyplot as plt
 import tyro
 from curves import Curve, exponent, of_result, pick, random_play
-from drawing import Says, caption, draw, legend_below, save, slope
+from drawing import Says, caption, draw, legend_of_all, save, slope
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -56,7 +56,7 @@ def main(options: DubeyOptions) -> None:
         panel = pick(curves, f"M = {m}")
         horizon = panel[0].x[-1]
         draw(sorted(panel, key=lambda one: ("random" in one.label, "not" in one.label)), ax, average=True)
-        ax.set(xlabel="round $t$", xscale="log", yscale="log", xlim=(horizon / 1000, horizon))
+        ax.set(xlabel="round $t$", xlim=(0, horizon))
         ax.set_title(f"({letter}) up to round $t$, M = {m}, T = {horizon:,.0f}", fontsize="medium")
         chance = pick(panel, label="random play")[0].mean[-1]
         for algo, line in LINES.items():
@@ -67,15 +67,18 @@ def main(options: DubeyOptions) -> None:
             name = f"M = {m}, {algo}: power {power:.2f} ± {half:.2f}"
             look = dict(fmt=f"{marker}{line}", color="#CC79A7" if "ε" in algo else "#000000", markersize=5, capsize=2)
             axes[2].errorbar(one.x, one.mean, one.error, label=name, **look)
-    axes[0].set_ylabel("regret per agent and round")
+    axes[0].set(ylim=(0, None), ylabel="regret per agent and round")
     axes[2].set(xlabel="dimension $d$", ylabel="regret per agent", xscale="log", yscale="log")
     axes[2].set_xticks(DIMENSIONS, DIMENSIONS)
     axes[2].minorticks_off()
     d = against(pick(curves, "M = 2"), "ε = 1")
     slope(axes[2], 2.0, d.x, 0.6 * d.mean[0], "$d^2$, as the paper says")
     axes[2].set_title("(c) after T rounds", fontsize="medium")
+    last = curves[-1].x[-1]
+    axes[1].set(xscale="log", yscale="log", xlim=(last / 1000, last))
     for ax in axes:
-        legend_below(ax, ncols=1 if ax is axes[2] else 2)
+        ax.grid(alpha=0.3)
+    legend_of_all(figure, ncols=4)
     figure.suptitle(
         f"FedUCB: K = {K}, gap 0.1, δ = 0.1, the paper's width, exact noise; mean of {curves[0].n_seeds} seeds ± 1 "
         "standard error, exponents ± half of 95 % intervals\n"
