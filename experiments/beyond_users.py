@@ -34,11 +34,11 @@ LOOKS = {
     "clipped total of a user's first batch: greedy, batches double": "#56B4E9 - v",
 }
 FEW = "c visits, one to a batch: greedy, batches double"
-ONCE = list(LOOKS)[3]
+ONCE = list(LOOKS)[3]  # c = 1
 TITLES = {
     "regret by r": "(a) users come again at random",
     "regret by r in a row": "(b) users come for r rounds in a row (r = 1: as in (a))",
-    "regret by c": "(c) c visits are let in, one to a batch; users come at random",
+    "regret by c": "(c) r = 16 in (a): c visits let in, one to a batch",
     "left out by c": "(d) the runs of (c): what is left out",
 }
 SESSIONS = list(LOOKS)[1:2] + list(LOOKS)[3:]  # recipes where users come for some rounds in a row
@@ -123,7 +123,9 @@ def main(options: Size) -> None:
                 x, mean, error = (
                     np.append(a[0], b) for a, b in zip((alone[0].x, alone[0].mean, alone[0].error), (x, mean, error))
                 )
-            ax.errorbar(x, mean, error, fmt=mark + line, color=colour, label=one.label, capsize=2)
+            ax.errorbar(
+                x, mean, error, fmt=mark + line, color=colour, label="_" * (one.label == FEW) + one.label, capsize=2
+            )
             shown = ", ".join(f"{x:g}: {y:,.4g} ± {e:,.2g}" for x, y, e in zip(x, mean, error))
             print(f"{panel}, {one.label}: {shown}; {one.note}")
         x = pick(curves, panel)[0].x
@@ -136,10 +138,9 @@ def main(options: Size) -> None:
         ax.set_xticks(VISITS, [f"{value:g}" for value in VISITS])
         ax.set(xlabel="visits r of one user, all protected together", yscale="log")
     axes[1].set(ylim=axes[0].get_ylim(), xlim=axes[0].get_xlim())
-    axes[2].set(ylim=(0, None))
-    axes[3].set(ylabel="share of all visits that are left out", ylim=(0, 1))
+    axes[3].set(ylabel="share of all visits that are left out", yticks=(0.75, 0.8, 0.85, 0.9, 0.95))
     words = f"at c = {REGULAR} only repeated visits\nwithin a batch are left out"
-    axes[3].text(0.97, 0.5, words, ha="right", transform=axes[3].transAxes)
+    axes[3].text(0.97, 0.3, words, ha="right", transform=axes[3].transAxes)
     legend_of_all(figure, ncols=2)
     size = f"M = {M}, K = {K}, d = {D}, T = {chance.x[0]:,.0f}"
     figure.suptitle(
