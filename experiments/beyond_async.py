@@ -6,10 +6,10 @@ The algorithm is asynchronous FedLinUCB (He et al. 2022) with noise: an agent up
 everybody's. Coloured curves have the same noise budget, BLT noise of every agent, and greedy play. Uploads are fixed in
 advance (every B of the agent's own rounds, or when these have grown by a factor), or follow a sparse vector test of
 what the agent has learned since its last download (threshold D, 0.3 of epsilon), or ask the same question without
-noise, which leaks. Their first V is 100 I, lest all ask at once. Black and grey curves are not private; horizontal
-lines are agents who never talk. Regret is in units of that of greedy play alone, seed by seed. All agents are alike; or
-some come more often, by Zipf's law; or each has one of two parameters; or of four, and Zipf's law. All constants were
-chosen on other seeds.
+noise, which leaks. Their first V is 100 I, lest all ask at once. Black, grey and wine curves are not private;
+horizontal lines are agents who never talk. Regret is in units of that of greedy play alone, seed by seed. All agents
+are alike; or some come more often, by Zipf's law; or each has one of two parameters; or of four, and Zipf's law. All
+constants were chosen on other seeds.
 """
 
 import collections
@@ -66,11 +66,11 @@ WORLDS: dict[str, dict[str, Any]] = {
 SHOWN = {  # family -> colour, marker and line, and the words of the legend; from few uploads to many
     "every B": ("#D55E00", "o-", "every 100, 50, 25 own rounds: certified"),
     "growing": ("#56B4E9", "s-", "own rounds grow by 3 ... 1.1: certified"),
-    "private test": ("#E69F00", "D-", "private test, D = 0.4 ... 0.05: certified"),
-    "raw test": ("#CC79A7", "v:", "test without noise, D = 0.4 ... 0.05: no privacy claim"),
-    "he22": ("#555555", "o-", "not private: He et al. (2022), growth 4 ... 1.01"),
-    "greedy growing": ("#888888", "s-", "not private: greedy, own rounds grow by 3 ... 1.1"),
-    "greedy raw": ("#000000", "D-", "not private: greedy, growth of det V 4 ... 1.01"),
+    "private test": ("#E69F00", "D-", "private test, threshold D = 0.4 ... 0.05: certified"),
+    "raw test": ("#CC79A7", "v:", "test without noise, the same D: no privacy claim"),
+    "he22": ("#000000", "o-", "not private: He et al. (2022), growth 4 ... 1.01"),
+    "greedy growing": ("#999999", "s-", "not private: greedy, own rounds grow by 3 ... 1.1"),
+    "greedy raw": ("#882255", "D-", "not private: greedy, growth of det V 4 ... 1.01"),
     "LinUCB": ("#0072B2", "-", "alone, not private: LinUCB"),
     "greedy": ("#009E73", "-", "alone, not private: greedy"),
 }
@@ -94,7 +94,7 @@ def draw(ax: Any, title: str, found: dict[str, list[Curve]], unit: np.ndarray) -
             continue
         uploads = [one.mean[1] for one in ones]
         fill = colour if ones[0].note == "certified" else "white"
-        shape: dict[str, Any] = dict(fmt=look, color=colour, mfc=fill, label=label, capsize=2, linewidth=1.2)
+        shape: dict[str, Any] = dict(fmt=look, color=colour, mfc=fill, label=label, elinewidth=0.6, linewidth=1.2)
         ax.errorbar(uploads, mean, error, markersize=5, **shape)
         for one, x, y in zip(ones, uploads, mean):
             if one.label in NAMED and title.startswith(("(a", "(b")):
@@ -130,7 +130,7 @@ def measure(options: Size) -> list[Curve]:
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond_async", lambda: measure(options))
-    figure, axes = plt.subplots(2, 2, figsize=(10.5, 9), layout="constrained", sharey="row")
+    figure, axes = plt.subplots(2, 2, figsize=(10.5, 9), layout="constrained")
     said: dict[str, str] = collections.defaultdict(str)  # empty for what --smoke leaves out
     apart = []
     for ax, letter, title in zip(axes.flat, "abcd", dict.fromkeys(one.panel for one in curves)):
@@ -142,18 +142,21 @@ def main(options: Size) -> None:
         ax.axhline(uniform / unit.mean(), color="#999999", linestyle="-.", label="random play")
         ratios = {label: quotient(one.y[0], unit) for label, one in by_label.items() if label != "random play"}
         said |= {f"{letter}, {label}": f"{value:.2f} ± {error:.2f}" for label, (value, error) in ratios.items()}
-        if letter in "cd":
-            apart += [value for label, (value, _) in ratios.items() if not label.startswith("alone")]
-    for ax, least in zip(axes[:, 0], (0.08, 0.8)):
-        ax.set(yscale="log", ylim=(least, 12))
-        ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10) if tick > least]
-        ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        if letter in "ab":
+            ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
+            ax.set(yscale="log", ylim=(0.08, 12))
+            ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        else:
+            talk = [value for label, (value, _) in ratios.items() if not label.startswith("alone")]
+            ax.set_ylim(min(talk) - 0.3, max(talk) + 0.3)
+            apart += talk
+    for ax in axes[:, 0]:
         ax.set_ylabel("regret at T / that of greedy play alone")
     print(*(f"{name}: {words}" for name, words in said.items()), sep="\n")
     legend_of_all(figure, ncols=3)
     n_seeds = curves[0].n_seeds
-    size = f"M = {M} agents, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1, {n_seeds} seeds"
-    figure.suptitle(f"{size} ± one standard error of the paired ratio; rows have two scales", fontsize="medium")
+    size = f"M = {M} agents, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1, {n_seeds} seeds ± one standard error of the "
+    figure.suptitle(f"{size}paired ratio;\nhorizontal lines are outside (c) and (d)", fontsize="medium")
     grow, test = NAMED
     remark(
         figure,
