@@ -12,6 +12,7 @@ confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is no
 epsilon goes to 0 a finite noise is enough for delta alone. So epsilon is varied at delta = 10^-6, too.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -20,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, exponent, pick, random_play, steps
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, save
 from options import Size
 from zhou2024_silos import LARGEST, PARTS, FixedArms, bounds
 
@@ -160,14 +161,14 @@ def main(options: Size) -> None:
             for one in pick(curves, f"{instance}, {sweep}"):
                 colour, line = one.style.split()
                 if one.label in MODELS:
-                    label = f"{one.label}{' in (a)' * (one.label == 'central')}, {instance}"
+                    label = f"{instance}: {one.label}{' in (a)' * (one.label == 'central')}"
                     ax.errorbar(one.x, one.mean, one.error, color=colour, label=label, markersize=5, capsize=2, **look)
                 else:
                     mark = dict(marker=look["fmt"][0], mfc=look.get("mfc")) if one.label == "random play" else {}
-                    label = f"{one.label}, {instance}" if mark else one.label.replace("central", "central in (a)")
+                    label = f"{instance}: {one.label.replace('central', 'central in (a)')}"
                     ax.plot(one.x, one.mean, line, color=colour, linewidth=1, label=label, markersize=4, **mark)
         local = pick(curves, f"{INSTANCES[0]}, {sweep}", "silo-level LDP")[0]
-        label = "power of Corollary 5.2, through the first point"
+        label = f"{INSTANCES[0]}: power of Corollary 5.2, through the first point"
         ax.plot(
             local.x, local.mean[0] * (local.x / local.x[0]) ** order, "-", color="#BBBBBB", linewidth=1, label=label
         )
@@ -184,20 +185,24 @@ def main(options: Size) -> None:
         found = "; ".join(seen)
         if what == "M":
             found += "; " + "; ".join(ratio(curves, instance) for instance in INSTANCES)
-        claim, size = f"power of {sweep} {order:g}", "the same" if lines else "no experiment in the paper"
+        claim, size = f"power {order:g} of {sweep}", "the same" if lines else "no experiment in the paper"
         lines.append(Says("Corollary 5.2", claim if lines else CLAIM + claim, size, f"({letter}) {found}"))
     for ax in axes[:, 0]:
         ax.set_ylabel("group regret at T")
-    legend_of_all(figure)
+    entries = {name: handle for ax in axes.flat for handle, name in zip(*ax.get_legend_handles_labels())}
+    names, handles = zip(*sorted(entries.items(), key=lambda entry: entry[0]))
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
     n = pick(curves, label="silo-level LDP")[0].n_seeds
-    figure.suptitle(
-        f"Powers of Corollary 5.2: M = {M}, $B=\\sqrt{{T/M}}$, ε = 1, δ = 0.1 where they do not vary; certified; "
-        f"mean of {n} seeds ± one standard error, powers with 95 % intervals\n"
-        "worst gap: K = d unit vectors, the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, at most 1/2 (random play, "
-        "at the larger: 1 − 1/d of $\\beta\\sqrt{dMT}$); T = 10,000 (1,000 for M), d = 2\n"
-        "random contexts: sphere, K = 10, the paper's widths, T = 1,000, d = 10",
-        fontsize="medium",
+    title = (
+        f"Powers of Corollary 5.2, all certified; mean of {n} seeds ± one standard error, powers with 95 % intervals"
     )
+    figure.suptitle(title, fontsize="medium")
+    where = (
+        f"M = {M}, B = √(T/M), ε = 1, δ = 0.1 where they do not vary; worst gap: K = d unit vectors, the "
+        "worse of two gaps near β √(d/(MT)), at most 1/2 (random play, at the larger: 1 − 1/d of β √(dMT)), T = 10,000 "
+        "(1,000 for M), d = 2; random contexts: sphere, K = 10, the paper's widths, T = 1,000, d = 10"
+    )
+    lines[0] = dataclasses.replace(lines[0], size=f"{lines[0].size}; {where}")
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
     print(figure.get_label())
     save("zhou2024_rates", options, figure, curves)
