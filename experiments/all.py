@@ -61,7 +61,7 @@ def main(
 
     Args:
         smoke: run a few rounds only, to see that everything works.
-        redraw: run nothing, and draw from the numbers (CSV) beside the pictures.
+        redraw: run nothing, and draw from the numbers (CSV) beside the pictures, or else in experiments/figures.
         only: regular expression; commands in which it is not found are left out.
         jobs: number of processes.
         out: folder for the pictures; by default experiments/figures, or results with --smoke.

@@ -240,6 +240,11 @@ def digest(script: Path, numbers: str, picture: bytes) -> str:
     return whole.hexdigest()[:32]
 
 
+def numbers_of(path: Path) -> Path:
+    """Returns the CSV that a picture is drawn again from: that in its folder, else that in experiments/figures."""
+    return path if path.exists() else HERE / "figures" / path.name
+
+
 def keep(picture: Path, curves: Sequence[Curve], caption: str = "") -> Path:
     """Writes the CSV of a picture that was just drawn, with command, digest and caption, and returns its path."""
     script = Path(str(sys.modules["__main__"].__file__)).resolve()
@@ -249,8 +254,8 @@ def keep(picture: Path, curves: Sequence[Curve], caption: str = "") -> Path:
     words = "".join(f"# {line}\n" for line in caption.splitlines())
     numbers, path = words + written(curves), picture.with_suffix(".csv")
     command = f"python experiments/{script.name} {options}".strip()
-    if "--redraw" in sys.argv and path.exists():  # that of the run which made the numbers, of how many seeds
-        command = head(path)[0]
+    if "--redraw" in sys.argv and (made := numbers_of(path)).exists():  # by the run with so many seeds
+        command = head(made)[0]
     path.write_text(f"# {command} | {digest(script, numbers, picture.read_bytes())}\n{numbers}", encoding="utf-8")
     return path
 

@@ -26,7 +26,7 @@ class Size:
     Args:
         smoke: run a few rounds only, to see that everything works.
         full: run at the paper's size instead of the default, smaller one.
-        redraw: run nothing, and draw from the numbers (CSV) beside the picture.
+        redraw: run nothing, and draw from the numbers (CSV) beside the picture, or else in experiments/figures.
         seed: seed of the random number generator.
         out: folder for the picture; by default experiments/figures, or results with --smoke.
     """
@@ -61,7 +61,7 @@ class Size:
 
     def numbers(self, name: str, measure: Callable[[], list[Curve]]) -> list[Curve]:
         """Returns the curves behind a picture: measured, or with --redraw those of its CSV; rounded to five digits."""
-        path = self.folder / f"{name}.csv"
+        path = kept.numbers_of(self.folder / f"{name}.csv")
         return kept.parsed(path.read_text(encoding="utf-8") if self.redraw else kept.written(measure()))
 
     def run(self, *horizons: int) -> dict[str, Any]:

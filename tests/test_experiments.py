@@ -23,7 +23,9 @@ def curves(monkeypatch):
     import curves  # pyright: ignore[reportMissingImports]
 
     yield curves
-    sys.modules.pop("curves")
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(EXPERIMENTS)):
+            sys.modules.pop(name)
 
 
 def test_no_picture_is_stale(curves):
@@ -43,6 +45,17 @@ def test_all_runs_every_script_and_draws_every_picture():
     scripts = {path.name for path in EXPERIMENTS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
     assert {command.split()[0] for command in commands(smoke=True)} == scripts - {"all.py", "curves.py", "gallery.py"}
     assert len(commands(smoke=False)) == len(list(FIGURES.glob("*.csv")))
+
+
+def test_a_picture_is_drawn_again_in_another_folder(curves, monkeypatch, tmp_path):
+    """By the command that `all.py --redraw --out DIR` runs, from the numbers that are kept in experiments/figures."""
+    run = runpy.run_path(str(EXPERIMENTS / "all.py"))["run"]
+    monkeypatch.setattr(sys, "argv", sys.argv)  # as it was, afterwards
+    assert run(f"liu2022_runtime.py --redraw --out {tmp_path}")[2] == ""
+    made, kept = (folder / "liu2022_runtime.csv" for folder in (tmp_path, FIGURES))
+    assert curves.head(made) == curves.head(kept)
+    assert made.read_text(encoding="utf-8").split("\n")[1:] == kept.read_text(encoding="utf-8").split("\n")[1:]
+    assert (tmp_path / "liu2022_runtime.png").exists()
 
 
 QUOTED_RATIOS = (  # picture, regret of what over that of what, digits
