@@ -4,6 +4,7 @@ python experiments/gallery.py
 """
 
 import ast
+import re
 from pathlib import Path
 
 from curves import HERE, head
@@ -75,7 +76,8 @@ def _entry(name: str) -> str:
         f"`{command}`",
         "",
     ]
-    return "\n".join([*lines, *(f"{line}\n" for line in caption)])
+    plain = [re.sub(r"\$(.*?)\$", lambda formula: re.sub("[{}]", "", formula[1]), line) for line in caption]
+    return "\n".join([*lines, *(f"{line}\n" for line in plain)])
 
 
 if __name__ == "__main__":

@@ -303,6 +303,7 @@ def test_the_gallery_is_as_written_now(curves):
     import gallery  # pyright: ignore[reportMissingImports]
 
     assert (FIGURES / "README.md").read_text(encoding="utf-8") == gallery.page(), "python experiments/gallery.py"
+    assert "$" not in gallery.page()  # the site shows no formulas there
 
 
 @pytest.mark.parametrize("changed", ["script", "numbers", "picture", "imported"])
