@@ -115,6 +115,12 @@ def test_curves_by_hand(band, width, time_average):
     assert ("time-average" in axes.get_ylabel()) == time_average
 
 
+def test_a_curve_under_a_later_one_is_wider():
+    points = {name: ({"algorithm": name}, regret) for name, regret in (("under", 1.0), ("over", 1.005), ("apart", 2.0))}
+    (axes,) = fb.plotting.regret(swept(points)).axes
+    assert [line.get_linewidth() for line in axes.lines] == [4.0, 1.5, 1.5]
+
+
 def test_no_band_for_one_seed():
     (axes,) = fb.plotting.regret(swept({"one": ({"algorithm": "one"}, 1.0)}, seeds=1)).axes
     assert len(axes.lines) == 1

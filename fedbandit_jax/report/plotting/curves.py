@@ -33,6 +33,7 @@ from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import mean_error
 
 BANDS = {"error": "1 s.e.", "deviation": "1 standard deviation"}  # half-width of a band -> words
+NEAR = 0.02  # share by which curves differ that lie on each other
 DECADES = 3  # of a logarithmic axis of rounds, before which all algorithms explore
 
 
@@ -48,8 +49,8 @@ def regret(
 
     Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed` and dotted if
     `none`. Algorithms that ask for no privacy are solid, and the legend says so if there are private ones. Colours are
-    those of `colour`. Where time averages at the end differ by more than a factor of 8 the vertical axis is
-    logarithmic; with `stride="log"` that of rounds is, and begins at T / 1,000.
+    those of `colour`, and a curve under a later one is wider. Where time averages at the end differ by more than a
+    factor of 8 the vertical axis is logarithmic; with `stride="log"` that of rounds is, and begins at T / 1,000.
 
     Args:
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
@@ -124,15 +125,18 @@ def _of_seeds(result: Result, title: str | None, band: str = "error") -> str | N
 def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
     lowest, looks = 0.0, styles(result)
     private = any(style.claim for style in looks.values())  # where nobody asks for privacy, no legend speaks of it
-    for label, style in looks.items():
+    means = [curves_of(result[label]).mean(0) for label in looks]
+    for i, (label, style) in enumerate(looks.items()):
         one = result[label]
         curves = curves_of(one)
-        mean = curves.mean(0)
+        mean = means[i]
         if not np.isfinite(mean).any():  # it has no such gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
         name = entry(in_words(label), style.claim) if private else in_words(label)
-        look: dict[str, Any] = dict(color=style.colour, marker=style.marker, markersize=5)
+        over = sum(np.isclose(mean, other, NEAR).mean() > 0.9 for other in means[i + 1 :])
+        wide = 1.5 + 2.5 * min(over, 3)  # a curve under others is seen on both sides
+        look: dict[str, Any] = dict(color=style.colour, marker=style.marker, markersize=5, linewidth=wide)
         ax.plot(one.rounds, mean, style.line, markevery=0.1, label=name, **look)
         if len(curves) > 1:
             width = curves.std(0, ddof=1) / (np.sqrt(len(curves)) if band == "error" else 1)
