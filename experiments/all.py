@@ -11,13 +11,16 @@ import io
 import multiprocessing
 import re
 import runpy
+import shutil
 import sys
+import tempfile
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import tyro
+from gallery import OF_COMMANDS
 
 HERE = Path(__file__).parent
 SHARED = ("all", "arms", "clusters", "curves", "drawing", "gallery", "options", "silos")  # no scripts that draw
@@ -28,7 +31,7 @@ def commands(smoke: bool) -> list[str]:
     heads = [path.open(encoding="utf-8").readline() for path in sorted((HERE / "figures").glob("*.csv"))]
     kept = [found[1] for head in heads if (found := re.match(r"# python experiments/(.*?) \|", head))]
     if not smoke:
-        return kept
+        return kept + [command for command, _ in OF_COMMANDS.values()]
     plain = [path.name for path in sorted(HERE.glob("*.py")) if path.stem not in SHARED]
     return sorted({*plain, *(f"{one.split()[0]} --as authors" for one in kept if "--as authors" in one)})
 
@@ -42,12 +45,29 @@ def run(command: str) -> tuple[str, float, str]:
     sys.argv = [script, *options]
     with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
         try:
-            runpy.run_path(str(HERE / script), run_name="__main__")
+            if script == "fedbandit":
+                of_command(options)
+            else:
+                runpy.run_path(str(HERE / script), run_name="__main__")
         except (Exception, SystemExit):
             failed = True
             traceback.print_exc()
     plt.close("all")
     return command, time.monotonic() - started, written.getvalue() if failed else ""
+
+
+def of_command(words: list[str]) -> None:
+    """Runs `fedbandit` with these words, and keeps its picture; the last two may be --out FOLDER."""
+    from fedbandit_jax import cli
+
+    folder = HERE / "figures"
+    if words[-2:-1] == ["--out"]:
+        words, folder = words[:-2], Path(words[-1])
+    (name,) = [name for name, (command, _) in OF_COMMANDS.items() if command.split()[1:] == words]
+    with tempfile.TemporaryDirectory() as made:
+        if cli.main([*words, "--out", made, "--name", name]):
+            raise RuntimeError(f"fedbandit {' '.join(words)} failed")
+        shutil.copy(Path(made) / f"{name}.png", folder)
 
 
 def main(
@@ -68,6 +88,8 @@ def main(
     """
     words = ["--smoke"] * smoke + ["--redraw"] * redraw + (["--out", str(out)] if out else [])
     todo = [" ".join([one, *words]) for one in commands(smoke) if re.search(only, one)]
+    if redraw:
+        todo = [one for one in todo if not one.startswith("fedbandit")]  # whose numbers are not kept
     needing = [] if redraw else [one for one in todo if "DIR" in one.split()]
     todo = [one for one in todo if one not in needing]
     for one in needing:

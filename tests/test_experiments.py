@@ -40,11 +40,12 @@ def test_pictures_have_their_numbers():
     assert [path.stem for path in pictures if not path.with_suffix(".csv").exists()] == []
 
 
+@pytest.mark.usefixtures("curves")
 def test_all_runs_every_script_and_draws_every_picture():
     commands = runpy.run_path(str(EXPERIMENTS / "all.py"))["commands"]
     scripts = {path.name for path in EXPERIMENTS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
     assert {command.split()[0] for command in commands(smoke=True)} == scripts - {"all.py", "curves.py", "gallery.py"}
-    assert len(commands(smoke=False)) == len(list(FIGURES.glob("*.csv")))
+    assert len(commands(smoke=False)) == len(list(FIGURES.glob("*.png")))
 
 
 def test_a_picture_is_drawn_again_in_another_folder(curves, monkeypatch, tmp_path):
