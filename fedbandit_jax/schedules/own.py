@@ -54,8 +54,9 @@ def check(bound: Any, n_agents: int) -> None:
         raise ValueError(f"{name}.reads must be one of {', '.join(map(repr, READS))}, got {reads!r}")
     if struct.is_sealed(bound):
         return
-    key, number, agents = jax.random.key(0), np.int32(1), np.zeros(n_agents, np.float32)
-    memory = returned(bound, "start", key, np.float32(0))
+    key, agents = jax.random.key(0), jax.device_put(np.zeros(n_agents, np.float32))
+    floor, number = jax.device_put((np.float32(0), np.int32(1)))
+    memory = returned(bound, "start", key, floor)
     numbers = all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(memory))
     need(f"{name}.start", numbers, "a pytree of numbers", memory)
     gained = None if reads == "nothing" else agents
@@ -71,8 +72,8 @@ def check(bound: Any, n_agents: int) -> None:
 
 def _leak(bound: BoundSchedule, gained: Any) -> str:
     """The refusal of a method for its first side effect, see `core.programs`; "" if there is none."""
-    key, one = jax.random.key(0), np.int32(1)
-    if found := refusal(bound, "start", lambda bound: bound.start(key, np.float32(0))):
+    key, (floor, one) = jax.random.key(0), jax.device_put((np.float32(0), np.int32(1)))
+    if found := refusal(bound, "start", lambda bound: bound.start(key, floor)):
         return found
-    memory = jax.eval_shape(bound.start, key, np.float32(0))
+    memory = jax.eval_shape(bound.start, key, floor)
     return refusal(bound, "requests", lambda bound, *given: bound.requests(*given), key, one, memory, gained, one)
