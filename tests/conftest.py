@@ -45,12 +45,18 @@ def pytest_collection_modifyitems(config, items):
         items[:] = kept
 
 
+def takes_slow(config):
+    """Whether slow tests are among those asked for, as by -m slow, -m "" or -m "slow or not slow"."""
+    words = config.option.markexpr
+    return "not slow" not in words or "slow" in words.replace("not slow", "")
+
+
 def pytest_configure(config):
     """Default tests compile quickly, and are the same in every run; hypothesis explores where slow tests are run.
 
     Slow tests run what users run; to run any test that way: FEDBANDIT_TEST_OPTIMISED=1.
     """
-    if "slow" in config.option.markexpr.replace("not slow", "") or "not slow" not in config.option.markexpr:
+    if takes_slow(config):
         return
     settings.load_profile("the same examples in every run")
     if os.environ.get("FEDBANDIT_TEST_OPTIMISED"):
@@ -69,7 +75,7 @@ def pytest_sessionfinish():
 def few_programs(request):
     """Slow tests keep no programs from file to file: XLA ends where a process holds very many (its memory maps)."""
     yield
-    if "not slow" not in request.config.option.markexpr:
+    if takes_slow(request.config):
         jax.clear_caches()
 
 

@@ -138,10 +138,11 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     @override
     def guarantee(self) -> Certificate:
         found = self.proof(self.spec)
+        if found.epsilon is not None:
+            found = dataclasses.replace(found, not_covered=(WHO_COMES, *found.not_covered))
         if found.epsilon is not None and found.server_noise_std is not None:
             aside = "a silo is whoever keeps a user's data, here a server; every user has a stream"
             found = without_server(found, aside, found.server_noise_std, "a user's released sums")
-            found = dataclasses.replace(found, not_covered=(WHO_COMES, *found.not_covered))
         return found.through(self.raw)
 
     @override

@@ -125,11 +125,10 @@ def _of_seeds(result: Result, title: str | None, band: str = "error") -> str | N
 def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
     lowest, looks = 0.0, styles(result)
     private = any(style.claim for style in looks.values())  # where nobody asks for privacy, no legend speaks of it
-    means = [curves_of(result[label]).mean(0) for label in looks]
+    drawn = [curves_of(result[label]) for label in looks]
+    means = [curves.mean(0) for curves in drawn]
     for i, (label, style) in enumerate(looks.items()):
-        one = result[label]
-        curves = curves_of(one)
-        mean = means[i]
+        one, curves, mean = result[label], drawn[i], means[i]
         if not np.isfinite(mean).any():  # it has no such gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
