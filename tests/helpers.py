@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.curves import RoundTally
@@ -20,6 +21,17 @@ from fedbandit_jax.privacy.releases import Release
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ENV = fb.envs.sphere(3, 4, 5, rewards="gaussian")
 PLAIN, PRIVATE = fb.algos.fed_lin_ucb(schedule=5), fb.algos.private_fed_lin_ucb(BUDGET, schedule=5)
+
+
+@contextlib.contextmanager
+def refused(argument, *value, other=None):
+    """A block that refuses this argument, perhaps with this value, and names another that it does not go with."""
+    with pytest.raises(BadArgument) as found:
+        yield found
+    assert "\n" not in str(found.value)
+    assert found.value.argument == argument, str(found.value)
+    assert value in ((), (found.value.value,)), str(found.value)
+    assert other is None or other in found.value.others, str(found.value)
 
 
 def simulate(env=ENV, algo=PRIVATE, **options):

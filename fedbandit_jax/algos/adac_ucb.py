@@ -15,6 +15,7 @@ from fedbandit_jax.algos.elimination import SuccessiveElimination, batches, chec
 from fedbandit_jax.algos.loops.arms import BoundAdaC
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 
@@ -69,7 +70,7 @@ class AdaCUCB(Recipe):
     def __post_init__(self):
         pair = validate.text("mechanism", self.mechanism), validate.text("trust", self.trust)
         if pair not in [("none", "none"), *MECHANISMS]:
-            raise ValueError(f"mechanism and trust must be one of {[('none', 'none'), *MECHANISMS]}, got {pair!r}")
+            raise BadValue(("mechanism", "trust"), f"must be one of {[('none', 'none'), *MECHANISMS]}", pair)
         validate.text("name", self.name)
         self._sums()
 

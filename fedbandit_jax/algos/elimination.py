@@ -16,6 +16,7 @@ from fedbandit_jax.algos import radius as radii
 from fedbandit_jax.algos.loops.arms import BoundElimination, epsilon_of_each
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded, room
+from fedbandit_jax.core.validate import BadArgument, BadValue
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy.integers.mechanisms import AUTHORS, MECHANISMS, IntegerMechanism
 from fedbandit_jax.privacy.integers.protocol import FINE, MAX_WIDTH, GridSum, SharedNoiseSum, SumProtocol, grid
@@ -124,44 +125,44 @@ class SuccessiveElimination(Recipe):
         pair = validate.text("mechanism", self.mechanism), validate.text("trust", self.trust)
         if pair not in [("none", "none"), ("laplace", "central"), *MECHANISMS]:
             pairs = "; ".join(f"{label}: {', '.join(pair)}" for label, pair in ELIMINATION.items())
-            raise ValueError(f"mechanism and trust must be one of fb.algos.ELIMINATION, {pairs}; got {pair!r}")
+            raise BadValue(("mechanism", "trust"), f"must be one of fb.algos.ELIMINATION, {pairs}", pair)
         if self.mechanism == "none":
             if self.epsilon is not None:
-                raise ValueError(f"epsilon must be None with mechanism='none', got {validate.shown(self.epsilon)}")
+                raise BadValue("epsilon", "must be None with mechanism='none'", self.epsilon)
             if self.delta is not None:
-                raise ValueError(f"delta must be None with mechanism='none', got {validate.shown(self.delta)}")
+                raise BadValue("delta", "must be None with mechanism='none'", self.delta)
             if self.unit is not None:
-                raise ValueError(f"unit must be None with mechanism='none', got {validate.shown(self.unit)}")
+                raise BadValue("unit", "must be None with mechanism='none'", self.unit)
         else:
             validate.within("epsilon", validate.positive("epsilon", self.epsilon), 1e-9, 500)
         if self.unit is not None:
             unit = validate.instance("unit", self.unit, Users, "an fb.privacy.Users")
             if unit.most > 1 or unit.silos > 1 or unit.total is not None:
-                raise ValueError(f"unit must have per_batch=1, silos=1 and no total in sums of arms, got {unit}")
+                raise BadValue("unit", "must have per_batch=1, silos=1 and no total in sums of arms", unit)
         validate.one_of("radius", self.radius, RADII)
         if self.mechanism == "laplace" and self.radius != "theory":
-            raise ValueError(f"radius must be 'theory' for DP-SE, which has its own, got {self.radius!r}")
+            raise BadValue("radius", "must be 'theory' for DP-SE, which has its own", self.radius)
         if self.growth is not None:
             validate.within("growth", validate.integer("growth", self.growth, at_least=2), 2, 1024)
             if self.mechanism == "laplace":
-                raise ValueError(f"growth must be None for DP-SE, whose epochs have their own sizes, got {self.growth}")
+                raise BadValue("growth", "must be None for DP-SE, whose epochs have their own sizes", self.growth)
         if self.scale is not None:
             validate.within("scale", self.scale, 1, 2**24)
             if self.mechanism not in SCALED:
                 kinds = " or ".join(map(repr, SCALED))
-                raise ValueError(f"scale must be None unless mechanism is {kinds}, got {self.scale:g}")
+                raise BadValue("scale", f"must be None unless mechanism is {kinds}", self.scale)
         validate.within("failure", validate.positive("failure", self.failure), 0, 0.3)
         if validate.one_of("calibration", self.calibration, CALIBRATIONS) == "authors":
             if pair != ELIMINATION["DP-SE"] and pair not in AUTHORS:
-                raise ValueError(
-                    "calibration must be 'theorem' unless it is DP-SE, Dist-DP-SE or Dist-RDP-SE, got 'authors'"
+                raise BadValue(
+                    "calibration", "must be 'theorem' unless it is DP-SE, Dist-DP-SE or Dist-RDP-SE", "authors"
                 )
             if self.radius != "theory":
-                raise ValueError(f"radius must be 'theory' with calibration='authors', got {self.radius!r}")
+                raise BadValue("radius", "must be 'theory' with calibration='authors'", self.radius)
         if self.delta is not None:
             validate.probability("delta", self.delta)
         if validate.boolean("messages", self.messages) and self.mechanism in ("none", "laplace"):
-            raise ValueError(f"messages must be False where users add nothing to their rewards, got {self.messages}")
+            raise BadValue("messages", "must be False where users add nothing to their rewards", self.messages)
         if self.name is None or validate.text("name", self.name) in ELIMINATION:
             label = next((label for label, row in ELIMINATION.items() if row == pair), " ".join(pair))
             object.__setattr__(self, "name", label)
@@ -185,9 +186,10 @@ class SuccessiveElimination(Recipe):
             own = epsilon_of_each(self.epsilon, self.unit.visits, self.mechanism not in SCALED)
             try:
                 bound = dataclasses.replace(self, epsilon=own, unit=None).bind(spec, horizon)
-            except ValueError as error:
+            except BadArgument as error:
+                why = str(error).removeprefix(f"{error.argument} ")
                 shared = f"{self.unit.visits:,} visits, which share epsilon = {self.epsilon:g}"
-                raise ValueError(f"{error}, for each of {shared}") from error
+                raise BadValue(error.argument, f"{why}, for each of {shared}", error.value, got="") from error
             return dataclasses.replace(bound, epsilon=self.epsilon, unit=self.unit)
         sizes = batches(GROWTH if self.growth is None else self.growth, horizon)
         users, radius = np.tile(sizes[:, None], n_arms + 1), None
@@ -242,7 +244,7 @@ class SuccessiveElimination(Recipe):
         steps = FINE if self.epsilon is None else grid(self.epsilon)
         scale = np.float32(0) if self.epsilon is None else rounded_up(steps / self.epsilon)
         if scale > MAX_WIDTH:
-            raise ValueError(f"epsilon must be at least 2^-25 for integer noise of 32 bits, got {self.epsilon:g}")
+            raise BadValue("epsilon", "must be at least 2^-25 for integer noise of 32 bits", self.epsilon)
         bits = np.full(len(asked), 32.0, np.float32)
         kind = SharedNoiseSum if self.calibration == "authors" else GridSum
         return kind(scale=float(scale), steps=float(steps), users=asked, bits=bits)
@@ -261,7 +263,7 @@ class SuccessiveElimination(Recipe):
         wrong = n_arms * len(sizes) * (mechanism.wrapping + float(mechanism.aggregation.failure))
         p = (p - wrong / 3) * math.exp(-max(noise.distortion(k, n) for k, n in enumerate(users)))
         if p <= 0:
-            raise ValueError(f"failure must be larger with radius='exact' and so few users, got {self.failure}")
+            raise BadValue("failure", "must be larger with radius='exact' and so few users", self.failure)
         laws, steps = [noise.law(k, n) for k, n in enumerate(users)], [mechanism.steps(n) for n in users]
         return radii.exact(sizes, laws, steps, n_arms=n_arms, p=p)
 
@@ -277,6 +279,6 @@ def batches(growth: int, horizon: int) -> np.ndarray:
 def check_arms(name: str, n_arms: int, horizon: int) -> None:
     """Raises a ValueError, naming the algorithm, unless there are two arms or more, and a user for each."""
     if n_arms < 2:
-        raise ValueError(f"{name} needs at least two arms, the environment has {n_arms}")
+        raise BadValue("n_arms", f"must be at least 2 for {name}", n_arms)
     if horizon < n_arms:
-        raise ValueError(f"horizon must be at least the number of arms {n_arms}, got {horizon}")
+        raise BadValue("horizon", f"must be at least the number of arms {n_arms}", horizon)

@@ -19,6 +19,7 @@ from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.aggregates import AGGREGATES
 from fedbandit_jax.privacy.apart import shown_apart
@@ -103,25 +104,27 @@ class Federated(PolicyRecipe):
         if privacy is not None and not isinstance(schedule, Every):
             check_schedule(privacy.trust, fixed=isinstance(schedule, Fixed))
         if privacy is not None and self.learns_in_batch and find(privacy.trust).hides_users:
-            raise ValueError(
-                f"learns_in_batch must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could "
-                "learn from, got True"
+            raise BadValue(
+                "learns_in_batch",
+                f"must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could learn from",
+                True,
+                others=("trust",),
             )
         if privacy is not None and self.learns_in_batch and Bounds.of(privacy.statistic).weighted:
-            raise ValueError(
-                "learns_in_batch must be False with a statistic that has weights, as policies learn from x and y in a "
-                f"batch, got True and {privacy.statistic!r}"
+            raise BadValue(
+                "learns_in_batch",
+                "must be False with a statistic that has weights, as policies learn from x and y in a batch",
+                privacy.statistic,
+                got=f"True and {privacy.statistic!r}",
             )
         if privacy is not None and self.learns_in_batch and privacy.users.total is not None:
-            raise ValueError(f"learns_in_batch must be False where totals of users are clipped, got {privacy.users}")
+            raise BadValue("learns_in_batch", "must be False where totals of users are clipped", privacy.users)
         if privacy is not None and privacy.users.total is not None and isinstance(self.policy, PhasedElimination):
-            raise ValueError(f"policy must not be PhasedElimination where totals are clipped, got {privacy.users}")
+            raise BadValue("policy", "must not be PhasedElimination where totals are clipped", privacy.users)
         if isinstance(self.policy, UCB) and isinstance(schedule, LogDet) and schedule.trigger == "dp20":
-            raise ValueError(
-                f"schedule must not have trigger 'dp20', which needs LogDetUCB's rho_max, got {schedule!r}"
-            )
+            raise BadValue("schedule", "must not have trigger 'dp20', which needs LogDetUCB's rho_max", schedule)
         if self.learns_in_batch and isinstance(schedule, Every) and schedule.batch > REFRESH:
-            raise ValueError(f"schedule must be <= {REFRESH} where agents learn in a batch, got {schedule.batch}")
+            raise BadValue("schedule", f"must be <= {REFRESH} where agents learn in a batch", schedule.batch)
 
     @property
     def apart(self) -> bool:
@@ -133,25 +136,27 @@ class Federated(PolicyRecipe):
         trust = "silo_local" if privacy is None else privacy.trust
         if find(trust) is not SiloLocal:
             why = UNSEEN.get(trust, UNPROVED) if isinstance(trust, str) else UNPROVED
-            raise ValueError(f"trust must be 'silo_local' with {named}: {why}, got {trust!r}")
+            raise BadValue("trust", f"must be 'silo_local' with {named}: {why}", trust)
         if privacy is not None and len(privacy.budgets) > 1:
-            raise ValueError(f"budget must be one for all silos with {named}, got {len(privacy.budgets)}")
+            raise BadValue("budget", f"must be one for all silos with {named}", len(privacy.budgets))
         if privacy is not None and privacy.users.total is not None:
-            raise ValueError(f"total must be None with {named}, got {privacy.users.total:g}")
+            raise BadValue("total", f"must be None with {named}", privacy.users.total)
         if privacy is not None and privacy.messages:
-            raise ValueError(f"messages must be False with {named}, where every silo's sums are made anyway, got True")
+            raise BadValue("messages", f"must be False with {named}, where every silo's sums are made anyway", True)
         if not isinstance(schedule, (Every, Fixed)):
-            raise ValueError(
-                f"schedule must be fixed in advance with {named}, as a silo that lies may ask whenever it likes, got "
-                f"{schedule!r}"
+            raise BadValue(
+                "schedule",
+                f"must be fixed in advance with {named}, as a silo that lies may ask whenever it likes",
+                schedule,
             )
         if self.learns_in_batch:
-            raise ValueError(f"learns_in_batch must be False with {named}, got True")
+            raise BadValue("learns_in_batch", f"must be False with {named}", True)
         other = isinstance(self.policy, LogDetUCB) or getattr(self.policy, "confidence", None) == "authors"
         if self.policy.needs_all_users or other:
-            raise ValueError(
-                f"policy must read sums over all batches by their std, as fb.algos.Greedy does, with {named}, got "
-                f"{self.policy!r}"
+            raise BadValue(
+                "policy",
+                f"must read sums over all batches by their std, as fb.algos.Greedy does, with {named}",
+                self.policy,
             )
 
     def patient(self, spec: Spec, horizon: int) -> Federated:
@@ -202,16 +207,21 @@ class Federated(PolicyRecipe):
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
         (schedule, _), m = self.normalised, spec.n_agents
         if spec.drops and self.apart:
-            raise ValueError(f"aggregate must be 'sum' and liars None where silos drop out, got {self.aggregate!r}")
+            raise BadValue("aggregate", "must be 'sum' and liars None where silos drop out", self.aggregate)
         if spec.drops and (self.learns_in_batch or not isinstance(schedule, (Every, Fixed))):
-            raise ValueError(
-                "schedule must be fixed in advance, and learns_in_batch False, where silos drop out, got "
-                f"{schedule!r} and {self.learns_in_batch}"
+            raise BadValue(
+                "schedule",
+                "must be fixed in advance, and learns_in_batch False, where silos drop out",
+                schedule,
+                got=f"{schedule!r} and {self.learns_in_batch}",
             )
         if (spec.drops or spec.late) and isinstance(self.policy, PhasedElimination):
-            raise ValueError(
-                "policy must not be PhasedElimination where silos drop out or rewards come late, as what arrives is "
-                "then not of the arms of its phase, got that"
+            raise BadValue(
+                "policy",
+                "must not be PhasedElimination where silos drop out or rewards come late, "
+                "because rewards may arrive after the end of their phase",
+                self.policy,
+                got=type(self.policy).__name__,
             )
         batch = schedule.batch if isinstance(schedule, Every) else None
         longest = min(REFRESH, max(1, USERS // m))
@@ -222,9 +232,11 @@ class Federated(PolicyRecipe):
             stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
         policy = self.informed(spec, mechanism, m, BatchLoop.shown_stds(stds, 1, horizon))
         if self.learns_in_batch and not policy.keeps_matrix:
-            raise ValueError(
-                "policy must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch, got "
-                f"{type(self.policy).__name__}: it can act between synchronisations with learns_in_batch=False"
+            raise BadValue(
+                "policy",
+                "must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch",
+                self.policy,
+                got=f"{type(self.policy).__name__}: it can act between synchronisations with learns_in_batch=False",
             )
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:
@@ -283,9 +295,7 @@ class AsyncFederated(PolicyRecipe):
     def __post_init__(self):
         super().__post_init__()
         if isinstance(self.schedule, LogDet) and self.schedule.trigger == "dp20":
-            raise ValueError(
-                f"schedule must not have trigger 'dp20', as agents have no common V, got {self.schedule!r}"
-            )
+            raise BadValue("schedule", "must not have trigger 'dp20', as agents have no common V", self.schedule)
 
     @property
     @override

@@ -19,6 +19,7 @@ from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Spec
 from fedbandit_jax.networks import Network
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
@@ -46,8 +47,11 @@ class NetworkRecipe(PolicyRecipe):
     def network(self, spec: Spec) -> Network:
         """The network of an environment's agents."""
         if len(self.graph) != spec.n_agents:
-            raise ValueError(
-                f"graph must have one node for each of {spec.n_agents} agents, got {len(self.graph)} nodes"
+            raise BadValue(
+                "graph",
+                f"must have one node for each of {spec.n_agents} agents",
+                len(self.graph),
+                got=f"{len(self.graph)} nodes",
             )
         return networks.network(self.graph, self.gamma)
 
@@ -118,9 +122,11 @@ class Gossip(NetworkRecipe):
         (schedule, _), network = self.normalised, self.network(spec)
         shortest = _shortest(schedule, horizon)
         if shortest < self.gamma:
-            raise ValueError(
-                f"schedule must leave gamma = {self.gamma} rounds or more between two releases, got {schedule!r}, "
-                f"which leaves {shortest}"
+            raise BadValue(
+                "schedule",
+                f"must leave gamma = {self.gamma} rounds or more between two releases",
+                schedule,
+                got=f"{schedule!r}, which leaves {shortest}",
             )
         bound, _ = self.scheduled(spec, horizon, spec.n_agents)
         mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)
@@ -194,21 +200,20 @@ class GossipFedUCB(NetworkRecipe):
 
     def __post_init__(self):
         if not isinstance(self.schedule, LogDet):
-            raise TypeError(
-                f"schedule must be fb.schedules.LogDet(...), as agents without a controller know no other, got "
-                f"{validate.shown(self.schedule)}"
+            raise BadType(
+                "schedule",
+                "must be fb.schedules.LogDet(...), as agents without a controller know no other",
+                self.schedule,
             )
         if self.schedule.max_syncs is not None:
-            raise ValueError(
-                f"schedule must have max_syncs=None, as no agent sees all synchronisations, got {self.schedule!r}"
-            )
+            raise BadValue("schedule", "must have max_syncs=None, as no agent sees all synchronisations", self.schedule)
         object.__setattr__(self, "privacy", privatizer(self.privacy))
         super().__post_init__()
         _, privacy = self.normalised
         if privacy is not None:
             check_schedule(privacy.trust)
             if isinstance(privacy.unit, Users):
-                raise ValueError(f"unit must be None or 'visit', as nobody is left out here, got {privacy.unit!r}")
+                raise BadValue("unit", "must be None or 'visit', as nobody is left out here", privacy.unit)
 
     @property
     @override
@@ -220,7 +225,7 @@ class GossipFedUCB(NetworkRecipe):
         # A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
         m, d, uses = spec.n_agents, spec.dim, -(-horizon // self.gamma)
         if m < 2:
-            raise ValueError(f"n_agents must be at least two for {self.name} (Definition 1), got {m}")
+            raise BadValue("n_agents", f"must be at least two for {self.name} (Definition 1)", m)
         network = self.network(spec)
         sizes = np.asarray(network.sizes, float)
         mechanism, _ = self.calibrated(spec, 1, uses)

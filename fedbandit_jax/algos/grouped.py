@@ -14,6 +14,7 @@ from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, check_grou
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
@@ -71,7 +72,7 @@ class Grouped(PolicyRecipe):
         super().__post_init__()
         _, privacy = self.normalised
         if privacy is not None and privacy.messages:
-            raise ValueError("messages must be False where every user has a stream of her own, got True")
+            raise BadValue("messages", "must be False where every user has a stream of her own", True)
 
     @property
     @override
@@ -82,12 +83,12 @@ class Grouped(PolicyRecipe):
     def bind(self, spec: Spec, horizon: int) -> BoundGrouped:
         spec.need_users(str(self.name))
         schedule, privacy = self.normalised
-        refusal = f"schedule must be one that reads nothing, such as Geometric, got {schedule!r}"
+        refusal = BadValue("schedule", "must be one that reads nothing, such as Geometric", schedule)
         if np.any(schedule.pure(1.0)):
-            raise ValueError(refusal)
+            raise refusal
         bound, _ = self.scheduled(spec, horizon, 1)
         if bound.reads != "nothing":
-            raise ValueError(refusal)
+            raise refusal
         mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)
         bias_scale = 1.0
         if privacy is not None:

@@ -17,6 +17,7 @@ from fedbandit_jax.algos.loops.loop import PlayingLoop
 from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Partition, Recipe, Report, Round, Spec
 
 
@@ -133,7 +134,7 @@ class LinUCB(Recipe):
         if spec.n_users and spec.n_agents == 1:
             if self.policy.confidence != "theory":
                 confidence = self.policy.confidence
-                raise ValueError(f"confidence must be 'theory' where users are told apart, got {confidence!r}")
+                raise BadValue("confidence", "must be 'theory' where users are told apart", confidence)
             return BoundUserLinUCB(**seats.common(spec, self.policy))
         policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
         return BoundLinUCB(policy=policy, spec=spec, batch=seats.RESOLVE)

@@ -14,6 +14,7 @@ from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB, privatizer
 from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import Policy
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
@@ -79,7 +80,9 @@ def private_fed_lin_ucb(
     """
     validate.text("name", name)
     if privacy is None:
-        raise TypeError("privacy must be an fb.privacy.Mechanism or an fb.privacy.Budget, got None; see fed_lin_ucb")
+        raise BadType(
+            "privacy", "must be an fb.privacy.Mechanism or an fb.privacy.Budget", None, got="None; see fed_lin_ucb"
+        )
     return Federated(policy=policy, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)
 
 
@@ -176,7 +179,7 @@ def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str 
     DEVIATION he2022 Alg. 1: the width beta is that of `policy`, in round t and not for T rounds.
     """
     if not validate.positive("growth", growth) > 1:
-        raise ValueError(f"growth must be > 1, got {growth!r}")
+        raise BadValue("growth", "must be > 1", growth)
     validate.single("growth", growth)
     validate.text("name", name)
     return AsyncFederated(policy=policy, schedule=LogDet(math.log(growth), "he22"), name=name)

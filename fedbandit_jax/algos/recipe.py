@@ -14,6 +14,7 @@ from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.doors import check_policy
 from fedbandit_jax.core import memory, validate
 from fedbandit_jax.core.padding import padded
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact
@@ -52,19 +53,19 @@ class PolicyRecipe(Recipe):
         object.__setattr__(self, "schedule", schedule)
         object.__setattr__(self, "privacy", privacy)
         if privacy is None and np.max(schedule.pure(1.0)) > 0:
-            raise ValueError(f"schedule must spend no budget without privacy, got {schedule!r}")
+            raise BadValue("schedule", "must spend no budget without privacy", schedule)
         if self.by_itself and self.policy.needs_all_users:
-            raise ValueError(f"policy must not be {type(self.policy).__name__}, {self.by_itself}, got {self.policy!r}")
+            raise BadValue("policy", f"must not be {type(self.policy).__name__}, {self.by_itself}", self.policy)
         if self.by_itself and privacy is not None:
             if not find(privacy.trust).per_silo:
                 able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
-                raise ValueError(f"trust must be {able}, {self.by_itself}, got {privacy.trust!r}")
+                raise BadValue("trust", f"must be {able}, {self.by_itself}", privacy.trust)
             if len(privacy.budgets) > 1:
-                raise ValueError(f"budget must be one for all, {self.by_itself}, got {len(privacy.budgets)}")
+                raise BadValue("budget", f"must be one for all, {self.by_itself}", len(privacy.budgets))
             if privacy.users.total is not None:
-                raise ValueError(f"total must be None, {self.by_itself}, got {privacy.users.total:g}")
+                raise BadValue("total", f"must be None, {self.by_itself}", privacy.users.total)
             if getattr(self.policy, "confidence", None) == "authors":
-                raise ValueError(f"confidence must not be 'authors', {self.by_itself}, got {self.policy!r}")
+                raise BadValue("confidence", f"must not be 'authors', {self.by_itself}", self.policy)
         object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
 
     @property
@@ -125,16 +126,20 @@ class PolicyRecipe(Recipe):
         bounds = policy.rho if policy.keeps_matrix else ()
         bound, shift = self.scheduled(spec, horizon, n_agents, *bounds)
         if privacy is not None and Bounds.of(privacy.statistic).weighted and bound.reads != "nothing":
-            raise ValueError(
-                "statistic must have no weights with a schedule that reads what x x' users have added, got "
-                f"{privacy.statistic!r} and {schedule!r}"
+            raise BadValue(
+                "statistic",
+                "must have no weights with a schedule that reads what x x' users have added",
+                privacy.statistic,
+                got=f"{privacy.statistic!r} and {schedule!r}",
             )
         if privacy is not None and privacy.users.total is not None and bound.reads != "nothing":
-            raise ValueError(f"total must be None with a schedule that reads what users have added, got {schedule!r}")
+            raise BadValue("total", "must be None with a schedule that reads what users have added", schedule)
         if not policy.keeps_matrix and bound.reads != "nothing":
-            raise ValueError(
-                "policy must keep a matrix, as fb.algos.UCB does, for a schedule that reads what agents have learned, "
-                f"got {type(self.policy).__name__}"
+            raise BadValue(
+                "policy",
+                "must keep a matrix, as fb.algos.UCB does, for a schedule that reads what agents have learned",
+                self.policy,
+                got=type(self.policy).__name__,
             )
         return bound, shift
 

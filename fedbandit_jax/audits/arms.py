@@ -20,6 +20,7 @@ from fedbandit_jax.algos import ELIMINATION, AdaCUCB, SuccessiveElimination
 from fedbandit_jax.algos.elimination import GROWTH
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import struct, validate, wide
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
@@ -104,7 +105,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
     """
     relaxed = protocol.aggregation.relaxed(int(protocol.users[0]), int(wide.to_int(protocol.modulus)[0]))
     if relaxed is None:
-        raise ValueError("protocol must have a shuffler for its bits to be audited")
+        raise BadValue("protocol", "must have a shuffler for its bits to be audited", protocol.aggregation)
 
     def mechanism(key: Array, rewards: Array) -> Any:
         rounding, own, spread, coins, high, low, anywhere = jax.random.split(key, 7)
@@ -138,7 +139,7 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
     kinds = SuccessiveElimination, AdaCUCB
     validate.instance("algo", algo, kinds, "an fb.algos.SuccessiveElimination or AdaCUCB")
     if algo.epsilon is None:
-        raise ValueError(f"algo must claim privacy for its claim to be audited, got {algo.name}")
+        raise BadValue("algo", "must claim privacy for its claim to be audited", algo.name, got=f"{algo.name}")
     if isinstance(algo, AdaCUCB):
         horizon, sizes = 10, [2, 2, 4]
         bound = algo.bind(_spec(N_ARMS), horizon)
@@ -147,7 +148,7 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
     if algo.mechanism == "laplace":
         first = int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
-        raise ValueError(f"algo must have an even growth, which is its first batch, got {first}")
+        raise BadValue("algo", "must have an even growth, which is its first batch", first, got=first)
     single = algo.messages or algo.mechanism == "laplace"
     sizes = [first] if single else [first, first**2]
     horizon = N_ARMS * first if single else N_ARMS * sum(sizes) + first

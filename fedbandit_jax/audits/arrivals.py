@@ -17,6 +17,7 @@ from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.linear import BUDGET, prefixes_moved
 from fedbandit_jax.audits.transcripts import case_of, certified, one_budget, played, spec_of
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
@@ -65,7 +66,7 @@ def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
     """
     privacy, budget = one_budget(algo, AsyncFederated, "AsyncFederated")
     if privacy.users.together != 1:
-        raise ValueError(f"algo must have unit='visit' for its claim to be audited, got {privacy.unit!r}")
+        raise BadValue("algo", "must have unit='visit' for its claim to be audited", privacy.unit)
     horizon = validate.integer("horizon", horizon, at_least=1)
     spec = spec_of(1, constant=privacy.statistic.centred, n_users=AGENTS)
     bound = certified(algo, spec, horizon)

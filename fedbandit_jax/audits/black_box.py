@@ -22,6 +22,7 @@ from fedbandit_jax.audits.bounds import Event, Scheduled, choose, epsilon_bound,
 from fedbandit_jax.audits.runs import REPLAYS, Runs, control_flow, pairs_of
 from fedbandit_jax.audits.statistics import NAMES, Panel
 from fedbandit_jax.core import random, validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.report.findings import Audit
 
@@ -123,16 +124,16 @@ def audit(
     if validate.boolean("gaussian", gaussian) | validate.boolean("scheduled", scheduled):
         validate.probability("delta", delta)
     if gaussian and scheduled:
-        raise ValueError("gaussian and scheduled must not both be promised, got True and True")
+        raise BadValue(("gaussian", "scheduled"), "must not both be promised", None, got="True and True")
     choosing = min(validate.integer("n_runs", n_runs, at_least=1000) // 2, CHOOSING)
     fixed_control_flow = validate.boolean("fixed_control_flow", fixed_control_flow)
     if not callable(mechanism) or not (measure is None or callable(measure)):
         both = f"{validate.shown(mechanism)} and {validate.shown(measure)}"
-        raise TypeError(f"mechanism and measure must be functions, got {both}")
+        raise BadType(("mechanism", "measure"), "must be functions", both, got=both)
     if sensitivity is not None:
         sensitivity = validate.positive("sensitivity", sensitivity)
         if measure is None:
-            raise ValueError(f"sensitivity must come with a measure, got {sensitivity:g} and none")
+            raise BadValue("sensitivity", "must come with a measure", sensitivity, got=f"{sensitivity:g} and none")
     pairs = pairs_of(data, neighbour, which, others)
     few = max(choosing // len(pairs), 2 * REPLAYS)  # runs that a pair is chosen by
     runs = Runs.of(mechanism, pairs, key, n_runs=n_runs, few=few)

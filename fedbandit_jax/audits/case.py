@@ -15,6 +15,7 @@ from tqdm import tqdm
 from fedbandit_jax.audits import noise
 from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.core import random, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
@@ -80,7 +81,8 @@ class Case:
 def load(controls: str | Path) -> list[Case]:
     """Loads the cases that the functions `broken_*()` of a Python file return, or of all files in a folder.
 
-    Files whose names begin with an underscore are left to the others, which can import them.
+    A function returns a case or a list of cases. Files whose names begin with an underscore are left to the others,
+    which can import them.
 
     Raises:
         ValueError: the file is missing, raises an error, or has no such functions, or one returns something else.
@@ -89,7 +91,7 @@ def load(controls: str | Path) -> list[Case]:
     files = sorted(path.glob("[!_]*.py")) if path.is_dir() else [path]
     cases = [case for file in files for case in _load(file)]
     if not cases:
-        raise ValueError(f"controls must be Python files, got none in {str(path)!r}")
+        raise BadValue("controls", "must be Python files", path, got=f"none in {str(path)!r}")
     return cases
 
 
@@ -97,7 +99,7 @@ def _load(path: Path) -> list[Case]:
     """The cases of one file; modules beside it can be imported, as when it is run."""
     spec = importlib.util.spec_from_file_location(f"fedbandit_controls_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise ValueError(f"controls must be a Python file, got {str(path)!r}")
+        raise BadValue("controls", "must be a Python file", str(path))
     module, name, cases = importlib.util.module_from_spec(spec), path.name, []
     sys.path.insert(0, str(path.parent))
     sys.modules[spec.name] = module  # where dataclasses look up annotations that are strings
@@ -105,17 +107,18 @@ def _load(path: Path) -> list[Case]:
         spec.loader.exec_module(module)
         for name, value in vars(module).items():
             if name.startswith("broken_"):
-                cases.append(value())
+                found = value()
+                cases.extend(found if isinstance(found, list) else [found])
     except Exception as error:
         del sys.modules[spec.name]
-        raise ValueError(f"controls must run, got {type(error).__name__} in {name}: {error}") from error
+        raise BadValue("controls", "must run", error, got=f"{type(error).__name__} in {name}: {error}") from error
     finally:
         sys.path.remove(str(path.parent))
     for case in cases:
         if not isinstance(case, Case):
-            raise ValueError(f"controls must return fb.audits.Case from broken_*, got {validate.shown(case)}")
+            raise BadValue("controls", "must return fb.audits.Case from broken_*", case)
     if not cases:
-        raise ValueError(f"controls must define functions broken_*, got none in {str(path)!r}")
+        raise BadValue("controls", "must define functions broken_*", path, got=f"none in {str(path)!r}")
     return cases
 
 

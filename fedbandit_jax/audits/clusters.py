@@ -19,6 +19,7 @@ from fedbandit_jax.algos.papers import homo_dc
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.transcripts import certified, played
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.packing import matrix_weights, pack
@@ -166,7 +167,7 @@ def labels(algo: FCLUB, *, name: str) -> Case:
         count = 2 * count + 1
         if count > LONGEST:
             got = f"regularization = {lam:g}, alpha_1 = {alpha_1:g}"
-            raise ValueError(f"algo must break links within {LONGEST:,} rounds, got {got}")
+            raise BadValue("algo", f"must break links within {LONGEST:,} rounds", got, got=got)
     horizon, removed = 2 * count + 1, budget.adjacency == "zero_out"
     first = count / (lam + count)
     moved = first - ((count - 1) / (lam + count - 1) if removed else (count - 2) / (lam + count))
@@ -218,7 +219,7 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
 def _budget(algo: FCLUB) -> Budget:
     validate.instance("algo", algo, FCLUB, "an fb.algos.FCLUB")
     if not isinstance(algo.budget, Budget):
-        raise TypeError(f"algo must have one fb.privacy.Budget, got {validate.shown(algo.budget)}")
+        raise BadType("algo", "must have one fb.privacy.Budget", algo.budget)
     return algo.budget
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import backend, random, validate
+from fedbandit_jax.core.validate import BadType, BadValue
 
 MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
 EXACT = 2**24  # up to which float32 has all integers
@@ -68,14 +69,16 @@ def pairs_of(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[A
     for label, pair in others.items():
         if not isinstance(label, str) or label == which or not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{validate.shown(label)}: {validate.shown(pair)}"
-            raise ValueError(f"others must map labels other than {which!r} to pairs of data sets, got {got}")
+            raise BadValue("others", f"must map labels other than {which!r} to pairs of data sets", got, got=got)
         pairs[label] = tuple(_arrays(f"others[{label!r}]", side) for side in pair)
     shapes = jax.eval_shape(lambda: pairs[which][0])
     for label, pair in jax.eval_shape(lambda: pairs).items():
         for side, found in zip(SIDES, pair):
             if found != shapes:
                 name = "data and neighbour" if label == which else f"{side} of others[{label!r}]"
-                raise ValueError(f"{name} must have the shapes and dtypes {_forms(shapes)}, got {_forms(found)}")
+                raise BadValue(
+                    name, f"must have the shapes and dtypes {_forms(shapes)}", _forms(found), got=_forms(found)
+                )
     return pairs
 
 
@@ -98,7 +101,7 @@ def _arrays(name: str, tree: Any) -> Any:
         return jax.tree.map(array, tree)
     except Exception:  # what JAX and NumPy say of a wrong type, a number that is too large, or keys that do not compare
         got = validate.shown(tree)
-        raise TypeError(f"{name} must be a pytree of numbers that the device can hold, got {got}") from None
+        raise BadType(name, "must be a pytree of numbers that the device can hold", got, got=got) from None
 
 
 @functools.cache
@@ -123,13 +126,13 @@ def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
         leaves = jax.tree.leaves(jax.eval_shape(mechanism, key, data))
     except Exception as error:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise TypeError(f"mechanism must be a JAX function of a key and data, got from it {why}") from error
+        raise BadType("mechanism", "must be a JAX function of a key and data", why, got=f"from it {why}") from error
     for leaf in leaves:
         if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
-            raise ValueError(f"mechanism must return floating-point numbers, integers or booleans, got {leaf.dtype}")
+            raise BadValue("mechanism", "must return floating-point numbers, integers or booleans", leaf.dtype)
     size = sum(leaf.size for leaf in leaves)
     if not 1 <= size <= MAX_COORDINATES:
-        raise ValueError(f"mechanism must return 1 to {MAX_COORDINATES} numbers per run, got {size}")
+        raise BadValue("mechanism", f"must return 1 to {MAX_COORDINATES} numbers per run", size)
     return size
 
 
@@ -138,12 +141,16 @@ def _flatten(view: Any, side: str) -> np.ndarray:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(view)]
     for leaf in leaves:
         if jnp.issubdtype(leaf.dtype, jnp.integer) and leaf.size and (far := max(leaf.max(), -int(leaf.min()))) > EXACT:
-            raise ValueError(
-                f"mechanism must return integers within 2^24 of 0, such as v >> 16 and v & 0xffff for a larger v, got "
-                f"one of size {far} on {side}"
+            raise BadValue(
+                "mechanism",
+                "must return integers within 2^24 of 0, such as v >> 16 and v & 0xffff for a larger v",
+                far,
+                got=f"one of size {far} on {side}",
             )
     rows = np.concatenate([leaf.astype(np.float32).reshape(len(leaf), -1) for leaf in leaves], 1)
     if not np.isfinite(rows).all():
         bad = tuple(np.argwhere(~np.isfinite(rows))[0])
-        raise ValueError(f"mechanism must return finite numbers, got {rows[bad]} at coordinate {bad[1]} on {side}")
+        raise BadValue(
+            "mechanism", "must return finite numbers", rows[bad], got=f"{rows[bad]} at coordinate {bad[1]} on {side}"
+        )
     return rows

@@ -17,6 +17,7 @@ from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.linear import HALF, linear
 from fedbandit_jax.audits.transcripts import Transcript, alone, one_budget, spec_of
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
@@ -64,7 +65,7 @@ def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
     validate.instance("algo", algo, Federated, "an fb.algos.Federated")
     policy: Any = algo.bind(spec_of(n_agents), horizon).policy
     if not isinstance(policy, BoundUCB):
-        raise TypeError(f"algo must have a policy UCB or LogDetUCB, got {validate.shown(algo.policy)}")
+        raise BadType("algo", "must have a policy UCB or LogDetUCB", algo.policy)
     return math.log1p(1 / float(policy.first_regularization)) / 2
 
 

@@ -15,6 +15,7 @@ from jax import Array, lax
 
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import random, ridge, struct, validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.recorder import Moment, Recorder
 from fedbandit_jax.envs import Dropout, Script
@@ -70,7 +71,7 @@ def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:
     """The `Transcript` of an algorithm that is bound to this spec and horizon T."""
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     if isinstance(algo, Recipe):
-        raise TypeError(f"algo must be bound, as algo.bind(spec, horizon) is, got {validate.shown(algo)}")
+        raise BadType("algo", "must be bound, as algo.bind(spec, horizon) is", algo)
     validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
     return Transcript(algo=algo, spec=spec, horizon=validate.integer("horizon", horizon, at_least=1))
 
@@ -122,7 +123,7 @@ def one_budget(algo: Any, kind: type | tuple[type, ...], name: str) -> tuple[Mec
     mechanism = validate.instance("algo", algo, kind, f"an fb.algos.{name}").privacy
     budgets = mechanism.budgets if isinstance(mechanism, Mechanism) else ()
     if not isinstance(mechanism, Mechanism) or len(budgets) != 1:
-        raise TypeError(f"algo must have one fb.privacy.Budget, got {validate.shown(mechanism)}")
+        raise BadType("algo", "must have one fb.privacy.Budget", mechanism)
     return mechanism, budgets[0]
 
 
@@ -133,9 +134,9 @@ def certified(algo: Any, spec: Spec, horizon: int) -> Any:
     if certificate.claim != "certified":
         got = f"{certificate.claim}: {certificate.reason}"
         yours = "(fb.audits.claimed audits a claim of your own)"
-        raise ValueError(f"algo must be certified for its claim to be audited {yours}, got {got}")
+        raise BadValue("algo", f"must be certified for its claim to be audited {yours}", got, got=got)
     if hasattr(bound, "mechanism") and not isinstance(bound.mechanism, NoisyMechanism):
-        raise ValueError(f"horizon must allow a release by {algo.schedule!r}, got {horizon}")
+        raise BadValue("horizon", f"must allow a release by {algo.schedule!r}", horizon)
     return bound
 
 

@@ -16,6 +16,7 @@ from fedbandit_jax.benchmark.row import Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, SUITE, Task
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import Users
 from fedbandit_jax.report import html
 from fedbandit_jax.report.html import tag
@@ -44,7 +45,7 @@ def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
     for path in (validate.path("rows", one) for one in paths):
         inside = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
         if not path.exists() or not inside:
-            raise ValueError(f"rows must be files of rows, or folders that have some, got {str(path)!r}")
+            raise BadValue("rows", "must be files of rows, or folders that have some", str(path))
         files += inside
     found: dict[str, Row] = {}
     for one in sorted(map(Row.load, files), key=lambda row: bool(row.nonce)):  # checked ones after what they replace

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbandit_jax.benchmark.task import Task
-from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import Algorithm
 
 TRACKS = ("one recipe", "tuned")
@@ -69,21 +69,23 @@ class Entry:
             path, _, function = str(entry).partition(".py:")
             path, function = (Path(f"{path}.py"), function) if function else (Path(entry), FUNCTION)
             if path.suffix != ".py" or not path.is_file():
-                raise ValueError(f"entry must be FILE.py or FILE.py:FUNCTION, got {str(entry)!r}, and no such file")
+                raise BadValue(
+                    "entry", "must be FILE.py or FILE.py:FUNCTION", entry, got=f"{str(entry)!r}, and no such file"
+                )
             return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem, str(path.parent))
         if not inspect.isfunction(entry):
-            raise TypeError(
-                f"entry must be a function, or a path such as 'mine.py:recipe', got {validate.shown(entry)}"
-            )
+            raise BadType("entry", "must be a function, or a path such as 'mine.py:recipe'", entry)
         try:
             source = inspect.getsource(inspect.getmodule(entry) or entry)
         except (OSError, TypeError):
             try:
                 source = inspect.getsource(entry)
             except OSError:
-                raise ValueError(
-                    f"entry must be a function in a file, whose bytes decide the seeds, got {entry.__qualname__} of a "
-                    "session"
+                raise BadValue(
+                    "entry",
+                    "must be a function in a file, whose bytes decide the seeds",
+                    entry.__qualname__,
+                    got=f"{entry.__qualname__} of a session",
                 ) from None
         return cls(name or entry.__name__, entry.__name__, source, entry)
 
@@ -105,5 +107,7 @@ class Entry:
                 sys.path.remove(folder)
         if not inspect.isfunction(getattr(module, function, None)):
             there = ", ".join(found for found, one in vars(module).items() if inspect.isfunction(one)) or "none"
-            raise ValueError(f"entry must name a function of the file, got {function!r}, but it has {there}")
+            raise BadValue(
+                "entry", "must name a function of the file", function, got=f"{function!r}, but it has {there}"
+            )
         return cls(name, function, source, getattr(module, function))

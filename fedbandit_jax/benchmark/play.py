@@ -22,6 +22,7 @@ from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, Task
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable, locked
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine import identity
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm
@@ -83,9 +84,9 @@ def run(
     trials = validate.integer("trials", trials, at_least=0)
     validate.boolean("develop", develop)
     if track == "tuned" and not trials and not develop:
-        raise ValueError(f"trials must be > 0 in the track 'tuned', got {trials}")
+        raise BadValue("trials", "must be > 0 in the track 'tuned'", trials)
     if develop and out is not None:
-        raise ValueError(f"out must be None on development seeds, of which no row is kept, got {str(out)!r}")
+        raise BadValue("out", "must be None on development seeds, of which no row is kept", str(out))
     return play(entry, chosen, track, trials, out, DEVELOPMENT if develop else "", progress)
 
 
@@ -142,7 +143,9 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
     if algo is None:
         return "it has no recipe for this task"
     if not isinstance(algo, Algorithm):
-        raise TypeError(f"entry must return an fb.Algorithm or None, got {validate.shown(algo)} for {task.name}")
+        raise BadType(
+            "entry", "must return an fb.Algorithm or None", algo, got=f"{validate.shown(algo)} for {task.name}"
+        )
     return algo
 
 
@@ -188,7 +191,7 @@ def tasks_of(tasks: Any) -> list[Task]:
     """The tasks of these names, None for all, whose data are there, or an error that names `tasks`."""
     names = list(TASKS) if tasks is None else validate.sequence("tasks", tasks, "names of tasks")
     if not names:
-        raise ValueError("tasks must name at least one task, got none")
+        raise BadValue("tasks", "must name at least one task", None, got="none")
     found = [TASKS[validate.one_of("tasks", name, TASKS)] for name in dict.fromkeys(names)]
     lacks: dict[str, ImportError] = {}
     for task in found:

@@ -14,6 +14,7 @@ from fedbandit_jax.benchmark.task import SEEDS, SUITE
 from fedbandit_jax.certificate import Certificate, of_fields
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import read_archive, write_archive
+from fedbandit_jax.core.validate import BadValue
 
 FORMAT = 1
 DRAWS, STREAM = 2000, 36  # resamples of an interval, and the seed of their draw
@@ -170,9 +171,11 @@ class Row:
                 )
             return cls(**{name: about[name] for name in _ABOUT}, cells=cells)
         except OSError as error:
-            raise ValueError(f"path must be a row of the benchmark, got {str(path)!r}: {error.strerror}") from error
+            raise BadValue(
+                "path", "must be a row of the benchmark", path, got=f"{str(path)!r}: {error.strerror}"
+            ) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"path must be a row of the benchmark, got {str(path)!r}: {error}") from error
+            raise BadValue("path", "must be a row of the benchmark", path, got=f"{str(path)!r}: {error}") from error
 
 
 _ABOUT = ("name", "about", "function", "source", "digest", "track", "trials", "nonce")

@@ -13,6 +13,7 @@ from fedbandit_jax.benchmark.entry import Entry
 from fedbandit_jax.benchmark.play import play, tasks_of
 from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 NEAR = 3.0  # standard errors within which a second run is expected
 
@@ -88,6 +89,6 @@ def verify(
     chosen = tasks_of(list(row.cells) if tasks is None else tasks)
     for task in chosen:
         if task.name not in row.cells:
-            raise ValueError(f"tasks must be some of the row's, {', '.join(row.cells)}, got {task.name!r}")
+            raise BadValue("tasks", f"must be some of the row's, {', '.join(row.cells)}", task.name)
     entry = Entry.read(row.source, row.function, row.name)
     return Verdict(row, play(entry, chosen, row.track, row.trials, out, secrets.token_hex(8), progress))

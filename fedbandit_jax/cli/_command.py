@@ -15,6 +15,7 @@ from fedbandit_jax.certificate import side_by_side
 from fedbandit_jax.cli._log import Roles
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.validate import BadValue
 
 if TYPE_CHECKING:
     from fedbandit_jax.report.result import Result
@@ -73,7 +74,8 @@ class Command:
         """Raises a `ValueError` if one of these flags was typed but is for `what` only, which is not `here`."""
         for flag in flags:
             if flag in self.given and not here:
-                raise ValueError(f"{flag} applies only to {what}, got {_shown(getattr(self, flag))}")
+                value = getattr(self, flag)
+                raise BadValue(flag, f"applies only to {what}", value, got=_shown(value))
 
     def named(self, error: str) -> str:
         """The error message, whose first word, an argument of the public API, is replaced by the flag."""
@@ -124,7 +126,12 @@ def progress() -> bool | None:
 def check_values(name: str, values: Sequence[Any]) -> None:
     """Raises a `ValueError` unless there is at least one value, and none occurs twice."""
     if not values or len(set(values)) < len(values):
-        raise ValueError(f"{name} must have at least one value, each only once, got {_shown(tuple(values)) or 'none'}")
+        raise BadValue(
+            name,
+            "must have at least one value, each only once",
+            _shown(tuple(values)) or "none",
+            got=_shown(tuple(values)) or "none",
+        )
 
 
 def print_result(result: Result, saved: Path | None = None) -> None:
@@ -156,5 +163,5 @@ def part_of(part: str) -> tuple[int, int]:
     """I and N of a flag --part I/N, where 0 <= I < N."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
     if not match or int(match[1]) >= int(match[2]):
-        raise ValueError(f"part must be I/N with integers 0 <= I < N, got {part}")
+        raise BadValue("part", "must be I/N with integers 0 <= I < N", part, got=part)
     return int(match[1]), int(match[2])

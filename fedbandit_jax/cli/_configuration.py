@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from fedbandit_jax.cli import _calls
 from fedbandit_jax.cli._calls import ConfigurationError
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 OPTIONS = ("horizon", "seeds", "key", "stride", "grid")  # of `fb.sweep` that stand at the top of a file
 TABLES = ("environment", "environments", "algorithms", "compare", "slurm")
@@ -105,8 +106,8 @@ def _change(document: dict[str, Any], change: str) -> None:
     for i, name in enumerate(tables):
         document = document.setdefault(name, {})
         if not isinstance(document, dict):
-            raise ValueError(f"set must name a key of a table, got {validate.shown(change)}: "
-                             f"{'.'.join(tables[: i + 1])} is {validate.shown(document)}")  # fmt: skip
+            table = f"{'.'.join(tables[: i + 1])} is {validate.shown(document)}"
+            raise BadValue("set", "must name a key of a table", change, got=f"{validate.shown(change)}: {table}")
     document[last] = value
 
 
@@ -214,6 +215,6 @@ def _seeds(seeds: Any) -> Any:
     if not isinstance(seeds, dict):
         return seeds
     if set(seeds) != {"from", "to"}:
-        raise ValueError(f"seeds must be a number, a list, or a table of from and to, got {validate.shown(seeds)}")
+        raise BadValue("seeds", "must be a number, a list, or a table of from and to", seeds)
     first = validate.integer("seeds.from", seeds["from"], at_least=0, at_most=2**32 - 1)
     return range(first, validate.integer("seeds.to", seeds["to"], at_least=first + 1, at_most=2**32))

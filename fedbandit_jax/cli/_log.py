@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 if TYPE_CHECKING:
     from fedbandit_jax.envs import Logged
@@ -59,11 +60,13 @@ class Roles:
         given = self.given
         if source is None:
             for name in given:
-                raise ValueError(f"{name} applies only to a table of one's own, with --data, got {getattr(self, name)}")
+                raise BadValue(name, "applies only to a table of one's own, with --data", getattr(self, name))
         else:
             for name in NEEDED:
                 if name not in given:
-                    raise ValueError(f"{name} must name a column of {source}, got none: `fedbandit data` lists them")
+                    raise BadValue(
+                        name, f"must name a column of {source}", None, got="none: `fedbandit data` lists them"
+                    )
             if self.fit_share is not None:
                 validate.probability("fit_share", self.fit_share)  # a TOML file cannot hold all that it may be
 

@@ -15,6 +15,7 @@ from typing_extensions import override
 from fedbandit_jax.cli._command import Command, digest, part_of
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.validate import BadValue
 
 SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # groups of cases: what must pass, and what must fail
 CONTROL_RUNS = 30_000  # most runs of a control, whose flaw is large
@@ -135,7 +136,9 @@ class AuditCommand(Command):
         kept = {group: [c for c in cases if any(w in c.name for w in self.only)] for group, cases in groups.items()}
         if not any(kept.values()):
             words = dict.fromkeys(word for case in groups[SHIPPED] for word in case.name.split())
-            raise ValueError(f"only must be in a name made of {', '.join(words)}, got {' '.join(self.only)}")
+            raise BadValue(
+                "only", f"must be in a name made of {', '.join(words)}", " ".join(self.only), got=" ".join(self.only)
+            )
         return kept
 
 

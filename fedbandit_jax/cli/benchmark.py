@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, progress
 from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.validate import BadValue
 
 CHECK = "verify"
 
@@ -78,7 +79,9 @@ class BenchmarkCommand(Command):
         if self.what[0] == CHECK:
             return self._verify()
         if len(self.what) > 1:
-            raise ValueError(f"entry must be one file, or verify and a row, got {' '.join(self.what)}")
+            raise BadValue(
+                "entry", "must be one file, or verify and a row", " ".join(self.what), got=" ".join(self.what)
+            )
         return self._run()
 
     def _page(self, paths: tuple[Path, ...]) -> int:
@@ -88,7 +91,7 @@ class BenchmarkCommand(Command):
         from fedbandit_jax.benchmark import board
 
         if self.what:
-            raise ValueError(f"page must be given without an entry, got {' '.join(self.what)}")
+            raise BadValue("page", "must be given without an entry", " ".join(self.what), got=" ".join(self.what))
         check_writable("board", self.board.parent)
         found = board.rows(paths)
         print(f"wrote {board.write(found, self.board)}: {len(found)} rows")
@@ -127,7 +130,9 @@ class BenchmarkCommand(Command):
         from fedbandit_jax.benchmark import board
 
         if len(self.what) != 2:
-            raise ValueError(f"verify must be followed by one file of a row, got {' '.join(self.what)}")
+            raise BadValue(
+                "verify", "must be followed by one file of a row", " ".join(self.what), got=" ".join(self.what)
+            )
         fb.keep_programs()
         row = fb.benchmark.Row.load(self.what[1])
         found = fb.benchmark.verify(row, tasks=self.tasks, out=self.out, progress=progress())

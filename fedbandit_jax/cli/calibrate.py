@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._command import Adjacency, Command, check_values
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 Release = Literal["tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation"]
 Trust = Literal[
@@ -97,7 +98,13 @@ class CalibrateCommand(Command):
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
             if self.trust not in ONE_GAUSSIAN:
-                raise ValueError(f"sigma applies only to --trust {', '.join(ONE_GAUSSIAN)}, got --trust {self.trust}")
+                raise BadValue(
+                    "sigma",
+                    f"applies only to --trust {', '.join(ONE_GAUSSIAN)}",
+                    self.sigma,
+                    got=f"--trust {self.trust}",
+                    others=("trust",),
+                )
             gives = privacy.epsilon_of(self.sigma, delta=self.delta, adjacency=self.adjacency, **common)
             print(f"{head}\nsigma = {self.sigma:g} gives epsilon = {gives:.6g} at delta = {self.delta:g}")
             return 0

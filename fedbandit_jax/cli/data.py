@@ -14,6 +14,7 @@ from typing_extensions import override
 from fedbandit_jax.cli._command import Command
 from fedbandit_jax.cli._log import NEEDED, Columns, Roles
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 if TYPE_CHECKING:
     from fedbandit_jax.envs import Logged
@@ -84,13 +85,13 @@ class DataCommand(Command):
         import fedbandit_jax as fb
 
         if self.path is None:
-            raise ValueError(f"path must be the folder of your copy of {self.dataset}, got none")
+            raise BadValue("path", f"must be the folder of your copy of {self.dataset}", None, got="none")
         half = self.columns.features
         if half is not None and self.dataset != "mslr":
-            raise ValueError(f"features applies only to mslr, got {half}")
+            raise BadValue("features", "applies only to mslr", half)
         for name, value in self.columns.given.items():
             if name != "features":
-                raise ValueError(f"{name} applies only to a table of one's own, got {validate.shown(value)}")
+                raise BadValue(name, "applies only to a table of one's own", value)
         if self.dataset == "movielens":
             found = fb.data.movielens(self.path)
             sizes = np.bincount(found.clusters)

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, print_result
 from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.validate import BadValue
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,12 @@ class ShowCommand(Command):
         import fedbandit_jax as fb
 
         if self.result.is_dir():
-            raise ValueError(f"the result must be a file, got the folder {str(self.result)!r}; see `fedbandit report`")
+            raise BadValue(
+                "the result",
+                "must be a file",
+                self.result,
+                got=f"the folder {str(self.result)!r}; see `fedbandit report`",
+            )
         loaded = fb.Result.load(self.result)
         print_result(loaded)
         if self.picture is not None:
@@ -82,7 +88,7 @@ class ReportCommand(Command):
         from fedbandit_jax.report import folders, page
 
         if self.out.is_dir() or not self.out.name:
-            raise ValueError(f"out must name a file, got {str(self.out)!r}")
+            raise BadValue("out", "must name a file", str(self.out))
         check_writable("out", self.out.parent)
         import matplotlib
 
@@ -92,7 +98,7 @@ class ReportCommand(Command):
             print(f"fedbandit: refused {path}: {why}", file=sys.stderr)
         if not results.sections:
             files = f"{len(results.refused)} files, all of which were refused"
-            raise ValueError(f"paths must hold a saved result, got {files}")
+            raise BadValue("paths", "must hold a saved result", files)
         page.write(results, self.out, title=self.title)
         runs = sum(one.result.status.size for one in results.sections)
         print(f"wrote {self.out}: {len(results.sections)} results, {runs:,} runs, {len(results.refused)} files refused")

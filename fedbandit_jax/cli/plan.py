@@ -11,6 +11,7 @@ from typing_extensions import override
 from fedbandit_jax.cli._command import Adjacency, Command, progress
 from fedbandit_jax.cli._log import Columns, Roles
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 SCRIPT = """
 The code that runs it, on users that the plan has not seen:
@@ -113,7 +114,7 @@ class PlanCommand(Command):
 
         if len(self.epsilon) != 1:
             got = " ".join(f"{one:g}" for one in self.epsilon) or "none"
-            raise ValueError(f"epsilon must be one number, as a plan is for one budget, got {got}")
+            raise BadValue("epsilon", "must be one number, as a plan is for one budget", got, got=got)
         self.columns.check(self.data)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         self.applies_to("users that are made up, without --data", self.data is None, "agents", "arms", "dim", "users")

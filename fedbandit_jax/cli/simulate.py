@@ -20,6 +20,7 @@ from fedbandit_jax.cli._command import Command, Files, Output, check_values, pri
 from fedbandit_jax.cli._log import Columns, Roles
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import locked
+from fedbandit_jax.core.validate import BadValue
 
 UNIFORM = "uniform play"  # the algorithm that learns nothing, in both of the next
 LINEAR = ("linear", "schedules")  # families whose algorithms play a table of one's own
@@ -105,7 +106,7 @@ class SimulateCommand(Command):
         self.applies_to("the families linear and schedules", self.family in LINEAR, "data")
         self.applies_to("the environments of the file, without --data", self.data is None, "env")
         if self.env is not None and "environments" not in self.contents():
-            raise ValueError(f"env applies only to a family with several environments, got {self.env}")
+            raise BadValue("env", "applies only to a family with several environments", self.env)
         try:
             return _configuration.read(self.file, self.changes(), self.env or "")
         except _configuration.ConfigurationError as error:

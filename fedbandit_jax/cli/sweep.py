@@ -14,6 +14,7 @@ from typing_extensions import override
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._command import Command, Files, Output, part_of, progress
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 LISTED = 40  # most configurations whose table is printed
 
@@ -62,7 +63,7 @@ class SweepCommand(Command):
         asked = _configuration.read(self.config, self.set)
         out, name = self.output.out, self.output.name
         if part is not None and name is not None:
-            raise ValueError(f"name applies only to the whole sweep, without --part, got {name}")
+            raise BadValue("name", "applies only to the whole sweep, without --part", name, others=("part",))
         name = self.output.named(self.config.stem, [asked.record["text"], asked.record["set"]])
         store = out / "store" if self.store is None else validate.path("store", self.store)
         if part is not None:

@@ -14,6 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedbandit_jax.core.validate import BadValue
+
 _BATCHED_SCATTERS = re.compile(r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)(?!=(false|0))\b")
 UNROLL_DIM = 20  # the largest d for which sums over features are unrolled in Python: XLA:CPU still fuses them all
 
@@ -36,22 +38,27 @@ def check() -> None:
             arithmetic, or add up wrongly on a GPU.
     """
     if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
-        raise ValueError(
-            "jax_enable_x64 must be False: everything here is float32 and int32, with pairs of them where that is not "
-            "enough, got True"
+        raise BadValue(
+            "jax_enable_x64",
+            "must be False: everything here is float32 and int32, with pairs of them where that is not enough",
+            True,
         )
     if (generator := jax.config.jax_default_prng_impl) != "threefry2x32":  # pyright: ignore[reportAttributeAccessIssue]
-        raise ValueError(f"jax_default_prng_impl must be 'threefry2x32', whose words are used, got {generator!r}")
+        raise BadValue("jax_default_prng_impl", "must be 'threefry2x32', whose words are used", generator)
     if not _keeps_order():
-        raise ValueError(
-            "XLA_FLAGS must not let XLA reorder float32 arithmetic, as --xla_cpu_enable_fast_math=true does: sums as "
-            f"pairs of floats, and draws of noise, rest on its rules, got {os.environ.get('XLA_FLAGS')!r}"
+        raise BadValue(
+            "XLA_FLAGS",
+            "must not let XLA reorder float32 arithmetic, as --xla_cpu_enable_fast_math=true does: sums as pairs "
+            "of floats, and draws of noise, rest on its rules",
+            os.environ.get("XLA_FLAGS"),
         )
     if jax.default_backend() == "gpu" and _BATCHED_SCATTERS.search(flags := os.environ.get("XLA_FLAGS", "")):
-        raise ValueError(
-            "XLA_FLAGS must not ask a GPU for deterministic operations: what XLA then makes of a scatter under vmap "
-            "mixes up seeds (https://github.com/openxla/xla/pull/34870; seen with jax 0.11.2), and runs had equal bits "
-            f"without it, got {flags!r}"
+        raise BadValue(
+            "XLA_FLAGS",
+            "must not ask a GPU for deterministic operations: what XLA then makes of a scatter under vmap mixes "
+            "up seeds (https://github.com/openxla/xla/pull/34870; seen with jax 0.11.2), and runs had equal bits "
+            "without it",
+            flags,
         )
 
 

@@ -22,6 +22,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedbandit_jax.core.validate import BadType, BadValue
+
 try:
     import fcntl
 except ImportError:  # Windows has other locks
@@ -42,8 +44,8 @@ def check_writable(name: str, folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(
-            f"{name} must be a folder that can be written to, got {str(folder)!r}: {error.strerror}"
+        raise BadValue(
+            name, "must be a folder that can be written to", folder, got=f"{str(folder)!r}: {error.strerror}"
         ) from error
 
 
@@ -113,7 +115,7 @@ def write_archive(
                     np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
             archive.writestr(entry(f"{kind}.json"), text)
             if archive.namelist() != [*(f"{name}.npy" for name in arrays), f"{kind}.json"]:
-                raise ValueError(f"names of arrays must be such as a zip archive can hold, got {list(arrays)}")
+                raise BadValue("names of arrays", "must be such as a zip archive can hold", list(arrays))
             archive.comment = _seal(kind) + b"0" * _DIGITS
         digest = _digest(file)
         file.seek(-_DIGITS, os.SEEK_END)
@@ -186,7 +188,7 @@ def in_json(value: Any) -> Any:
         return f"\\{value}"
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise TypeError(f"what is saved must be numbers, texts, lists and dictionaries, got {value!r}")
+    raise BadType("what is saved", "must be numbers, texts, lists and dictionaries", value)
 
 
 def from_json(value: Any) -> Any:

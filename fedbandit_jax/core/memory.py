@@ -9,6 +9,8 @@ from pathlib import Path
 import jax
 import psutil
 
+from fedbandit_jax.core.validate import BadValue
+
 CGROUPS, MEMBER = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # limits of containers and jobs, on Linux
 LARGEST = 2**63  # bytes
 SHARE = 0.8  # of the memory that a run may take
@@ -46,9 +48,11 @@ def limit() -> float:
 def check(name: str, value: int, size: float, what: str) -> None:
     """Raises a ValueError, naming the argument and its value, unless so many bytes are there; `what` takes them."""
     if size > limit():
-        raise ValueError(
-            f"{name} must be such that {what} fits into {shown(limit())} of memory, got {value:,}, for which it "
-            f"takes {shown(size)}"
+        raise BadValue(
+            name,
+            f"must be such that {what} fits into {shown(limit())} of memory",
+            value,
+            got=f"{value:,}, for which it takes {shown(size)}",
         )
 
 

@@ -22,6 +22,7 @@ from jaxtyping import Int
 
 from fedbandit_jax.core import control, validate
 from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.core.validate import BadType, BadValue
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 # Central and tail polynomials for float32 of M. Giles, "Approximating the erfinv function", 2010.
@@ -46,13 +47,15 @@ def check_key(name: str, key: Any) -> Array:
     if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
         legacy = dtype == jnp.uint32
         got = f"a legacy uint32 array of shape {key.shape}" if legacy else validate.shown(key)
-        raise TypeError(f"{name} must be a typed key such as jax.random.key(0), got {got}")
+        raise BadType(name, "must be a typed key such as jax.random.key(0)", got, got=got)
     if key.shape != ():
-        raise ValueError(f"{name} must be one key, got an array of keys of shape {key.shape}")
+        raise BadValue(name, "must be one key", key.shape, got=f"an array of keys of shape {key.shape}")
     if key.dtype != jax.random.key(0, impl="threefry2x32").dtype:
-        raise ValueError(
-            f"{name} must use the threefry2x32 generator (draws of others depend on batching), "
-            f"got {jax.random.key_impl(key)}"
+        raise BadValue(
+            name,
+            "must use the threefry2x32 generator (draws of others depend on batching)",
+            jax.random.key_impl(key),
+            got=f"{jax.random.key_impl(key)}",
         )
     return key
 

@@ -9,6 +9,7 @@ from jax import Array
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.programs import noted
+from fedbandit_jax.core.validate import BadType
 
 
 def returned(owner: Any, method: str, *arguments: Any) -> Any:
@@ -32,7 +33,7 @@ def need(method: str, condition: bool, what: str, got: Any) -> None:
     """Raises TypeError, saying what the method must return and what it returned, unless the condition holds."""
     if not condition:
         told = f"{got.dtype} of shape {got.shape}" if hasattr(got, "dtype") else validate.shown(got)
-        raise TypeError(f"{method} must return {what}, got {told}")
+        raise BadType(method, f"must return {what}", told, got=told)
 
 
 def need_same(method: str, what: str, before: Any, after: Any) -> None:

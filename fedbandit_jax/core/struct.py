@@ -12,6 +12,8 @@ import jax
 import networkx as nx
 import numpy as np
 
+from fedbandit_jax.core.validate import BadType
+
 T = TypeVar("T", bound=type)
 Number = Any  # the type of a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic, jax.Array, nx.Graph)
@@ -120,7 +122,12 @@ def sealed(cls: T) -> T:
     (True, False)
     """
     if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
-        raise TypeError(f"sealed must be left to the package's own classes, whose code is proved, got {cls.__name__}")
+        raise BadType(
+            "sealed",
+            "must be left to the package's own classes, whose code is proved",
+            cls.__name__,
+            got=f"{cls.__name__}",
+        )
     _SEALED.add(cls)
     return cls
 

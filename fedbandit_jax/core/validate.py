@@ -17,6 +17,7 @@ import numpy as np
 LARGEST = 2**31 - 1  # the largest integer of 32 bits: runs count, and index arrays, by such integers
 LEAST_FLOAT, LARGEST_FLOAT = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))  # runs hold these
 LONGEST_NAME = 200  # bytes of the name of a file
+_DIGITS = 12  # most characters of a float in a message
 _SHOWN = 80  # most characters of a value in a message
 
 
@@ -28,30 +29,82 @@ def shown(value: Any) -> str:
     """
     try:
         text = " ".join((str(value) if isinstance(value, numbers.Number) else repr(value)).split())
+        if isinstance(value, (float, np.floating)) and len(text) > _DIGITS:
+            text = f"{value:.6g}"
     except Exception:  # an integer of more than 4,300 digits, or whatever a `repr` of somebody's own does
         text = f"a value of {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
+class BadArgument(Exception):
+    """An argument that is refused, as data: the message is `argument condition, got value`, on one line.
+
+    Raised as a `BadValue` or, if the value is of a wrong type, as a `BadType`.
+
+    Args:
+        argument: its name, or the names of several that do not go together.
+        condition: what must hold, such as "must be > 0".
+        value: what was given, or the part of it that is wrong.
+        got: how a message shows the value, if not by `shown`. If it is empty, the message ends with the condition.
+        others: names of further arguments that the condition speaks of.
+
+    >>> error = BadValue("epsilon", "must be > 0", -1.0)
+    >>> str(error), error.argument, error.value
+    ('epsilon must be > 0, got -1.0', 'epsilon', -1.0)
+    """
+
+    def __init__(
+        self,
+        argument: str | tuple[str, ...],
+        condition: str,
+        value: Any,
+        *,
+        got: str | None = None,
+        others: tuple[str, ...] = (),
+    ):
+        names = (argument,) if isinstance(argument, str) else argument
+        self.argument, self.value, self.others = names[0], value, (*names[1:], *others)
+        got = shown(value) if got is None else got
+        super().__init__(f"{' and '.join(names)} {condition}{got and f', got {got}'}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), str(self), vars(self))
+
+
+class BadValue(BadArgument, ValueError):
+    """An argument whose value is refused."""
+
+
+class BadType(BadArgument, TypeError):
+    """An argument whose value is of a wrong type."""
+
+
+def _again(kind: type[BadArgument], message: str, fields: dict[str, Any]) -> BadArgument:
+    """Rebuilds an error that was pickled, as by a worker of a cluster."""
+    error = kind.__new__(kind, message)
+    vars(error).update(fields)
+    return error
+
+
 def _number(name: str, value: Any, condition: str) -> float:
     """Checks that the value is a real number; `condition` ends the message."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number {condition}, got {shown(value)}")
+        raise BadType(name, f"must be a number {condition}", value)
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{name} must be a number {condition} that fits a float, got one beyond 1e308") from None
+        raise BadValue(name, f"must be a number {condition} that fits a float", None, got="one beyond 1e308") from None
 
 
 def integer(name: str, value: Any, *, at_least: int, at_most: float = LARGEST) -> int:
     """Checks that the value is an integer in [`at_least`, `at_most`]."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer >= {at_least}, got {shown(value)}")
+        raise BadType(name, f"must be an integer >= {at_least}", value)
     number = int(value)
     if number < at_least:
-        raise ValueError(f"{name} must be >= {at_least}, got {shown(value)}")
+        raise BadValue(name, f"must be >= {at_least}", value)
     if number > at_most:
-        raise ValueError(f"{name} must be <= {at_most}, got {shown(value)}")
+        raise BadValue(name, f"must be <= {at_most}", value)
     return number
 
 
@@ -66,7 +119,7 @@ def positive(name: str, value: Any) -> float:
     """Checks that the value is a finite number > 0."""
     number = _number(name, value, "> 0")
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be finite and > 0, got {value}")
+        raise BadValue(name, "must be finite and > 0", value)
     return number
 
 
@@ -74,14 +127,14 @@ def non_negative(name: str, value: Any) -> float:
     """Checks that the value is a finite number >= 0."""
     number = _number(name, value, ">= 0")
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name} must be finite and >= 0, got {value}")
+        raise BadValue(name, "must be finite and >= 0", value)
     return number
 
 
 def single(name: str, number: float) -> float:
     """Checks that a number, already known to be >= 0, fits float32, in which runs hold numbers."""
     if number and not LEAST_FLOAT <= number <= LARGEST_FLOAT:
-        raise ValueError(f"{name} must be in [{LEAST_FLOAT:.2g}, {LARGEST_FLOAT:.2g}] to fit 32 bits, got {number:g}")
+        raise BadValue(name, f"must be in [{LEAST_FLOAT:.2g}, {LARGEST_FLOAT:.2g}] to fit 32 bits", number)
     return number
 
 
@@ -92,7 +145,7 @@ def within(name: str, value: Any, low: float, high: float) -> float:
     )
     number = _number(name, value, f"in [{ends}]")
     if not low <= number <= high:
-        raise ValueError(f"{name} must be in [{ends}], got {value}")
+        raise BadValue(name, f"must be in [{ends}]", value)
     return number
 
 
@@ -100,21 +153,21 @@ def probability(name: str, value: Any) -> float:
     """Checks that the value is a number strictly between 0 and 1."""
     number = _number(name, value, "in (0, 1)")
     if not 0 < number < 1:
-        raise ValueError(f"{name} must be in (0, 1), got {value}")
+        raise BadValue(name, "must be in (0, 1)", value)
     return number
 
 
 def boolean(name: str, value: Any) -> bool:
     """Checks that the value is True or False; 0 and 1 are refused."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {shown(value)}")
+        raise BadType(name, "must be True or False", value)
     return bool(value)
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> str:
     """Checks that the value is one of the strings in `choices`."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
+        raise BadValue(name, f"must be one of {', '.join(map(repr, choices))}", value)
     return value
 
 
@@ -131,34 +184,34 @@ def suggestion(name: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
 def text(name: str, value: Any) -> str:
     """Checks that the value is a string that is not empty, such as a label."""
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a string of at least one character, got {shown(value)}")
+        raise BadType(name, "must be a string of at least one character", value)
     return value
 
 
 def file_name(name: str, value: Any) -> str:
     """Checks that the value is a name for a file in any folder, to which endings may be added."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a name for a file, got {shown(value)}")
+        raise BadType(name, "must be a name for a file", value)
     if not value or value != Path(value).name or value.startswith(".") or "\0" in value:
-        raise ValueError(f"{name} must be a name for a file, without a folder, got {shown(value)}")
+        raise BadValue(name, "must be a name for a file, without a folder", value)
     if len(value.encode(errors="replace")) > LONGEST_NAME:
-        raise ValueError(f"{name} must have at most {LONGEST_NAME} bytes, got {shown(value)}")
+        raise BadValue(name, f"must have at most {LONGEST_NAME} bytes", value)
     return value
 
 
 def path(name: str, value: Any) -> Path:
     """Checks that the value is a path, which need not exist."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or "\0" in os.fspath(value):
-        raise TypeError(f"{name} must be a str or a Path, got {shown(value)}")
+        raise BadType(name, "must be a str or a Path", value)
     if not os.fspath(value):
-        raise ValueError(f"{name} must name a file or folder, got ''")
+        raise BadValue(name, "must name a file or folder", "")
     return Path(value)
 
 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
     """Checks that the value is of a class, or of one of several; `what` says that in words, such as "an fb.Policy"."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {what}, got {shown(value)}")
+        raise BadType(name, f"must be {what}", value)
     return value
 
 
@@ -166,7 +219,7 @@ def sequence(name: str, value: Any, what: str) -> list[Any]:
     """Checks that the value is a list, a tuple or a vector, and returns its elements; `what` says which, in words."""
     vector = isinstance(value, np.ndarray) and value.ndim > 0
     if not (vector or isinstance(value, Sequence)) or isinstance(value, (str, bytes)):
-        raise TypeError(f"{name} must be a sequence of {what}, got {shown(value)}")
+        raise BadType(name, f"must be a sequence of {what}", value)
     return list(value)
 
 
@@ -179,7 +232,9 @@ def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
     if len(bad):
         where = tuple(int(i) for i in bad[0])
         fits = " in 32 bits" if np.isfinite(given[where]) else ""
-        raise ValueError(f"{name} must be finite{fits}, got {given[where]} at index {where} ({len(bad)} bad entries)")
+        raise BadValue(
+            name, f"must be finite{fits}", given[where], got=f"{given[where]} at index {where} ({len(bad)} bad entries)"
+        )
     return array
 
 
@@ -187,7 +242,7 @@ def integer_array(name: str, value: Any, ndim: int = 1) -> np.ndarray:
     """Converts the value to an int64 array with so many dimensions, after checking that it holds integers."""
     array = _array(name, value, "integers", ndim, np.int64)
     if array.size and array.max() > np.iinfo(np.int64).max:
-        raise ValueError(f"{name} must be <= {np.iinfo(np.int64).max}, got {array.max()}")
+        raise BadValue(name, f"must be <= {np.iinfo(np.int64).max}", array.max())
     return array.astype(np.int64, copy=False)
 
 
@@ -203,14 +258,14 @@ def _array(name: str, value: Any, what: str, ndim: int, kind: type) -> np.ndarra
     except (TypeError, ValueError, OverflowError):  # rows of unequal lengths, a JAX key, a tracer
         array = np.asarray(None)
     if not np.can_cast(array.dtype, kind, "same_kind") or (kind is np.int64 and array.dtype == bool):
-        raise TypeError(f"{name} must be an array of {what} with {axes}, got {shown(value)}")
+        raise BadType(name, f"must be an array of {what} with {axes}", value)
     if array.ndim != ndim:
-        raise ValueError(f"{name} must have {axes}, got shape {array.shape}")
+        raise BadValue(name, f"must have {axes}", array.shape, got=f"shape {array.shape}")
     return array
 
 
 def stride(value: Any) -> Any:
     """Checks that the distance of recorded rounds is an integer >= 1 or "log"."""
     if isinstance(value, str) and value != "log":
-        raise TypeError(f"stride must be an integer >= 1 or 'log', got {shown(value)}")
+        raise BadType("stride", "must be an integer >= 1 or 'log'", value)
     return value if isinstance(value, str) else integer("stride", value, at_least=1)

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from fedbandit_jax.core.validate import BadValue
+
 _ROW = 64  # how many numbers `total` adds in one word: 64 numbers of at most 2^25 add up to less than 2^32
 
 
@@ -31,7 +33,7 @@ def of(value: Any) -> Wide:
     array = np.asarray(value, dtype=object)
     for v in array.flat:
         if int(v) != v or not -(2**63) <= v < 2**64:
-            raise ValueError(f"a 64-bit integer must be a whole number in [-2^63, 2^64), got {v}")
+            raise BadValue("a 64-bit integer", "must be a whole number in [-2^63, 2^64)", v)
     words = [[(int(v) >> shift) & 0xFFFFFFFF for v in array.flat] for shift in (32, 0)]
     return Wide(*(np.array(word, np.uint32).reshape(array.shape) for word in words))  # pyright: ignore[reportArgumentType]
 
@@ -81,7 +83,7 @@ def where(condition: Array, a: Wide, b: Wide) -> Wide:
 def shift_left(a: Wide, bits: int) -> Wide:
     """a 2^bits modulo 2^64, for a static 0 <= bits < 32."""
     if not 0 <= bits < 32:
-        raise ValueError(f"bits must be in [0, 32), got {bits}")
+        raise BadValue("bits", "must be in [0, 32)", bits)
     if bits == 0:
         return a
     return Wide((a.high << bits) | (a.low >> (32 - bits)), a.low << bits)
@@ -110,7 +112,7 @@ def mod(a: Wide, modulus: Wide) -> Wide:
 def total(x: Array) -> Wide:
     """The sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25, which is not checked."""
     if x.shape[-1] >= 2**22:
-        raise ValueError(f"x must have fewer than 2^22 numbers to add up, got {x.shape[-1]:,}")
+        raise BadValue("x", "must have fewer than 2^22 numbers to add up", x.shape[-1], got=f"{x.shape[-1]:,}")
     short = -x.shape[-1] % _ROW
     rows = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, short)]) if short else x
     rows = rows.reshape(*x.shape[:-1], -1, _ROW).sum(-1, dtype=jnp.uint32)

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Queries, lasso, scaled
 
 CLASSIFICATION = ("digits", "breast_cancer")  # names of the data sets
@@ -55,7 +56,7 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     penalty = validate.positive("penalty", penalty)
     data = getattr(require("sklearn.datasets", "data"), f"load_{name}")()
     if p > data.data.shape[1]:
-        raise ValueError(f"components must be <= {data.data.shape[1]}, the columns of {name}, got {p}")
+        raise BadValue("components", f"must be <= {data.data.shape[1]}, the columns of {name}", p)
     standardised = require("sklearn.preprocessing", "data").StandardScaler().fit_transform(data.data)
     z = require("sklearn.decomposition", "data").PCA(p, svd_solver="full").fit_transform(standardised)
     z /= np.linalg.norm(z, axis=1, keepdims=True)
@@ -69,5 +70,5 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     labels = (data.target[:, None] == np.arange(k)).reshape(-1)
     theta = scaled(features, lasso(features, labels, penalty=penalty), math.sqrt(0.5))
     if not theta.any():
-        raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
+        raise BadValue("penalty", "must be small enough for a non-zero theta", penalty)
     return Queries(features, np.full(n, k), theta, f"{name} ({p} components)")

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.sources import check_column, opened
 
 LARGEST = 1e100  # so that squares and sums of numbers are finite
@@ -76,7 +77,9 @@ def read(source: Any, wanted: Sequence[Wanted]) -> Columns:
             series[name].add(values)
         n += len(next(iter(chunk.values())))
     if n == 0:
-        raise ValueError(f"source must have at least one row below its header, got none in {table.title}")
+        raise BadValue(
+            "source", "must have at least one row below its header", table.title, got=f"none in {table.title}"
+        )
     return Columns(table.title, {name: one.column() for name, one in series.items()}, n, table.first)
 
 

@@ -14,6 +14,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 CHUNK = 65536  # rows of which the lasso holds a float64 copy at a time
 
@@ -121,7 +122,7 @@ def lasso(
     features = validate.finite_array("features", features, ndim=2)
     labels = validate.finite_array("labels", labels, ndim=1)
     if len(features) == 0 or len(labels) != len(features):
-        raise ValueError(f"labels must have one entry per row of features {features.shape}, got {len(labels)}")
+        raise BadValue("labels", f"must have one entry per row of features {features.shape}", len(labels))
     penalty = validate.positive("penalty", penalty)
     tolerance = validate.positive("tolerance", tolerance)
     max_steps = validate.integer("max_steps", max_steps, at_least=1)
@@ -172,12 +173,10 @@ def into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
     features = validate.finite_array("features", features, ndim=2)
     theta = validate.finite_array("theta", theta, ndim=1)
     if not features.size or theta.shape != features.shape[1:]:
-        raise ValueError(f"theta must have an entry for every column of features {features.shape}, got {theta.shape}")
+        raise BadValue("theta", f"must have an entry for every column of features {features.shape}", theta.shape)
     last = features[:, -1]
     if last[0] == 0 or (last != last[0]).any():
-        raise ValueError(
-            f"features must have the same number, not 0, at the end of all rows, got {validate.shown(last)}"
-        )
+        raise BadValue("features", "must have the same number, not 0, at the end of all rows", last)
     return scaled(features, theta, float(last[0]))
 
 

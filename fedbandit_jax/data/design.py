@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.columns import Column, Columns, levels_of
 from fedbandit_jax.data.encoding import Encoded, encoded, width
 
@@ -57,7 +58,9 @@ def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> 
             else f"leave out {widest.name!r} ({width([widest]) - 1})"
         )
         argument = "arm" if widest is arm else "arm_features" if widest.name in listed["arm_features"] else "features"
-        raise ValueError(f"{argument} must give at most d = {MOST_FEATURES} features, got d = {dim:,} = {made}: {drop}")
+        raise BadValue(
+            argument, f"must give at most d = {MOST_FEATURES} features", dim, got=f"d = {dim:,} = {made}: {drop}"
+        )
     users = encoded("features", mine, n)
     if not its:
         arms, intercept = np.eye(k, dtype=np.float32), float(np.float32(HALF))
@@ -81,8 +84,13 @@ def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndar
             got, other = (
                 one.values[j] if one.levels is None else one.levels[one.values[j]] for j in (i, first[arm.values[i]])
             )
-            raise ValueError(
-                f"arm_features must be the same in all rows of an arm, got {got!s} {columns.where(i, one.name)} and "
-                f"{other!s} in row {columns.first + int(first[arm.values[i]]):,}, of {level!r} both"
+            raise BadValue(
+                "arm_features",
+                "must be the same in all rows of an arm",
+                got,
+                got=(
+                    f"{got!s} {columns.where(i, one.name)} and {other!s} in row "
+                    f"{columns.first + int(first[arm.values[i]]):,}, of {level!r} both"
+                ),
             )
     return first

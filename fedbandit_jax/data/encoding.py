@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.columns import Column
 
 DEVIATIONS = 3.0  # a number that is further from the mean counts as so far
@@ -46,7 +47,9 @@ def encoded(argument: str, columns: Sequence[Column], n_rows: int) -> Encoded:
         low, high = values[:1], values[1:]
         if not len(high) or (values == low).all():
             shown = f"{values[0]:g}" if levels is None else repr(levels[0])
-            raise ValueError(f"{argument} must have columns that vary, got {shown} in all rows of column {name!r}")
+            raise BadValue(
+                argument, "must have columns that vary", shown, got=f"{shown} in all rows of column {name!r}"
+            )
         if levels is None:
             power = math.frexp(float(np.abs(values).max()))[1]
             unit = np.ldexp(values, -power)  # whose squares are not too small for a float

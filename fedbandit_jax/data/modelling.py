@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data import fit as fits
 from fedbandit_jax.data.columns import Column, Columns, levels_of
 from fedbandit_jax.data.design import JointFeatures
@@ -36,14 +37,19 @@ def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: 
         need = design.users.rows.shape[1]
         if counts.min() < need:
             level = levels_of(arm)[int(np.argmin(counts))]
-            raise ValueError(
-                f"source must have at least {need} rows of every arm among those that fit the model, one for each of "
-                f"its coefficients, got {counts.min()} of {level!r} in column {arm.name!r} of {columns.title}"
+            raise BadValue(
+                "source",
+                f"must have at least {need} rows of every arm among those that fit the model, one for each of its "
+                "coefficients",
+                counts.min(),
+                got=f"{counts.min()} of {level!r} in column {arm.name!r} of {columns.title}",
             )
     if len(played) < need:
-        raise ValueError(
-            f"source must have at least d = {need} rows that fit the model, got {len(played)} of the {columns.n_rows} "
-            f"rows of {columns.title}"
+        raise BadValue(
+            "source",
+            f"must have at least d = {need} rows that fit the model",
+            len(played),
+            got=f"{len(played)} of the {columns.n_rows} rows of {columns.title}",
         )
 
 

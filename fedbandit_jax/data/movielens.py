@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data import ratings
 from fedbandit_jax.data.datasets import Community
 
@@ -83,9 +84,9 @@ def movielens(
     sizes = dict(n_users=n_users, n_items=n_items, n_active=n_active, n_clusters=n_clusters)
     n_users, n_items, n_active, n_clusters = (validate.integer(*size, at_least=1) for size in sizes.items())
     if n_users > n_active:
-        raise ValueError(f"n_users must be <= n_active = {n_active}, got {n_users}")
+        raise BadValue("n_users", f"must be <= n_active = {n_active}", n_users, others=("n_active",))
     if n_clusters > n_users:
-        raise ValueError(f"n_clusters must be <= n_users = {n_users}, got {n_clusters}")
+        raise BadValue("n_clusters", f"must be <= n_users = {n_users}", n_clusters, others=("n_users",))
     thetas = validate.one_of("thetas", thetas, tuple(THETAS))
     seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
 
@@ -98,7 +99,7 @@ def movielens(
     if thetas == "centroid":
         vectors = _features(_means(vectors[:, :-1], clusters))
         if len(vectors) < n_clusters:
-            raise ValueError(f"n_clusters must be such that no cluster's mean is 0, got {n_clusters}")
+            raise BadValue("n_clusters", "must be such that no cluster's mean is 0", n_clusters)
         vectors = vectors[clusters]
     title = (
         f"MovieLens ({len(users)} ratings: {len(vectors)} of {len(active)} users, "
@@ -130,7 +131,7 @@ def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarr
     """The first dim - 1 columns of U and V, whose entry of largest absolute value in U is positive."""
     n, m = matrix.shape  # pyright: ignore[reportGeneralTypeIssues]
     if dim > min(n, m):
-        raise ValueError(f"dim must be <= {min(n, m)}, the smaller side of {n} users x {m} items, got {dim}")
+        raise BadValue("dim", f"must be <= {min(n, m)}, the smaller side of {n} users x {m} items", dim)
     if n * m <= DENSE:
         decomposition: Any = np.linalg.svd(matrix.toarray(), full_matrices=False)
     else:
@@ -139,7 +140,7 @@ def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarr
     first = np.argsort(-values)[: dim - 1]
     rank = int((values[first] > ZERO * values.max()).sum())
     if rank < dim - 1:
-        raise ValueError(f"dim must be <= {rank + 1}, 1 + the rank of {n} users x {m} items, got {dim}")
+        raise BadValue("dim", f"must be <= {rank + 1}, 1 + the rank of {n} users x {m} items", dim)
     left, right = left[:, first], right[first].T
     signs = np.sign(np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0))
     return left * signs, right * signs
@@ -157,7 +158,7 @@ def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     distinct = len(np.unique(points.round(9), axis=0))
     if n_clusters > distinct:
         vectors = f"the distinct vectors of {len(points)} users"
-        raise ValueError(f"n_clusters must be <= {distinct}, {vectors}, got {n_clusters}")
+        raise BadValue("n_clusters", f"must be <= {distinct}, {vectors}", n_clusters)
     rng = np.random.default_rng(seed)
     best, least = None, math.inf
     for _ in range(RESTARTS):
@@ -170,7 +171,7 @@ def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
         if spread < least:
             best, least = labels, spread
     if best is None:
-        raise ValueError(f"n_clusters must be such that k-means leaves no cluster empty, got {n_clusters}")
+        raise BadValue("n_clusters", "must be such that k-means leaves no cluster empty", n_clusters)
     return best.astype(np.int32)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Queries, lasso
 
 PARTS = ("train.txt", "vali.txt", "test.txt")  # the files of a fold
@@ -105,7 +106,7 @@ def mslr(
     # fitted on the normalised rows, so that the bandit is linear in what agents see.
     theta = lasso(rows, data.relevance, penalty=penalty)
     if not theta.any():
-        raise ValueError(f"penalty must be small enough for a non-zero theta, got {penalty}")
+        raise BadValue("penalty", "must be small enough for a non-zero theta", penalty)
     if normalise:
         theta /= max(1.0, float(np.linalg.norm(theta)))
     return Queries(rows, data.query_sizes, theta, f"MSLR ({features} features)")
@@ -138,11 +139,11 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
     seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
     data = _read(path, fold, cache)
     if n_arms > len(data.values):
-        raise ValueError(f"n_arms must be at most the number of documents {len(data.values)}, got {n_arms}")
+        raise BadValue("n_arms", f"must be at most the number of documents {len(data.values)}", n_arms)
     cluster = require("sklearn.cluster", "data").KMeans(n_arms, n_init=1, random_state=seed).fit_predict(data.values)
     counts = np.bincount(cluster, minlength=n_arms)
     if not counts.all():
-        raise ValueError(f"n_arms must be at most the {np.count_nonzero(counts)} clusters of k-means, got {n_arms}")
+        raise BadValue("n_arms", f"must be at most the {np.count_nonzero(counts)} clusters of k-means", n_arms)
     means = np.bincount(cluster, data.relevance, n_arms) / counts / max(RELEVANCE)
     return means.astype(np.float32)
 

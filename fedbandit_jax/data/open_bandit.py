@@ -8,6 +8,7 @@ from typing import Any
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.sources import FrameTable
 from fedbandit_jax.data.table import checked, named, table
 from fedbandit_jax.envs.logged import Logged
@@ -77,9 +78,13 @@ def _read(log: Path, items: Path) -> Any:
     shown, described = pandas.read_csv(log), pandas.read_csv(items)
     for frame, file, names in ((shown, log, NAMES.values()), (described, items, ["item_id"])):
         if missing := [name for name in names if name not in frame.columns]:
-            raise ValueError(f"path must hold files with all columns, got {file.name} without {missing[0]}")
+            raise BadValue(
+                "path", "must hold files with all columns", file.name, got=f"{file.name} without {missing[0]}"
+            )
     own = [name for name in described.columns if name not in shown.columns or name == "item_id"]
     if described["item_id"].duplicated().any():
         twice = described["item_id"][described["item_id"].duplicated()].iloc[0]
-        raise ValueError(f"path must hold files that describe every item once, got item {twice} twice in {items.name}")
+        raise BadValue(
+            "path", "must hold files that describe every item once", twice, got=f"item {twice} twice in {items.name}"
+        )
     return shown.merge(described[own], on="item_id", how="left")

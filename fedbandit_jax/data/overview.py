@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.columns import is_missing, is_number, text_of
 from fedbandit_jax.data.sources import opened
 
@@ -71,7 +72,9 @@ def overview(source: Any) -> list[Summary]:
         for name, values in chunk.items():
             kept[name].add(values)
     if not kept[names[0]].rows:
-        raise ValueError(f"source must have at least one row below its header, got none in {table.title}")
+        raise BadValue(
+            "source", "must have at least one row below its header", table.title, got=f"none in {table.title}"
+        )
     return [one.summary(name) for name, one in kept.items()]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 
 CHUNK = 256  # rows of a file that are held as text at a time; with many, much time goes to collecting garbage
 LISTED = 12  # most names in a message
@@ -27,7 +28,7 @@ def check_column(argument: str, name: str, names: Sequence[str], title: str) -> 
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         near = validate.suggestion(name, map(str, names), cutoff=0.5)
         hint = near or f", but they are {', '.join(map(str, names[:LISTED]))}{more}"
-        raise ValueError(f"{argument} must be a column of {title}, got {validate.shown(name)}{hint}")
+        raise BadValue(argument, f"must be a column of {title}", name, got=f"{validate.shown(name)}{hint}")
 
 
 class CsvTable:
@@ -40,10 +41,12 @@ class CsvTable:
         with self._file() as file:
             self.names = [name.strip() for name in next(self._rows(file), [])]
         if not any(self.names):
-            raise ValueError(f"source must have a header and rows, got an empty file, {self.title}")
+            raise BadValue("source", "must have a header and rows", self.title, got=f"an empty file, {self.title}")
         if len(self.names) == 1 and (wrong := [c for c in (";", "\t") if c in self.names[0]]):
             between = {";": "semicolons", "\t": "tabs"}[wrong[0]]
-            raise ValueError(f"source must have commas between its columns, got {between} in row 1 of {self.title}")
+            raise BadValue(
+                "source", "must have commas between its columns", between, got=f"{between} in row 1 of {self.title}"
+            )
         distinct(self.names, self.title)
 
     def chunks(self, names: Sequence[str]) -> Iterator[dict[str, Sequence[str]]]:
@@ -74,9 +77,11 @@ class CsvTable:
         except UnicodeDecodeError:
             raise ValueError(self._undecodable()) from None
         except csv.Error as error:
-            raise ValueError(
-                f"source must have quotes in pairs and whole rows, got {error} in line {rows.line_num:,} of "
-                f"{self.title}"
+            raise BadValue(
+                "source",
+                "must have quotes in pairs and whole rows",
+                error,
+                got=f"{error} in line {rows.line_num:,} of {self.title}",
             ) from None
 
     def _check_widths(self, rows: Sequence[Sequence[str]], first: int) -> None:
@@ -84,9 +89,11 @@ class CsvTable:
         for i, one in enumerate(rows):
             if len(one) != width:
                 lacks = f"none for column {self.names[len(one)]!r}" if len(one) < width else "more than columns"
-                raise ValueError(
-                    f"source must have {width} values in every row, as its header has, got {len(one)} in row "
-                    f"{first + i:,} of {self.title}, {lacks}"
+                raise BadValue(
+                    "source",
+                    f"must have {width} values in every row, as its header has",
+                    len(one),
+                    got=f"{len(one)} in row {first + i:,} of {self.title}, {lacks}",
                 )
 
     def _undecodable(self) -> str:
@@ -114,7 +121,7 @@ class FrameTable:
         self.frame, self.title = frame, title
         self.names = list(frame) if isinstance(frame, Mapping) else names_of(frame)
         if not self.names:
-            raise ValueError(f"source must have columns, got none in {title}")
+            raise BadValue("source", "must have columns", title, got=f"none in {title}")
         distinct(self.names, title)
 
     def chunks(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -122,9 +129,11 @@ class FrameTable:
         found = {name: vector(name, self.frame[name]) for name in names}
         for name, one in found.items():
             if len(one) != len(found[names[0]]):
-                raise ValueError(
-                    f"source must have columns of one length, got {len(found[names[0]]):,} rows in column "
-                    f"{names[0]!r} and {len(one):,} in column {name!r}"
+                raise BadValue(
+                    "source",
+                    "must have columns of one length",
+                    len(found[names[0]]),
+                    got=f"{len(found[names[0]]):,} rows in column {names[0]!r} and {len(one):,} in column {name!r}",
                 )
         yield found
 
@@ -141,15 +150,13 @@ def opened(source: Any) -> CsvTable | FrameTable:
         return FrameTable(source, "the frame")
     path = validate.path("source", source) if isinstance(source, (str, Path)) else None
     if path is None:
-        raise TypeError(
-            f"source must be a path, a frame or a mapping of names to vectors, got {validate.shown(source)}"
-        )
+        raise BadType("source", "must be a path, a frame or a mapping of names to vectors", source)
     ending = path.suffix.lower()
     if ending not in (".csv", ".parquet"):
-        raise ValueError(f"source must end in .csv or .parquet, got {validate.shown(str(path))}")
+        raise BadValue("source", "must end in .csv or .parquet", str(path))
     if not path.is_file():
         there = "a folder" if path.is_dir() else "no such file"
-        raise ValueError(f"source must be a file, got {there} at {validate.shown(str(path))}")
+        raise BadValue("source", "must be a file", there, got=f"{there} at {validate.shown(str(path))}")
     return CsvTable(path) if ending == ".csv" else _parquet(path)
 
 
@@ -164,7 +171,9 @@ def _parquet(path: Path) -> FrameTable:
                 f"source must be a .csv unless pyarrow or pandas with fastparquet is installed, got {path.name}"
             ) from None
     except Exception as error:
-        raise ValueError(f"source must be a Parquet file, got {path.name}: {validate.shown(str(error))}") from error
+        raise BadValue(
+            "source", "must be a Parquet file", path.name, got=f"{path.name}: {validate.shown(str(error))}"
+        ) from error
     return FrameTable(frame, path.name)
 
 
@@ -187,7 +196,7 @@ def vector(name: str, values: Any) -> np.ndarray:
         found = np.asarray(None)
     if getattr(found, "ndim", 0) != 1:
         shape = getattr(found, "shape", ())
-        raise ValueError(f"source must have a vector for every column, got shape {shape} in column {name!r}")
+        raise BadValue("source", "must have a vector for every column", shape, got=f"shape {shape} in column {name!r}")
     return found
 
 
@@ -196,5 +205,5 @@ def distinct(names: Sequence[Any], title: str) -> None:
     seen: set[Any] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"source must have one column of each name, got column {name!r} twice in {title}")
+            raise BadValue("source", "must have one column of each name", name, got=f"column {name!r} twice in {title}")
         seen.add(name)

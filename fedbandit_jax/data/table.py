@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data import design as designs
 from fedbandit_jax.data import modelling
 from fedbandit_jax.data.columns import Column, Columns, Wanted, levels_of, read
@@ -156,7 +157,7 @@ def named(argument: str, names: Any) -> list[str]:
         return []
     found = [validate.text(argument, name) for name in validate.sequence(argument, names, "names of columns")]
     if not found:
-        raise ValueError(f"{argument} must name at least one column, or be None, got {validate.shown(names)}")
+        raise BadValue(argument, "must name at least one column, or be None", names)
     return found
 
 
@@ -171,7 +172,9 @@ def _check_roles(names: dict[str, str], listed: dict[str, list[str]]) -> None:
     seen: dict[str, str] = {}
     for argument, name in (*names.items(), *((a, name) for a, columns in listed.items() for name in columns)):
         if name in seen:
-            raise ValueError(f"{argument} must name another column than {seen[name]}, got {name!r} for both")
+            other = seen[name]
+            got = f"{name!r} for both"
+            raise BadValue(argument, f"must name another column than {other}", name, got=got, others=(other,))
         seen[name] = argument
 
 
@@ -181,14 +184,14 @@ def _check_arms(columns: Columns, arm: Column) -> None:
         got = (
             f"only {levels[0]!r}" if len(levels) == 1 else f"{len(levels):,}, such as {levels[0]!r} and {levels[1]!r},"
         )
-        raise ValueError(f"arm must have 2 to {MOST_ARMS:,} distinct values, got {got} in column {arm.name!r}")
+        raise BadValue("arm", f"must have 2 to {MOST_ARMS:,} distinct values", got, got=f"{got} in column {arm.name!r}")
 
 
 def _scaled(columns: Columns, reward: Column) -> tuple[np.ndarray, float, float]:
     """Rewards in [0, 1], and the ones that become 0 and 1."""
     low, high = float(reward.values.min()), float(reward.values.max())
     if low == high:
-        raise ValueError(f"reward must vary, got {low:g} in all rows of column {reward.name!r}")
+        raise BadValue("reward", "must vary", low, got=f"{low:g} in all rows of column {reward.name!r}")
     return (reward.values - low) / (high - low), low, high
 
 
@@ -197,14 +200,19 @@ def _check_propensities(columns: Columns, propensity: Column) -> None:
     if wrong.any():
         i = int(np.argmax(wrong))
         where = columns.where(i, propensity.name)
-        raise ValueError(f"propensity must be in (0, 1] and fit 32 bits, got {propensity.values[i]:g} {where}")
+        raise BadValue(
+            "propensity",
+            "must be in (0, 1] and fit 32 bits",
+            propensity.values[i],
+            got=f"{propensity.values[i]:g} {where}",
+        )
 
 
 def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
     """Users (N,) by numbers 0 ... n - 1, and the most silos that one of them comes to."""
     there, numbered = np.unique(users, return_inverse=True)
     if len(there) > MAX_USERS:
-        raise ValueError(f"user must have at most {MAX_USERS:,} distinct values, got {len(there):,}")
+        raise BadValue("user", f"must have at most {MAX_USERS:,} distinct values", len(there), got=f"{len(there):,}")
     pairs = np.unique(numbered * (place.max() + 1) + place)
     return numbered.astype(np.int32), int(np.bincount(pairs // (place.max() + 1)).max())
 

@@ -24,6 +24,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import control, lapack, memory, programs
 from fedbandit_jax.core.backend import loop_options, on_cpu, quick_options
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import Clock
 
 PROGRAMS = 32  # layouts whose programs a process keeps, those that were used last
@@ -148,9 +149,14 @@ class Pieces:
         size = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
         if size > most:
             layout = self.pieces[0].layout
-            raise ValueError(
-                f"env, algorithms and seeds must fit into {memory.shown(most)} of memory, got {memory.shown(size)} for "
-                f"what {layout.n_seeds} seeds of {layout.n_configs} configurations need, as its program was compiled"
+            raise BadValue(
+                ("env", "algorithms", "seeds"),
+                f"must fit into {memory.shown(most)} of memory",
+                memory.shown(size),
+                got=(
+                    f"{memory.shown(size)} for what {layout.n_seeds} seeds of {layout.n_configs} configurations need, "
+                    "as its program was compiled"
+                ),
             )
         self.workers = min(self.workers, alone * max(1, int(most // max(size, 1))))
 

@@ -13,6 +13,7 @@ import jax
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.validate import BadValue
 
 LEAST_SECONDS = 0.2  # programs that compile faster are not worth a file
 MOST_BYTES = 2**30  # of a folder when a process begins
@@ -84,7 +85,7 @@ def default_folder() -> Path:
     try:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:
-        raise ValueError("folder must be given, or XDG_CACHE_HOME, where nobody has a home, got None") from None
+        raise BadValue("folder", "must be given, or XDG_CACHE_HOME, where nobody has a home", None) from None
     return Path(base) / "fedbandit_jax" / hashlib.sha256(_processor()).hexdigest()[:12]
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from typing_extensions import override
 
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Metrics, Report, Status
 
 COMMUNICATION = ("rounds", "floats", "bits")
@@ -140,7 +141,8 @@ class StretchTally(Tally):
         slopes, rounds, counts = (self.arrays[name] for name in ("gap", "rounds", "counts"))
         at, reached = self.at, int(rounds.sum((2, 3)).min())
         if reached < at[-1]:
-            raise ValueError(f"n_batches must be enough for {at[-1]} users with one arm, a run ended after {reached}")
+            enough = f"must be enough for {at[-1]} users with one arm, a run ended after {reached}"
+            raise BadValue("n_batches", enough, None, got="")
         regret = np.empty((self.n_configs, self.n_seeds, len(at)))
         counted = np.empty((*regret.shape, len(self.names)))
         for run in np.ndindex(regret.shape[:2]):

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.store import Executor
 
 NAMES = ("processes:N", "dask:ADDRESS", "slurm")
@@ -45,7 +46,7 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
     kind, _, rest = validate.text("executor", name).partition(":")
     if kind == "processes":
         if not (rest.isdecimal() and int(rest)):
-            raise ValueError(f"executor must be processes:N with an integer N >= 1, got {name}")
+            raise BadValue("executor", "must be processes:N with an integer N >= 1", name, got=name)
         others = set(active_children())
         pool = ProcessPoolExecutor(int(rest), get_context("spawn"), _follow)  # JAX does not survive a fork
         try:
@@ -60,7 +61,9 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
         try:
             client = require("distributed", "cluster").Client(rest, timeout=ANSWER)
         except (OSError, ValueError) as error:  # nobody answers, or it is no address
-            raise ValueError(f"executor must have the address of a Dask scheduler, got {name}: {error}") from error
+            raise BadValue(
+                "executor", "must have the address of a Dask scheduler", name, got=f"{name}: {error}"
+            ) from error
         with client:
             yield client
     elif name == "slurm":
@@ -72,7 +75,7 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
             cluster.scale(jobs=jobs)
             yield client
     else:
-        raise ValueError(f"executor must be one of {', '.join(NAMES)}, got {name}")
+        raise BadValue("executor", f"must be one of {', '.join(NAMES)}", name, got=name)
 
 
 def _follow() -> None:
@@ -94,4 +97,6 @@ def _check(options: Mapping[str, Any], cluster: Any) -> None:
     for key in options:
         if key not in known:
             hint = validate.suggestion(key, known) or f", but they are {', '.join(sorted(known))}"
-            raise ValueError(f"slurm must have the number of jobs and keywords of SLURMCluster, got {key!r}{hint}")
+            raise BadValue(
+                "slurm", "must have the number of jobs and keywords of SLURMCluster", key, got=f"{key!r}{hint}"
+            )

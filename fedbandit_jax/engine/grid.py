@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
 
 Environments = Environment | Mapping[str, Environment] | Callable[..., Environment]
@@ -54,7 +55,9 @@ def expand(
     for label, algo in named.items():
         for name, point in _points(label, algo, worlds, values):
             if name in found:
-                raise ValueError(f"two configurations would both be labelled {name!r}: rename one in algos")
+                raise BadValue(
+                    "algos", "must have one label for every configuration", name, got=f"two labelled {name!r}"
+                )
             own = {worlds.parameter(name): value for name, value in point.items() if worlds.parameter(name)}
             place = tuple(map(repr, own.values()))
             if place not in made:
@@ -68,14 +71,14 @@ def expand(
 def as_environment(name: str, env: Any) -> Any:
     """The environment as it is, if it is one; a TypeError otherwise."""
     if not isinstance(getattr(env, "spec", None), Spec):
-        raise TypeError(f"{name} must be an environment such as fb.envs.sphere(...), got {validate.shown(env)}")
+        raise BadType(name, "must be an environment such as fb.envs.sphere(...)", env)
     return env
 
 
 def _worlds(env: Any) -> Worlds:
     if isinstance(env, Mapping):
         if not env:
-            raise ValueError("env must name at least one environment, got none")
+            raise BadValue("env", "must name at least one environment", None, got="none")
         for name, one in env.items():
             validate.text("a name in env", name)
             as_environment(f"env[{name!r}]", one)
@@ -88,7 +91,7 @@ def _worlds(env: Any) -> Worlds:
             missing = [one.name for one in given if one.name in takes - set(point) and one.default is one.empty]
             if missing:
                 needs, got = ", ".join(missing), ", ".join(point) or "none"
-                raise ValueError(f"env must be given {needs} by the grid, got {got}")
+                raise BadValue("env", f"must be given {needs} by the grid", got, got=got)
             return as_environment("what env returns", env(**point))
 
         return Worlds(make, takes, ())
@@ -98,25 +101,29 @@ def _worlds(env: Any) -> Worlds:
 
 def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
     if isinstance(algos, Algorithm):
-        raise TypeError(f"algos must be several algorithms, got one: {validate.shown(algos)}; `simulate` runs one")
+        raise BadType(
+            "algos", "must be several algorithms", algos, got=f"one: {validate.shown(algos)}; `simulate` runs one"
+        )
     if not isinstance(algos, Mapping):
         several = validate.sequence("algos", algos, "algorithms")
         names = [validate.instance("algos", algo, Algorithm, "a sequence of fb.Algorithm").name for algo in several]
         if len(set(names)) < len(names):
-            raise ValueError(f"algos must have distinct names, got {names}: give a dict of label -> algorithm")
+            raise BadValue(
+                "algos", "must have distinct names", names, got=f"{names}: give a dict of label -> algorithm"
+            )
         algos = dict(zip(names, several))
     if not algos:
-        raise ValueError("algos must name at least one algorithm, got none")
+        raise BadValue("algos", "must name at least one algorithm", None, got="none")
     for label, algo in algos.items():
         if not isinstance(label, str):
-            raise TypeError(f"algos must have strings for labels, got {validate.shown(label)}")
+            raise BadType("algos", "must have strings for labels", label)
         validate.instance(f"algos[{label!r}]", algo, Algorithm, "an fb.Algorithm")
     return algos
 
 
 def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
     if not isinstance(grid, Mapping):
-        raise TypeError(f"grid must map parameters to values, got {validate.shown(grid)}")
+        raise BadType("grid", "must map parameters to values", grid)
     checked: dict[str, list[Any]] = {ENVIRONMENT: list(worlds.named)} if worlds.named else {}
     for name, values in grid.items():
         validate.text("a parameter in grid", name)
@@ -126,23 +133,29 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
             there = (path.rpartition(".")[2] for algo in algos.values() for path in algo.parameters())
             hint = validate.suggestion(name, (*worlds.takes, *there))
             hint = hint or ("" if worlds.takes else "; env has some if it makes environments, as fb.envs.sphere does")
-            raise ValueError(f"grid must name parameters of env or of an algorithm, got {validate.shown(name)}{hint}")
+            raise BadValue(
+                "grid", "must name parameters of env or of an algorithm", name, got=f"{validate.shown(name)}{hint}"
+            )
         if name in OTHERS:
             prefix = OURS if ours else THEIRS
-            raise ValueError(f"grid must write {prefix}{name}, got {name!r}, which every result has a column of")
+            raise BadValue(
+                "grid", f"must write {prefix}{name}", name, got=f"{name!r}, which every result has a column of"
+            )
         if ours and theirs:
             which = f"give {OURS}{name} or {THEIRS}{name}"
-            raise ValueError(f"grid must say whose parameter is meant, got {name!r}, which both have: {which}")
+            raise BadValue("grid", "must say whose parameter is meant", name, got=f"{name!r}, which both have: {which}")
         if ours and ours in map(worlds.parameter, checked):
-            raise ValueError(f"grid must name every parameter once, got {name!r}, which is another name of {ours!r}")
+            raise BadValue(
+                "grid", "must name every parameter once", name, got=f"{name!r}, which is another name of {ours!r}"
+            )
         listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
         if not listed:
-            raise ValueError(f"grid[{name!r}] must be a sequence of at least one value, got {validate.shown(values)}")
+            raise BadValue(f"grid[{name!r}]", "must be a sequence of at least one value", values)
         if any(np.ndim(value) for value in listed if hasattr(value, "item")):
-            raise ValueError(f"grid[{name!r}] must be a sequence of single values, got {validate.shown(values)}")
+            raise BadValue(f"grid[{name!r}]", "must be a sequence of single values", values)
         listed = [_plain(value) for value in listed]
         if any(a == b for a, b in itertools.combinations(listed, 2)):
-            raise ValueError(f"grid[{name!r}] must have distinct values, got {listed}")
+            raise BadValue(f"grid[{name!r}]", "must have distinct values", listed, got=f"{listed}")
         checked[name] = listed
     return checked
 

@@ -25,6 +25,7 @@ import networkx as nx
 import numpy as np
 
 from fedbandit_jax.core import programs
+from fedbandit_jax.core.validate import BadType
 
 
 def digest(*parts: Any) -> bytes:
@@ -60,10 +61,12 @@ def program(clock: Any, *, private: bool = False) -> bytes:
     found = hashlib.sha256()
     for one in (first, step):
         if private and (strange := next(programs.unsaid(one.jaxpr), "")):
-            raise TypeError(
-                "env and algorithm must not ask the host in a private run, nor have batching rules of their own, for "
-                "what these answer is in no digest that keeps privacy noise apart: hold the data as arrays, got "
-                f"{strange}"
+            raise BadType(
+                ("env", "algorithm"),
+                "must not ask the host in a private run, nor have batching rules of their own, for what these "
+                "answer is in no digest that keeps privacy noise apart: hold the data as arrays",
+                strange,
+                got=f"{strange}",
             )
         found.update(nameless(str(one)).encode())
         for constant in _constants(one):

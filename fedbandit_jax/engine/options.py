@@ -15,6 +15,7 @@ from jax import Array
 
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.record import Record, recorder
 from fedbandit_jax.engine.recorder import Recorder
 
@@ -116,7 +117,7 @@ class Run:
             validate.boolean("progress", self.progress)
         validate.boolean("throw", self.throw)
         if self.store is not None and self.checkpoint is not None:
-            raise ValueError(f"checkpoint must be None if there is a store, got {validate.shown(self.checkpoint)}")
+            raise BadValue("checkpoint", "must be None if there is a store", self.checkpoint)
         for name in ("checkpoint", "store"):
             if getattr(self, name) is not None:
                 validate.path(name, getattr(self, name))
@@ -129,10 +130,11 @@ class Run:
         for name in options:
             if name not in known:
                 hint = validate.suggestion(name, known) or f": there are {', '.join(known)}"
-                raise TypeError(f"{name} is no option of a run{hint}")
+                raise BadType(name, f"is no option of a run{hint}", options[name], got="")
         missing = [one.name for one in fields if one.default is dataclasses.MISSING and one.name not in options]
         if missing:
-            raise TypeError(f"{missing[0]} must be given, as in horizon=1_000, key=jax.random.key(0), seeds=8")
+            example = "horizon=1_000, key=jax.random.key(0), seeds=8"
+            raise BadType(missing[0], f"must be given, as in {example}", None, got="")
         return cls(**options)
 
     @functools.cached_property
@@ -150,9 +152,9 @@ class Run:
         if every == "log":
             return np.unique(np.geomspace(1, horizon, LOG_RECORDS).round().astype(int))
         if horizon % every:
-            raise ValueError(f"stride must divide the horizon {horizon}, got {every}")
+            raise BadValue("stride", f"must divide the horizon {horizon}", every, got=f"{every}")
         if horizon // every > MAX_RECORDED:
-            raise ValueError(f"stride must leave at most {MAX_RECORDED:,} rounds to record, got {every}")
+            raise BadValue("stride", f"must leave at most {MAX_RECORDED:,} rounds to record", every, got=f"{every}")
         return np.arange(every, horizon + 1, every)
 
     def recorder(self, at: np.ndarray) -> Recorder | None:
@@ -163,7 +165,9 @@ class Run:
         """Checks, before anything is computed, that files can be written where they are asked for."""
         if self.checkpoint is not None:
             if Path(self.checkpoint).is_dir():
-                raise ValueError(f"checkpoint must be a file, got the folder {str(self.checkpoint)!r}")
+                raise BadValue(
+                    "checkpoint", "must be a file", self.checkpoint, got=f"the folder {str(self.checkpoint)!r}"
+                )
             check_writable("checkpoint's folder", Path(self.checkpoint).resolve().parent)
         if self.store is not None:
             check_writable("store", Path(self.store))
@@ -175,8 +179,8 @@ def numbers(seeds: Any, n_records: int) -> np.ndarray:
     n = validate.integer("seeds", seeds, at_least=1) if single else len(seeds)
     if n > MAX_RECORDED // n_records:
         most = f"{MAX_RECORDED // n_records:,} where {n_records:,} rounds are recorded, so that curves fit into memory"
-        raise ValueError(f"seeds must be at most {most}, got {n:,}")
+        raise BadValue("seeds", f"must be at most {most}", n, got=f"{n:,}")
     which = np.arange(n) if single else validate.integer_array("seeds", seeds)
     if not n or which.min() < 0 or which.max() >= 2**32 or len(np.unique(which)) < n:
-        raise ValueError(f"seeds must be distinct integers in [0, 2^32), at least one, got {validate.shown(seeds)}")
+        raise BadValue("seeds", "must be distinct integers in [0, 2^32), at least one", seeds)
     return which.astype(np.uint32)

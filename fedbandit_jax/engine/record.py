@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 
 from fedbandit_jax.core import ridge, validate
 from fedbandit_jax.core.scoring import Scorer
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.recorder import Moment as Moment
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.linalg import GaussianBelief
@@ -126,8 +127,8 @@ def widths(moment: Moment) -> Float[Array, " M"]:
 
 def _of_round(name: str, value: Array | None, moment: Moment) -> Array:
     if value is None:
-        raise TypeError(
-            f"{name} must be of single rounds, of which there are none here, got {type(moment.algo).__name__}"
+        raise BadType(
+            name, "must be of single rounds, of which there are none here", moment.algo, got=type(moment.algo).__name__
         )
     return value
 
@@ -141,16 +142,18 @@ def _belief(name: str, moment: Moment) -> Scorer | GaussianBelief:
     if isinstance(belief, GaussianBelief):
         return belief
     if moment.local is None or not moment.algo.scores_alone:
-        raise TypeError(
-            f"{name} must be of linear estimates, which are not known here: write a function of moment.state or "
-            f"moment.local, got {type(moment.algo).__name__}"
+        raise BadType(
+            name,
+            "must be of linear estimates, which are not known here: write a function of moment.state or moment.local",
+            moment.algo,
+            got=type(moment.algo).__name__,
         )
     return moment.algo.scorer(moment.t, moment.local)
 
 
 def _function(name: str, value: Any) -> Function:
     if not callable(value) or isinstance(value, type):
-        raise TypeError(f"{name} must be a function of an fb.record.Moment, got {validate.shown(value)}")
+        raise BadType(name, "must be a function of an fb.record.Moment", value)
     return value
 
 
@@ -159,11 +162,11 @@ def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray])
     if record is None or (isinstance(record, Mapping) and not record):
         return None
     if not isinstance(record, Mapping):
-        raise TypeError(f"record must map names to functions of an fb.record.Moment, got {validate.shown(record)}")
+        raise BadType("record", "must map names to functions of an fb.record.Moment", record)
     rounds, functions, ends = [], [], []
     for name, value in record.items():
         if any(sign in validate.text("a name in record", name) for sign in "/["):
-            raise ValueError(f"a name in record must be without '/' and '[', got {validate.shown(name)}")
+            raise BadValue("a name in record", "must be without '/' and '['", name)
         stride = value.stride if isinstance(value, Thinned) else None
         functions.append(value.function if isinstance(value, Thinned) else _function(f"record[{name!r}]", value))
         ends.append(stride == "final")

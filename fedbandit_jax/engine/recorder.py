@@ -14,6 +14,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import Algorithm, Round
 
 
@@ -129,9 +130,11 @@ class Recorder:
             found = self.functions[i](moment)
             if not (leaves := jax.tree.leaves(found)) or any(isinstance(leaf, (str, bytes)) for leaf in leaves):
                 there = ", ".join(name for name, value in moment._asdict().items() if value is not None)
-                raise TypeError(
-                    f"record[{self.names[i]!r}] must return an array or a pytree of arrays, got "
-                    f"{validate.shown(found)}: here a moment has {there}"
+                raise BadType(
+                    f"record[{self.names[i]!r}]",
+                    "must return an array or a pytree of arrays",
+                    found,
+                    got=f"{validate.shown(found)}: here a moment has {there}",
                 )
             return jax.tree.map(_numbers, found)
         except Exception as error:

@@ -11,6 +11,7 @@ import jax.core
 import numpy as np
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.clocks import Clock, RoundClock, make_clock, mesh, signature
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
@@ -62,7 +63,9 @@ def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
         clocks = {label: _spread(label, clock) for label, clock in clocks.items()}
     for one in configurations.values():
         if not dataclasses.is_dataclass(one.env):
-            raise TypeError(f"env must be of a class that is decorated with @fb.pytree, got {type(one.env).__name__}")
+            raise BadType(
+                "env", "must be of a class that is decorated with @fb.pytree", one.env, got=type(one.env).__name__
+            )
     config = {
         **account(configurations),
         "horizon": run.horizon,
@@ -86,10 +89,10 @@ def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, 
 
 def _spread(label: str, clock: Clock) -> Clock:
     if not isinstance(clock, RoundClock):
-        raise ValueError(f"devices must be 'runs' for {label!r}, which serves one user at a time, got 'agents'")
+        raise BadValue("devices", f"must be 'runs' for {label!r}, which serves one user at a time", "agents")
     over, m = mesh(), clock.env.spec.n_agents
     if m % over.size:
-        raise ValueError(f"devices must be 'runs' unless their number {over.size} divides n_agents = {m}, got 'agents'")
+        raise BadValue("devices", f"must be 'runs' unless their number {over.size} divides n_agents = {m}", "agents")
     return dataclasses.replace(clock, mesh=over)
 
 
@@ -104,7 +107,9 @@ def _record_rounds(clocks: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarr
             first, _, other = found.setdefault(name, (label, i, leaf))
             if (leaf.shape, leaf.dtype) != (other.shape, other.dtype):
                 one, two = (f"{x.dtype} {x.shape} for {y!r}" for x, y in ((other, first), (leaf, label)))
-                raise ValueError(f"record must return {name!r} of one shape for all algorithms, got {one}, {two}")
+                raise BadValue(
+                    "record", f"must return {name!r} of one shape for all algorithms", one, got=f"{one}, {two}"
+                )
     check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(clocks))
     return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
 
@@ -123,27 +128,37 @@ def bind(
     env = one.env
     bound = one.algo.bind(env.spec, horizon)
     if not isinstance(bound, Algorithm):
-        raise TypeError(f"algorithm {label!r}'s bind must return an fb.Algorithm, got {bound!r}")
+        raise BadType(f"algorithm {label!r}'s bind", "must return an fb.Algorithm", bound)
     if getattr(bound, "spec", env.spec) != env.spec:
-        raise ValueError(
-            f"algorithm {label!r} was bound to another environment, with {bound.spec}, got {env.spec}: give the "  # pyright: ignore
-            "algorithm as it was before `bind`"
+        was = f"with {bound.spec}, not {env.spec}: give the algorithm as it was before `bind`"  # pyright: ignore
+        raise BadValue(
+            "algo", f"{label!r} must not be bound to another environment, {was}", bound, got="", others=("env",)
         )
     validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
     if env.spec.late and not bound.bears_delay:
-        raise ValueError(
-            f"env must have rewards that come at once for algorithm {label!r}: only fb.algos.Federated does without"
+        raise BadValue(
+            "env",
+            f"must have rewards that come at once for algorithm {label!r}: only fb.algos.Federated does without",
+            env,
+            got="",
+            others=("algo",),
         )
     if env.spec.drops and not bound.bears_dropouts:
-        raise ValueError(
-            f"env must have silos that are always there for algorithm {label!r}: only fb.algos.Federated does without"
+        raise BadValue(
+            "env",
+            f"must have silos that are always there for algorithm {label!r}: only fb.algos.Federated does without",
+            env,
+            got="",
+            others=("algo",),
         )
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
         for leaf in jax.tree.leaves(value):
             if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):
-                raise TypeError(
-                    f"{name} must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
-                    f"are no numbers with fb.static(), got {leaf!r}"
+                raise BadType(
+                    name,
+                    "must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
+                    "are no numbers with fb.static()",
+                    leaf,
                 )
     clock = make_clock(env, bound, horizon, recorder)
     form = signature(clock)

@@ -16,6 +16,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.driver import execute
 from fedbandit_jax.engine.grid import Configuration, Environments, as_environment, expand
@@ -151,11 +152,11 @@ def sweep(
     run = Run.of(options)
     configurations = expand(env, algos, {} if grid is None else grid)
     if not (executor is None or callable(getattr(executor, "submit", None))):
-        raise TypeError(f"executor must have the method submit, or be None, got {validate.shown(executor)}")
+        raise BadType("executor", "must have the method submit, or be None", executor)
     if run.store is None:
         for name, value in (("executor", executor), ("part", part)):
             if value is not None:
-                raise ValueError(f"{name} must be None unless there is a store, got {validate.shown(value)}")
+                raise BadValue(name, "must be None unless there is a store", value)
         return _checked(execute(configurations, run), run.throw)
     if part is not None:
         i, n = _part(part)
@@ -166,19 +167,21 @@ def sweep(
 def _concrete(name: str, *given: Any) -> None:
     """Raises a TypeError if a function that compiles and runs programs is called within one."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((*given, jnp.zeros(())))):
-        raise TypeError(
-            f"key, env and algo of fb.{name} must be numbers, got traced ones: within jax.jit, jax.vmap or jax.grad "
-            "use fb.rollout, which is a pure function"
+        raise BadType(
+            f"key, env and algo of fb.{name}",
+            "must be numbers",
+            None,
+            got="traced ones: within jax.jit, jax.vmap or jax.grad use fb.rollout, which is a pure function",
         )
 
 
 def _part(part: Any) -> tuple[int, int]:
     pair = validate.sequence("part", part, "two integers (i, n)")
     if len(pair) != 2:
-        raise ValueError(f"part must be two integers (i, n), got {validate.shown(part)}")
+        raise BadValue("part", "must be two integers (i, n)", part)
     i, n = (validate.integer("part", one, at_least=least) for one, least in zip(pair, (0, 1)))
     if i >= n:
-        raise ValueError(f"part must be (i, n) with 0 <= i < n, got {validate.shown(part)}")
+        raise BadValue("part", "must be (i, n) with 0 <= i < n", part)
     return i, n
 
 
@@ -252,15 +255,19 @@ def _constant(number: Array) -> Array:
 
 @_constant.defjvp
 def _refuse(*_: Any) -> Any:
-    raise TypeError(
-        "fb.rollout must not be differentiated, since arms are the first of the largest index and regret is piecewise "
-        "constant in every parameter, got a gradient: use differences of runs under one key"
+    raise BadType(
+        "fb.rollout",
+        "must not be differentiated, since arms are the first of the largest index and regret is piecewise "
+        "constant in every parameter",
+        None,
+        got="a gradient: use differences of runs under one key",
     )
 
 
 def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
     if isinstance(clock.n_steps, jax.core.Tracer):
-        raise TypeError("algo must not be a bound multi-armed algorithm whose batches are traced, as each is a step")
+        why = "must not be a bound multi-armed algorithm whose batches are traced, as each is a step"
+        raise BadType("algo", why, clock, got="")
     clock = jax.tree.map(lambda leaf: _constant(leaf) if isinstance(leaf, jax.core.Tracer) else leaf, clock)
 
     def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Metrics]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedbandit_jax.core import memory
 from fedbandit_jax.core.memory import shown
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import Clock
 
 COPIES = 3  # of records: a program reads one and writes one, and the result is one
@@ -24,9 +25,14 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
     size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.limit() / COPIES
     if size > most:
         name = max(arrays, key=lambda name: bytes_of(arrays[name]))
-        raise ValueError(
-            f"record must fit into {shown(most)}, got {shown(size)} of {n_runs:,} runs, most of it {name!r} of shape "
-            f"{arrays[name].shape}: record fewer rounds by fb.record.every, or fewer seeds"
+        raise BadValue(
+            "record",
+            f"must fit into {shown(most)}",
+            size,
+            got=(
+                f"{shown(size)} of {n_runs:,} runs, most of it {name!r} of shape {arrays[name].shape}: record fewer "
+                "rounds by fb.record.every, or fewer seeds"
+            ),
         )
 
 
@@ -46,9 +52,14 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
     one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
     curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.limit()
     if curves + one > most:
-        raise ValueError(
-            f"env, algorithms and seeds must fit into {shown(most)} of memory, got {shown(one)} for the state of one "
-            f"seed of {n_configs:,} configurations and {shown(curves)} for the curves of all"
+        raise BadValue(
+            ("env", "algorithms", "seeds"),
+            f"must fit into {shown(most)} of memory",
+            one,
+            got=(
+                f"{shown(one)} for the state of one seed of {n_configs:,} configurations and {shown(curves)} for the "
+                "curves of all"
+            ),
         )
     return min(n_seeds, int((most - curves) // max(one, 1)))
 

@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.driver import execute
 from fedbandit_jax.engine.grid import Configuration
@@ -215,7 +216,9 @@ def gather(folder: Path, name: str, label: str, config: Mapping[str, Any], seeds
         its = {**config, "seeds": loaded.config["seeds"]}
         parts.append(dataclasses.replace(loaded, certificates={label: loaded.certificate}, config=its).sel(seed=here))
     if wanted:
-        raise ValueError(f"store must have all seeds of {label!r}, got none of {wanted} in {str(folder / name)!r}")
+        raise BadValue(
+            "store", f"must have all seeds of {label!r}", wanted, got=f"none of {wanted} in {str(folder / name)!r}"
+        )
     return (concat(parts) if len(parts) > 1 else parts[0]).sel(seed=seeds)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
 LEAST = 2.0**-20  # least probability of a user who comes, as the draws are 2^-23 apart
@@ -23,9 +24,9 @@ def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users
     weights = validate.finite_array("arrivals", arrivals, ndim=1).astype(float)
     if len(weights) != n_users or not weights.min() > 0:
         got = f"{len(weights)} weights, the least {weights.min(initial=math.inf):g}"
-        raise ValueError(f"arrivals must be 'uniform' or {n_users} weights > 0, one a user, got {got}")
+        raise BadValue("arrivals", f"must be 'uniform' or {n_users} weights > 0, one a user", got, got=got)
     if (least := weights.min() / weights.sum()) < LEAST:
-        raise ValueError(f"arrivals must be at least 2^-20 of their sum, for each user to be drawn, got {least:.3g}")
+        raise BadValue("arrivals", "must be at least 2^-20 of their sum, for each user to be drawn", least)
     return (np.cumsum(weights) / weights.sum()).astype(np.float32)
 
 
@@ -33,10 +34,10 @@ def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int,
     """Checks the numbers of users, and of servers and clusters, which are at most as many."""
     n = validate.integer("n_users", n_users, at_least=1)
     if n > MAX_USERS:
-        raise ValueError(f"n_users must be at most {MAX_USERS:,}, got {n:,}")
+        raise BadValue("n_users", f"must be at most {MAX_USERS:,}", n, got=f"{n:,}")
     for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
         if validate.integer(name, count, at_least=1) > n:
-            raise ValueError(f"{name} must be at most the {n} users, got {count}")
+            raise BadValue(name, f"must be at most the {n} users", count)
     return n, n_servers, n_clusters
 
 

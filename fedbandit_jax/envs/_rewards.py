@@ -13,6 +13,7 @@ from jax import Array
 from jaxtyping import Float, Integer, Key
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core.validate import BadValue
 
 LAWS = ("gaussian", "bernoulli", "clipped_gaussian", "logistic", "student_t", "lognormal", "pareto")
 SHAPES = MappingProxyType({"logistic": 8.0, "student_t": 3.0, "pareto": 2.5})  # defaults, of laws that have a shape
@@ -65,17 +66,17 @@ def reward_law(
     noise_std = validate.single("noise_std", validate.non_negative("noise_std", noise_std))
     law = validate.one_of("rewards", rewards, LAWS)
     if shape is not None and law not in SHAPES:
-        raise ValueError(f"shape must be None with rewards={law!r}, got {validate.shown(shape)}")
+        raise BadValue("shape", f"must be None with rewards={law!r}", shape, others=("rewards",))
     if law in SHAPES:
         shape = SHAPES[law] if shape is None else shape
         low, high = RANGES[law]
         if not low <= validate.positive("shape", shape) <= high:
-            raise ValueError(f"shape must be in [{low:g}, {high:g}] with rewards={law!r}, got {shape:g}")
+            raise BadValue("shape", f"must be in [{low:g}, {high:g}] with rewards={law!r}", shape, others=("rewards",))
     if law == "lognormal" and noise_std > LOUDEST:
-        raise ValueError(f"noise_std must be <= {LOUDEST:g} with rewards='lognormal', got {noise_std:g}")
+        raise BadValue("noise_std", f"must be <= {LOUDEST:g} with rewards='lognormal'", noise_std)
     low, high = (0.0, 1.0) if law == "bernoulli" else (0.0, math.inf) if law in POSITIVE else (-math.inf, math.inf)
     if means is not None and not (means.min() >= low - 1e-6 and means.max() <= high + 1e-6):
         got = f"[{means.min():g}, {means.max():g}]"
         inside = "in [0, 1]" if law == "bernoulli" else ">= 0"
-        raise ValueError(f"rewards must not be {law!r} unless every mean <x, theta> is {inside}, got {got}")
+        raise BadValue("rewards", f"must not be {law!r} unless every mean <x, theta> is {inside}", got, got=got)
     return RewardLaw(noise_std=noise_std, shape=shape, law=law)

@@ -6,6 +6,7 @@ from jax import Array
 from jaxtyping import Int, Key
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
@@ -39,10 +40,16 @@ def wrapped_spec(env: Any, *, silos: bool = False, clusters: bool = True) -> Spe
     """
     spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
     if callable(getattr(env, "accepts", None)):
-        raise ValueError(f"env must answer every arm, got {type(env).__name__}: fb.envs.rejection goes around a table")
+        raise BadValue(
+            "env", "must answer every arm", env, got=f"{type(env).__name__}: fb.envs.rejection goes around a table"
+        )
     alike = callable(getattr(env, "clusters", None))
     if silos and (alike or callable(getattr(env, "answers", None))):
-        raise ValueError(f"env must have silos that synchronise, got {type(env).__name__}, whose users come one by one")
+        raise BadValue(
+            "env", "must have silos that synchronise", env, got=f"{type(env).__name__}, whose users come one by one"
+        )
     if alike and not clusters:
-        raise ValueError("env must not have clusters of users, whose algorithms learn who is alike, got one that has")
+        raise BadValue(
+            "env", "must not have clusters of users, whose algorithms learn who is alike", None, got="one that has"
+        )
     return spec

@@ -13,6 +13,7 @@ from jax.scipy.stats import norm
 from jaxtyping import ArrayLike, Float, Int, Key, Real
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 INSTANCES = {"easy": (0.25, 0.75), "hard": (0.45, 0.55)}  # range in which the means of a random instance are drawn
@@ -105,11 +106,11 @@ def arms(
     if means is not None:
         fixed = validate.finite_array("means", means, ndim=1)
         if len(fixed) < 2:
-            raise ValueError(f"means must be of at least two arms, got {len(fixed)}")
+            raise BadValue("means", "must be of at least two arms", len(fixed))
         for i in np.flatnonzero((fixed < 0) | (fixed > 1)):
-            raise ValueError(f"means must be in [0, 1], got {fixed[i]:g} of arm {i}")
+            raise BadValue("means", "must be in [0, 1]", fixed[i], got=f"{fixed[i]:g} of arm {i}")
         if n_arms is not None and n_arms != len(fixed):
-            raise ValueError(f"n_arms must be the number of means {len(fixed)} or None, got {n_arms}")
+            raise BadValue("n_arms", f"must be the number of means {len(fixed)} or None", n_arms)
         n_arms = len(fixed)
     n_arms = validate.integer("n_arms", 10 if n_arms is None else n_arms, at_least=2)
     low, high = INSTANCES[validate.one_of("instance", instance, INSTANCES)]
@@ -117,7 +118,9 @@ def arms(
     noise_std = validate.single("noise_std", validate.positive("noise_std", noise_std))
     concentration = validate.single("concentration", validate.positive("concentration", concentration))
     if rewards == "beta" and fixed is not None and not ((fixed > 0) & (fixed < 1)).all():
-        raise ValueError(f"means must be inside (0, 1) with rewards='beta', got {fixed.min():g} to {fixed.max():g}")
+        raise BadValue(
+            "means", "must be inside (0, 1) with rewards='beta'", fixed.min(), got=f"{fixed.min():g} to {fixed.max():g}"
+        )
     return RandomArms(
         low=low,
         high=high,

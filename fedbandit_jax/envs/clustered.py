@@ -14,6 +14,7 @@ from jaxtyping import ArrayLike, Float, Int, Key, Real
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._arrivals import cumulative, population
 from fedbandit_jax.envs._linear import facts
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
@@ -121,7 +122,7 @@ def _check_gap(gap: float, n_clusters: int, dim: int) -> None:
     most = float(np.sort(apart)[-len(apart) // 10])
     if n_clusters > 1 and most < gap:
         vectors = f"{n_clusters} random vectors in {dim} dimensions"
-        raise ValueError(f"gap must be at most {most:.3g} for {vectors}, got {gap:g}")
+        raise BadValue("gap", f"must be at most {most:.3g} for {vectors}", gap)
 
 
 def clustered(
@@ -178,7 +179,7 @@ def clustered(
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
     if m > MAX_CLUSTERS:
-        raise ValueError(f"n_clusters must be at most {MAX_CLUSTERS:,}, got {m:,}")
+        raise BadValue("n_clusters", f"must be at most {MAX_CLUSTERS:,}", m, got=f"{m:,}")
     law = reward_law(rewards, noise_std, shape)
     validate.one_of("seating", seating, ("random", "consecutive"))
     spec = Spec(
@@ -262,12 +263,17 @@ def community(
     items, thetas = (validate.finite_array(n, a, ndim=2) for n, a in (("items", items), ("thetas", thetas)))
     labels = validate.integer_array("clusters", clusters)
     if len(items) == 0 or items.shape[1:] != thetas.shape[1:]:
-        raise ValueError(f"items and thetas must have rows of one length, got shapes {items.shape} and {thetas.shape}")
+        raise BadValue(
+            ("items", "thetas"),
+            "must have rows of one length",
+            items.shape,
+            got=f"shapes {items.shape} and {thetas.shape}",
+        )
     if len(labels) != len(thetas):
-        raise ValueError(f"clusters must be {len(thetas)} integers, one a user, got {len(labels)}")
+        raise BadValue("clusters", f"must be {len(thetas)} integers, one a user", len(labels))
     used = np.unique(labels)
     if len(used) == 0 or (used != np.arange(len(used))).any():
-        raise ValueError(f"clusters must be 0 to m - 1, each used, got {used.tolist()[:10]}")
+        raise BadValue("clusters", "must be 0 to m - 1, each used", used.tolist()[:10])
     n, servers, m = population(len(thetas), n_servers, len(used))
     law = reward_law(rewards, noise_std, shape, np.matmul(items, thetas.T))
     spec = Spec(

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Feedback, Round
 from fedbandit_jax.privacy.liars import ATTACKS, LARGE, Liars
@@ -88,7 +89,9 @@ def corrupt(env: Any, silos: float | Sequence[int] = 0.2, attack: str = "sign_fl
     """
     spec = wrapped_spec(env)
     if spec.n_agents < 2:
-        raise ValueError(f"env must have silos, of which some are honest, got one with {spec.n_agents}")
+        raise BadValue(
+            "env", "must have silos, of which some are honest", spec.n_agents, got=f"one with {spec.n_agents}"
+        )
     liars = Liars(silos, attack)
     unit = spec.rewards_in_unit and attack != "large"
     spec = dataclasses.replace(spec, rewards_in_unit=unit)

@@ -11,6 +11,7 @@ from jaxtyping import Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Round
 
@@ -59,7 +60,7 @@ def delay(env: Any, rounds: int, law: str = "fixed") -> Delay:
     """
     spec = wrapped_spec(env, silos=True)
     if spec.late:
-        raise ValueError("env must have rewards that come at once, got one whose rewards come late")
+        raise BadValue("env", "must have rewards that come at once", None, got="one whose rewards come late")
     rounds = validate.integer("rounds", rounds, at_least=1, at_most=10**4)
     validate.one_of("law", law, LAWS)
     return Delay(env=env, law=law, spec=dataclasses.replace(spec, late=rounds))

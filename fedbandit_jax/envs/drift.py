@@ -14,6 +14,7 @@ from jaxtyping import Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._arrivals import session
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Feedback, Round
@@ -114,23 +115,29 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
     """
     spec = wrapped_spec(env, clusters=False)
     if (stays := session(env)) > 1:
-        raise ValueError(
-            "env must not have users who stay for several rounds, whom a new world would send away: wrap what drifts "
-            f"by fb.envs.returning(..., session={stays}) instead, got {type(env).__name__}"
+        raise BadValue(
+            "env",
+            "must not have users who stay for several rounds, whom a new world would send away: wrap what drifts "
+            f"by fb.envs.returning(..., session={stays}) instead",
+            env,
+            got=type(env).__name__,
+            others=("session",),
         )
     validate.one_of("how", how, HOW)
     changes = _rounds(when)
     if how == "slide":
         if not callable(getattr(env, "between", None)) or spec.fixed_contexts:
-            raise ValueError(
-                "how must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts, "
-                f"got 'slide' and {type(env).__name__}"
+            raise BadValue(
+                "how",
+                "must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts",
+                env,
+                got=f"'slide' and {type(env).__name__}",
             )
         if changes.dtype.kind == "f":
-            raise ValueError(f"when must be rounds, an integer or a tuple, with how='slide', got {when!r}")
+            raise BadValue("when", "must be rounds, an integer or a tuple, with how='slide'", when)
     one, other = (jax.tree.leaves(env.init(jax.random.key(seed))) for seed in range(2))
     if all(bool((a == b).all()) for a, b in zip(one, other)):
-        raise ValueError("env must draw its world at random, and this one's is the same for every seed")
+        raise BadValue("env", "must draw its world at random, and this one's is the same for every seed", env, got="")
     return Drift(env=env, changes=changes, how=how, spec=dataclasses.replace(spec, fixed_contexts=False))
 
 
@@ -138,9 +145,8 @@ def _rounds(when: Any) -> np.ndarray:
     if isinstance(when, (tuple, list)):
         rounds = [validate.integer("when", one, at_least=1, at_most=LAST - 1) for one in when]
         if not rounds or len(rounds) > MOST or any(b <= a for a, b in itertools.pairwise(rounds)):
-            raise ValueError(
-                f"when must be an integer, a number in (0, 1) or 1 to {MOST:,} rounds that increase, "
-                f"got {validate.shown(when)}"
+            raise BadValue(
+                "when", f"must be an integer, a number in (0, 1) or 1 to {MOST:,} rounds that increase", when
             )
         return np.array(rounds, np.int32)
     if isinstance(when, (float, np.floating)):

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Round
 
@@ -58,20 +59,20 @@ def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
     """
     spec = wrapped_spec(env, silos=True)
     if spec.drops:
-        raise ValueError("env must have silos that are always there, got one whose silos drop out")
+        raise BadValue("env", "must have silos that are always there", None, got="one whose silos drop out")
     m = spec.n_agents
     if isinstance(rate, (list, tuple)) or np.ndim(rate) == 1:
         rates = validate.finite_array("rate", rate, ndim=1)
     else:
         rates = np.float32(validate.within("rate", rate, 0, 1))
     if rates.shape not in ((), (m,)) or not ((rates >= 0) & (rates < 1)).all():
-        raise ValueError(f"rate must be in [0, 1), one or {m} of them, got {validate.shown(rate)}")
+        raise BadValue("rate", f"must be in [0, 1), one or {m} of them", rate)
     away = None
     if schedule is not None:
         away = validate.bool_array("schedule", schedule, ndim=2)
         if away.shape[1] != m or not len(away):
-            raise ValueError(f"schedule must be bool of shape (T, {m}), got {away.shape}")
+            raise BadValue("schedule", f"must be bool of shape (T, {m})", away.shape)
         if rates.any():
-            raise ValueError(f"rate must be 0 where a schedule says who is away, got {validate.shown(rate)}")
+            raise BadValue("rate", "must be 0 where a schedule says who is away", rate)
     spec = dataclasses.replace(spec, drops=True)
     return Dropout(env=env, rate=np.broadcast_to(rates, (m,)).copy(), away=away, spec=spec)

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Feedback, Round
 
@@ -83,6 +84,6 @@ def lift(env: Any, random_features: int, bandwidth: float = 1.0) -> Lift:
     spec = wrapped_spec(env, clusters=False)
     dim = validate.integer("random_features", random_features, at_least=2, at_most=MOST)
     if dim % 2:
-        raise ValueError(f"random_features must be even, a cosine and a sine of every frequency, got {dim}")
+        raise BadValue("random_features", "must be even, a cosine and a sine of every frequency", dim)
     width = validate.single("bandwidth", validate.positive("bandwidth", bandwidth))
     return Lift(env=env, bandwidth=width, spec=dataclasses.replace(spec, dim=dim, max_norm=1.0, constant=False))

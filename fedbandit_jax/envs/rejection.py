@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, Key
 
-from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core import random, struct
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
@@ -101,9 +102,11 @@ def rejection(env: Any) -> Rejection:
         True
     """
     if not hasattr(env, "log"):
-        raise TypeError(f"env must be an environment of fb.data.table, got {validate.shown(env)}")
+        raise BadType("env", "must be an environment of fb.data.table", env)
     if env.log.propensity is None:
-        raise ValueError("env must have propensities, got a table without: name their column in fb.data.table(...)")
+        raise BadValue(
+            "env", "must have propensities", None, got="a table without: name their column in fb.data.table(...)"
+        )
     basis = (
         f"Rewards are those of {env.fit.source}, of rows that showed the arm which was played, each at most once; "
         "there is no model, and regret is what they lack to 1."

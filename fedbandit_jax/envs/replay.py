@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.choose import tiles_save
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._arrivals import MAX_USERS
 from fedbandit_jax.envs._linear import LinearEnvironment, World, facts
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
@@ -103,16 +104,16 @@ def replay(
     theta = validate.finite_array("theta", theta, ndim=1)
     sizes = validate.integer_array("query_sizes", query_sizes)
     if len(features) == 0:
-        raise ValueError("features must have at least one row, got none")
+        raise BadValue("features", "must have at least one row", None, got="none")
     if theta.shape != features.shape[1:]:
-        raise ValueError(f"theta must have shape {features.shape[1:]} like a row of features, got {theta.shape}")
+        raise BadValue("theta", f"must have shape {features.shape[1:]} like a row of features", theta.shape)
     if len(sizes) == 0 or sizes.min() < 1:
-        raise ValueError(f"query_sizes must be a vector of integers >= 1, got {validate.shown(query_sizes)}")
+        raise BadValue("query_sizes", "must be a vector of integers >= 1", query_sizes)
     if sizes.sum() != len(features):
-        raise ValueError(f"query_sizes must sum to the {len(features)} rows of features, got {sizes.sum()}")
+        raise BadValue("query_sizes", f"must sum to the {len(features)} rows of features", sizes.sum())
     n_agents = validate.integer("n_agents", n_agents, at_least=1)
     if n_agents > len(sizes):
-        raise ValueError(f"n_agents must be <= the number of queries {len(sizes)}, got {n_agents}")
+        raise BadValue("n_agents", f"must be <= the number of queries {len(sizes)}", n_agents)
     law = reward_law(rewards, noise_std, shape, np.matmul(features, theta))
     n_arms, dim = int(sizes.max()), features.shape[1]
     starts = np.cumsum(sizes) - sizes
@@ -207,12 +208,14 @@ def script(
     """
     contexts = validate.finite_array("contexts", contexts, ndim=4)
     if not contexts.size:
-        raise ValueError(f"contexts must have at least one entry along every axis, got shape {contexts.shape}")
+        raise BadValue(
+            "contexts", "must have at least one entry along every axis", contexts.shape, got=f"shape {contexts.shape}"
+        )
     answers = validate.finite_array("answers", answers, ndim=3)
     means = answers if means is None else validate.finite_array("means", means, ndim=3)
     for name, table in (("answers", answers), ("means", means)):
         if table.shape != contexts.shape[:3]:
-            raise ValueError(f"{name} must have shape {contexts.shape[:3]} as contexts do, got {table.shape}")
+            raise BadValue(name, f"must have shape {contexts.shape[:3]} as contexts do", table.shape)
     came = None if users is None else _came(users, contexts.shape[:2])
     _, m, k, d = contexts.shape
     spec = Spec(
@@ -225,14 +228,14 @@ def script(
         n_users=0 if came is None else int(came.max()) + 1,
     )
     if spec.fixed_contexts and (contexts != contexts[0]).any():
-        raise ValueError("fixed_contexts must be False where rounds offer other contexts, got True")
+        raise BadValue("fixed_contexts", "must be False where rounds offer other contexts", True)
     return Script(contexts=contexts, answers=answers, means=means, users=came, spec=spec)
 
 
 def _came(users: Any, shape: tuple[int, int]) -> np.ndarray:
     came = validate.integer_array("users", users, ndim=2)
     if came.shape != shape:
-        raise ValueError(f"users must have shape {shape}, one a round and silo, got {came.shape}")
+        raise BadValue("users", f"must have shape {shape}, one a round and silo", came.shape)
     if came.min() < 0 or came.max() >= MAX_USERS:
-        raise ValueError(f"users must be in [0, {MAX_USERS:,}), got {came.min()} to {came.max()}")
+        raise BadValue("users", f"must be in [0, {MAX_USERS:,})", came.min(), got=f"{came.min()} to {came.max()}")
     return came.astype(np.int32)

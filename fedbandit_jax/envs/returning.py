@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._arrivals import cumulative, population
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Feedback, Round
@@ -90,12 +91,12 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
     """
     spec = wrapped_spec(env)
     if spec.n_users:
-        raise ValueError(f"env must have users who are all new, got one of {spec.n_users:,} users who return")
+        raise BadValue(
+            "env", "must have users who are all new", spec.n_users, got=f"one of {spec.n_users:,} users who return"
+        )
     n, _, _ = population(n_users, 1, 1)
     kind = ReturningArms if callable(getattr(env, "answers", None)) else Returning
     if validate.integer("session", session, at_least=1) > 1 and kind is ReturningArms:
-        raise ValueError(
-            f"session must be 1 in a multi-armed environment, whose users are asked at once, got {session}"
-        )
+        raise BadValue("session", "must be 1 in a multi-armed environment, whose users are asked at once", session)
     stays = np.int32(validate.within("session", session, 1, 2**30))
     return kind(env=env, arrivals=cumulative(arrivals, n), session=stays, spec=dataclasses.replace(spec, n_users=n))

@@ -12,6 +12,7 @@ from jaxtyping import ArrayLike, Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, ridge, struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._linear import LinearEnvironment, World, turned
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Round, Spec
@@ -228,5 +229,5 @@ def gap(
         rewards_in_unit=law.in_unit,
     )
     if spec.n_arms > spec.dim**2:
-        raise ValueError(f"n_arms must be <= dim^2 = {spec.dim**2}, as in the paper, got {n_arms}")
+        raise BadValue("n_arms", f"must be <= dim^2 = {spec.dim**2}, as in the paper", n_arms)
     return Gap(gap=float(gap), rewards=law, spec=spec)

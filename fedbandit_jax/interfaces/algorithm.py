@@ -16,6 +16,7 @@ from typing_extensions import override
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import backend, struct, validate
 from fedbandit_jax.core.scoring import Scorer
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
@@ -84,9 +85,10 @@ class Algorithm:
             if path is None:
                 near = validate.suggestion(name, (path.rpartition(".")[2] for path in every))
                 hint = near or f"; it has {', '.join(every)}"
-                raise TypeError(f"{self.name} has no parameter {name}{hint}")
+                raise BadType(name, f"is no parameter of {self.name}{hint}", changes[name], got="")
             if path in found:
-                raise TypeError(f"{found[path]} and {name} are one parameter of {self.name}: give only one of them")
+                both = (found[path], name)
+                raise BadType(both, f"are one parameter of {self.name}: give only one of them", changes[name], got="")
             found[path] = name
         changed: Any = self
         for path in sorted(found, key=lambda path: path.count(".")):  # replaces a part before its own parameters
@@ -96,10 +98,12 @@ class Algorithm:
     def _path(self, name: str, among: tuple[str, ...]) -> str | None:
         several = sum(f".{path}".endswith(f".{name}") for path in among) > 1
         if several and struct.is_sealed(self) and not isinstance(self, Recipe):
-            raise TypeError(f"{name} is fixed in a bound {type(self).__name__}: give it to the recipe, and bind that")
+            why = f"is fixed in a bound {type(self).__name__}: give it to the recipe, and bind that"
+            raise BadType(name, why, None, got="")
         found = struct.ending(name, among)
         if len(found) > 1:
-            raise TypeError(f"{name} is a parameter of several parts of {self.name}: give {' or '.join(found)}")
+            why = f"is a parameter of several parts of {self.name}: give {' or '.join(found)}"
+            raise BadType(name, why, None, got="")
         return found[0] if found else None
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:

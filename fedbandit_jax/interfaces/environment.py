@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int, Key
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadValue
 
 MAX_ARMS = 2**24  # most arms of a round, by whose numbers draws are told apart, see `core.random.block_at`
 
@@ -52,8 +53,8 @@ class Spec:
     def need_users(self, name: str) -> None:
         """Raises a ValueError, naming the algorithm, unless users are told apart."""
         if self.n_users < 1:
-            raise ValueError(
-                f"{name} is for users who are told apart, and the environment has none: fb.envs.clustered(...) has"
+            raise BadValue(
+                "env", f"must have identified users for {name}, as fb.envs.clustered(...) has", self.n_users, got=""
             )
 
 

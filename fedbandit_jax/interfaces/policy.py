@@ -12,6 +12,7 @@ from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.scoring import Scorer
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces.environment import Round
 
 
@@ -105,7 +106,7 @@ class Policy:
         if shape != offered.contexts.shape[:2]:
             name, k = type(self).__name__, offered.contexts.shape[1]
             got = f"shape {shape[1:]}" if shape else validate.shown(values)
-            raise TypeError(f"{name}.index must return the worth of every arm, {(k,)}, got {got}")
+            raise BadType(f"{name}.index", f"must return the worth of every arm, {(k,)}", got, got=got)
         return values.T
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedbandit_jax import envs
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Environment, Spec
 from fedbandit_jax.privacy import Budget, Mechanism, Users
 from fedbandit_jax.privacy.mechanism import check_norms
@@ -131,13 +132,11 @@ def demanded(
     for name in names:
         validate.one_of("trusted", name, PARTIES)
     if unit is None and spec.n_users:
-        raise ValueError(
-            f"unit must be given where users return, as {spec.n_users:,} do here: {ONE_USER!r}, 'visit' or "
-            "fb.privacy.Users(...)"
-        )
+        kinds = f"{ONE_USER!r}, 'visit' or fb.privacy.Users(...)"
+        raise BadValue("unit", f"must be given where users return, as {spec.n_users:,} do here: {kinds}", None, got="")
     if isinstance(unit, str) and validate.one_of("unit", unit, (ONE_USER, "visit")) == ONE_USER:
         if not spec.n_users:
-            raise ValueError(f"unit must be fb.privacy.Users(...) or None where users are not told apart, got {unit!r}")
+            raise BadValue("unit", "must be fb.privacy.Users(...) or None where users are not told apart", unit)
     else:
         Mechanism(budget, unit=unit)  # checks it
     if max_syncs is not None:
@@ -162,7 +161,7 @@ def demanded(
 def under(env: Environment, dropouts: Any, delay: Any) -> Environment:
     """The environment under these conditions."""
     if validate.within("dropouts", dropouts, 0, 1) == 1:
-        raise ValueError(f"dropouts must be below 1, got {dropouts}")
+        raise BadValue("dropouts", "must be below 1", dropouts)
     validate.integer("delay", delay, at_least=0, at_most=10**4)
     env = envs.dropout(env, dropouts) if dropouts else env
     return envs.delay(env, delay) if delay else env
@@ -175,7 +174,7 @@ def _lying(liars: Any, spec: Spec) -> float:
         return 0.0
     lying = round(share * spec.n_agents)
     if not 0 < 2 * lying < spec.n_agents:
-        raise ValueError(f"liars must be at least one and fewer than half of {spec.n_agents} silos, or 0, got {liars}")
+        raise BadValue("liars", f"must be at least one and fewer than half of {spec.n_agents} silos, or 0", liars)
     if spec.drops:
-        raise ValueError(f"liars must be 0 where silos drop out, as a median needs all of them, got {liars}")
+        raise BadValue("liars", "must be 0 where silos drop out, as a median needs all of them", liars)
     return share

@@ -12,6 +12,7 @@ from jax import Array
 from scipy import special, stats
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine import record as records
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.envs import Logged
@@ -129,7 +130,9 @@ def off_policy(
     """
     env = validate.instance("env", env, Logged, "an environment of fb.data.table")
     if env.log.propensity is None:
-        raise ValueError("env must have propensities, got a table without: name their column in fb.data.table(...)")
+        raise BadValue(
+            "env", "must have propensities", None, got="a table without: name their column in fb.data.table(...)"
+        )
     level = validate.probability("level", level)
     record = {"arm": records.arms, "row": _row}
     result = sweep(

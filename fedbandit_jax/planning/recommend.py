@@ -15,6 +15,7 @@ from typing_extensions import override
 from fedbandit_jax.algos import Federated
 from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.core import random, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.grid import as_environment
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
@@ -125,7 +126,7 @@ def plan(
     spec = env.spec
     horizon = validate.integer("horizon", horizon, at_least=LEAST_ROUNDS)
     if spec.late >= horizon:
-        raise ValueError(f"delay must be below the horizon of {horizon:,} rounds, got {spec.late:,}")
+        raise BadValue("delay", f"must be below the horizon of {horizon:,} rounds", spec.late, got=f"{spec.late:,}")
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
     limits: dict[str, Any] = dict(max_syncs=max_syncs, max_bits=max_bits)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy import trust as _trust
 from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
@@ -98,7 +99,12 @@ class Calibration:
         """
         proof = self.proof
         if proof.event is None and proof.epsilon == math.inf:
-            raise ValueError(f"noise must prove something to have an event, got epsilon = inf by {self.method!r} noise")
+            raise BadValue(
+                "noise",
+                "must prove something to have an event",
+                self.method,
+                got=f"epsilon = inf by {self.method!r} noise",
+            )
         return events.ApproximateDP(proof.epsilon, self.budget.delta) if proof.event is None else proof.event
 
 
@@ -179,11 +185,18 @@ def calibrate(
     if moves_sq is not None:
         validate.within("moves_sq", moves_sq, 1e-6, 1e3)
         if method != "tight" or model.plain:
-            raise ValueError(f"moves_sq must be None with method={method!r} and trust={trust!r}, got {moves_sq}")
+            raise BadValue(
+                "moves_sq",
+                f"must be None with method={method!r} and trust={trust!r}",
+                moves_sq,
+                others=("method", "trust"),
+            )
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     validate.instance("users", users, Users, "fb.privacy.Users(...)")
     if users.total is not None and (method != "tight" or model.plain):
-        raise ValueError(f"total must be None with method={method!r} and trust={trust!r}, got {users.total:g}")
+        raise BadValue(
+            "total", f"must be None with method={method!r} and trust={trust!r}", users.total, others=("method", "trust")
+        )
     validate.one_of("method", method, _trust.METHODS)
     _trust.check(trust, release, method)
     sizes: dict[str, Any] = dict(n_agents=n_agents, batch=batch, dim=dim)
@@ -191,10 +204,10 @@ def calibrate(
         if value is not None:
             validate.integer(name, value, at_least=1)
         elif name in model.needs:
-            raise TypeError(f"{name} must be an integer >= 1 with trust={trust!r}, got None")
+            raise BadType(name, f"must be an integer >= 1 with trust={trust!r}", None, others=("trust",))
     pure = users.together * validate.non_negative("pure", pure)
     if not pure < budget.epsilon:
-        raise ValueError(f"pure must leave some of epsilon = {budget.epsilon:g} for the releases, got {pure}")
+        raise BadValue("pure", f"must leave some of epsilon = {budget.epsilon:g} for the releases", pure)
     if pure:
         _trust.check_schedule(trust)
     made = releases.make(release, n_syncs)
@@ -223,9 +236,11 @@ def check_dropouts(dropouts: int, trust: str | type[Trust] | GaussianTrust, n_ag
     """The number of silos that may be missing, if it suits the trust model and M, and otherwise a ValueError."""
     dropouts = validate.integer("dropouts", dropouts, at_least=0)
     if dropouts and _trust.find(trust).away != "few":
-        raise ValueError(f"dropouts must be 0 with trust={trust!r}, whose noise has no shares, got {dropouts}")
+        raise BadValue(
+            "dropouts", f"must be 0 with trust={trust!r}, whose noise has no shares", dropouts, others=("trust",)
+        )
     if n_agents is not None and dropouts >= max(n_agents, 1):
-        raise ValueError(f"dropouts must be < n_agents = {n_agents}, got {dropouts}")
+        raise BadValue("dropouts", f"must be < n_agents = {n_agents}", dropouts)
     return dropouts
 
 
@@ -262,5 +277,5 @@ def epsilon_of(
     ask = Ask(budget=budget, release=release_, users=users)
     mu = ask.sensitivity / sigma
     if not mu <= MOST_MU:
-        raise ValueError(f"sigma must be at least {mu / MOST_MU * sigma:.3g} for epsilon to be computed, got {sigma:g}")
+        raise BadValue("sigma", f"must be at least {mu / MOST_MU * sigma:.3g} for epsilon to be computed", sigma)
     return ask.epsilon(lambda left: gaussian_epsilon(mu, left), ask.missing)

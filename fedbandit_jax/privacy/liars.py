@@ -13,6 +13,7 @@ from jax import Array
 from jaxtyping import Float, Key
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 LARGE = 1000.0  # factor of the attack "large"
 
@@ -68,10 +69,10 @@ class Liars:
         if isinstance(self.silos, (list, tuple)):
             numbers = tuple(validate.integer("silos", one, at_least=0) for one in self.silos)
             if len(set(numbers)) < len(numbers):
-                raise ValueError(f"silos must name every silo once, got {validate.shown(list(numbers))}")
+                raise BadValue("silos", "must name every silo once", list(numbers))
             object.__setattr__(self, "silos", numbers)
         elif validate.within("silos", self.silos, 0, 1) == 1:
-            raise ValueError(f"silos must be a share below 1, or a list of silos, got {self.silos}")
+            raise BadValue("silos", "must be a share below 1, or a list of silos", self.silos)
         validate.one_of("attack", self.attack, ATTACKS)
 
     def among(self, n_agents: int) -> tuple[int, ...]:
@@ -83,13 +84,11 @@ class Liars:
         share: Any = self.silos
         found = share if isinstance(share, tuple) else tuple(range(round(share * n_agents)))
         if any(one >= n_agents for one in found):
-            raise ValueError(
-                f"silos must be below the {n_agents} of the environment, got {validate.shown(list(found))}"
-            )
+            raise BadValue("silos", f"must be below the {n_agents} of the environment", list(found))
         if not found and share not in (0, ()):
-            raise ValueError(f"silos must be 0, or a share that is at least one of {n_agents} silos, got {share}")
+            raise BadValue("silos", f"must be 0, or a share that is at least one of {n_agents} silos", share)
         if len(found) == n_agents:
-            raise ValueError(f"silos must leave one of {n_agents} that is honest, got {share}")
+            raise BadValue("silos", f"must leave one of {n_agents} that is honest", share)
         return found
 
     def mask(self, n_agents: int) -> Float[np.ndarray, " M"]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy import trust
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import NoRelease
@@ -98,45 +99,55 @@ class Mechanism:
             object.__setattr__(self, "budget", tuple(self.budget))
         budgets = self.budgets
         if not budgets or not all(isinstance(one, Budget) for one in budgets):
-            raise TypeError(
-                f"budget must be an fb.privacy.Budget, or one for every silo, got {validate.shown(self.budget)}"
-            )
+            raise BadType("budget", "must be an fb.privacy.Budget, or one for every silo", self.budget)
         trust.check(self.trust, self.release, self.calibration)
         model = trust.find(self.trust)
         if len(budgets) > 1:
             if not model.per_silo:
-                raise ValueError(
-                    "trust must be 'silo_local' or 'silo_local_matrix' when every silo has its own budget, "
-                    f"got {self.trust!r}"
+                raise BadValue(
+                    "trust",
+                    "must be 'silo_local' or 'silo_local_matrix' when every silo has its own budget",
+                    self.trust,
                 )
             for name in ("delta", "adjacency"):
                 values = {getattr(one, name) for one in budgets}
                 if len(values) > 1:
-                    raise ValueError(f"budget must have one {name} for all silos, got {sorted(values)}")
+                    raise BadValue("budget", f"must have one {name} for all silos", sorted(values))
         if isinstance(self.unit, str) and self.unit != "visit":
-            raise ValueError(f"unit must be 'visit' or fb.privacy.Users(...), got {self.unit!r}")
+            raise BadValue("unit", "must be 'visit' or fb.privacy.Users(...)", self.unit)
         if not isinstance(self.unit, (str, type(None))) and type(self.unit) is not Users:
-            raise TypeError(f"unit must be 'visit', fb.privacy.Users(...) or None, got {validate.shown(self.unit)}")
+            raise BadType("unit", "must be 'visit', fb.privacy.Users(...) or None", self.unit)
         if len(budgets) > 1 and self.users.silos > 1:
-            raise ValueError(f"silos must be 1 when every silo has its own budget, got {self.users.silos}")
+            raise BadValue("silos", "must be 1 when every silo has its own budget", self.users.silos)
         validate.boolean("messages", self.messages)
         validate.boolean("resends", self.resends)
         check_dropouts(self.dropouts, self.trust)
         validate.instance("statistic", self.statistic, Statistic, "an fb.privacy.Statistic such as fb.privacy.Linear()")
         if not is_plain(self.statistic) and (self.calibration != "tight" or model.plain):
-            raise ValueError(
-                f"statistic must be neither weighted, centred nor scaled with calibration={self.calibration!r} and "
-                f"trust={self.trust!r}, whose noise is for (x y, x x') as they are, got {self.statistic!r}"
+            raise BadValue(
+                "statistic",
+                f"must be neither weighted, centred nor scaled with calibration={self.calibration!r} and "
+                f"trust={self.trust!r}, whose noise is for (x y, x x') as they are",
+                self.statistic,
+                others=("calibration", "trust"),
             )
         if self.users.total is not None and (self.calibration != "tight" or model.plain or model.hides_users):
-            raise ValueError(
-                f"total must be None with calibration={self.calibration!r} and trust={self.trust!r}, whose noise is "
-                f"for single visits, got {self.users.total:g}"
+            raise BadValue(
+                "total",
+                f"must be None with calibration={self.calibration!r} and trust={self.trust!r}, whose noise is for "
+                "single visits",
+                self.users.total,
+                others=("calibration", "trust"),
             )
         if self.messages and self.users.total is not None:
-            raise ValueError(f"messages must be False where totals of users are clipped, got {self.users}")
+            raise BadValue("messages", "must be False where totals of users are clipped", self.users)
         if self.messages and model.randomize is Trust.randomize:
-            raise ValueError(f"messages must be False with trust={self.trust!r}, which has no `randomize`, got True")
+            raise BadValue(
+                "messages",
+                f"must be False with trust={self.trust!r}, which has no `randomize`",
+                True,
+                others=("trust",),
+            )
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -156,39 +167,49 @@ class Mechanism:
     def _check_users(self, statistic: BoundStatistic, n_agents: int, pure: np.ndarray | float) -> None:
         """Raises ValueError unless budgets and unit suit an environment of these users and silos."""
         if len(self.budgets) not in (1, n_agents):
-            raise ValueError(f"budget must name one budget for each of {n_agents} silos, got {len(self.budgets)}")
+            raise BadValue("budget", f"must name one budget for each of {n_agents} silos", len(self.budgets))
         if statistic.n_users and self.unit is None:
-            raise ValueError(
-                f"unit must say what is protected, as the {statistic.n_users} users of this environment return, got "
-                "None: fb.privacy.Mechanism(budget, unit='visit') protects each interaction by itself, and "
-                "unit=fb.privacy.Users(visits=r) all r of one user"
+            raise BadValue(
+                "unit",
+                f"must say what is protected, as the {statistic.n_users} users of this environment return",
+                None,
+                got=(
+                    "None: fb.privacy.Mechanism(budget, unit='visit') protects each interaction by itself, and "
+                    "unit=fb.privacy.Users(visits=r) all r of one user"
+                ),
             )
         if isinstance(self.unit, Users) and self.users.silos < statistic.silos:
-            raise ValueError(
-                f"unit must be Users(..., silos={statistic.silos}) or more, as users of this environment come to so "
-                f"many silos, got silos={self.users.silos}"
+            raise BadValue(
+                "unit",
+                f"must be Users(..., silos={statistic.silos}) or more, as users of this environment come to so "
+                "many silos",
+                self.users.silos,
+                got=f"silos={self.users.silos}",
+                others=("silos",),
             )
         if self.users.total is not None and not (statistic.n_users and np.max(pure) == 0):
             why = "a schedule that spends budget" if statistic.n_users else "users who are all new"
-            raise ValueError(f"total must be None with {why}, got {self.users.total:g}")
+            raise BadValue("total", f"must be None with {why}", self.users.total)
 
     def _check_messages(self, statistic: BoundStatistic, batch: int | None, most: int | None) -> None:
         """Raises ValueError unless what is sent suits these batches, silos that drop out and features."""
         if statistic.drops:
             if trust.find(self.trust).away == "none":
                 able = ", ".join(repr(name) for name, model in trust.TRUST.items() if model.away != "none")
-                raise ValueError(f"trust must be one of {able} where silos drop out, got {self.trust!r}")
+                raise BadValue("trust", f"must be one of {able} where silos drop out", self.trust)
             for name, value in (("messages", self.messages), ("total", self.users.total)):
                 if value:
-                    raise ValueError(f"{name} must not be set where silos drop out, got {value}")
+                    raise BadValue(name, "must not be set where silos drop out", value)
         if batch is None:
             trust.check_schedule(self.trust, fixed=most is not None)
             if self.messages:
-                raise ValueError("messages must be False with a schedule that is not fb.schedules.Every, got True")
+                raise BadValue("messages", "must be False with a schedule that is not fb.schedules.Every", True)
         if isinstance(self.statistic, Linear) and self.statistic.centred and not statistic.constant:
-            raise ValueError(
-                "centred must be False unless all feature vectors of the environment have the same constant entry, as "
-                "its fb.Spec says by constant=True, got True"
+            raise BadValue(
+                "centred",
+                "must be False unless all feature vectors of the environment have the same constant entry, as "
+                "its fb.Spec says by constant=True",
+                True,
             )
 
     def bind(
@@ -225,7 +246,7 @@ class Mechanism:
         """
         self._check_users(statistic, n_agents, pure)
         if n_syncs > MAX_SYNCS:
-            raise ValueError(f"horizon must allow at most {MAX_SYNCS:,} synchronisations, got {n_syncs:,}")
+            raise BadValue("horizon", f"must allow at most {MAX_SYNCS:,} synchronisations", n_syncs, got=f"{n_syncs:,}")
         if n_syncs == 0:
             return NoRelease(n_agents=n_agents)
         self._check_messages(statistic, batch, most)
@@ -276,9 +297,14 @@ class Mechanism:
             method=self.calibration,
         )
         if statistic.drops and (wrong := bound.mixed):
-            raise ValueError(f"release must have every batch in one message where silos drop out: {wrong}")
+            raise BadValue(
+                "release", f"must have every batch in one message where silos drop out: {wrong}", self.release, got=""
+            )
         if wrong := bound.coarse(batch):
-            raise ValueError(f"n_agents, horizon or batch must be smaller, or epsilon: {wrong}")
+            names = ("horizon", "batch", "epsilon")
+            raise BadValue(
+                "n_agents", f"must be smaller, or {', '.join(names)}: {wrong}", n_agents, got="", others=names
+            )
         return bound
 
 
@@ -293,16 +319,12 @@ def as_mechanism(privacy: Any, release: str = "tree", trust: str = "silo_local")
     several = isinstance(privacy, (list, tuple))
     budgets = tuple(privacy) if several else (privacy,)
     if not budgets or not all(isinstance(one, Budget) for one in budgets):
-        raise TypeError(
-            f"privacy must be an fb.privacy.Mechanism, an fb.privacy.Budget or None, got {validate.shown(privacy)}"
-        )
+        raise BadType("privacy", "must be an fb.privacy.Mechanism, an fb.privacy.Budget or None", privacy)
     return Mechanism(budgets if several else budgets[0], release, trust)
 
 
 def check_norms(who: str, max_norm: float) -> None:
     """Raises ValueError, naming the algorithm `who`, unless the environment's feature vectors have norm <= 1."""
     if not 0 <= max_norm <= MAX_NORM:
-        raise ValueError(
-            f"{who} needs feature vectors of norm <= 1, the environment's largest has norm {max_norm:g}: scale its "
-            "features, and let its fb.Spec say max_norm=1.0"
-        )
+        hint = f"{max_norm:g}: scale the features, and let the environment's fb.Spec say max_norm=1.0"
+        raise BadValue("max_norm", f"must be in [0, 1] for {who}", max_norm, got=hint)

@@ -17,6 +17,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, whole, wide
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounted import AccountedMechanism
 from fedbandit_jax.privacy.admission import Admitted
 from fedbandit_jax.privacy.bound import MechanismState
@@ -164,9 +165,11 @@ class Messages(NoisyMechanism):
             most = release.size  # pyright: ignore[reportAttributeAccessIssue] - of a `Tree`
             bits = most * batch * self.n_agents * size * self.trust.width
             if bits > MAX_BITS:
-                raise ValueError(
-                    f"messages=True would hold {bits:.3g} bits of users' messages at once, more than {MAX_BITS:.0e}: "
-                    "choose fewer silos, rounds or features"
+                raise BadValue(
+                    "messages",
+                    f"must be False where messages have more than {MAX_BITS:.0e} bits at once",
+                    True,
+                    got=f"{bits:.3g} bits: choose fewer silos, rounds or features",
                 )
             users = jnp.zeros((most, batch, size, self.n_agents))
         decoder = release.init((size,))

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadType, BadValue
 
 LEAST_SCALE = 1e-3
 
@@ -61,11 +62,11 @@ class Statistic:
     def __post_init__(self):
         name, responses = type(self).__name__, self.responses
         if not isinstance(responses, (tuple, list)) or len(responses) != 2:
-            raise TypeError(f"{name}.responses must be two numbers a <= b in [-1, 1], got {validate.shown(responses)}")
+            raise BadType(f"{name}.responses", "must be two numbers a <= b in [-1, 1]", responses)
         low, high = (validate.within(f"{name}.responses", one, -1, 1) for one in responses)
         weight = validate.within(f"{name}.max_weight", validate.positive(f"{name}.max_weight", self.max_weight), 0, 1)
         if not low <= high:
-            raise ValueError(f"{name}.responses must be bounds a <= b in [-1, 1], got {self.responses}")
+            raise BadValue(f"{name}.responses", "must be bounds a <= b in [-1, 1]", self.responses)
         validate.single("gram_scale", validate.within("gram_scale", self.gram_scale, LEAST_SCALE, 1 / weight))
 
     def read(self, gram: Float[Array, "d d"], bias: Float[Array, " d"], std: Float[Array, ""]) -> Any:
@@ -151,7 +152,7 @@ class Linear(Statistic):
         super().__post_init__()
         low, high = (validate.within(name, getattr(self, name), -1e30, 1e30) for name in ("low", "high"))
         if not high - low >= 1e-6 * max(1, abs(low), abs(high)):
-            raise ValueError(f"low and high must be ends of an interval, low < high, got {low:g} and {high:g}")
+            raise BadValue(("low", "high"), "must be ends of an interval, low < high", low, got=f"{low:g} and {high:g}")
 
     @property
     def in_unit(self) -> bool:

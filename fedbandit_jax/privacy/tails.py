@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedbandit_jax.core.random import bits
+from fedbandit_jax.core.validate import BadValue
 
 CUT = 2.0**-127  # twice the mass of the law beyond the last value of a draw, for a normal both sides together
 NORMAL_REACH = 13.10863  # the largest |normal|: the standard normal law has mass 2^-129 on either side beyond it
@@ -121,8 +122,8 @@ def check_delta(delta: float, missing: float) -> None:
     """
     least = smallest_delta(0.0, missing)
     if not delta > least:
-        raise ValueError(
-            f"delta must be larger than {least:.3g}, because the far tails of the noise are never drawn, got {delta:g}"
+        raise BadValue(
+            "delta", f"must be larger than {least:.3g}, because the far tails of the noise are never drawn", delta
         )
 
 

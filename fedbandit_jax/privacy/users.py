@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadValue
 
 MOST = 2**30  # the largest bound, so that int32 counts to it
 
@@ -61,9 +62,9 @@ class Users:
         if self.total is not None:
             validate.single("total", validate.within("total", validate.positive("total", self.total), 1e-3, 1e3))
             if self.per_batch is not None:
-                raise ValueError(f"total must be None with per_batch = {self.per_batch}, got {self.total:g}")
+                raise BadValue("total", f"must be None with per_batch = {self.per_batch}", self.total)
         if self.most > self.visits:
-            raise ValueError(f"per_batch must be <= visits = {self.visits}, got {self.per_batch}")
+            raise BadValue("per_batch", f"must be <= visits = {self.visits}", self.per_batch)
 
     @property
     def most(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from fedbandit_jax.certificate import CLAIMS, Certificate, of_fields
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import read_archive, write_archive
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.measured import NAMED, OF_LABELS, Measured
 
 M = TypeVar("M", bound=Measured)
@@ -49,9 +50,9 @@ def read(path: str | Path, make: type[M]) -> M:
         result = make(**attributes)
         check(result)
     except OSError as error:
-        raise ValueError(f"path must be a saved result, got {str(path)!r}: {error.strerror}") from error
+        raise BadValue("path", "must be a saved result", path, got=f"{str(path)!r}: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"path must be a saved result, got {str(path)!r}: {error}{advice}") from error
+        raise BadValue("path", "must be a saved result", path, got=f"{str(path)!r}: {error}{advice}") from error
     if unknown:
         unknown = ", ".join(dict.fromkeys(unknown))
         warnings.warn(f"{str(path)!r} was written by a newer version: this one leaves out {unknown}", stacklevel=3)
@@ -66,10 +67,12 @@ def check(result: Measured) -> None:
     for name in OF_LABELS:
         _ask(f"config's {name}", config[name], labels)
         if len(config[name]) > len(labels):
-            raise ValueError(f"config's {name} must be {', '.join(labels)}, got {', '.join(config[name])}")
+            raise BadValue(
+                f"config's {name}", f"must be {', '.join(labels)}", ", ".join(config[name]), got=", ".join(config[name])
+            )
     for label, certificate in result.certificates.items():
         if certificate.claim not in CLAIMS:
-            raise ValueError(f"the claim of {label!r} must be one of {', '.join(CLAIMS)}, got {certificate.claim!r}")
+            raise BadValue(f"the claim of {label!r}", f"must be one of {', '.join(CLAIMS)}", certificate.claim)
     for label, world in config["environments"].items():
         _ask(f"the environment of {label!r}", world, ["spec"])
         _ask(f"the spec of the environment of {label!r}", world["spec"], ["n_agents"])
@@ -80,18 +83,22 @@ def check(result: Measured) -> None:
         if name.startswith(("records_", "record_rounds_")):
             continue
         if array.shape != wanted or array.dtype.kind not in _KINDS.get(name, "iuf"):
-            raise ValueError(f"{name} must be numbers of shape {wanted}, got {array.dtype} of shape {array.shape}")
+            raise BadValue(
+                name, f"must be numbers of shape {wanted}", array.dtype, got=f"{array.dtype} of shape {array.shape}"
+            )
     for name in [*result.records, *result.record_rounds]:
         rounds, array = (getattr(result, kind).get(name, np.zeros(())) for kind in ("record_rounds", "records"))
         wanted = (*shape[:-1], rounds.size)
         known = array.dtype.kind in "biufc" and rounds.dtype.kind in "iu" and rounds.ndim == 1
         if not known or array.shape[: len(wanted)] != wanted:
-            raise ValueError(
-                f"the record {name!r} must be numbers of shape {wanted} and more, got {array.dtype} of shape "
-                f"{array.shape} and rounds of shape {rounds.shape}"
+            raise BadValue(
+                f"the record {name!r}",
+                f"must be numbers of shape {wanted} and more",
+                array.dtype,
+                got=f"{array.dtype} of shape {array.shape} and rounds of shape {rounds.shape}",
             )
     if not shape[-1] or np.diff(result.rounds, prepend=0).min() < 1 or result.rounds[-1] != config["horizon"]:
-        raise ValueError(f"rounds must increase from 1 to the horizon {config['horizon']}, got {result.rounds}")
+        raise BadValue("rounds", f"must increase from 1 to the horizon {config['horizon']}", result.rounds)
 
 
 def _n_seeds(spans: Any) -> int:
@@ -100,7 +107,7 @@ def _n_seeds(spans: Any) -> int:
     except (TypeError, ValueError):
         lengths = []
     if not lengths or min(lengths) < 1 or not all(isinstance(n, int) for n in lengths):
-        raise ValueError(f"config's seeds must be stretches [[first, end], ...], got {spans!r}")
+        raise BadValue("config's seeds", "must be stretches [[first, end], ...]", spans)
     return sum(lengths)
 
 
@@ -136,13 +143,15 @@ def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[
 def _ask(name: str, value: Any, keys: Any) -> None:
     """Raises a `ValueError` unless `value` is a mapping that has these keys."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} must be a dictionary, got {value!r}")
+        raise BadValue(name, "must be a dictionary", value)
     if missing := [key for key in keys if key not in value]:
-        raise ValueError(f"{name} must have {', '.join(missing)}, got {', '.join(value) or 'nothing'}")
+        raise BadValue(
+            name, f"must have {', '.join(missing)}", ", ".join(value) or "nothing", got=", ".join(value) or "nothing"
+        )
 
 
 def _npz(path: str | Path) -> Path:
     path = validate.path("path", path)
     if not path.name:
-        raise ValueError(f"path must name a file, got {str(path)!r}")
+        raise BadValue("path", "must name a file", str(path))
     return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.measured import OF_LABELS
 from fedbandit_jax.report.result import Result, concat
 
@@ -49,14 +50,16 @@ def find(paths: Sequence[str | Path]) -> Found:
     files: dict[Path, Path] = {}  # the file itself -> the path that it was found by
     for path in [validate.path("paths", path) for path in validate.sequence("paths", paths, "paths")]:
         if not path.exists():
-            raise ValueError(f"paths must be files and folders, got {str(path)!r}, which does not exist")
+            raise BadValue("paths", "must be files and folders", path, got=f"{str(path)!r}, which does not exist")
         inside = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
         if not inside:
-            raise ValueError(f"paths must hold results, files that end in .npz, got {str(path)!r}, which has none")
+            raise BadValue(
+                "paths", "must hold results, files that end in .npz", path, got=f"{str(path)!r}, which has none"
+            )
         for one in inside:
             files.setdefault(one.resolve(), one)
     if not files:
-        raise ValueError("paths must name at least one file or folder, got none")
+        raise BadValue("paths", "must name at least one file or folder", None, got="none")
     sections, refused = [], []
     stores: dict[Path, dict[str, list[Section]]] = {}
     for path in files.values():

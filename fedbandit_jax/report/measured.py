@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core.validate import BadValue
 
 CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
 NAMED = (*CURVES, "records")  # those that map names to arrays with the axes of algorithms and seeds
@@ -99,7 +100,7 @@ class Measured:
         if "seed" in coordinates:
             seeds = np.atleast_1d(coordinates.pop("seed"))
             if not 0 < len(seeds) == len(np.unique(seeds)):
-                raise ValueError(f"seed must be distinct numbers of seeds, at least one, got {seeds.tolist()}")
+                raise BadValue("seed", "must be distinct numbers of seeds, at least one", seeds.tolist())
             return self._of_seeds(seeds).sel(**coordinates)
         points = self.coordinates
         chosen = list(self.labels)
@@ -110,7 +111,7 @@ class Measured:
                 raise KeyError(f"no algorithm has the coordinate {name!r}; have {', '.join(names)}")
             wanted = list(value) if isinstance(value, (list, tuple, np.ndarray)) else [value]
             if not wanted:
-                raise ValueError(f"{name} must be a value or a list of at least one, got {value!r}")
+                raise BadValue(name, "must be a value or a list of at least one", value)
             if missing := [one for one in wanted if one not in there]:
                 raise KeyError(f"no algorithm is at {name}={missing[0]!r}; have {list(dict.fromkeys(there))}")
             chosen = [label for label in chosen if points[label].get(name, wanted[0]) in wanted]

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.report import files, tables
 from fedbandit_jax.report.measured import CURVES, OF_LABELS, Measured, spans
 
@@ -103,26 +104,28 @@ def concat(results: Sequence[Result]) -> Result:
             distinct labels, nor labels, environments and algorithms, with distinct seeds.
     """
     if isinstance(results, Result) or not isinstance(results, Sequence):
-        raise TypeError(f"results must be a list of results, got {validate.shown(results)}")
+        raise BadType("results", "must be a list of results", results)
     if not results:
-        raise ValueError("results must hold at least one result, got none")
+        raise BadValue("results", "must hold at least one result", None, got="none")
     first = results[0]
     for result in results:
         if not isinstance(result, Result):
-            raise TypeError(f"results must be a list of results, got {validate.shown(result)} in it")
+            raise BadType("results", "must be a list of results", result, got=f"{validate.shown(result)} in it")
         for name in ("horizon", "key", "stride"):
             if first.config[name] != result.config[name]:
                 one, other = first.config[name], result.config[name]
-                raise ValueError(f"results to concat must share the {name}, got {one!r} and {other!r}")
+                raise BadValue("results to concat", f"must share the {name}", one, got=f"{one!r} and {other!r}")
     if len(results) > 1 and all(result.labels == first.labels for result in results):
         return _along_seeds(results)
     for result in results:
         if not np.array_equal(first.seeds, result.seeds):
             one, other = first.config["seeds"], result.config["seeds"]
-            raise ValueError(f"results to concat must share the seeds, or all labels, got seeds {one} and {other}")
+            raise BadValue(
+                "results to concat", "must share the seeds, or all labels", one, got=f"seeds {one} and {other}"
+            )
     labels = [label for result in results for label in result.labels]
     if len(set(labels)) < len(labels):
-        raise ValueError(f"labels must be unique, got {labels}")
+        raise BadValue("labels", "must be unique", labels)
 
     def row(result: Result, array: np.ndarray) -> np.ndarray:
         return array if result.regret.ndim == 3 else array[None]
@@ -139,18 +142,22 @@ def concat(results: Sequence[Result]) -> Result:
 def _along_seeds(results: Sequence[Result]) -> Result:
     first = results[0]
     if len({result.regret.ndim for result in results}) > 1:
-        raise ValueError("results of other seeds must all be of simulate, or all of sweep, got both")
+        raise BadValue("results of other seeds", "must all be of simulate, or all of sweep", None, got="both")
     for result in results:
         for kind in OF_LABELS:
             if first.config[kind] != result.config[kind]:
                 where, one, other = difference(kind, first.config[kind], result.config[kind])
-                raise ValueError(f"results of other seeds must share {where}, got {one!r} and {other!r}")
+                raise BadValue("results of other seeds", f"must share {where}", one, got=f"{one!r} and {other!r}")
         if dict(first.certificates) != dict(result.certificates):
-            raise ValueError("results of other seeds must share their certificates, which a newer version may change")
+            why = "must share their certificates, which a newer version may change"
+            raise BadValue("results of other seeds", why, dict(result.certificates), got="")
     seeds = np.concatenate([result.seeds for result in results])
     if len(np.unique(seeds)) < len(seeds):
-        raise ValueError(
-            f"results must have distinct labels or seeds, got seeds {[r.config['seeds'] for r in results]}"
+        raise BadValue(
+            "results",
+            "must have distinct labels or seeds",
+            [r.config["seeds"] for r in results],
+            got=f"seeds {[r.config['seeds'] for r in results]}",
         )
     axis = first.regret.ndim - 2
     joined = _joined(results, lambda parts: np.concatenate(parts, axis))
@@ -173,7 +180,9 @@ def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.nda
             first, known = kept.setdefault(name, (result, rounds))
             one, two = (r.records[name].shape[r.status.ndim :] for r in (first, result))
             if one != two or not np.array_equal(known, rounds):
-                raise ValueError(f"results must share shape and rounds of the record {name!r}, got {one} and {two}")
+                raise BadValue(
+                    "results", f"must share shape and rounds of the record {name!r}", one, got=f"{one} and {two}"
+                )
     found["record_rounds"] = {name: rounds for name, (_, rounds) in kept.items()}
     found["records"] = {
         name: join([_record(result, name, first) for result in results]) for name, (first, _) in kept.items()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbandit_jax.core.extras import require
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.measured import CURVES, Measured
 from fedbandit_jax.status import Status
 
@@ -174,8 +175,8 @@ def to_xarray(result: Measured) -> Any:
     for label, place in zip(result.labels, places):
         for one in itertools.product(*(axis.ravel().tolist() for axis in place)):
             if (other := taken.setdefault(one, label)) != label:
-                raise ValueError(
-                    f"labels must stand apart by their parameters, got {other!r} and {label!r} at one place"
+                raise BadValue(
+                    "labels", "must stand apart by their parameters", other, got=f"{other!r} and {label!r} at one place"
                 )
 
     def spread(array: np.ndarray, empty: float) -> np.ndarray:

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.samplers import discrete_laplace
@@ -215,8 +216,8 @@ class PrivateLogDet(Schedule):
         object.__setattr__(self, "max_syncs", _check(self.threshold, self.max_syncs))
         validate.one_of("trigger", self.trigger, [one for one in TRIGGERS if one != "dp20"])
         if not 0 < validate.non_negative("share", self.share) < 1:
-            raise ValueError(
-                f"share must be in (0, 1), so that the shares of tests and releases add up to 1, got {self.share}"
+            raise BadValue(
+                "share", "must be in (0, 1), so that the shares of tests and releases add up to 1", self.share
             )
 
     @override
@@ -230,10 +231,12 @@ class PrivateLogDet(Schedule):
     @override
     def bind(self, setting: Setting) -> BoundPrivateLogDet:
         if setting.epsilon is None:
-            raise ValueError("PrivateLogDet spends a share of a budget, and there is none: use fb.schedules.LogDet")
+            raise BadValue(
+                "schedule", "must not be PrivateLogDet without a budget to share: use fb.schedules.LogDet", self, got=""
+            )
         spent = np.min(self.pure(setting.epsilon))
         if spent < LEAST:
-            raise ValueError(f"share * epsilon must be at least {LEAST:g} for integers of 32 bits, got {spent:g}")
+            raise BadValue("share * epsilon", f"must be at least {LEAST:g} for integers of 32 bits", spent)
         return BoundPrivateLogDet(
             threshold=np.float32(_threshold(self.threshold, setting)),
             epsilon=np.nextafter(np.asarray(self.pure(setting.epsilon), np.float32), np.float32(0)),
@@ -247,7 +250,7 @@ def _check(threshold: float | str, max_syncs: int | None) -> int | None:
     if isinstance(threshold, str):
         if threshold not in THRESHOLDS:
             choices = " or ".join(map(repr, THRESHOLDS))
-            raise ValueError(f"threshold must be a number > 0, {choices}, got {validate.shown(threshold)}")
+            raise BadValue("threshold", f"must be a number > 0, {choices}", threshold)
     else:
         validate.single("threshold", validate.positive("threshold", threshold))
     return None if max_syncs is None else validate.integer("max_syncs", max_syncs, at_least=1)

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.schedules.schedule import Asked, BoundSchedule, Schedule, Setting, Since
 
@@ -123,9 +124,7 @@ class Fixed(Schedule):
         none = given.size == 0 if hasattr(given, "size") else given in ([], ())  # an empty list is one of floats
         rounds = validate.integer_array(name, np.zeros(0, int) if none else given)
         if (np.diff(rounds, prepend=0, append=horizon + 1) <= 0).any():
-            raise ValueError(
-                f"{name} must rise from 1 or more to horizon = {horizon} or less, got {validate.shown(rounds)}"
-            )
+            raise BadValue(name, f"must rise from 1 or more to horizon = {horizon} or less", rounds)
         return rounds
 
 
@@ -178,4 +177,4 @@ def as_schedule(schedule: Schedule | int) -> Schedule:
         return schedule
     if isinstance(schedule, (int, np.integer)) and not isinstance(schedule, bool):
         return Every(validate.integer("schedule", schedule, at_least=1))
-    raise TypeError(f"schedule must be one of fb.schedules or a number of rounds, got {validate.shown(schedule)}")
+    raise BadType("schedule", "must be one of fb.schedules or a number of rounds", schedule)

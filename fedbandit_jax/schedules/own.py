@@ -12,6 +12,7 @@ from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import refusal
 from fedbandit_jax.core.returned import is_array, need, returned
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.schedules.schedule import BoundSchedule
 
@@ -48,10 +49,10 @@ def check(bound: Any, n_agents: int) -> None:
             than it must, or calls the host and the class does not say so.
     """
     if not isinstance(bound, BoundSchedule):
-        raise TypeError(f"a schedule's bind must return an fb.schedules.BoundSchedule, got {bound!r}")
+        raise BadType("a schedule's bind", "must return an fb.schedules.BoundSchedule", bound)
     name, reads = type(bound).__name__, type(bound).reads
     if type(reads) is not str or reads not in READS:
-        raise ValueError(f"{name}.reads must be one of {', '.join(map(repr, READS))}, got {reads!r}")
+        raise BadValue(f"{name}.reads", f"must be one of {', '.join(map(repr, READS))}", reads)
     if struct.is_sealed(bound):
         return
     key, agents = jax.random.key(0), jax.device_put(np.zeros(n_agents, np.float32))

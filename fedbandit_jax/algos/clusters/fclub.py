@@ -11,6 +11,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.clusters.fclub_rounds import BoundFCLUB
 from fedbandit_jax.algos.clusters.seats import ClusteringRecipe
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import phase_trees, spectral
 from fedbandit_jax.privacy.budget import Budget
@@ -107,7 +108,7 @@ class FCLUB(ClusteringRecipe):
         validate.instance("budget", self.budget, (Budget, type(None)), "an fb.privacy.Budget or None")
         for ratio in ("upload", "download"):
             if not validate.single(ratio, validate.positive(ratio, getattr(self, ratio))) >= 1:
-                raise ValueError(f"{ratio} must be >= 1, got {getattr(self, ratio)}")
+                raise BadValue(ratio, "must be >= 1", getattr(self, ratio))
         validate.one_of("trigger", self.trigger, TRIGGERS)
         validate.one_of("shift", self.shift, SHIFTS)
         validate.one_of("calibration", self.calibration, phase_trees.METHODS)
@@ -175,7 +176,9 @@ class FCLUB(ClusteringRecipe):
         validate.integer("dim", spec.dim, at_least=1, at_most=phase_trees.MAX_DIM)
         noise = replant(self.budget, leaves=self.leaves(horizon), method=self.calibration, visits=self.visits)
         if wrong := too_coarse(horizon, noise.sigma, self.visits * math.sqrt(self.budget.matrix_sensitivity_sq)):
-            raise ValueError(f"horizon must be shorter, or epsilon smaller: {wrong}")
+            raise BadValue(
+                "horizon", f"must be shorter, or epsilon smaller: {wrong}", horizon, got="", others=("epsilon",)
+            )
         return noise
 
     def _bounds(self, noise: Replanted | None, spec: Spec, horizon: int) -> Spectral:

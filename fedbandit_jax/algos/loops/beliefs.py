@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import Policy, Released, Status
 
 
@@ -20,7 +21,9 @@ def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
     fresh = jax.tree.map(jnp.asarray, fresh)
     (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
     if kind != like or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in others]:
-        raise TypeError(f"a policy's update must return a belief shaped like that of its start, {old}, got {fresh}")
+        raise BadType(
+            "a policy's update", f"must return a belief shaped like that of its start, {old}", fresh, got=fresh
+        )
     finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
     belief = jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old)

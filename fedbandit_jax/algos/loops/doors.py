@@ -13,6 +13,7 @@ from fedbandit_jax.algos.loops.beliefs import first_belief
 from fedbandit_jax.certificate import Raw
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import refusal
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import Policy, Released, Spec
 
 LEARNS_IN_BATCH = Raw(
@@ -71,17 +72,26 @@ def check_policy(policy: Policy, spec: Spec) -> None:
     """
     for leaf in jax.tree.leaves(policy):
         if isinstance(leaf, Policy):
-            raise TypeError(f"policy must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree")
+            raise BadType(
+                "policy", f"must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree", leaf, got=""
+            )
         if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
-            raise TypeError(
-                f"policy must hold numbers, and anything else in fields of fb.static(), got {leaf!r} in "
-                f"{type(policy).__name__}"
+            raise BadType(
+                "policy",
+                "must hold numbers, and anything else in fields of fb.static()",
+                leaf,
+                got=f"{leaf!r} in {type(policy).__name__}",
             )
     kind = type(policy)
     scores = kind.index is not Policy.index or kind.indices is not Policy.indices
     for name, there in (("update", kind.update is not Policy.update), ("index", scores)):
         if not there:
-            raise TypeError(f"policy must have the method {name}, see fb.Policy, got {kind.__name__} without it")
+            raise BadType(
+                "policy",
+                f"must have the method {name}, see fb.Policy",
+                kind.__name__,
+                got=f"{kind.__name__} without it",
+            )
     if struct.is_sealed(policy) or type(policy).calls_host:
         return
     if found := _leak(policy, spec):

@@ -42,6 +42,7 @@ from scipy.optimize import minimize_scalar
 
 from fedbandit_jax.algos.policies.widths import Exploration, Width, check_width
 from fedbandit_jax.core import struct
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw
 from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.trust import Shuffled, SiloLocal, VectorSum
@@ -202,10 +203,12 @@ def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
     """
     release, trust = type(mechanism.release).__name__, mechanism.trust
     if type(mechanism.release) is not Tree or type(trust) not in (SiloLocal, Shuffled, VectorSum):
-        raise ValueError(
-            "confidence must not be 'authors' where the authors' code has no constants, which is for release='tree' "
-            "with trust='silo_local', 'shuffle_amplified' or 'shuffle_vector_sum' only, got "
-            f"{release} and {type(trust).__name__}"
+        raise BadValue(
+            "confidence",
+            "must not be 'authors' where the authors' code has no constants, which is for release='tree' with "
+            "trust='silo_local', 'shuffle_amplified' or 'shuffle_vector_sum' only",
+            release,
+            got=f"{release} and {type(trust).__name__}",
         )
     levels = mechanism.release.n_levels
     if type(trust) is not VectorSum:

@@ -15,6 +15,7 @@ from fedbandit_jax.algos.policies.widths import LEAST_FAILURE, Exploration
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.scoring import Scorer
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
 from fedbandit_jax.privacy.releases.forgetting import Memory
 
@@ -152,11 +153,11 @@ class Forgetting(Policy):
         validate.instance("policy", self.policy, Policy, "an fb.Policy")
         if not (isinstance(self.memory, Memory) and struct.is_sealed(self.memory)):
             got = validate.shown(self.memory)
-            raise TypeError(f"memory must be fb.privacy.Discounted(...) or fb.privacy.Window(...), got {got}")
+            raise BadType("memory", "must be fb.privacy.Discounted(...) or fb.privacy.Window(...)", got, got=got)
         if type(self.policy).needs_all_users or getattr(self.policy, "confidence", None) == "authors":
-            raise ValueError(f"policy must act on any sums, not on prefix sums only, got {self.policy!r}")
+            raise BadValue("policy", "must act on any sums, not on prefix sums only", self.policy)
         if type(self.policy).calls_host:
-            raise ValueError(f"policy must not call the host to forget, got {self.policy!r}")
+            raise BadValue("policy", "must not call the host to forget", self.policy)
 
     @override
     def bind(self, law: NoiseLaw) -> OwnForgetting:
@@ -170,7 +171,7 @@ class Forgetting(Policy):
         bound = policy.bind(law._replace(stds=stds))
         kind = BoundForgetting if struct.is_sealed(bound) else OwnForgetting
         if kind is OwnForgetting and type(bound).index is Policy.index:
-            raise ValueError(f"policy must define `index`, for one user at a time, got {type(bound).__name__}")
+            raise BadValue("policy", "must define `index`, for one user at a time", bound, got=type(bound).__name__)
         return kind(
             policy=bound,
             memory=self.memory,

@@ -12,6 +12,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.policies.ucb import BoundUCB
 from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth, check_width
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
 from fedbandit_jax.privacy.budget import Budget
@@ -52,9 +53,11 @@ class LogDetUCB(Exploration, Policy):
     @override
     def bind(self, law: NoiseLaw) -> BoundUCB:
         if law.n_agents < 2:
-            raise ValueError(
-                f"n_agents must be at least two for FedUCB (Definition 1), got an environment with {law.n_agents}: "
-                "private_fed_lin_ucb and LinUCB work with one"
+            raise BadValue(
+                "n_agents",
+                "must be at least two for FedUCB (Definition 1)",
+                law.n_agents,
+                got=f"an environment with {law.n_agents}: private_fed_lin_ucb and LinUCB work with one",
             )
         return self.of_groups(self.bounds(law, len(law.stds)), law.n_agents, law.n_agents, law.dim)
 
@@ -81,13 +84,13 @@ class LogDetUCB(Exploration, Policy):
             return Spectral(self.least, self.least, 0.0)
         budget, release, trust = mechanism.budget(0), mechanism.release, mechanism.trust
         if not isinstance(trust, SiloLocal):
-            raise ValueError(
-                f"trust must be 'silo_local_matrix' or 'silo_local' with LogDetUCB, got {trust.sentence!r}"
-            )
+            raise BadValue("trust", "must be 'silo_local_matrix' or 'silo_local' with LogDetUCB", trust.sentence)
         if mechanism.weighs or mechanism.statistic.gram_scale != 1:
-            raise ValueError(
-                "statistic must have no weights and gram_scale=1 with LogDetUCB, whose bounds are for equal noise on "
-                f"x x' and x y, got {mechanism.statistic.rule!r}"
+            raise BadValue(
+                "statistic",
+                "must have no weights and gram_scale=1 with LogDetUCB, whose bounds are for equal noise on x x' "
+                "and x y",
+                mechanism.statistic.rule,
             )
         printed = self.spectral == "theory"
         return spectral.bounds(

@@ -34,6 +34,7 @@ from typing_extensions import override
 from fedbandit_jax.algos.policies.widths import LEAST_FAILURE
 from fedbandit_jax.core import lapack, struct, validate
 from fedbandit_jax.core.padding import padded
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released
 
 STEPS = 100  # of the search for a design, each of which brings it nearer to the optimum
@@ -131,7 +132,7 @@ class BoundPhasedElimination(Policy):
         self, key: Key[Array, ""], t: Int[Array, ""], belief: Phase, contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
         if len(contexts) != len(self.arms):
-            raise ValueError(f"arms must be the {len(contexts)} that the environment offers, got {len(self.arms)}")
+            raise BadValue("arms", f"must be the {len(contexts)} that the environment offers", len(self.arms))
         weights = belief.design.weights
         return jnp.log(weights) + jax.random.gumbel(key, weights.shape)
 
@@ -181,7 +182,7 @@ class PhasedElimination(Policy):
     def __post_init__(self):
         arms: Real[np.ndarray, "K d"] = validate.finite_array("arms", self.arms, ndim=2)
         if arms.size == 0 or not arms.any():
-            raise ValueError(f"arms must have a feature vector that is not 0, got {validate.shown(self.arms)}")
+            raise BadValue("arms", "must have a feature vector that is not 0", self.arms)
         object.__setattr__(self, "arms", tuple(map(tuple, arms.tolist())))
         validate.within("failure", validate.probability("failure", self.failure), LEAST_FAILURE, 1)
         validate.single("exploration_scale", validate.positive("exploration_scale", self.exploration_scale))
@@ -190,13 +191,11 @@ class PhasedElimination(Policy):
     def bind(self, law: NoiseLaw) -> BoundPhasedElimination:
         arms, phases = np.array(self.arms, np.float32), len(law.stds)
         if arms.shape[1] != law.dim:
-            raise ValueError(f"arms must have the {law.dim} features of the environment, got {arms.shape[1]}")
+            raise BadValue("arms", f"must have the {law.dim} features of the environment", arms.shape[1])
         private = phases > 0 and law.stds.any()
         if law.mechanism.weighs:
             rule = law.mechanism.statistic.rule
-            raise ValueError(
-                f"statistic must have no weights with PhasedElimination, as widths are of x x', got {rule!r}"
-            )
+            raise BadValue("statistic", "must have no weights with PhasedElimination, as widths are of x x'", rule)
         centred = private and law.mechanism.statistic.rule.centred
         return BoundPhasedElimination(
             arms=arms,

@@ -16,6 +16,7 @@ from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth, Width
 from fedbandit_jax.core import lapack, ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.core.scoring import Scorer
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
 
 
@@ -144,9 +145,9 @@ class UCB(Exploration, Policy):
         validate.one_of("confidence", self.confidence, confidence.CONFIDENCE)
         validate.one_of("regularizer", self.regularizer, confidence.REGULARIZERS)
         if self.confidence == "authors" and self.regularization is not None:
-            raise ValueError(f"regularization must be None with confidence='authors', got {self.regularization!r}")
+            raise BadValue("regularization", "must be None with confidence='authors'", self.regularization)
         if self.confidence == "known_noise" and self.theta_norm == 0:
-            raise ValueError("theta_norm must be > 0 with confidence='known_noise', got 0")
+            raise BadValue("theta_norm", "must be > 0 with confidence='known_noise'", 0)
 
     @override
     def bind(self, law: NoiseLaw) -> BoundUCB:

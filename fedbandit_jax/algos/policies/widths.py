@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadValue
 
 LEAST_RIDGE = 1e-5  # inverses begin with 1 / lambda: with less, rank-one updates in float32 lose three digits
 LEAST_FAILURE = 1e-30  # a width grows with the logarithm of this, and a union bound divides it further
@@ -53,7 +54,7 @@ class Exploration:
 def check_width(*numbers: float) -> None:
     """Checks that a width fits float32, by the numbers that it is made of before the first round."""
     if not max(numbers) < validate.LARGEST_FLOAT:
-        raise ValueError(f"the confidence width must fit float32, got {max(numbers):g} at round 0")
+        raise BadValue("the confidence width", "must fit float32", max(numbers), got=f"{max(numbers):g} at round 0")
 
 
 class Width(NamedTuple):

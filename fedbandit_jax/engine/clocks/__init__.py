@@ -1,5 +1,6 @@
 """An environment and a bound algorithm make a clock, which the driver runs: one for each way in which users come."""
 
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.clocks.arm_batches import MAX_USERS
 from fedbandit_jax.engine.clocks.arm_batches import ArmBatchClock as ArmBatchClock
 from fedbandit_jax.engine.clocks.arrivals import MAX_ARRIVALS
@@ -23,16 +24,18 @@ def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Record
     if isinstance(algo, ArrivalAlgorithm):
         if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
             lacks = "clusters(world)" if env.spec.n_users else "users who are told apart (spec.n_users)"
-            raise TypeError(f"env must be like fb.envs.clustered(...), got {type(env).__name__} without {lacks}")
+            raise BadType(
+                "env", "must be like fb.envs.clustered(...)", env, got=f"{type(env).__name__} without {lacks}"
+            )
         if horizon > MAX_ARRIVALS:
-            raise ValueError(f"horizon must be at most {MAX_ARRIVALS:,} arrivals, got {horizon:,}")
+            raise BadValue("horizon", f"must be at most {MAX_ARRIVALS:,} arrivals", horizon, got=f"{horizon:,}")
         return ArrivalClock(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]
     if not isinstance(algo, ArmAlgorithm):
         return RoundClock(env=env, algo=algo, horizon=horizon, recorder=recorder)
     if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
-        raise TypeError(f"env must be multi-armed, such as fb.envs.arms(...), got {type(env).__name__}")
+        raise BadType("env", "must be multi-armed, such as fb.envs.arms(...)", env, got=type(env).__name__)
     if env.spec.n_agents != 1:
-        raise ValueError(f"env must have one agent, who serves one user a round, got {env.spec.n_agents}")
+        raise BadValue("env", "must have one agent, who serves one user a round", env.spec.n_agents)
     if horizon > MAX_USERS:
-        raise ValueError(f"horizon must be at most {MAX_USERS:,} users, got {horizon:,}")
+        raise BadValue("horizon", f"must be at most {MAX_USERS:,} users", horizon, got=f"{horizon:,}")
     return ArmBatchClock(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fedbandit_jax.core.returned import is_array, need, need_same
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.engine.identity import describe, nameless
 from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
 
@@ -23,9 +24,14 @@ def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
     traces = [jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments) for _ in range(2)]
     texts = [(nameless(str(closed)), [describe(jnp.atleast_1d(x)) for x in closed.consts]) for closed, _ in traces]
     if texts[0] != texts[1]:
-        raise TypeError(
-            f"{method} must be the same program whenever it is traced, got numbers that change, as of np.random, which "
-            "would be drawn once for all rounds: use jax.random, and the key that it is given"
+        raise BadType(
+            method,
+            "must be the same program whenever it is traced",
+            None,
+            got=(
+                "numbers that change, as of np.random, which would be drawn once for all rounds: use jax.random, and "
+                "the key that it is given"
+            ),
         )
     return traces[0][1]
 

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU
 
 Curve = Callable[[float], float]  # order alpha > 1 -> bound on the Renyi divergence of that order
@@ -43,7 +44,7 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
     """
     log_delta = math.log(validate.probability("delta", delta))
     if not callable(rdp):
-        raise TypeError(f"rdp must be a function of alpha, got {validate.shown(rdp)}")
+        raise BadType("rdp", "must be a function of alpha", rdp)
 
     def divergence(alpha: float) -> float:
         try:
@@ -51,7 +52,7 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
         except OverflowError:
             return _INFINITE
         if not found >= 0:  # or NaN
-            raise ValueError(f"rdp must be >= 0 at every order, got {found} at alpha = {alpha:g}")
+            raise BadValue("rdp", "must be >= 0 at every order", found, got=f"{found} at alpha = {alpha:g}")
         return found
 
     def bounds(alpha: Any, divergences: Any) -> Any:
@@ -64,7 +65,7 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
     values = bounds(_ORDERS, np.array([divergence(alpha) for alpha in _ORDERS.tolist()]))
     best = int(np.argmin(values))
     if values[best] >= _INFINITE / 2:
-        raise ValueError(f"rdp must be finite at some order, got {rdp(2.0)} at alpha = 2")
+        raise BadValue("rdp", "must be finite at some order", rdp(2.0), got=f"{rdp(2.0)} at alpha = 2")
     around = (_LOG_ORDERS[max(best - 1, 0)], _LOG_ORDERS[min(best + 1, len(values) - 1)])
     refined = minimize_scalar(bound, bounds=around, method="bounded", options={"xatol": 1e-9})
     epsilon = min(float(refined.fun), float(values[best]))  # pyright: ignore[reportAttributeAccessIssue]
@@ -104,7 +105,9 @@ def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], sla
         (5.298, 1e-05)
     """
     if len(epsilons) != len(deltas) or not len(epsilons):
-        raise ValueError(f"epsilons and deltas must have one length >= 1, got {len(epsilons)} and {len(deltas)}")
+        raise BadValue(
+            ("epsilons", "deltas"), "must have one length >= 1", len(epsilons), got=f"{len(epsilons)} and {len(deltas)}"
+        )
     eps = np.array([validate.within("epsilons", e, 0, EPSILON_RANGE[1]) for e in epsilons])
     plain_delta = math.fsum(validate.within("deltas", d, 0, 1) for d in deltas)
     slack = validate.probability("slack", slack)
@@ -112,5 +115,5 @@ def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], sla
     advanced = math.fsum(eps * np.tanh(eps / 2)) + math.sqrt(-2 * math.log(slack) * math.fsum(eps**2))
     epsilon, delta = (plain, plain_delta) if plain <= advanced else (advanced, plain_delta + slack)
     if not delta < 1:
-        raise ValueError(f"deltas and slack must add up to less than 1, got {delta}")
+        raise BadValue(("deltas", "slack"), "must add up to less than 1", delta)
     return epsilon * (1 + 1e-12), delta

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU
 from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
@@ -52,7 +53,7 @@ class Gaussian:
             ImportError: dp_accounting is missing.
         """
         if self.pure:
-            raise ValueError(f"pure must be 0 for an event of dp_accounting, got {self.pure:g}")
+            raise BadValue("pure", "must be 0 for an event of dp_accounting", self.pure)
         return _dp_event().GaussianDpEvent(1 / self.mu) if self.mu else _dp_event().NoOpDpEvent()
 
     def rdp(self, alpha: float) -> float:
@@ -82,7 +83,7 @@ class PureDP:
             ImportError: dp_accounting is missing.
         """
         if self.epsilon > 700:
-            raise ValueError(f"epsilon must be at most 700 for an event of dp_accounting, got {self.epsilon:g}")
+            raise BadValue("epsilon", "must be at most 700 for an event of dp_accounting", self.epsilon)
         return _dp_event().RandomizedResponseDpEvent(2 / (1 + math.exp(self.epsilon)), 2)
 
     def rdp(self, alpha: float) -> float:
@@ -109,7 +110,7 @@ class Renyi:
 
     def __post_init__(self):
         if not callable(self.curve):
-            raise TypeError(f"curve must be a function of alpha, got {validate.shown(self.curve)}")
+            raise BadType("curve", "must be a function of alpha", self.curve)
 
     def rdp(self, alpha: float) -> float:
         """The bound on the Renyi divergence of order alpha."""
@@ -184,9 +185,9 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     delta = validate.probability("delta", delta)
     for event in validate.sequence("events", events, "privacy events"):
         if not isinstance(event, Event):
-            raise TypeError(f"events must be privacy events, got {validate.shown(event)}")
+            raise BadType("events", "must be privacy events", event)
     if not len(events):
-        raise ValueError("events must not be empty, got none")
+        raise BadValue("events", "must not be empty", None, got="none")
     near = NearlyGaussian.together([event for event in events if isinstance(event, NearlyGaussian)])
     events = [event for event in events if not isinstance(event, NearlyGaussian)]
     events += [Gaussian(near.mu)] if near else []
@@ -195,7 +196,7 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     for event, n in known.items():
         total = total.compose(event.pld.times(n))
     if total.mu > MOST_MU:
-        raise ValueError(f"events must have a mu of at most 10000 together, got {total.mu:g}")
+        raise BadValue("events", "must have a mu of at most 10000 together", total.mu)
     exact = known.total() == len(events)  # all have privacy loss distributions
     if exact:
         at = dataclasses.replace(total, log_finite=0.0).epsilon
@@ -218,7 +219,7 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
         epsilon = at(room * math.exp(-total.log_finite)) if room > 0 else math.inf
     if epsilon == math.inf:
         own = -math.expm1(total.log_finite) + (near.rest if near else 0.0)
-        raise ValueError(f"delta must exceed the events' own deltas, {own:g} together, got {delta:g}")
+        raise BadValue("delta", f"must exceed the events' own deltas, {own:g} together", delta)
     return Composition(epsilon, accountant)
 
 
@@ -245,7 +246,7 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
     """
     n = validate.count("visits", visits, 1e5)
     if not isinstance(event, Event) or isinstance(event, ApproximateDP | NearlyGaussian):
-        raise TypeError(f"event must have a Renyi curve, got {validate.shown(event)}")
+        raise BadType("event", "must have a Renyi curve", event)
     if not isinstance(event, PureDP):
         validate.probability("delta", delta)
     elif validate.within("delta", delta, 0, 1) == 0:

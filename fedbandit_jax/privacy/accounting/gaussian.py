@@ -27,6 +27,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcx, log_expit, log_ndtr
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 EPSILON_RANGE = (1e-9, 1e6)  # in this range float64 is known to give at least nine digits
 MOST_MU = 1e4  # the largest mu = sensitivity / noise whose epsilon is computed
@@ -91,7 +92,7 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     delta = validate.probability("delta", delta)
     if not validate.within("pure", pure, 0, EPSILON_RANGE[1]) < epsilon:
-        raise ValueError(f"pure must be in [0, epsilon = {epsilon:g}), got {pure}")
+        raise BadValue("pure", f"must be in [0, epsilon = {epsilon:g})", pure)
     target = math.log(delta)
 
     def excess(log_mu: float) -> float:
@@ -99,7 +100,7 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
 
     low, high = map(math.log, _MU_RANGE)
     if excess(low) >= 0:
-        raise ValueError(f"pure must leave more of epsilon = {epsilon:g} at delta = {delta:g} for noise, got {pure}")
+        raise BadValue("pure", f"must leave more of epsilon = {epsilon:g} at delta = {delta:g} for noise", pure)
     return math.exp(_root(excess, low, high)) * (1 - 1e-10)
 
 

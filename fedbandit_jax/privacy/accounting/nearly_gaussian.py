@@ -59,6 +59,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
 
@@ -149,7 +150,9 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
     m, entries = validate.count("n_agents", n_agents, _MOST), validate.count("n_entries", n_entries, _MOST)
     agent = sigma / math.sqrt(m)
     if agent < 0.5:
-        raise ValueError(f"sigma / sqrt(n_agents) must be at least 1/2, got {agent:g} (sigma = {sigma:g}, M = {m:g})")
+        raise BadValue(
+            "sigma / sqrt(n_agents)", "must be at least 1/2", agent, got=f"{agent:g} (sigma = {sigma:g}, M = {m:g})"
+        )
     cost = entries * discrete_gaussian_xi(agent, m)
     near = _smoothed(_ratio(sensitivity, sigma), sigma, entries, cost)
     return dataclasses.replace(near, shift=2 * cost)

@@ -52,6 +52,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU, gaussian_epsilon
 
@@ -133,7 +134,7 @@ def authors_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, 
 
 def _levels(points: Sequence[int]) -> list[int]:
     if not len(points):
-        raise ValueError(f"points must have one number for every node level, got {points!r}")
+        raise BadValue("points", "must have one number for every node level", points)
     return [validate.count("points", n, _MOST) for n in points]
 
 

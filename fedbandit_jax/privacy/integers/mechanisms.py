@@ -24,6 +24,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.core import wide
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum, misfit
 from fedbandit_jax.privacy.integers.shares import (
     GaussianNoise,
@@ -101,8 +102,9 @@ class IntegerMechanism(abc.ABC):
         noise = self.noise(sizes)
         for n, k in sorted(((n, k) for k, n in enumerate(sizes)), reverse=True):
             if wrong := misfit(noise, k, self.steps(n), self.modulus(n), messages=messages):
-                got = f"got epsilon = {self.epsilon:g}, scale = {self.scale:g} and batches of up to {longest:,} users"
-                raise ValueError(f"{': '.join(wrong)}; {got}")
+                names, condition, why = wrong
+                got = f"epsilon = {self.epsilon:g}, scale = {self.scale:g} and batches of up to {longest:,} users"
+                raise BadValue(names, f"{condition}: {why}", (self.epsilon, self.scale, longest), got=got)
         return RingSum(
             noise=noise,
             users=np.array(users, np.int32),

@@ -156,7 +156,7 @@ class RingSum(SumProtocol):
         """
         n, steps, modulus = self._sizes(k)
         if wrong := misfit(self.noise, k, steps, modulus, messages=self.messages):
-            raise ValueError(wrong[1])
+            raise ValueError(wrong[2])
         return self.aggregation.behind(self.noise.proof(k, n, steps, modulus))
 
     @property
@@ -228,17 +228,19 @@ class RingSum(SumProtocol):
         return Wide(*(jnp.asarray(word)[k] for word in self.modulus))
 
 
-def misfit(noise: Noise, k: int, steps: int, modulus: int, *, messages: bool) -> tuple[str, str] | None:
-    """The required change, and its reason, if integers of batch k do not fit in their machine words; None if all fit.
+def misfit(
+    noise: Noise, k: int, steps: int, modulus: int, *, messages: bool
+) -> tuple[tuple[str, ...], str, str] | None:
+    """Arguments, the required change and its reason if integers of batch k do not fit their machine words, or None.
 
     The batch has g = `steps` per unit of reward and m = `modulus`; with `messages` every user draws a share of
     the noise. Noise whose width is NaN never fits.
     """
     most = MAX_MESSAGE if messages else MAX_MODULUS
     if not 1 <= steps <= MAX_STEPS:
-        return "epsilon, scale or horizon must be smaller", f"{steps:,} steps per unit of reward, at most 2^24"
+        return ("epsilon", "scale", "horizon"), "must be smaller", f"{steps:,} steps per unit of reward, at most 2^24"
     if not 2 <= modulus <= most:
-        return "scale or horizon must be smaller", f"a ring of {modulus:,} integers, at most {most:,}"
+        return ("scale", "horizon"), "must be smaller", f"a ring of {modulus:,} integers, at most {most:,}"
     if not noise.width(k) <= MAX_WIDTH:
-        return "epsilon must be larger", f"noise of scale {noise.width(k):,.0f} steps, at most 2^25"
+        return ("epsilon",), "must be larger", f"noise of scale {noise.width(k):,.0f} steps, at most 2^25"
     return None

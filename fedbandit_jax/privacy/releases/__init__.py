@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.releases.banded import Banded as Banded
 from fedbandit_jax.privacy.releases.banded import BandMF as BandMF
 from fedbandit_jax.privacy.releases.blt import Blt as Blt
@@ -48,9 +49,9 @@ def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
     """
     made = find(release)(n_syncs)
     if not isinstance(made, Release):
-        raise TypeError(f"release must make an fb.privacy.Release, got {validate.shown(made)}")
+        raise BadType("release", "must make an fb.privacy.Release", made)
     if made.n_syncs != n_syncs:
-        raise ValueError(f"release must be for n_syncs = {n_syncs} synchronisations, got {made!r}")
+        raise BadValue("release", f"must be for n_syncs = {n_syncs} synchronisations", made)
     return made if struct.is_sealed(made) else explicit(made)
 
 
@@ -60,5 +61,5 @@ def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
         return release
     if not isinstance(release, str):
         got = validate.shown(release)
-        raise TypeError(f"release must be a name or a class (or a function of S that makes a Release), got {got}")
+        raise BadType("release", "must be a name or a class (or a function of S that makes a Release)", got, got=got)
     return RELEASES[validate.one_of("release", release, RELEASES)]

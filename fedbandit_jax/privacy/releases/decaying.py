@@ -8,6 +8,7 @@ import functools
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.releases.matrices import Optimal
 
 ITERATIONS = 200  # of the fixed point, which converges linearly: 187 for S = 64 and decay 1, where it is slowest
@@ -48,7 +49,7 @@ class Decaying:
     def __call__(self, n_syncs: int) -> Optimal:
         """The release for S = `n_syncs` synchronisations."""
         if validate.integer("n_syncs", n_syncs, at_least=1) > MOST:
-            raise ValueError(f"n_syncs must be <= {MOST} for the release {self!r}, got {n_syncs}")
+            raise BadValue("n_syncs", f"must be <= {MOST} for the release {self!r}", n_syncs)
         return _optimal(float(self.decay), int(n_syncs))
 
 

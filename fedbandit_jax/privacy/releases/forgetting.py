@@ -26,6 +26,7 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.releases.banded import MAX_BANDS, BandedToeplitz
 from fedbandit_jax.privacy.releases.matrices import MOST_KEPT
 from fedbandit_jax.privacy.releases.release import Release
@@ -59,7 +60,7 @@ class Memory(abc.ABC):
         """
         n = int(release.n_syncs)
         if n > MOST_KEPT:
-            raise ValueError(f"n_syncs must be <= {MOST_KEPT} for sums that forget, got {n}")
+            raise BadValue("n_syncs", f"must be <= {MOST_KEPT} for sums that forget", n)
         alone = np.diff(release.noise_factor(), axis=0, prepend=0)  # C^-1, or like it
         noise, weights = np.zeros_like(alone), self.weights(n)
         for age in range(n):

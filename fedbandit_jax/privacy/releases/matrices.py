@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
 from fedbandit_jax.core.returned import is_array, need, need_same, returned
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 from fedbandit_jax.privacy.users import ONCE, Users
@@ -148,9 +149,12 @@ def explicit(release: Release) -> Explicit:
     name, n = type(release).__name__, release.n_syncs
     parts = validate.integer(f"{name}.n_parts", release.n_parts, at_least=1)
     if n > MOST_KEPT or n * parts > MAX_PARTS:
-        raise ValueError(
-            f"n_syncs must be <= {MOST_KEPT} and n_syncs * n_parts <= {MAX_PARTS} for a release of one's own, whose "
-            f"matrices are kept, got {n} and {n * parts} with {name}"
+        raise BadValue(
+            "n_syncs",
+            f"must be <= {MOST_KEPT} and n_syncs * n_parts <= {MAX_PARTS} for a release of one's own, whose "
+            "matrices are kept",
+            n,
+            got=f"{n} and {n * parts} with {name}",
         )
     _check(release)
 
@@ -164,21 +168,26 @@ def explicit(release: Release) -> Explicit:
     for method, matrix in (("encode", c), ("decode", r)):
         if not np.isfinite(matrix).all():
             wrong = matrix[~np.isfinite(matrix)][0]
-            raise ValueError(f"{name}.{method} must return finite numbers for parts that are live, got {wrong}")
+            raise BadValue(f"{name}.{method}", "must return finite numbers for parts that are live", wrong, got=wrong)
     sums, prefixes = r @ c.reshape(n * parts, n), np.tril(np.ones((n, n)))
     if (wrong := ~np.isclose(sums, prefixes, atol=1e-3)).any():
         k, j = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"{name}.decode must return the sum of all batches from what {name}.encode returns for live parts, got sum "
-            f"{k + 1} in which batch {j + 1} counts {sums[k, j]:.6g} times in place of {prefixes[k, j]:g}"
+        raise BadValue(
+            f"{name}.decode",
+            f"must return the sum of all batches from what {name}.encode returns for live parts",
+            k + 1,
+            got=f"sum {k + 1} in which batch {j + 1} counts {sums[k, j]:.6g} times in place of {prefixes[k, j]:g}",
         )
     with contextlib.suppress(np.linalg.LinAlgError):  # what float64 loses is lost
         made = Explicit.made_of(name, c, r, np.linalg.cholesky(r @ r.T))
         if math.isfinite(made.sensitivity_sq()):
             return made
-    raise ValueError(
-        f"{name} must have noise that float32 holds: a sensitivity and standard deviations within a factor "
-        f"{RANGE:.0g} of 1, and in every prefix fresh noise of at least {FRESH:.0e} of the largest noise, got less"
+    raise BadValue(
+        name,
+        f"must have noise that float32 holds: a sensitivity and standard deviations within a factor {RANGE:.0g} "
+        f"of 1, and in every prefix fresh noise of at least {FRESH:.0e} of the largest noise",
+        None,
+        got="less",
     )
 
 

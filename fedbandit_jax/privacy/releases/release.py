@@ -15,6 +15,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -152,7 +153,7 @@ class Release(abc.ABC):
         """S, unless there is no room for (S, S) matrices."""
         n, name = int(self.n_syncs), type(self).__name__
         if n > MAX_MATERIALISED:
-            raise ValueError(f"n_syncs must be <= {MAX_MATERIALISED} unless {name} has closed forms, got {n}")
+            raise BadValue("n_syncs", f"must be <= {MAX_MATERIALISED} unless {name} has closed forms", n)
         return n
 
     def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> Any:

@@ -6,6 +6,7 @@
 from collections.abc import Callable
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy import releases
 from fedbandit_jax.privacy.trust.ask import Ask as Ask
 from fedbandit_jax.privacy.trust.gaussian import Central as Central
@@ -44,7 +45,7 @@ def find(trust: str | type[Trust] | GaussianTrust) -> type[Trust]:
     if isinstance(trust, type) and issubclass(trust, Trust):
         return trust
     if not isinstance(trust, str):
-        raise TypeError(f"trust must be a name or an fb.privacy.GaussianTrust, got {validate.shown(trust)}")
+        raise BadType("trust", "must be a name or an fb.privacy.GaussianTrust", trust)
     return TRUST[validate.one_of("trust", trust, TRUST)]
 
 
@@ -71,16 +72,19 @@ def check(
     validate.one_of("calibration", method, METHODS)
     if getattr(releases.find(release), "prefix_at_silo", False) and not model.per_silo:
         able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
-        raise ValueError(f"release {release!r} has silos send private prefix sums: trust must be {able}, got {trust!r}")
+        raise BadValue(f"release {release!r} has silos send private prefix sums: trust", f"must be {able}", trust)
     if model.releases is not None and releases.find(release) not in model.releases:
         choices = " or ".join(repr(name) for name, made in releases.RELEASES.items() if made in model.releases)
-        raise ValueError(f"release must be {choices} with trust={trust!r} ({model.why}), got {release!r}")
+        raise BadValue("release", f"must be {choices} with trust={trust!r} ({model.why})", release, others=("trust",))
     if method not in model.methods:
         methods = " or ".join(map(repr, model.methods))
-        raise ValueError(f"calibration must be {methods} with trust={trust!r}, got {method!r}")
+        raise BadValue("calibration", f"must be {methods} with trust={trust!r}", method, others=("trust",))
     if method != "tight" and releases.find(release) not in (releases.Tree, releases.PrefixTree):
-        raise ValueError(
-            f"release must be 'tree' or 'prefix_tree' with calibration={method!r} (the paper's), got {release!r}"
+        raise BadValue(
+            "release",
+            f"must be 'tree' or 'prefix_tree' with calibration={method!r} (the paper's)",
+            release,
+            others=("calibration",),
         )
 
 
@@ -101,4 +105,4 @@ fixed in advance, got 'secagg'
     if find(trust).batches not in covered:
         asked = "that is not fb.schedules.Every" if fixed else "whose batches are not fixed in advance"
         able = " or ".join(repr(name) for name, model in TRUST.items() if model.batches in covered)
-        raise ValueError(f"trust must be {able} with a schedule {asked}, got {trust!r}")
+        raise BadValue("trust", f"must be {able} with a schedule {asked}", trust)

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from jax import Array
 
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.events import Event, Gaussian
@@ -230,13 +231,13 @@ def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
     if not needed < delta:
         why = "because the far tails of integer noise are never drawn"
         if needed == 1:
-            raise ValueError(f"epsilon must be smaller, {why}, got {epsilon:g}")
-        raise ValueError(f"delta must be larger than {needed:.3g} at epsilon = {epsilon:g}, {why}, got {delta:g}")
+            raise BadValue("epsilon", f"must be smaller, {why}", epsilon)
+        raise BadValue("delta", f"must be larger than {needed:.3g} at epsilon = {epsilon:g}, {why}", delta)
     low, high = top, top
     while model(low).proof(ask).epsilon > epsilon:
         low, high = low / 1.5, low
         if low < top / 1000:
-            raise ValueError(f"epsilon must be larger for integer noise to be proved to give it, got {epsilon:g}")
+            raise BadValue("epsilon", "must be larger for integer noise to be proved to give it", epsilon)
     while high / low > 1 + 1e-4:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if model(middle).proof(ask).epsilon > epsilon else (middle, high)

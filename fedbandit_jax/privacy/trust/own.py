@@ -12,6 +12,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Proof, Trust, gaussian_proof, gaussian_sigma, noise_std
@@ -67,7 +68,7 @@ class GaussianTrust:
         validate.text("sentence", self.sentence)
         validate.text("whose", self.whose)
         if not isinstance(self.assumes, tuple):
-            raise TypeError(f"assumes must be a tuple of strings, got {validate.shown(self.assumes)}")
+            raise BadType("assumes", "must be a tuple of strings", self.assumes)
         for one in self.assumes:
             validate.text("assumes", one)
 
@@ -80,7 +81,7 @@ class GaussianTrust:
             if not unknown:
                 raise
             why = " (only fb.schedules.Every has one batch)" if sizes.batch is None else ""
-            raise TypeError(f"sources must not need {unknown}, unknown here{why}, got {error}") from error
+            raise BadType("sources", f"must not need {unknown}, unknown here{why}", error, got=f"{error}") from error
         return BoundGaussian(
             std=noise_std(gaussian_sigma(ask, method)),
             sources=np.float32(validate.integer("sources", sources, at_least=1)),

@@ -18,6 +18,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import packed_size
@@ -75,10 +76,13 @@ class SecAgg(Trust):
             room = min(fine, 2.0**31 / (m * largest + 40 * most), 2.0**24 / largest, 2.0**24 / most)
             scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
             if scale * sigma < math.sqrt(there):
-                raise ValueError(
-                    f"32-bit secure aggregation has no room for n_agents = {m}, batch = {ask.batch} and n_syncs = "
-                    f"{ask.release.n_syncs} with release {type(ask.release).__name__}: entries reach "
-                    f"{m * largest:.3g}, noise has standard deviation {sigma:.3g}"
+                raise BadValue(
+                    "n_agents",
+                    f"must leave room in 32 bits for batch = {ask.batch} and n_syncs = {ask.release.n_syncs} with "
+                    "release "
+                    f"{type(ask.release).__name__}: entries reach {m * largest:.3g}, noise has std {sigma:.3g}",
+                    m,
+                    others=("batch", "release"),
                 )
             share = np.float32(sigma * scale / math.sqrt(there))
             return cls(share=share, scale=np.float32(scale), n_agents=m, dropouts=ask.dropouts)

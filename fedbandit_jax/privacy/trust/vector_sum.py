@@ -17,6 +17,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import pack_users, packed_size
@@ -99,10 +100,9 @@ class VectorSum(Trust):
             epsilon_0 = epsilon_s / (2 * math.sqrt(2 * kappa * math.log(2 / delta_s)))
             delta_0 = delta_s / (2 * kappa)
             if epsilon_0 > 15:
-                raise ValueError(
-                    f"Theorem 5.5 needs epsilon <= 60 sqrt(2 kappa ln(4/delta)), that is epsilon_0 <= 15 in every "
-                    f"node, got epsilon = {budget.epsilon:g} and epsilon_0 = {epsilon_0:g}"
-                )
+                bound = "60 sqrt(2 kappa ln(4/delta)), that is epsilon_0 <= 15 in every node (Theorem 5.5)"
+                got = f"{budget.epsilon:g}, with epsilon_0 = {epsilon_0:g}"
+                raise BadValue("epsilon", f"must be <= {bound}", budget.epsilon, got=got)
             entries = size - ask.dim  # E, of the covariance stream, which is the larger of the two
             return of(0.75 * 240_000 * g**2 * math.log(4 * (entries**2 + 1) / delta_0) ** 2 / (epsilon_0**2 * n))
         top, step = gaussian_mu(budget.epsilon, budget.delta), _step(ask, g)

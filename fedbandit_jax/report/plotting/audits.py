@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.findings import Audit
 from fedbandit_jax.report.plotting.colours import BLACK, GREEN, VERMILLION
 
@@ -36,7 +37,7 @@ def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
         for audit in validate.sequence(name, found, "audits"):
             validate.instance(name, audit, Audit, "a sequence of results of fb.audits.audit")
     if not len(audits) + len(controls):
-        raise ValueError("audits must hold at least one audit, got none")
+        raise BadValue("audits", "must hold at least one audit", None, got="none")
     blocks = [(title, rows) for title, rows in (("mechanisms", audits), ("controls (flawed)", controls)) if len(rows)]
     width, top, line = 11.5, 0.0, 0.18  # in inches, as all places here
     height = line * sum(len(rows) + 5 for _, rows in blocks)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.report.result import Result
 
 # The palette of Okabe & Ito (2008), Color Universal Design, https://jfly.uni-koeln.de/color/, which readers with any
@@ -96,10 +97,10 @@ def colour(algorithm: Any) -> str:
     """
     if isinstance(algorithm, Result):
         if len(algorithm) != 1:
-            raise ValueError(f"algorithm must be the result of one algorithm, got {algorithm!r}")
+            raise BadValue("algorithm", "must be the result of one algorithm", algorithm)
         algorithm = algorithm.config["algorithms"][algorithm.labels[0]]
     if not isinstance(algorithm, Mapping) and not (dataclasses.is_dataclass(algorithm) and hasattr(algorithm, "bind")):
-        raise TypeError(f"algorithm must be an fb.Algorithm or the result of one, got {validate.shown(algorithm)}")
+        raise BadType("algorithm", "must be an fb.Algorithm or the result of one", algorithm)
     account = _account(algorithm)
     for parts, found in _TABLE:
         if all(_part(account, path) in values for path, values in parts.items()):

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.plotting.colours import MARKERS, colour, entry, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import (
     INSIDE,
@@ -101,13 +102,15 @@ def gauge(
         ValueError, TypeError: `result` has no gauge of this name, or another argument is not one of these.
     """
     if not validate.instance("result", result, Result, "an fb.Result").gauges:
-        raise ValueError(f"result must have gauges, as those of clustering have, got none, and name = {name!r}")
+        raise BadValue(
+            "result", "must have gauges, as those of clustering have", name, got=f"none, and name = {name!r}"
+        )
     validate.one_of("name", name, result.gauges)
     validate.one_of("band", band, BANDS)
     if limits is not None:
         ends = validate.finite_array("limits", limits, ndim=1)
         if len(ends) != 2 or ends[0] == ends[1]:
-            raise ValueError(f"limits must be two different numbers, got {validate.shown(limits)}")
+            raise BadValue("limits", "must be two different numbers", limits)
     axes = checked(result, title, ax)
     _draw(result, lambda one: one.gauges[name], band, axes)
     axes.set_ylabel(name)

@@ -24,6 +24,7 @@ from matplotlib.transforms import ScaledTranslation
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import bases
 
@@ -210,10 +211,10 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
     validate.instance("figure", figure, Figure, "a matplotlib Figure")
     path = validate.path("path", path)
     if not path.name:
-        raise ValueError(f"path must name a file, got {str(path)!r}")
+        raise BadValue("path", "must name a file", str(path))
     kind = path.suffix.removeprefix(".").lower()
     if kind in _OTHERS:
-        raise ValueError(f"path must end in .png, .pdf or .svg, or say no format, got {str(path)!r}")
+        raise BadValue("path", "must end in .png, .pdf or .svg, or say no format", str(path))
     paths = (path,) if kind in _METADATA else (path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.pdf"))
     path.parent.mkdir(parents=True, exist_ok=True)
     for one in paths:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.plotting.curves import Family, ended, families, final, varied, words
 from fedbandit_jax.report.plotting.figure import INSIDE, checked, scale
 from fedbandit_jax.report.result import Result
@@ -48,7 +49,7 @@ def privacy_frontier(
         if one.epsilon_exact and math.isfinite(one.epsilon_exact)
     }
     if not proved:
-        raise ValueError(f"result must have an algorithm of which a finite epsilon is proved, got {result!r}")
+        raise BadValue("result", "must have an algorithm of which a finite epsilon is proved", result)
     asked = [label for label, one in result.certificates.items() if one.epsilon]
     beside = {label: "no ε is proved" for label in asked if label not in proved}
     deltas = sorted({result.certificates[label].delta or 0.0 for label in proved})
