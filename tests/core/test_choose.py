@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import control
@@ -23,6 +24,10 @@ FAMILIES = {
     "gossip, private": fb.algos.Gossip(graph=fb.networks.make("ring", 5), schedule=4, privacy=BUDGET),
     "lazy, private": fb.algos.private_fed_lin_ucb(BUDGET, schedule=4),
 }
+
+
+def clock(env, family="FedLinUCB", horizon=12):
+    return RoundClock(env=env, algo=FAMILIES[family].bind(env.spec, horizon), horizon=horizon)
 
 
 def play(process, key):
@@ -43,20 +48,13 @@ def play(process, key):
     return np.asarray(gaps).ravel()[: process.horizon], state
 
 
-def both(process, key):
-    """The regrets of a process that draws while it scores, and of one that stores what it has drawn."""
-    assert process.draws
-    return play(process, key)[0], play(dataclasses.replace(process, shared=True), key)[0]
-
-
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["arms last", "agents last"])
-@pytest.mark.parametrize(
-    "family", ["FedLinUCB", *(pytest.param(name, marks=pytest.mark.slow) for name in list(FAMILIES)[1:])]
-)
+@pytest.mark.parametrize("few", deep([True, False], keep=(0,)), ids=["arms last", "agents last"])
+@pytest.mark.parametrize("family", deep(list(FAMILIES), keep=(0,)))
 def test_stored_and_fused_agree(family, few, key, monkeypatch):
     monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
-    process = RoundClock(env=GAP, algo=FAMILIES[family].bind(GAP.spec, 40), horizon=40)
-    fused, stored = both(process, key)
+    process = clock(GAP, family, 40)
+    assert process.draws
+    fused, stored = play(process, key)[0], play(dataclasses.replace(process, shared=True), key)[0]
     assert fused.sum() > 0
     np.testing.assert_allclose(fused, stored, atol=1e-5)
 
@@ -66,7 +64,7 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
 def test_kernel_and_fused_agree(make, key, monkeypatch):
     """The kernel of a GPU, in Pallas' interpreter. Agents have estimates at first, without which arms would be ties."""
     env = make(5, 6, 4)
-    process = RoundClock(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
+    process = clock(env)
     world, state = jax.jit(process.init)(key)
     posterior = state.belief.posterior._replace(theta=jnp.array([[0.3], [-0.2], [0.5], [0.1]]))
     state = state._replace(belief=state.belief._replace(posterior=posterior))
@@ -88,10 +86,10 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
     np.testing.assert_allclose(kernel, fused, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", deep([2, 8], keep=(0,)))
 def test_groups_of_agents_add_up(key, size, monkeypatch):
     """Groups of two, of which the last has an agent too many, and one group of sixteen, are the five agents."""
-    process = RoundClock(env=GAP, algo=FAMILIES["FedLinUCB"].bind(GAP.spec, 12), horizon=12)
+    process = clock(GAP)
     assert process.algo.adds
     whole, last = play(process, key)
     monkeypatch.setattr(drawn, "GROUP", size)  # 5 >= 2 * 2: groups; 5 > 8 / 2: one group, of whole vectors
@@ -101,59 +99,28 @@ def test_groups_of_agents_add_up(key, size, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_gpu_keeps_the_records_that_do_not_add_up(key, monkeypatch):
-    """Those of agents who learn alone; the plain program of another device is compiled here for a CPU."""
-    process = RoundClock(env=GAP, algo=FAMILIES["LinUCB"].bind(GAP.spec, 12), horizon=12)
-    assert not process.algo.adds
-    whole, _ = play(process, key)
+@pytest.mark.parametrize(("family", "contexts"), [("LinUCB", "fresh"), ("FedLinUCB", "fresh"), ("FedLinUCB", "fixed")])
+def test_a_gpu_adds_up_round_by_round(family, contexts, key, monkeypatch):
+    """It keeps no records of a batch but those that do not add up, of agents who learn alone."""
+    env = fb.envs.sphere(5, 6, 4, contexts=contexts)
+    process = clock(env, family)
+    assert (process.draws, process.algo.adds) == (contexts == "fresh", family == "FedLinUCB")
+    whole, last = play(process, key)
+    gathered, gather = [], type(process.algo).gather
+    monkeypatch.setattr(type(process.algo), "gather", lambda algo, x: gathered.append(x) or gather(algo, x))
     for module in (batch, drawn, control):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
-    np.testing.assert_allclose(play(process, key)[0], whole, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("contexts", ["fresh", "fixed"])
-def test_a_gpu_adds_up_round_by_round(contexts, key, monkeypatch):
-    """It keeps no records of a batch."""
-    env = fb.envs.sphere(5, 6, 4, contexts=contexts)
-    process = RoundClock(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12)
-    assert process.draws == (contexts == "fresh")
-    whole, last = play(process, key)
-    gathered = []
-    for module in (batch, drawn):
-        monkeypatch.setattr(module, "on_cpu", lambda: False)
-    monkeypatch.setattr(type(process.algo), "gather", watched(type(process.algo).gather, gathered))
     parts, state = play(process, key)
-    assert {len(records.v) for records in gathered} == {1}
     np.testing.assert_allclose(parts, whole, atol=1e-5)
-    np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
-
-
-def watched(gather, seen):
-    """Returns the method `gather` that also notes its argument."""
-
-    def watching(self, records):
-        seen.append(records)
-        return gather(self, records)
-
-    return watching
-
-
-@pytest.mark.slow
-def test_long_directions_are_stored(key):
-    env = fb.envs.sphere(2, 3, 23)
-    process = RoundClock(env=env, algo=fb.algos.fed_lin_ucb(schedule=4).bind(env.spec, 8), horizon=8)
-    assert not process.draws
-    assert (play(process, key)[0] >= 0).all()
-
-
-@pytest.mark.parametrize("env", [fb.envs.sphere(5, 6, 4), GAP], ids=["sphere", "gap"])
-def test_fresh_contexts_of_the_package_are_drawn(env):
-    assert RoundClock(env=env, algo=FAMILIES["FedLinUCB"].bind(env.spec, 12), horizon=12).draws
+    if process.algo.adds:
+        assert {len(records.v) for records in gathered} == {1}
+        np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
 
 
 def test_who_redefines_observe_is_asked():
-    """An environment whose `observe` is its own is run by it, not by the draws that it has inherited."""
+    """Fresh contexts of the package are drawn while they are scored; what users redefine is run, and so is the rest."""
+    fields = lambda part: {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}  # noqa: E731
+    bound = FAMILIES["FedLinUCB"].bind(GAP.spec, 8)
 
     @fb.pytree
     class First(type(GAP)):
@@ -161,23 +128,18 @@ def test_who_redefines_observe_is_asked():
             offered, world = super().observe(key, world, t)
             return Round(offered.contexts[:, ::-1]), world
 
-    own = First(**{field.name: getattr(GAP, field.name) for field in dataclasses.fields(GAP)})
-    bound = FAMILIES["FedLinUCB"].bind(GAP.spec, 8)
-    assert not RoundClock(env=own, algo=bound, horizon=8).draws
-
     class Half:
         """Features without their means."""
 
         spec = GAP.spec
         features_at, observe, pull = type(GAP).features_at, type(GAP).observe, type(GAP).pull
 
-    assert not RoundClock(env=Half(), algo=bound, horizon=8).draws
-
     @fb.pytree
     class Mine(type(bound)):
         pass
 
-    changed = Mine(**{field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)})
-    assert not RoundClock(env=GAP, algo=changed, horizon=8).draws
     thompson = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4).bind(GAP.spec, 8)
-    assert not RoundClock(env=GAP, algo=thompson, horizon=8).draws
+    pairs = [(First(**fields(GAP)), bound), (Half(), bound), (GAP, Mine(**fields(bound))), (GAP, thompson)]
+    pairs += [(long := fb.envs.sphere(5, 6, 23), FAMILIES["FedLinUCB"].bind(long.spec, 8))]
+    assert not any(RoundClock(env=env, algo=algo, horizon=8).draws for env, algo in pairs)
+    assert all(clock(env).draws for env in (GAP, fb.envs.sphere(5, 6, 4)))

@@ -1,11 +1,13 @@
-"""Components are those of networkx, however they are found, whatever the depth, alone and side by side; bits."""
+"""Components are those of networkx, whatever the depth, alone and side by side; Rand indices are scikit-learn's."""
 
 import jax
 import networkx as nx
 import numpy as np
 import pytest
+from helpers import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
 
 from fedbandit_jax.core import graph
 
@@ -58,6 +60,7 @@ def test_random_graphs(n, p, loops, seed):
         np.testing.assert_array_equal(one(linked, among, start), some)
 
 
+ZIGZAG = np.ravel(np.column_stack([np.arange(N // 2), N - 1 - np.arange(N // 2)])).tolist()
 DEEP = {
     "path": nx.path_graph(N),
     "star": nx.star_graph(N - 1),
@@ -65,6 +68,8 @@ DEEP = {
     "tree": nx.balanced_tree(2, 4),
     "two paths": nx.disjoint_union(nx.path_graph(23), nx.path_graph(17)),
     "caterpillar": nx.Graph([(i, i + 1) for i in range(19)] + [(i, i + 20) for i in range(20)]),
+    "zigzag": nx.path_graph(ZIGZAG),  # labels go up and down, so that trees are hooked to each other badly
+    "zigzag back": nx.path_graph(np.argsort(ZIGZAG).tolist()),
     "complete": nx.complete_graph(N),
     "empty": nx.empty_graph(N),
 }
@@ -72,17 +77,9 @@ DEEP = {
 
 @pytest.mark.parametrize("name", DEEP)
 def test_deep_graphs(name):
-    for rng in (None, *map(np.random.default_rng, range(20))):
+    for rng in (None, *map(np.random.default_rng, range(10))):
         linked = matrix(DEEP[name], rng)
         np.testing.assert_array_equal(one(linked), expected(linked))
-
-
-def test_zigzag():
-    """A path along which labels go up and down, so that trees are hooked to each other as badly as can be."""
-    order = np.ravel(np.column_stack([np.arange(N // 2), N - 1 - np.arange(N // 2)]))
-    for names in (order, order[::-1], np.argsort(order)):
-        linked = matrix(nx.Graph(list(zip(names[:-1].tolist(), names[1:].tolist()))))
-        np.testing.assert_array_equal(one(linked), 0)
 
 
 def test_side_by_side():
@@ -95,28 +92,19 @@ def test_side_by_side():
         np.testing.assert_array_equal(found, [np.arange(N), *(expected(one) for one in linked[1:])])
 
 
-@pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.slow
-def test_few_nodes(n):
-    linked = np.ones((n, n), bool)
-    for links, label in ((linked, np.zeros(n)), (~linked, np.arange(n))):
-        for found in both(links, np.ones(n, bool), 0):
-            np.testing.assert_array_equal(found, label)
-
-
-@pytest.mark.parametrize("n", [1, 31, 32, 33, 70])
-@pytest.mark.slow
+@pytest.mark.parametrize("n", deep([33, 1, 2, 31, 32, 70], keep=(0,)))
 def test_bits(n):
+    """Of few nodes and many: words of 32 bits hold them, and all or none are one component or n."""
     nodes = np.random.default_rng(n).random((3, n)) < 0.5
     words = np.asarray(graph.pack(nodes))
-    assert words.dtype == np.uint32
-    assert words.shape == (3, -(-n // 32))
-    for row, found in zip(nodes, words):
-        assert sum(int(word) << 32 * i for i, word in enumerate(found)) == sum(
-            1 << i for i in np.flatnonzero(row).tolist()
-        )
-        assert [bool(graph.has(found, i)) for i in range(n)] == row.tolist()
+    assert (words.dtype, words.shape) == (np.uint32, (3, -(-n // 32)))
+    for row, found in zip(nodes.tolist(), words.tolist()):
+        assert sum(word << 32 * i for i, word in enumerate(found)) == sum(bit << i for i, bit in enumerate(row))
+    assert [bool(graph.has(words[0], i)) for i in range(n)] == nodes[0].tolist()
     np.testing.assert_array_equal(graph.unpack(words, n), nodes)
+    for links, label in ((np.ones((n, n), bool), np.zeros(n)), (np.zeros((n, n), bool), np.arange(n))):
+        for found in both(links, np.ones(n, bool), 0):
+            np.testing.assert_array_equal(found, label)
 
 
 @pytest.mark.parametrize("cpu", [True, False])
@@ -138,3 +126,59 @@ def test_cuts(cpu, monkeypatch):
     np.testing.assert_array_equal(graph.unpack(rows(words, off), N), left[1])
     for which, due in ((2, True), (1, False)):
         np.testing.assert_array_equal(cut(words, which, 35, off, due), words)
+
+
+# The adjusted Rand index.
+
+USERS, M = 24, 6
+rand = jax.jit(graph.adjusted_rand, static_argnums=2)
+count = jax.jit(graph.n_labels)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, USERS), st.integers(1, M), st.floats(0, 1), st.integers(0, 10**6))
+def test_random_partitions(found, true, right, seed):
+    """The truth with some labels drawn anew; names do not matter."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, true, USERS)
+    labels = np.where(rng.random(USERS) < right, truth, rng.integers(0, found, USERS))
+    labels = rng.permutation(USERS)[labels]
+    np.testing.assert_allclose(rand(labels, truth, M), adjusted_rand_score(truth, labels), atol=2e-6)
+    assert count(labels) == len(set(labels.tolist()))
+
+
+@pytest.mark.parametrize("n", deep([2, 1, 3], keep=(0, 1)))
+def test_few_users(n):
+    """All partitions, with those of one group, or of one user in each."""
+    for labels in np.ndindex(*[n] * n):
+        for truth in np.ndindex(*[n] * n):
+            found = rand(np.array(labels), np.array(truth), n)
+            np.testing.assert_allclose(found, adjusted_rand_score(truth, labels), atol=1e-6)
+
+
+def test_degenerate():
+    one, every, halves = np.zeros(USERS, int), np.arange(USERS), np.arange(USERS) % 2
+    for labels, truth, value in (
+        *((one, one, 1), (every, every, 1), (one, every, 0), (every, one, 0)),
+        *((one, halves, 0), (every, halves, 0), (halves, 1 - halves, 1), (23 - halves, halves, 1)),
+    ):
+        assert rand(labels, truth, USERS) == value == adjusted_rand_score(truth, labels)
+
+
+def test_users_of_every_server_alone():
+    """User u is at server u % L: the labels of servers are not compared, and the mean is over servers."""
+    truth, labels = np.array([0, 0, 0, 1, 1, 1, 0]), np.array([0, 1, 0, 1, 4, 1, 0])
+    mean = jax.jit(graph.mean_adjusted_rand, static_argnums=(2, 3))
+    for n_servers in (1, 2, 3):
+        alone = [adjusted_rand_score(truth[i::n_servers], labels[i::n_servers]) for i in range(n_servers)]
+        np.testing.assert_allclose(mean(labels, truth, 2, n_servers), np.mean(alone), atol=1e-6)
+    for out_of_range in (-1, 7, 9):
+        assert np.isnan(mean(np.append([6], [*labels[1:-1], out_of_range]), truth, 2, 2))
+
+
+def test_many_users():
+    """Pairs of thousands, in float32."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 20, 5000)
+    labels = np.where(rng.random(5000) < 0.7, truth, rng.integers(0, 20, 5000))
+    np.testing.assert_allclose(rand(labels, truth, 20), adjusted_rand_score(truth, labels), atol=1e-5)

@@ -1,4 +1,4 @@
-"""The linear algebra of the hot loop against plain NumPy, on both sides of UNROLL_DIM and for A = 1 and A = M."""
+"""The linear algebra of the hot loop against NumPy, on both sides of UNROLL_DIM; the kernel that solves; tables."""
 
 import itertools
 
@@ -8,18 +8,10 @@ import numpy as np
 import pytest
 from helpers import deep
 
-from fedbandit_jax.core import ridge
+from fedbandit_jax.core import ridge, tables
+from fedbandit_jax.core.solve_kernel import solve_by_kernel
 
 M, K = 5, 6
-
-
-def instance(d, agents, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((agents, 3 * d, d))
-    gram = np.einsum("ari,arj->aij", rows, rows) / d + np.eye(d)
-    bias = rng.standard_normal((agents, d))
-    contexts = rng.standard_normal((M, K, d)) / np.sqrt(d)
-    return gram, bias, contexts
 
 
 def anew(function):
@@ -34,72 +26,45 @@ def matrices(posterior):
 
 @pytest.mark.parametrize(("d", "agents"), deep(itertools.product([1, 3, 20, 21, 40], [1, M]), keep={3, 5, 7}))
 def test_scores_and_update(d, agents):
-    gram, bias, contexts = instance(d, agents)
-    posterior, _, ok = jax.jit(ridge.solve)(jnp.asarray(gram, jnp.float32), jnp.asarray(bias, jnp.float32))
+    rng = np.random.default_rng(0)
+    rows, bias = rng.standard_normal((agents, 3 * d, d)), rng.standard_normal((agents, d))
+    gram = np.einsum("ari,arj->aij", rows, rows) / d + np.eye(d)
+    x = np.float32(rng.standard_normal((M, K, d)) / np.sqrt(d))
+    posterior, _, ok = jax.jit(ridge.solve)(np.float32(gram), np.float32(bias))
     assert bool(ok.all())
     inverse = np.linalg.inv(gram)
-    theta = np.einsum("aij,aj->ai", inverse, bias)
     np.testing.assert_allclose(matrices(posterior), inverse, rtol=1e-3, atol=1e-5)
-
-    x = jnp.asarray(contexts, jnp.float32)
-    wide = np.broadcast_to(inverse, (M, d, d))
-    np.testing.assert_allclose(
-        jax.jit(ridge.width_sq)(x, posterior.inverse),
-        np.einsum("mki,mij,mkj->km", contexts, wide, contexts),
-        rtol=1e-3,
-    )
-    np.testing.assert_allclose(
-        jax.jit(ridge.inner)(x, posterior.theta),
-        np.einsum("mki,mi->km", contexts, np.broadcast_to(theta, (M, d))),
-        atol=1e-4,
-    )
+    widths = np.einsum("mki,mij,mkj->km", x, np.broadcast_to(inverse, (M, d, d)), x)
+    np.testing.assert_allclose(jax.jit(ridge.width_sq)(x, posterior.inverse), widths, rtol=1e-3)
+    theta = np.broadcast_to(np.einsum("aij,aj->ai", inverse, bias), (M, d))
+    np.testing.assert_allclose(jax.jit(ridge.inner)(x, posterior.theta), np.einsum("mki,mi->km", x, theta), atol=1e-4)
     arms = np.array([0, 5, 2, 2, 1])
     taken = np.asarray(jax.jit(ridge.take)(x, arms))
-    np.testing.assert_array_equal(taken, np.asarray(x)[np.arange(M), arms].T)
+    np.testing.assert_array_equal(taken, x[np.arange(M), arms].T)
 
-    posterior = ridge.tile(posterior, M)
-    y = jnp.arange(M, dtype=jnp.float32)
-    posterior = jax.jit(lambda p, x: ridge.update(p, ridge.gain(p, x, y)))(posterior, jnp.asarray(taken))
-    new_gram = np.broadcast_to(gram, (M, d, d)) + np.einsum("im,jm->mij", taken, taken)
-    new_bias = np.broadcast_to(bias, (M, d)) + (taken * np.arange(M)).T
-    np.testing.assert_allclose(matrices(posterior), np.linalg.inv(new_gram), rtol=2e-3, atol=1e-5)
-    solved = np.linalg.solve(new_gram, new_bias[..., None])[..., 0].T
+    posterior, y = ridge.tile(posterior, M), jnp.arange(M, dtype=jnp.float32)
+    posterior = jax.jit(lambda p, x: ridge.update(p, ridge.gain(p, x, y)))(posterior, taken)
+    gram = np.broadcast_to(gram, (M, d, d)) + np.einsum("im,jm->mij", taken, taken)
+    bias = np.broadcast_to(bias, (M, d)) + (taken * np.arange(M)).T
+    np.testing.assert_allclose(matrices(posterior), np.linalg.inv(gram), rtol=2e-3, atol=1e-5)
+    solved = np.linalg.solve(gram, bias[..., None])[..., 0].T
     np.testing.assert_allclose(posterior.theta, solved, rtol=2e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("d", [3, 21])
 def test_where_keeps_the_old_estimate_of_the_others(d):
-    new, old = (ridge.Posterior(*(jnp.full(a.shape, v) for a in p)) for v, p in ((1.0, zero(d)), (2.0, zero(d))))
+    zero = jax.jit(lambda *sums: ridge.tile(ridge.solve(*sums)[0], M))(np.eye(d)[None], np.zeros((1, d)))
+    new, old = (ridge.Posterior(*(jnp.full(array.shape, value) for array in zero)) for value in (1.0, 2.0))
     kept = jax.jit(ridge.where)(jnp.array([True, False, True, True, False]), new, old)
     expected = np.array([1.0, 2.0, 1.0, 1.0, 2.0])
     np.testing.assert_array_equal(kept.theta, np.broadcast_to(expected, (d, M)))
     np.testing.assert_array_equal(matrices(kept), np.broadcast_to(expected[:, None, None], (M, d, d)))
 
 
-def zero(d):
-    return jax.jit(lambda *sums: ridge.tile(ridge.solve(*sums)[0], M))(np.eye(d)[None], np.zeros((1, d)))
-
-
 def test_solve_says_which_matrix_is_not_definite():
     gram = np.stack([np.eye(3), np.diag([1.0, -1e-3, 1.0])])
     *_, ok = jax.jit(ridge.solve)(gram, np.zeros((2, 3)))
     np.testing.assert_array_equal(ok, [True, False])
-
-
-def test_the_kernel_of_a_gpu_solves_the_same(monkeypatch):
-    """Of three matrices the last is not positive definite."""
-    rows = np.random.default_rng(0).normal(size=(3, 8, 4))
-    gram = np.einsum("nki,nkj->nij", rows, rows).astype(np.float32) * np.array([1, 1, -1], np.float32)[:, None, None]
-    bias = np.float32(rows[:, 0])
-    plain = jax.jit(ridge.solve)(gram, bias)
-    asked = []
-    monkeypatch.setattr(ridge, "on_gpu", lambda: asked.append(True) or True)
-    (inverse, theta), log_det, ok = anew(ridge.solve)(gram, bias)
-    assert asked
-    np.testing.assert_array_equal(ok, [True, True, False])
-    np.testing.assert_array_equal(ok, plain[2])
-    for found, expected in zip((inverse, theta, log_det), (*plain[0], plain[1])):
-        np.testing.assert_allclose(found[..., :2], expected[..., :2], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("d", [3, ridge.UNROLL_DIM + 1])
@@ -123,15 +88,11 @@ def test_first_argmax(cpu, monkeypatch):
         [-inf, 2.0, 4.0, -inf, nan, nan, inf, -1.0],
     ], np.float32)  # fmt: skip
     expected = [0, 0, 1, 0, ridge.NOWHERE, ridge.NOWHERE, ridge.NOWHERE, 0]
-    alone, together = (
-        anew(ridge.first_argmax)(scores),
-        anew(jax.vmap(ridge.first_argmax))(np.stack([scores, scores])),
-    )
+    alone, together = anew(ridge.first_argmax)(scores), anew(jax.vmap(ridge.first_argmax))(np.stack([scores, scores]))
     assert alone.dtype == np.int32
     np.testing.assert_array_equal(alone, expected)
     np.testing.assert_array_equal(together, [expected, expected])
-    rng = np.random.default_rng(0)
-    ties = np.float32(rng.integers(0, 4, (17, 500)))
+    ties = np.float32(np.random.default_rng(0).integers(0, 4, (17, 500)))
     np.testing.assert_array_equal(anew(ridge.first_argmax)(ties), np.argmax(ties, 0))
 
 
@@ -152,3 +113,57 @@ def test_float32_drift_within_the_refresh_interval():
     expected = np.einsum("mki,mij,mkj->km", contexts, exact, contexts)
     got = ridge.width_sq(jnp.asarray(contexts, jnp.float32), posterior.inverse)
     assert np.abs(got / expected - 1).max() < 1e-4
+
+
+# The kernel that solves, run by Pallas' interpreter, against NumPy in 64 bits.
+
+
+@pytest.mark.parametrize("d", [1, 3, 16, 32])
+def test_solve(d):
+    """Positive definite matrices with condition numbers of about 100."""
+    rng = np.random.default_rng(d)
+    rows, bias = rng.normal(size=(3, 2 * d, d)) / np.sqrt(2 * d), rng.normal(size=(3, d)).astype(np.float32)
+    gram = (np.einsum("nki,nkj->nij", rows, rows) + 0.1 * np.eye(d)).astype(np.float32)
+    inverse, theta, log_det = jax.jit(jax.vmap(solve_by_kernel))(gram, bias)
+    exact = np.linalg.inv(gram.astype(float))
+    np.testing.assert_allclose(inverse, exact, atol=1e-4)
+    np.testing.assert_allclose(theta, np.einsum("nij,nj->ni", exact, bias), atol=2e-4)
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(gram.astype(float))[1], atol=1e-4)
+
+
+@pytest.mark.parametrize(("pivot", "entry"), [(-1e-3, 1), (0.0, 1), (np.nan, 1), (1.0, np.inf), (1e-39, 1e20)])
+def test_where_there_is_no_estimate_there_is_no_determinant(pivot, entry):
+    assert np.isnan(solve_by_kernel(jnp.diag(jnp.array([1.0, pivot, 2.0])), jnp.full(3, entry))[2])
+
+
+def test_the_kernel_of_a_gpu_solves_the_same(monkeypatch):
+    """Of three matrices the last is not positive definite."""
+    rows = np.random.default_rng(0).normal(size=(3, 8, 4))
+    gram = np.einsum("nki,nkj->nij", rows, rows).astype(np.float32) * np.array([1, 1, -1], np.float32)[:, None, None]
+    bias = np.float32(rows[:, 0])
+    plain = jax.jit(ridge.solve)(gram, bias)
+    asked = []
+    monkeypatch.setattr(ridge, "on_gpu", lambda: asked.append(True) or True)
+    (inverse, theta), log_det, ok = anew(ridge.solve)(gram, bias)
+    assert asked
+    assert ok.tolist() == plain[2].tolist() == [True, True, False]
+    for found, expected in zip((inverse, theta, log_det), (*plain[0], plain[1])):
+        np.testing.assert_allclose(found[..., :2], expected[..., :2], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("cpu", "small"), [(True, 0), (False, 0), (False, 100)], ids=["cpu", "large", "small"])
+@pytest.mark.parametrize("at", [0, 4, 5])
+def test_rows_of_tables(at, cpu, small, monkeypatch):
+    """They are put and added alike everywhere. The last number is that of nobody, for whom nothing is written."""
+    monkeypatch.setattr(tables, "on_cpu", lambda: cpu)
+    monkeypatch.setattr(tables, "SMALL", small)
+    monkeypatch.setattr(tables, "FEW", 0)
+    rng = np.random.default_rng(at)
+    table = {"x": rng.normal(size=(2, 5, 3)).astype(np.float32), "n": np.arange(10).reshape(2, 5)}
+    row = {"x": rng.normal(size=(2, 3)).astype(np.float32), "n": np.array([50, 60])}
+    put, add = (jax.vmap(function, (0, None, 0))(table, jnp.int32(at), row) for function in (tables.put, tables.add))
+    for name, array in table.items():
+        expected, more = array.copy(), array.copy()
+        expected[:, at : at + 1], more[:, at : at + 1] = row[name][:, None], array[:, at : at + 1] + row[name][:, None]
+        np.testing.assert_array_equal(put[name], expected)
+        np.testing.assert_array_equal(add[name], more)

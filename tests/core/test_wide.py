@@ -1,20 +1,23 @@
-"""64-bit arithmetic in two words is Python's, modulo 2^64."""
+"""64-bit arithmetic in two words is Python's, modulo 2^64, and whole numbers are rounded and added up as by NumPy."""
 
-import itertools
 import operator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedbandit_jax.core import wide
+from fedbandit_jax.core.whole import LIMIT, add_up, nearest
 
-_EDGES = [0, 1, 2, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**60, 2**62, 2**63 - 1]
-_RANDOM = np.random.default_rng(0).integers(-(2**63), 2**63, 12) >> np.arange(0, 60, 5)
-VALUES = [*_EDGES, *(-v for v in _EDGES), -(2**63), *map(int, _RANDOM)]
-LEFT, RIGHT = zip(*itertools.product(VALUES, VALUES))
-A, B = wide.of(LEFT), wide.of(RIGHT)
+N = 64  # numbers that are tried side by side
+EDGES = [0, 1, 2, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**60, 2**62, 2**63 - 1]
+EDGES += [-(2**63), *(-value for value in EDGES[1:])]
+words = st.one_of(st.sampled_from(EDGES), st.integers(-(2**63), 2**63 - 1), st.integers(-(2**33), 2**33))
+lists = st.lists(words, min_size=N, max_size=N)
 
 
 def unsigned(x):
@@ -25,64 +28,65 @@ def signed(x):
     return (x + 2**63) % 2**64 - 2**63
 
 
+@jax.jit
+def computed(a, b, modulus):
+    shifted = [wide.shift_left(a, bits) for bits in (0, 1, 17, 31)]
+    return dict(add=wide.add(a, b), sub=wide.sub(a, b), neg=wide.neg(a), less=wide.less(a, b), mod=wide.mod(a, modulus),
+                negative=wide.negative(a), smaller=wide.where(wide.less(a, b), a, b), shifted=shifted,
+                total=wide.add_up(jax.tree.map(lambda word: word[None], a)), rounded=wide.to_float(a))  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(lists, lists)
+def test_arithmetic(left, right):
+    moduli = [max(1, abs(b) % (2**62 + 1)) for b in right]
+    found = computed(wide.of(left), wide.of(right), wide.of(moduli))
+    pairs = list(zip(left, right))
+    for name in ("add", "sub"):
+        assert wide.to_int(found[name]).tolist() == [signed(getattr(operator, name)(a, b)) for a, b in pairs]
+    assert wide.to_int(found["neg"]).tolist() == [signed(-a) for a in left]
+    assert found["less"].tolist() == [unsigned(a) < unsigned(b) for a, b in pairs]
+    assert found["negative"].tolist() == [a < 0 for a in left]
+    assert wide.to_int(found["smaller"]).tolist() == [signed(min(map(unsigned, pair))) for pair in pairs]
+    assert wide.to_int(found["mod"]).tolist() == [a % m for a, m in zip(left, moduli)]
+    for bits, shifted in zip((0, 1, 17, 31), found["shifted"]):
+        assert wide.to_int(shifted).tolist() == [signed(a << bits) for a in left]
+    assert wide.to_int(found["total"]).tolist() == [signed(sum(left))]
+    exact = np.array(left, float)
+    assert (np.abs(np.asarray(found["rounded"], float) - exact) <= 2.0**-23 * np.abs(exact)).all()
+
+
 def test_there_and_back():
-    assert wide.to_int(A).tolist() == list(LEFT)
-    assert (wide.to_int(A) % 2**64).tolist() == list(map(unsigned, LEFT))
+    """Of a number and of many, signed or not, and of numbers that float32 has."""
+    assert wide.to_int(wide.of(EDGES)).tolist() == EDGES
     assert (wide.to_int(wide.of([[2**64 - 1, 5]])) % 2**64).tolist() == [[2**64 - 1, 5]]
+    assert [wide.to_int(wide.of(value)).item() for value in EDGES] == EDGES
+    values = np.array([0, 1, -1, 2**31 - 1, -(2**31), 12345, -12345], np.int32)
+    assert wide.to_int(wide.from_int32(jnp.asarray(values))).tolist() == values.tolist()
+    small = np.arange(-(2**24), 2**24, 12345)
+    assert wide.to_float(wide.of(small)).tolist() == small.tolist()
+    floats = [0.0, 0.4, -0.6, 1.0, -1.0, 2.0**24 + 2, -(2.0**40) - 2.0**20, 2.0**62, -(2.0**62)]
+    rounded = wide.from_float(jnp.asarray(floats, jnp.float32))
+    assert wide.to_int(rounded).tolist() == [round(float(np.float32(x))) for x in floats]
 
 
-@pytest.mark.parametrize("value", [0, -1, -3, 2**60 + 1, -(2**60) - 1, -(2**63)])
-def test_scalars(value):
-    assert wide.to_int(wide.of(value)).item() == value
-    assert wide.to_int(wide.of(value)).item() % 2**64 == unsigned(value)
+def test_mod():
+    """At the edges; one modulus may be that of several numbers."""
+    assert wide.to_int(wide.mod(wide.of([-1, 2**62]), wide.of([2**62]))).tolist() == [2**62 - 1, 0]
+    assert wide.to_int(wide.mod(wide.of([-(2**63), 7]), wide.of(7))).tolist() == [-(2**63) % 7, 0]
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, [0, 1, 2**70], 1.5, np.array([[3, -(2**80)]], object)])
 def test_numbers_that_do_not_fit_are_refused(value):
-    with pytest.raises(ValueError, match=r"a 64-bit integer must be a whole number in \[-2\^63, 2\^64\), got"):
+    with refused("a 64-bit integer"):
         wide.of(value)
 
 
 def test_sums_of_too_many_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"fewer than 2\^22 numbers to add up, got 4,194,304"):
+    with refused("x", 2**22):
         jax.eval_shape(wide.total, jax.ShapeDtypeStruct((2, 2**22), jnp.uint32))
-    with pytest.raises(ValueError, match=r"bits must be in \[0, 32\), got 32"):
-        wide.shift_left(A, 32)
-
-
-@pytest.mark.parametrize(("ours", "theirs"), [(wide.add, operator.add), (wide.sub, operator.sub)])
-def test_sums(ours, theirs):
-    assert wide.to_int(jax.jit(ours)(A, B)).tolist() == [signed(theirs(a, b)) for a, b in zip(LEFT, RIGHT)]
-
-
-def test_neg():
-    assert wide.to_int(wide.neg(A)).tolist() == [signed(-a) for a in LEFT]
-
-
-def test_comparisons():
-    assert wide.less(A, B).tolist() == [unsigned(a) < unsigned(b) for a, b in zip(LEFT, RIGHT)]
-    assert wide.negative(A).tolist() == [a < 0 for a in LEFT]
-    smaller = wide.where(wide.less(A, B), A, B)
-    assert (wide.to_int(smaller) % 2**64).tolist() == [min(map(unsigned, pair)) for pair in zip(LEFT, RIGHT)]
-
-
-@pytest.mark.parametrize("bits", [0, 1, 17, 31])
-def test_shift_left(bits):
-    assert wide.to_int(wide.shift_left(A, bits)).tolist() == [signed(a << bits) for a in LEFT]
-
-
-def test_mod():
-    moduli = [max(1, abs(b) % (2**62 + 1)) for b in RIGHT]
-    assert {1, 2, 2**32 + 1, 2**62} <= set(moduli)
-    found = jax.jit(wide.mod)(A, wide.of(moduli))
-    assert wide.to_int(found).tolist() == [a % m for a, m in zip(LEFT, moduli)]
-    assert wide.to_int(wide.mod(wide.of([-1]), wide.of([2**62]))) == 2**62 - 1
-    assert wide.to_int(wide.mod(wide.of([-(2**63), 7]), wide.of(7))).tolist() == [-(2**63) % 7, 0]  # broadcasts
-
-
-def test_from_int32():
-    values = np.array([0, 1, -1, 2**31 - 1, -(2**31), 12345, -12345], np.int32)
-    assert wide.to_int(wide.from_int32(jax.numpy.asarray(values))).tolist() == values.tolist()
+    with refused("bits", 32):
+        wide.shift_left(wide.of(1), 32)
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 5000])
@@ -99,29 +103,26 @@ def test_total_of_the_most():
         assert wide.to_int(wide.total(np.full((1, n), largest, np.uint32))) == largest * n
 
 
-@pytest.mark.parametrize("value", [-1, 2**63 - 1, 2**48 + 2**31 + 7])
-def test_add_up(value):
-    """2^16 numbers; and all pairs of values."""
-    most = jax.tree.map(lambda word: np.broadcast_to(word, (1, 2**16)), wide.of([value]))
-    assert wide.to_int(wide.add_up(most)).tolist() == [signed(value * 2**16)]
-    rows = jax.tree.map(lambda word: word.reshape(len(VALUES), -1), B)
-    assert wide.to_int(wide.add_up(rows)).tolist() == [signed(sum(VALUES))] * len(VALUES)
-
-
-def test_add_up_many():
+@pytest.mark.parametrize(("value", "n"), [(-1, 2**16), (2**63 - 1, 2**16), (2**48 + 2**31 + 7, 2**16), (-3, 2**16 + 5)])
+def test_add_up(value, n):
     """As many silos as there may be."""
-    rows = wide.Wide(*(jnp.broadcast_to(word, (2, 2**16 + 5)) for word in wide.of(-3)))
-    assert wide.to_int(wide.add_up(rows)).tolist() == [-3 * (2**16 + 5)] * 2
+    rows = jax.tree.map(lambda word: np.broadcast_to(word, (1, n)), wide.of([value]))
+    assert wide.to_int(wide.add_up(rows)).tolist() == [signed(value * n)]
 
 
-def test_to_float():
-    found, exact = np.asarray(wide.to_float(A), float), np.array(LEFT, float)
-    assert (np.abs(found - exact) <= 2.0**-23 * np.abs(exact)).all()
-    small = np.arange(-(2**24), 2**24, 12345)
-    assert wide.to_float(wide.of(small)).tolist() == small.tolist()
+def test_nearest(key):
+    x = np.float32(LIMIT - 1) * np.asarray(jax.random.uniform(key, (10_000,), minval=-1))
+    x = np.concatenate([x, [0, -0.0, 0.5, 1.5, -2.5, LIMIT - 1, 1 - LIMIT]]).astype(np.float32)
+    np.testing.assert_array_equal(jax.jit(nearest)(x), np.round(x))
 
 
-def test_from_float():
-    values = [0.0, 0.4, -0.6, 1.0, -1.0, 2.0**24 + 2, -(2.0**40) - 2.0**20, 2.0**62, -(2.0**62)]
-    array = np.array(values, np.float32)
-    assert wide.to_int(wide.from_float(jnp.asarray(array))).tolist() == [round(float(x)) for x in array]
+def test_whole_numbers_are_added_up(key):
+    x = np.asarray(jax.random.randint(key, (3, 5, 2, 4, 7), -(2**20), 2**20))
+    np.testing.assert_array_equal(jax.jit(jax.vmap(add_up))(x), x.sum((1, -1)))
+
+
+def test_products_that_are_fused(key):
+    """With the addition, or not: they are within half a step of the product, and what float32 rounds."""
+    x, y = np.asarray(jax.random.uniform(key, (2, 10_000), minval=-1))
+    found = jax.jit(lambda x, y: nearest(x * jnp.float32(2**19) * y))(x, y)
+    assert abs(found - 2.0**19 * x.astype(float) * y).max() <= 0.5 + 2.0**-5
