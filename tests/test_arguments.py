@@ -1,8 +1,8 @@
 """Bad input ends in one clear sentence, or not at all: every public factory, every argument, some forty values.
 
-`CASES` says for every argument which kind of value is legitimate. A value that is not must be refused by a sentence
-that names the argument and shows the value; a legitimate one may be refused too, because of another argument. Nothing
-is compiled, and no data set is read: whoever gets so far has accepted its arguments.
+`CASES` says for every argument which kind of value is legitimate. Any other value must be refused by a `BadArgument`
+that names the argument; a legitimate one may be refused too, because of another argument. Nothing is compiled, and no
+data set is read.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from argument_cases import CASES, NAMES, RESULT, an_audited_case, epsilon_greedy
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import runs
+from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import driver
 from fedbandit_jax.planning import recommend
 
@@ -92,9 +93,14 @@ def fault(case, given, argument, value, legitimate):
         error = None
     if error is None:
         return "" if legitimate else "ACCEPTED"
-    message, names = str(error), "|".join(given if legitimate else [argument])
-    clear = re.search(rf"(?<!\w)({names})(?!\w).* must .*got .", message)
-    return "" if clear and "\n" not in message and len(message) < 400 else f"UNCLEAR: {message[:200]!r}"
+    message, names = str(error), set(given) if legitimate else {argument}
+    if isinstance(error, FileNotFoundError):
+        named = {message.partition(" ")[0]} & names
+    elif isinstance(error, BadArgument):
+        named = {*re.findall(r"\w+", error.argument), *error.others} & names
+    else:
+        return f"NO FIELDS: {message[:200]!r}"
+    return "" if named and "\n" not in message and len(message) < 400 else f"UNCLEAR: {message[:200]!r}"
 
 
 @pytest.mark.filterwarnings("ignore")
