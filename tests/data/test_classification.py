@@ -1,8 +1,8 @@
 import sys
 
-import jax
 import numpy as np
 import pytest
+from helpers import refused
 from sklearn import datasets
 
 import fedbandit_jax as fb
@@ -23,6 +23,9 @@ def test_shapes_and_norms(loaded):
     assert (table.query_sizes == k).all()
     assert len(table.query_sizes) == n
     np.testing.assert_allclose(np.linalg.norm(table.features, axis=1), 1, atol=1e-6)
+    again = fb.data.classification(name)
+    np.testing.assert_array_equal(table.features, again.features)
+    np.testing.assert_array_equal(table.theta, again.theta)
 
 
 def test_means_fit_bernoulli_rewards_and_the_scale_is_the_largest(loaded):
@@ -67,40 +70,22 @@ def test_the_affine_map_keeps_the_order_of_the_arms():
     assert np.linalg.norm(mapped) <= 1 + 1e-6
 
 
-def test_is_the_same_every_time(loaded):
-    name, table = loaded
-    again = fb.data.classification(name)
-    np.testing.assert_array_equal(table.features, again.features)
-    np.testing.assert_array_equal(table.theta, again.theta)
+def test_queries_are_what_replay_takes():
+    table = fb.data.Queries(np.eye(4, dtype=np.float32), np.array([1, 3]), np.full(4, 0.5, np.float32), "toy")
+    assert repr(table) == "Queries('toy', 4 rows, 2 queries, dim 4)"
+    for loaded, k, d in ((table, 3, 4), (fb.data.classification("breast_cancer", components=3), 2, 7)):
+        spec = fb.envs.replay(**loaded.arguments(), n_agents=2).spec
+        assert (spec.n_arms, spec.dim, spec.max_norm) == (k, d, 1.0)
 
 
-@pytest.mark.slow
-def test_replayed():
-    table = fb.data.classification("breast_cancer", components=3)
-    env = fb.envs.replay(**table.arguments(), n_agents=5, rewards="bernoulli")
-    assert (env.spec.n_arms, env.spec.dim, env.spec.max_norm) == (2, 7, 1.0)
-    result = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=50, key=jax.random.key(0), seeds=2)
-    assert np.isfinite(result.regret).all()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"name": "iris"}, "name must be one of 'digits', 'breast_cancer', got 'iris'"),
-        ({"name": "digits", "components": 0}, "components must be >= 1, got 0"),
-        ({"name": "digits", "components": 65}, "components must be <= 64"),
-        (
-            {"name": "breast_cancer", "penalty": 10},
-            "penalty must be small enough for a non-zero theta, got 10",
-        ),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        fb.data.classification(**arguments)
+def test_settings_that_do_not_suit_the_data_are_refused():
+    with refused("components", 65):  # of 64 pixels
+        fb.data.classification("digits", components=65)
+    with refused("penalty", 10.0):  # theta would be 0
+        fb.data.classification("breast_cancer", penalty=10)
 
 
 def test_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'fedbandit_jax\[data\]'"):
+    with pytest.raises(ImportError, match=r"fedbandit_jax\[data\]"):
         fb.data.classification("digits")

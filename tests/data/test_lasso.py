@@ -3,6 +3,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from helpers import refused
 from sklearn.linear_model import Lasso
 
 import fedbandit_jax as fb
@@ -69,20 +70,10 @@ def test_leaves_the_precision_of_jax_alone():
     assert jax.numpy.ones(()).dtype == before
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"penalty": 0}, "penalty must be finite and > 0, got 0"),
-        ({"labels": np.ones(3)}, "labels must have one entry per row"),
-        ({"features": np.zeros((0, 2)), "labels": np.zeros(0)}, "labels must have one entry per row"),
-        ({"features": np.array([[np.nan, 0], [0, 1]])}, "features must be finite"),
-        ({"tolerance": -1}, "tolerance"),
-        ({"max_steps": 0}, "max_steps must be >= 1"),
-    ],
-)
-def test_bad_arguments(change, message):
-    with pytest.raises(ValueError, match=message):
-        fb.data.lasso(**{"features": np.eye(2), "labels": np.ones(2), "penalty": 0.1} | change)
+@pytest.mark.parametrize(("n", "d"), [(3, 2), (0, 2)])
+def test_labels_must_be_as_many_as_rows(n, d):
+    with refused("labels"):
+        fb.data.lasso(np.eye(d) if n else np.zeros((0, d)), np.ones(n), penalty=0.1)
 
 
 def test_says_when_it_did_not_converge():

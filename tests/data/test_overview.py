@@ -52,10 +52,3 @@ def test_so_many_levels_are_not_counted(monkeypatch):
     monkeypatch.setattr(overviews, "COUNTED", 10)
     (one,) = overview({"a": np.arange(50)})
     assert (one.distinct, one.cells[2]) == (10, "over 9")
-
-
-def test_a_file_without_rows_is_refused(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_text(LINES[0] + "\n")
-    with pytest.raises(ValueError, match="source must have at least one row below its header, got none in log.csv"):
-        overview(path)

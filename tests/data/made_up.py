@@ -1,0 +1,68 @@
+"""Small made-up files in the formats of MovieLens, MSLR and Open Bandit, which may not be redistributed."""
+
+import csv
+
+import numpy as np
+
+FORMATS = {"ratings.csv": (",", "userId,movieId,rating,timestamp\n"), "ratings.dat": ("::", ""), "u.data": ("\t", "")}
+HEADER = FORMATS["ratings.csv"][1]
+PARTS = ("train.txt", "vali.txt", "test.txt")
+VISITS, ITEMS = 600, 5
+
+
+def ratings(n_users=60, n_movies=40, seed=0):
+    """Rows (user, movie, rating, timestamp) of three tastes; users and movies differ in activity."""
+    rng = np.random.default_rng(seed)
+    users, movies = 5 * np.arange(1, n_users + 1), 7 * np.arange(1, n_movies + 1)
+    liked = np.where((users[:, None] + movies) % 3 == 0, 0.7, 0.2) * rng.uniform(0.4, 1, (n_users, 1))
+    rows = np.argwhere(rng.random((n_users, n_movies)) < liked)
+    return [(users[u], movies[i], rng.integers(1, 11) / 2, 964982703 + u * i) for u, i in rows]
+
+
+def write(folder, rows, name="ratings.csv", end="\n"):
+    """Writes ratings in a format of MovieLens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    separator, header = FORMATS[name]
+    text = header + "".join(separator.join(map(str, row)) + "\n" for row in rows)
+    (folder / name).write_bytes(text.replace("\n", end).encode())
+    return folder / name
+
+
+def lines(sizes, *, first_query=1, seed=0):
+    """Documents of MSLR by query: relevance, qid, all 136 features, columns of very different sizes."""
+    rng = np.random.default_rng(seed)
+    scales = 10.0 ** np.linspace(-3, 6, 136)
+    rows = []
+    for query, size in enumerate(sizes, first_query):
+        for _ in range(size):
+            values = np.where(rng.random(136) < 0.3, 0, rng.lognormal(size=136) * scales)
+            relevance = min(4, int(6 * values[130] / (1 + values[126:131].sum())))
+            features = " ".join(f"{f}:{value:.6g}" for f, value in enumerate(values, 1))
+            rows.append(f"{relevance} qid:{query} {features} \n")
+    return rows
+
+
+def write_fold(folder, parts):
+    """Writes a fold of MSLR."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in zip(PARTS, parts):
+        (folder / name).write_text("".join(rows))
+
+
+def write_campaign(folder):
+    """Writes a campaign of Open Bandit, and returns the items that were shown, their positions and the clicks."""
+    rng = np.random.default_rng(0)
+    item, where = rng.integers(0, ITEMS, VISITS), rng.integers(1, 4, VISITS)
+    click = (rng.random(VISITS) < 0.1 + 0.1 * item).astype(int)
+    users = [rng.choice(["a1", "b2", "c3"], VISITS) for _ in range(2)]
+    head = ["", "timestamp", "item_id", "position", "click", "propensity_score", "user_feature_0", "user_feature_1"]
+    times = [f"2019-11-24 00:00:{i % 60:02}+00:00" for i in range(VISITS)]
+    about = [(i, i, 0.1 * i, f"kind {i % 2}", f"brand {i}", f"shop {i % 3}") for i in range(ITEMS)]
+    tables = {
+        "men.csv": (head, zip(range(VISITS), times, item, where, click, [0.2] * VISITS, *users)),
+        "item_context.csv": (["", "item_id", *(f"item_feature_{j}" for j in range(4))], about),
+    }
+    for name, (header, rows) in tables.items():
+        with (folder / name).open("w", newline="") as file:
+            csv.writer(file).writerows([header, *rows])
+    return item, where, click

@@ -1,0 +1,376 @@
+"""Damaged tables and files: each fault is one sentence that names the argument or file, and its row and column."""
+
+import codecs
+import csv
+import io
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import edit, refused
+from made_up import FORMATS, HEADER, PARTS, lines, ratings, write, write_campaign, write_fold
+
+import fedbandit_jax as fb
+from fedbandit_jax.data.overview import overview
+
+
+def said_by(load, *arguments, error=(ValueError, TypeError), got="got ", **options):
+    """The one sentence that refuses."""
+    with pytest.raises(error) as caught:
+        load(*arguments, **options)
+    said = str(caught.value)
+    assert got in said
+    assert "\n" not in said
+    assert len(said) < 500
+    return said
+
+
+# Tables, from three kinds of sources
+
+N = 60
+ROLES = dict(silo="hospital", arm="drug", reward="cured", user="who", propensity="p", features=["age", "ward"])
+ARGUMENT = {"hospital": "silo", "drug": "arm", "cured": "reward", "who": "user", "p": "propensity", "age": "features"}
+ARGUMENT |= {"ward": "features", "dose": "arm_features"}
+NUMBERS = np.arange(N)
+GOOD = {
+    "hospital": [f"h{one}" for one in NUMBERS % 3],
+    "drug": ["ab"[one] for one in NUMBERS // 3 % 2],
+    "cured": [float(one) for one in NUMBERS // 6 % 2],
+    "who": [f"u{one}" for one in NUMBERS % 20],
+    "p": [0.5] * N,
+    "age": [20.0 + one for one in NUMBERS],
+    "ward": ["xyz"[one] for one in NUMBERS // 2 % 3],
+}
+DOSE = {"dose": [float(one == "b") for one in GOOD["drug"]]}
+
+
+def as_frame(table, folder):
+    return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in table.items()})
+
+
+def as_file(table, folder):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([table, *zip(*table.values())])
+    return wrote(folder, text.getvalue())
+
+
+def wrote(folder, content, name="log.csv"):
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name
+
+
+SOURCES = {"mapping": lambda table, folder: table, "frame": as_frame, "file": as_file}
+FIRST = {"mapping": 0, "frame": 0, "file": 2}  # number of the first row
+
+
+def said_of(source, *, error=(ValueError, TypeError), **changes):
+    said = said_by(fb.data.table, source, error=error, **{**ROLES, **changes})
+    assert " must " in said
+    return said
+
+
+def replaced(name, where, value):
+    """The table with another value in one row."""
+    return {**GOOD, name: [*GOOD[name][:where], value, *GOOD[name][where + 1 :]]}
+
+
+MISSING = ("", "NA", "nan", "NAN", "-nan", "null", None, float("nan"))
+WRONG = {name: ("much", "1,5", "1.5 mg", float("inf"), float("-inf"), 1e200) for name in ("cured", "age")}
+WRONG |= {"p": ("much", float("inf"), 0.0, -0.25, 1.5)}
+
+
+@pytest.mark.parametrize("container", SOURCES)
+@pytest.mark.parametrize("name", GOOD)
+def test_a_wrong_value_is_named_with_its_row_and_column(tmp_path, name, container):
+    """Missing, not a number, or not finite, in the first, a middle and the last row."""
+    for value, where in itertools.product((*MISSING, *WRONG.get(name, ())), (0, 31, N - 1)):
+        if where == 0 and name == "age" and isinstance(value, str) and value not in MISSING:
+            continue  # a text begins a column of texts
+        said = said_of(SOURCES[container](replaced(name, where, value), tmp_path))
+        assert f"in row {FIRST[container] + where} of column {name!r}" in said
+        assert said.startswith(f"{ARGUMENT[name]} must ")
+        got = "nothing" if value in (None, "") else f"{value:g}" if isinstance(value, float) else value
+        assert got.lower() in said.lower() or (container != "file" and "NaN" in said)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_masked_values_are_missing_and_not_read(name):
+    said = said_of({**GOOD, name: np.ma.masked_array(GOOD[name], mask=NUMBERS == 31)})
+    assert f"{ARGUMENT[name]} must have no missing values" in said
+    assert f"got NaN in row 31 of column {name!r}" in said
+
+
+def test_a_good_table_may_have_gaps_in_columns_without_a_role(tmp_path):
+    rest = {"rest": np.ma.masked_array(NUMBERS, mask=NUMBERS == 31), "other": [None] * N}
+    for source in (GOOD, {**GOOD, **rest}, as_frame(GOOD, tmp_path), as_file(GOOD, tmp_path)):
+        spec = fb.data.table(source, **ROLES).spec
+        assert (spec.n_agents, spec.n_arms, spec.silos) == (3, 2, 3)
+
+
+FEW = {name: values[:12] for name, values in (GOOD | DOSE).items()}
+WIDE = {**GOOD, "ward": [f"w{one}" for one in NUMBERS], "drug": ["abc"[one % 3] for one in NUMBERS]}
+MANY_ARMS = {name: values * 3 for name, values in GOOD.items()} | {"drug": [f"d{one}" for one in range(3 * N)]}
+TABLES = {  # a table, more options, and what its refusal begins with and ends with; {r[2]} is the number of row 2
+    "texts and numbers": (replaced("age", 0, "young"), {}, "features must be texts", "in row {r[1]} of column 'age'"),
+    "one arm": ({**GOOD, "drug": ["a"] * N}, {}, "arm must have 2 ", "got only 'a' in column 'drug'"),
+    "one reward": ({**GOOD, "cured": [1.0] * N}, {}, "reward must vary", "got 1 in all rows of column 'cured'"),
+    "one age": ({**GOOD, "age": [30.0] * N}, {}, "features must have", "got 30 in all rows of column 'age'"),
+    "one ward": ({**GOOD, "ward": ["x"] * N}, {}, "features must have", "got 'x' in all rows of column 'ward'"),
+    "few rows": (FEW, {}, "source must have at least 5 rows of every arm", ""),
+    "few rows of an arm": (replaced("drug", 0, "rare"), {}, "source must have at least 5 rows of every arm", "'drug'"),
+    "fewer rows than d": (FEW, dict(arm_features=["dose"]), "source must have at least d = 10 rows", ""),
+    "wide": (WIDE, {}, "features must give at most d = 128 features, got d = 187", "leave out 'ward' (60)"),
+    "many arms": (MANY_ARMS, {}, "arm must give at most d = 128", "give arm_features, or merge arms"),
+    "arms described twice": (
+        {**GOOD, "dose": [*DOSE["dose"][:40], 7.0, *DOSE["dose"][41:]]},
+        dict(arm_features=["dose"]),
+        "arm_features must be the same in all rows of an arm, got 7.0 in row ",
+        "in row {r[40]} of column 'dose'",
+    ),
+}
+
+
+@pytest.mark.parametrize("container", SOURCES)
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_cannot_be_fitted_is_refused(tmp_path, name, container):
+    table, more, begin, end = TABLES[name]
+    said = said_of(SOURCES[container](table, tmp_path), **more)
+    assert said.startswith(begin)
+    assert end.format(r=range(FIRST[container], FIRST[container] + N)) in said
+
+
+@pytest.mark.parametrize("container", SOURCES)
+@pytest.mark.parametrize("name", ARGUMENT)
+def test_an_absent_column_is_named_and_a_similar_name_offered(tmp_path, name, container):
+    table, more = {other: values for other, values in GOOD.items() if other != name}, {}
+    if name == "dose":
+        more = {"arm_features": ["dose"]}
+    said = said_of(SOURCES[container](table, tmp_path), **more)
+    assert said.startswith(f"{ARGUMENT[name]} must be a column of ")
+    assert repr(name) in said
+    like = SOURCES[container]({**table, f"{name}s": [1.0] * N}, tmp_path)
+    assert f"did you mean '{name}s'?" in said_of(like, **more)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_columns_must_be_vectors_of_one_length(name):
+    for values in (GOOD[name][:-1], np.zeros((N, 2)), 5, None, "a text", [[1]] * N, [{}] * N):
+        assert repr(name) in said_of({**GOOD, name: values})
+    if name in WRONG:
+        assert repr(name) in said_of({**GOOD, name: np.zeros(N) + 1j})
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.combinations([*ROLES][:5], 2)])
+def test_a_column_has_one_role(one, other):
+    with refused(other, ROLES[one], other=one):
+        fb.data.table(GOOD, **{**ROLES, other: ROLES[one]})
+    with refused("features", ROLES[one], other=one):
+        fb.data.table(GOOD, **{**ROLES, "features": ["age", ROLES[one]]})
+
+
+def test_a_feature_is_listed_once():
+    with refused("features", "age"):
+        fb.data.table(GOOD, **{**ROLES, "features": ["age", "age"]})
+
+
+HEAD = ",".join(GOOD)
+ROW = "h1,a,1,u1,0.5,30,x\n"
+LOGS = {  # the text of a file -> a word of the refusal
+    "": "empty",
+    "  \n \n": "empty",
+    HEAD: "at least one row below its header",
+    f"{HEAD},drug\n{ROW.strip()},b\n": "'drug'",
+    f"{HEAD}\n{ROW}h1,a,1\n{ROW}": "row 3",
+    f"{HEAD}\n{ROW}{ROW.strip()},7\n": "row 3",
+    f"{HEAD}\n{ROW}\n{ROW}": "row 3",
+    f"{HEAD}\n{ROW}".replace(",", ";"): "semicolons",
+    f"{HEAD}\n{ROW}".replace(",", "\t"): "tabs",
+    f'{HEAD}\n{ROW}h1,"a,1,u1,0.5,30,x\n': "quotes",
+    f"{HEAD}\n{ROW}h1,ä,1,u1,0.5,30,x\n".encode("latin-1"): "of column 'drug'",
+    f"{HEAD}\n{ROW}".encode("utf-16"): "UTF-8",
+}
+
+
+@pytest.mark.parametrize("text", LOGS)
+def test_a_file_that_is_not_a_table_is_refused(tmp_path, text):
+    said = said_of(wrote(tmp_path, text))
+    assert said.startswith("source must ")
+    assert LOGS[text] in said
+    assert "log.csv" in said
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.xlsx", "log", "absent.csv", "."])
+def test_other_files_are_no_sources(tmp_path, name):
+    for file in ("log.parquet", "log.xlsx", "log"):
+        wrote(tmp_path, b"PAR1", file)
+    said = said_of(tmp_path / name, error=(ValueError, FileNotFoundError, ImportError))
+    assert said.startswith("source must ")
+
+
+def test_an_overview_needs_rows(tmp_path):
+    with refused("source", "log.csv"):
+        overview(wrote(tmp_path, HEAD + "\n"))
+
+
+# MovieLens
+
+RATING = ["5", "7", "4.0", "1"]
+FIELDS = {  # column -> its name, and fields that it refuses
+    1: ("user", ["x", "", "0", "#5", "z" * 999]),
+    2: ("movie", ["-7", "7.5", "2147483648"]),
+    3: ("rating", ["good", "0.0", "6", "nan", "inf", "", "\xe9", "4.0\0"]),
+    4: ("timestamp", ["noon"]),
+}
+COUNTS = (["abc"], RATING[:2], RATING[:3], [*RATING, "1"])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_damaged_rating_is_named_with_line_and_column(tmp_path, form):
+    def said(fields):
+        file = write(tmp_path, ratings()[:9], form)
+        rows = file.read_bytes().splitlines(keepends=True)
+        rows[5] = FORMATS[form][0].join(fields).encode("latin-1") + b"\n"
+        file.write_bytes(b"".join(rows))
+        return said_by(fb.data.movielens, tmp_path)
+
+    for column, (name, values) in FIELDS.items():
+        for value in values:
+            found = said([*RATING[: column - 1], value, *RATING[column:]])
+            assert f"{form}, line 6, column {column}: {name} must be " in found
+            assert repr(value.replace("\xe9", "\ufffd"))[:61] in found
+    for fields in COUNTS:
+        assert f"{form}, line 6: must be 4 fields" in said(fields)
+
+
+def test_fields_of_dat_files_have_two_colons_between_them(tmp_path):
+    for line in ("5:x:7::4.0::1", "5::7::4.0:1", "5::7:::4.0::1", "5::7::4.0::1::"):
+        file = write(tmp_path, ratings()[:9], "ratings.dat")
+        file.write_text(file.read_text() + line + "\n")
+        assert "ratings.dat, line 10" in said_by(fb.data.movielens, tmp_path)
+
+
+def test_blank_lines_of_ratings_are_counted(tmp_path):
+    file = write(tmp_path, ratings()[:9])
+    text = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*text[:3], "\n", " \n", *text[3:6], "x" + text[6], *text[7:]]))
+    assert "ratings.csv, line 9, column 1: user must be " in said_by(fb.data.movielens, file)
+
+
+def test_a_pair_rated_twice_is_named_with_both_lines(tmp_path):
+    rows = ratings()
+    write(tmp_path, [*rows[:20], rows[3], *rows[20:], rows[1]])
+    said = said_by(fb.data.movielens, tmp_path)
+    assert "ratings.csv, line 22: a user must rate a movie once" in said
+    assert "got user {} and movie {} again, first in line 5".format(*rows[3]) in said
+
+
+@pytest.mark.parametrize("cut", [1, 4, 10, 11, 12, 15, 17, 19])
+def test_a_file_of_ratings_that_was_cut_short_is_refused(tmp_path, cut):
+    file = write(tmp_path, ratings())
+    last = file.read_bytes().count(b"\n")
+    file.write_bytes(file.read_bytes()[:-cut])
+    assert f"ratings.csv, line {last}" in said_by(fb.data.movielens, tmp_path)
+
+
+NO_RATINGS = {  # bytes of ratings.csv -> words of the refusal
+    b"": "at least one rating, got an empty file",
+    codecs.BOM_UTF8: "at least one rating, got an empty file",
+    HEADER[:-1].encode(): "at least one rating, got none",
+    HEADER.encode() + b"\n\n": "at least one rating, got none",
+    b"1,2,4.0,1\n": "line 1: must be userId,movieId,rating,timestamp or ",
+    b"movieId,title,genres\n": "got 'movieId,title,genres'",
+    HEADER.encode("utf-16"): "line 1: must be userId,",
+    bytes(range(128, 256)) * 50: "line 1: must be userId,",
+    bytes(5000): "line 1: must be userId,",
+}
+
+
+@pytest.mark.parametrize("content", NO_RATINGS, ids=[str(one[:20]) for one in NO_RATINGS])
+def test_a_file_without_ratings_is_refused(tmp_path, content):
+    assert NO_RATINGS[content] in said_by(fb.data.movielens, wrote(tmp_path, content, "ratings.csv"))
+
+
+def test_a_folder_without_ratings_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        said = said_by(fb.data.movielens, path, error=FileNotFoundError)
+        assert f"path must be one of {', '.join(FORMATS)}" in said
+
+
+# MSLR
+
+DOCUMENTS = {  # a change of line 3, the column that is named, and words of the refusal
+    "without qid": (lambda s: s.replace("qid:2 ", ""), 2, "must be qid:<integer>, got '1:"),
+    "qid": (lambda s: s.replace("qid:2", "qid:x"), 2, "must be qid:<integer>, got 'qid:x'"),
+    "relevance 5": (lambda s: "5" + s[1:], 1, "relevance must be 0, 1, 2, 3 or 4, got '5'"),
+    "relevance": (lambda s: "good" + s[1:], 1, "relevance must be 0, 1, 2, 3 or 4, got 'good'"),
+    "value": (lambda s: s.replace(" 7:", " 7:abc"), 9, "feature 7 must be a finite number, got 'abc"),
+    "nan": (lambda s: s.replace(" 136:", " 136:nan #"), 138, "feature 136 must be a finite number, got 'nan'"),
+    "too large": (lambda s: s.replace(" 1:", " 1:1e99 #"), 3, "feature 1 must be a finite number, got '1e99'"),
+    "feature 137": (lambda s: s.replace(" 136:", " 137:"), 138, "feature number must be in 1, ..., 136, got '137:"),
+    "feature 0": (lambda s: s.replace(" 1:", " 0:"), 3, "feature number must be in 1, ..., 136, got '0:"),
+    "order": (lambda s: s.replace(" 5:", " 6:"), 7, "features must be 1, ..., 136 in this order, got '6:"),
+    "cut short": (lambda s: s[: s.index(" 100:")] + "\n", 102, "feature 100 is missing"),
+    "only a label": (lambda s: "1\n", 2, "qid is missing"),
+    "torn query": (lambda s: s.replace("qid:2", "qid:1"), 2, "rows of a query must be together, got 'qid:1' again"),
+}
+
+
+@pytest.fixture
+def fold(tmp_path):
+    write_fold(tmp_path, [lines([1, 7, 3]), lines([2, 1], first_query=4), lines([3], first_query=6)])
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_damaged_document_is_named_with_line_and_column(fold, name):
+    change, column, words = DOCUMENTS[name]
+    edit(fold / "train.txt", 3, change)
+    assert f"train.txt, line 3, column {column}: {words}" in said_by(fb.data.mslr, fold, got="")
+    assert sorted(path.name for path in fold.iterdir()) == sorted(PARTS)  # nothing is kept of it
+
+
+def test_blank_lines_and_comments_of_documents_are_counted(fold):
+    """A copy that was kept is not read, as the file has changed."""
+    file = fold / "vali.txt"
+    file.write_text("# a comment\n\n" + file.read_text())
+    assert fb.data.mslr(fold, penalty=1e-4).query_sizes.sum() == 17
+    edit(file, 4, lambda line: "x" + line)
+    assert "vali.txt, line 4, column 1: relevance" in said_by(fb.data.mslr, fold)
+
+
+def test_files_of_a_fold_must_be_there_with_queries_of_their_own(fold):
+    test = fold / "test.txt"
+    test.write_text("")
+    assert "test.txt must have at least one line" in said_by(fb.data.mslr, fold)
+    test.write_text((fold / "vali.txt").read_text())
+    assert f"got qid:4 in {fold / 'vali.txt'} and in test.txt" in said_by(fb.data.mslr, fold)
+    test.unlink()
+    assert f"no {test}" in said_by(fb.data.mslr, fold, error=FileNotFoundError)
+
+
+# Open Bandit
+
+
+CAMPAIGNS = {  # a change of a campaign, and words of the refusal
+    "no items": (lambda path: (path / "item_context.csv").unlink(), "one log and item_context.csv, got "),
+    "two logs": (lambda path: (path / "women.csv").touch(), "with item_context.csv, men.csv, women.csv"),
+    "no clicks": (lambda path: renamed(path / "men.csv", "click", "clicks"), "got men.csv without click"),
+    "score": (lambda path: renamed(path / "men.csv", ",0.2,", ",2,"), "propensity_score"),
+    "item twice": (lambda path: renamed(path / "item_context.csv", "\n1,1,", "\n1,0,"), "got item 0 twice in "),
+    "item absent": (lambda path: renamed(path / "item_context.csv", "\n0,0,", "\n0,9,"), "item_feature_0"),
+}
+
+
+def renamed(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_a_damaged_campaign_is_refused(tmp_path, name):
+    write_campaign(tmp_path)
+    harm, words = CAMPAIGNS[name]
+    harm(tmp_path)
+    assert words in said_by(fb.data.open_bandit, tmp_path, error=(ValueError, FileNotFoundError))
