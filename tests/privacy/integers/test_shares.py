@@ -41,8 +41,8 @@ def test_noise_is_of_its_law_fresh_and_not_a_fifth_off(key, pair):
     A scale 20 % larger or smaller is refuted. Draws of two keys, sums and users are not alike.
     """
     noise = MECHANISMS[pair](1.0, 4.0, 1e-3, 10**5).sums(USERS).noise
-    (table,), power = vars(noise).values(), 2 if isinstance(noise, SkellamNoise) else 1  # which has a variance
-    others = [type(noise)(np.float32(table * factor**power)) for factor in (0.8, 1.2)]
+    ((name, table),), power = vars(noise).items(), 2 if isinstance(noise, SkellamNoise) else 1  # which has a variance
+    others = [type(noise)(**{name: np.float32(table * factor**power)}) for factor in (0.8, 1.2)]
     for k, n in enumerate(USERS):
         sums, shares = (np.asarray(x, float) for x in drawn(noise, key, jnp.int32(k), jnp.int32(n)))
         one, two = sums
