@@ -37,32 +37,34 @@ def test_table_of_released_epsilons():
 
 
 def test_numbers_of_the_readme():
-    """They are those of docs/privacy.md and bench/RESULTS.md, which other tests compare with what runs."""
-    assert len(README.splitlines()) <= 150
-    for asked, given in {"(1, 1e-5)": "2.44", "(5, 0.1)": "11.9"}.items():
-        assert re.search(rf"^\| {re.escape(asked)} .*\*\*{given}\*\*", PRIVACY, re.M)
-        assert given in README
+    """They are in docs/privacy.md and bench/RESULTS.md, which other tests compare with what runs."""
     measured = (ROOT / "bench" / "RESULTS.md").read_text()
-    (rate,) = re.findall(r"^ +1-3 +A +fedbandit_jax +24 +5,000 +([\d,]+)", measured, re.M)
-    assert float(rate.replace(",", "")) == pytest.approx(3e6, rel=0.2)
-    assert "three\nmillion agent-rounds a second" in README
     (times,) = re.findall(r"mode A, 24 seeds: over numpy_vectorised +([\d.]+)", measured)
-    assert f"{float(times):.0f} times a vectorised NumPy loop" in README
+    for number in ("2.44", "11.9", f"{float(times):.0f}"):
+        assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", README)
+    assert {"2.44", "11.9"} <= set(re.findall(r"\*\*([\d.]+)\*\* \|", PRIVACY))
+    assert len(README.splitlines()) <= 150
 
 
 @pytest.mark.slow
-def test_what_acting_on_released_sums_costs_on_the_first_picture():
-    """Differences in regret of the same seeds as `fedbandit simulate` has, with 95 % intervals."""
-    (quoted,) = re.findall(r"regret is (\d+) ± (\d+) \(95 %\) above .*, and (\d+) ± (\d+) of this remain", README)
+def test_differences_on_the_first_picture():
+    """Paired differences in regret, on the seeds of `fedbandit simulate`, to four of their own standard errors.
+
+    Processors round differently, so that the same seeds are another draw of the same law elsewhere.
+    """
+    quoted = re.findall(r"(\d+) ± (\d+)", README)[:2]
     asked = SimulateCommand(algorithms=("FedLinUCB", "Private-FedLinUCB, secure aggregation")).asked().arguments
     open_, private = asked["algos"].values()
-    algos = {"open": open_, "released": open_.replace(learns_in_batch=False), "private": private}
+    algos = {"open": open_, "private": private, "released": open_.replace(learns_in_batch=False)}
     result = fb.sweep(**asked | {"algos": algos, "grid": None})
     final = {name: result[name].regret[:, -1] for name in result.labels}
-    for name, (mean, half) in {"private": quoted[:2], "released": quoted[2:]}.items():
+    for name, (mean, half) in zip(("private", "released"), quoted, strict=True):
         paired = final[name] - final["open"]
-        found = stats.t.ppf(0.975, len(paired) - 1) * stats.sem(paired)
-        assert (paired.mean(), found) == (pytest.approx(float(mean), abs=5), pytest.approx(float(half), abs=5))
+        n = len(paired)
+        error = math.hypot(stats.sem(paired), float(half) / stats.t.ppf(0.975, n - 1))
+        assert abs(paired.mean() - float(mean)) < 4 * error
+        ratio = (float(half) / stats.t.ppf(0.975, n - 1) / stats.sem(paired)) ** 2
+        assert 1e-4 < stats.f.cdf(ratio, n - 1, n - 1) < 1 - 1e-4
 
 
 def test_table_of_shuffle_models():
