@@ -1,0 +1,326 @@
+"""A small example of everything that is registered, by family: `EXAMPLES`, `WORLDS` and `DATA`; and how one is played.
+
+`tests/test_contract.py` asks every row the same questions; oracles and limits read the same runs (`played`).
+"""
+
+import contextlib
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from data import made_up
+from helpers import Prefixes, random_script
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos import ELIMINATION
+from fedbandit_jax.engine import setup
+from fedbandit_jax.privacy.trust import check
+
+A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
+# Agents, arms, features (of two there would be one entry off the diagonal, and no order of them), rounds, seeds.
+M, K, D, T, SEEDS = 4, 3, 3, 40, 3
+KEY = jax.random.key(20261120)
+BUDGET = P.Budget(20.0, 0.1)  # little enough noise that data matter
+BY_BATCH = P.Users(4, per_batch=1, apart=2)
+
+SCRIPT = random_script(7, (T, M, K, D), [0.6, -0.5, 0.3])  # draws nothing, so that seeds differ in their noise alone
+SPHERE = E.sphere(M, K, D, rewards="bernoulli")
+BACK = E.returning(SPHERE, 3)
+AWAY, LATE = E.dropout(SPHERE, 0.3), E.delay(SPHERE, 3, "geometric")
+ITEMS = np.eye(K, D, dtype=np.float32)
+TABLE = E.replay(np.tile(ITEMS, (M, 1)), np.full(M, K), np.array([0.2, 0.5, 0.9]), n_agents=M, rewards="bernoulli")
+USERS = E.clustered(4, 2, 2, n_arms=K, dim=D)
+ARMS = E.arms(means=[0.9, 0.5, 0.3], rewards="bernoulli")
+ARMS_BACK = E.returning(ARMS, 4)
+
+
+class Example(NamedTuple):
+    """An algorithm, and what is expected of it in a small environment of its family."""
+
+    name: str
+    algo: Any
+    env: Any
+    claim: str = "none"  # of its certificate
+    plain: str = ""  # the example that it is where its noise is 0
+    card: str = ""  # its title in docs/zoo.toml
+    oracle: str = ""  # the test that compares it with a slow version of its pseudo-code
+    audit: str = ""  # the family of `fedbandit audit` that attacks it
+    slow: bool = False  # whether it is played in slow tests only: by default another row has the same loop
+
+
+UCB, THOMPSON, GREEDY = A.UCB(regularizer="project"), A.Thompson(regularization=0.7, scale=0.4), A.Greedy(shrinkage=3.0)
+GROWING, GRAPH = S.Geometric(1.5, first=4), dict(graph=fb.networks.make("line", M))
+DISCOUNTED, WINDOW, HALF = P.Discounted(0.7), P.Window(3), P.Linear(gram_scale=0.5)
+
+
+def private(release="tree", trust="silo_local", budget=BUDGET, **options):
+    return P.Mechanism(budget, release, trust, **options)
+
+
+VISIT = private(unit="visit")
+LINEAR, ASYNC = "algos/linear/test_oracle.py::test_{}", "algos/linear/test_async.py::test_{}"
+FED_LIN_UCB, FED_UCB = LINEAR.format("fed_lin_ucb"), "algos/linear/test_fed_ucb.py::test_algorithm_1"
+GOSSIP_UCB, GOSSIP = (
+    "algos/linear/test_gossip.py::test_algorithm_3",
+    "algos/linear/test_neighbours.py::test_every_message",
+)
+PHASED = "algos/linear/test_phased.py::test_dp_dpe"
+CLUSTERING, GROUPED = "algos/clusters/test_clustering.py", "algos/clusters/test_grouped.py"
+ELIMINATING, ADAC = "algos/arms/test_elimination.py", "algos/arms/test_adac.py"
+
+
+def silos(name, policy, privacy=None, schedule=6, env=SCRIPT, **more):
+    """A row of `Federated`, by default in batches of 6 rounds, of which 40 are no multiple."""
+    own = {one: more.pop(one) for one in ("aggregate", "liars", "learns_in_batch") if one in more}
+    algo = A.Federated(policy=policy, schedule=schedule, privacy=privacy, name=name, **own)
+    safe = {} if privacy is None else {"claim": "certified", "audit": "linear"}
+    return Example(name, algo, env, **{**safe, **more})
+
+
+def proved(name, algo, env, **more):
+    return Example(name, algo, env, "certified", **more)
+
+
+def deep(*rows):
+    return [row._replace(slow=True) for row in rows]
+
+
+SILOS = [
+    Example("LinUCB", A.LinUCB(), SCRIPT, oracle=LINEAR.format("lin_ucb")),
+    proved("Uniform play", A.Uniform(), SPHERE, card="Uniform play"),
+    silos("FedLinUCB", UCB, card="FedLinUCB", oracle=FED_LIN_UCB),
+    silos("FedLinUCB, learns", UCB, learns_in_batch=True, oracle=FED_LIN_UCB),
+    silos("Thompson", THOMPSON, oracle=LINEAR.format("thompson")),
+    silos("Private-FedLinUCB", UCB, private(), plain="FedLinUCB", card="Private-FedLinUCB", oracle=FED_LIN_UCB),
+    silos("Algorithm 1", UCB, private("prefix_tree"), learns_in_batch=True, claim="as_printed",
+          plain="FedLinUCB, learns", card="Private-FedLinUCB, Algorithm 1", oracle=FED_LIN_UCB),
+    silos("amplified", UCB, private("tree", "shuffle_amplified"), card="SDP-FedLinUCB by amplification"),
+    silos("vector sums", UCB, private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
+    silos("known noise", A.UCB(confidence="known_noise", regularizer="project"), private("blt", "secagg"),
+          card="UCB by known noise"),
+    silos("Thompson, central", THOMPSON, private("sqrt_toeplitz", "central"), plain="Thompson",
+          card="Thompson sampling"),
+    silos("Epsilon-greedy", A.EpsilonGreedy(), private("input_perturbation", "local"), card="Epsilon-greedy",
+          oracle=LINEAR.format("epsilon_greedy")),
+    silos("joint matrix, messages", UCB, private("honaker", "silo_local_matrix", messages=True)),
+    silos("Greedy, Decaying", GREEDY, private(P.Decaying(1.5), statistic=HALF), GROWING, plain="Greedy, growing",
+          card="Greedy, growing batches", oracle=LINEAR.format("greedy")),
+    silos("Discounted", A.Forgetting(policy=UCB, memory=DISCOUNTED), private(DISCOUNTED), card="Forgetting"),
+    silos("lies, median", GREEDY, None, GROWING, aggregate="median", liars=P.Liars([0], "random")),
+    proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=S.Geometric(2.0, first=4)), SCRIPT, card="AdaC-OFUL",
+           oracle=LINEAR.format("adac_oful"), audit="linear"),
+    proved("DP-DPE", A.dp_dpe(ITEMS, private("input_perturbation"), schedule=6), TABLE, card="DP-DPE", oracle=PHASED,
+           audit="linear"),
+    Example("FedUCB", A.fed_ucb(schedule=S.LogDet(5.0)), SCRIPT, oracle=FED_UCB),
+    Example("Private-FedUCB", A.fed_ucb(BUDGET, schedule=S.LogDet(5.0, "dp20")), SCRIPT, card="FedUCB", oracle=FED_UCB,
+            audit="schedules"),
+    proved("FedUCB, private schedule", A.fed_ucb(BUDGET, schedule=S.PrivateLogDet(5.0), learns_in_batch=False), SCRIPT,
+           card="FedUCB, private schedule", oracle=FED_UCB, audit="schedules"),
+    *deep(
+        silos("Greedy, growing", GREEDY, None, GROWING),
+        silos("Logistic", GREEDY, private("blt", statistic=P.Logistic())),
+        silos("Window", A.Forgetting(policy=THOMPSON, memory=WINDOW), private(WINDOW, "secagg"), GROWING),
+        silos("lies, sum", GREEDY, liars=P.Liars([0], "sign_flip")),
+        silos("lies, geometric median", GREEDY, private(), GROWING, aggregate="geometric_median",
+              liars=P.Liars([0], "large")),
+        silos("lies, trimmed mean", GREEDY, private(), aggregate="trimmed_mean", liars=P.Liars([0], "collude")),
+        silos("user-defined parts", UCB, private(Prefixes, P.GaussianTrust("mine", sources=1, whose="of mine"))),
+    ),
+]  # fmt: skip
+
+
+def fitting():
+    """Every release under every trust model that its proof covers."""
+    for trust, release in itertools.product(P.TRUST, P.RELEASES):
+        with contextlib.suppress(ValueError):
+            check(trust, release, "tight")
+            yield silos(f"{trust} {release}", THOMPSON, private(release, trust), plain="Thompson", slow=True)
+
+
+FITTING = list(fitting())
+
+
+def unsteady(name, release, env, trust="silo_local", schedule=4, **options):
+    """A row of silos whose users return, or that miss synchronisations, or get rewards late."""
+    return silos(name, GREEDY, private(release, trust, statistic=HALF, **options), schedule, env)
+
+
+UNSTEADY = [
+    unsteady("MultiBlt", P.MultiBlt(BY_BATCH), BACK, unit=BY_BATCH),
+    unsteady("totals", "blt", BACK, schedule=GROWING, unit=P.Users(2, apart=2, total=1.0)),
+    unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
+    unsteady("delays", "blt", LATE),
+    *deep(
+        unsteady("Banded", P.Banded(2), BACK, "central", unit=BY_BATCH),
+        unsteady("BandMF", P.BandMF(3, BY_BATCH), BACK, "secagg", unit=BY_BATCH),
+        unsteady("drop-outs, growing", "input_perturbation", AWAY, "secagg", GROWING, dropouts=1),
+        unsteady("delays, growing", "tree", LATE, "central", GROWING),
+    ),
+]
+NO_SERVER = [
+    Example("Gossip-FedUCB", A.GossipFedUCB(**GRAPH, gamma=2), SCRIPT, oracle=GOSSIP_UCB),
+    Example("Private-Gossip-FedUCB", A.GossipFedUCB(**GRAPH, gamma=2, privacy=BUDGET), SCRIPT,
+            card="FedUCB without a server", oracle=GOSSIP_UCB),
+    Example("Gossip, plain", A.Gossip(**GRAPH, policy=UCB, gamma=2, schedule=GROWING), SCRIPT, oracle=GOSSIP),
+    proved("Gossip", A.Gossip(**GRAPH, policy=UCB, gamma=2, schedule=GROWING, privacy=BUDGET), SCRIPT,
+           plain="Gossip, plain", card="Gossip", oracle=GOSSIP, audit="linear"),
+    Example("Async-FedLinUCB", A.async_fed_lin_ucb(), USERS, card="Async-FedLinUCB",
+            oracle=ASYNC.format("algorithm_1")),
+    proved("async Thompson", A.AsyncFederated(policy=THOMPSON, schedule=2, privacy=VISIT), USERS,
+           plain="async Thompson, plain", oracle=ASYNC.format("private"), audit="schedules"),
+    *deep(
+        proved("Gossip, users", A.Gossip(
+            **GRAPH, policy=GREEDY, schedule=GROWING, privacy=private(unit=BY_BATCH)), BACK, audit="linear"),
+        Example("async Thompson, plain", A.AsyncFederated(policy=THOMPSON, schedule=2), USERS),
+        proved("async, private schedule", A.AsyncFederated(
+            policy=GREEDY, schedule=S.PrivateLogDet(0.5, trigger="he22"), privacy=VISIT), USERS,
+            oracle=ASYNC.format("private"), audit="schedules"),
+    ),
+]  # fmt: skip
+CLUSTERS = [
+    Example("CLUB", A.CLUB(), USERS, card="CLUB", oracle=CLUSTERING),
+    Example("SCLUB", A.SCLUB(), USERS, card="SCLUB", oracle=CLUSTERING),
+    Example("FCLUB", A.FCLUB(upload=1, download=1), USERS, card="FCLUB", oracle=CLUSTERING),
+    Example("FCLUB-DC", A.FCLUB(), USERS, card="FCLUB-DC", oracle=CLUSTERING),
+    Example("Homo", A.homo(), USERS, oracle=CLUSTERING),
+    proved("Together", A.Grouped(grouping=A.Together(), schedule=6, privacy=BUDGET), USERS, oracle=GROUPED,
+           audit="clusters"),
+    *deep(
+        Example("CDP-FCLUB-DC", A.FCLUB(BUDGET, shift="once"), USERS, card="CDP-FCLUB-DC", oracle=CLUSTERING,
+                audit="clusters"),
+        Example("CDP-FCLUB-DC, count", A.FCLUB(BUDGET, trigger="count"), USERS, oracle=CLUSTERING, audit="clusters"),
+        proved("CDP-Homo-DC", A.homo_dc(BUDGET, trigger="count", upload=1.5), USERS, card="CDP-Homo-DC",
+               oracle=CLUSTERING, audit="clusters"),
+        Example("Alone, plain", A.Grouped(grouping=A.Alone(), schedule=6), USERS, oracle=GROUPED),
+        proved("Mixture", A.Grouped(schedule=6, privacy=BUDGET), USERS, card="Mixture", oracle=GROUPED,
+               audit="clusters"),
+    ),
+]  # fmt: skip
+
+
+def elimination(name, env=ARMS, title="", **options):
+    """A row of a variant of successive elimination."""
+    mechanism, trust = ELIMINATION[name]
+    epsilon, claim, audit = (None, "none", "") if name == "SE" else (1.0, "certified", "arms")
+    algo = A.SuccessiveElimination(epsilon=epsilon, mechanism=mechanism, trust=trust, **options)
+    return Example(title or name, algo, env, claim, card=name * (not title), oracle=ELIMINATING, audit=audit)
+
+
+MULTI_ARMED = [
+    *(elimination(name)._replace(slow=name not in ("SE", "Dist-RDP-SE")) for name in ELIMINATION),
+    Example("AdaC-UCB, plain", A.AdaCUCB(), ARMS, oracle=ADAC),
+    proved("Uniform play, of arms", A.UniformArms(), ARMS, card="Uniform play, of arms"),
+    *deep(
+        elimination("Dist-RDP-SE", title="Dist-RDP-SE, messages", messages=True, radius="exact"),
+        elimination("Dist-RDP-SE", ARMS_BACK, "Dist-RDP-SE, users", unit=BY_BATCH),
+        proved("AdaC-UCB", A.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="local"), ARMS,
+               card="AdaC-UCB", oracle=ADAC, audit="arms"),
+    ),
+]  # fmt: skip
+FAMILIES = SILOS, FITTING, UNSTEADY, NO_SERVER, CLUSTERS, MULTI_ARMED
+EXAMPLES = {row.name: row for row in itertools.chain(*FAMILIES)}
+
+
+def logged(**more):
+    """A log: silo, arm, reward, a feature, a user, and the probability of the arm."""
+    i = np.arange(240)
+    log = dict(silo=i % 2, arm=i // 2 % 3, seen=i // 6 % 2, age=np.sin(i), who=i % 20, share=np.full(len(i), 1 / 3))
+    return fb.data.table(log, silo="silo", arm="arm", reward="seen", features=["age"], **more)
+
+
+# Name in `fb.envs.ENVIRONMENTS` and `WRAPPERS` -> environments.
+WORLDS = {
+    "sphere": [E.sphere(M, K, D, contexts=contexts, rewards=rewards)
+               for contexts, rewards in (("fresh", "gaussian"), ("fixed", "bernoulli"), ("fresh", "clipped_gaussian"))],
+    "replay": [TABLE, SCRIPT],
+    "gap": [E.gap(M, K, D, rewards=rewards) for rewards in ("bernoulli", "gaussian")],
+    "arms": [E.arms(n_arms=K, rewards=rewards) for rewards in ("gaussian", "bernoulli", "beta")],
+    "clustered": [USERS, E.clustered(4, 2, 2, n_arms=K, dim=D, arrivals=[1, 2, 3, 4], rewards="gaussian")],
+    "community": [E.community(ITEMS, 0.5 * ITEMS[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=K)],
+    "returning": [BACK, ARMS_BACK],
+    "dropout": [AWAY],
+    "delay": [LATE],
+    "drift": [E.drift(SPHERE, 3), E.drift(SPHERE, 4, "slide"), E.drift(E.arms(n_arms=K), 2)],
+    "lift": [E.lift(SPHERE, 6)],
+    "corrupt": [E.corrupt(SPHERE, [2], "collude"), E.corrupt(SPHERE, [2], "large")],
+    "rejection": [E.rejection(logged(propensity="share"))],
+}  # fmt: skip
+
+
+def from_files(load, write, **options):
+    """A loader of files in a folder, into which small ones of its format are written first."""
+
+    def made(folder):
+        write(folder)
+        return load(folder, **options)
+
+    return made
+
+
+def write_ratings(folder):
+    made_up.write(folder, made_up.ratings())
+
+
+def write_queries(folder):
+    for number in (1, 2):
+        sizes = ([5, 7], [4], [6, 3])
+        firsts = 1, 3, 4
+        parts = [made_up.lines(size, first_query=first) for size, first in zip(sizes, firsts)]
+        made_up.write_fold(folder / f"Fold{number}", parts)
+
+
+RATINGS = dict(dim=4, n_users=30, n_items=25, n_active=40, n_clusters=3)
+# Name in `fb.data` -> what makes a small environment, or a table of features, in an empty folder.
+DATA = {
+    "table": lambda _: logged(user="who"),
+    "classification": lambda _: fb.data.classification("breast_cancer"),
+    "movielens": from_files(fb.data.movielens, write_ratings, **RATINGS),
+    "mslr": from_files(fb.data.mslr, write_queries),
+    "mslr_arms": from_files(fb.data.mslr_arms, write_queries, n_arms=5),
+    "open_bandit": from_files(fb.data.open_bandit, made_up.write_campaign),
+    **{name: lambda _, load=load: load() for name, load in fb.data.EXAMPLES.items()},
+}
+
+
+class Played(NamedTuple):
+    """A run of an example under `KEY`, from which alone its noise is drawn."""
+
+    result: fb.Result  # of all rounds; its records are the leaves of the last states
+    bound: Any
+    env: Any
+
+    @property
+    def gaps(self):
+        """The regret of every round, (seeds, T)."""
+        return np.diff(self.result.regret, axis=-1, prepend=0)
+
+    def state(self, seed):
+        """The learner's last state."""
+        form = jax.tree.structure(jax.eval_shape(lambda key: self.bound.init(key, self.env.spec), KEY))
+        return jax.tree.unflatten(form, [leaf[seed, 0] for leaf in self.result.records.values()])
+
+
+def leaves(moment):
+    """The leaves of the learner's state, under names whose order is theirs."""
+    return {f"{i:03}": leaf for i, leaf in enumerate(jax.tree.leaves(moment.state))}
+
+
+RECORD = {"state": fb.record.final(leaves)}
+
+
+def simulate(env, algo, **options):
+    """A run whose noise is drawn from `KEY` alone, whatever the algorithm is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setup, "salt", lambda *marks: ())
+        run = dict(horizon=T, key=KEY, seeds=SEEDS, record=RECORD, throw=False)
+        return fb.simulate(env, algo, **run | options)
+
+
+@functools.cache
+def played(name) -> Played:
+    """The run of an example, once in a process."""
+    row = EXAMPLES[name]
+    return Played(simulate(row.env, row.algo), row.algo.bind(row.env.spec, T), row.env)
