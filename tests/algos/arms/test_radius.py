@@ -13,10 +13,6 @@ SCALE = 10.0
 NOISES = ("pure", "skellam", "gaussian", "local")
 
 
-def local_constants(size, epsilon):
-    return LocalLaplace(epsilon, SCALE, 0.1, 10**6).tail_constants(size)
-
-
 def setting(noise, epsilon, size):
     """(law, g, s, h) of the paper for one batch."""
     g = math.ceil((1 if noise in ("pure", "local") else SCALE) * epsilon * math.sqrt(size))
@@ -26,7 +22,7 @@ def setting(noise, epsilon, size):
         return Skellam((g / epsilon) ** 2), g, (2 + math.sqrt(2) / SCALE) / epsilon, math.sqrt(2) / g
     if noise == "gaussian":
         return DiscreteGaussian(g / epsilon), g, (math.sqrt(2) + math.sqrt(2) / SCALE) / epsilon, 0.0
-    s, h = local_constants(float(size), epsilon)
+    s, h = LocalLaplace(epsilon, SCALE, 0.1, 10**6).tail_constants(float(size))
     return DiscreteLaplace(g / epsilon, size), g, s, h
 
 
@@ -71,7 +67,7 @@ def test_the_union_bound_of_lemma_2():
     np.testing.assert_allclose(level[0] / level, [1, 4, 9])
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize("noise", NOISES)
 def test_exact_is_below_theory(noise, epsilon):
     sizes = 2 ** np.arange(1, 21)
@@ -85,33 +81,28 @@ def test_exact_is_below_theory(noise, epsilon):
     assert np.all(exact[:, 1:] > radii.exact(sizes, [None] * 20, 1.0, n_arms=10, p=0.1)[:, 1:])
 
 
+def halved(law):
+    if isinstance(law, Skellam):
+        return Skellam(law.variance / 4)
+    if isinstance(law, DiscreteGaussian):
+        return DiscreteGaussian(law.sigma / 2)
+    return DiscreteLaplace(law.scale / 2, law.n)
+
+
 @pytest.mark.parametrize("size", [4, 256])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize("noise", NOISES)
 def test_exact_fails_as_often_as_it_says(noise, epsilon, size):
+    """And a radius for half of the noise fails more often, where there is more noise than data."""
     law, g, *_ = setting(noise, epsilon, size)
     level = 3 * 0.1 * 6 / math.pi**2 / np.arange(1, 5)
-    radius = radii.exact([size], [law], g, n_arms=4, p=0.1)[0, 1:]
+    radius, narrow = (radii.exact([size], [one], g, n_arms=4, p=0.1)[0, 1:] for one in (law, halved(law)))
     rate, deviation = failures(law, g, size, radius), np.sqrt(level / 100_000)
     assert np.all(rate < level + 4 * deviation)
     if math.sqrt(law.variance) / g > 4 * math.sqrt(size):  # the noise dominates
         assert np.all(rate > 0.7 * level - 4 * deviation)
-
-
-def halved(law):
-    if isinstance(law, Skellam):
-        return Skellam(law.variance / 4)
-    return (
-        DiscreteGaussian(law.sigma / 2) if isinstance(law, DiscreteGaussian) else DiscreteLaplace(law.scale / 2, law.n)
-    )
-
-
-@pytest.mark.parametrize("noise", NOISES)
-def test_half_the_noise_is_caught(noise):
-    """A control."""
-    law, g, *_ = setting(noise, 0.1, 4)
-    radius = radii.exact([4], [halved(law)], g, n_arms=4, p=0.1)[0, 1:]
-    assert np.all(failures(law, g, 4, radius) > 1.5 * 3 * 0.1 * 6 / math.pi**2 / np.arange(1, 5))
+    if (epsilon, size) == (0.1, 4):
+        assert np.all(failures(law, g, size, narrow) > 1.5 * level)
 
 
 def test_noise_free_is_hoeffding():
@@ -123,7 +114,7 @@ def test_noise_free_is_hoeffding():
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("size", [2, 2**10, 2**23])
+@pytest.mark.parametrize("size", [2, 2**23])
 def test_bins_cost_little(noise, size, monkeypatch):
     law, g, *_ = setting(noise, 0.1, size)
     coarse, fine = [], []
@@ -135,18 +126,3 @@ def test_bins_cost_little(noise, size, monkeypatch):
     ratio = np.array(coarse) / np.array(fine)
     assert ratio.min() >= 1
     assert ratio.max() < 1.005
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0])
-def test_local_constants(epsilon):
-    """|N| <= s sqrt(ln(2/p)) + h ln(2/p) with probability 1 - p, without the term of encoding."""
-    p = np.array([0.5, 0.1, 1e-3, 1e-6, 1e-12, 1e-30])
-    log = np.log(2 / p)
-    for size in (1, 2, 16, 64, 65, 2**10, 2**20, 2**31):
-        s, h = local_constants(float(size), epsilon)
-        g = math.ceil(epsilon * math.sqrt(size))
-        law = DiscreteLaplace(g / epsilon, size)
-        bound = (s - math.sqrt(2) / epsilon) * np.sqrt(log) + h * log
-        assert np.all(2 * law.tail(bound * g) <= p)
-        if size >= 2**20:  # the leading constant cannot be much smaller
-            assert 2 * law.tail(0.85 * bound[3] * g) > p[3]
