@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from four_arms import ARMS, HORIZON, SOME, algorithm, lemma_2, play
+from four_arms import ARMS, SOME, algorithm, lemma_2, play
 from scipy import stats
 
 import fedbandit_jax as fb
