@@ -7,12 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedbandit_jax.privacy import gaussian_epsilon
-from fedbandit_jax.privacy.accounting.conversions import (
-    advanced_composition,
-    rdp_epsilon,
-    zcdp_epsilon,
-)
-from fedbandit_jax.privacy.accounting.events import Gaussian
+from fedbandit_jax.privacy.accounting.conversions import advanced_composition, rdp_epsilon, zcdp_epsilon
+
+# Finer than the orders of an accountant by a factor of ten.
+ORDERS = [1 + 1.002**k / 100 for k in range(6000)]
 
 
 def gaussian(mu):
@@ -20,12 +18,8 @@ def gaussian(mu):
     return lambda alpha: alpha * mu**2 / 2
 
 
-MUS = st.floats(-3, 2).map(lambda x: 10**x)
-DELTAS = st.floats(-40, -0.1).map(math.exp)
-
-
 @settings(max_examples=50, deadline=None)
-@given(MUS, DELTAS)
+@given(st.floats(-3, 2).map(lambda x: 10**x), st.floats(-40, -0.1).map(math.exp))
 def test_renyi_of_a_gaussian(mu, delta):
     """Above the exact epsilon, below the accountant with a fixed set of orders and below the textbook zCDP bound."""
     epsilon = rdp_epsilon(gaussian(mu), delta)
@@ -37,34 +31,27 @@ def test_renyi_of_a_gaussian(mu, delta):
     assert epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
-def test_renyi_of_a_gaussian_is_the_infimum():
-    """Against orders 10 times finer than the accountant's own."""
-    orders = [1 + 1.002**k / 100 for k in range(6000)]
-    for mu, delta in ((0.1, 1e-5), (1.0, 0.1), (5.0, 1e-9)):
-        accountant = rdp.RdpAccountant(orders).compose(dp_accounting.GaussianDpEvent(1 / mu))
-        assert rdp_epsilon(gaussian(mu), delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-5)
+@pytest.mark.parametrize(("mu", "delta"), [(0.1, 1e-5), (1.0, 0.1), (5.0, 1e-9)])
+def test_renyi_of_a_gaussian_is_the_infimum(mu, delta):
+    accountant = rdp.RdpAccountant(ORDERS).compose(dp_accounting.GaussianDpEvent(1 / mu))
+    assert rdp_epsilon(gaussian(mu), delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-5)
 
 
-def laplace(alpha):
-    """Renyi divergence of Laplace noise of scale 1 shifted by 1 (Mironov 2017, Table II)."""
-    return math.log(alpha * math.exp(alpha - 1) + (alpha - 1) * math.exp(-alpha)) / (alpha - 1) - math.log(
-        2 * alpha - 1
-    ) / (alpha - 1)
-
-
-@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+@pytest.mark.parametrize("delta", [1e-2, 1e-9])
 def test_renyi_of_laplace_noise(delta):
-    """A curve that overflows beyond alpha = 710."""
+    """Of scale 1 shifted by 1 (Mironov 2017, Table II), ten times: a curve that overflows beyond alpha = 710."""
+
+    def laplace(alpha):
+        both = alpha * math.exp(alpha - 1) + (alpha - 1) * math.exp(-alpha)
+        return math.log(both / (2 * alpha - 1)) / (alpha - 1)
+
     accountant = pld.PLDAccountant().compose(dp_accounting.LaplaceDpEvent(1.0), 10)
     epsilon = rdp_epsilon(lambda alpha: 10 * laplace(alpha), delta)
     assert accountant.get_epsilon(delta) <= epsilon < 10.01
 
 
-def test_zcdp_of_nothing():
-    assert zcdp_epsilon(0.0, 0.1) < 1e-12
-
-
 def test_advanced_composition_in_closed_form():
+    """The plain sum where that is smaller."""
     epsilon, delta = advanced_composition([0.1, 0.2, 0.05] * 20, [1e-8] * 60, slack=1e-6)
     squares, plain = 20 * (0.01 + 0.04 + 0.0025), 20 * 0.35
     expected = 20 * sum(e * (math.exp(e) - 1) / (math.exp(e) + 1) for e in (0.1, 0.2, 0.05))
@@ -72,9 +59,6 @@ def test_advanced_composition_in_closed_form():
     assert epsilon == pytest.approx(expected, rel=1e-9)
     assert epsilon < plain
     assert delta == pytest.approx(1e-6 + 60e-8, rel=1e-12)
-
-
-def test_plain_sum_when_it_is_smaller():
     assert advanced_composition([1.0, 2.0], [1e-8, 0.0], slack=1e-6) == (pytest.approx(3.0, rel=1e-11), 1e-8)
 
 
@@ -87,49 +71,3 @@ def test_advanced_composition_is_never_optimistic(count, epsilon):
         total, delta = advanced_composition([epsilon] * count, [0.0] * count, slack)
         exact = together.get_epsilon_for_delta(max(delta, 1e-12))
         assert 0.5 * total <= exact <= total * (1 + 1e-3)
-
-
-NUMBERS = [math.nan, math.inf, -math.inf, -1.0, 1e300]
-
-
-@pytest.mark.parametrize("value", NUMBERS)
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [
-        ("delta", lambda v: rdp_epsilon(gaussian(1.0), v)),
-        ("delta", lambda v: zcdp_epsilon(1.0, v)),
-        ("rho", lambda v: zcdp_epsilon(v, 0.1)),
-        ("mu", Gaussian),
-        ("epsilons", lambda v: advanced_composition([0.1, v], [0.0, 0.0], 0.1)),
-        ("deltas", lambda v: advanced_composition([0.1, 0.1], [0.0, v], 0.1)),
-        ("slack", lambda v: advanced_composition([0.1], [0.0], v)),
-    ],
-)
-def test_bad_numbers_end_in_a_sentence(name, function, value):
-    with pytest.raises(ValueError, match=f"^{name} must .* got "):
-        function(value)
-
-
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        (lambda: rdp_epsilon(lambda alpha: math.nan, 0.1), "rdp must be >= 0 at every order, got nan at alpha = "),
-        (lambda: rdp_epsilon(lambda alpha: -alpha, 0.1), "rdp must be >= 0 at every order, got -"),
-        (lambda: rdp_epsilon(lambda alpha: math.inf, 0.1), "rdp must be finite at some order, got inf"),
-        (
-            lambda: advanced_composition([], [], 0.1),
-            "epsilons and deltas must have one length >= 1, got 0 and 0",
-        ),
-        (lambda: advanced_composition([1.0], [], 0.1), "epsilons and deltas must have one length"),
-        (lambda: advanced_composition([1.0, 1.0], [0.5, 0.6], 0.1), "deltas and slack must add up to less than 1, got"),
-    ],
-)
-def test_bad_arguments(function, words):
-    with pytest.raises(ValueError, match=words):
-        function()
-
-
-@pytest.mark.parametrize("delta", [1e-300, 0.5, 1 - 1e-12])
-def test_extremes_are_finite(delta):
-    for rho in (0.0, 1e-300, 1e-9, 1e7):
-        assert 0 <= zcdp_epsilon(rho, delta) < 1e10

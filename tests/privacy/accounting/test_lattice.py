@@ -1,51 +1,30 @@
 """Tails, probabilities and epsilon of integer noise against sums of positive terms and quadrature in 30 digits."""
 
+import itertools
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
+from divergences import exact_delta, pmf
 from dp_accounting.pld import privacy_loss_mechanism
 from helpers import deep
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.stats import poisson
 
 from fedbandit_jax.privacy import gaussian_epsilon
 from fedbandit_jax.privacy.accounting import lattice
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam, shift_epsilon
 
 SMALL = [
-    *[Skellam(v) for v in (1e-3, 0.3, 1.0, 7.0, 400.0)],
-    *[DiscreteGaussian(s) for s in (0.5, 0.8, 1.5, 4.0, 30.0)],
+    *[Skellam(v) for v in (1e-3, 0.3, 7.0, 400.0)],
+    *[DiscreteGaussian(s) for s in (0.5, 0.8, 4.0, 30.0)],
     *[DiscreteLaplace(s, n) for s in (0.05, 0.5, 8.0) for n in (1, 5, 64, 65, 200)],
 ]
 LARGE = [
-    Skellam(1e12),
-    Skellam(1e16),
-    DiscreteGaussian(1e8),
-    DiscreteLaplace(1e3, 10**6),
-    DiscreteLaplace(1e6, 70),
-    DiscreteLaplace(30.0, 2**31),
-    DiscreteLaplace(1e9, 3),
+    *(Skellam(1e12), DiscreteGaussian(1e8), DiscreteLaplace(1e6, 70), DiscreteLaplace(30.0, 2**31)),
+    *(Skellam(1e16), DiscreteLaplace(1e3, 10**6), DiscreteLaplace(1e9, 3)),
 ]
-
-
-def pmf(law, reach):
-    """On -reach ... reach, by sums and convolutions of positive terms: relative accuracy in the tails too."""
-    x = np.arange(-reach, reach + 1)
-    if isinstance(law, DiscreteGaussian):
-        p = np.exp(-(x**2) / (2 * law.sigma**2))
-        return p / math.fsum(p)
-    if isinstance(law, Skellam):
-        one = poisson.pmf(np.arange(2 * reach + 1), law.variance / 2)
-        return np.convolve(one, one[::-1])[reach:-reach]
-    factor = np.exp(-np.abs(x) / law.scale)
-    factor /= math.fsum(factor)
-    p = (x == 0).astype(float)
-    for bit in bin(law.n)[2:]:
-        p = np.convolve(p, p, "same")
-        p = np.convolve(p, factor, "same") if bit == "1" else p
-    return p
 
 
 def far(law):
@@ -70,7 +49,6 @@ def test_against_sums(law):
 
 def quadrature(law, k, tail):
     """ln of the inversion integral in 30 digits, on another contour and by another rule."""
-    mp = pytest.importorskip("mpmath")
     saddle, curvature = (float(x) for x in law._saddle(np.float64(k)))
     limit = 1 / law.scale if isinstance(law, DiscreteLaplace) else math.inf
     with mp.workdps(30):
@@ -92,10 +70,7 @@ def quadrature(law, k, tail):
         return float(mp.log(mp.quad(integrand, grid) / mp.pi) + cumulant(shift) - k * mp.mpf(shift))
 
 
-WITH_ORACLE = [law for law in LARGE if law != DiscreteLaplace(1e9, 3)]
-
-
-@pytest.mark.parametrize("law", deep(WITH_ORACLE, keep={0, 2, 4, 5}), ids=repr)
+@pytest.mark.parametrize("law", deep(LARGE[:-1], keep={0, 1, 2}), ids=repr)
 def test_against_quadrature(law):
     near, deep = (math.ceil(z * math.sqrt(law.variance)) for z in (0.3, 12))
     for k, tail, computed in ((near, True, law._log_tail), (deep, True, law._log_tail), (deep, False, law.log_pmf)):
@@ -126,45 +101,42 @@ def test_variance_of_wide_noise():
     assert DiscreteLaplace(1e6, 3).variance == pytest.approx(6e12, rel=1e-9)
 
 
-def exact_delta(p, shift, epsilon):
-    return np.maximum(np.append(p, np.zeros(shift)) - math.exp(epsilon) * np.append(np.zeros(shift), p), 0).sum()
-
-
 @pytest.mark.parametrize("law", [law for law in SMALL if 0.2 < law.variance < 2e3], ids=repr)
 def test_epsilon_against_sums(law):
+    """No smaller shift has a larger delta, and an epsilon that is less by 2e-8 of it is too little."""
     std = math.sqrt(law.variance)
     p = pmf(law, math.ceil(25 * std) + 40)
-    for shift in sorted({1, math.ceil(0.3 * std), math.ceil(2 * std)}):
-        for delta in (0.5, 0.1, 1e-3, 1e-6, 1e-12):
-            epsilon = shift_epsilon(law, shift, delta)
-            for smaller in {1, shift // 2 + 1, shift}:
-                assert exact_delta(p, smaller, epsilon) <= delta * (1 + 1e-12)
-            if epsilon > 1e-11:
-                assert exact_delta(p, shift, epsilon * (1 - 2e-8)) > delta
+    for shift, delta in itertools.product(
+        sorted({1, math.ceil(0.3 * std), math.ceil(2 * std)}), (0.5, 0.1, 1e-3, 1e-6, 1e-12)
+    ):
+        epsilon = shift_epsilon(law, shift, delta)
+        for smaller in {1, shift // 2 + 1, shift}:
+            assert exact_delta(p, [smaller], epsilon) <= delta * (1 + 1e-12)
+        assert epsilon <= 1e-11 or exact_delta(p, [shift], epsilon * (1 - 2e-8)) > delta
 
 
-@pytest.mark.parametrize("delta", [0.3, 1e-2, 1e-5, 1e-10])
-@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 8.0])
 @pytest.mark.parametrize(
     "law", [Skellam(1e14), DiscreteGaussian(1e7), DiscreteLaplace(1e3, 2**31), DiscreteLaplace(7.0, 2**31)], ids=repr
 )
-def test_epsilon_of_wide_noise_is_gaussian(law, mu, delta):
-    shift = round(mu * math.sqrt(law.variance))
-    gaussian = gaussian_epsilon(shift / math.sqrt(law.variance), delta)
-    assert shift_epsilon(law, shift, delta) == pytest.approx(gaussian, rel=3e-5, abs=1e-6)
+def test_epsilon_of_wide_noise_is_gaussian(law):
+    for mu, delta in itertools.product((1e-3, 0.1, 1.0, 8.0), (0.3, 1e-5, 1e-10)):
+        shift = round(mu * math.sqrt(law.variance))
+        gaussian = gaussian_epsilon(shift / math.sqrt(law.variance), delta)
+        assert shift_epsilon(law, shift, delta) == pytest.approx(gaussian, rel=3e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("delta", [0.1, 1e-4, 1e-9])
 @pytest.mark.parametrize("shift", [1, 6, 25])
-def test_epsilon_against_another_library(shift, delta):
-    for law, loss in (
-        (DiscreteGaussian(6.0), privacy_loss_mechanism.DiscreteGaussianPrivacyLoss(6.0, shift)),
-        (DiscreteLaplace(5.0), privacy_loss_mechanism.DiscreteLaplacePrivacyLoss(1 / 5, shift)),
+def test_epsilon_against_another_library(shift):
+    for (law, loss), delta in itertools.product(
+        (
+            (DiscreteGaussian(6.0), privacy_loss_mechanism.DiscreteGaussianPrivacyLoss(6.0, shift)),
+            (DiscreteLaplace(5.0), privacy_loss_mechanism.DiscreteLaplacePrivacyLoss(1 / 5, shift)),
+        ),
+        (0.1, 1e-4, 1e-9),
     ):
         epsilon = shift_epsilon(law, shift, delta)
         assert loss.get_delta_for_epsilon(epsilon) <= delta + 1e-15
-        if epsilon > 1e-11:
-            assert loss.get_delta_for_epsilon(epsilon * (1 - 2e-8)) > delta
+        assert epsilon <= 1e-11 or loss.get_delta_for_epsilon(epsilon * (1 - 2e-8)) > delta
 
 
 def test_pure_epsilon():
@@ -177,20 +149,12 @@ def test_pure_epsilon():
         assert epsilon[0] < epsilon[-1] <= 2
 
 
-def test_gaussian_accounting_alone_is_optimistic():
-    """A control: narrow noise is not Gaussian."""
-    law, p = DiscreteGaussian(3.0), pmf(DiscreteGaussian(3.0), 100)
-    assert exact_delta(p, 9, gaussian_epsilon(3.0, 1e-6)) > 1.15e-6
-    assert exact_delta(p, 9, shift_epsilon(law, 9, 1e-6)) <= 1e-6
-
-
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0])
-@pytest.mark.parametrize("shift", [1, 3, 8])
-def test_epsilon_at_tiny_delta(sigma, shift):
+def test_epsilon_at_tiny_delta(sigma):
     """P(X >= x) and p(x) agree but for rounding."""
     p = pmf(DiscreteGaussian(sigma), math.ceil(36 * sigma))
     mass = np.cumsum(p[::-1])[::-1]
-    for delta in 10.0 ** -np.arange(5, 60, 2.7):
+    for shift, delta in itertools.product((1, 3, 8), 10.0 ** -np.arange(5, 60, 2.7)):
         left = mass[:-shift] - delta
         exact = np.log(left[left > 0] / mass[shift:][left > 0]).max()
         assert shift_epsilon(DiscreteGaussian(sigma), shift, delta) == pytest.approx(exact, rel=2e-9)
@@ -207,32 +171,9 @@ LAWS = st.one_of(
 @given(LAWS, st.floats(-3, 2), st.floats(-300, -0.01))
 def test_more_shift_is_more_epsilon(law, log_mu, log_delta):
     shift, delta = max(1, round(10**log_mu * math.sqrt(law.variance))), 10**log_delta
-    if shift > 1e11:
-        return
+    assume(shift <= 1e11)
     epsilon = shift_epsilon(law, shift, delta)
     least = epsilon * (1 - 4e-9)  # each is right to 2e-9 (the tests above), so two may be out of order by twice that
     assert 0 <= epsilon < math.inf
     assert shift_epsilon(law, shift + math.ceil(shift / 10), delta) >= least
     assert shift_epsilon(law, shift, delta / 2) >= least
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: Skellam(0.0), "variance must be in .* got 0.0"),
-        (lambda: Skellam(1e17), "variance must be in .* got 1e\\+17"),
-        (lambda: DiscreteGaussian(0.4), "sigma must be in .* got 0.4"),
-        (lambda: DiscreteGaussian(math.nan), "sigma must be in .* got nan"),
-        (lambda: DiscreteLaplace(0.0), "scale must be in .* got 0.0"),
-        (lambda: DiscreteLaplace(1.0, 0), "n must be >= 1, got 0"),
-        (lambda: DiscreteLaplace(1.0, 2**32), "n must be in .* got 4294967296"),
-        (lambda: shift_epsilon(Skellam(1.0), 0, 0.1), "shift must be >= 1, got 0"),
-        (lambda: shift_epsilon(Skellam(1.0), 10**13, 0.1), "shift must be in .* got 10000000000000"),
-        (lambda: shift_epsilon(Skellam(1.0), 1, 1.0), "delta must be in .* got 1.0"),
-        (lambda: shift_epsilon(Skellam(1.0), 1, -1e-9), "delta must be in .* got -1e-09"),
-        (lambda: shift_epsilon(Skellam(1.0), 1, math.nan), "delta must be in .* got nan"),
-    ],
-)
-def test_bad_numbers_end_in_a_sentence(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()

@@ -3,12 +3,14 @@
 import dataclasses
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
-from helpers import deep
-from hypothesis import given, settings
+from divergences import binomial, discrete_gaussian, exact_delta, hockey_stick, pair
+from helpers import refused
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, norm
+from scipy.stats import norm
 
 from fedbandit_jax.privacy import compose, events, gaussian_epsilon
 from fedbandit_jax.privacy.accounting.nearly_gaussian import (
@@ -20,73 +22,56 @@ from fedbandit_jax.privacy.accounting.nearly_gaussian import binomial as binomia
 from fedbandit_jax.privacy.accounting.nearly_gaussian import discrete_gaussian as discrete_gaussian_event
 
 DELTAS = (0.3, 0.1, 1e-3, 1e-6, 1e-9)
-
-
-def discrete_gaussian(sigma, n_agents=1):
-    """Pmf of the sum of n_agents discrete Gaussians of parameter sigma^2 / n_agents."""
-    reach = math.ceil(26 * sigma)
-    x = np.arange(-reach, reach + 1)
-    one = np.exp(-(x**2) * n_agents / (2 * sigma**2))
-    one /= one.sum()
-    pmf = one
-    for _ in range(n_agents - 1):
-        pmf = np.convolve(pmf, one, "same")
-    return pmf
+MUS = st.floats(0.1, 3.0)
 
 
 def binomial_epsilon(**noise):
     return binomial_event(**noise).epsilon(noise["delta"])
 
 
-def binomial(n):
-    reach = min(n // 2, math.ceil(7 * math.sqrt(n)))
-    return binom.pmf(np.arange(n // 2 - reach, n - n // 2 + reach + 1), n, 0.5)
-
-
-def exact_delta(pmf, shift, epsilon):
-    """Largest hockey-stick divergence, either way, between noise and shifted noise; one axis for every entry."""
-    p = q = np.ones(1)
-    for s in shift:
-        p = np.multiply.outer(p, np.append(pmf, np.zeros(s)))
-        q = np.multiply.outer(q, np.append(np.zeros(s), pmf))
-    return max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
-
-
-def check_one_dimension(pmf, shift, epsilon_at, tight):
+def check(pmf, shifts, epsilon_at, tight=False):
+    """Of integers moved by these shifts the exact delta is not larger, and not much smaller if the bound is tight."""
     for delta in DELTAS:
         epsilon = epsilon_at(delta)
-        assert exact_delta(pmf, [shift], epsilon) <= delta
-        if tight and epsilon > 0.1:
-            assert exact_delta(pmf, [shift], 0.9 * epsilon) > delta
+        assert exact_delta(pmf, shifts, epsilon) <= delta
+        assert not tight or epsilon <= 0.1 or exact_delta(pmf, shifts, 0.9 * epsilon) > delta
 
 
-@pytest.mark.parametrize(("sigma", "n_agents"), [(3, 1), (3, 2), (3, 20), (4.5, 20), (10, 20), (100, 1), (1000, 1)])
-@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
-def test_discrete_gaussian_is_never_optimistic(sigma, mu, n_agents):
-    shift = max(1, round(mu * sigma))
-    rest = {"sensitivity": shift, "sigma": sigma, "n_agents": n_agents, "n_entries": 1}
+def check_discrete_gaussian(sigma, n_agents, shifts):
+    rest = {"sensitivity": math.hypot(*shifts), "sigma": sigma, "n_agents": n_agents, "n_entries": len(shifts)}
     pmf = discrete_gaussian(sigma, n_agents)
-    check_one_dimension(pmf, shift, lambda delta: discrete_gaussian_epsilon(**rest, delta=delta), sigma >= 100)
+    check(pmf, shifts, lambda delta: discrete_gaussian_epsilon(**rest, delta=delta), tight=sigma >= 100)
 
 
-@pytest.mark.parametrize("n", [200, 201, 2_500, 2_501, 100_000, 1_000_000])
-@pytest.mark.parametrize("mu", [0.1, 0.4, 1.0, 2.5])
+def check_binomial(n, shifts):
+    rest = {"sensitivity": math.hypot(*shifts), "n_trials": n, "n_entries": len(shifts)}
+    check(binomial(n), shifts, lambda delta: binomial_epsilon(**rest, delta=delta), tight=n >= 100_000)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(3, 20), st.integers(1, 20), MUS)
+def test_discrete_gaussian_is_never_optimistic(sigma, n_agents, mu):
+    check_discrete_gaussian(sigma, n_agents, [max(1, round(mu * sigma))])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(2.3, 5).map(lambda x: round(10**x)), MUS)
 def test_binomial_is_never_optimistic(n, mu):
-    shift = max(1, round(mu * math.sqrt(n) / 2))
-    rest = {"sensitivity": shift, "n_trials": n, "n_entries": 1}
-    check_one_dimension(binomial(n), shift, lambda delta: binomial_epsilon(**rest, delta=delta), n >= 100_000)
+    check_binomial(n, [max(1, round(mu * math.sqrt(n) / 2))])
 
 
-@pytest.mark.parametrize("shift", deep([((1, 1),), ((3, 2),), ((20, 1),), ((25, 25),)], keep={1, 2}))
-def test_two_dimensions(shift):
-    norm = math.hypot(*shift)
-    for delta in DELTAS:
-        for sigma in (3.0, 8.0, 30.0):
-            epsilon = discrete_gaussian_epsilon(sensitivity=norm, sigma=sigma, n_agents=1, n_entries=2, delta=delta)
-            assert exact_delta(discrete_gaussian(sigma), shift, epsilon) <= delta
-        for n in (600, 2_501):
-            epsilon = binomial_epsilon(sensitivity=norm, n_trials=n, n_entries=2, delta=delta)
-            assert exact_delta(binomial(n), shift, epsilon) <= delta
+@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+def test_large_noise_costs_nearly_what_it_must(mu):
+    for sigma in (100, 1000):
+        check_discrete_gaussian(sigma, 1, [round(mu * sigma)])
+    check_binomial(10**6, [round(mu * 500)])
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from([3.0, 8.0]), st.sampled_from([600, 2_501]), st.lists(st.integers(1, 25), min_size=2, max_size=2))
+def test_two_dimensions(sigma, n, shifts):
+    check_discrete_gaussian(sigma, 1, shifts)
+    check_binomial(n, shifts)
 
 
 @pytest.mark.parametrize(
@@ -134,21 +119,20 @@ def test_the_bound_of_a_binomial_by_hand(n, entries, shift, delta):
     assert found == pytest.approx(cubic + min(at(k / 2) for k in range(1, 13)), rel=1e-8)
 
 
-@pytest.mark.parametrize("delta", [0.1, 1e-5, 1e-9])
 @pytest.mark.parametrize("mu", [0.3, 1.0, 4.0])
-def test_close_to_gaussian_at_working_sizes(mu, delta):
-    gaussian = gaussian_epsilon(mu, delta)
-    discrete = discrete_gaussian_epsilon(sensitivity=mu * 1e5, sigma=1e5, n_agents=100, n_entries=26_000, delta=delta)
-    assert gaussian < discrete < 1.002 * gaussian
+def test_close_to_gaussian_at_working_sizes(mu):
     std = math.sqrt(10**7) / 2
-    binomial = binomial_epsilon(sensitivity=mu * std, n_trials=10**7, n_entries=585, delta=delta)
-    assert gaussian < binomial < (1.02 if gaussian < 0.1 else 1.01) * gaussian
+    for delta in (0.1, 1e-5, 1e-9):
+        gaussian = gaussian_epsilon(mu, delta)
+        rest = {"n_agents": 100, "n_entries": 26_000, "delta": delta}
+        assert gaussian < discrete_gaussian_epsilon(sensitivity=mu * 1e5, sigma=1e5, **rest) < 1.002 * gaussian
+        binomial = binomial_epsilon(sensitivity=mu * std, n_trials=10**7, n_entries=585, delta=delta)
+        assert gaussian < binomial < (1.02 if gaussian < 0.1 else 1.01) * gaussian
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 10, 11, 200, 2001])
+@pytest.mark.parametrize("n", [1, 2, 11, 200])
 def test_binomial_lies_below_a_gaussian(n):
     """p(x) <= e^(1/4N) e^(-x^2 / 2V) / sqrt(2 pi V), V = (N + 1) / 4."""
-    mp = pytest.importorskip("mpmath")
     with mp.workdps(40):
         v, worst = mp.mpf(n + 1) / 4, mp.mpf(0)
         for k in range(n + 1):
@@ -157,21 +141,13 @@ def test_binomial_lies_below_a_gaussian(n):
         assert worst <= mp.exp(mp.mpf(1) / (4 * n))
 
 
-@pytest.mark.parametrize(("n", "k", "s"), [(10, 2, 3), (11, 7, 4), (1001, 400, 50), (10**6, 501_000, 800)])
-def test_binomial_ratio_is_a_sum_of_artanh(n, k, s):
-    i = np.arange(1, s + 1)
-    loss = (2 * np.arctanh((k - n / 2 + i - 0.5) / ((n + 1) / 2))).sum()
-    assert loss == pytest.approx(float(binom.logpmf(k, n, 0.5) - binom.logpmf(k + s, n, 0.5)), rel=1e-6)
-
-
 @pytest.mark.parametrize("sigma", [0.5, 0.7, 1.0])
-@pytest.mark.parametrize("n_agents", [2, 3, 8])
-def test_sums_of_discrete_gaussians(sigma, n_agents):
+def test_sums_of_discrete_gaussians(sigma):
     """Within e^(+-xi) of one discrete Gaussian of the summed parameter."""
-    total = sigma * math.sqrt(n_agents)
-    ratio = discrete_gaussian(total, n_agents) / (one := discrete_gaussian(total))
-    middle = one > 1e-9
-    assert np.abs(np.log(ratio[middle])).max() <= discrete_gaussian_xi(sigma, n_agents) + 1e-6
+    for n_agents in (2, 3, 8):
+        total = sigma * math.sqrt(n_agents)
+        ratio = discrete_gaussian(total, n_agents) / (one := discrete_gaussian(total))
+        assert np.abs(np.log(ratio[one > 1e-9])).max() <= discrete_gaussian_xi(sigma, n_agents) + 1e-6
     k = np.arange(1, 5000)
     assert discrete_gaussian_xi(sigma, 5000) >= 10 * np.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1)).sum()
 
@@ -192,25 +168,17 @@ def test_a_sum_costs_twice_its_distance_in_every_entry(agent, n_agents, entries,
 @pytest.mark.parametrize("offset", [0.0, 0.5])
 def test_smoothing(tau, offset):
     """Integer noise plus N(0, tau^2) has at most c times the density of N(0, sigma^2 + tau^2)."""
-    sigma, y = 3.0, np.linspace(-15, 15, 401)
-    k = np.arange(-80, 81) + offset
-    p = np.exp(-(k**2) / (2 * sigma**2)) / (math.sqrt(2 * math.pi) * sigma)
-    density = (p * np.exp(-((y[:, None] - k) ** 2) / (2 * tau**2))).sum(1) / (math.sqrt(2 * math.pi) * tau)
-    v = sigma**2 + tau**2
-    gaussian = np.exp(-(y**2) / (2 * v)) / math.sqrt(2 * math.pi * v)
+    sigma, y, k = 3.0, np.linspace(-15, 15, 401), np.arange(-80, 81) + offset
+    density = (norm.pdf(k, scale=sigma) * norm.pdf(y[:, None] - k, scale=tau)).sum(1)
     q = math.exp(-2 * math.pi**2 / (1 / sigma**2 + 1 / tau**2))
-    assert (density / gaussian).max() <= 1 + 2 * q / (1 - q**3) + 1e-12
+    assert (density / norm.pdf(y, scale=math.hypot(sigma, tau))).max() <= 1 + 2 * q / (1 - q**3) + 1e-12
 
 
-LOGS = st.floats(-3, 5)
-
-
-@settings(max_examples=60, deadline=None)
-@given(LOGS, st.floats(0, 5), st.floats(-12, -0.1), st.integers(1, 1000))
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-3, 5), st.floats(0, 5), st.floats(-12, -0.1), st.integers(1, 1000))
 def test_more_shift_is_more_epsilon(log_sensitivity, log_sigma, log_delta, n_entries):
     delta, sigma, sensitivity = 10**log_delta, 10**log_sigma, 10**log_sensitivity
-    if sensitivity > 100 * sigma:
-        return
+    assume(sensitivity <= 100 * sigma)
     rest = {"n_entries": n_entries, "delta": delta}
     at = discrete_gaussian_epsilon(sensitivity=sensitivity, sigma=sigma, n_agents=1, **rest)
     assert discrete_gaussian_epsilon(sensitivity=1.1 * sensitivity, sigma=sigma, n_agents=1, **rest) >= at * (1 - 1e-9)
@@ -220,45 +188,6 @@ def test_more_shift_is_more_epsilon(log_sensitivity, log_sigma, log_delta, n_ent
     at = binomial_epsilon(sensitivity=sensitivity, n_trials=n, **rest)
     assert binomial_epsilon(sensitivity=1.1 * sensitivity, n_trials=n, **rest) >= at
     assert binomial_epsilon(sensitivity=sensitivity, n_trials=2 * n, **rest) <= at
-
-
-GAUSSIAN = {"sensitivity": 1.0, "sigma": 10.0, "n_agents": 2, "n_entries": 3, "delta": 0.1}
-BINOMIAL = {"sensitivity": 1.0, "n_trials": 1000, "n_entries": 3, "delta": 0.1}
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e300])
-def test_bad_numbers_end_in_a_sentence(value):
-    cases = [(discrete_gaussian_epsilon, GAUSSIAN, name) for name in GAUSSIAN]
-    cases += [(binomial_epsilon, BINOMIAL, name) for name in BINOMIAL]
-    for function, arguments, name in cases:
-        with pytest.raises((ValueError, TypeError), match=rf"^{name}.* got "):
-            function(**{**arguments, name: value})
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "words"),
-    [
-        (discrete_gaussian_epsilon, {**GAUSSIAN, "sigma": 0.6}, r"sigma / sqrt\(n_agents\) must be at least 1/2, got"),
-        (discrete_gaussian_epsilon, {**GAUSSIAN, "sensitivity": 1e5}, r"sensitivity / sigma must be in \[0, 1000\]"),
-        (discrete_gaussian_epsilon, {**GAUSSIAN, "n_entries": 10**40}, "n_entries must be in"),
-    ],
-)
-def test_what_cannot_be_proved(function, arguments, words):
-    with pytest.raises(ValueError, match=words):
-        function(**arguments)
-
-
-@pytest.mark.parametrize("delta", [1e-300, 1 - 1e-12])
-def test_extremes_are_finite(delta):
-    for sensitivity in (1.0, 1e-300):
-        change = {"sensitivity": sensitivity, "delta": delta}
-        assert 0 <= discrete_gaussian_epsilon(**{**GAUSSIAN, **change}) < 1e3
-        assert 0 <= binomial_epsilon(**{**BINOMIAL, **change, "n_trials": 10**6}) < 1e3
-
-
-@pytest.mark.parametrize("change", [{"n_trials": 10}, {"n_entries": 10**15}])
-def test_too_few_trials_prove_nothing(change):
-    assert binomial_epsilon(**{**BINOMIAL, **change}) == math.inf
 
 
 # Several mechanisms: outcomes of the others, as (probabilities, those of the neighbour), one axis each.
@@ -272,30 +201,17 @@ OTHERS = {
 }
 
 
-def exact_delta_with(pmf, shifts, others, epsilon):
-    """As `exact_delta`, with outcomes of other mechanisms."""
-    p = q = np.ones(1)
-    for s in shifts:
-        p = np.multiply.outer(p, np.append(pmf, np.zeros(s)))
-        q = np.multiply.outer(q, np.append(np.zeros(s), pmf))
-    for one, other in others:
-        p, q = np.multiply.outer(p, one), np.multiply.outer(q, other)
-    return max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
-
-
-SEVERAL = [(*one, others) for one in ((3, 1, (2, 5)), (3, 4, (3, 3)), (2, 1, (1, 2, 2))) for others in OTHERS]
-
-
-@pytest.mark.parametrize(("sigma", "n_agents", "shifts", "others"), deep(SEVERAL, keep={1, 3, 8}))
+@pytest.mark.parametrize("others", OTHERS)
+@pytest.mark.parametrize(("sigma", "n_agents", "shifts"), [(3, 1, (2, 5)), (3, 4, (3, 3)), (2, 1, (1, 2, 2))])
 @pytest.mark.slow
 def test_several_discrete_gaussians_are_never_optimistic(sigma, n_agents, shifts, others):
     near = [discrete_gaussian_event(sensitivity=s, sigma=sigma, n_agents=n_agents, n_entries=1) for s in shifts]
     pmf, (known, outcomes) = discrete_gaussian(sigma, n_agents), OTHERS[others]
     for delta in (0.3, 0.02, 1.1e-3) if others == "approximate" else DELTAS:
         epsilon = compose([*near, *known], delta).epsilon
-        assert exact_delta_with(pmf, shifts, outcomes, epsilon) <= delta
+        assert exact_delta(pmf, shifts, epsilon, outcomes) <= delta
         if others == "alone" and n_agents == 1 and epsilon > 0.5:  # the laws differ, but not by much
-            assert exact_delta_with(pmf, shifts, outcomes, 0.5 * epsilon) > delta
+            assert exact_delta(pmf, shifts, 0.5 * epsilon, outcomes) > delta
 
 
 @pytest.mark.parametrize("bold", [lambda x: x > 0, lambda x: x < 0, lambda x: abs(x) > 4])
@@ -303,13 +219,11 @@ def test_adaptive_choices_are_covered(bold):
     """The second mechanism is asked about the user only after some outputs of the first one."""
     near = [discrete_gaussian_event(sensitivity=s, sigma=3, n_agents=1, n_entries=1) for s in (3, 5)]
     pmf = discrete_gaussian(3)
-    first = np.append(pmf, np.zeros(3)), np.append(np.zeros(3), pmf)
-    still, moved = np.append(pmf, np.zeros(5)), np.append(np.zeros(5), pmf)
+    first, (still, moved) = pair(pmf, 3), pair(pmf, 5)
     asked = bold(np.arange(len(first[0])) - len(pmf) // 2)[:, None]
     p, q = first[0][:, None] * still, first[1][:, None] * np.where(asked, moved, still)
     for delta in DELTAS:
-        epsilon = compose(near, delta).epsilon
-        assert max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p))) <= delta
+        assert hockey_stick(p, q, compose(near, delta).epsilon) <= delta
 
 
 def test_several_binomials_are_never_optimistic():
@@ -319,7 +233,7 @@ def test_several_binomials_are_never_optimistic():
         epsilon = compose(near, delta).epsilon
         assert exact_delta(pmf, (20, 40), epsilon) <= delta
         assert epsilon < 0.5 or exact_delta(pmf, (20, 40), 0.8 * epsilon) > delta
-    with pytest.raises(ValueError, match="delta must exceed the events' own deltas, 2e-07 together, got 1e-07"):
+    with refused("delta", 1e-7):  # their own deltas are 2e-7
         compose(near, 1e-7)
 
 

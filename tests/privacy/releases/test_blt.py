@@ -7,33 +7,38 @@ from scipy.signal import lfilter
 
 from fedbandit_jax.privacy.releases import Blt, SqrtToeplitz, blt
 
-SIZES = (1, 2, 3, 5, 16, 100, 400, 65536)
-MORE = tuple(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8, 33, 4096))
+SIZES = [n if n < 1000 else pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 5, 16, 100, 400, 4096, 65536)]
 
 
 def noise(release):
     return release.sensitivity_sq() * release.prefix_variance()[-1]
 
 
-@pytest.mark.parametrize("n", SIZES + MORE)
-@pytest.mark.parametrize("n_buffers", [1, 2, 3, 5])
-def test_coefficients_are_valid(n, n_buffers):
-    """C > 0, its inverse is bounded, its first column is the largest; float32 numbers in decreasing order."""
-    release = Blt(n, n_buffers)
-    theta, omega = (np.asarray(x, float) for x in (release.theta, release.omega))
-    assert len(theta) == len(omega) == n_buffers
-    assert (theta > 0).all()
-    assert (theta < 1).all()
-    assert (omega > 0).all()
-    assert (np.diff(theta) < 0).all()
-    for numbers in (theta, omega):
-        np.testing.assert_array_equal(numbers, numbers.astype(np.float32))
-    decays, weights = blt.blt_inverse(theta, omega)
-    assert (np.abs(decays) < 1).all()
-    assert (weights > 0).all()
-    ones = np.convolve(release.column()[:2000], blt.blt_column(decays, -weights, n)[:2000])[: min(n, 2000)]
-    np.testing.assert_allclose(ones, np.eye(1, len(ones))[0], atol=1e-12)
-    assert noise(release) == pytest.approx(blt.blt_loss(theta, omega, n), rel=1e-9)
+@pytest.mark.parametrize("n", SIZES)
+def test_coefficients_are_valid(n):
+    """C > 0, its inverse is bounded, its first column is the largest; float32 numbers in decreasing order.
+
+    The square root of A has the least noise of all Toeplitz factors, buffers approach it from above.
+    """
+    best, losses = noise(SqrtToeplitz(n)), []
+    for n_buffers in (1, 2, 3, 5):
+        release = Blt(n, n_buffers)
+        theta, omega = (np.asarray(x, float) for x in (release.theta, release.omega))
+        assert len(theta) == len(omega) == n_buffers
+        assert ((theta > 0) & (theta < 1) & (omega > 0)).all()
+        assert (np.diff(theta) < 0).all()
+        for numbers in (theta, omega):
+            np.testing.assert_array_equal(numbers, numbers.astype(np.float32))
+        decays, weights = blt.blt_inverse(theta, omega)
+        assert (np.abs(decays) < 1).all()
+        assert (weights > 0).all()
+        ones = np.convolve(release.column()[:2000], blt.blt_column(decays, -weights, n)[:2000])[: min(n, 2000)]
+        np.testing.assert_allclose(ones, np.eye(1, len(ones))[0], atol=1e-12)
+        losses.append(noise(release))
+        assert losses[-1] == pytest.approx(blt.blt_loss(theta, omega, n), rel=1e-9)
+    assert min(losses) > best * (1 - 1e-9)
+    assert (np.diff(losses) < 1e-6 * best).all()
+    assert losses[2] < best * (1.002 if n <= 400 else 1.05)
 
 
 def test_published_numbers_for_400_synchronisations():
@@ -46,29 +51,13 @@ def test_published_numbers_for_400_synchronisations():
 @pytest.mark.parametrize(
     ("n", "oracle"),
     [
-        (3, 1.9338378906),
-        (4, 2.2149810791),
-        (8, 2.9528272799),
-        (16, 3.7786657401),
-        (100, 6.4084209105),
-        (400, 8.8492387055),
-        (4096, 13.930635016),
-        (65536, 22.063317467),
+        *((3, 1.9338378906), (4, 2.2149810791), (8, 2.9528272799), (16, 3.7786657401), (100, 6.4084209105)),
+        *((400, 8.8492387055), (4096, 13.930635016), (65536, 22.063317467)),
     ],
 )
 def test_as_good_as_jax_privacy(n, oracle):
     """Loss of the three buffers (n - 1 for n = 3) of jax_privacy 2.0.0, buffered_blt.optimize(n=n)."""
     assert noise(Blt(n)) == pytest.approx(oracle, rel=1e-6)
-
-
-def test_close_to_the_square_root():
-    """The square root of A has the least noise of all Toeplitz factors, buffers approach it from above."""
-    for n in SIZES:
-        best = noise(SqrtToeplitz(n))
-        losses = np.array([noise(Blt(n, n_buffers)) for n_buffers in (1, 2, 3, 5)])
-        assert (losses > best * (1 - 1e-9)).all()
-        assert (np.diff(losses) < 1e-6 * best).all()
-        assert losses[2] < best * (1.002 if n <= 400 else 1.05)
 
 
 @pytest.mark.slow
@@ -96,8 +85,7 @@ def test_a_longer_search_finds_nothing_better(n):
 def test_table(n):
     """The table is what the optimiser finds today."""
     theta, omega = blt.optimise(n, 3)
-    loss = blt.blt_loss(theta, omega, n)
-    assert noise(Blt(n)) == pytest.approx(loss, rel=1e-6)
+    assert noise(Blt(n)) == pytest.approx(blt.blt_loss(theta, omega, n), rel=1e-6)
     np.testing.assert_allclose(Blt(n).theta, theta, atol=1e-4)
     np.testing.assert_allclose(Blt(n).omega, omega, atol=1e-4)
 

@@ -1,7 +1,9 @@
-"""The release for batches that grow: a factorisation of the prefix sums, and the best for its weights."""
+"""The release for batches that grow: the best for its weights, with columns of norm 1."""
 
 import numpy as np
 import pytest
+from factors import matrices
+from helpers import refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy.releases import Decaying, make
@@ -11,12 +13,10 @@ def weighted(release, decay):
     return (decay ** -np.arange(release.n_syncs) * release.prefix_variance() * release.sensitivity_sq()).sum()
 
 
-@pytest.mark.parametrize(("decay", "n_syncs"), [(1.5, 1), (1.5, 12), (3.0, 5), (1.0, 20)])
-def test_factors(decay, n_syncs):
-    release = Decaying(decay)(n_syncs)
-    c, r = release.encoder(), np.asarray(release.r, float)[:n_syncs, :n_syncs]
-    np.testing.assert_allclose(r @ c, np.tril(np.ones((n_syncs, n_syncs))), atol=1e-5)
-    np.testing.assert_allclose((c**2).sum(0), 1, atol=1e-6)  # every user is worth as much
+def test_factors():
+    """C is lower triangular, and every user is worth as much."""
+    _, c, _ = matrices("Decaying", 33)
+    np.testing.assert_allclose((c**2).sum(0), 1, atol=1e-6)
     np.testing.assert_allclose(np.triu(c, 1), 0)
 
 
@@ -34,13 +34,13 @@ def test_it_is_the_best_for_its_weights():
         assert weighted(make(name, n), decay) > 1.1 * weighted(best, decay)
 
 
-@pytest.mark.parametrize(("decay", "n_syncs"), [(1.5, 64), (2.0, 30), (10.0, 64)])
+@pytest.mark.parametrize(("decay", "n_syncs"), [(1.5, 64), (10.0, 64)])
 def test_it_is_the_best_for_the_least_weights(decay, n_syncs):
     """Column j of C decides prefixes j, j + 1, ... only: none nearby is better, however little these weigh."""
     best = Decaying(decay)(n_syncs)
     rng, sums = np.random.default_rng(0), np.tril(np.ones((n_syncs, n_syncs)))
     weights = np.maximum(decay ** -np.arange(n_syncs), 1e-12)
-    for j in range(n_syncs - 1):
+    for j in range(0, n_syncs - 1, 3):
         variances = []
         for size in (0.0, 0.05, -0.05):
             c = best.encoder()
@@ -60,11 +60,5 @@ def test_it_is_made_once_and_in_few_steps(monkeypatch):
     steps.clear()
     assert Decaying(1.5)(28) is release
     assert not steps
-
-
-def test_refusals():
-    for wrong, error in ((0.5, ValueError), (200, ValueError), ("a", TypeError)):
-        with pytest.raises(error, match=r"decay must be .*in \[1, 100\]"):
-            Decaying(wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="n_syncs must be <= 64 for the release Decaying.*, got 300"):
+    with refused("n_syncs", 300):
         Decaying(1.1)(300)

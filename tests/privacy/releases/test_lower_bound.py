@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from factors import ALL
+from helpers import deep
 
-import fedbandit_jax as fb
-from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.releases.release import least_std, relative_std
 
 
@@ -27,28 +27,29 @@ def gamma_2(n, rounds):
     return s.sum()
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 16, 64, 150])
+@pytest.mark.parametrize("n", [1, 2, 3, 16, 150])
 def test_the_bound_is_the_mean_singular_value(n):
     assert least_std(n) == pytest.approx(np.linalg.svd(prefix_sums(n), compute_uv=False).sum() / n, rel=1e-12)
 
 
 def test_the_bound_by_hand():
-    """S = 1: 1. S = 2: singular values (sqrt 5 +- 1) / 2. Large S: (ln S) / pi and a constant."""
-    assert least_std(1) == pytest.approx(1)
+    """S = 2: singular values (sqrt 5 +- 1) / 2. Large S: (ln S) / pi and a constant."""
     assert least_std(2) == pytest.approx(math.sqrt(5) / 2)
     assert least_std(10**6) - least_std(10**5) == pytest.approx(math.log(10) / math.pi, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", RELEASES)
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 64, 100, 1000])
-def test_no_release_is_below_it(name, n):
+@pytest.mark.parametrize("name", ALL)
+def test_no_release_is_below_it(name):
     """Nor below the optimum, where that is cheap to find."""
-    release = RELEASES[name](n)
-    r, c = math.sqrt(release.prefix_variance().max()), math.sqrt(release.sensitivity_sq())
-    assert relative_std(release) == pytest.approx(r * c / least_std(n), rel=1e-9)
-    assert relative_std(release) >= 1 - 1e-9
-    if n <= 16:
-        assert r * c >= gamma_2(n, 30) * (1 - 1e-9)
+    for n in (1, 2, 3, 7, 16, 64, 1000):
+        if n > 64 and name in ("Decaying", "BandMF", "MultiBlt"):
+            continue
+        release = ALL[name](n)
+        r, c = math.sqrt(release.prefix_variance().max()), math.sqrt(release.sensitivity_sq())
+        assert relative_std(release) == pytest.approx(r * c / least_std(n), rel=1e-9)
+        assert relative_std(release) >= 1 - 1e-9
+        if n <= 16:
+            assert r * c >= gamma_2(n, 30) * (1 - 1e-9)
 
 
 def test_random_factorisations_are_not_below_it():
@@ -60,21 +61,11 @@ def test_random_factorisations_are_not_below_it():
         assert np.sqrt((r**2).sum(1).max() * (b**2).sum(0).max()) >= least_std(12)
 
 
-@pytest.mark.parametrize(("n", "best"), [(2, 1.0328), (16, 1.047), pytest.param(64, 1.035, marks=pytest.mark.slow)])
-def test_how_far_the_bound_is_from_the_optimum(n, best):
+@pytest.mark.parametrize(
+    ("n", "rounds", "best"),
+    deep([(2, 40, 1.0328), (16, 40, 1.047), (64, 40, 1.035), (400, 12, 1.022)], keep={0, 1}),
+)
+def test_how_far_the_bound_is_from_the_optimum(n, rounds, best):
     """At S = 2 the best release has 2 / sqrt 3: R = C' up to order."""
-    assert gamma_2(n, 40) / least_std(n) == pytest.approx(best, abs=5e-4)
-    if n == 2:
-        assert gamma_2(n, 40) == pytest.approx(2 / math.sqrt(3))
-
-
-@pytest.mark.slow
-def test_how_far_the_bound_is_from_the_optimum_at_400():
-    assert gamma_2(400, 12) / least_std(400) == pytest.approx(1.022, abs=5e-4)
-
-
-def test_what_is_no_release():
-    with pytest.raises(TypeError, match="release must be an fb.privacy.Release, got 'blt'"):
-        fb.privacy.relative_std("blt")  # pyright: ignore
-    with pytest.raises(ValueError, match="n_syncs must be >= 1, got 0"):
-        fb.privacy.least_std(0)
+    assert gamma_2(n, rounds) / least_std(n) == pytest.approx(best, abs=5e-4)
+    assert n != 2 or gamma_2(n, 40) == pytest.approx(2 / math.sqrt(3))

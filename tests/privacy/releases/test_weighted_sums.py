@@ -5,16 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from helpers import variance_test, workload
-from test_matrices import decoder
-from test_noise_in_runs import ALPHA, drawn
+from factors import ALL, ALPHA, drawn, matrices
+from helpers import refused, variance_test, workload
 
-from fedbandit_jax.privacy import RELEASES, Banded, Discounted, Users, Window
+from fedbandit_jax.privacy import RELEASES, Discounted, Window
 from fedbandit_jax.privacy.releases.release import outputs
 from fedbandit_jax.privacy.releases.toeplitz import sqrt_column
 
 MEMORIES = {"discounted": Discounted(0.7), "window": Window(3), "one batch": Window(1)}
-LENGTH = 9
+LENGTH = 8
 
 
 def through(memory, rows):
@@ -33,26 +32,26 @@ def test_weights(name):
     np.testing.assert_allclose(through(memory, np.eye(LENGTH, dtype=np.float32)), a, rtol=1e-6)
 
 
-@pytest.mark.parametrize("release", [*RELEASES.values(), Banded(2), *MEMORIES.values()])
 @pytest.mark.parametrize("name", MEMORIES)
-def test_noise_by_matrices(name, release):
+def test_noise_by_matrices(name):
     """A gamma is made of differences of prefixes, whose noise is R z: its noise is A D R z, D taking differences."""
-    memory, made = MEMORIES[name], release(LENGTH)
-    differences = np.eye(LENGTH) - np.eye(LENGTH, k=-1)
-    wanted = ((workload(memory, LENGTH) @ differences @ decoder(made)) ** 2).sum(1)
-    np.testing.assert_allclose(memory.variance(made), wanted, rtol=1e-6)
+    memory, differences = MEMORIES[name], np.eye(LENGTH) - np.eye(LENGTH, k=-1)
+    for release in ALL:
+        made, _, r = matrices(release, LENGTH)
+        wanted = ((workload(memory, LENGTH) @ differences @ r) ** 2).sum(1)
+        np.testing.assert_allclose(memory.variance(made), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", MEMORIES)
 def test_law(key, name):
-    """Of sums that forget, from draws of prefixes; 7 % more or less is ten standard errors."""
+    """Of sums that forget, from draws of prefixes; 5 % more or less is ten standard errors."""
     memory = MEMORIES[name]
     release = memory(LENGTH)
     prefixes = np.asarray(drawn(release, key, "step"), np.float32)
     for z, v in zip(through(memory, np.diff(prefixes, axis=0, prepend=0)), memory.variance(release)):
         assert variance_test(z, v) > ALPHA
-        assert variance_test(z, 1.07 * v) < ALPHA
-        assert variance_test(z, v / 1.07) < ALPHA
+        assert variance_test(z, 1.05 * v) < ALPHA
+        assert variance_test(z, v / 1.05) < ALPHA
 
 
 def test_the_releases_are_square_roots():
@@ -64,68 +63,30 @@ def test_the_releases_are_square_roots():
     assert Discounted(0.9)(300).touched() == 20
 
 
-@pytest.mark.parametrize(("decay", "share"), [(0.5, 0.88), (0.9, 0.41), (0.95, 0.27), (0.98, 0.15)])
-def test_less_noise_than_single_batches_and_than_prefix_sums(decay, share):
-    memory, n = Discounted(decay), 400
+@pytest.mark.parametrize(
+    ("memory", "share"),
+    [
+        *((Discounted(decay), share) for decay, share in ((0.5, 0.88), (0.9, 0.41), (0.95, 0.27), (0.98, 0.15))),
+        *((Window(batches), 0.84) for batches in (2, 10)),
+    ],
+)
+def test_less_noise_than_single_batches_and_than_prefix_sums(memory, share):
+    n = 400
     mine, single, blt = (
         memory.variance(release).max() * release.sensitivity_sq()
         for release in (memory(n), RELEASES["input_perturbation"](n), RELEASES["blt"](n))
     )
-    assert single == pytest.approx(1 / (1 - decay**2), rel=1e-6)
-    assert mine < share * single
-    assert mine < blt
-    whole = sqrt_column(n) * decay ** np.arange(n)  # with all bands: what is cut off costs less than 1 %
+    assert mine < min(share * single, blt)
+    if isinstance(memory, Window):
+        assert single == memory.batches
+        return
+    assert single == pytest.approx(1 / (1 - memory.decay**2), rel=1e-6)
+    whole = sqrt_column(n) * memory.decay ** np.arange(n)  # with all bands: what is cut off costs less than 1 %
     assert mine < 1.01 * (whole**2).sum() ** 2
 
 
-def test_windows_have_less_noise_too():
-    for batches in (2, 10, 50):
-        memory = Window(batches)
-        mine, single = (
-            memory.variance(release).max() * release.sensitivity_sq()
-            for release in (memory(400), RELEASES["input_perturbation"](400))
-        )
-        assert single == batches
-        assert mine < 0.84 * single
-
-
-@pytest.mark.parametrize("users", [Users(3, 1, 4), Users(5, 2, 1), Users(4)])
-def test_users_who_return_move_it_by_what_brute_force_finds(users):
-    """All patterns of whole batches of S = 9, one after the other: exact, as coefficients do not increase."""
-    for memory in (Discounted(0.6), Window(4)):
-        release = memory(LENGTH)
-        gram, best = release.encoder().T @ release.encoder(), 0.0
-
-        def grow(counts, k, left, last, gram=gram):
-            nonlocal best
-            best = max(best, float(counts @ gram @ counts))
-            for at in range(k, LENGTH):
-                if last is None or at - last >= users.apart:
-                    for n in range(1, min(users.most, left) + 1):
-                        more = counts.copy()
-                        more[at] = n
-                        grow(more, at + 1, left - n, at)
-
-        grow(np.zeros(LENGTH), 0, users.visits, None)
-        found = release.sensitivity(users)
-        assert found.exact
-        assert found.squared == pytest.approx(best, rel=1e-9)
-
-
 def test_other_decays_share_a_program():
-    one, other = Discounted(0.9), Discounted(0.8)
-    assert jax.tree.structure(one) == jax.tree.structure(other)
+    assert jax.tree.structure(Discounted(0.9)) == jax.tree.structure(Discounted(0.8))
     assert jax.tree.structure(Window(2)) != jax.tree.structure(Window(3))
-
-
-def test_refusals():
-    for wrong, error, words in (
-        (lambda: Discounted(1.0), ValueError, r"decay must be in \(0, 1\), got 1.0"),
-        (lambda: Discounted(0.999), ValueError, r"decay must be in \[0, 0.998047\], got 0.999"),
-        (lambda: Discounted("x"), TypeError, "decay must be a number in \\(0, 1\\), got 'x'"),
-        (lambda: Window(0), ValueError, "batches must be >= 1, got 0"),
-        (lambda: Window(2000), ValueError, r"batches must be in \[1, 1024\], got 2000"),
-        (lambda: Window(2).variance(Window(2)(3000)), ValueError, "n_syncs must be <= 2048 for sums that forget"),
-    ):
-        with pytest.raises(error, match=words):
-            wrong()
+    with refused("n_syncs", 3000):
+        Window(2).variance(Window(2)(3000))
