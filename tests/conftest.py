@@ -4,7 +4,6 @@ import atexit
 import gc
 import os
 import signal
-import zlib
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers inherit it; threads of several wait for each other
@@ -31,18 +30,6 @@ gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live:
 
 
 settings.register_profile("the same examples in every run", derandomize=True, database=None)
-
-
-def pytest_addoption(parser):
-    parser.addoption("--part", metavar="I/N", help="only test files of part I of N, from 0: parts are drawn by name")
-
-
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("part"):
-        part, parts = map(int, config.getoption("part").split("/"))
-        kept = [item for item in items if zlib.crc32(item.nodeid.partition("::")[0].encode()) % parts == part]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-        items[:] = kept
 
 
 def takes_slow(config):

@@ -161,12 +161,14 @@ def test_files_and_folders_of_the_map_exist():
 
 
 def test_one_version():
-    """Of which pyproject reads the package's own; a citation repeats it."""
+    """The package has the version, and a citation repeats it; ruff has one version in both places."""
     (cited,) = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
     assert cited == fb.__version__
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" in project["project"]["dynamic"]
     assert project["tool"]["hatch"]["version"]["path"] == "fedbandit_jax/__init__.py"
+    (hook,) = re.findall(r"ruff-pre-commit\n +rev: v(\S+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert f"ruff=={hook}" in project["project"]["optional-dependencies"]["dev"]
 
 
 def test_ci_finds_the_commands():
