@@ -19,9 +19,11 @@ from scipy import optimize, stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
-from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArmBatchClock, ArrivalClock, RoundClock
+from fedbandit_jax.engine.grid import Configuration, expand
 from fedbandit_jax.engine.identity import digest, program, salt
+from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.interfaces import ArmAlgorithm, ArrivalAlgorithm, Partition, Pulls
 
 M, RUNS, ALPHA = 3, 2000, 1e-6
@@ -34,19 +36,10 @@ def private(epsilon=1.0, **options):
     return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(fb.privacy.Budget(epsilon, 0.1), **options), schedule=2)
 
 
-def clocks(monkeypatch, env, algos, horizon=2, **options):
-    """What a sweep runs, by label order, without running it."""
-    found = []
-
-    def stop(made, *_, **__):
-        found.extend(made)
-        raise StopIteration
-
-    monkeypatch.setattr(driver, "Pieces", stop)
-    for algo in algos:
-        with pytest.raises(StopIteration):
-            fb.sweep(env, [algo], horizon=horizon, key=jax.random.key(0), seeds=1, **options)
-    return found
+def clock(env, algo, horizon=2, record=None):
+    """What a run under some key and name has."""
+    run = Run(horizon=horizon, key=jax.random.key(0), seeds=1, record=record)
+    return set_up({"a": Configuration(env, algo, {"algorithm": "a"})}, run).clocks["a"]
 
 
 @jax.jit
@@ -70,69 +63,48 @@ def mu(epsilon, delta=0.1):
     return optimize.brentq(excess, 0.01, 10)
 
 
-PAIRS = {
-    "epsilon": (private(1.0), private(2.0)),
-    "visits": (private(), private(unit=fb.privacy.Users(2))),
-    "release": (private(), private(release="blt")),
-    "width": (private(), private().replace(exploration_scale=0.5)),
-}
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_the_difference_of_two_runs_is_noise(monkeypatch, name):
+@pytest.mark.parametrize(
+    ("other", "epsilon"),
+    [(private(2.0), 2.0), (private(release="blt"), 1.0), (private().replace(exploration_scale=0.5), 1.0)],
+    ids=["epsilon", "release", "width"],
+)
+def test_the_difference_of_two_runs_is_noise(other, epsilon):
     """Its variance is the sum of both: shared noise would leave (sigma_1 - sigma_2)^2, or nothing at all."""
-    made = clocks(monkeypatch, ONE_ARM, PAIRS[name])
-    difference = np.subtract(*(np.asarray(released(clock)) for clock in made))[:, :, -1].ravel()  # of sums of x y
+    views = [np.asarray(released(clock(ONE_ARM, algo))) for algo in (private(), other)]
+    difference = np.subtract(*views)[:, :, -1].ravel()  # of sums of x y
     # one synchronisation, to which every silo sends one message: each visit moves it by sqrt 4.5 at most
-    epsilons, visits = (1.0, 2.0 if name == "epsilon" else 1.0), (1, 2 if name == "visits" else 1)
-    sigmas = [r * math.sqrt(4.5) / mu(epsilon) for epsilon, r in zip(epsilons, visits)]
+    sigmas = [math.sqrt(4.5) / mu(epsilon) for epsilon in (1.0, epsilon)]
     assert variance_test(difference, M * sum(sigma**2 for sigma in sigmas)) > ALPHA
     assert variance_test(difference, M * (sigmas[0] - sigmas[1]) ** 2 + 1e-9) < ALPHA
 
 
-def test_the_same_configuration_has_the_same_noise(monkeypatch):
-    """Alone, within a grid, and under whatever name."""
-    alone, _, inside = (
-        clocks(monkeypatch, ENV, [private(2.0), private()], grid={})
-        + clocks(monkeypatch, ENV, [private()], grid={"epsilon": [0.5, 2, 1.0]})[1:2]
-    )
-    named = clocks(monkeypatch, ENV, [private(2.0).replace(name="other")])[0]
-    recording = clocks(monkeypatch, ENV, [private(2.0)], record={"t": lambda moment: moment.t})[0]
-    assert alone.salt == inside.salt == named.salt == recording.salt
-    assert len(alone.salt) == 2
+def test_the_same_configuration_has_the_same_noise():
+    """Alone, within a grid, under whatever name, and whatever is recorded."""
+    alone = clock(ENV, private(2.0)).salt
+    for other in (private().replace(epsilon=2), private(2.0).replace(name="other")):
+        assert clock(ENV, other).salt == alone
+    assert clock(ENV, private(2.0), record={"t": lambda moment: moment.t}).salt == alone
+    points = expand(ENV, {"a": private(), "b": private(3.0)}, {"epsilon": [0.5, 2, 1.0]})
+    made = set_up(points, Run(horizon=2, key=jax.random.key(1), seeds=2)).clocks
+    assert [label for label, one in made.items() if one.salt == alone] == ["a(epsilon=2)", "b(epsilon=2)"]
+    assert len(alone) == 2
 
 
-def marks(monkeypatch):
+def test_whatever_differs_has_noise_of_its_own():
     """Salts of configurations that all differ, by what they differ in."""
-    other = fb.envs.sphere(M, 5, 2, rewards="bernoulli")
-    varied = {
-        "plain": private(),
-        "epsilon": private(1.001),
-        "delta": private().replace(delta=0.11),
-        "visits": private(unit=fb.privacy.Users(2)),
-        "trust": private(trust="central"),
-        "matrix": private(trust="silo_local_matrix"),
-        "release": private(release="prefix_tree"),
-        "blt": private(release="blt"),
-        "messages": private(messages=True),
-        "clips": private(statistic=fb.privacy.Linear(clip=False)),
-        "adjacency": fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1, "zero_out"), schedule=2),
-        "width": private().replace(exploration_scale=0.5),
-        "confidence": private().replace(confidence="known_noise"),
-        "learns": private().replace(learns_in_batch=True),
-        "batch": private().replace(schedule=1),
-        "schedule": private().replace(schedule=fb.schedules.Geometric(1.5)),
-        "policy": fb.algos.Federated(policy=fb.algos.Thompson(), privacy=BUDGET, schedule=2),
-    }
-    found = {name: clocks(monkeypatch, ENV, [algo], horizon=4)[0].salt for name, algo in varied.items()}
-    found["horizon"] = clocks(monkeypatch, ENV, [private()], horizon=6)[0].salt  # three synchronisations, not two
-    found["environment"] = clocks(monkeypatch, other, [private()], horizon=4)[0].salt
-    return found
-
-
-def test_whatever_differs_has_noise_of_its_own(monkeypatch):
-    found = marks(monkeypatch)
-    assert len(set(found.values())) == len(found)
+    varied = [private(), private(1.001), private().replace(delta=0.11), private(unit=fb.privacy.Users(2))]
+    varied += [private(trust=trust) for trust in ("central", "silo_local_matrix")]
+    varied += [private(release=release) for release in ("prefix_tree", "blt")]
+    varied += [private(messages=True), private(statistic=fb.privacy.Linear(clip=False))]
+    varied += [fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1, "zero_out"), schedule=2)]
+    varied += [private().replace(exploration_scale=0.5), private().replace(confidence="known_noise")]
+    varied += [private().replace(learns_in_batch=True), private().replace(schedule=1)]
+    varied += [private().replace(schedule=fb.schedules.Geometric(1.5))]
+    varied += [fb.algos.Federated(policy=fb.algos.Thompson(), privacy=BUDGET, schedule=2)]
+    found = [clock(ENV, algo, horizon=4).salt for algo in varied]
+    found += [clock(ENV, private(), horizon=6).salt]  # three synchronisations, not two
+    found += [clock(fb.envs.sphere(M, 5, 2, rewards="bernoulli"), private(), horizon=4).salt]
+    assert len(set(found)) == len(found) == 19
 
 
 TABLE = np.zeros((2, M, 1, 2), np.float32)  # a module's table, which other runs find changed
@@ -170,12 +142,12 @@ def table(monkeypatch):
     return put
 
 
-def test_a_table_of_a_module_counts(monkeypatch, table):
+def test_a_table_of_a_module_counts(table):
     """With shared noise the difference of two runs would be what the one user released, to four digits."""
     made = []
     for number in (0.5, 0.25, 0.5):
         table(number)
-        made += clocks(monkeypatch, Tabled(), [private()])
+        made.append(clock(Tabled(), private()))
     one, other, again = made
     assert one.salt == again.salt != other.salt
     table(0.5)
@@ -195,8 +167,7 @@ def test_a_process_runs_the_table_that_it_finds(table):
     np.testing.assert_allclose(found[0].regret - found[1].regret, 0.25)
 
 
-OWN = '''
-"""An environment whose contexts come from a table, a file, a helper and an object without a repr."""
+OWN = """
 import jax, jax.numpy as jnp, numpy as np, fedbandit_jax as fb
 from pathlib import Path
 from fedbandit_jax.engine.grid import Configuration
@@ -222,37 +193,29 @@ class Own:
     def pull(self, key, world, offered, arms):
         return fb.Feedback(offered.contexts[:, 0, 0], jnp.ones(1))
 
-def salts():
-    """By what is changed, and back."""
+def salts(number=1.0, table=(.5, .5), file=1, help=helper):
     global TABLE, helper
-    def salt(number=1.0):
-        algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=2)
-        return [int(word) for word in bind("a", Configuration(Own(scale=Scale(number)), algo, {}), 4)[0].salt]
-    np.save(FILE, np.float32(1))
-    found, table, helps = {"plain": salt(), "object": salt(2.0)}, TABLE, helper
-    TABLE = np.array([.5, .25], np.float32)
-    found["table"], TABLE = salt(), table
-    helper = lambda x: x * .5
-    found["helper"], helper = salt(), helps
-    np.save(FILE, np.float32(.75))
-    found["file"] = salt()
-    np.save(FILE, np.float32(1))
-    return found | {"again": salt()}
-'''
+    TABLE, helper = np.array(table, np.float32), help
+    np.save(FILE, np.float32(file))
+    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=2)
+    clock, mark = bind("a", Configuration(Own(scale=Scale(number)), algo, {}), 4)
+    return [mark.hex(), *map(int, clock.salt)]
+"""
 
 
 def test_whatever_a_part_of_ones_own_reads_counts_in_every_process(tmp_path, monkeypatch):
-    """Equal programs on equal data have equal noise in two processes, and a change of either has its own."""
+    """A table, a file, a helper, an object without a repr; equal programs on equal data have equal noise anywhere."""
     (tmp_path / "own_parts.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    here = importlib.import_module("own_parts").salts()
-    assert here.pop("again") == here["plain"]
-    assert len(set(map(tuple, here.values()))) == len(here) == 5
-    program = "import json, own_parts; print(json.dumps(own_parts.salts()))"
+    salts = importlib.import_module("own_parts").salts
+    changes = dict(number=2.0), dict(table=(0.5, 0.25)), dict(file=0.75), dict(help=lambda x: x * 0.5)
+    found = [salts(), *(salts(**change) for change in changes)]
+    assert all(len(set(column)) == 5 for column in zip(*found))
+    program = "import json, own_parts; print(json.dumps([own_parts.salts(), own_parts.salts(2.0)]))"
     paths = os.pathsep.join([str(tmp_path), *sys.path])
     env = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "7"}
     there = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
-    assert json.loads(there) == here | {"again": here["plain"]}
+    assert json.loads(there) == found[:2]
 
 
 def asking(t):
@@ -269,42 +232,43 @@ def _(size, batched, t):
     return jnp.broadcast_to(TABLE[0], (size, M, 1, 2)), True
 
 
-@pytest.mark.parametrize(("answer", "name"), [(asking, "pure_callback"), (batched, "custom_vmap_call")])
-@pytest.mark.parametrize("learns", [False, True])  # "certified", and "as_printed"
-def test_answers_that_do_not_count(monkeypatch, answer, name, learns):
+@fb.pytree
+class Asking(Tabled):
+    answer: object = fb.static(default=asking)
+
+    def observe(self, key, world, t):
+        return fb.Round(self.answer(t)), world
+
+
+@pytest.mark.parametrize(
+    ("answer", "name", "learns"),  # "certified", and "as_printed"
+    [(asking, "pure_callback", False), (asking, "pure_callback", True), (batched, "custom_vmap_call", False)],
+)
+def test_answers_that_do_not_count(answer, name, learns):
     """So a private run must not ask for them."""
-
-    @fb.pytree
-    class Asking(Tabled):
-        def observe(self, key, world, t):
-            return fb.Round(answer(t)), world
-
-    assert clocks(monkeypatch, Asking(), [fb.algos.fed_lin_ucb(schedule=2)])
-    algo = private().replace(learns_in_batch=learns)
+    env = Asking(answer=answer)
+    clock(env, fb.algos.fed_lin_ucb(schedule=2))  # which may
     with pytest.raises(TypeError, match=f"must not ask the host in a private run, .* got {name} in .*test_identity.py"):
-        fb.simulate(Asking(), algo, horizon=2, key=jax.random.key(0), seeds=1)
+        fb.simulate(env, private().replace(learns_in_batch=learns), horizon=2, key=jax.random.key(0), seeds=1)
 
 
 def test_answers_do_not_count_beside_a_run_without_privacy():
     """A sweep whose first configuration claims nothing, as its noise is tiny, checks those that are certified, too."""
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1e3, 1e-6), schedule=2)
-
-    @fb.pytree
-    class Asking(Tabled):
-        def observe(self, key, world, t):
-            return fb.Round(asking(t)), world
-
     assert algo.certificate(Tabled().spec, 2).claim == "none"
-    with pytest.raises(TypeError, match="must not ask the host in a private run"):
+    with pytest.raises(TypeError, match="must not ask the host"):
         fb.sweep(Asking(), {"p": algo}, grid={"epsilon": [1e3, 1.0]}, horizon=2, key=jax.random.key(0), seeds=1)
 
 
-def greedy(bonus):
-    """A policy of one's own; equal arguments make equal code."""
+def greedy(bonus, tuned=None):
+    """A policy of a user; equal arguments make equal code. It may bind a number which is none of its parameters."""
 
     @fb.pytree
     class Greedy(fb.Policy):
         scale: float = 2.0
+
+        def bind(self, law):
+            return self if tuned is None else dataclasses.replace(self, scale=tuned)
 
         def update(self, k, belief, released):
             return released.bias
@@ -315,28 +279,16 @@ def greedy(bonus):
     return Greedy()
 
 
-def tuned(scale):
-    """A policy that binds a number which is none of its parameters."""
-
-    @fb.pytree
-    class Tuned(type(greedy(1.0))):
-        def bind(self, law):
-            return dataclasses.replace(self, scale=scale)
-
-    return Tuned()
-
-
-def test_code_of_one_s_own_counts(monkeypatch):
+def test_code_of_one_s_own_counts():
     """Whatever it computes with: literals, closures, helpers; and parameters as everywhere."""
 
     def mark(policy):
-        algo = fb.algos.Federated(policy=policy, privacy=BUDGET, schedule=2)
-        return clocks(monkeypatch, ENV, [algo])[0].salt
+        return clock(ENV, fb.algos.Federated(policy=policy, privacy=BUDGET, schedule=2)).salt
 
     one = mark(greedy(1.0))
-    others = [greedy(2.0), greedy(jnp.ones(4)), greedy(jnp.zeros(4)), greedy(lambda: 3.0)]
-    others += [dataclasses.replace(greedy(1.0), scale=3.0), tuned(3.0), tuned(4.0)]
-    assert one == mark(greedy(1.0)) == mark(greedy(lambda: 1.0))
+    others = [greedy(2.0), greedy(jnp.ones(4)), greedy(jnp.zeros(4)), greedy(1.0, tuned=3.0), greedy(1.0, tuned=4.0)]
+    others += [dataclasses.replace(greedy(1.0), scale=5.0)]
+    assert one == mark(greedy(lambda: 1.0))
     assert len({one, *map(mark, others)}) == 1 + len(others)
 
 
@@ -348,16 +300,14 @@ def test_constants_of_inner_programs_count():
         def helper(x):
             return jnp.asarray(table)[0] + x
 
-        def inner(x):
-            return jax.lax.scan(lambda c, _: (jax.lax.cond(c > 0, helper, lambda x: x, c), None), x, length=2)[0]
-
         @fb.pytree
         class Own:
             def init(self, key):
                 return (), jnp.float32(0)
 
             def step(self, key, world, state, k):
-                return world, inner(state), ()
+                branch = lambda c, _: (jax.lax.cond(c > 0, helper, lambda x: x, c), None)  # noqa: E731
+                return world, jax.lax.scan(branch, state, length=2)[0], ()
 
         return program(Own())
 
@@ -374,9 +324,8 @@ class Held:
 
 
 @fb.pytree
-class Kept:
-    number: object = None
-    fixed: object = fb.static(default=None)
+class Kept(Held):
+    pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -410,16 +359,37 @@ def word(key):
     return jax.random.key_data(key)[-1]
 
 
+def state(key):
+    return {"init": word(key), **dict.fromkeys(("sync", "own", "choices"), jnp.uint32(0)), "users": jnp.zeros(4)}
+
+
+@fb.pytree
+class Keyed(Tabled):
+    """What is offered and what is answered is the first draw from its key."""
+
+    spec: fb.Spec = fb.static(default=fb.Spec(n_agents=M, n_arms=4, dim=1))
+
+    def observe(self, key, world, t):
+        return fb.Round(jnp.full((M, 4, 1), jax.random.uniform(key))), world
+
+    def pull(self, key, world, offered, arms):
+        return fb.Feedback(jnp.full(M, jax.random.uniform(key)), jnp.zeros(M))
+
+
 @fb.pytree
 class Rounds(fb.Algorithm):
+    batch = 2
+
     def init(self, key, spec):
-        return {"init": word(key), "choices": jnp.uint32(0), "sync": jnp.uint32(0), "users": jnp.float32(0)}
+        return state(key)
 
     def act(self, key, t, local, offered):
         return (word(key) % 4).astype(jnp.int32) * jnp.ones(M, jnp.int32)
 
     def learn(self, t, local, offered, arms, rewards):
-        return local | {"choices": arms[0].astype(jnp.uint32), "users": offered.contexts.sum() + rewards.sum()}, None
+        now = jnp.array([offered.contexts[0, 0, 0], rewards[0]])
+        users = jax.lax.dynamic_update_slice(local["users"], now, (2 * t,))
+        return local | {"choices": arms[0].astype(jnp.uint32), "users": users}, None
 
     def sync(self, key, k, state, local, records):
         return local | {"sync": word(key)}, fb.Report()
@@ -430,7 +400,7 @@ class Arms(ArmAlgorithm):
     n_batches = 2
 
     def init(self, key, spec):
-        return {"init": word(key), "sync": jnp.uint32(0), "choices": jnp.uint32(0), "own": jnp.uint32(0)}
+        return state(key)
 
     def pulls(self, state, k):
         return Pulls(jnp.arange(4) < 1, jnp.int32(2), jnp.bool_(True))
@@ -445,10 +415,10 @@ class Arms(ArmAlgorithm):
 @fb.pytree
 class Arrivals(ArrivalAlgorithm):
     def init(self, key, spec):
-        return {"init": word(key), "sync": jnp.uint32(0), "begin": jnp.uint32(0), "choices": jnp.uint32(0)}
+        return state(key)
 
     def begin(self, key, t, state):
-        return state | {"begin": word(key)}, fb.Report()
+        return state | {"own": word(key)}, fb.Report()
 
     def index(self, key, t, state, user, contexts):
         return jax.random.uniform(key, contexts.shape[:1])
@@ -460,60 +430,26 @@ class Arrivals(ArrivalAlgorithm):
         return Partition(jnp.zeros(8, jnp.int32), jnp.zeros(8, jnp.int32))
 
 
-CLOCKS = {
-    "rounds": (RoundClock, ENV, Rounds()),
-    "users": (ArmBatchClock, fb.envs.arms(means=[0.1, 0.9, 0.5, 0.4]), Arms()),
-    "arrivals": (ArrivalClock, fb.envs.clustered(n_users=8, n_clusters=2, n_arms=4, dim=3), Arrivals()),
+CLOCKS = {  # clock, environment, algorithm, and what of its state is salted
+    "rounds": (RoundClock, Keyed(), Rounds(), {"init", "sync"}),
+    "users": (ArmBatchClock, fb.envs.arms(means=[0.1, 0.9, 0.5, 0.4]), Arms(), {"init", "sync", "own"}),
+    "arrivals": (ArrivalClock, fb.envs.clustered(8, 2, n_arms=4, dim=3), Arrivals(), {"init", "sync", "own"}),
 }
 
 
 @pytest.mark.parametrize("name", CLOCKS)
 def test_which_streams_are_salted(key, name):
-    clock, env, algo = CLOCKS[name]
+    """Users and rewards of every round are drawn from keys of their own."""
+    kind, env, algo, salted = CLOCKS[name]
 
     @jax.jit
     def states(salt):
-        made = clock(env=env, algo=algo, horizon=16, salt=salt)
+        made = kind(env=env, algo=algo, horizon=16, salt=salt)
         world, state = jax.jit(made.init)(key)
         state = made.step(key, world, state, jnp.int32(0))[1]
         return state[1] if name == "users" else state
 
     found = [states(tuple(map(np.uint32, words))) for words in [(1, 2), (1, 3), (2, 2)]]
     for one, other in itertools.combinations(found, 2):
-        for kind in one:
-            assert (one[kind] == other[kind]) == (kind in ("choices", "users")), kind
-
-
-def test_users_and_rewards_are_drawn_from_keys_of_their_own(key):
-    """What is offered, what is answered and what is chosen, if each is the first draw from its key."""
-
-    @fb.pytree
-    class Draws:
-        spec: fb.Spec = fb.static(default=fb.Spec(n_agents=1, n_arms=1, dim=1))
-
-        def init(self, key):
-            return ()
-
-        def observe(self, key, world, t):
-            return fb.Round(jax.random.uniform(key, (1, 1, 1))), world
-
-        def pull(self, key, world, offered, arms):
-            return fb.Feedback(jax.random.uniform(key, (1,)), jnp.zeros(1))
-
-    @fb.pytree
-    class Seen(fb.Algorithm):
-        batch = 2
-
-        def init(self, key, spec):
-            return jnp.zeros(6), jnp.float32(0)
-
-        def act(self, key, t, local, offered):
-            return jnp.zeros(1, jnp.int32)
-
-        def learn(self, t, local, offered, arms, rewards):
-            now = jnp.array([offered.contexts[0, 0, 0], rewards[0]])
-            return (jax.lax.dynamic_update_slice(local[0], now, (2 * t,)), local[1]), ()
-
-    clock = RoundClock(env=Draws(), algo=Seen(), horizon=2)
-    drawn = np.asarray(clock.step(key, *clock.init(key), jnp.int32(0))[1][0])[:4]
-    assert len(set(drawn.tolist())) == 4
+        assert {part for part in one if (one[part] != other[part]).any()} == salted
+    assert name != "rounds" or len(set(found[0]["users"].tolist())) == 4
