@@ -133,8 +133,9 @@ def sealed(cls: T) -> T:
 
 
 def is_sealed(value: Any) -> bool:
-    """Whether this is an object of a sealed class itself, as opposed to one of a subclass."""
-    return type(value) in _SEALED
+    """Whether this is an object of a sealed class itself, not of a subclass, and has no attribute beside its fields."""
+    fields = getattr(type(value), "__dataclass_fields__", {})
+    return type(value) in _SEALED and getattr(value, "__dict__", {}).keys() <= fields.keys()
 
 
 def shipped(value: Any) -> bool:

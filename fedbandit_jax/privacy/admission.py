@@ -88,7 +88,10 @@ class BoundStatistic:
         """The objection to any proof for this statistic, or ""."""
         if not struct.is_sealed(self.rule) and (found := self.leak()):
             return found
-        weight, response, scale = self.bounds.weight, self.bounds.response, self.bounds.gram_scale
+        own, one = not struct.is_sealed(self.rule), self.bounds
+        if not (one.weighted and one.enforced if own else one == Bounds.of(self.rule)):
+            return f"{one} are not the bounds of {self.rule!r}"
+        weight, response, scale = one.weight, one.response, one.gram_scale
         if not (0 < weight <= 1 and 0 <= response <= 1):
             return f"bounds of a statistic must be in [0, 1], got W = {weight} and V = {response}"
         if not 0 < scale <= 1 / weight:
