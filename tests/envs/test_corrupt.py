@@ -47,36 +47,3 @@ def test_a_share_of_silos_are_the_first_ones_and_bounds_are_as_promised():
     assert fb.envs.corrupt(HONEST).spec == HONEST.spec
     assert not fb.envs.corrupt(HONEST, attack="large").spec.rewards_in_unit
     assert not fb.envs.corrupt(fb.envs.sphere(M, 5, 3), attack="random").spec.rewards_in_unit
-
-
-@pytest.mark.slow
-def test_any_algorithm_meets_them_and_bounds_are_enforced(key):
-    """Lies of 10^3 are clipped where there is privacy, whatever the trust model, and the claim stays."""
-    env = fb.envs.corrupt(fb.envs.returning(HONEST, 3), 0.5, "large")
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "blt", "secagg", unit="visit")
-    algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=5, privacy=mechanism)
-    run = fb.simulate(env, algo, horizon=20, seeds=2, key=key)
-    assert run.certificate.claim == "certified"
-    assert np.isfinite(run.regret).all()
-    assert env.spec.n_users == 3
-
-
-def test_refusals():
-    for wrong, error, words in (
-        (lambda: fb.envs.corrupt("sphere"), TypeError, "an environment, which has an fb.Spec `spec`"),
-        (
-            lambda: fb.envs.corrupt(fb.envs.arms(3)),
-            ValueError,
-            "env must have silos, of which some are honest, got one",
-        ),
-        (lambda: fb.envs.corrupt(HONEST, 0.95), ValueError, "silos must leave one of 4 that is honest, got 0.95"),
-        (
-            lambda: fb.envs.corrupt(HONEST, 0.1),
-            ValueError,
-            "silos must be 0, or a share that is at least one of 4 silo",
-        ),
-        (lambda: fb.envs.corrupt(HONEST, [4]), ValueError, r"silos must be below the 4 of the environment, got \[4\]"),
-        (lambda: fb.envs.corrupt(HONEST, 0.2, "lie"), ValueError, "attack must be one of 'random', 'sign_flip', "),
-    ):
-        with pytest.raises(error, match=words):
-            wrong()

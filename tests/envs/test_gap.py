@@ -19,7 +19,7 @@ def offered(env, key):
     return contexts, theta, contexts @ theta
 
 
-@pytest.mark.parametrize(("dim", "gap"), deep(itertools.product([2, 3, 10, 50], [0.01, 0.1, 0.3]), keep={7}))
+@pytest.mark.parametrize(("dim", "gap"), deep([(2, 0.3), (10, 0.1), (50, 0.01)], keep={1}))
 def test_geometry(key, dim, gap):
     contexts, theta, means = offered(fb.envs.gap(500, 4, dim, gap=gap), key)
     assert contexts.shape == (500, 4, dim)
@@ -72,16 +72,8 @@ def test_orthogonal_part_is_uniform_in_its_ball(dim, seed):
         assert np.abs((dim - 1) * np.cov(directions.T) - np.eye(dim - 1)).max() < 6 * np.sqrt(2 / len(directions))
 
 
-def test_fresh_contexts(key):
-    env = fb.envs.gap(2, 3, 4)
-    world = jax.jit(env.init)(key)
-    observe = jax.jit(env.observe)
-    a, b = (observe(jax.random.fold_in(key, t), world, t)[0].contexts for t in (0, 1))
-    assert not np.array_equal(a, b)
-
-
-@pytest.mark.parametrize("gap", deep([0.02, 0.1, 0.3], keep={1}))
-def test_pull(key, gap):
+def test_pull(key):
+    gap = 0.1
     env = fb.envs.gap(20_000, 3, 4, gap=gap)
     world = jax.jit(env.init)(key)
     round_, world = jax.jit(env.observe)(key, world, 0)
@@ -98,22 +90,3 @@ def test_pull(key, gap):
         excess = (np.asarray(feedback.reward, float) - mean)[which].sum()
         assert abs(excess) < 5 * np.sqrt((mean * (1 - mean))[which].sum() + 1)
     assert not fb.envs.gap(2, 3, 4, rewards="gaussian").spec.rewards_in_unit
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"n_agents": 0}, ValueError, "n_agents must be >= 1, got 0"),
-        ({"n_arms": 1}, ValueError, "n_arms must be >= 2, got 1"),
-        ({"n_arms": 17}, ValueError, r"n_arms must be <= dim\^2 = 16, as in the paper, got 17"),
-        ({"dim": 1}, ValueError, "dim must be >= 2, got 1"),
-        ({"gap": 0}, ValueError, "gap must be finite and > 0, got 0"),
-        ({"gap": 0.31}, ValueError, r"gap must be in \[0, 0.3\], got 0.31"),
-        ({"gap": "wide"}, TypeError, "gap must be a number > 0, got 'wide'"),
-        ({"rewards": "cauchy"}, ValueError, "rewards must be one of .* got 'cauchy'"),
-        ({"noise_std": -1}, ValueError, "noise_std must be finite and >= 0, got -1"),
-    ],
-)
-def test_bad_input(change, error, words):
-    with pytest.raises(error, match=words):
-        fb.envs.gap(**{"n_agents": 2, "n_arms": 3, "dim": 4, **change})

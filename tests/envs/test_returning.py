@@ -41,26 +41,6 @@ def test_who_comes_has_nothing_to_do_with_what_is_offered():
     np.testing.assert_allclose(means[0], means[1], atol=5 * first.std() * 2 / (M * T) ** 0.5)
 
 
-def test_all_else_is_the_environment_within():
-    env = fb.envs.returning(ALIKE, N)
-    assert (env.spec.n_users, ALIKE.spec.n_users, env.spec.n_agents) == (N, 0, M)
-    key, arms = jax.random.key(3), jnp.array([4, 0, 2], jnp.int32)
-    world = env.init(key)
-    np.testing.assert_array_equal(world[0].theta, ALIKE.init(key).theta)
-    offered, _ = env.observe(key, world, jnp.int32(0))
-    mine, plain = env.pull(key, world, offered, arms), ALIKE.pull(key, world[0], offered, arms)
-    np.testing.assert_array_equal(mine.gap, plain.gap)
-    np.testing.assert_array_equal(mine.reward, plain.reward)
-
-
-def test_agents_without_cooperation_serve_users_who_return():
-    """Each silo has one agent, to which all who come are alike."""
-    env, run = fb.envs.returning(ALIKE, N), dict(horizon=20, key=jax.random.key(0), seeds=1)
-    result = fb.simulate(env, fb.algos.LinUCB(), **run)
-    assert np.isfinite(result.regret).all()
-    assert not result.status.any()
-
-
 def test_users_stay_for_a_session():
     """Users who come for five rounds in a row, who are drawn anew then; what is offered is new in every round."""
     env, keys = fb.envs.returning(ALIKE, N, session=5), jax.random.split(jax.random.key(2), 200)
@@ -77,17 +57,3 @@ def test_users_stay_for_a_session():
     again = np.mean(held[1:, 0] == held[:-1, 0])
     assert again == pytest.approx(1 / N, abs=5 * 0.5 / (39 * M) ** 0.5)
     assert len(np.unique(features)) == 200 * M
-
-
-def test_refusals():
-    for wrong, error, words in (
-        (lambda: fb.envs.returning(fb.envs.returning(ALIKE, N), N), ValueError, "users who are all new, got one of 4 "),
-        (lambda: fb.envs.returning(ALIKE, 0), ValueError, "n_users must be >= 1, got 0"),
-        (lambda: fb.envs.returning(ALIKE, N, [1, 2]), ValueError, "arrivals must be 'uniform' or 4 weights > 0"),
-        (lambda: fb.envs.returning(ALIKE, N, [1, 1, 1, 1e-7]), ValueError, r"arrivals must .* 2\^-20 .*, got 3.33e-08"),
-        (lambda: fb.envs.returning(ALIKE, N, session=0), ValueError, "session must be >= 1, got 0"),
-        (lambda: fb.envs.returning(fb.envs.arms(3), N, session=2), ValueError, "session must be 1 in a multi-armed"),
-        (lambda: fb.envs.returning("sphere", N), TypeError, "an environment, which has an fb.Spec `spec`"),
-    ):
-        with pytest.raises(error, match=words):
-            wrong()

@@ -1,7 +1,6 @@
 import jax
 import numpy as np
 import pytest
-from helpers import deep
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -14,7 +13,7 @@ def offered(env, key, t=0):
     return env.observe(jax.random.fold_in(key, t), world, t)[0].contexts, world
 
 
-@pytest.mark.parametrize("dim", deep([2, 3, 10, 20], keep={0, 3}))
+@pytest.mark.parametrize("dim", [2, 10])
 def test_geometry(key, dim):
     env = fb.envs.sphere(n_agents=4, n_arms=50, dim=dim)
     contexts, world = offered(env, key)
@@ -27,11 +26,12 @@ def test_geometry(key, dim):
 
 
 def test_direction_is_uniform(key):
-    """u_1 of a uniform direction in R^9: (u_1 + 1)/2 is Beta(4, 4)."""
+    """u_1 of a uniform direction in R^9: (u_1 + 1)/2 is Beta(4, 4), and not Beta(3.5, 3.5) as in R^8."""
     contexts, _ = offered(fb.envs.sphere(n_agents=100, n_arms=500, dim=10), key)
     u = np.asarray(contexts, float)[..., :-1].reshape(-1, 9) * np.sqrt(2)
     for axis in (0, 8):
         assert stats.kstest((u[:, axis] + 1) / 2, stats.beta(4, 4).cdf).pvalue > 1e-4
+        assert stats.kstest((u[:, axis] + 1) / 2, stats.beta(3.5, 3.5).cdf).pvalue < 1e-4
     assert np.abs(9 * np.cov(u.T) - np.eye(9)).max() < 6 * np.sqrt(2 / len(u))
 
 
@@ -48,7 +48,7 @@ def test_rewards(key, law):
     env = fb.envs.sphere(20_000, 2, 4, rewards=law, noise_std=0.5)
     contexts, world = offered(env, key)
     arms = np.zeros(20_000, np.int32)
-    feedback = env.pull(key, world, fb.Round(contexts), arms)
+    feedback = jax.jit(env.pull)(key, world, fb.Round(contexts), arms)
     means = np.asarray(contexts @ world.theta)
     np.testing.assert_allclose(feedback.gap, means.max(1) - means[:, 0], atol=1e-6)
     noise = np.asarray(feedback.reward - means[:, 0], float)
@@ -66,22 +66,3 @@ def test_rewards(key, law):
     if law == "clipped_gaussian":
         normal = random.normal_at(key, np.uint32(0), np.arange(20_000, dtype=np.uint32))
         np.testing.assert_allclose(feedback.reward, np.clip(means[:, 0] + 0.5 * normal, 0, 1), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "words"),
-    [
-        ({"n_agents": 0}, ValueError, "n_agents must be >= 1, got 0"),
-        ({"n_arms": 0}, ValueError, "n_arms must be >= 1, got 0"),
-        ({"n_arms": 2**24 + 1}, ValueError, "n_arms must be <= 16777216, got 16777217"),
-        ({"dim": 1}, ValueError, "dim must be >= 2, got 1"),
-        ({"dim": 2.5}, TypeError, "dim must be an integer >= 2, got 2.5"),
-        ({"contexts": "stale"}, ValueError, "contexts must be one of 'fresh', 'fixed', 'shared', got 'stale'"),
-        ({"rewards": "cauchy"}, ValueError, "rewards must be one of .* got 'cauchy'"),
-        ({"noise_std": -1}, ValueError, "noise_std must be finite and >= 0, got -1"),
-        ({"noise_std": float("nan")}, ValueError, "noise_std must be finite and >= 0, got nan"),
-    ],
-)
-def test_bad_input(change, error, words):
-    with pytest.raises(error, match=words):
-        fb.envs.sphere(**{"n_agents": 2, "n_arms": 3, "dim": 4, **change})
