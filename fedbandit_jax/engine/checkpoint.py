@@ -143,7 +143,8 @@ def _before(path: Path) -> Path:
 
 def _continued(about: dict[str, Any], arrays: dict[str, np.ndarray], fresh: Progress) -> Progress:
     old, treedef = jax.tree.flatten(fresh.states)
-    leaves = [_like(leaf, jnp.asarray(arrays[f"leaf_{i}"])) for i, leaf in enumerate(old)]
+    there = [jax.device_put(arrays[f"leaf_{i}"], _words(leaf).sharding) for i, leaf in enumerate(old)]
+    leaves = list(map(_like, old, there))  # where they were, or else the program would be compiled once more
     states = jax.tree.unflatten(treedef, leaves)
     recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
     tally = dataclasses.replace(fresh.tally, names=tuple(about["names"]), arrays=recorded)

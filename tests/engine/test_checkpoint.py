@@ -57,6 +57,15 @@ def test_it_comes_back(tmp_path, checkpoints):
         np.testing.assert_array_equal(found.tally.arrays[name], array)
 
 
+def test_arrays_come_back_to_their_devices(checkpoints):
+    """Arrays of other placement than at first would make the program compile once more."""
+    fresh = progress()
+    placed = fresh._replace(states=jax.device_put(fresh.states, jax.devices()[0]))
+    checkpoints.save(0, placed)
+    for old, found in zip(*map(jax.tree.leaves, (placed.states, checkpoints.restore(0, placed).states))):
+        assert (found.committed, found.sharding) == (old.committed, old.sharding)
+
+
 def test_another_run(tmp_path, checkpoints):
     checkpoints.save(0, LATER)
     checkpoints.save(0, LATER)
