@@ -68,3 +68,14 @@ def renyi(p, shift, alpha):
     terms = alpha * np.log(p[shift:]) + (1 - alpha) * np.log(p[: len(p) - shift])
     assert max(terms[0], terms[-1]) < terms.max() - 35
     return logsumexp(terms) / (alpha - 1)
+
+
+def never_optimistic(epsilon_at, p, shifts, *, others=(), deltas=(0.3, 0.1, 1e-3, 1e-6, 1e-9), slack=1.0, above=0.0):
+    """The exact delta at an epsilon is at most the one asked for. At one that is less by the part `slack` it is more.
+
+    The latter of an epsilon that is larger than `above`, and if `slack` is given.
+    """
+    for delta in deltas:
+        epsilon = epsilon_at(delta)
+        assert exact_delta(p, shifts, epsilon, others) <= delta * (1 + 1e-12)
+        assert slack == 1 or epsilon <= above or exact_delta(p, shifts, (1 - slack) * epsilon, others) > delta

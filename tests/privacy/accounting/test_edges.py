@@ -11,12 +11,7 @@ from fedbandit_jax.privacy.accounting.conversions import advanced_composition, r
 from fedbandit_jax.privacy.accounting.events import Gaussian, PureDP, compose
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam, shift_epsilon
 from fedbandit_jax.privacy.accounting.nearly_gaussian import binomial, discrete_gaussian_epsilon
-from fedbandit_jax.privacy.accounting.shuffling import (
-    authors_sigma,
-    relaxed_secagg,
-    shuffled_epsilon,
-    shuffled_sigma,
-)
+from fedbandit_jax.privacy.accounting.shuffling import authors_sigma, relaxed_secagg, shuffled_epsilon, shuffled_sigma
 
 INF, NAN = math.inf, math.nan
 BAD = (NAN, INF, -INF, -1.0, 1e300)

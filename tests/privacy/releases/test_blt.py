@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from scipy.signal import lfilter
 
 from fedbandit_jax.privacy.releases import Blt, SqrtToeplitz, blt
 
@@ -58,27 +56,6 @@ def test_published_numbers_for_400_synchronisations():
 def test_as_good_as_jax_privacy(n, oracle):
     """Loss of the three buffers (n - 1 for n = 3) of jax_privacy 2.0.0, buffered_blt.optimize(n=n)."""
     assert noise(Blt(n)) == pytest.approx(oracle, rel=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [12, 400])
-def test_a_longer_search_finds_nothing_better(n):
-    """Another objective (both columns by recursion), another method, random starts: at most 0.5 % less noise."""
-
-    def objective(x):
-        theta, omega = 1 / (1 + np.exp(-x[:3])), np.exp(x[3:])
-        poles = np.poly(theta)
-        zeros = poles + sum(w * np.append(0, np.poly(np.delete(theta, i))) for i, w in enumerate(omega))
-        c = lfilter(zeros, poles, np.eye(1, n)[0])
-        r = lfilter(poles, zeros, np.ones(n))
-        with np.errstate(over="ignore"):
-            return (c**2).sum() * (r**2).sum()
-
-    rng = np.random.default_rng(3)
-    options = {"maxfev": 4000, "maxiter": 4000, "xatol": 1e-6, "fatol": 1e-12, "adaptive": True}
-    starts = [np.concatenate([rng.uniform(-1, 6, 3), rng.uniform(-4, 0, 3)]) for _ in range(4)]
-    best = min(minimize(objective, x, method="Nelder-Mead", options=options).fun for x in starts)
-    assert best * (1 - 1e-6) < noise(Blt(n)) < 1.005 * best
 
 
 @pytest.mark.parametrize("n", blt.TABLE)

@@ -10,7 +10,7 @@ from factors import ALL
 from helpers import refused
 
 from fedbandit_jax.privacy import Users
-from fedbandit_jax.privacy.releases import RELEASES, Release, make, tree_patterns
+from fedbandit_jax.privacy.releases import make, tree_patterns
 from fedbandit_jax.privacy.releases import participation as module
 from fedbandit_jax.privacy.releases.participation import of_column, of_encoder
 from fedbandit_jax.privacy.releases.tree_patterns import of_trees
@@ -162,16 +162,6 @@ def test_large_horizons():
     assert make("input_perturbation", 10**9).sensitivity_sq(seldom) == 16
     blt = make("blt", 65_536)
     assert blt.sensitivity_sq() < blt.sensitivity_sq(Users(16, 1)) < 256 * blt.sensitivity_sq()
-
-
-def test_one_visit_and_group_privacy():
-    """ONCE is what there was before; without a bound per batch r visits are r^2 times as much, whatever the release."""
-    for name in RELEASES:
-        release = make(name, 20)
-        assert release.sensitivity_sq() == pytest.approx(Release.sensitivity_sq(release), rel=1e-12)
-        assert release.sensitivity_sq(Users(7)) == pytest.approx(49 * release.sensitivity_sq(), rel=1e-12)
-        assert release.sensitivity_sq(Users(7, 7, 30)) == release.sensitivity_sq(Users(7))
-        assert release.sensitivity_sq(Users(7, 2, 30)) == pytest.approx(4 * release.sensitivity_sq())
 
 
 def test_who_comes_less_often_than_to_a_batch_is_refused():

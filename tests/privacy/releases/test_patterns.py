@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 from factors import APART
 from helpers import deep
-from scipy.optimize import approx_fprime, minimize
+from scipy.optimize import approx_fprime
 
 from fedbandit_jax.privacy import Banded, BandMF, MultiBlt, Users
 from fedbandit_jax.privacy.releases import RELEASES, make
@@ -55,21 +55,6 @@ def test_less_noise_than_others():
         assert best < limit
         assert best < noise(Banded(bands)(80), users)
         assert noise(MultiBlt(users, 1)(80), users) < 1.1 * best < noise(blt, users)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("bands", "users"), [(5, APART), (8, Users(4, 2, 3)), (12, ANY)])
-def test_a_search_without_gradients_finds_nothing_better(bands, users):
-    """Another method, from other starts, on coefficients that do not increase: no less noise but for 0.1 %."""
-    n, rng = 40, np.random.default_rng(1)
-
-    def objective(x):
-        return banded_loss(np.cumprod(np.append(1.0, 1 / (1 + np.exp(-x)))), n, users)[0]
-
-    options = {"maxiter": 4000, "maxfev": 20_000, "adaptive": True, "xatol": 1e-5, "fatol": 1e-9}
-    starts = [rng.uniform(-1, 3, bands - 1) for _ in range(4)]
-    best = min(minimize(objective, x, method="Nelder-Mead", options=options).fun for x in starts)
-    assert np.log(noise(BandMF(bands, users)(n), users)) < best + 1e-3
 
 
 @pytest.mark.parametrize("users", deep([APART, Users(), ANY, SELDOM, Users(6, 2, 4)], keep={0}))
