@@ -1,6 +1,9 @@
 """What tests of the command line share."""
 
+import re
 import typing
+
+from fedbandit_jax.cli import main
 
 
 def files(folder):
@@ -12,3 +15,18 @@ def choices(command, flag):
     kind = typing.get_type_hints(command)[flag]
     parts = [kind, *typing.get_args(kind)]
     return {word for part in parts if typing.get_origin(part) is typing.Literal for word in typing.get_args(part)}
+
+
+def commands(table):
+    """Commands of a table {words: flags | flags | ...}."""
+    return [f"{words} {flags}" for words, some in table.items() for flags in some.split(" | ")]
+
+
+def refuses(command, capsys, folder):
+    """Whether a command ends with one sentence about its last flag, and leaves no file but those that were there."""
+    before = sorted(folder.rglob("*"))
+    code, error = main(command.split()), capsys.readouterr().err
+    *_, flag = re.findall(r"--(?:set [\w.]+|[\w-]+)", command) or [""]
+    about = error.startswith(f"fedbandit: {flag}") and (" must " in error or " applies only " in error)
+    left = [path for path in folder.rglob("*") if path not in before and not path.is_dir()]
+    return (code, about, error.count("\n"), left) == (2, True, 1, []) or print(code, error, left)

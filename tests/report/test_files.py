@@ -1,77 +1,31 @@
 """Saved results come back as they were, or are refused with one sentence. Nothing here is simulated."""
 
-import copy
 import dataclasses
+import functools
 import hashlib
 import io
 import json
-import math
 import os
 import zipfile
 
 import numpy as np
 import pytest
+from helpers import refused as argument_refused
+from helpers import same_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from results import PROVED, WORLD, made
 
-from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import files
 from fedbandit_jax.report.result import Result, concat
 
-PROVED = Certificate(
-    claim="certified",
-    reason="nan",  # a text that looks like a number stays a text
-    epsilon=1.0,
-    delta=1e-6,
-    epsilon_exact=math.inf,
-    noise_std=np.float32(0.1),  # pyright: ignore[reportArgumentType]
-    per_silo=((1.0, 1e-6, math.inf), (2.0, 1e-6, 1.5)),
-    visits=((2, 1e-6, 2.0, 3.0),),
-)
-
-
-WORLD = {"type": "Sphere", "n_agents": 3, "noise": math.inf, "spec": {"n_agents": 3, "dim": 2}}
-
-
-def made(seeds=2, horizon=3, labels=("plain", "private"), **changes):
-    """A result of two algorithms, written down by hand."""
-    curve = np.arange(len(labels) * seeds * horizon, dtype=float).reshape(len(labels), seeds, horizon)
-    config = {
-        "environments": {label: copy.deepcopy(WORLD) for label in labels},
-        "algorithms": {label: {"type": "Made", "lambda": 0.5} for label in labels},
-        "coordinates": {label: {"algorithm": label} for label in labels},
-        **dict(horizon=horizon, seeds=[[0, seeds]], stride=None, key=[0, 7]),
-    }
-    attributes = dict(
-        rounds=np.arange(1, horizon + 1),
-        regret=curve,
-        communication={name: curve.astype(int) for name in ("rounds", "floats", "bits")},
-        counts={"decodings": curve.astype(int)},
-        gauges={"adjusted Rand index": np.where(curve > 4, np.nan, curve)},
-        status=np.zeros(curve.shape[:2], int),
-        certificates=dict(zip(labels, (no_privacy("it adds no noise"), PROVED))),
-        config=config,
-        provenance={"fedbandit_jax": "0.1", "seconds": np.float64(0.25)},
-    )
-    return Result(**{**attributes, **changes})
-
-
-def arrays(result):
-    maps = {kind: getattr(result, kind) for kind in ("communication", "counts", "gauges")}
-    curves = {(kind, name): curve for kind, named in maps.items() for name, curve in named.items()}
-    return {"rounds": result.rounds, "regret": result.regret, "status": result.status} | curves
-
 
 def equal(one, other):
-    mine, yours = arrays(one), arrays(other)
-    assert set(mine) == set(yours)
-    for name, array in mine.items():
-        assert array.dtype == yours[name].dtype
-        np.testing.assert_array_equal(array, yours[name])
-    for name in ("certificates", "config", "provenance"):
-        assert dict(getattr(one, name)) == dict(getattr(other, name))
-    assert one.labels == other.labels
+    same_runs(one, other)
+    assert dict(one.provenance) == dict(other.provenance)
+    assert [one.regret.dtype, one.status.dtype] == [other.regret.dtype, other.status.dtype]
 
 
 @pytest.fixture
@@ -80,13 +34,12 @@ def path(tmp_path):
 
 
 def refused(path):
-    """The one sentence with which a file is refused, after the part that names the file."""
-    with pytest.raises(ValueError, match="path must be a saved result") as caught:
+    """Why a file is refused, in one sentence, after the part that names the file."""
+    with argument_refused("path") as found:
         Result.load(path)
-    text, start = str(caught.value), f"path must be a saved result, got {str(path)!r}: "
-    assert text.startswith(start)
-    assert "\n" not in text
-    return text.removeprefix(start)
+    _, _, why = str(found.value).partition(f"{str(path)!r}: ")
+    assert why
+    return why
 
 
 def test_one_file_comes_back(tmp_path):
@@ -102,63 +55,46 @@ def test_one_file_comes_back(tmp_path):
     equal(Result.load(path.rename(tmp_path / "kept.bin")), result)  # a file that is there is read under any name
 
 
-@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "\\NaN", "\\\\Infinity"])
-def test_only_numbers_come_back_as_numbers(tmp_path, word):
-    """JSON has no infinite numbers, whose words are also texts that somebody may choose."""
-    one = dataclasses.replace(PROVED, reason=word)
-    result = made(labels=(word, "other"), certificates={word: one, "other": PROVED})
-    equal(Result.load(result.save(tmp_path / "run")), result)
-    assert Certificate.from_json(json.loads(json.dumps(one.to_json()))) == one
-
-
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
+WORDS = st.sampled_from(["NaN", "Infinity", "-Infinity", "\\NaN", "\\\\Infinity"])  # numbers that JSON has not
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     curves=hnp.array_shapes(min_dims=3, max_dims=3, max_side=3).flatmap(lambda s: hnp.arrays(np.float64, s)),
-    whole=st.booleans(),
     names=st.lists(NAMES | st.sampled_from(["x", "x.npy", "../x", "result.json"]), unique=True, max_size=3),
-    text=st.text(max_size=9),
-    parameter=st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | st.booleans(),
+    text=st.text(max_size=9) | WORDS,
+    parameter=st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | WORDS | st.booleans(),
 )
-def test_whatever_is_saved_comes_back(tmp_path_factory, curves, whole, names, text, parameter):
-    labels = [f"{text}{i}" for i in range(len(curves))]
+def test_whatever_is_saved_comes_back(tmp_path_factory, curves, names, text, parameter):
+    labels = [f"{text}{i or ''}" for i in range(len(curves))]
+    one = dataclasses.replace(PROVED, reason=text)
     result = made(
         curves.shape[1],
         curves.shape[2],
-        ("plain", "private")[: len(labels)],
+        labels,
         regret=curves,
         communication={name: curves for name in ("rounds", "floats", "bits")},
         counts={name: np.full(curves.shape, i) for i, name in enumerate(names)},
         gauges={name: curves + i for i, name in enumerate(names)},
         status=np.ones(curves.shape[:2], np.int32),
-        certificates={label: dataclasses.replace(PROVED, reason=text) for label in labels},
+        certificates=dict.fromkeys(labels, one),
     )
     same = {label: {"parameter": parameter} for label in labels}
-    result = dataclasses.replace(
-        result,
-        config={
-            **result.config,
-            "algorithms": same,
-            "coordinates": same,
-            "environments": {label: WORLD for label in labels},
-        },
-    )
-    result = result if whole else result[labels[0]]
-    equal(Result.load(result.save(tmp_path_factory.mktemp("saved") / "run")), result)
+    result = dataclasses.replace(result, config=result.config | {"algorithms": same, "coordinates": same})
+    for whole in (result, result[labels[0]]):
+        equal(Result.load(whole.save(tmp_path_factory.mktemp("saved") / "run")), whole)
+    assert Certificate.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
-DAMAGED = "it was damaged after it was written, as its SHA-256 digest shows"
-UNSEALED = "it does not end as a result ends that fedbandit_jax has written: it was cut short or damaged, or is "
-ADVICE = "; use a copy that is whole, or run the simulation again"
+DAMAGED, UNSEALED = "it was damaged", "it does not end as"
 
 
 def test_no_bit_can_change(path):
     """A random one of every third byte (headers, arrays, texts, directory), and of every byte of the seal."""
     whole = path.read_bytes()
     seal = whole.index(b"fedbandit_jax result; ")
-    assert seal == len(whole) - 64 - len("fedbandit_jax result; SHA-256 of all before: ")
+    assert len(whole) - seal == 64 + len("fedbandit_jax result; SHA-256 of all before: ")
     assert len(whole) > 2000
     bits = np.random.default_rng(0).integers(8, size=len(whole))
     for position in [*range(0, seal, 3), *range(seal - 2, len(whole))]:
@@ -166,24 +102,23 @@ def test_no_bit_can_change(path):
         changed[position] ^= 1 << int(bits[position])
         path.write_bytes(changed)
         words = len(whole) - 64 > position >= seal
-        assert refused(path) == (UNSEALED + "something else" if words else DAMAGED) + ADVICE
+        assert refused(path).startswith(UNSEALED if words else DAMAGED)
     path.write_bytes(whole)
     equal(Result.load(path), made())
 
 
 def test_nothing_can_be_cut_off_or_added(path):
     whole = path.read_bytes()
-    for length in [*range(1, len(whole), 5), *range(len(whole) - 120, len(whole))]:
-        path.write_bytes(whole[:length])
-        assert refused(path) == UNSEALED + "something else" + ADVICE
-    for more in (b"\0", b"\n", whole[-64:], whole[:9], b" " * 500):
-        path.write_bytes(whole + more)
-        assert refused(path) == UNSEALED + "something else" + ADVICE
+    cut = (whole[:length] for length in [*range(1, len(whole), 5), *range(len(whole) - 120, len(whole))])
+    longer = (whole + more for more in (b"\0", b"\n", whole[-64:], whole[:9], b" " * 500))
+    for found in (*cut, *longer):
+        path.write_bytes(found)
+        assert refused(path).startswith(UNSEALED)
     for front in (b"\0", whole):  # a self-extracting archive is still an archive
         path.write_bytes(front + whole)
-        assert refused(path) == DAMAGED + ADVICE
+        assert refused(path).startswith(DAMAGED)
     path.write_bytes(b"")
-    assert refused(path) == "it is empty" + ADVICE
+    assert refused(path).startswith("it is empty")
 
 
 def test_the_digest_is_of_all_of_a_long_file(tmp_path):
@@ -192,7 +127,7 @@ def test_the_digest_is_of_all_of_a_long_file(tmp_path):
     whole = bytearray(path.read_bytes())
     whole[5 << 19] ^= 1  # behind the second of three megabytes
     path.write_bytes(whole)
-    assert refused(path) == DAMAGED + ADVICE
+    assert refused(path).startswith(DAMAGED)
 
 
 def test_what_is_no_result(tmp_path):
@@ -202,13 +137,9 @@ def test_what_is_no_result(tmp_path):
     assert refused(path) == "Is a directory"
     path.rmdir()
     np.savez(path, rounds=np.arange(3), regret=np.zeros((1, 3)))  # another program's
-    assert refused(path) == UNSEALED + "something else" + ADVICE
+    assert refused(path).startswith(UNSEALED)
     files.write_archive(path, "checkpoint", {"format": 2}, {})
-    assert refused(path) == UNSEALED + "something else" + ADVICE
-    for wrong in (None, 3, b"run"):
-        for call in (Result.load, made().save):
-            with pytest.raises(TypeError, match=f"path must be a str or a Path, got {wrong}"):
-                call(wrong)
+    assert refused(path).startswith(UNSEALED)
 
 
 def seal(content):
@@ -227,10 +158,9 @@ def test_a_sealed_file_may_still_be_none(tmp_path):
             np.lib.format.write_array(part, np.array([{}]), allow_pickle=True)
     for content in (b"", b"nothing", b"PK\3\4" + bytes(50), names.getvalue(), objects.getvalue()):
         path.write_bytes(seal(content))
-        assert refused(path).startswith("it is sealed, but is no archive of arrays and result.json (")
-    assert "Object arrays cannot be loaded" in refused(path)
+        assert refused(path).startswith("it is sealed, but")
     files.write_archive(path, "result", [], {})  # pyright: ignore[reportArgumentType]
-    assert refused(path).endswith("(its text is no dictionary)" + ADVICE)
+    assert "no dictionary" in refused(path)
 
 
 def edited(path, edit):
@@ -240,68 +170,53 @@ def edited(path, edit):
     files.write_archive(path, "result", about, held)
 
 
-def put(where, key, value):
-    where[key] = value
+TEXTS = [  # where, what is put there (None: it is taken away), and the word that is named if it is not the last
+    ("format", 4),
+    *((name, None) for name in ("format", "certificates", "config", "provenance")),
+    *((f"config.{name}", None) for name in ("key", "horizon", "seeds")),
+    *((f"config.{name}.private", None) for name in ("environments", "algorithms", "coordinates")),
+    *((f"certificates.private.{name}", None) for name in ("claim", "delta")),
+    ("config.environments.private.spec", None),
+    ("config.environments.private.spec.n_agents", None),
+    ("certificates.plain", None),
+    ("certificates.plain", 1),
+    ("certificates.private.claim", "perfect"),
+    ("provenance", 3),
+    ("certificates", []),
+    ("config.seeds", [[0, 4]], "regret"),
+    ("config.seeds", "two"),
+    ("config.seeds", [[0, 0]]),
+    ("config.horizon", 4, "rounds"),
+]
+ARRAYS = [  # which array, and what is made of it
+    *((name, None) for name in ("rounds", "regret", "status", "communication_bits")),
+    ("regret", lambda array: array[0]),
+    ("regret", lambda array: array.astype("U3")),
+    ("status", lambda array: array[:, 0]),
+    ("status", lambda array: array / 2),
+    ("counts_decodings", lambda array: array[..., :2]),
+    ("rounds", lambda array: array / 1),
+    ("rounds", lambda array: np.ones((3, 3), int)),
+    ("rounds", lambda array: np.array([1, 3, 2])),
+    ("rounds", lambda array: np.array([0, 1, 3])),
+]
 
 
-private = "private"
-FAULTS = {
-    "its format is 4, but this version of fedbandit_jax reads 3: install": lambda a, _: put(a, "format", 4),
-    "its format is None, but": lambda a, _: a.pop("format"),
-    "it must have certificates, got": lambda a, _: a.pop("certificates"),
-    "it must have config, got": lambda a, _: a.pop("config"),
-    "it must have provenance, got": lambda a, _: a.pop("provenance"),
-    "it must have rounds, got regret": lambda _, b: b.pop("rounds"),
-    "it must have regret, got rounds": lambda _, b: b.pop("regret"),
-    "it must have status, got rounds": lambda _, b: b.pop("status"),
-    "provenance must be a dictionary, got 3": lambda a, _: put(a, "provenance", 3),
-    "certificates must be a dictionary, got []": lambda a, _: put(a, "certificates", []),
-    "the certificate of 'plain' must be a dictionary, got 1": lambda a, _: put(a["certificates"], "plain", 1),
-    "the certificate of 'private' must have claim": lambda a, _: a["certificates"][private].pop("claim"),
-    "the certificate of 'private' must have delta": lambda a, _: a["certificates"][private].pop("delta"),
-    "the claim of 'private' must be one of none, as_printed, certified, got 'perfect'": (
-        lambda a, _: put(a["certificates"][private], "claim", "perfect")
-    ),
-    "config must have key, got environments": lambda a, _: a["config"].pop("key"),
-    "config must have horizon, got": lambda a, _: a["config"].pop("horizon"),
-    "config must have seeds, got": lambda a, _: a["config"].pop("seeds"),
-    "config's environments must have private, got plain": lambda a, _: a["config"]["environments"].pop(private),
-    "the environment of 'private' must have spec, got": lambda a, _: a["config"]["environments"][private].pop("spec"),
-    "the spec of the environment of 'private' must have n_agents": (
-        lambda a, _: a["config"]["environments"][private]["spec"].pop("n_agents")
-    ),
-    "config's algorithms must have private, got plain": lambda a, _: a["config"]["algorithms"].pop(private),
-    "config's coordinates must have private, got plain": lambda a, _: a["config"]["coordinates"].pop(private),
-    "config's environments must be private, got plain, private": lambda a, _: a["certificates"].pop("plain"),
-    "communication must have bits, got rounds, floats": lambda _, b: b.pop("communication_bits"),
-    "regret must be numbers of shape (2, 2, 3), got float64 of shape (2, 3)": (
-        lambda _, b: put(b, "regret", b["regret"][0])
-    ),
-    "regret must be numbers of shape (2, 2, 3), got <U3": lambda _, b: put(b, "regret", b["regret"].astype("U3")),
-    "regret must be numbers of shape (2, 4, 3), got": lambda a, _: put(a["config"], "seeds", [[0, 4]]),
-    "config's seeds must be stretches [[first, end], ...], got 'two'": lambda a, _: put(a["config"], "seeds", "two"),
-    "config's seeds must be stretches [[first, end], ...], got [[0, 0]]": (
-        lambda a, _: put(a["config"], "seeds", [[0, 0]])
-    ),
-    "status must be numbers of shape (2, 2), got int64": lambda _, b: put(b, "status", b["status"][:, 0]),
-    "status must be numbers of shape (2, 2), got float64": lambda _, b: put(b, "status", b["status"] / 2),
-    "counts_decodings must be numbers of shape (2, 2, 3)": (
-        lambda _, b: put(b, "counts_decodings", b["counts_decodings"][..., :2])
-    ),
-    "rounds must be numbers of shape (3,), got float64": lambda _, b: put(b, "rounds", b["rounds"] / 1),
-    "rounds must be numbers of shape (9,), got int64": lambda _, b: put(b, "rounds", np.ones((3, 3), int)),
-    "rounds must increase from 1 to the horizon 3, got [1 3 2]": lambda _, b: put(b, "rounds", np.array([1, 3, 2])),
-    "rounds must increase from 1 to the horizon 3, got [0 1 3]": lambda _, b: put(b, "rounds", np.array([0, 1, 3])),
-    "rounds must increase from 1 to the horizon 4, got [1 2 3]": lambda a, _: put(a["config"], "horizon", 4),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [*TEXTS, *ARRAYS])
 def test_a_sealed_result_must_make_sense(path, fault):
-    edited(path, FAULTS[fault])
+    way, value = fault[:2]
+
+    def edit(about, held):
+        *outer, last = way.split(".")
+        place = functools.reduce(lambda found, name: found[name], outer, held if fault in ARRAYS else about)
+        old = place.pop(last)
+        if value is not None:
+            place[last] = value(old) if callable(value) else value
+
+    edited(path, edit)
     why = refused(path)
-    assert why.startswith(fault)
-    assert not why.endswith(ADVICE)  # the file is whole
+    assert way.rpartition(".")[2].removeprefix("communication_") in why or fault[2] in why
+    assert "use a copy" not in why  # the file is whole
 
 
 def test_a_newer_result_is_read_with_a_warning(path):
@@ -316,30 +231,32 @@ def test_a_newer_result_is_read_with_a_warning(path):
     with pytest.warns(UserWarning, match="newer version") as told:
         loaded = Result.load(path)
     (warning,) = told
-    assert str(warning.message) == (
-        f"{str(path)!r} was written by a newer version: this one leaves out variances, mood, a certificate's colour"
-    )
+    assert all(name in str(warning.message) for name in (str(path), "variances", "mood", "colour"))
     assert warning.filename == __file__
     assert loaded.config["tags"] == ["kept"]
     equal(dataclasses.replace(loaded, config=made().config), made())
 
 
-def test_what_makes_no_sense_is_not_saved(tmp_path):
-    with pytest.raises(ValueError, match=r"regret must be numbers of shape \(2, 2, 3\), got float64 of shape \(2, 3\)"):
-        made(regret=np.zeros((2, 3))).save(tmp_path / "run")
-    with pytest.raises(TypeError, match="what is saved must be numbers, texts, lists and dictionaries, got {1}"):
-        made(provenance={"odd": {1}}).save(tmp_path / "run")
-    with pytest.raises(TypeError, match="what is saved must be numbers, texts, lists and dictionaries, got 1j"):
-        made(provenance={"odd": 1j}).save(tmp_path / "run")
-    with pytest.raises(ValueError, match="names of arrays must be such as a zip archive can hold"):
-        made(counts={"a\0b": made().regret}).save(tmp_path / "run")
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        (dict(regret=np.zeros((2, 3))), "regret"),
+        (dict(provenance={"odd": {1}}), "numbers"),
+        (dict(provenance={"odd": 1j}), "numbers"),
+        (dict(counts={"a\0b": np.zeros((2, 2, 3))}), "names"),
+    ],
+)
+def test_what_makes_no_sense_is_not_saved(tmp_path, changes, word):
+    with pytest.raises((ValueError, TypeError), match=word):
+        made(**changes).save(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_others_can_read_it(path, monkeypatch):
+def test_labels_are_an_array(path, monkeypatch):
     """NumPy, zip and sha256sum are enough, and the same result is the same file at any time."""
     with np.load(path) as file:
         np.testing.assert_array_equal(file["regret"], made().regret)
+        assert file["labels"].tolist() == ["plain", "private"]
         text = json.loads(file["result.json"])
     assert text["certificates"]["private"]["claim"] == "certified"
     whole = path.read_bytes()
@@ -348,22 +265,19 @@ def test_others_can_read_it(path, monkeypatch):
     assert made().save(path.with_name("again.npz")).read_bytes() == whole
 
 
-@pytest.mark.parametrize("existing", [True, False])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_crash_leaves_the_old_file(tmp_path, monkeypatch, existing, error):
+def test_a_crash_leaves_the_old_file(path, monkeypatch, error):
     """Before the file is moved into place, which is the only moment at which anything changes."""
-    if existing:
-        made(seeds=4).save(tmp_path / "run")
 
     def crash(*_):
         raise error
 
     monkeypatch.setattr(os, "replace", crash)
-    with pytest.raises(type(error)):
-        made().save(tmp_path / "run")
-    assert [file.name for file in tmp_path.iterdir()] == ["run.npz"] * existing
-    if existing:
-        equal(Result.load(tmp_path / "run"), made(seeds=4))
+    for other in (path, path.with_name("new.npz")):
+        with pytest.raises(type(error)):
+            made(seeds=4).save(other)
+    assert [file.name for file in path.parent.iterdir()] == ["run.npz"]
+    equal(Result.load(path), made())
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path):
@@ -383,40 +297,41 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["other.npz", "run.npz"]
 
 
-def test_concat_names_the_difference():
+SPHERE = {**WORLD, "n_agents": 4}
+SPEC = {**WORLD, "spec": {"n_agents": 4, "dim": 2}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        (dict(horizon=9, seeds=[[0, 2]]), "horizon"),
+        (dict(key=[0, 8]), "key"),
+        (dict(environments={"plain": SPHERE, "private": WORLD}), "environments.plain.n_agents"),
+        (dict(environments={"plain": SPEC, "private": WORLD}), "environments.plain.spec.n_agents"),
+        (dict(environments={"plain": "another", "private": WORLD}), "environments.plain"),
+        (dict(seeds=[[0, 2]]), "seeds"),  # the same again
+        ({}, "certificates"),
+    ],
+)
+def test_concat_names_the_difference(changes, word):
     one = made()
-    for change, words in [
-        ({"horizon": 9}, "the horizon, got 3 and 9"),
-        ({"key": [0, 8]}, r"the key, got \[0, 7\] and \[0, 8\]"),
-        ({"seeds": [[2, 4]]}, r"the seeds, or all labels, got seeds \[\[0, 2\]\] and \[\[2, 4\]\]"),
-    ]:
-        other = dataclasses.replace(one, config={**one.config, **change})
-        with pytest.raises(ValueError, match=f"^results to concat must share {words}$"):
-            concat([one["plain"], one["private"], other])
-    world = one.config["environments"]["plain"]
-    for change, words in [
-        ({"plain": {**world, "n_agents": 4}}, "environments.plain.n_agents, got 3 and 4"),
-        ({"plain": {**world, "spec": {"n_agents": 4, "dim": 2}}}, "environments.plain.spec.n_agents, got 3 and 4"),
-        ({"plain": "another"}, "environments.plain, got {'type': 'Sphere', .*} and 'another'"),
-    ]:
-        config = {**one.config, "seeds": [[2, 4]], "environments": {**one.config["environments"], **change}}
-        with pytest.raises(ValueError, match=f"^results of other seeds must share {words}$"):
-            concat([one, dataclasses.replace(one, config=config)])
-    config = {**one.config, "seeds": [[2, 4]]}
-    proved = dataclasses.replace(one, certificates=dict.fromkeys(one.certificates, PROVED), config=config)
-    with pytest.raises(ValueError, match="^results of other seeds must share their certificates"):
-        concat([one, proved])
-    with pytest.raises(ValueError, match="^results must have distinct labels or seeds, got seeds"):
-        concat([one, one])
-    with pytest.raises(ValueError, match="^results of other seeds must all be of simulate, or all of sweep, got both"):
-        concat([one["plain"], one.sel(algorithm=["plain"])])
-    for wrong in (5, None, one, {"one": one}):
-        with pytest.raises(TypeError, match="results must be a list of results, got"):
+    other = dataclasses.replace(one, config={**one.config, "seeds": [[2, 4]], **changes})
+    if word == "certificates":
+        other = dataclasses.replace(other, certificates=dict.fromkeys(one.certificates, PROVED))
+    with argument_refused("results") as found:
+        concat([one, other])
+    assert word in str(found.value)
+
+
+def test_concat_takes_results_alone():
+    one = made()
+    others = dataclasses.replace(one, config={**one.config, "seeds": [[2, 4]]})
+    for wrong in ([one["plain"], one["private"], others], [one["plain"], one.sel(algorithm=["plain"])], []):
+        with argument_refused("results"):
+            concat(wrong)
+    for wrong in (5, None, one, {"one": one}, [one, 5]):
+        with argument_refused("results"):
             concat(wrong)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="results must be a list of results, got 5 in it"):
-        concat([one, 5])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="at least one result, got none"):
-        concat([])
 
 
 def test_a_folder_that_cannot_be_written_to_is_named():
@@ -424,8 +339,3 @@ def test_a_folder_that_cannot_be_written_to_is_named():
     for path in ("/proc/x.npz", "/sys/x.npz"):
         with pytest.raises(OSError, match=f"'{path}'$"):
             made().save(path)
-
-
-def test_labels_are_an_array(tmp_path):
-    with np.load(made().save(tmp_path / "run")) as found:
-        assert found["labels"].tolist() == ["plain", "private"]

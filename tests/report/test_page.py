@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pages import CONTRASTS, EVIL, Read, browser, is_drawing
-from test_files import made
+from results import made
 from test_plotting import grid, swept
 
 import fedbandit_jax as fb

@@ -8,7 +8,7 @@ import matplotlib.colors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from test_files import PROVED, WORLD, made
+from results import PROVED, WORLD, made
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy

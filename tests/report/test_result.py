@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from helpers import BUDGET, ENV, PLAIN, PRIVATE, same_runs, sweep
-from test_files import made
+from results import made
 
 import fedbandit_jax as fb
 

@@ -8,7 +8,7 @@ import zipfile
 import jax
 import jsonschema
 import pytest
-from helpers import deep
+from helpers import deep, simulate
 
 import fedbandit_jax as fb
 
@@ -30,85 +30,82 @@ def refuse(word):
     raise ValueError(f"{word} is not JSON")
 
 
+@functools.cache
 def checker():
     jsonschema.Draft202012Validator.check_schema(fb.schema())
     return jsonschema.Draft202012Validator(fb.schema())
 
 
+def errors(text):
+    return list(checker().iter_errors(text))
+
+
+def saved(result, folder):
+    with zipfile.ZipFile(result.save(folder / "run")) as file:
+        return json.loads(file.read("result.json"), parse_constant=refuse)
+
+
+@pytest.mark.parametrize("name", deep(RUNS, keep=()))
+def test_what_is_saved_obeys(name, tmp_path):
+    assert not errors(saved(RUNS[name](key=jax.random.key(0), seeds=1), tmp_path))
+
+
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """What a run saves, by the name of the run."""
-    folder = tmp_path_factory.mktemp("saved")
-
-    @functools.cache
-    def text(name):
-        with zipfile.ZipFile(RUNS[name](key=jax.random.key(0), seeds=1).save(folder / name)) as file:
-            return json.loads(file.read("result.json"), parse_constant=refuse)
-
-    return text
-
-
-@pytest.mark.parametrize("name", deep(RUNS, keep=(0, 2)))
-def test_what_is_saved_obeys(text, name):
-    assert not list(checker().iter_errors(text(name)))
-
-
-def test_a_certificate_obeys_as_it_is():
-    algo = fb.algos.fed_ucb(BUDGET)
-    one = algo.certificate(SILOS.spec, 20)
-    assert one.epsilon_exact == float("inf")
-    schema = {"$defs": fb.schema()["$defs"], "$ref": "#/$defs/certificate"}
-    jsonschema.validate(one.to_json(), schema, jsonschema.Draft202012Validator)
-    text = json.dumps(one.to_json(), allow_nan=False)
-    assert fb.privacy.Certificate.from_json(json.loads(text)) == one
+    """What the small run saves, whose certificate is called "one"."""
+    found = saved(simulate(), tmp_path_factory.mktemp("saved"))
+    return json.loads(json.dumps(found).replace(*(f'"{name}"' for name in (*found["certificates"], "one"))))
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("certificates", "Dist-RDP-SE", "claim"), "proved"),
-        (("certificates", "Dist-RDP-SE", "epsilon"), "1"),
-        (("certificates", "Dist-RDP-SE", "epsilon"), -1.0),
-        (("certificates", "Dist-RDP-SE", "epsilon_exact"), "-Infinity"),
-        (("certificates", "Dist-RDP-SE", "delta"), 1.5),
-        (("certificates", "Dist-RDP-SE", "releases"), -1),
-        (("certificates", "Dist-RDP-SE", "zcdp"), [1.0]),
-        (("certificates", "Dist-RDP-SE", "renyi"), [[2.0, 1.0, 3.0]]),
-        (("certificates", "Dist-RDP-SE", "not_covered"), "nothing"),
-        (("config", "horizon"), 0),
-        (("config", "seeds"), [[0]]),
-        (("config", "environments", "Dist-RDP-SE", "spec"), 3),
-        (("format",), 1),
-        (("provenance", "jax"), 3),
-        (("provenance", "git_commit"), 3),
-        (("provenance", "seconds"), -1.0),
-    ],
+    "algo",
+    [fb.algos.fed_ucb(BUDGET), fb.algos.private_fed_lin_ucb([BUDGET] * 4), fb.algos.FCLUB(BUDGET), ARMS],  # with inf
 )
+def test_a_certificate_obeys_as_it_is(algo, text):
+    worlds = {fb.algos.FCLUB: fb.envs.clustered(6, 2, 2, dim=3), fb.algos.SuccessiveElimination: fb.envs.arms(3)}
+    one = algo.certificate(worlds.get(type(algo), SILOS).spec, 50)
+    assert not errors({**text, "certificates": {"one": one.to_json()}})
+    assert fb.privacy.Certificate.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False))) == one
+
+
+WRONG = [
+    *(("certificates.one.claim", value) for value in ("proved", None)),
+    *(("certificates.one.epsilon", value) for value in ("1", -1.0)),
+    ("certificates.one.epsilon_exact", "-Infinity"),
+    ("certificates.one.delta", 1.5),
+    ("certificates.one.releases", -1),
+    ("certificates.one.zcdp", [1.0]),
+    ("certificates.one.renyi", [[2.0, 1.0, 3.0]]),
+    ("certificates.one.not_covered", "nothing"),
+    ("config.horizon", 0),
+    ("config.seeds", [[0]]),
+    ("config.environments.one.spec", 3),
+    ("format", 1),
+    *((f"provenance.{name}", value) for name, value in dict(jax=3, git_commit=3, seconds=-1.0).items()),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG)
 def test_what_is_wrong_is_refused(text, path, value):
-    wrong = copy.deepcopy(text("arms"))
-    *way, last = path
-    place = wrong
-    for name in way:
-        place = place[name]
+    """And what is missing."""
+    wrong = copy.deepcopy(text)
+    *way, last = path.split(".")
+    place = functools.reduce(lambda found, name: found[name], way, wrong)
     assert last in place
+    assert not errors(wrong)
     place[last] = value
-    assert list(checker().iter_errors(wrong))
+    assert errors(wrong)
     del place[last]
-    assert list(checker().iter_errors(wrong))
+    assert errors(wrong)
 
 
 def test_what_no_version_writes_is_refused(text):
-    """A field that a certificate does not have, maybe a misspelt one, and a file that does not say who wrote it."""
-    unknown, nowhere = copy.deepcopy(text("arms")), copy.deepcopy(text("arms"))
-    unknown["certificates"]["Dist-RDP-SE"]["epsilon_exakt"] = 1.0
-    (error,) = checker().iter_errors(unknown)
-    assert "epsilon_exakt" in error.message
-    nowhere["provenance"] = {}
-    missing = [error.message for error in checker().iter_errors(nowhere)]
-    assert all(any(name in one for one in missing) for name in ("fedbandit_jax", "device", "date", "git_commit"))
-    also = copy.deepcopy(text("arms"))
-    also["provenance"]["configuration"] = "some runs say more"
-    assert not list(checker().iter_errors(also))
+    """A field that a certificate does not have, maybe a misspelt one; but a run may say more of where it was made."""
+    unknown, more = copy.deepcopy(text), copy.deepcopy(text)
+    unknown["certificates"]["one"]["epsilon_exakt"] = 1.0
+    assert len(errors(unknown)) == 1
+    more["provenance"]["configuration"] = "some runs say more"
+    assert not errors(more)
 
 
 def test_every_field_has_words():
