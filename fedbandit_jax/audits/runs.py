@@ -75,7 +75,7 @@ def pairs_of(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[A
     for label, pair in jax.eval_shape(lambda: pairs).items():
         for side, found in zip(SIDES, pair):
             if found != shapes:
-                name = "data and neighbour" if label == which else f"{side} of others[{label!r}]"
+                name = SIDES if label == which else f"{side} of others[{label!r}]"
                 raise BadValue(
                     name, f"must have the shapes and dtypes {_forms(shapes)}", _forms(found), got=_forms(found)
                 )

@@ -114,14 +114,14 @@ def concat(results: Sequence[Result]) -> Result:
         for name in ("horizon", "key", "stride"):
             if first.config[name] != result.config[name]:
                 one, other = first.config[name], result.config[name]
-                raise BadValue("results to concat", f"must share the {name}", one, got=f"{one!r} and {other!r}")
+                raise BadValue("results", f"to concat must share the {name}", one, got=f"{one!r} and {other!r}")
     if len(results) > 1 and all(result.labels == first.labels for result in results):
         return _along_seeds(results)
     for result in results:
         if not np.array_equal(first.seeds, result.seeds):
             one, other = first.config["seeds"], result.config["seeds"]
             raise BadValue(
-                "results to concat", "must share the seeds, or all labels", one, got=f"seeds {one} and {other}"
+                "results", "to concat must share the seeds, or all labels", one, got=f"seeds {one} and {other}"
             )
     labels = [label for result in results for label in result.labels]
     if len(set(labels)) < len(labels):
@@ -142,15 +142,15 @@ def concat(results: Sequence[Result]) -> Result:
 def _along_seeds(results: Sequence[Result]) -> Result:
     first = results[0]
     if len({result.regret.ndim for result in results}) > 1:
-        raise BadValue("results of other seeds", "must all be of simulate, or all of sweep", None, got="both")
+        raise BadValue("results", "of other seeds must all be of simulate, or all of sweep", None, got="both")
     for result in results:
         for kind in OF_LABELS:
             if first.config[kind] != result.config[kind]:
                 where, one, other = difference(kind, first.config[kind], result.config[kind])
-                raise BadValue("results of other seeds", f"must share {where}", one, got=f"{one!r} and {other!r}")
+                raise BadValue("results", f"of other seeds must share {where}", one, got=f"{one!r} and {other!r}")
         if dict(first.certificates) != dict(result.certificates):
-            why = "must share their certificates, which a newer version may change"
-            raise BadValue("results of other seeds", why, dict(result.certificates), got="")
+            why = "of other seeds must share their certificates, which a newer version may change"
+            raise BadValue("results", why, dict(result.certificates), got="")
     seeds = np.concatenate([result.seeds for result in results])
     if len(np.unique(seeds)) < len(seeds):
         raise BadValue(
