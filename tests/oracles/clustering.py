@@ -7,50 +7,40 @@ telescope is asserted to.
 
 import functools
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
 
-
-@dataclass
-class Width:
-    failure: float = 0.01
-    subgaussian: float = 0.5
-    theta_norm: float = 1.0
-    scale: float = 1.0
-    regularization: float = 1.0
-
-    def beta(self, count, n_users, dim, low, high, kappa):
-        spread = 2 * np.log(n_users / self.failure) + dim * np.log(high / low + count / (dim * low))
-        return self.scale * (self.subgaussian * np.sqrt(spread) + self.theta_norm * np.sqrt(high) + kappa)
+FAILURE, LAMBDA = 0.01, 1.0
 
 
-@dataclass
+def beta(subgaussian, count, n_users, dim, low=LAMBDA, high=LAMBDA, kappa=0.0):
+    spread = 2 * np.log(n_users / FAILURE) + dim * np.log(high / low + count / (dim * low))
+    return subgaussian * np.sqrt(spread) + np.sqrt(high) + kappa
+
+
 class Trace:
     """What happened; a phase that begins before round t belongs to round t."""
 
-    arms: np.ndarray  # (T,)
-    margins: np.ndarray  # (T,) best index minus second best
-    gaps: np.ndarray  # (T,) how close the closest test of a threshold was, inf without one
-    labels: np.ndarray  # (T + 1, n) smallest user of the local cluster, when round t is served; last: at the end
-    groups: np.ndarray  # (T + 1, n) the same of the global cluster
-    uploads: np.ndarray  # (T,)
-    downloads: np.ndarray  # (T,)
-    renewed: list = field(default_factory=list)  # rounds
-    failures: list = field(default_factory=list)  # rounds in which an upload failed: matrix not positive definite
-    final: dict = field(default_factory=dict)
+    def __init__(self, horizon, n_users):
+        self.arms, self.uploads, self.downloads = np.zeros((3, horizon), int)
+        self.margins = np.full(horizon, np.inf)  # best index minus second best
+        self.gaps = np.full(horizon, np.inf)  # how close the closest test of a threshold was, inf without one
+        # Smallest user of the local and of the global cluster when round t is served; at the end in the last row.
+        self.labels, self.groups = np.zeros((2, horizon + 1, n_users), int)
+        self.renewed, self.failures = [], []  # rounds; those in which an upload failed: matrix not positive definite
+        self.final = {}
+
+    def look(self, t, excess):
+        """Notes how close a comparison was."""
+        self.gaps[t] = min(self.gaps[t], abs(excess))
+        return excess
 
     def safe(self, tol=1e-4):
         """First round with a near tie, or T: `arms[:safe]`, `labels[:safe]`, `uploads[:safe]` are beyond doubt."""
         close = np.flatnonzero((self.margins < tol) | (self.gaps < tol))
         return int(close[0]) if len(close) else len(self.arms)
-
-
-def blank(horizon, n_users):
-    zeros, rows = np.zeros(horizon, int), np.zeros((horizon + 1, n_users), int)
-    far = np.full(horizon, np.inf)
-    return Trace(zeros.copy(), far.copy(), far.copy(), rows.copy(), rows.copy(), zeros.copy(), zeros.copy())
 
 
 def f(x):
@@ -90,30 +80,27 @@ def complete(groups):
     return nx.Graph([(u, v) for group in groups for u in group for v in group])  # loops keep lonely users
 
 
-def regularized(sums, lam):
-    d = len(sums)
-    return lam * np.eye(d) + sums[:, :d]
+def regularized(sums):
+    return LAMBDA * np.eye(len(sums)) + sums[:, :-1]
 
 
-def positive(sums, lam):
-    return bool(np.linalg.eigvalsh(regularized(sums, lam)).min() > 0)
+def positive(sums):
+    return bool(np.linalg.eigvalsh(regularized(sums)).min() > 0)
 
 
-def estimate(sums, lam):
-    assert positive(sums, lam), "no estimate: the noise is too large for its shift"
-    return np.linalg.inv(regularized(sums, lam)) @ sums[:, -1]
+def estimate(sums):
+    assert positive(sums), "no estimate: the noise is too large for its shift"
+    return np.linalg.inv(regularized(sums)) @ sums[:, -1]
 
 
-def log_det(sums, lam):
-    sign, value = np.linalg.slogdet(regularized(sums, lam))
-    assert sign > 0
-    return value
+def distance(one, two):
+    return np.linalg.norm(estimate(one) - estimate(two))
 
 
-def choose(contexts, sums, beta, lam):
+def choose(contexts, sums, width):
     """First best arm, and by how much."""
-    inverse, theta = np.linalg.inv(regularized(sums, lam)), estimate(sums, lam)
-    index = [x @ theta + beta * np.sqrt(x @ inverse @ x) for x in contexts.astype(float)]
+    inverse, theta = np.linalg.inv(regularized(sums)), estimate(sums)
+    index = [x @ theta + width * np.sqrt(x @ inverse @ x) for x in contexts.astype(float)]
     ranked = sorted(index, reverse=True)
     return int(np.argmax(index)), ranked[0] - ranked[1] if len(ranked) > 1 else np.inf
 
@@ -132,54 +119,42 @@ class Users:
         self.counts[i] += 1
 
 
-def serve(trace, profile, t, i, cluster, contexts, rewards, width):
+def serve(trace, profile, t, i, cluster, contexts, rewards, subgaussian):
     """A round without messages: serve user i by all that its cluster knows."""
-    n, d = profile.sums.shape[:2]
-    lam = width.regularization
     sums, count = profile.total(cluster)
-    trace.arms[t], trace.margins[t] = choose(contexts[t], sums, width.beta(count, n, d, lam, lam, 0.0), lam)
+    width = beta(subgaussian, count, *profile.sums.shape[:2])
+    trace.arms[t], trace.margins[t] = choose(contexts[t], sums, width)
     profile.update(i, contexts[t, trace.arms[t]].astype(float), float(rewards[t, trace.arms[t]]))
 
 
-def finish(trace, profile):
-    trace.groups = trace.labels
-    trace.final = {"users": profile.sums, "counts": profile.counts}
+def finish(trace, profile, clusters):
+    trace.labels[-1] = labels_of(clusters, len(profile.counts))
+    trace.groups, trace.final = trace.labels, {"users": profile.sums, "counts": profile.counts}
     return trace
 
 
-def lin_ucb(users, contexts, rewards, *, n_users, width):
-    trace, profile = blank(len(users), n_users), Users(n_users, contexts.shape[2])
-    trace.labels[:] = range(n_users)
-    for t, i in enumerate(map(int, users)):
-        serve(trace, profile, t, i, {i}, contexts, rewards, width)
-    return finish(trace, profile)
-
-
-def club(users, contexts, rewards, *, n_users, n_servers, alpha_edge, width):
-    trace, profile = blank(len(users), n_users), Users(n_users, contexts.shape[2])
-    graph, lam = complete(servers_of(n_users, n_servers)), width.regularization
+def club(users, contexts, rewards, *, n_users, n_servers, alpha_edge=np.inf, subgaussian=0.5):
+    """LinUCB is this with one user on a server."""
+    trace, profile = Trace(len(users), n_users), Users(n_users, contexts.shape[2])
+    graph = complete(servers_of(n_users, n_servers))
     for t, i in enumerate(map(int, users)):
         trace.labels[t] = labels_of(components(graph), n_users)
-        serve(trace, profile, t, i, nx.node_connected_component(graph, i), contexts, rewards, width)
+        serve(trace, profile, t, i, nx.node_connected_component(graph, i), contexts, rewards, subgaussian)
         for j in sorted(set(graph[i]) - {i}):
-            distance = np.linalg.norm(estimate(profile.sums[i], lam) - estimate(profile.sums[j], lam))
-            excess = over(distance, alpha_edge * (f(profile.counts[i]) + f(profile.counts[j])))
-            trace.gaps[t] = min(trace.gaps[t], abs(excess))
-            if excess > 0:
+            bound = alpha_edge * (f(profile.counts[i]) + f(profile.counts[j]))
+            if trace.look(t, over(distance(profile.sums[i], profile.sums[j]), bound)) > 0:
                 graph.remove_edge(i, j)
-    trace.labels[-1] = labels_of(components(graph), n_users)
-    return finish(trace, profile)
+    return finish(trace, profile, components(graph))
 
 
-def sclub(users, contexts, rewards, *, n_users, n_servers, alpha_theta, alpha_p, width):
-    trace, profile = blank(len(users), n_users), Users(n_users, contexts.shape[2])
-    lam, members = width.regularization, servers_of(n_users, n_servers)
-    clusters = [[set(group)] if group else [] for group in members]  # of each server
+def sclub(users, contexts, rewards, *, n_users, n_servers, alpha_theta, alpha_p, subgaussian=0.5):
+    trace, profile = Trace(len(users), n_users), Users(n_users, contexts.shape[2])
+    clusters = [[set(group)] if group else [] for group in servers_of(n_users, n_servers)]  # of each server
     clock, noted, checked = [0] * n_servers, {}, {}
 
     def known(cluster):
         sums, count = profile.total(cluster)
-        return estimate(sums, lam), count
+        return estimate(sums), count
 
     for t, i in enumerate(map(int, users)):
         server = i % n_servers
@@ -189,7 +164,7 @@ def sclub(users, contexts, rewards, *, n_users, n_servers, alpha_theta, alpha_p,
                 for j in cluster:
                     noted[j], checked[j] = known(cluster), False
         mine = next(c for c in clusters[server] if i in c)
-        serve(trace, profile, t, i, mine, contexts, rewards, width)
+        serve(trace, profile, t, i, mine, contexts, rewards, subgaussian)
         clock[server] += 1
         now = clock[server]
 
@@ -199,8 +174,7 @@ def sclub(users, contexts, rewards, *, n_users, n_servers, alpha_theta, alpha_p,
             excess = [over(np.linalg.norm(theta - old_theta), alpha_theta * (f(count) + f(old_count)))]
             for j in mine - {i}:
                 excess.append(over(abs(count - int(profile.counts[j])) / now, 2 * alpha_p * f(now)))
-            trace.gaps[t] = min(trace.gaps[t], abs(max(excess)))
-            if max(excess) > 0:
+            if trace.look(t, max(excess)) > 0:
                 mine.remove(i)
                 mine = {i}
                 clusters[server].append(mine)
@@ -216,8 +190,7 @@ def sclub(users, contexts, rewards, *, n_users, n_servers, alpha_theta, alpha_p,
                 bound = alpha_theta / 2 * (f(count) + f(other_count))
                 apart = abs(count / len(mine) - other_count / len(other)) / now
                 close = over(bound, np.linalg.norm(theta - other_theta)), over(alpha_p * f(now), apart)
-                trace.gaps[t] = min(trace.gaps[t], abs(min(close)))
-                if min(close) > 0:
+                if trace.look(t, min(close)) > 0:
                     near.append(other)
             if not near:
                 break
@@ -226,8 +199,7 @@ def sclub(users, contexts, rewards, *, n_users, n_servers, alpha_theta, alpha_p,
             mine |= joining
             for j in mine:
                 noted[j] = known(mine)
-    trace.labels[-1] = labels_of([c for local in clusters for c in local], n_users)
-    return finish(trace, profile)
+    return finish(trace, profile, [c for local in clusters for c in local])
 
 
 @dataclass
@@ -270,15 +242,13 @@ class Global:
 
 
 def fclub(
-    users, contexts, rewards, *, n_users, n_servers, alpha_1, alpha_2, upload, download, width, trigger="determinant",
-    shift="every", rho=0.0, vector=0.0, noise=None, max_uploads=None, private=False,
+    users, contexts, rewards, *, n_users, n_servers, alpha_1, alpha_2, upload, download, trigger, shift, max_uploads,
+    subgaussian=0.5, rho=0.0, vector=0.0, noise=None, private=False,
 ):  # fmt: skip
     """`noise(s, slot_user, k)`: [H_k | h_k] of the tree planted in phase s. No k > max_uploads is asked for."""
-    assert trigger in ("determinant", "count")
-    assert shift in ("every", "once")
     assert private or (rho == 0 and vector == 0 and noise is None)
-    d, lam = contexts.shape[2], width.regularization
-    trace, profile = blank(len(users), n_users), Users(n_users, d)
+    d = contexts.shape[2]
+    trace, profile = Trace(len(users), n_users), Users(n_users, d)
     graph, clusters = complete(servers_of(n_users, n_servers)), []  # global clusters
     partition = None  # local and global, of the phase before
 
@@ -299,17 +269,12 @@ def fclub(
     def nothing():
         return Shared(np.zeros((d, d + 1)), 0, 0)
 
-    def look(t, excess):
-        trace.gaps[t] = min(trace.gaps[t], abs(excess))
-        return excess
-
     def begin(t, s):
         """Alg. 2."""
         nonlocal clusters, partition
-        theta = [estimate(profile.sums[j], lam) for j in range(n_users)]
         for i, j in list(graph.edges):  # line 3
             bound = alpha_1 * (f(profile.counts[i]) + f(profile.counts[j]))
-            if i != j and look(t, over(np.linalg.norm(theta[i] - theta[j]), bound)) > 0:
+            if i != j and trace.look(t, over(distance(profile.sums[i], profile.sums[j]), bound)) > 0:
                 graph.remove_edge(i, j)
         new = []
         for cluster in components(graph):  # lines 4-5
@@ -322,8 +287,8 @@ def fclub(
         for a, b in itertools.combinations(range(len(new)), 2):  # line 7
             if new[a].server != new[b].server:
                 one, two = new[a].sent, new[b].sent
-                distance = np.linalg.norm(estimate(one.sums, lam) - estimate(two.sums, lam))
-                if look(t, over(alpha_2 * (f(one.count) + f(two.count)), distance)) > 0:
+                bound = alpha_2 * (f(one.count) + f(two.count))
+                if trace.look(t, over(bound, distance(one.sums, two.sums))) > 0:
                     links.add_edge(a, b)
         groups = [[new[a] for a in sorted(group)] for group in nx.connected_components(links)]
         unions = [frozenset().union(*(local.users for local in group)) for group in groups]
@@ -339,26 +304,28 @@ def fclub(
             for local in group:
                 local.synced, local.up, local.down = cluster.shared, fresh(local), nothing()
 
-    def beta(cluster, local):
+    def width(cluster, local):
         n_local, times = len(cluster.members), local.synced.shift
-        low, high = lam + (times - n_local) * rho, lam + (times + n_local) * rho
-        return width.beta(local.synced.count, n_users, d, low, high, n_local * vector / np.sqrt(low))
+        low, high = LAMBDA + (times - n_local) * rho, LAMBDA + (times + n_local) * rho
+        return beta(subgaussian, local.synced.count, n_users, d, low, high, n_local * vector / np.sqrt(low))
 
     def ripe(t, new, old, threshold):
         if threshold == 1:
             return True
         if trigger == "count":
             return new.count / max(old.count, 1) >= threshold
-        if not positive(new.sums, lam):
+        if not positive(new.sums):
             return True  # and fails
-        return look(t, log_det(new.sums, lam) - log_det(old.sums, lam) - np.log(threshold)) >= 0
+        (sign, now), (_, before) = (np.linalg.slogdet(regularized(one.sums)) for one in (new, old))
+        assert sign > 0
+        return trace.look(t, now - before - np.log(threshold)) >= 0
 
     def communicate(t, cluster, local):
         """Alg. 3 from line 2 on, and Alg. 4."""
         grown, grown_global = local.synced + local.up, cluster.shared + local.up
         if local.stopped or local.k == max_uploads or not ripe(t, grown, local.synced, upload):
             return
-        if not (positive(grown.sums, lam) and positive(grown_global.sums, lam)):
+        if not (positive(grown.sums) and positive(grown_global.sums)):
             local.stopped = True
             trace.failures.append(t)
             return
@@ -399,7 +366,7 @@ def fclub(
         note(t)
         cluster, local = next((c, local) for c in clusters for local in c.members if i in local.users)
         assert local.server == i % n_servers
-        a, trace.margins[t] = choose(contexts[t], local.synced.sums, beta(cluster, local), lam)
+        a, trace.margins[t] = choose(contexts[t], local.synced.sums, width(cluster, local))
         trace.arms[t] = a
         x, y = contexts[t, a].astype(float), float(rewards[t, a])
         y = min(max(y, 0.0), 1.0) if private else y

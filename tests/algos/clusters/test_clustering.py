@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import deep
-from oracles.clustering import Width, club, estimate, fclub, lin_ucb, sclub
+from oracles.clustering import club, estimate, fclub, sclub
 from scripted_users import Draws, canonical, draws, noise_of, play, population, scan
 from sklearn.metrics import adjusted_rand_score
 
@@ -25,21 +25,17 @@ SMALL, LARGE = (9, 2), (8, 3)  # users, servers
 
 def traced(algo, bound, given, size, key=None, **private):
     """What the oracle does with the draws; with a key, in the noise of the bound algorithm."""
+    size = dict(n_users=size[0], n_servers=size[0] if algo.name == "LinUCB" else size[1])
     if not isinstance(algo, A.FCLUB):
-        names, width = (
-            ("alpha_edge", "alpha_theta", "alpha_p"),
-            Width(subgaussian=getattr(algo, "policy", algo).subgaussian),
-        )
-        own = {name: getattr(algo, name) for name in names if hasattr(algo, name)}
-        if algo.name == "LinUCB":
-            return lin_ucb(*given, n_users=size[0], width=width)
-        return {"CLUB": club, "SCLUB": sclub}[algo.name](*given, n_users=size[0], n_servers=size[1], width=width, **own)
+        own = {name: getattr(algo, name) for name in ("alpha_edge", "alpha_theta", "alpha_p") if hasattr(algo, name)}
+        subgaussian = getattr(algo, "policy", algo).subgaussian
+        return (sclub if algo.name == "SCLUB" else club)(*given, **size, subgaussian=subgaussian, **own)
     names = "alpha_1", "alpha_2", "upload", "download", "trigger", "shift", "max_uploads"
     own = {name: getattr(algo, name) for name in names}
     if key is not None and bound.noise is not None:
         numbers = dict(rho=float(bound.rho), vector=float(bound.vector))
         private = dict(private=True, noise=noise_of(bound, key, 3), **numbers)
-    return fclub(*given, n_users=size[0], n_servers=size[1], width=Width(), **own, **private)
+    return fclub(*given, **size, **own, **private)
 
 
 def both(key, algo, size, seed, *, horizon=T, noise=0.1, **changes):
@@ -90,12 +86,12 @@ def test_algorithms_without_messages(key, algo, size, seed, events):
     users, seats = played.state if algo.name == "LinUCB" else played.state.users, bound.seats.users
     close(users.sums[seats], trace.final["users"])
     np.testing.assert_array_equal(users.counts[seats], trace.final["counts"])
-    close(users.theta[seats], [estimate(sums, 1.0) for sums in trace.final["users"]])
+    close(users.theta[seats], [estimate(sums) for sums in trace.final["users"]])
     if algo.name == "SCLUB":
         sets, last = played.state.sets, trace.labels[-1]
         for head in set(last.tolist()):
             server, place = bound.seats.find(head)
-            close(sets.theta[server, place], estimate(trace.final["users"][last == head].sum(0), 1.0))
+            close(sets.theta[server, place], estimate(trace.final["users"][last == head].sum(0)))
             assert sets.count[server, place] == trace.final["counts"][last == head].sum()
 
 
@@ -146,11 +142,11 @@ def eventful(trace, splits, sharing):
 
 def same_clusters(bound, state, trace):
     """What local and global clusters hold at the end."""
-    seats, ridge, rho, eye = bound.seats, float(bound.regularization), float(bound.rho), np.eye(3, 4)
+    seats, rho, eye = bound.seats, float(bound.rho), np.eye(3, 4)
     for (_, users), local in trace.final["local"].items():
         slot = seats.seat(min(users))
         close(state.local.sums[slot] + rho * local.synced.shift * eye, local.synced.sums)
-        close(state.local.theta[slot], estimate(local.synced.sums, ridge))
+        close(state.local.theta[slot], estimate(local.synced.sums))
         assert state.local.count[slot] == local.synced.count
         assert state.uploads[slot] == local.k
         if bound.noise is not None:
@@ -162,7 +158,7 @@ def same_clusters(bound, state, trace):
         group = state.clusters.group[slot]
         union, shared = next(one for one in trace.final["global"].items() if users <= one[0])
         close(state.shared.sums[group] + rho * shared.shift * eye, shared.sums)
-        close(state.shared.theta[group], estimate(shared.sums, ridge))
+        close(state.shared.theta[group], estimate(shared.sums))
         assert state.shared.count[group] == shared.count
         assert state.clusters.sharing[group] == sum(key[1] <= union for key in trace.final["local"])
     close(state.sums[seats.users], trace.final["users"])

@@ -78,7 +78,7 @@ def test_noise_of_recommendations(key, download):
         ridge = (1 + bound.rho * held.shift[:, slot, None, None]) * np.eye(3)
         theta = np.linalg.solve(ridge + held.sums[:, slot, :, :3], held.sums[:, slot, :, 3:])[..., 0]
         np.testing.assert_allclose(held.theta[:, slot], theta, rtol=1e-3, atol=1e-4)
-        assert (np.abs(theta - estimate(data, 1.0)).max(1) > 0.01).all()
+        assert (np.abs(theta - estimate(data)).max(1) > 0.01).all()
     assert min(nodes) >= 2
     behind = [cluster.synced.count < shared.count for cluster in quiet.final["local"].values()]
     assert any(behind) == (download > 1)

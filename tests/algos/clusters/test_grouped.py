@@ -375,13 +375,14 @@ def test_certificates():
         ("schedule", dict(schedule=S.LogDet())),
         ("schedule", dict(schedule=S.PrivateLogDet(), privacy=mechanism())),
         ("unit", dict(privacy=mechanism(unit=None))),
-        ("messages", dict(privacy=mechanism(messages=True))),
         ("policy", dict(policy=A.PhasedElimination(arms=np.eye(3, dtype=np.float32)))),
     ],
 )
 def test_parts_that_do_not_fit(argument, options):
     with refused(argument):
         A.Grouped(**options).bind(SPEC, T)
+    with refused("messages"):  # before it is bound
+        A.Grouped(privacy=mechanism(messages=True))
 
 
 @pytest.mark.parametrize(
