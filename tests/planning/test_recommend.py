@@ -1,11 +1,12 @@
 """Recommendations: who goes through how much, who is recommended, and that it is the beginning of the real run."""
 
+import functools
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PRIVATE, simulate
+from helpers import ENV, PRIVATE, refused, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.planning import recommend
@@ -14,6 +15,9 @@ from fedbandit_jax.planning.recommend import Begun
 
 BUDGET, KEY = fb.privacy.Budget(1.0, 1e-5), jax.random.key(3)
 SMALL = fb.envs.sphere(3, 4, 3, rewards="bernoulli")
+
+
+CACHED = functools.cache(recommend.candidates)  # found once for all plans of the same demands
 
 
 def plan(env=SMALL, **options):
@@ -52,6 +56,9 @@ def fake(monkeypatch):
     monkeypatch.setattr(recommend, "FINALISTS", 3)
     monkeypatch.setattr(recommend, "ALIKE", 2)
     monkeypatch.setattr(recommend, "SCREENED", 0)
+    for name, values in dict(SCALES=(1.0, 0.1), DRAWS=(0.25,), COINS=(5.0,)).items():
+        monkeypatch.setattr(f"fedbandit_jax.planning.candidates.{name}", values)  # there are fewer to bind
+    monkeypatch.setattr(recommend, "candidates", CACHED)
     monkeypatch.setattr(recommend, "sweep", sweep := FakeSweep())
     return sweep
 
@@ -148,11 +155,10 @@ def test_it_prints_what_it_found(fake):
 
 def test_what_is_too_short_is_marked(fake):
     text = str(plan(horizon=1000, rounds=100))
-    assert "(?) so short a part of the horizon was simulated" in text
+    assert "(?) so short a part" in text
     assert text.count("(?)") == 8
 
 
-@pytest.mark.slow
 def test_nothing_meets_less_than_one_message(fake):
     found = plan(max_syncs=None, max_bits=100)
     assert (found.best, found.reference, fake.asked) == (None, (), [])
@@ -173,22 +179,12 @@ def test_if_all_fail_nothing_is_recommended(fake):
     assert plan().best is None
 
 
-def test_users_who_return_must_be_counted():
-    env = fb.envs.clustered(n_users=6, n_servers=1, n_clusters=2, n_arms=4, dim=5)
-    with pytest.raises(ValueError, match="unit must be given where users return, as 6 do here: 'user', 'visit' or fb"):
-        plan(env)
-
-
 def test_users_who_return_to_silos(fake):
     """Nobody serves them by themselves, and without privacy there is one of each policy and schedule."""
     found = plan(env=fb.envs.returning(SMALL, 8), unit="user")
     assert {one.algo.privacy.unit.visits for one in able(found)} == {1, 4, 8}
     assert {type(one.algo).__name__ for one in able(found)} == {"Federated"}
     assert "one to a server a round" in str(found)
-    with pytest.raises(ValueError, match="unit must be fb.privacy.Users"):
-        plan(unit="user")
-    with pytest.raises(ValueError, match="unit must be one of 'user', 'visit', got 'users'"):
-        plan(unit="users")
 
 
 def test_it_is_planned_for_the_conditions_that_are_told(fake):
@@ -205,18 +201,19 @@ def test_it_is_planned_for_the_conditions_that_are_told(fake):
 
 
 @pytest.mark.parametrize(
-    ("conditions", "words"),
+    ("argument", "conditions"),
     [
-        (dict(liars=0.1), "liars must be at least one and fewer than half of 3 silos, or 0, got 0.1"),
-        (dict(liars=0.5), "liars must be at least one and fewer than half of 3 silos, or 0, got 0.5"),
-        (dict(liars=0.4, dropouts=0.1), "liars must be 0 where silos drop out, as a median needs all of them, got 0.4"),
-        (dict(dropouts=1), "dropouts must be below 1, got 1"),
-        (dict(delay=64), "delay must be below the horizon of 64 rounds, got 64"),
-        (dict(delay=5000), "delay must be below the horizon of 64 rounds, got 5,000"),
+        ("liars", dict(liars=0.1)),  # of three silos that is none
+        ("liars", dict(liars=0.5)),
+        ("liars", dict(liars=0.4, dropouts=0.1)),
+        ("dropouts", dict(dropouts=1)),
+        ("delay", dict(delay=64)),
+        ("unit", dict(unit="user")),  # users are not told apart
+        ("unit", dict(env=fb.envs.clustered(n_users=6, n_servers=1, n_clusters=2, n_arms=4, dim=5))),  # they are
     ],
 )
-def test_conditions_that_cannot_be_met(fake, conditions, words):
-    with pytest.raises(ValueError, match=words):
+def test_conditions_that_cannot_be_met(argument, conditions):
+    with refused(argument):
         plan(**conditions)
 
 
