@@ -1,10 +1,12 @@
 """Results that are written down by hand, for tests of what is made of results."""
 
 import copy
+import dataclasses
 import math
 
 import numpy as np
 
+import fedbandit_jax as fb
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.report.result import Result
 
@@ -44,3 +46,61 @@ def made(seeds=2, horizon=3, labels=("plain", "private"), **changes):
         provenance={"fedbandit_jax": "0.1", "seconds": np.float64(0.25)},
     )
     return Result(**{**attributes, **changes})
+
+
+PLAIN, PRIVATE = fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-6))
+
+
+def account(algo):
+    """What a result says of an algorithm, as far as colours go."""
+    found = {field.name: getattr(algo, field.name) for field in dataclasses.fields(algo)}
+    return {"type": type(algo).__name__} | {
+        name: account(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else part
+        for name, part in found.items()
+    }
+
+
+def proved(epsilon, **changes):
+    """A certificate that gives the epsilon that was asked for."""
+    asked = {"epsilon_exact": epsilon, "adjacency": "replace (one user is replaced by any other)", "per_silo": ()}
+    return dataclasses.replace(PROVED, epsilon=epsilon, **{**asked, **changes})
+
+
+def swept(points, *, algos=None, certificates=None, environments=None, bits=None, seeds=3):
+    """A result of two rounds: label -> mean of final regret (seeds are 1 apart), or (place in the sweep, mean)."""
+    points = {label: one if isinstance(one, tuple) else ({"algorithm": label}, one) for label, one in points.items()}
+    labels = tuple(points)
+    finals = np.array([[mean + i - (seeds - 1) / 2 for i in range(seeds)] for _, mean in points.values()])
+    config = {
+        "environments": {label: (environments or {}).get(label, WORLD) for label in labels},
+        "algorithms": {label: account((algos or {}).get(label, PRIVATE)) for label in labels},
+        "coordinates": {label: point for label, (point, _) in points.items()},
+        **dict(horizon=2, seeds=[[0, seeds]], stride=None, key=[0, 7]),
+    }
+    sent = np.array([(bits or {}).get(label, 8.0) for label in labels])[:, None, None]
+    curve = finals[..., None] * np.array([0.25, 1.0])
+    return made(
+        seeds,
+        2,
+        labels,
+        regret=curve,
+        communication={name: sent * np.ones_like(curve) for name in ("rounds", "floats", "bits")},
+        counts={},
+        gauges={},
+        status=np.zeros(finals.shape, int),
+        config=config,
+        certificates={
+            label: (certificates or {}).get(label, proved(float(points[label][0].get("epsilon", 1))))
+            for label in labels
+        },
+    )
+
+
+def grid():
+    """A sweep over epsilon, in which the larger one comes first, and one algorithm that has none."""
+    points = {
+        "plain": ({"algorithm": "plain"}, 3.0),
+        "ours(epsilon=2.0)": ({"algorithm": "ours", "epsilon": 2.0}, 5.0),
+        "ours(epsilon=0.5)": ({"algorithm": "ours", "epsilon": 0.5}, 7.0),
+    }
+    return swept(points, algos={"plain": PLAIN}, certificates={"plain": no_privacy("it adds no noise")})

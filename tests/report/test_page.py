@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pages import CONTRASTS, EVIL, Read, browser, is_drawing
-from results import made
-from test_plotting import grid, swept
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import CLAIMS
@@ -17,11 +15,12 @@ from fedbandit_jax.cli import main
 from fedbandit_jax.engine import store
 from fedbandit_jax.report import folders as found
 from fedbandit_jax.report import html, page
+from results import grid, made, swept
 
 
-def report(tmp_path, *paths, **options):
+def report(tmp_path, *paths, title="A title"):
     """Writes the page about some paths and reads it."""
-    page.write(found.find(paths), tmp_path / "report.html", title=options.get("title", "A title"))
+    page.write(found.find(paths), tmp_path / "report.html", title=title)
     return Read((tmp_path / "report.html").read_text())
 
 
@@ -30,10 +29,8 @@ def folder(tmp_path_factory):
     """Two results, one with labels that would be code, and a file that is none."""
     folder = tmp_path_factory.mktemp("results")
     grid().save(folder / "grid")
-    labels = ("plain", EVIL)
-    result = made(seeds=3, horizon=4, labels=labels)
     told = {"fedbandit_jax": "0.1", "command": f"fedbandit simulate {EVIL}"}
-    dataclasses.replace(result, provenance=told).save(folder / "evil")
+    made(seeds=3, horizon=4, labels=("plain", EVIL), provenance=told).save(folder / "evil")
     (folder / "deeper").mkdir()
     (folder / "deeper" / "<b>.npz").write_bytes(b"nothing")
     return folder
@@ -88,32 +85,20 @@ def test_certificates_figures_and_origin_are_there(read, folder):
         for label in result:
             assert str(result[label].certificate) in read.text
         assert str(folder / path) in read.text
-    assert "fedbandit simulate" in read.text
     assert "epsilon=1.0" in page.code(fb.Result.load(folder / "grid"))
     captions = ["cumulative regret", "time-average regret", "regret against epsilon", "privacy-regret frontier"]
-    assert all(read.text.count(caption) >= 2 for caption in captions[:2])
     assert all(caption in read.text for caption in captions)
     assert sum(tag == "img" for tag, _ in read.elements) == sum(tag == "figcaption" for tag, _ in read.elements) == 9
-
-
-def test_refused_files_are_named(read, folder):
     (table,) = [table for table in read.tables if table[0] == ["file", "reason"]]
-    assert [row[0] for row in table[1:]] == [str(folder / "deeper" / "<b>.npz")]
-    assert "it does not end as a result ends" in table[1][1]
+    assert [row[0] for row in table[1:]] == [str(folder / "deeper" / "<b>.npz")]  # refused
 
 
 def test_labels_that_are_algorithms_are_one_column(tmp_path):
-    swept({name: ({"algorithm": name}, 1.0) for name in "ab"}).save(tmp_path / "run")
+    """And more curves than a figure can hold are not drawn."""
+    names = [f"a{i}" for i in range(page.CURVES + 1)]
+    swept(dict.fromkeys(names, 1.0)).save(tmp_path / "run")
     read = report(tmp_path, tmp_path / "run.npz")
     assert ["label", "regret at T"] in [table[0][:2] for table in read.tables]
-
-
-@pytest.mark.slow
-def test_many_algorithms_have_no_figure_of_curves(tmp_path):
-    points = {f"a{i}": ({"algorithm": f"a{i}"}, 9.0 / i) for i in range(1, page.CURVES + 2)}
-    swept(points).save(tmp_path / "run")
-    read = report(tmp_path, tmp_path / "run.npz")
-    assert "Curves of 17 algorithms do not fit into one figure" in read.text
     assert "cumulative regret" not in read.text
 
 
@@ -139,14 +124,11 @@ def test_pieces_of_a_store_are_one_result(tmp_path):
     assert result.labels == ("a", "b")
     assert result.seeds.tolist() == [0, 1, 2, 3, 4]
     stored(store, NAMES[1], "a", range(5, 7), mean=2.0)  # a sweep that is still running
-    names = [(one.name, one.result.labels, len(one.result.seeds)) for one in found.find([store]).sections]
-    assert names == [(f"store {store}, part 1 of 2", ("a",), 7), (f"store {store}, part 2 of 2", ("b",), 5)]
-
-
-def test_two_meanings_of_a_label_are_two_results(tmp_path):
-    for name in NAMES:
-        stored(tmp_path, name, "same", range(3))
-    assert [len(one.result) for one in found.find([tmp_path]).sections] == [1, 1]
+    names = [(one.result.labels, len(one.result.seeds)) for one in found.find([store]).sections]
+    assert names == [(("a",), 7), (("b",), 5)]
+    for name in NAMES:  # two meanings of a label are two results
+        stored(tmp_path / "same", name, "same", range(3))
+    assert [len(one.result) for one in found.find([tmp_path / "same"]).sections] == [1, 1]
 
 
 def test_the_layout_is_that_of_stores():
@@ -154,50 +136,31 @@ def test_the_layout_is_that_of_stores():
     assert found.STORED.fullmatch(path.relative_to("store").as_posix())
 
 
-@pytest.mark.slow
-def test_a_store_is_found_as_one_result(tmp_path):
-    """The same one that `sweep` returns."""
-    from helpers import PLAIN, PRIVATE, sweep
-
-    whole = sweep([PLAIN, PRIVATE.replace(name="ours")], grid={"epsilon": [0.5, 2.0]}, store=tmp_path / "store")
-    (one,) = found.find([tmp_path]).sections
-    assert set(one.result.labels) == set(whole.labels)
-    for label in whole:
-        np.testing.assert_array_equal(one.result[label].regret, whole[label].regret)
-
-
-@pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     out, run = tmp_path / "new" / "page.html", tmp_path / "run.npz"
-    swept({"one": ({"algorithm": "one"}, 1.0)}).save(run)
+    swept({"one": 1.0}).save(run)
     assert main(["report", str(run), "--out", str(out), "--title", "Mine"]) == 0
     assert "1 results, 3 runs, 0 files refused" in capsys.readouterr().out
     assert "<h1>Mine</h1>" in out.read_text()
     (tmp_path / "cut.npz").write_bytes(run.read_bytes()[:500])
     assert main(["report", str(tmp_path), "--out", str(out)]) == 1
-    assert f"refused {tmp_path / 'cut.npz'}: it does not end" in capsys.readouterr().err
+    assert str(tmp_path / "cut.npz") in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["missing"], "paths must be files and folders, got 'missing', which does not exist"),
-        (["."], "paths must hold results, files that end in .npz, got '.', which has none"),
-        (["text.png"], "paths must hold a saved result, got 1 files, all of which were refused"),
-        (["text.png", "--out", "."], "--out must name a file, got '.'"),
-    ],
-)
-def test_wrong_words(words, error, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("words", ["missing", ".", "text.png", "text.png --out ."])
+def test_wrong_words(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.png").write_text("no result")
-    assert main(["report", *words]) == 2
-    assert error in capsys.readouterr().err.splitlines()[-1]
+    assert main(["report", *words.split()]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("fedbandit: --out must" if "--out" in words else "fedbandit: paths must")
     assert not (tmp_path / "report.html").exists()
 
 
 @pytest.mark.slow
 def test_needs_no_jax(folder, tmp_path):
     code = "import sys; sys.modules['jax'] = None\nfrom fedbandit_jax.cli import main\n"
+    code += f"main(['show', {str(folder / 'evil.npz')!r}])\n"
     code += f"main(['report', {str(folder / 'evil.npz')!r}, '--out', {str(tmp_path / 'page.html')!r}])"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert (tmp_path / "page.html").exists()
@@ -229,9 +192,8 @@ def test_sorts_in_a_browser(folder, tmp_path):
 def test_can_be_read_by_day_and_by_night(folder, tmp_path, scheme):
     """Words stand out as WCAG asks at level AA, claims at level AAA, and a page that should be dark is dark."""
     report(tmp_path, folder)
-    html.write(
-        tmp_path / "claims.html", "claims", [html.table([("claim", "epsilon"), *((c, "1") for c in CLAIMS)], "")]
-    )
+    claims = html.table([("claim", "epsilon"), *((claim, "1") for claim in CLAIMS)], "")
+    html.write(tmp_path / "claims.html", "claims", [claims])
     found = []
     with browser(color_scheme=scheme) as (shown, _):
         for name in ("report.html", "claims.html"):
