@@ -170,7 +170,7 @@ DRAWS = [  # kinds, rounds, noise; whether kinds can be told apart
 
 
 def test_mixture_is_its_oracle(key):
-    """With labels of before and without; one draw may be a near tie. Users who all differ are not taken for a few kinds."""
+    """With labels of before and without; one draw may be a near tie. Users who all differ are no few kinds."""
     equal, right = [], []
     for seed, (kinds, rounds, noise, clear) in enumerate(DRAWS):
         released, label, _ = users(seed, kinds=kinds, rounds=rounds, std=noise, bias_std=noise / 2)
