@@ -8,7 +8,7 @@ import sys
 import jax
 import pytest
 from command_line import files
-from results import PROVED, made
+from handmade import PROVED, made
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli

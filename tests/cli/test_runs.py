@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import files
-from results import PROVED, made
+from handmade import PROVED, made
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits, privacy

@@ -13,8 +13,8 @@ import jax
 import networkx as nx
 import numpy as np
 import pytest
+from handmade import made
 from helpers import BUDGET, ENV, PLAIN, PRIVATE
-from results import made
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli

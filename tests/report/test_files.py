@@ -10,12 +10,12 @@ import zipfile
 
 import numpy as np
 import pytest
+from handmade import PROVED, WORLD, made
 from helpers import refused as argument_refused
 from helpers import same_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from results import PROVED, WORLD, made
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import files

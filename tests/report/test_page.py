@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from handmade import grid, made, swept
 from pages import CONTRASTS, EVIL, Read, browser, is_drawing
 
 import fedbandit_jax as fb
@@ -15,7 +16,6 @@ from fedbandit_jax.cli import main
 from fedbandit_jax.engine import store
 from fedbandit_jax.report import folders as found
 from fedbandit_jax.report import html, page
-from results import grid, made, swept
 
 
 def report(tmp_path, *paths, title="A title"):

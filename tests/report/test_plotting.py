@@ -8,13 +8,13 @@ import matplotlib.colors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from handmade import PLAIN, PRIVATE, PROVED, WORLD, account, grid, made, proved, swept
 from helpers import deep, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.report.plotting import colours
 from fedbandit_jax.report.plotting.frontiers import FRONT, pareto
-from results import PLAIN, PRIVATE, PROVED, WORLD, account, grid, made, proved, swept
 
 BUDGET = fb.privacy.Budget(1.0, 1e-6)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from handmade import PROVED, grid, made
 from helpers import ENV, PLAIN, PRIVATE, refused, same_runs, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
-from results import PROVED, grid, made
 
 
 @pytest.fixture(scope="module")
