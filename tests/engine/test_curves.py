@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from helpers import refused
 
 from fedbandit_jax.engine.curves import RoundTally, StretchTally
 from fedbandit_jax.interfaces import Metrics, Report, Status
@@ -32,7 +33,7 @@ def steps():
 
 
 def add(record, metrics, first, last):
-    return record.add(jax.tree.map(lambda x: x[first:last], metrics), [None] * (last - first))
+    return record.add(jax.tree.map(lambda x: x[first:last], metrics), [P] * (last - first))
 
 
 @pytest.mark.parametrize("at", [np.arange(1, T + 1), np.array([1, 7, 50, 99, T])], ids=["every", "some"])
@@ -51,40 +52,25 @@ def test_stretches_are_a_curve_user_by_user(steps, at):
         assert len(regret) == T
         np.testing.assert_allclose(curves.regret[c, s], np.cumsum(regret, dtype=float)[at - 1], rtol=1e-12)
         report = jax.tree.map(lambda x, s=s, c=c: x[:, s, c], steps.report)
-        counters = curves.communication | curves.counts
-        sent = (report.floats.astype(float) * report.float_bits).sum(-1)
-        for name, counted in {
-            "rounds": report.rounds,
-            "floats": report.floats.sum(-1),
-            "bits": sent,
-            "eliminations": report.counts["eliminations"],
-        }.items():
-            by_hand = [sum(counted[k] for k in range(STEPS) if ends[k] <= t) for t in at]  # at the end of its step
+        counters, floats = curves.communication | curves.counts, report.floats.astype(float)
+        counted = {"rounds": report.rounds, "floats": floats.sum(-1), "bits": (floats * report.float_bits).sum(-1)}
+        for name, each in (counted | report.counts).items():
+            by_hand = [sum(each[k] for k in range(STEPS) if ends[k] <= t) for t in at]  # at the end of its step
             np.testing.assert_array_equal(counters[name][c, s], by_hand)
             assert counters[name].dtype == np.int64
 
 
 @pytest.mark.parametrize("pieces", [(1, 2, 3, 4, 5, 6), (4, 6)])
-def test_chunks_change_no_bit_of_rounds(steps, pieces):
-    """Nor where sums are rounded, since gaps are of all sizes."""
-    steps = steps._replace(gap=steps.gap ** np.random.default_rng(1).integers(-9, 40, steps.gap.shape))
-    at = np.arange(1, STEPS * P + 1)
-    whole = record = RoundTally(at, CONFIGS, SEEDS)
-    whole = whole.add(steps, [P] * STEPS)
-    for first, last in zip((0, *pieces), pieces):
-        record = record.add(jax.tree.map(lambda x, a=first, b=last: x[a:b], steps), [P] * (last - first))
-    for one, other in zip(jax.tree.leaves(record.curves()), jax.tree.leaves(whole.curves())):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("pieces", [(1, 2, 3, 4, 5, 6), (4, 6)])
-def test_chunks_change_nothing(steps, pieces):
-    at = np.arange(1, T + 1)
-    whole = add(StretchTally(at, CONFIGS, SEEDS), steps, 0, STEPS)
-    record = fresh = StretchTally(at, CONFIGS, SEEDS)
+@pytest.mark.parametrize("rounds", [True, False])
+def test_chunks_change_no_bit(steps, pieces, rounds):
+    """Nor where sums of rounds are rounded, since gaps are of all sizes."""
+    if rounds:
+        steps = steps._replace(gap=steps.gap ** np.random.default_rng(1).integers(-9, 40, steps.gap.shape))
+    fresh = (RoundTally if rounds else StretchTally)(np.arange(1, (STEPS * P if rounds else T) + 1), CONFIGS, SEEDS)
+    whole, record = add(fresh, steps, 0, STEPS), fresh
     for first, last in zip((0, *pieces), pieces):
         record = add(record, steps, first, last)
-    assert fresh.played == 0  # immutable
+    assert rounds or fresh.played == 0  # immutable
     for one, other in zip(jax.tree.leaves(record.curves()), jax.tree.leaves(whole.curves())):
         np.testing.assert_array_equal(one, other)
 
@@ -93,8 +79,9 @@ def test_runs_that_end_too_early_are_refused(steps):
     record = add(StretchTally(np.arange(1, T + 1), CONFIGS, SEEDS), steps, 0, 3)
     reached = steps.rounds[:3].sum((0, 3)).min()
     assert 0 < reached < T
-    with pytest.raises(ValueError, match=f"n_batches must be enough for {T} users .* ended after {reached}"):
+    with refused("n_batches") as found:
         record.curves()
+    assert f"ended after {reached}" in str(found.value)
 
 
 def test_status(steps):
@@ -119,7 +106,7 @@ def test_counters_beyond_float64s_integers(steps):
     assert curves.communication["rounds"].dtype == np.int64
 
 
-@pytest.mark.parametrize("pieces", [(7,), (1, 2, 3, 4, 5, 6, 7), (3, 7)])
+@pytest.mark.parametrize("pieces", [(7,), (3, 7)])
 @pytest.mark.parametrize("at", [np.arange(1, 27), np.array([1, 4, 5, 18, 26])], ids=["every", "some"])
 def test_rounds_are_a_curve_round_by_round(pieces, at):
     """Seven steps of four rounds, the last of which are beyond T = 26; whatever the chunks."""

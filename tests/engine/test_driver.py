@@ -16,15 +16,21 @@ from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
 
-GOSSIP = fb.algos.GossipFedUCB(graph=fb.networks.make("ring", ENV.spec.n_agents), gamma=1)
+WIDE = fb.envs.sphere(256, 3, 2, rewards="bernoulli")
+
+
+def clock(env=ENV, algo=PLAIN, horizon=9):
+    return RoundClock(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
+
+
+def compiled(caplog):
+    return [record for record in caplog.records if "XLA compilation" in record.getMessage()]
 
 
 def test_runs_are_cut_into_pieces(monkeypatch):
     """Of some seeds each, as many as fill the vector units and leave something for every core; the last may repeat."""
     monkeypatch.setattr(batching, "_cores", lambda: 2)
-    few, many = (
-        RoundClock(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9) for env in (ENV, fb.envs.sphere(90, 2, 2))
-    )
+    few, many = clock(), clock(fb.envs.sphere(90, 2, 2))
 
     def pieces(clock, n_seeds):
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(n_seeds))
@@ -54,43 +60,29 @@ def test_workers_without_a_piece_share_the_agents_of_one(algo, monkeypatch):
         np.testing.assert_array_equal(shared.status, runs[1].status)
 
 
-@pytest.mark.parametrize(
-    "algo",
-    [
-        PLAIN,
-        pytest.param(fb.algos.fed_ucb(), marks=pytest.mark.slow),
-        pytest.param(GOSSIP, marks=pytest.mark.slow),
-    ],
-)
+GOSSIP = fb.algos.GossipFedUCB(graph=fb.networks.make("ring", 3), gamma=1)
+
+
+@pytest.mark.parametrize("algo", deep([PLAIN, fb.algos.fed_ucb(), GOSSIP], keep=(0,)))
 def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
     """One program takes any number of steps up to its capacity, and a piece of seeds is one for all their numbers."""
     simulate(algo=algo, horizon=40, seeds=2)
     with jax.log_compiles(), caplog.at_level("WARNING"):
         for horizon, n_seeds in ((5, 2), (33, 3), (200, 7)):
             simulate(algo=algo, horizon=horizon, seeds=n_seeds)
-    assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
+    assert not compiled(caplog)
 
 
-@pytest.mark.parametrize("env", [ENV, fb.envs.sphere(256, 2, 2)], ids=["whole", "parts"])
-def test_programs_are_compiled_before_they_run(env, caplog, monkeypatch):
+@pytest.mark.parametrize(("env", "parts"), [(ENV, 1), (WIDE, 2)], ids=["whole", "parts"])
+def test_programs_are_compiled_before_they_run(env, parts, caplog, monkeypatch):
     """The steps that run are those that were compiled for the shapes of their states alone."""
     monkeypatch.setattr(batching, "_cores", lambda: 2)
-    play = batching.Pieces(
-        [RoundClock(env=env, algo=PLAIN.bind(env.spec, 9), horizon=9)], jax.random.split(jax.random.key(0), 1)
-    )
-    assert len(play.firsts) == (2 if env is not ENV else 1)
+    play = batching.Pieces([clock(env)], jax.random.split(jax.random.key(0), 1))
+    assert len(play.firsts) == parts
     play.compile(4)
     with jax.log_compiles(), caplog.at_level("WARNING"), ThreadPoolExecutor(2) as pool:
         play.advance(pool, play.init(), range(2), 4)
-    assert not [record for record in caplog.records if "XLA compilation" in record.getMessage()]
-
-
-@pytest.mark.parametrize(("progress", "told"), [(None, True), (False, False)])
-def test_without_a_terminal_a_line_says_that_it_compiles(progress, told, capsys, monkeypatch):
-    """Unless progress is switched off: a job would be silent for as long as that takes."""
-    monkeypatch.setattr(driver, "PATIENCE", 0.0)
-    simulate(algo=PLAIN.replace(schedule=3 + told), horizon=9, seeds=1, progress=progress)
-    assert ("fedbandit_jax: compiling 1 of 1\n" in capsys.readouterr().err) == told
+    assert not compiled(caplog)
 
 
 @pytest.mark.slow
@@ -99,8 +91,7 @@ def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
     monkeypatch.setattr(batching, "_advance", functools.lru_cache(2)(batching._advance.__wrapped__))
     held = []
     for i in range(3):
-        clock = RoundClock(env=ENV, algo=PLAIN.replace(schedule=2 + i).bind(ENV.spec, 9), horizon=9)
-        play = batching.Pieces([clock], jax.random.split(jax.random.key(0), 1))
+        play = batching.Pieces([clock(algo=PLAIN.replace(schedule=2 + i))], jax.random.split(jax.random.key(0), 1))
         held.append(weakref.ref(batching._advance(play.pieces[0].layout)))
     gc.collect()
     assert [one() is None for one in held] == [True, False, False]
@@ -111,8 +102,8 @@ def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
     "options",
     [
         dict(trust="secagg", release="blt", confidence="known_noise", regularizer="project"),
-        pytest.param(dict(trust="shuffle_vector_sum"), marks=pytest.mark.slow),
-        pytest.param(dict(release="honaker", confidence="known_noise", regularizer="project"), marks=pytest.mark.slow),
+        dict(trust="shuffle_vector_sum"),
+        dict(release="honaker", confidence="known_noise", regularizer="project"),
     ],
     ids=lambda options: " ".join(options.values()),
 )
@@ -120,21 +111,23 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
     """At 2,627 statistics a release, where jaxlib 0.10.2 has read unwritten memory with two seeds on two cores."""
     env = fb.envs.sphere(4, 5, 71, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-4), schedule=5).replace(**options)
-    both = fb.simulate(env, algo, horizon=40, key=key, seeds=2)
-    clock = bind("x", Configuration(env, algo, {}), 40)[0]
-    init, step = jax.jit(clock.init), jax.jit(clock.step)
+    both = simulate(env, algo, key=key, seeds=2)
+    one = bind("x", Configuration(env, algo, {}), 40)[0]
+    init, step = jax.jit(one.init), jax.jit(one.step)
     for seed in range(2):
-        alone = jax.random.fold_in(key, seed)
+        alone, total = jax.random.fold_in(key, seed), 0.0
         world, state = init(alone)
-        total = 0.0
-        for k in range(clock.n_steps):
+        for k in range(one.n_steps):
             world, state, metrics = step(alone, world, state, k)
             total += float(metrics.gap.sum())
         assert both.regret[seed, -1] == pytest.approx(total, rel=1e-5)
 
 
-def test_compiling_is_told_apart(monkeypatch):
-    """The bar says so while a program compiles, and counts the time left from when it runs."""
+def test_compiling_is_told_apart(monkeypatch, capsys):
+    """The bar says so while a program compiles, and counts the time left from when it runs.
+
+    Without a terminal a line says it, unless progress is switched off: a job would be silent for as long as that takes.
+    """
     told = []
 
     class Bar:
@@ -147,12 +140,12 @@ def test_compiling_is_told_apart(monkeypatch):
         def __exit__(self, *_):
             told.append("closed")
 
-        def set_description(self, words):
-            told.append(words)
+        set_description = update = lambda self, told_now: told.append(told_now)
 
-        def update(self, rounds):
-            told.append(rounds)
-
+    monkeypatch.setattr(driver, "PATIENCE", 0.0)
+    for progress, says in ((None, True), (False, False)):
+        simulate(algo=PLAIN, progress=progress)
+        assert ("fedbandit_jax: compiling 1 of 1\n" in capsys.readouterr().err) == says
     monkeypatch.setattr("fedbandit_jax.engine.driver.tqdm", Bar)
     simulate(algo=PLAIN)
     assert told[:3] == ["simulate", "compiling 1 of 1", "simulate"]
