@@ -43,12 +43,19 @@ def syncs(clock, key):
     return [jax.random.fold_in(random.stream(key, "syncs"), k) for k in range(clock.n_steps)]
 
 
-def check(run, expected, batches, bits, failures, *, tolerance=1e-3):
+def expected(clock, rewards, *rules, **options):
+    """Regret and batches of the oracle, by its sizes, radii and sums."""
+    sizes, radius, add_up = rules
+    means = clock.env.means(clock.env.fixed).tolist()
+    reward = lambda b, a, i: rewards[b - 1, a, i]  # noqa: E731
+    return oracles.successive_elimination(means, HORIZON, sizes, radius, reward, add_up, **options)
+
+
+def check(run, regret, batches, bits=lambda _: 32, failures=None, *, tolerance=1e-3):
     """Regret after every user, active sets and noisy sums after every batch, counters at every user."""
-    _, regret, counters, states = run
-    np.testing.assert_allclose(regret, np.cumsum(expected), atol=tolerance)
-    totals, k = dict.fromkeys(counters, 0), 0
-    curves = {name: np.zeros(HORIZON, int) for name in counters}
+    _, found, counters, states = run
+    np.testing.assert_allclose(found, np.cumsum(regret), atol=tolerance)
+    totals, curves = dict.fromkeys(counters, 0), {name: np.zeros(HORIZON, int) for name in counters}
     for k, batch in enumerate(batches):
         active, shown = states[k]
         assert np.flatnonzero(active).tolist() == batch.left
@@ -56,18 +63,21 @@ def check(run, expected, batches, bits, failures, *, tolerance=1e-3):
             sums = [batch.sums.get(a, 0.0) for a in range(len(active))]
             np.testing.assert_allclose(shown, sums, rtol=1e-5)
             users = batch.size * len(batch.asked)
-            totals["rounds"] += 1
-            totals["floats"] += users
-            totals["bits"] += users * bits(batch.size)
-            totals["decodings"] += len(batch.asked)
-            totals["decoding failures"] += failures[k]
-            totals["eliminations"] += len(batch.asked) - len(batch.left)
+            for name, more in {
+                "rounds": 1,
+                "floats": users,
+                "bits": users * bits(batch.size),
+                "decodings": len(batch.asked),
+                "decoding failures": failures[k] if failures else 0,
+                "eliminations": len(batch.asked) - len(batch.left),
+            }.items():
+                totals[name] += more
         for name, curve in curves.items():
             curve[batch.end - 1 :] = totals[name]
     for name, curve in curves.items():
         np.testing.assert_allclose(counters[name], curve, rtol=1e-6, err_msg=name)  # Shuffle's bits exceed float32
-    for left in states[k + 1 :]:  # the last batch does not fit: nothing is released, nothing is learned
-        jax.tree.map(np.testing.assert_array_equal, left, states[k])
+    for left in states[len(batches) :]:  # the last batch does not fit: nothing is released, nothing is learned
+        jax.tree.map(np.testing.assert_array_equal, left, states[len(batches) - 1])
     assert len(batches) < HORIZON.bit_length()
     assert totals["eliminations"] > 0
 
@@ -81,15 +91,10 @@ def grid_sums(uniforms, g):
 def test_se_is_algorithm_1(key, growth):
     run = clock, *_ = play(algorithm("SE", growth=growth), key)
     rewards, uniforms = drawn(clock, key)
-    regret, batches = oracles.successive_elimination(
-        clock.env.means(clock.env.fixed).tolist(),
-        HORIZON,
-        lambda b, _: growth**b,
-        lambda b, n: lemma_2(b, growth**b, n, 0, 0),
-        lambda b, a, i: rewards[b - 1, a, i],
-        grid_sums(uniforms, 2**24),  # as fine as float32 resolves
-    )
-    check(run, regret, batches, lambda _: 32, [0] * len(batches))
+    exact = grid_sums(uniforms, 2**24)  # as fine as float32 resolves
+    radius = lambda b, n: lemma_2(b, growth**b, n, 0, 0)  # noqa: E731
+    regret, batches = expected(clock, rewards, lambda b, _: growth**b, radius, exact)
+    check(run, regret, batches)
     assert len(batches[-1].left) == 1  # and the users of one arm are not asked any more
 
 
@@ -101,8 +106,7 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
     rewards, uniforms = drawn(clock, key)
     g = 8192  # steps, the largest power of 2 for which noise of scale g / epsilon is at most 4096 steps wide
     draw = jax.jit(lambda sync: samplers.discrete_laplace(sync, g / epsilon, (clock.env.spec.n_arms,)))
-    laplace = [draw(sync) for sync in syncs(clock, key)]
-    exact = grid_sums(uniforms, g)
+    laplace, exact = [draw(sync) for sync in syncs(clock, key)], grid_sums(uniforms, g)
 
     def logs(e, n):
         return math.log(8 * n * e**2 / P), math.log(4 * n * e**2 / P)
@@ -115,23 +119,15 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
         sampling, private = logs(e, n)
         return math.sqrt(sampling / (2 * size(e, n))) + private / (epsilon * size(e, n))
 
-    found_size, found_radius = clock.algo.users[:2, 1:], clock.algo.radius[:2, 1:]
-    np.testing.assert_array_equal(found_size, [[size(e, n) for n in range(1, 5)] for e in (1, 2)])
-    np.testing.assert_allclose(found_radius, [[half_threshold(e, n) for n in range(1, 5)] for e in (1, 2)], rtol=1e-6)
-    regret, batches = oracles.successive_elimination(
-        clock.env.means(clock.env.fixed).tolist(),
-        HORIZON,
-        size,
-        half_threshold,
-        lambda e, a, i: rewards[e - 1, a, i],
-        lambda e, a, x: exact(e, a, x) + int(laplace[e - 1][a]) / g,
-        round_robin=True,
-    )
-    check(run, regret, batches, lambda _: 32, [0] * len(batches), tolerance=1.0)
-    start, expected = 0, np.cumsum(regret)
+    for table, rule in ((clock.algo.users, size), (clock.algo.radius, half_threshold)):
+        np.testing.assert_allclose(table[:2, 1:], [[rule(e, n) for n in range(1, 5)] for e in (1, 2)], rtol=1e-6)
+    sums = lambda e, a, x: exact(e, a, x) + int(laplace[e - 1][a]) / g  # noqa: E731
+    regret, batches = expected(clock, rewards, size, half_threshold, sums, round_robin=True)
+    check(run, regret, batches, tolerance=1.0)
+    start, total = 0, np.cumsum(regret)
     for batch in [*batches, oracles.Batch(HORIZON, 0, batches[-1].left, {}, [])]:
         even = np.arange(start, batch.end, len(batch.asked))[1:] - 1
-        np.testing.assert_allclose(found[even], expected[even], atol=1e-3)
+        np.testing.assert_allclose(found[even], total[even], atol=1e-3)
         assert np.abs(np.diff(found[start : batch.end], 2)).max(initial=0) < 1e-3
         start = batch.end
 
@@ -160,30 +156,24 @@ def printed(name, n, epsilon, n_sums, s=10.0):
         tau = math.ceil(scale * math.sqrt(2 * log))
         return Printed(g, tau, (root + root / s) / epsilon, 0.0, samplers.discrete_gaussian, (scale,))
     if name == "LDP-SE":  # Lemma 5 has a constant without a value: ours are sub-gamma
-        tau = math.ceil(scale * (2 * math.sqrt(n * log) + log))
-        return Printed(
-            g, tau, (2 * math.sqrt(n) + root) / epsilon, 1 / epsilon, samplers.discrete_laplace_sum, (scale, n)
-        )
+        tau, s = math.ceil(scale * (2 * math.sqrt(n * log) + log)), (2 * math.sqrt(n) + root) / epsilon
+        return Printed(g, tau, s, 1 / epsilon, samplers.discrete_laplace_sum, (scale, n))
     return Printed(g, math.ceil(scale * log), root / epsilon, 1 / epsilon, samplers.discrete_laplace, (scale,))
 
 
-@pytest.mark.parametrize(
-    ("name", "epsilon", "options"),
-    deep(
-        [
-            *((name, 2.0 if name == "LDP-SE" else 1.0, {}) for name in RINGS),  # LDP-SE ends in the second of two arms
-            ("Dist-DP-SE", 2.0, {"growth": 4, "block": 2**16}),
-            ("Dist-RDP-SE", 1.0, {"radius": "exact"}),
-        ],
-        keep={2},
-    ),
-)
+CASES = [
+    *((name, 2.0 if name == "LDP-SE" else 1.0, {}) for name in RINGS),  # LDP-SE ends in the second of two arms
+    ("Dist-DP-SE", 2.0, {"growth": 4, "block": 2**16}),
+    ("Dist-RDP-SE", 1.0, {"radius": "exact"}),
+]
+
+
+@pytest.mark.parametrize(("name", "epsilon", "options"), deep(CASES, keep={2}))
 def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
     """Algorithms 2 and 3 on Python integers, with the noise that the run drew."""
     options = {"block": BLOCK, "growth": 2, **options}
     block, growth = options.pop("block"), options["growth"]
-    algo = algorithm(name, epsilon, **options)
-    run = clock, *_ = play(algo, key, block=block)
+    run = clock, *_ = play(algorithm(name, epsilon, **options), key, block=block)
     rewards, uniforms = drawn(clock, key)
     n_sums = clock.n_steps * clock.env.spec.n_arms
     law = [printed(name, growth ** (k + 1), epsilon, n_sums) for k in range(clock.n_steps)]
@@ -210,20 +200,13 @@ def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
         return z
 
     def bits(n):
-        g, tau, *_ = next(x for k, x in enumerate(law) if growth ** (k + 1) == n)
+        g, tau, *_ = law[round(math.log(n, growth)) - 1]
         m = n * g + 2 * tau + 1
-        return (
-            relaxed_secagg(epsilon / 2, 1 / (2 * HORIZON), n, m).bits if "Shuffle" in name else math.ceil(math.log2(m))
-        )
+        if name == "Shuffle-DP-SE":
+            return relaxed_secagg(epsilon / 2, 1 / (2 * HORIZON), n, m).bits
+        return math.ceil(math.log2(m))
 
-    regret, batches = oracles.successive_elimination(
-        clock.env.means(clock.env.fixed).tolist(),
-        HORIZON,
-        lambda b, _: growth**b,
-        radius,
-        lambda b, a, i: rewards[b - 1, a, i],
-        add_up,
-    )
+    regret, batches = expected(clock, rewards, lambda b, _: growth**b, radius, add_up)
     check(run, regret, batches, bits, failures)
 
 
