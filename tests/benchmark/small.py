@@ -30,17 +30,11 @@ SOURCE = '''"""Greedy play."""
 
 import fedbandit_jax as fb
 
+SMALL = None
+
 
 def recipe(task):
     return fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch, privacy=task.mechanism())
-
-
-def open_play(task):
-    return fb.algos.fed_lin_ucb(schedule=task.batch)
-
-
-def often(task):
-    return recipe(task).replace(schedule=1)
 
 
 def nothing(task):

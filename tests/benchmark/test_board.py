@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from helpers import refused
 from pages import CONTRASTS, EVIL, Read, browser, is_drawing
 
 import fedbandit_jax as fb
@@ -110,36 +111,24 @@ def test_refused_results_have_errors_too(found, path):
     assert f"S = {cell.unchecked:.3f} +- {cell.unchecked_error:.3f}" in path.read_text()
 
 
-def test_several_checked_rows_of_an_entry_count(tmp_path, monkeypatch):
-    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
-    checked = made("mine", 0.5, nonce="3f")
-    made("mine", 0.9).save(tmp_path / "a.npz")
-    for name in ("returning", "dropout"):
-        dataclasses.replace(checked, cells={name: checked.cells[name]}).save(tmp_path / f"{name}.npz")
-    (mine,) = board.rows([tmp_path])
-    assert len(mine.cells) == 14
-    assert board._seeds(mine) == "checked in 2 of 13 tasks"
-
-
 def test_a_checked_row_counts(tmp_path, monkeypatch):
+    """In whatever order rows are read; a run of some tasks again leaves the others as they were."""
     monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
     own, checked = made("mine", 0.9), made("mine", 0.5, nonce="3f")
-    own.save(tmp_path / "a.npz")
-    checked.save(tmp_path / "b.npz")
-    made("zzz", 0.6).save(tmp_path / "c.npz")
-    found = board.rows([tmp_path])
-    assert [(row.name, row.nonce) for row in found] == [("zzz", ""), ("mine", "3f")]
-    part = dataclasses.replace(checked, cells={"returning": checked.cells["returning"]})
-    part.save(tmp_path / "b.npz")
-    first = board.rows([tmp_path / "b.npz", tmp_path / "a.npz"])[0]  # in whatever order they are read
+    for name, row in dict(a=own, b=checked, c=made("zzz", 0.6)).items():
+        row.save(tmp_path / f"{name}.npz")
+    assert [(row.name, row.nonce) for row in board.rows([tmp_path])] == [("zzz", ""), ("mine", "3f")]
+    assert board._seeds(checked) == "checked"
+    for name, task in dict(b="returning", d="dropout").items():
+        dataclasses.replace(checked, cells={task: checked.cells[task]}).save(tmp_path / f"{name}.npz")
+    first = board.rows([tmp_path / f"{name}.npz" for name in "dba"])[0]
     (mine,) = [row for row in board.rows([tmp_path]) if row.name == "mine"]
     assert board.over_all(first) == board.over_all(mine)
-    assert len(mine.cells) == 14  # a run of some tasks again leaves the others as they were
-    assert mine.cells["returning"].score == checked.cells["returning"].score
-    assert board._seeds(mine) == "checked in 1 of 13 tasks"
-    assert board._seeds(checked) == "checked"
-    assert mine.cells["dropout"].score == own.cells["dropout"].score
-    with pytest.raises(ValueError, match="rows must be files of rows, or folders that have some, got '.*none'"):
+    assert len(mine.cells) == 14
+    assert board._seeds(mine) == "checked in 2 of 13 tasks"
+    for task, row in {"returning": checked, "dropout": checked, "gap-worst": own}.items():
+        assert mine.cells[task].score == row.cells[task].score
+    with refused("rows"):
         board.rows([tmp_path / "none"])
 
 

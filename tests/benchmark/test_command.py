@@ -60,23 +60,23 @@ def test_development_leaves_nothing(here, capsys):
     assert not (here / "rows").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["none.py"], "entry must be FILE.py or FILE.py:FUNCTION, got 'none.py', and no such file"),
-        (["mine.py", "other.py"], "entry must be one file, or verify and a row, got mine.py other.py"),
-        (["mine.py", "--tasks", "sphere"], "--tasks must be one of 'small', got 'sphere'"),
-        (["mine.py", "--track", "tuned"], "--trials must be > 0 in the track 'tuned', got 0"),
-        (["--tasks", "small"], "tasks applies only to an entry or verify, got small"),
-        (["--develop"], "develop applies only to an entry, got True"),
-        (["mine.py", "--board", "b.html"], "board applies only to --page, got b.html"),
-        (["mine.py", "--page"], "--page must be given without an entry, got mine.py"),
-        (["verify"], "verify must be followed by one file of a row, got verify"),
-        (["verify", "mine.py"], "path must be a row of the benchmark, got 'mine.py': it does not end as a row ends"),
-        (["verify", "rows/x.npz", "--track", "tuned"], "track applies only to an entry, got tuned"),
-        (["--page", "none"], "rows must be files of rows, or folders that have some, got 'none'"),
-    ],
-)
-def test_errors(here, capsys, words, message):
-    assert main(["benchmark", *words]) == 2
-    assert message in capsys.readouterr().err
+REFUSED = {  # words, and the beginning of what is printed
+    "none.py": "entry must be FILE.py or FILE.py:FUNCTION",
+    "mine.py other.py": "entry must be one file, or verify and a row",
+    "mine.py --tasks sphere": "--tasks must be one of 'small'",
+    "mine.py --track tuned": "--trials must be > 0",
+    "--tasks small": "tasks applies only to an entry or verify",
+    "--develop": "develop applies only to an entry",
+    "mine.py --board b.html": "board applies only to --page",
+    "mine.py --page": "--page must be given without an entry",
+    "verify": "verify must be followed by one file of a row",
+    "verify mine.py": "path must be a row of the benchmark",
+    "verify rows/x.npz --track tuned": "track applies only to an entry",
+    "--page none": "rows must be files of rows, or folders",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_flags_that_do_not_go_together(here, capsys, words):
+    assert main(["benchmark", *words.split()]) == 2
+    assert REFUSED[words] in capsys.readouterr().err
