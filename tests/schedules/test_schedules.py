@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbandit_jax as fb
-from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.schedules import Setting
 
@@ -36,9 +35,9 @@ class Listed(S.Fixed):
         return self.listed
 
 
-def private(schedule, privacy=BUDGET, **options):
+def private(schedule, privacy=BUDGET):
     """Private-FedLinUCB under this schedule."""
-    return fb.algos.private_fed_lin_ucb(privacy, schedule=schedule, **options)
+    return fb.algos.private_fed_lin_ucb(privacy, schedule=schedule)
 
 
 def asked(schedule, gained, horizon):
@@ -68,7 +67,6 @@ GAINED = np.array([0.0, 0.1, 0.05, 0.0])  # g = 0.1 of one agent: every ceil(D /
         (S.LogDet(0.55, "he22"), 200, []),
         (S.LogDet(0.09, "he22"), 5, [1, 2, 3, 4, 5]),
     ],
-    ids=repr,
 )
 def test_when_they_ask(schedule, horizon, rounds):
     """Never more often than they say, and after no longer a batch, if they know it in advance."""
@@ -194,71 +192,63 @@ def test_tests_are_charged_for_what_they_draw():
     assert "the schedule leaks" in quiet.reason
 
 
-@fb.pytree
-class BoundHalf(S.BoundSchedule):
-    """Even rounds of the first half."""
-
-    horizon: int
-
-    def requests(self, key, t, memory, gained, since):
-        return (t % 2 == 1) & (t < self.horizon // 2)
-
-
-@fb.pytree
-class Reader(BoundHalf):
-    """Reads determinants, and says so."""
-
-    reads = "log_det"
-
-    def requests(self, key, t, memory, gained, since):
-        return gained >= 0.5 / since
-
-
-@fb.pytree
-class Denier(Reader):
-    """And denies it where it counts."""
-
-    @property
-    def raw(self):
-        return ()
-
-    def timing(self):
-        return super().timing()._replace(fixed=True, pure=0.0)
-
-
 @dataclasses.dataclass(frozen=True)
-class Half(S.Schedule):
-    kind: object = BoundHalf
+class Own(S.Schedule):
+    """A schedule that binds to this."""
+
+    bound: object
 
     def n_syncs(self, horizon):
         return horizon // 4
 
     def bind(self, setting):
-        return self.kind(horizon=setting.horizon)
+        return self.bound
 
 
-class SaysSo(Half):
+class SaysSo(Own):
     """Says that its batches are short, which nobody has proved."""
 
     def longest(self, horizon):
         return 1
 
 
+def bound(asks, **members):
+    """A bound schedule of one's own that asks by a function of t and of what it reads, which is nothing by default."""
+    members["requests"] = lambda self, key, t, memory, gained, since: asks(t, gained)
+    return fb.pytree(type("Odd", (S.BoundSchedule,), members))()
+
+
+def half(t, gained):
+    """Even rounds of the first half of 16."""
+    return (t % 2 == 1) & (t < 8)
+
+
+def much(t, gained):
+    return gained >= 0.5
+
+
+DENIES = {  # where it counts
+    "raw": property(lambda self: ()),
+    "timing": lambda self: S.BoundSchedule.timing(self)._replace(fixed=True, pure=0.0),
+}
+
+
 @pytest.mark.slow
 def test_a_schedule_of_ones_own(key):
     """Certified, for it is handed nothing that its users' data decide; and no more is released than it said."""
-    result = fb.simulate(fb.envs.gap(2, 5, 3), private(Half()), horizon=16, key=key, seeds=1)
+    result = fb.simulate(fb.envs.gap(2, 5, 3), private(Own(bound(half))), horizon=16, key=key, seeds=1)
     assert np.flatnonzero(np.diff(result.communication["rounds"][0], prepend=0)).tolist() == [1, 3, 5, 7]
     assert result.certificate.claim == "certified"
     assert result.certificate.releases == 4
     assert result.certificate.schedule == "of the caller's own"
 
 
-@pytest.mark.parametrize("kind", [Reader, Denier])
+@pytest.mark.parametrize("members", [{}, DENIES], ids=["says so", "denies it"])
 @pytest.mark.parametrize("make", [fb.algos.private_fed_lin_ucb, fb.algos.fed_ucb])
-def test_schedules_that_read_data_leak(kind, make):
+def test_schedules_that_read_data_leak(members, make):
     """Whatever they say of themselves."""
-    found = make(BUDGET, schedule=Half(kind), learns_in_batch=False).certificate(SPEC, 20)
+    schedule = Own(bound(much, reads="log_det", **members))
+    found = make(BUDGET, schedule=schedule, learns_in_batch=False).certificate(SPEC, 20)
     assert (found.claim, found.epsilon_exact) == ("none", np.inf)
 
 
@@ -277,31 +267,11 @@ def test_a_fixed_schedule_of_ones_own():
     """It is the list of its rounds, and so goes with secure aggregation; what only says that it is fixed does not."""
     mechanism = fb.privacy.Mechanism(BUDGET, trust="secagg")
     algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=Squares(), privacy=mechanism)
-    bound = algo.bind(SPEC, 30)
-    assert (bound.mechanism.batch, bound.mechanism.release.n_syncs) == (9, 5)
-    assert bound.guarantee().claim == "certified"
-    with pytest.raises(BadArgument) as found:
-        algo.replace(schedule=SaysSo())
-    assert "secagg" in (found.value.value, *found.value.others)
-
-
-@dataclasses.dataclass(frozen=True)
-class To(S.Schedule):
-    """A schedule that binds to this."""
-
-    bound: object
-
-    def n_syncs(self, horizon):
-        return 2
-
-    def bind(self, setting):
-        return self.bound
-
-
-def to(**methods):
-    """Of a bound schedule with these members; by default it reads nothing and never asks."""
-    members = {"requests": lambda self, key, t, memory, gained, since: t > 3, **methods}
-    return private(To(fb.pytree(type("Odd", (S.BoundSchedule,), members))()))
+    certified = algo.bind(SPEC, 30)
+    assert (certified.mechanism.batch, certified.mechanism.release.n_syncs) == (9, 5)
+    assert certified.guarantee().claim == "certified"
+    with refused("trust", "secagg"):
+        algo.replace(schedule=SaysSo(bound(half)))
 
 
 WRONG = {
@@ -319,27 +289,29 @@ WRONG = {
 def test_what_methods_return_is_checked(method):
     """A bool, or one for each agent; a memory of numbers; a count of int32 for each; one of three statistics."""
     good = {"reads": "users", "count": lambda self, memory, leverage: jnp.ones(2, jnp.int32)}
-    assert to(**good).certificate(SPEC, 20).claim == "none"
+    assert private(Own(bound(half, **good))).certificate(SPEC, 20).claim == "none"
     for value in WRONG[method]:
+        asks = (lambda t, gained, value=value: value(t)) if method == "requests" else half
         wrong = {
-            "requests": lambda self, key, t, memory, gained, since, value=value: value(t),
             "start": lambda self, key, floor, value=value: value,
             "count": lambda self, memory, leverage, value=value: value,
             "reads": value,
-        }[method]
+        }
+        members = {**good, method: wrong.get(method)}
         with refused(f"Odd.{method}"):
-            to(**{**good, method: wrong}).bind(SPEC, 20)
+            private(Own(bound(asks, **members))).bind(SPEC, 20)
 
 
 def test_a_schedule_that_calls_the_host_does_not_run():
-    def hears(self, key, t, memory, gained, since):
+    """Nor one that reads what it says that it does not: it is handed None."""
+
+    def hears(t, gained):
         return jax.pure_callback(lambda t: np.bool_(True), jax.ShapeDtypeStruct((), bool), t)
 
-    with pytest.raises(TypeError, match=r"Odd\.requests .* pure_callback"):
-        to(requests=hears).certificate(SPEC, 20)
-    assert to().certificate(SPEC, 20).claim == "certified"
-    with pytest.raises(TypeError, match="NoneType"):  # who says to read nothing is handed None
-        to(requests=lambda self, key, t, memory, gained, since: gained > 0).certificate(SPEC, 20)
+    for asks, words in ((hears, r"Odd\.requests .* pure_callback"), (much, "NoneType")):
+        with pytest.raises(TypeError, match=words):
+            private(Own(bound(asks))).certificate(SPEC, 20)
+    assert private(Own(bound(half))).certificate(SPEC, 20).claim == "certified"
 
 
 def test_what_a_schedule_makes_is_checked():
@@ -352,4 +324,4 @@ def test_what_a_schedule_makes_is_checked():
     with refused("Halves.n_syncs", 10.0):
         private(Halves(2)).bind(SPEC, 20)
     with refused("a schedule's bind"):
-        private(Half(dict)).bind(SPEC, 20)
+        private(Own({})).bind(SPEC, 20)

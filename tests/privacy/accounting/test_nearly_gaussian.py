@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from divergences import binomial, discrete_gaussian, exact_delta, hockey_stick, never_optimistic, pair
-from helpers import refused
+from divergences import binomial, discrete_gaussian, exact_delta, never_optimistic
+from helpers import deep, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -137,25 +137,26 @@ def test_a_sum_costs_twice_its_distance_in_every_entry(agent, n_agents, entries,
     assert 2 * entries * xi <= many - one <= 2.3 * entries * xi
 
 
-def several(shifts, sigma=3, n_agents=1):
-    return [discrete_gaussian_event(sensitivity=s, sigma=sigma, n_agents=n_agents, n_entries=1) for s in shifts]
-
-
 def epsilon_of(known):
     return lambda delta: compose(known, delta).epsilon
 
 
-@pytest.mark.parametrize(("sigma", "n_agents", "shifts"), [(3, 1, (2, 5)), (3, 4, (3, 3)), (2, 1, (1, 2, 2))])
-@pytest.mark.slow
+RESPONSE, TELLS = np.array([math.exp(0.7), 1.0]) / (math.exp(0.7) + 1), np.array([1e-3, 0.999, 0.0])
+OTHERS = {  # other mechanisms, probabilities of their outcomes for both neighbours, and deltas
+    "pure": (events.PureDP(0.7), (RESPONSE, RESPONSE[::-1]), (0.3, 1e-3, 1e-9)),
+    "approximate": (events.ApproximateDP(0.0, 1e-3), (TELLS, TELLS[::-1]), (0.3, 0.02, 1.1e-3)),
+}
+SEVERAL = [(3, 1, (2, 5)), (3, 4, (3, 3)), (2, 1, (1, 2, 2))]
+
+
+@pytest.mark.parametrize(("sigma", "n_agents", "shifts"), deep(SEVERAL, keep={0}))
 def test_several_discrete_gaussians_are_never_optimistic(sigma, n_agents, shifts):
-    """With others, whose outcomes have probabilities for both neighbours: randomised response, or all with 1e-3."""
-    near, p = several(shifts, sigma, n_agents), discrete_gaussian(sigma, n_agents)
+    """Alone and with others."""
+    p, size = discrete_gaussian(sigma, n_agents), {"sigma": sigma, "n_agents": n_agents, "n_entries": 1}
+    near = [discrete_gaussian_event(sensitivity=s, **size) for s in shifts]
     never_optimistic(epsilon_of(near), p, shifts, slack=0.5 if n_agents == 1 else 1.0, above=0.5)
-    response, tells = np.array([math.exp(0.7), 1.0]) / (math.exp(0.7) + 1), np.array([1e-3, 0.999, 0.0])
-    pure, approximate = events.PureDP(0.7), events.ApproximateDP(0.0, 1e-3)
-    never_optimistic(epsilon_of([*near, pure]), p, shifts, others=[(response, response[::-1])])
-    rest = {"others": [(tells, tells[::-1])], "deltas": (0.3, 0.02, 1.1e-3)}
-    never_optimistic(epsilon_of([*near, approximate]), p, shifts, **rest)
+    for other, outcomes, deltas in OTHERS.values():
+        never_optimistic(epsilon_of([*near, other]), p, shifts, others=[outcomes], deltas=deltas)
 
 
 def test_several_binomials_are_never_optimistic():
@@ -168,21 +169,10 @@ def test_several_binomials_are_never_optimistic():
 
 def test_with_what_is_known_by_its_renyi_divergences():
     """A discrete Gaussian alone is also (s^2 / 2 sigma^2)-zCDP (Canonne, Kamath & Steinke 2020)."""
-    known = [*several([3]), events.Renyi(lambda alpha: 0.5 * alpha)]
+    near = discrete_gaussian_event(sensitivity=3, sigma=3, n_agents=1, n_entries=1)
+    known = [near, events.Renyi(lambda alpha: 0.5 * alpha)]
     assert compose(known, 0.1).accountant == "Renyi, corrected for integer noise"
     never_optimistic(epsilon_of(known), discrete_gaussian(3), (3, 3))
-
-
-@pytest.mark.parametrize("bold", [lambda x: x > 0, lambda x: x < 0, lambda x: abs(x) > 4])
-def test_adaptive_choices_are_covered(bold):
-    """The second mechanism is asked about the user only after some outputs of the first one."""
-    near = several((3, 5))
-    pmf = discrete_gaussian(3)
-    first, (still, moved) = pair(pmf, 3), pair(pmf, 5)
-    asked = bold(np.arange(len(first[0])) - len(pmf) // 2)[:, None]
-    p, q = first[0][:, None] * still, first[1][:, None] * np.where(asked, moved, still)
-    for delta in (0.3, 0.1, 1e-3, 1e-6, 1e-9):
-        assert hockey_stick(p, q, compose(near, delta).epsilon) <= delta
 
 
 def test_what_proofs_add_is_added_up():

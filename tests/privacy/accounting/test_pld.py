@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fedbandit_jax.privacy.accounting import gaussian_epsilon, pld
+from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian, PureDP, compose
 from fedbandit_jax.privacy.accounting.pld import PLD
 
@@ -93,32 +93,13 @@ def test_limits():
     assert PLD().epsilon(1e-9) == pytest.approx(0, abs=1e-10)
 
 
-@pytest.mark.parametrize(("name", "value"), [("_POINTS", 2**6), ("_POINTS", 2**9), ("_TAIL", 1.0), ("_LEFT", 1.0)])
-@pytest.mark.slow
-def test_a_coarse_grid_is_never_optimistic(name, value, monkeypatch):
-    """With few points or a short window it shows that whatever is cut or rounded is so to the other side."""
-    monkeypatch.setattr(pld, name, value)
-    excess = []
-    for mixture, delta in itertools.product(MIXTURES[:10], (1e-2, 1e-6)):
-        epsilon = together(**mixture).epsilon(delta)
-        exact = enumerated(epsilon, **(EMPTY | mixture))
-        assert exact <= delta
-        excess.append(float(delta / exact) if exact > 0 else 1.0)
-    assert max(excess) > 1.001
-
-
-def test_tiny_deltas_keep_their_precision():
-    """Without tilting the transform would lose anything below 1e-16."""
+def test_tiny_deltas_and_many_visits_keep_their_precision():
+    """Without tilting the transform would lose anything below 1e-16. 10,000 times 0.01 by the binomial law."""
     for delta in (1e-30, 1e-100, 1e-300):
         found = compose([Gaussian(0.5), PureDP(0.3)], delta).epsilon
         exact = gaussian_epsilon(0.5, delta, pure=0.3)
         assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-6)
-
-
-def test_ten_thousand_visits_stay_exact():
-    """10,000 times epsilon = 0.01: delta(epsilon) as an exact sum over the binomial law."""
     n, e = 10_000, 0.01
-    found = compose([PureDP(e)] * n, 1e-6).epsilon
     p, k = 1 / (1 + math.exp(-e)), np.arange(n + 1)
-    gaps = found - (n - 2 * k) * e
+    gaps = compose([PureDP(e)] * n, 1e-6).epsilon - (n - 2 * k) * e
     assert (binom.pmf(k, n, 1 - p) * -np.expm1(np.minimum(gaps, 0))).sum() == pytest.approx(1e-6, rel=1e-4)

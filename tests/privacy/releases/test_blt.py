@@ -65,13 +65,3 @@ def test_table(n):
     assert noise(Blt(n)) == pytest.approx(blt.blt_loss(theta, omega, n), rel=1e-6)
     np.testing.assert_allclose(Blt(n).theta, theta, atol=1e-4)
     np.testing.assert_allclose(Blt(n).omega, omega, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_every_size_is_as_good_as_its_neighbours():
-    """Noise grows smoothly with S: no size is left in a bad local minimum."""
-    sizes = np.unique(np.geomspace(1, 10**5, 60).astype(int))
-    losses = np.array([noise(Blt(int(n))) for n in sizes])
-    assert (np.diff(losses) > 0).all()
-    ratio = losses / [noise(SqrtToeplitz(int(n))) for n in sizes]
-    assert (np.diff(ratio) > -1e-5).all()

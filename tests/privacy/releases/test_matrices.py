@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from factors import ALL, OTHERS, decoder, matrices
-from helpers import refused
+from helpers import Prefixes, refused
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import Budget, calibrate, releases
@@ -86,9 +86,9 @@ def test_honaker_by_definition():
 def test_square_root_by_definition():
     """1, 1/2 and 3/8 are its coefficients. Batches are in fewer messages the later they come."""
     root = make("sqrt_toeplitz", 3)
-    for sensitivity_sq in (root.sensitivity_sq(), Release.sensitivity_sq(root)):
-        assert sensitivity_sq == pytest.approx(1 + 1 / 4 + 9 / 64)
-    assert Release.sensitivity_sq(make("tree", 4)) == 3  # the first batch is in messages 1, 2 and 4, which has four
+    for found in (root.sensitivity(), Release.sensitivity(root)):
+        assert found == (pytest.approx(1 + 1 / 4 + 9 / 64), True)
+    assert Release.sensitivity(make("tree", 4)) == (3, True)  # batch 1 is in messages 1, 2 and 4, which has four
 
 
 ARRAYS = {  # kept by the silo, by the server
@@ -145,39 +145,21 @@ def test_releases_of_other_horizons_share_a_program(name):
     assert compiled._cache_size() == 1
 
 
-class Blocks(Release):
-    """Sums within blocks of three: a release somebody else might write."""
-
-    def encode_init(self, shape):
-        return jnp.zeros(shape, jnp.float32)
-
-    def encode(self, state, k, gamma):
-        block = state + gamma
-        return block[None], jnp.where(k % 3 == 0, 0, block)
-
-    def init(self, shape):
-        return jnp.zeros(shape)
-
-    def decode(self, state, k, message):
-        prefix = state + message[0]
-        return prefix, jnp.where(k % 3 == 0, prefix, state)
-
-
 def test_a_release_needs_only_its_recurrences(monkeypatch):
-    """Sensitivity, reach and variance are found, not believed: batch 1 is in messages 1, 2, 3."""
-    monkeypatch.setitem(RELEASES, "blocks", Blocks)
-    release = releases.make("blocks", 7)
-    assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (3.0, 3, 3.0)
-    np.testing.assert_array_equal(release.prefix_variance(), [1, 1, 1, 2, 2, 2, 3])
-    np.testing.assert_array_equal(decoder(release) @ release.encoder(), np.tril(np.ones((7, 7))))
+    """Sensitivity, reach and variance are found, not believed: batch 1 is in all messages."""
+    monkeypatch.setitem(RELEASES, "prefixes", Prefixes)
+    for release in (releases.make("prefixes", 7), Prefixes(7)):
+        assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (7.0, 7, 7.0)
+        np.testing.assert_array_equal(release.prefix_variance(), np.ones(7))
+        np.testing.assert_array_equal(decoder(release) @ release.encoder(), np.tril(np.ones((7, 7))))
     assert jnp.zeros(1).dtype == jnp.float32  # float64 does not leak out
     with pytest.raises(NotImplementedError, match="Twice"):
-        type("Twice", (Blocks,), {"n_parts": 2})(4).prefix_variance()
+        type("Twice", (Prefixes,), {"n_parts": 2})(4).prefix_variance()
 
 
 def test_what_has_no_closed_form_is_not_materialised_for_ever():
     for use in (
-        Blocks(20_000).sensitivity_sq,
+        Prefixes(20_000).sensitivity_sq,
         *(named(100_000).encoder for named in RELEASES.values()),
         *(lambda name=name: make(name, 10**7 + 1) for name in ("sqrt_toeplitz", "blt")),
         *(lambda name=name: OTHERS[name](10**6) for name in ("BandMF", "MultiBlt")),
@@ -205,20 +187,8 @@ def test_a_billion_synchronisations():
         assert found == ((1.0, 1, 1.0) if one else (30.0, 30, 2.0**29))
 
 
-class Mine(Release):
-    """Every batch once, as somebody else might write it."""
-
-    def encode_init(self, shape):
-        return ()
-
-    def encode(self, state, k, gamma):
-        return gamma[None], state
-
-    def init(self, shape):
-        return jnp.zeros(shape)
-
-    def decode(self, state, k, message):
-        return state + message[0], state + message[0]
+class Mine(releases.InputPerturbation):
+    """Every batch once, as somebody else's class."""
 
 
 def encoded(encode):
@@ -234,21 +204,20 @@ def live(value):
 
 
 def scale(k):
-    """All batches but the first have noise of 1e-9 only: R R' is singular to 16 digits."""
+    """By which all batches but the first have noise of 1e-9 only: R R' is singular to 16 digits."""
     return jnp.where(k == 1, 1, 1e9)
 
 
 # Members that a release of one's own must not have, by the name in the error.
 WRONG = {
     "Mine.encode": [
-        *(encoded(lambda s, g: g[None]), encoded(lambda s, g: [g[None]]), encoded(lambda s, g: (g, s))),
-        *(encoded(lambda s, g: ([g], s)), encoded(lambda s, g: (1j * g[None], s)), encoded(lambda s, g: (1.0, s))),
-        *(encoded(lambda s, g: (g[None], g)), encoded(lambda s, g: (np.nan * g[None], s)), {"n_parts": 2}),
+        *(encoded(lambda s, g: [g[None]]), encoded(lambda s, g: (g, s)), encoded(lambda s, g: ([g], s))),
+        *(encoded(lambda s, g: (1j * g[None], s)), encoded(lambda s, g: (g[None], g)), {"n_parts": 2}),
+        encoded(lambda s, g: (np.nan * g[None], s)),
     ],
     "Mine.decode": [
-        *(decoded(lambda s, m: (m[0], s)), decoded(lambda s, m: (s + m[0] / 2, s + m[0]))),
-        *(decoded(lambda s, m: (m, s)), decoded(lambda s, m: (s, (s,))), decoded(lambda s, m: (s, None))),
-        *(decoded(lambda s, m: (None, s)), decoded(lambda s, m: (np.inf * m[0], s))),
+        *(decoded(lambda s, m: (m[0], s)), decoded(lambda s, m: (m, s)), decoded(lambda s, m: (None, s))),
+        *(decoded(lambda s, m: (s, (s,))), decoded(lambda s, m: (np.inf * m[0], s))),
         encoded(lambda s, g: (jnp.sign(g)[None] * (2 * g[None]) ** 2, s)),  # not linear: right for 1/4
     ],
     "Mine.live": [live(True), live([True]), live(jnp.ones(1))],

@@ -4,6 +4,7 @@ import csv
 import re
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import scipy.linalg
@@ -71,6 +72,25 @@ def test_multi_blt_of_few_batches():
     """Where a user may be in all of them it is best to send every batch alone, and the search runs to weights of 0."""
     for n in (3, 12):
         assert noise(MultiBlt(ANY)(n), ANY) == pytest.approx(n**2, rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "bands", "visits"), [(80, 5, 16), (80, 20, 4), (40, 8, 5)])
+def test_as_good_as_jax_privacy(n, bands, visits):
+    """Bands that are apart have the least of last variance times squared norm; buffers are no worse than theirs."""
+    pytest.importorskip("jax_privacy")
+    from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
+
+    users, theirs = Users(visits, 1, bands), make("blt", n)
+    with jax.enable_x64(True):
+        column = np.asarray(toeplitz.optimize_banded_toeplitz(n, bands, reduction_fn=lambda v: v[-1]), float)
+        variance = float(toeplitz.loss(column, n=n, reduction_fn=lambda v: v[-1]))
+        options = {"min_sep": bands, "max_participations": visits, "min_buffers": 3, "max_buffers": 3}
+        blt = buffered_toeplitz.optimize(n=n, **options)
+    assert noise(BandMF(bands, users)(n), users) == pytest.approx(variance * visits * (column @ column), rel=2e-3)
+    for name, value in (("theta", blt.buf_decay), ("omega", blt.output_scale)):
+        object.__setattr__(theirs, name, np.asarray(value, float))
+    assert noise(MultiBlt(users)(n), users) <= noise(theirs, users) * 1.005
 
 
 def test_table_of_docs():
