@@ -64,122 +64,77 @@ def read(path, *changes):
 # What a file says.
 
 
-def test_the_example_says_what_its_comments_say():
+A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
+SPHERE, B1 = E.sphere(2, 4, 5), P.Budget(1.0, 0.1)
+TOY = fb.data.Queries(np.eye(4, dtype=np.float32), np.array([1, 3]), np.eye(4, dtype=np.float32)[0], "toy")
+RETURNS = "environment.returning={n_users=10, arrivals=[1, 1, 1, 1, 1, 1, 1, 1, 1, 2]}"
+DRIFT, LIFT = "environment.drift={when=[5, 9]}", "environment.lift={random_features=6}"
+WORLDS = {  # changes -> environment; a wrapper that stands later goes around what stands before
+    ("environment={type='arms', means=[0.2, 0.5]}",): E.arms(means=[0.2, 0.5]),
+    ("environment={type='replay', n_agents=2, data={type='classification', name='digits'}}",): (
+        E.replay(**TOY.arguments(), n_agents=2)
+    ),
+    (RETURNS, "n_agents=2"): E.returning(SPHERE, 10, [*[1] * 9, 2]),
+    (DRIFT, LIFT, "n_agents=2"): E.lift(E.drift(SPHERE, (5, 9)), 6),
+    (LIFT, DRIFT, "environment.returning.n_users=3", "n_agents=2"): (
+        E.returning(E.drift(E.lift(SPHERE, 6), (5, 9)), 3)
+    ),
+    ("environment.corrupt={silos=[1], attack='collude'}", "n_agents=2"): E.corrupt(SPHERE, [1], "collude"),
+}
+BUDGET_1, USERS = "{type='Budget', epsilon=1, delta=0.1}", "{type='Users', visits=16, per_batch=1}"
+LIARS = "{type='Liars', silos=0.5, attack='large'}"
+RECIPES = {  # a table of an algorithm -> recipe
+    "{type='GossipFedUCB', graph={type='ring', n_agents=5}, schedule={type='LogDet', threshold=3.0}}": (
+        A.GossipFedUCB(graph=nx.cycle_graph(5), schedule=S.LogDet(3.0))
+    ),
+    f"{{type='Federated', policy={{type='Thompson', scale=0.1}}, privacy={{type='Mechanism', budget=[{BUDGET_1}]}}}}": (
+        A.Federated(policy=A.Thompson(scale=0.1), privacy=P.Mechanism([B1]))
+    ),
+    "{type='homo_dc', alpha_1=inf, visits=2}": A.homo_dc(alpha_1=math.inf, visits=2),
+    f"{{type='private_fed_lin_ucb', privacy={{type='Mechanism', budget={BUDGET_1}, "
+    f"release={{type='Banded', bands=3}}, unit={USERS}}}}}": (
+        A.private_fed_lin_ucb(P.Mechanism(B1, P.Banded(3), unit=P.Users(16, per_batch=1)))
+    ),
+    f"{{type='fed_lin_ucb', learns_in_batch=false, aggregate='median', liars={LIARS}}}": (
+        A.fed_lin_ucb(learns_in_batch=False).replace(aggregate="median", liars=P.Liars(0.5, "large"))
+    ),
+}
+
+
+@pytest.mark.parametrize("changes", WORLDS)
+def test_an_environment_is_its_call(file, monkeypatch, changes):
+    def classification(name):
+        return {"digits": TOY}[name]
+
+    monkeypatch.setattr(fb.data, "classification", classification)
+    assert describe(read(file(), "grid={}", *changes)["env"]) == describe(WORLDS[changes])
+
+
+@pytest.mark.parametrize("text", RECIPES)
+def test_an_algorithm_is_its_call(file, text):
+    found = read(file(), "grid={}", f"algorithms.one={text}")["algos"]["one"]
+    assert describe(found) == describe(RECIPES[text])
+
+
+def test_parts_of_all_kinds(file):
+    """Several environments, stretches of seeds, and parts as values of a grid."""
+    text = OURS.replace(
+        "seeds = 3", "seeds = {from = 5, to = 8}\nkey = 7\ngrid.schedule = [5, {type='Every', batch=7}]"
+    )
+    asked = read(file(f"{text}environments.one.type = 'arms'\nenvironments.two = {{type='arms', n_arms=3}}"))
+    assert [env.spec.n_arms for env in asked["env"].values()] == [10, 3]
+    assert (asked["seeds"], asked["grid"]) == (range(5, 8), {"schedule": [5, fb.schedules.Every(7)]})
+    assert int(jax.random.key_data(asked["key"])[-1]) == 7
+
+
+def test_the_example_runs_in_all_its_configurations():
     asked = read(EXAMPLE)
-    budget, make = fb.privacy.Budget(1.0, 1e-3), fb.algos.private_fed_lin_ucb
-    blt, ours = (fb.privacy.Mechanism(budget, "blt", **more) for more in ({}, dict(trust="secagg")))
-    assert asked["algos"] == {
-        "plain": fb.algos.fed_lin_ucb(schedule=25),
-        "tree": make(budget),
-        "ours": make(ours, policy=fb.algos.UCB(confidence="known_noise", regularizer="project")),
-        "rarely": make(blt, schedule=fb.schedules.Geometric(1.5, first=25)),
-    }
     assert describe(asked["env"](n_agents=40)) == describe(fb.envs.gap(40, 10, 4))
-    assert asked["grid"] == {"n_agents": [10, 40], "epsilon": [1.0, 5.0]}
     assert (asked["horizon"], asked["seeds"], asked["stride"]) == (2000, 8, "log")
     assert set(_configuration.read(EXAMPLE).slurm) == {"jobs", "cores", "memory", "walltime"}
     found = expand(asked["env"], asked["algos"], asked["grid"])
-    assert len(found) == 2 + 3 * 4
-    for one in found.values():
-        one.algo.bind(one.env.spec, 2000)
-
-
-def test_parts_of_all_kinds(file, monkeypatch):
-    def classification(name):
-        assert name == "digits"
-        return table
-
-    eye = np.eye(4, dtype=np.float32)
-    table = fb.data.Queries(features=eye, query_sizes=np.array([1, 3]), theta=eye[0], title="toy")
-    monkeypatch.setattr(fb.data, "classification", classification)
-    text = """
-    horizon = 100
-    seeds = { from = 5, to = 8 }
-    key = 7
-    [environments.one]
-    type = "replay"
-    n_agents = 2
-    data = { type = "classification", name = "digits" }
-    [environments.two]
-    type = "arms"
-    means = [0.2, 0.5]
-    [algorithms.gossip]
-    type = "GossipFedUCB"
-    graph = { type = "ring", n_agents = 5 }
-    schedule = { type = "LogDet", threshold = 3.0 }
-    policy = { type = "LogDetUCB", failure = 0.1 }
-    [algorithms.thompson]
-    type = "Federated"
-    policy = { type = "Thompson", scale = 0.1 }
-    [algorithms.thompson.privacy]
-    type = "Mechanism"
-    budget = [{ type = "Budget", epsilon = 1, delta = 0.1 }, { type = "Budget", epsilon = 2, delta = 0.1 }]
-    [algorithms.alike]
-    type = "homo_dc"
-    alpha_1 = inf
-    visits = 2
-    [grid]
-    schedule = [5, { type = "Every", batch = 7 }]
-    """
-    asked = read(file(text))
-    assert asked["seeds"] == range(5, 8)
-    assert int(jax.random.key_data(asked["key"])[-1]) == 7
-    one, two = (describe(env) for env in asked["env"].values())
-    assert one == describe(fb.envs.replay(**table.arguments(), n_agents=2))
-    assert two == describe(fb.envs.arms(means=[0.2, 0.5]))
-    gossip, thompson, alike = asked["algos"].values()
-    assert nx.utils.graphs_equal(gossip.graph, nx.cycle_graph(5))
-    assert (gossip.schedule.threshold, gossip.policy.failure) == (3.0, 0.1)
-    assert describe(thompson.policy) == describe(fb.algos.Thompson(scale=0.1))
-    assert [budget.epsilon for budget in thompson.privacy.budgets] == [1, 2]
-    assert alike == fb.algos.homo_dc(alpha_1=math.inf, visits=2)
-    assert asked["grid"] == {"schedule": [5, fb.schedules.Every(7)]}
-
-
-RETURNS = [
-    "environment.returning={n_users=10, arrivals=[1, 1, 1, 1, 1, 1, 1, 1, 1, 2]}",
-    "algorithms.ours.privacy={type='Mechanism', budget={type='Budget', epsilon=1, delta=0.1}, release={type='Banded', "
-    "bands=3}, unit={type='Users', visits=16, per_batch=1}}",
-]
-
-
-def test_users_who_return(file):
-    """A table `returning` in the environment has the arguments of `fb.envs.returning`; a unit may be `Users`."""
-    asked = read(file(), *RETURNS, "unit.visits=4", "n_agents=2")
-    env = fb.envs.returning(fb.envs.sphere(2, 4, 5), 10, [*[1] * 9, 2])
-    assert describe(asked["env"]) == describe(env)
-    *_, ours = expand(asked["env"], asked["algos"], asked["grid"]).values()
-    assert ours.algo.privacy.unit == fb.privacy.Users(4, per_batch=1)
-    assert ours.algo.privacy.release == fb.privacy.Banded(3)
-    grid = read(file(), *RETURNS, "grid.n_agents=[2, 3]")
-    assert describe(grid["env"](n_agents=2)) == describe(env)
-
-
-def test_environments_are_wrapped(file):
-    """A table with the name of a wrapper has its arguments; what stands later goes around what stands before."""
-    sphere, moves = fb.envs.sphere(2, 4, 5), "environment.drift={when=[5, 9]}"
-    lifts, lies = "environment.lift={random_features=6}", "environment.corrupt={silos=[1], attack='collude'}"
-    for tables, wrapped in (
-        ([moves, lifts], fb.envs.lift(fb.envs.drift(sphere, (5, 9)), 6)),
-        (
-            [lifts, moves, "environment.returning.n_users=3"],
-            fb.envs.returning(fb.envs.drift(fb.envs.lift(sphere, 6), (5, 9)), 3),
-        ),
-        ([lies], fb.envs.corrupt(sphere, [1], "collude")),
-    ):
-        assert describe(read(file(), *tables, "n_agents=2")["env"]) == describe(wrapped)
-
-
-def test_silos_that_lie(file):
-    """Lies to the server are a table of an algorithm, and how many lie may be swept."""
-    lies = (
-        "algorithms.plain={type='fed_lin_ucb', schedule=5, learns_in_batch=false, aggregate='median', "
-        "liars={type='Liars', attack='large'}}"
-    )
-    asked = read(file(), lies, "compare=['plain']", "grid={silos=[0.0, 0.5]}", "n_agents=4")
-    algos = [one.algo for one in expand(asked["env"], asked["algos"], asked["grid"]).values()]
-    assert [algo.liars for algo in algos] == [fb.privacy.Liars(0.0, "large"), fb.privacy.Liars(0.5, "large")]
-    assert {algo.aggregate for algo in algos} == {"median"}
+    assert len(found) == 2 + 3 * 4  # of 10 and 40 agents, under two budgets
+    assert {one.algo.bind(one.env.spec, 2000).spec.n_agents for one in found.values()} == {10, 40}
 
 
 def test_all_parts_there_are_have_a_type():
@@ -193,11 +148,8 @@ def test_all_parts_there_are_have_a_type():
         assert make.__name__ == name
 
 
-def test_a_byte_order_mark(file):
-    assert read(file("\ufeff" + SMALL))["horizon"] == 40
-
-
 def test_changes(file):
+    assert read(file("\ufeff" + SMALL))["horizon"] == 40  # after a byte order mark
     changes = ["horizon=70", "grid.epsilon = [2]", 'algorithms."our own".type="fed_lin_ucb"', "stride=10"]
     changes += ["algorithms.ours.privacy={type='Mechanism', budget={type='Budget', epsilon=3, delta=0.2}}"]
     changes += ["algorithms.plain.schedule=9"]
@@ -217,6 +169,8 @@ def test_changes(file):
     assert list(read(file(), "compare=['ours']")["algos"]) == ["ours"]
     plain = read(file(), "compare=['plain']")
     assert (list(plain["algos"]), plain["grid"]) == (["plain"], {})  # epsilon is of what is not compared
+    grid = read(file(), RETURNS, "grid.n_agents=[2, 3]")
+    assert describe(grid["env"](n_agents=2)) == describe(E.returning(SPHERE, 10, [*[1] * 9, 2]))
     assert cli.parse(["sweep", "sweep.toml", "--set", "a=1", "--set", "b=2"]).set == ("a=1", "b=2")
 
 
