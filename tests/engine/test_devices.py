@@ -1,6 +1,5 @@
 """Four devices, which are one CPU that is told to be four: the same runs, bit by bit, and the same agents."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,23 +8,27 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN
+from helpers import PLAIN, refused, simulate
 
 import fedbandit_jax as fb
 
 SCRIPT = """
-import sys
+import json, re, sys
 import jax, numpy as np
-jax.config.update("jax_compilation_cache_dir", sys.argv[2])
+path, cache, what = sys.argv[1:]
+jax.config.update("jax_compilation_cache_dir", cache)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 import fedbandit_jax as fb
+from fedbandit_jax.engine import batching, grid, setup
 from fedbandit_jax.engine.clocks import drawn
+from fedbandit_jax.engine.options import Run
 drawn.GROUP = 4
 env, key = fb.envs.gap(16, 5, 3), jax.random.key(0)
+plain = fb.algos.fed_lin_ucb(schedule=7)
 algos = [fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=7), fb.algos.LinUCB(), fb.algos.fed_ucb()]
 options = dict(horizon=30, key=key, seeds=5, record={"arms": fb.record.every(fb.record.arms, 10)})
 found = {"devices": np.array(jax.local_device_count())}
-if sys.argv[3] == "runs":
+if what == "runs":
     result = fb.sweep(env, algos[:2], grid={"epsilon": [1.0, 5.0]}, **options)
     found |= dict(regret=result.regret, arms=result.records["arms"])
 else:
@@ -35,20 +38,22 @@ else:
         found[f"regret {i}"] = result.regret
         whole = fb.simulate(env, algo, devices=devices, **{**options, "seeds": 2})
         found[f"arms {i}"] = whole.records["arms"]
-np.savez(sys.argv[1], **found)
+    made = setup.set_up({"a": grid.Configuration(env, plain, {})}, Run(horizon=28, key=key, seeds=1, devices="agents"))
+    play = batching.Pieces([made.clocks["a"]], jax.vmap(jax.random.key)(np.arange(1)))
+    (state,), piece = play.init(), play.pieces[0]
+    steps = batching._steps(range(4), 4)
+    text = batching._advance(piece.layout).lower(piece.leaves, piece.keys, *state, *steps).compile().as_text()
+    kinds = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+    found["sent"] = [len(re.findall(rf"\\b{kind}(?:-start)?\\(", text)) for kind in kinds]
+np.savez(path, **found)
 """
 
 
 def run(path, devices, what):
-    flags = f"--xla_force_host_platform_device_count={devices}"
     cache = os.environ.get("FEDBANDIT_TEST_CACHE", str(path.parent / "cache"))
-    subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(path), cache, what],
-        check=True,
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        cwd=Path(fb.__file__).parent.parent,
-        timeout=900,
-    )
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
+    command, here = [sys.executable, "-c", SCRIPT, str(path), cache, what], Path(fb.__file__).parent.parent
+    subprocess.run(command, check=True, env=os.environ | flags, cwd=here, timeout=900)
     with np.load(path) as found:
         assert found["devices"] == devices
         return dict(found)
@@ -63,57 +68,27 @@ def test_runs_on_four_devices_are_those_on_one(tmp_path):
 
 @pytest.mark.slow
 def test_agents_on_four_devices_are_those_on_one(tmp_path):
-    """In groups of four, by GSPMD, and offered all contexts: the same up to rounding."""
+    """In groups of four, by GSPMD, and offered all contexts: the same up to rounding.
+
+    What agents send, their regret and their status are summed once in a batch, outside of the loop over rounds.
+    """
     one, four = (run(tmp_path / f"{n}.npz", n, "agents") for n in (1, 4))
     for i in range(3):
         np.testing.assert_allclose(four[f"regret {i}"], one[f"regret {i}"], atol=1e-3)
         np.testing.assert_array_equal(four[f"arms {i}"], one[f"arms {i}"])
+    assert 1 <= four["sent"][0] <= 3
+    assert not four["sent"][1:].any()
 
 
 def test_agents_on_one_device_are_runs():
-    options = dict(env=fb.envs.sphere(4, 3, 2), algo=fb.algos.fed_lin_ucb(schedule=2), horizon=6, seeds=2)
-    runs, agents = (fb.simulate(**options, key=jax.random.key(0), devices=kind) for kind in ("runs", "agents"))
+    runs, agents = (simulate(algo=PLAIN, devices=kind) for kind in ("runs", "agents"))
     np.testing.assert_allclose(agents.regret, runs.regret, rtol=1e-5)
 
 
 def test_agents_who_cannot_be_spread(monkeypatch):
-    options = dict(horizon=4, key=jax.random.key(0), seeds=1)
-    with pytest.raises(ValueError, match="devices must be 'runs' for 'CLUB', which serves one user at a time, got 'ag"):
-        fb.simulate(fb.envs.clustered(7, 2, 2, n_arms=3, dim=3), fb.algos.CLUB(), devices="agents", **options)
-    with pytest.raises(ValueError, match="devices must be one of 'runs', 'agents', got 'all'"):
-        fb.simulate(ENV, PLAIN, devices="all", **options)
+    with refused("devices"):
+        simulate(fb.envs.clustered(7, 2, 2, n_arms=3, dim=3), fb.algos.CLUB(), devices="agents")
     four = jax.sharding.AbstractMesh((4,), ("agents",))
     monkeypatch.setattr("fedbandit_jax.engine.setup.mesh", lambda: four)
-    with pytest.raises(ValueError, match="devices must be 'runs' unless their number 4 divides n_agents = 3, got 'ag"):
-        fb.simulate(ENV, PLAIN, devices="agents", **options)
-
-
-SENT = """
-import json, re, jax, numpy as np
-import fedbandit_jax as fb
-from fedbandit_jax.engine import batching, grid, setup
-from fedbandit_jax.engine.options import Run
-from fedbandit_jax.engine.clocks import drawn
-drawn.GROUP = 4
-env = fb.envs.gap(16, 5, 3)
-one = grid.Configuration(env, fb.algos.fed_lin_ucb(schedule=7), {})
-made = setup.set_up({"a": one}, Run(horizon=28, key=jax.random.key(0), seeds=1, devices="agents"))
-play = batching.Pieces([made.clocks["a"]], jax.vmap(jax.random.key)(np.arange(1)))
-(state,), piece = play.init(), play.pieces[0]
-steps = batching._steps(range(4), 4)
-text = batching._advance(piece.layout).lower(piece.leaves, piece.keys, *state, *steps).compile().as_text()
-kinds = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
-print(json.dumps({k: len(re.findall(rf"\\b{k}(?:-start)?\\(", text)) for k in kinds}))
-"""
-
-
-@pytest.mark.slow
-def test_devices_talk_once_in_a_batch():
-    """What agents send, their regret and their status are summed, outside of the loop over rounds."""
-    flags = "--xla_force_host_platform_device_count=4"
-    done = subprocess.run([sys.executable, "-c", SENT], check=True, capture_output=True, text=True, timeout=600,
-                          env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-                          cwd=Path(fb.__file__).parent.parent)  # fmt: skip
-    sent = json.loads(done.stdout)
-    assert 1 <= sent.pop("all-reduce") <= 3
-    assert not any(sent.values())
+    with refused("devices"):
+        simulate(devices="agents")

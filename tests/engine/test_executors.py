@@ -1,10 +1,10 @@
-"""Executors by name: which names there are, what is refused, and that the workers work."""
+"""Executors by name: which names there are, which options are refused, and that the workers work."""
 
 import sys
 
 import numpy as np
 import pytest
-from helpers import PLAIN, sweep
+from helpers import PLAIN, refused, sweep
 
 from fedbandit_jax.engine.executors import executor
 
@@ -17,31 +17,17 @@ def test_processes_are_spawned():
         pool.submit(int)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "words"),
-    [
-        ("", TypeError, "executor must be a string of at least one character, got ''"),
-        (3, TypeError, "executor must be a string of at least one character, got 3"),
-        ("processes", ValueError, "executor must be processes:N with an integer N >= 1, got processes"),
-        ("processes:-1", ValueError, "executor must be processes:N with an integer N >= 1, got processes:-1"),
-        ("slurm:4", ValueError, "executor must be one of processes:N, dask:ADDRESS, slurm, got slurm:4"),
-        (
-            "dask:nonsense://x",
-            ValueError,
-            "executor must have the address of a Dask scheduler, got dask:nonsense://x: ",
-        ),
-    ],
-)
-def test_names_that_there_are_not(name, kind, words):
+@pytest.mark.parametrize("name", ["", 3, "processes", "processes:-1", "slurm:4", "dask:nonsense://x"])
+def test_names_that_there_are_not(name):
     pytest.importorskip("distributed")
-    with pytest.raises(kind, match=words), executor(name):
+    with refused("executor", name), executor(name):
         pass
 
 
 @pytest.mark.parametrize(("name", "module"), [("dask:tcp://127.0.0.1:1", "distributed"), ("slurm", "dask_jobqueue")])
 def test_what_is_not_installed_is_said(name, module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r"is not installed: pip install 'fedbandit_jax\[cluster\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'fedbandit_jax\[cluster\]'"):
         executor(name).__enter__()
 
 
@@ -63,22 +49,22 @@ FakeJob.__module__ = FakeCluster.__module__ = "dask_jobqueue.core"
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "argument", "words"),
     [
-        ({"jobs": 2, "quue": "long"}, "slurm must have .*, got 'quue': did you mean 'queue'?"),
-        ({"jobs": 2, "xyzzy": 1}, "got 'xyzzy', but they are cores, jobs, memory, name, queue"),
-        ({"jobs": 2, "scheduler": 1}, "got 'scheduler', but they are"),
-        ({"cores": 2}, "slurm's jobs must be an integer >= 1, got None"),
-        ({"jobs": 0, "cores": 2}, "slurm's jobs must be >= 1, got 0"),
-        (None, "slurm's jobs must be an integer >= 1, got None"),
+        ({"jobs": 2, "quue": "long"}, "slurm", "did you mean 'queue'"),
+        ({"jobs": 2, "xyzzy": 1}, "slurm", "they are cores, jobs, memory, name, queue"),
+        ({"jobs": 2, "scheduler": 1}, "slurm", "got 'scheduler'"),
+        ({"jobs": 0, "cores": 2}, "slurm's jobs", "got 0"),
+        (None, "slurm's jobs", "got None"),
     ],
 )
-def test_options_of_slurm(options, words, monkeypatch):
+def test_options_of_slurm(options, argument, words, monkeypatch):
     module = type(sys)("dask_jobqueue")
     module.SLURMCluster = FakeCluster
     monkeypatch.setitem(sys.modules, "dask_jobqueue", module)
-    with pytest.raises((ValueError, TypeError), match=words):
+    with refused(argument) as found:
         executor("slurm", options).__enter__()
+    assert words in str(found.value)
 
 
 SBATCH = """#!/bin/sh
