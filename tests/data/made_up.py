@@ -5,7 +5,6 @@ import csv
 import numpy as np
 
 FORMATS = {"ratings.csv": (",", "userId,movieId,rating,timestamp\n"), "ratings.dat": ("::", ""), "u.data": ("\t", "")}
-HEADER = FORMATS["ratings.csv"][1]
 PARTS = ("train.txt", "vali.txt", "test.txt")
 VISITS, ITEMS = 600, 5
 

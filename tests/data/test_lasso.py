@@ -62,18 +62,10 @@ def test_constant_and_empty_columns():
     x[:, 0] = 1
     np.testing.assert_allclose(fb.data.lasso(x, np.full(10, 2.0), penalty=0.5), [1.5, 0], atol=1e-6)
     assert not fb.data.lasso(x, np.zeros(10), penalty=0.5).any()
-
-
-def test_leaves_the_precision_of_jax_alone():
-    before = jax.numpy.ones(()).dtype
-    fb.data.lasso(np.eye(2), np.ones(2), penalty=0.1)
-    assert jax.numpy.ones(()).dtype == before
-
-
-@pytest.mark.parametrize(("n", "d"), [(3, 2), (0, 2)])
-def test_labels_must_be_as_many_as_rows(n, d):
-    with refused("labels"):
-        fb.data.lasso(np.eye(d) if n else np.zeros((0, d)), np.ones(n), penalty=0.1)
+    assert jax.numpy.ones(()).dtype == np.float32  # the precision of JAX is left alone
+    for labels, rows in ((np.ones(3), x), (np.zeros(0), x[:0])):
+        with refused("labels"):
+            fb.data.lasso(rows, labels, penalty=0.1)
 
 
 def test_says_when_it_did_not_converge():

@@ -140,16 +140,14 @@ def test_centroids(root):
         assert len(np.unique(alike.thetas[members], axis=0)) == 1
 
 
-def test_fewer_users_and_items_than_asked_for(root):
-    community = fb.data.movielens(root, n_clusters=1, thetas="centroid")
+def test_users_and_items_that_are_too_few_or_alone(tmp_path):
+    """User 999 is the most active, with movies that nobody else rated; they and it do not reach the matrix."""
+    write(tmp_path, ratings())
+    community = fb.data.movielens(tmp_path, n_clusters=1, thetas="centroid")
     check(community)
     assert not community.clusters.any()
     assert community.thetas.shape == (60, 10)
     assert "60 of 60 users, 40 of 40 items" in community.title
-
-
-def test_users_and_items_without_a_rating_in_the_selection_are_left_out(tmp_path):
-    """User 999 is the most active, with movies that nobody else rated; they and it do not reach the matrix."""
     write(tmp_path, [*ratings(), *((999, 10_000 + i, 3.0, 1) for i in range(100))])
     assert "39 of 61 users, 25 of 140 items" in fb.data.movielens(tmp_path, **{**SMALL, "n_users": 40}).title
 

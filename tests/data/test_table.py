@@ -58,40 +58,27 @@ def written(path, log=LOG):
     return path
 
 
-# Encoding
-
-
 def test_encoding_by_hand():
-    """Four rows: a number of mean 3 and deviation 1, a text of two levels and one of three."""
-    log = dict(
-        s=["a"] * 12,
-        a=["u", "v"] * 6,
-        r=list(range(12)),
-        x=[2, 2, 4, 4] * 3,
-        two=["p", "q", "q", "p"] * 3,
-        three=["k", "l", "m", "k"] * 3,
-    )
+    """A number of mean 3 and deviation 1, a text of two levels and one of three."""
+    log = dict(s=["a"] * 12, a=["u", "v"] * 6, r=list(range(12)), x=[2, 2, 4, 4] * 3, two=["p", "q", "q", "p"] * 3)
     log = {name: np.array(column) for name, column in log.items()}
-    env = fb.data.table(log, silo="s", arm="a", reward="r", features=["x"])
+    dear = log["a"] == "u"
+    log |= {"k": np.where(dear, "dear", "cheap"), "h": np.where(dear, 1, 5)}
+    roles = dict(silo="s", arm="a", reward="r")
+    env = fb.data.table(log, **roles, features=["x"])
     z = np.array([-1, -1, 1, 1] * 3)[env.log.row] / 3
-    rows = np.stack([np.ones_like(z), z], 1) / math.sqrt(1 + 1 / 9) * HALF
-    np.testing.assert_allclose(env.rows, rows, atol=1e-6)
+    np.testing.assert_allclose(env.rows, np.stack([1 + 0 * z, z], 1) / math.sqrt(1 + 1 / 9) * HALF, atol=1e-6)
     np.testing.assert_allclose(env.log.reward, np.asarray(env.log.row) / 11, atol=1e-6)
-    assert env.encoding.splitlines()[0] == "x: (x - 3) / 3, in [-1, 1]"
-    assert env.encoding.splitlines()[-1] == "reward: (r - 0) / 11"
-    described = fb.data.table(
-        {**log, "k": np.where(log["a"] == "u", "dear", "cheap"), "h": np.where(log["a"] == "u", 1, 5)},
-        **dict(silo="s", arm="a", reward="r", features=["two"], arm_features=["k", "h"], fit_share=0.8),
-    )
+    assert env.encoding.startswith("x: (x - 3) / 3, in [-1, 1]\n")
+    assert env.encoding.endswith("\nreward: (r - 0) / 11")
+    described = fb.data.table(log, **roles, features=["two"], arm_features=["k", "h"], fit_share=0.8)
     two = (log["two"][described.log.row] == "q").astype(float)
-    np.testing.assert_allclose(described.rows, np.stack([np.ones_like(two), two], 1) * HALF, atol=1e-6)
+    np.testing.assert_allclose(described.rows, np.stack([1 + 0 * two, two], 1) * HALF, atol=1e-6)
     w = np.array([[1, 1, -1 / 3], [1, 0, 1 / 3]]) / math.sqrt(2 + 1 / 9)  # u is dear, which comes after cheap
     np.testing.assert_allclose(described.arms, w, atol=1e-6)
-    assert described.spec.dim == 6
-    assert described.intercept is None
-    three = fb.data.encoding.encoded(
-        "features", [fb.data.columns.Column("three", np.array([0, 1, 2, 0]), tuple("klm"))], 4
-    )
+    assert (described.spec.dim, described.intercept) == (6, None)
+    three = fb.data.columns.Column("three", np.array([0, 1, 2, 0]), tuple("klm"))
+    three = fb.data.encoding.encoded("features", [three], 4)
     np.testing.assert_allclose(three.rows * math.sqrt(2), np.insert(np.eye(3)[[0, 1, 2, 0]], 0, 1, axis=1), atol=1e-6)
     assert three.names == ("1", "three = k", "three = l", "three = m")
 
@@ -119,9 +106,6 @@ def test_one_row_that_differs_makes_contexts_vary():
     for seed, (fixed, urban) in itertools.product(range(6), ((True, same), (False, other))):
         env = table({**LOG, "urban": urban}, features=["urban"], seed=seed)
         assert env.spec.fixed_contexts == fixed
-
-
-# Fit
 
 
 def features(env, log):
@@ -197,8 +181,6 @@ def test_the_model_is_found_again():
     assert env.fit.best - env.fit.uniform == pytest.approx(0.2, abs=5 * error)
 
 
-# Replay
-
 DRAWS = 300
 OPTIONS = [{}, dict(features=["age"]), dict(features=["age"], arm_features=["dose"])]
 
@@ -253,8 +235,10 @@ def test_contexts_are_rows_of_the_table(replayed):
     assert smallest.max() < 60
 
 
-def test_sizes_of_silos_are_those_of_the_table():
-    env = table(fit_share=0.5)
+def test_rows_are_drawn_in_every_silo():
+    env, again, other = (table(fit_share=0.5, seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(env.log.row, again.log.row)
+    assert set(env.log.row) != set(other.log.row)
     there = np.unique(LOG["hospital"], return_counts=True)[1]
     np.testing.assert_array_equal(env.counts, there - np.round(0.5 * there))
     assert env.fit.sizes == (min(env.counts), sorted(env.counts)[1], max(env.counts))
@@ -262,12 +246,6 @@ def test_sizes_of_silos_are_those_of_the_table():
     alone = table(few, fit_share=0.9)
     assert alone.counts[-1] == 1
     assert alone.log.row[-1] == 7
-
-
-def test_the_split_is_drawn():
-    one, same, other = (table(features=["age"], seed=seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one.log.row, same.log.row)
-    assert set(one.log.row) != set(other.log.row)
 
 
 def test_rewards_have_the_mean_and_the_deviation():
@@ -290,6 +268,8 @@ def test_rewards_have_the_mean_and_the_deviation():
 
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 def test_gaps_and_rewards_are_those_of_the_model(model):
+    days = table(reward="days", features=["age"])
+    assert float(days.rewards.noise_std) == pytest.approx(days.fit.noise_std)  # of residuals
     env = table(features=["age", "ward"], model=model)
     key, world = jax.random.key(3), env.init(jax.random.key(0))
     offered, _ = jax.jit(env.observe)(key, world, jnp.int32(0))
@@ -305,15 +285,6 @@ def test_gaps_and_rewards_are_those_of_the_model(model):
     np.testing.assert_allclose(rewards.mean(0), mean[np.arange(3), arms], atol=5 * 0.5 / math.sqrt(2000))
 
 
-def test_other_rewards_have_the_deviation_of_residuals():
-    env = table(reward="days", features=["age"])
-    assert float(env.rewards.noise_std) == pytest.approx(env.fit.noise_std)
-    assert 0 < env.fit.noise_std < 0.4
-
-
-# Users and silos
-
-
 def test_users_cross_silos():
     env = table(user="patient")
     row = np.asarray(env.log.row)
@@ -325,51 +296,36 @@ def test_users_cross_silos():
 
 
 def test_a_unit_that_names_too_few_silos_is_refused():
-    spec = table(user="patient").spec
-    budget = fb.privacy.Budget(1.0, 0.01)
-
-    def bound(silos):
-        mechanism = fb.privacy.Mechanism(budget, unit=fb.privacy.Users(2, silos=silos))
-        return fb.algos.private_fed_lin_ucb(mechanism).bind(spec, 100)
-
+    spec, budget = table(user="patient").spec, fb.privacy.Budget(1.0, 0.01)
+    few, enough = (fb.privacy.Mechanism(budget, unit=fb.privacy.Users(2, silos=silos)) for silos in (1, 3))
     with refused("unit"):
-        bound(1)
-    found = bound(3)
+        fb.algos.private_fed_lin_ucb(few).bind(spec, 100)
+    found = fb.algos.private_fed_lin_ucb(enough).bind(spec, 100)
     assert found.guarantee().claim == "certified"
     fewer = dataclasses.replace(found.mechanism, users=fb.privacy.Users(2, silos=2))
     assert found.replace(mechanism=fewer).guarantee().claim == "none"
     assert BoundStatistic.of(spec).silos == 3
-
-
-def test_the_plan_bounds_users_at_all_their_silos():
-    spec = table(user="patient").spec
-    asked = demands.Demands(spec, 100, fb.privacy.Budget(1.0, 0.01), ("silo",), demands.ONE_USER, None, None)
-    assert {unit.silos for unit in demands.units(asked)} == {3}
-
-
-# What results say
+    asked = demands.Demands(spec, 100, budget, ("silo",), demands.ONE_USER, None, None)
+    assert {unit.silos for unit in demands.units(asked)} == {3}  # of a plan
 
 
 def test_the_fit_is_in_the_result(tmp_path):
     env = fb.envs.delay(table(features=["age"], user="patient"), 2)
-    result = fb.simulate(env, fb.algos.fed_lin_ucb(learns_in_batch=False), horizon=20, key=jax.random.key(0), seeds=2)
-    loaded = fb.Result.load(result.save(tmp_path / "run"))
-    for one in (result, loaded):
+    fit, algo = env.env.fit, fb.algos.fed_lin_ucb(learns_in_batch=False)
+    result = fb.simulate(env, algo, horizon=20, key=jax.random.key(0), seeds=2)
+    for one in (result, fb.Result.load(result.save(tmp_path / "run"))):
         world = one.config["environments"]["FedLinUCB"]
-        said = world["env"]["fit"]
-        assert said["explained"] == env.env.fit.explained
-        assert said["calibration"] == [list(group) for group in env.env.fit.calibration]
-        assert world["env"]["encoding"] == env.env.encoding
-        assert world["spec"]["basis"] == env.env.fit.sentence
-        assert env.env.fit.sentence in one.summary()
+        assert world["env"]["fit"]["explained"] == fit.explained
+        assert world["env"]["fit"]["calibration"] == [list(group) for group in fit.calibration]
+        assert (world["env"]["encoding"], world["spec"]["basis"]) == (env.env.encoding, fit.sentence)
+        assert fit.sentence in one.summary()
         figure = fb.plotting.regret(one)
-        legend = figure.axes[0].get_legend()
-        assert " ".join(legend.get_title().get_text().split()) == env.env.fit.sentence
+        title = figure.axes[0].get_legend().get_title().get_text()
+        assert " ".join(title.split()) == fit.sentence
         plt.close(figure)
-    sentence = env.env.fit.sentence
-    assert sentence.startswith("Rewards are those of a model of the table, not of the world: linear in d = 7 features")
-    assert str(env.env.fit).startswith(sentence)
-    assert len(str(env.env.fit).splitlines()) == 4 + 10
+    assert "model of the table" in fit.sentence
+    assert str(fit).startswith(fit.sentence)
+    assert len(str(fit).splitlines()) == 4 + 10
 
 
 def test_certificates_do_not_cover_the_people_in_the_table():
@@ -382,9 +338,6 @@ def test_other_results_say_nothing_of_a_model():
     said = identity.describe(dataclasses.replace(ENV.spec, silos=2, basis="x"))
     assert (said["silos"], said["basis"]) == (2, "x")
     assert {**said, "silos": 1, "basis": ""} == {**identity.describe(ENV.spec), "silos": 1, "basis": ""}
-
-
-# Sources
 
 
 def same(one, other):
@@ -400,16 +353,15 @@ def test_files_frames_and_mappings_are_alike(tmp_path, monkeypatch):
     path = written(tmp_path / "log.csv")
     same(table(path, **options), expected)
     monkeypatch.setattr(sources, "CHUNK", 7)
-    same(table(str(path), **options), expected)
     assert table(path).fit.source == "log.csv"
     text = path.read_text()
-    for kind in ("\ufeff" + text, text.replace("\n", "\r\n"), text + "\n\n\n", text.replace(",new,", ',"new",')):
+    texts = text, "\ufeff" + text, text.replace("\n", "\r\n"), text + "\n\n\n", text.replace(",new,", ',"new",')
+    for kind in texts:
         path.write_text(kind, encoding="utf-8", newline="")
-        same(table(path, **options), expected)
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(LOG)
-    same(table(frame, **options), expected)
-    same(table(frame.astype({"hospital": "category", "ward": "category", "age": "Int64"}), **options), expected)
+        same(table(str(path), **options), expected)
+    frame = pytest.importorskip("pandas").DataFrame(LOG)
+    for one in (frame, frame.astype({"hospital": "category", "ward": "category", "age": "Int64"})):
+        same(table(one, **options), expected)
 
 
 @pytest.mark.parametrize("name", ["polars", "pyarrow"])
