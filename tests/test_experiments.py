@@ -131,8 +131,24 @@ def test_ratios_are_those_of_the_picture(curves, picture):
         assert shown in (PAGES / "chowdhury2023.md").read_text(encoding="utf-8")
 
 
+def test_ratios_of_renyi_dp_and_of_users_who_return(curves):
+    """Section 5 of Chowdhury & Zhou (2023) by delta, line by line of the picture, and noise for users who return."""
+    by_delta, returning = kept(curves, "chowdhury2023_delta"), kept(curves, "chowdhury2023_returning")
+    page, shown = (PAGES / "chowdhury2023.md").read_text(encoding="utf-8"), []
+    for panel in dict.fromkeys(each.panel for each in by_delta):
+        pure, renyi, *others = curves.pick(by_delta, panel)
+        for below in (pure.y.repeat(len(renyi.x), 0), *(each.y for each in others)):
+            ratios = [f"{curves.quotient(a, b)[0]:.2f}" for a, b in zip(renyi.y, below)]
+            shown += [", ".join(ratios) if below.shape == renyi.y.shape else " and ".join(ratios[-2:])]
+    for radius in ("theory", "exact"):
+        pure, renyi, _ = curves.pick(returning, radius)
+        ratios = [curves.quotient(a, b) for a, b in zip(renyi.y, pure.y)]
+        shown += [", ".join(f"{value:.2f} ± {error:.2f}" for value, error in ratios)]
+    assert [one for one in shown if one not in page] == []
+
+
 def test_claims_of_pages_hold_in_their_numbers(curves):
-    """What pages say of users who return, drop-outs, drift and liars, from the numbers of their pictures."""
+    """What pages say of users who return, drop-outs, drift, liars and real logs, in the numbers of their pictures."""
     found = curves.pick(kept(curves, "beyond_users"), "regret by r")
     assert {one.note for one in found} == {"certified 1.00"}
     best = [min((one.y[list(one.x).index(r)] for one in found if r in one.x), key=np.mean) for r in (1, 16)]
@@ -153,6 +169,12 @@ def test_claims_of_pages_hold_in_their_numbers(curves):
         panel = {one.label: one for one in curves.pick(kept(curves, "beyond_liars"), f"{epsilon}, minus its sums")}
         assert curves.quotient(panel["geometric median"].y[3], panel["sum"].y[0])[0] < 2
         assert {one.note for one in panel.values()} == {"not private" if epsilon == "not private" else "certified"}
+
+    logged, *world = curves.pick(kept(curves, "real_silos"), "schools: in the world")
+    values = {one.label: one.mean for one in world}
+    assert all(low < model < high for model, low, _, high in values.values())
+    apart = {label for label, (_, low, _, high) in values.items() if not low < logged.mean[0] < high}
+    assert apart == {f"secure aggregation, one visit, ε = {epsilon}" for epsilon in (2, 8)}
 
 
 def test_powers_of_d(curves):
