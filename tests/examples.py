@@ -17,13 +17,14 @@ from helpers import Prefixes, random_script
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.engine import setup
+from fedbandit_jax.engine.clocks import make_clock
 from fedbandit_jax.privacy.trust import check
 
 A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
 # Agents, arms, features (of two there would be one entry off the diagonal, and no order of them), rounds, seeds.
 M, K, D, T, SEEDS = 4, 3, 3, 40, 3
 KEY = jax.random.key(20261120)
-BUDGET = P.Budget(20.0, 0.1)  # little enough noise that data matter
+BUDGET = P.Budget(5.0, 0.1)
 BY_BATCH = P.Users(4, per_batch=1, apart=2)
 
 SCRIPT = random_script(7, (T, M, K, D), [0.6, -0.5, 0.3])  # draws nothing, so that seeds differ in their noise alone
@@ -62,7 +63,7 @@ def private(release="tree", trust="silo_local", budget=BUDGET, **options):
 
 VISIT = private(unit="visit")
 LINEAR, ASYNC = "algos/linear/test_oracle.py::test_{}", "algos/linear/test_async.py::test_{}"
-FED_LIN_UCB, FED_UCB = LINEAR.format("fed_lin_ucb"), "algos/linear/test_fed_ucb.py::test_algorithm_1"
+BATCHES, FED_UCB = LINEAR.format("algorithms_1_and_8"), "algos/linear/test_fed_ucb.py::test_algorithm_1"
 GOSSIP_UCB, GOSSIP = (
     "algos/linear/test_gossip.py::test_algorithm_3",
     "algos/linear/test_neighbours.py::test_every_message",
@@ -91,43 +92,42 @@ def deep(*rows):
 SILOS = [
     Example("LinUCB", A.LinUCB(), SCRIPT, oracle=LINEAR.format("lin_ucb")),
     proved("Uniform play", A.Uniform(), SPHERE, card="Uniform play"),
-    silos("FedLinUCB", UCB, card="FedLinUCB", oracle=FED_LIN_UCB),
-    silos("FedLinUCB, learns", UCB, learns_in_batch=True, oracle=FED_LIN_UCB),
-    silos("Thompson", THOMPSON, oracle=LINEAR.format("thompson")),
-    silos("Private-FedLinUCB", UCB, private(), plain="FedLinUCB", card="Private-FedLinUCB", oracle=FED_LIN_UCB),
+    silos("FedLinUCB", A.UCB(), card="FedLinUCB", oracle=BATCHES),
+    silos("FedLinUCB, learns", UCB, learns_in_batch=True, oracle=BATCHES),
+    silos("Thompson", THOMPSON, oracle=BATCHES),
+    silos("Private-FedLinUCB", A.UCB(), private(), plain="FedLinUCB", card="Private-FedLinUCB", oracle=BATCHES),
     silos("Algorithm 1", UCB, private("prefix_tree"), learns_in_batch=True, claim="as_printed",
-          plain="FedLinUCB, learns", card="Private-FedLinUCB, Algorithm 1", oracle=FED_LIN_UCB),
-    silos("amplified", UCB, private("tree", "shuffle_amplified"), card="SDP-FedLinUCB by amplification"),
-    silos("vector sums", UCB, private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
+          plain="FedLinUCB, learns", card="Private-FedLinUCB, Algorithm 1", oracle=BATCHES),
+    silos("amplified", A.UCB(), private("tree", "shuffle_amplified"), card="SDP-FedLinUCB by amplification",
+          oracle=BATCHES),
     silos("known noise", A.UCB(confidence="known_noise", regularizer="project"), private("blt", "secagg"),
           card="UCB by known noise"),
-    silos("Thompson, central", THOMPSON, private("sqrt_toeplitz", "central"), plain="Thompson",
-          card="Thompson sampling"),
-    silos("Epsilon-greedy", A.EpsilonGreedy(), private("input_perturbation", "local"), card="Epsilon-greedy",
-          oracle=LINEAR.format("epsilon_greedy")),
-    silos("joint matrix, messages", UCB, private("honaker", "silo_local_matrix", messages=True)),
-    silos("Greedy, Decaying", GREEDY, private(P.Decaying(1.5), statistic=HALF), GROWING, plain="Greedy, growing",
-          card="Greedy, growing batches", oracle=LINEAR.format("greedy")),
-    silos("Discounted", A.Forgetting(policy=UCB, memory=DISCOUNTED), private(DISCOUNTED), card="Forgetting"),
-    silos("lies, median", GREEDY, None, GROWING, aggregate="median", liars=P.Liars([0], "random")),
-    proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=S.Geometric(2.0, first=4)), SCRIPT, card="AdaC-OFUL",
-           oracle=LINEAR.format("adac_oful"), audit="linear"),
-    proved("DP-DPE", A.dp_dpe(ITEMS, private("input_perturbation"), schedule=6), TABLE, card="DP-DPE", oracle=PHASED,
+    silos("Thompson, central", THOMPSON, private("tree", "central"), plain="Thompson", card="Thompson sampling",
+          oracle=BATCHES),
+    silos("Epsilon-greedy", A.EpsilonGreedy(explore=10.0, shrinkage=0.3), private("input_perturbation", "local"),
+          card="Epsilon-greedy", oracle=BATCHES),
+    silos("Greedy", GREEDY, private(statistic=HALF), oracle=BATCHES),
+    proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=6, policy=UCB), SCRIPT, card="AdaC-OFUL", oracle=BATCHES,
            audit="linear"),
     Example("FedUCB", A.fed_ucb(schedule=S.LogDet(5.0)), SCRIPT, oracle=FED_UCB),
-    Example("Private-FedUCB", A.fed_ucb(BUDGET, schedule=S.LogDet(5.0, "dp20")), SCRIPT, card="FedUCB", oracle=FED_UCB,
-            audit="schedules"),
     proved("FedUCB, private schedule", A.fed_ucb(BUDGET, schedule=S.PrivateLogDet(5.0), learns_in_batch=False), SCRIPT,
            card="FedUCB, private schedule", oracle=FED_UCB, audit="schedules"),
     *deep(
+        silos("vector sums", A.UCB(), private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
+        silos("joint matrix, messages", UCB, private("honaker", "silo_local_matrix", messages=True)),
         silos("Greedy, growing", GREEDY, None, GROWING),
-        silos("Logistic", GREEDY, private("blt", statistic=P.Logistic())),
+        silos("Greedy, Decaying", GREEDY, private(P.Decaying(1.5), statistic=HALF), GROWING, plain="Greedy, growing",
+              card="Greedy, growing batches"),
+        silos("Logistic", GREEDY, private("sqrt_toeplitz", statistic=P.Logistic())),
+        silos("Discounted", A.Forgetting(policy=UCB, memory=DISCOUNTED), private(DISCOUNTED), card="Forgetting"),
         silos("Window", A.Forgetting(policy=THOMPSON, memory=WINDOW), private(WINDOW, "secagg"), GROWING),
         silos("lies, sum", GREEDY, liars=P.Liars([0], "sign_flip")),
-        silos("lies, geometric median", GREEDY, private(), GROWING, aggregate="geometric_median",
-              liars=P.Liars([0], "large")),
+        silos("lies, median", GREEDY, None, GROWING, aggregate="median", liars=P.Liars([0], "random")),
         silos("lies, trimmed mean", GREEDY, private(), aggregate="trimmed_mean", liars=P.Liars([0], "collude")),
-        silos("user-defined parts", UCB, private(Prefixes, P.GaussianTrust("mine", sources=1, whose="of mine"))),
+        proved("DP-DPE", A.dp_dpe(ITEMS, private("input_perturbation"), schedule=6), TABLE, card="DP-DPE",
+               oracle=PHASED, audit="linear"),
+        Example("Private-FedUCB", A.fed_ucb(BUDGET, schedule=S.LogDet(5.0, "dp20")), SCRIPT, card="FedUCB",
+                oracle=FED_UCB, audit="schedules"),
     ),
 ]  # fmt: skip
 
@@ -137,10 +137,15 @@ def fitting():
     for trust, release in itertools.product(P.TRUST, P.RELEASES):
         with contextlib.suppress(ValueError):
             check(trust, release, "tight")
-            yield silos(f"{trust} {release}", THOMPSON, private(release, trust), plain="Thompson", slow=True)
+            yield silos(f"{trust} {release}", THOMPSON, private(release, trust), plain="Thompson")
 
 
-FITTING = list(fitting())
+DEAR = deep(
+    *fitting(),
+    silos("lies, geometric median", GREEDY, private(), GROWING, aggregate="geometric_median",
+          liars=P.Liars([0], "large")),
+    silos("user-defined parts", UCB, private(Prefixes, P.GaussianTrust("mine", sources=1, whose="of mine"))),
+)  # fmt: skip
 
 
 def unsteady(name, release, env, trust="silo_local", schedule=4, **options):
@@ -150,10 +155,10 @@ def unsteady(name, release, env, trust="silo_local", schedule=4, **options):
 
 UNSTEADY = [
     unsteady("MultiBlt", P.MultiBlt(BY_BATCH), BACK, unit=BY_BATCH),
-    unsteady("totals", "blt", BACK, schedule=GROWING, unit=P.Users(2, apart=2, total=1.0)),
-    unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
-    unsteady("delays", "blt", LATE),
     *deep(
+        unsteady("totals", "blt", BACK, schedule=GROWING, unit=P.Users(2, apart=2, total=1.0)),
+        unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
+        unsteady("delays", "blt", LATE),
         unsteady("Banded", P.Banded(2), BACK, "central", unit=BY_BATCH),
         unsteady("BandMF", P.BandMF(3, BY_BATCH), BACK, "secagg", unit=BY_BATCH),
         unsteady("drop-outs, growing", "input_perturbation", AWAY, "secagg", GROWING, dropouts=1),
@@ -169,11 +174,11 @@ NO_SERVER = [
            plain="Gossip, plain", card="Gossip", oracle=GOSSIP, audit="linear"),
     Example("Async-FedLinUCB", A.async_fed_lin_ucb(), USERS, card="Async-FedLinUCB",
             oracle=ASYNC.format("algorithm_1")),
-    proved("async Thompson", A.AsyncFederated(policy=THOMPSON, schedule=2, privacy=VISIT), USERS,
-           plain="async Thompson, plain", oracle=ASYNC.format("private"), audit="schedules"),
     *deep(
         proved("Gossip, users", A.Gossip(
             **GRAPH, policy=GREEDY, schedule=GROWING, privacy=private(unit=BY_BATCH)), BACK, audit="linear"),
+        proved("async Thompson", A.AsyncFederated(policy=THOMPSON, schedule=2, privacy=VISIT), USERS,
+               plain="async Thompson, plain", oracle=ASYNC.format("private"), audit="schedules"),
         Example("async Thompson, plain", A.AsyncFederated(policy=THOMPSON, schedule=2), USERS),
         proved("async, private schedule", A.AsyncFederated(
             policy=GREEDY, schedule=S.PrivateLogDet(0.5, trigger="he22"), privacy=VISIT), USERS,
@@ -183,12 +188,12 @@ NO_SERVER = [
 CLUSTERS = [
     Example("CLUB", A.CLUB(), USERS, card="CLUB", oracle=CLUSTERING),
     Example("SCLUB", A.SCLUB(), USERS, card="SCLUB", oracle=CLUSTERING),
-    Example("FCLUB", A.FCLUB(upload=1, download=1), USERS, card="FCLUB", oracle=CLUSTERING),
     Example("FCLUB-DC", A.FCLUB(), USERS, card="FCLUB-DC", oracle=CLUSTERING),
     Example("Homo", A.homo(), USERS, oracle=CLUSTERING),
     proved("Together", A.Grouped(grouping=A.Together(), schedule=6, privacy=BUDGET), USERS, oracle=GROUPED,
            audit="clusters"),
     *deep(
+        Example("FCLUB", A.FCLUB(upload=1, download=1), USERS, card="FCLUB", oracle=CLUSTERING),
         Example("CDP-FCLUB-DC", A.FCLUB(BUDGET, shift="once"), USERS, card="CDP-FCLUB-DC", oracle=CLUSTERING,
                 audit="clusters"),
         Example("CDP-FCLUB-DC, count", A.FCLUB(BUDGET, trigger="count"), USERS, oracle=CLUSTERING, audit="clusters"),
@@ -211,16 +216,16 @@ def elimination(name, env=ARMS, title="", **options):
 
 MULTI_ARMED = [
     *(elimination(name)._replace(slow=name not in ("SE", "Dist-RDP-SE")) for name in ELIMINATION),
-    Example("AdaC-UCB, plain", A.AdaCUCB(), ARMS, oracle=ADAC),
     proved("Uniform play, of arms", A.UniformArms(), ARMS, card="Uniform play, of arms"),
     *deep(
         elimination("Dist-RDP-SE", title="Dist-RDP-SE, messages", messages=True, radius="exact"),
         elimination("Dist-RDP-SE", ARMS_BACK, "Dist-RDP-SE, users", unit=BY_BATCH),
+        Example("AdaC-UCB, plain", A.AdaCUCB(), ARMS, oracle=ADAC),
         proved("AdaC-UCB", A.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="local"), ARMS,
                card="AdaC-UCB", oracle=ADAC, audit="arms"),
     ),
 ]  # fmt: skip
-FAMILIES = SILOS, FITTING, UNSTEADY, NO_SERVER, CLUSTERS, MULTI_ARMED
+FAMILIES = SILOS, DEAR, UNSTEADY, NO_SERVER, CLUSTERS, MULTI_ARMED
 EXAMPLES = {row.name: row for row in itertools.chain(*FAMILIES)}
 
 
@@ -289,8 +294,11 @@ class Played(NamedTuple):
     """A run of an example under `KEY`, from which alone its noise is drawn."""
 
     result: fb.Result  # of all rounds; its records are the leaves of the last states
-    bound: Any
-    env: Any
+    clock: Any
+
+    @property
+    def bound(self):
+        return self.clock.algo
 
     @property
     def gaps(self):
@@ -299,23 +307,17 @@ class Played(NamedTuple):
 
     def state(self, seed):
         """The learner's last state."""
-        form = jax.tree.structure(jax.eval_shape(lambda key: self.bound.init(key, self.env.spec), KEY))
-        return jax.tree.unflatten(form, [leaf[seed, 0] for leaf in self.result.records.values()])
-
-
-def leaves(moment):
-    """The leaves of the learner's state, under names whose order is theirs."""
-    return {f"{i:03}": leaf for i, leaf in enumerate(jax.tree.leaves(moment.state))}
-
-
-RECORD = {"state": fb.record.final(leaves)}
+        paths, form = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self.clock.init, KEY)[1])
+        names = ["state" + jax.tree_util.keystr(path) for path, _ in paths]
+        return jax.tree.unflatten(form, [self.result.records[name][seed, 0] for name in names])
 
 
 def simulate(env, algo, **options):
     """A run whose noise is drawn from `KEY` alone, whatever the algorithm is called."""
+    stateless = isinstance(algo, (A.Uniform, A.UniformArms))
+    run = dict(horizon=T, key=KEY, seeds=SEEDS, throw=False, record={} if stateless else {"state": fb.record.final()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(setup, "salt", lambda *marks: ())
-        run = dict(horizon=T, key=KEY, seeds=SEEDS, record=RECORD, throw=False)
         return fb.simulate(env, algo, **run | options)
 
 
@@ -323,4 +325,4 @@ def simulate(env, algo, **options):
 def played(name) -> Played:
     """The run of an example, once in a process."""
     row = EXAMPLES[name]
-    return Played(simulate(row.env, row.algo), row.algo.bind(row.env.spec, T), row.env)
+    return Played(simulate(row.env, row.algo), make_clock(row.env, row.algo.bind(row.env.spec, T), T, None))

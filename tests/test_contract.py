@@ -1,383 +1,332 @@
-"""One suite for every registered environment and algorithm."""
+"""One contract: what every row of `tests/examples.py` keeps, and that the table leaves nothing out."""
 
-import contextlib
-import itertools
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
 
+import examples as ex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, in_chunks, refused, same_runs, silent, stopped_after
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos import ALGORITHMS
-from fedbandit_jax.algos.loops.loop import LEFT_OUT
-from fedbandit_jax.envs import ENVIRONMENTS
-from fedbandit_jax.privacy.releases import RELEASES
-from fedbandit_jax.privacy.trust import TRUST, check
+from fedbandit_jax.algos.loops.loop import LEFT_OUT, MISSED
+from fedbandit_jax.audits import FAMILIES
+from fedbandit_jax.core.validate import BadArgument
+from fedbandit_jax.engine import setup
+from fedbandit_jax.engine.curves import RoundTally, StretchTally
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.interfaces import certify
 
-S, UCB = fb.schedules, fb.algos.UCB
-BUDGET = fb.privacy.Budget(2.0, 0.05)
-EYE = np.eye(3, dtype=np.float32)
-ENVS = {
-    "sphere": [
-        fb.envs.sphere(3, 4, 5, contexts=contexts, rewards=rewards)
-        for contexts, rewards in itertools.product(("fresh", "fixed"), ("gaussian", "bernoulli", "clipped_gaussian"))
-    ],
-    "replay": [fb.envs.replay(EYE, np.array([1, 2]), np.array([0.2, 0.5, 0.9]), n_agents=2)],
-    "gap": [fb.envs.gap(3, 4, 5, rewards=rewards) for rewards in ("bernoulli", "gaussian")],
-    "arms": [fb.envs.arms(n_arms=3, rewards=rewards) for rewards in ("gaussian", "bernoulli", "beta")],
-    "clustered": [
-        fb.envs.clustered(5, 2, 2, n_arms=4, dim=3),
-        fb.envs.clustered(5, 2, 2, n_arms=4, dim=3, arrivals=[1, 2, 3, 4, 5], rewards="gaussian"),
-    ],
-    "community": [fb.envs.community(EYE, 0.5 * EYE[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=4)],
-}
+A, P, S = fb.algos, fb.privacy, fb.schedules
+TESTS = Path(__file__).parent
 
 
-def private(*, learns_in_batch=False, policy=None, **options):
-    """Private-FedLinUCB with batches of 4 under a mechanism with these options."""
-    return fb.algos.private_fed_lin_ucb(
-        fb.privacy.Mechanism(BUDGET, **options),
-        policy=policy or UCB(),
-        schedule=4,
-        learns_in_batch=learns_in_batch,
-    )
+def rows(slow):
+    """Parameters of a test: all rows, some of which are for slow tests only."""
+    marks = {True: [pytest.mark.slow], False: []}
+    return [pytest.param(row, id=row.name.replace(" ", "-"), marks=marks[slow(row)]) for row in ex.EXAMPLES.values()]
 
 
-def fitting():
-    """Every release under every trust model that its proof covers."""
-    for trust, release in itertools.product(TRUST, RELEASES):
-        with contextlib.suppress(ValueError):
-            check(trust, release, "tight")
-            yield trust, release
+def parts(one):
+    """An algorithm, or a part of one, and all of its parts."""
+    yield one
+    for part in vars(one).values() if dataclasses.is_dataclass(one) and not isinstance(one, type) else ():
+        yield from parts(part)
 
 
-THOMPSON = [
-    private(trust=trust, release=release).replace(policy=fb.algos.Thompson(), name=f"Thompson {trust} {release}")
-    for trust, release in fitting()
-]
-ALGOS = {
-    "lin_ucb": [fb.algos.LinUCB(), fb.algos.LinUCB(policy=UCB(confidence="authors"))],
-    "fed_lin_ucb": [
-        fb.algos.fed_lin_ucb(schedule=4),
-        fb.algos.fed_lin_ucb(schedule=4, learns_in_batch=False, policy=UCB(confidence="authors")),
-    ],
-    "private_fed_lin_ucb": [
-        private(policy=UCB(regularizer=regularizer), release=release, learns_in_batch=learns)
-        for release, learns, regularizer in itertools.product(
-            ("tree", "prefix_tree"), (False, True), ("shift", "project")
-        )
-    ]
-    + [
-        private(policy=UCB(confidence=confidence), **options)
-        for confidence, options in (
-            ("known_noise", dict(release="blt")),
-            ("authors", dict(unit=fb.privacy.Users(2))),
-            ("theory", dict(release="honaker", unit=fb.privacy.Users(2), messages=True)),
-            ("theory", dict(trust="secagg", release="blt")),
-            ("theory", dict(trust="shuffle_vector_sum")),
-            ("theory", dict(trust="local", release="input_perturbation")),
-        )
-    ],
-    "adac_oful": [fb.algos.adac_oful(schedule=4), fb.algos.adac_oful(BUDGET, schedule=S.Geometric(2.0, first=2))],
-    "dp_dpe": [
-        fb.algos.dp_dpe(np.eye(4, 5), BUDGET, schedule=S.Geometric(2.0, first=2)),
-        *(
-            fb.algos.dp_dpe(np.eye(4, 5), fb.privacy.Mechanism(BUDGET, *how), schedule=4, name=" ".join(how))
-            for how in (("tree", "shuffle_amplified"), ("blt", "secagg"), ("input_perturbation", "local"))
-        ),
-    ],
-    "fed_ucb": [
-        fb.algos.fed_ucb(schedule=S.Every(4)),
-        fb.algos.fed_ucb(BUDGET, schedule=S.LogDet(5.0, "dp20")),
-        fb.algos.fed_ucb(BUDGET, schedule=S.PrivateLogDet(5.0), learns_in_batch=False),
-    ],
-    "gossip_fed_ucb": [fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, privacy=BUDGET)],
-    "async_federated": [
-        fb.algos.AsyncFederated(policy=policy, schedule=schedule, privacy=fb.privacy.Mechanism(BUDGET, unit="visit"))
-        for policy, schedule in (
-            (fb.algos.Thompson(), S.Every(2)),
-            (fb.algos.Greedy(), S.PrivateLogDet(0.5, trigger="he22")),
-        )
-    ],
-    "async_fed_lin_ucb": [fb.algos.async_fed_lin_ucb()],
-    "federated": [
-        *THOMPSON,
-        fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4, name="Thompson"),
-        fb.algos.Federated(
-            policy=fb.algos.Thompson(), schedule=S.Geometric(1.5, first=2), privacy=BUDGET, name="Thompson geometric"
-        ),
-        fb.algos.Federated(
-            policy=fb.algos.Greedy(),
-            schedule=S.Geometric(1.5, first=2),
-            privacy=fb.privacy.Mechanism(
-                BUDGET, fb.privacy.Decaying(1.5), statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
-            ),
-            name="Greedy",
-        ),
-        fb.algos.Federated(
-            policy=fb.algos.Greedy(),
-            schedule=4,
-            privacy=fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Logistic()),
-            name="Logistic",
-        ),
-        *(
-            fb.algos.Federated(
-                policy=fb.algos.Greedy(),
-                schedule=schedule,
-                privacy=budget,
-                aggregate=rule,
-                liars=fb.privacy.Liars([0], attack),
-                name=f"{rule} of lies",
-            )
-            for rule, attack, schedule, budget in (
-                ("sum", "sign_flip", 4, None),
-                ("median", "random", S.Geometric(1.5, first=2), None),
-                ("geometric_median", "large", S.Geometric(1.5, first=2), BUDGET),
-                ("trimmed_mean", "collude", 4, BUDGET),
-            )
-        ),
-        fb.algos.Federated(
-            policy=fb.algos.EpsilonGreedy(),
-            schedule=4,
-            privacy=fb.privacy.Mechanism(BUDGET, "blt", "secagg"),
-            name="EpsilonGreedy",
-        ),
-        *(
-            fb.algos.Federated(
-                policy=fb.algos.Forgetting(policy=policy, memory=memory),
-                schedule=schedule,
-                privacy=fb.privacy.Mechanism(BUDGET, memory, trust),
-                name=f"Forgetting {name}",
-            )
-            for name, policy, memory, schedule, trust in (
-                ("UCB", UCB(), fb.privacy.Discounted(0.7), 4, "silo_local"),
-                ("Thompson", fb.algos.Thompson(), fb.privacy.Window(2), S.Geometric(1.5, first=2), "secagg"),
-            )
-        ),
-    ],
-    "fclub": [
-        fb.algos.FCLUB(),
-        fb.algos.FCLUB(budget=BUDGET, shift="once"),
-        fb.algos.FCLUB(budget=BUDGET, trigger="count"),
-    ],
-    "homo": [fb.algos.homo()],
-    "homo_dc": [fb.algos.homo_dc(BUDGET, trigger="count", upload=1.5)],
-    "club": [fb.algos.CLUB()],
-    "sclub": [fb.algos.SCLUB()],
-    "grouped": [
-        fb.algos.Grouped(grouping=fb.algos.Alone(), schedule=4),
-        fb.algos.Grouped(schedule=4, privacy=BUDGET),
-    ],
-    "adac_ucb": [
-        fb.algos.AdaCUCB(),
-        fb.algos.AdaCUCB(epsilon=1.0, mechanism="skellam", trust="secagg"),
-        fb.algos.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="local"),  # shuffling is for more users
-    ],
-    "successive_elimination": [
-        fb.algos.SuccessiveElimination(),
-        fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="laplace", trust="central"),
-        fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg", messages=True),
-        fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="local", radius="exact"),
-    ],
-    "uniform": [fb.algos.Uniform()],
-    "uniform_arms": [fb.algos.UniformArms()],
-    "gossip": [
-        fb.algos.Gossip(graph=fb.networks.make("line", 3), gamma=2, schedule=S.Geometric(1.5, first=4), privacy=BUDGET)
-    ],
-}
+def test_the_table_leaves_nothing_out():
+    algos = [row.algo for row in ex.EXAMPLES.values()]
+    found = [part for algo in algos for part in parts(algo)]
+    kinds = set(map(type, found))
+    assert len(ex.EXAMPLES) == sum(map(len, ex.FAMILIES))  # names are distinct
+    recipes = {one for one in A.ALGORITHMS.values() if isinstance(one, type)}
+    assert recipes == {type(algo) for algo in algos}
+    for room, base in ((A, fb.Policy), (A, A.Grouping), (S, S.Schedule), (P, P.Statistic)):
+        shipped = {one for one in vars(room).values() if isinstance(one, type) and issubclass(one, base)} - {base}
+        assert {one for one in shipped if one.__subclasses__() == []} <= kinds | {S.Fixed}
+    mechanisms = [one for one in found if isinstance(one, P.Mechanism)]
+    assert {one.trust for one in mechanisms} >= set(P.TRUST)
+    assert {one.release for one in mechanisms if isinstance(one.release, str)} == set(P.RELEASES)
+    assert {P.Decaying, P.Banded, P.BandMF, P.MultiBlt, P.Discounted, P.Window} <= {type(m.release) for m in mechanisms}
+    assert {algo.aggregate for algo in algos if isinstance(algo, A.Federated)} == set(P.AGGREGATES)
+    arms = {(algo.mechanism, algo.trust) for algo in algos if isinstance(algo, A.SuccessiveElimination)}
+    assert arms >= set(A.ELIMINATION.values()) | set(P.MECHANISMS)
+    assert set(ex.WORLDS) == set(fb.envs.ENVIRONMENTS) | set(fb.envs.WRAPPERS)
+    loaders = {name for name, one in vars(fb.data).items() if callable(one) and not isinstance(one, type)}
+    assert set(ex.DATA) == loaders - {"lasso", "into_unit"}  # which load nothing
+    assert set(FAMILIES) == {row.audit for row in ex.EXAMPLES.values()} - {""}
 
 
-def test_every_registered_component_is_here():
-    assert set(ENVS) == set(ENVIRONMENTS)
-    assert set(ALGOS) == set(ALGORITHMS)
-    names = {algo.name for algo in THOMPSON}
-    assert len(names) == len(THOMPSON)
-    assert {name.split()[1] for name in names} == set(TRUST)
-    assert {name.split()[2] for name in names} == set(RELEASES)
-    policies = {one for one in vars(fb.algos).values() if isinstance(one, type) and issubclass(one, fb.Policy)}
-    assert policies == {type(algo.policy) for algos in ALGOS.values() for algo in algos if hasattr(algo, "policy")}
+# What is asked of every row without playing it.
 
 
-SPHERE = ENVS["sphere"][1].spec
-UNFIT = [
-    *((spec, 10, TypeError, "spec must be an fb.Spec, as env.spec is, got ") for spec in (None, ENVS["sphere"][1])),
-    *((SPHERE, horizon, TypeError, "horizon must be an integer >= 1, got ") for horizon in ("x", True, 1.5, None)),
-    *((SPHERE, horizon, ValueError, "horizon must be >= 1, got ") for horizon in (0, -3)),
-    (SPHERE, 10**10, ValueError, "horizon must be <= 2147483647, got "),
-]
+def it_is_bound_to_what_is_checked(row):
+    spec = row.env.spec
+    for bind in (row.algo.bind, row.algo.certificate):
+        for wrong in (None, row.env):
+            with refused("spec", wrong):
+                bind(wrong, 10)
+        for wrong in ("x", True, 1.5, None, 0, -3, 10**10):
+            with refused("horizon", wrong):
+                bind(spec, wrong)
 
 
-@pytest.mark.parametrize("name", ALGOS)
-@pytest.mark.parametrize(("spec", "horizon", "error", "words"), UNFIT)
-def test_what_a_recipe_is_bound_to_is_checked_first(name, spec, horizon, error, words):
-    for algo in ALGOS[name]:
-        for bind in (algo.bind, algo.certificate):
-            with pytest.raises(error, match=f"^{words}") as found:
-                bind(spec, horizon)
-            assert "\n" not in str(found.value)
+def its_claim_is_stated(row):
+    found = row.algo.certificate(row.env.spec, ex.T)
+    assert found.claim == row.claim, found.reason
+    assert fb.privacy.Certificate.from_json(found.to_json()) == found
+    if row.claim != "none" and found.epsilon:
+        assert found.epsilon_exact <= found.epsilon * (1 + 1e-6) or found.notion != "(epsilon, delta)-DP"
+        assert found.epsilon_exact > 0.95 * found.epsilon
+        assert bool(row.audit)
 
 
-def test_a_recipe_of_ones_own_is_bound_to_what_was_checked():
-    class Mine(fb.algos.Federated):
-        def bind(self, spec, horizon):
-            """Binds."""
-            assert type(horizon) is int
-            return super().bind(spec, 2 * horizon)
-
-    with pytest.raises(TypeError, match="horizon must be an integer >= 1, got 'x'"):
-        Mine(schedule=5).bind(SPHERE, "x")
-    assert Mine(schedule=5).bind(SPHERE, np.int64(10)).n_syncs == 4
-    assert Mine.bind.__doc__ == "Binds."
+def refusal(make):
+    """The argument that is refused, if one is."""
+    try:
+        make()
+    except BadArgument as error:
+        return error.argument
+    return None
 
 
-BACK = [fb.envs.returning(ENVS["sphere"][1], 4), fb.envs.returning(ENVS["arms"][1], 4)]  # whose users come again
-MOVING = [fb.envs.drift(ENVS["sphere"][1], 3), fb.envs.drift(ENVS["sphere"][1], 4, "slide")]
-AROUND = [*MOVING, fb.envs.drift(ENVS["arms"][1], 2), fb.envs.lift(ENVS["sphere"][1], 6)]
-AROUND += [fb.envs.corrupt(ENVS["sphere"][1], [2], attack) for attack in ("collude", "large")]
-AROUND += [fb.envs.dropout(ENVS["sphere"][1], 0.3), fb.envs.delay(ENVS["sphere"][1], 3, "geometric")]
-ROWS = np.arange(60)
-LOG = dict(silo=ROWS % 2, arm=ROWS // 2 % 3, seen=ROWS // 6 % 2, age=np.sin(ROWS), who=ROWS % 20)
-LOGGED = [fb.data.table(LOG, silo="silo", arm="arm", reward="seen", features=["age"], user="who")]
-WORLDS = deep(
-    [*itertools.chain(*ENVS.values()), *BACK, *AROUND, *LOGGED], keep={1, 5, 6, 7, 11, 13, 14, 15, 17, 20, 25}
+def it_bears_silos_that_are_away_and_rewards_that_are_late(row):
+    """Or it refuses them before anything is compiled."""
+    bound = row.algo.bind(row.env.spec, ex.T)
+    for wrap, how, bears in ((fb.envs.dropout, 0.3, bound.bears_dropouts), (fb.envs.delay, 3, bound.bears_delay)):
+        if wrong := refusal(lambda wrap=wrap, how=how: wrap(row.env, how)):
+            assert wrong == "env"  # it has no silos, or they are away, and rewards late, already
+            continue
+        one = Configuration(wrap(row.env, how), row.algo, {})
+        wrong = refusal(lambda one=one: setup.bind(row.name, one, ex.T))
+        parts_of_it = {"release", "trust", "messages", "schedule", "policy", "aggregate", "total"}
+        assert wrong in ({None} if bears else {"env"}) | parts_of_it
+        if wrong is None:
+            assert row.algo.certificate(one.env.spec, ex.T).claim == row.claim
+
+
+def its_tests_are_there(row):
+    file, _, function = row.oracle.partition("::")
+    assert f"def {function}" in (TESTS / file).read_text() if row.oracle else True
+    assert row.audit in ("", *FAMILIES)
+
+
+STATED = (
+    it_is_bound_to_what_is_checked,
+    its_claim_is_stated,
+    it_bears_silos_that_are_away_and_rewards_that_are_late,
+    its_tests_are_there,
 )
 
 
-@pytest.mark.parametrize("env", WORLDS, ids=lambda e: type(e).__name__)
-def test_environment(env, key):
+def holds(properties, *given):
+    """Asserts all properties, and names those that do not hold."""
+    failed = []
+    for one in properties:
+        try:
+            one(*given)
+        except (Exception, pytest.fail.Exception) as error:
+            failed.append(f"{one.__name__}: {type(error).__name__}: {error}")
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("row", rows(lambda row: row in ex.DEAR))
+def test_what_a_row_states(row):
+    holds(STATED, row)
+
+
+# What is asked of a run.
+
+
+def it_is_sound(row, run):
+    found = run.result
+    assert found.regret.shape == (ex.SEEDS, ex.T)
+    assert np.isfinite(found.regret).all()
+    assert (run.gaps >= -1e-6).all()
+    assert not found.status.any()
+    for name, curve in (found.communication | found.counts).items():
+        assert curve.shape == (ex.SEEDS, ex.T), name
+        assert (np.diff(curve, axis=1) >= 0).all(), name
+    if row.env.spec.drops:
+        assert found.counts[MISSED][:, -1].min() > 0
+    if row.env in (ex.BACK, ex.ARMS_BACK):
+        assert "beyond" in found.certificate.unit
+        assert found.counts[LEFT_OUT][:, -1].min() > 0
+
+
+def its_certificate_is_that_of_what_ran(row, run):
+    assert run.result.certificate == row.algo.certificate(row.env.spec, ex.T)
+
+
+def it_is_saved_and_cited(row, run, folder):
+    run.result.save(folder / "run")
+    same_runs(fb.Result.load(folder / "run"), run.result)
+    assert fb.cite(run.result).startswith("@software{fedbandit_jax")
+
+
+def it_resumes(row, run, folder):
+    """After Ctrl-C in the middle, exactly."""
+    if run.clock.n_steps < 2:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        in_chunks(patch, 2)
+        with stopped_after(1, RoundTally if run.clock.step_rounds else StretchTally):
+            ex.simulate(row.env, row.algo, checkpoint=folder / "checkpoint")
+        again = ex.simulate(row.env, row.algo, checkpoint=folder / "checkpoint")
+    same_runs(again, run.result)
+
+
+def without_noise_it_is_another_row(row, run, folder):
+    """And seeds, which differ in their noise alone in a script, do differ with it."""
+    if not row.plain:
+        return
+    plain = ex.played(row.plain)
+    mute = silent(run.bound)
+    assert certify(mute).claim == "none"
+    mute = mute.replace(policy=plain.bound.policy)
+    np.testing.assert_allclose(ex.simulate(row.env, mute).regret, plain.result.regret, atol=1e-4)
+    assert not np.array_equal(run.result.regret, plain.result.regret)
+
+
+PLAYED = it_is_sound, its_certificate_is_that_of_what_ran
+KEPT = it_is_saved_and_cited, it_resumes, without_noise_it_is_another_row
+
+
+@pytest.mark.parametrize("row", rows(lambda row: row.slow))
+def test_a_run(row, tmp_path):
+    run = ex.played(row.name)
+    holds(PLAYED, row, run)
+    holds(KEPT, row, run, tmp_path)
+
+
+@pytest.mark.parametrize("name", deep(["Private-FedLinUCB", "Homo", "SE", "FedUCB", "Gossip"], keep={0}))
+def test_a_rollout_is_a_seed_alone(name, same_noise):
+    """By itself, inside of `jit`, where all seeds of a run are side by side."""
+    row, whole = ex.EXAMPLES[name], ex.played(name).result
+    for seed in (0, ex.SEEDS - 1):
+        key = jax.random.fold_in(ex.KEY, seed)
+        alone = jax.jit(lambda key: fb.rollout(row.env, row.algo, key, horizon=ex.T))(key)
+        np.testing.assert_allclose(alone.regret, whole.regret[seed], rtol=1e-4, atol=1e-4)
+
+
+# What every loop tells its policy of a release: whose users are in it, and how much noise.
+
+
+@fb.pytree
+class Told(fb.Policy):
+    """Believes what it is told: k, the count, the std, that of the last release as announced, and the diagonal of W."""
+
+    last: Any = 0.0
+
+    def bind(self, law):
+        return dataclasses.replace(self, last=np.float32(law.stds[-1]))
+
+    def start(self, dim):
+        return jnp.zeros(4 + dim)
+
+    def update(self, k, belief, released):
+        told = jnp.stack([jnp.float32(k), released.count, released.std, jnp.asarray(self.last, jnp.float32)])
+        return jnp.concatenate([told, jnp.diag(released.gram)])
+
+    def index(self, key, t, belief, contexts):
+        return contexts[:, 0]
+
+
+@fb.pytree
+class Everybody(A.Grouping):
+    """One group of all users."""
+
+    def group(self, key, released, last):
+        return jnp.zeros_like(last)
+
+
+N, ROUNDS, DOUBLING = 1000, 12, S.Geometric(2.0, first=3)  # seeds; after rounds 3, 6, 12
+# Noise drowns all users.
+LITTLE = P.Mechanism(P.Budget(0.01, 1e-6), unit="visit", statistic=P.Linear(gram_scale=0.5))
+COMMON = dict(policy=Told(), schedule=DOUBLING, privacy=LITTLE)
+FORGETS = A.Forgetting(policy=Told(), memory=P.Discounted(0.5))
+# A loop: environment, algorithm, users in the last sums of an agent of theirs, which one (None: who came last), last k.
+LOOPS = {
+    "batches": (ex.SPHERE, A.Federated(**COMMON).replace(schedule=4), 4 * ROUNDS, 0, 2),  # two nodes of a tree
+    "schedule": (ex.SPHERE, A.Federated(**COMMON), 4 * ROUNDS, 0, 2),
+    "a median": (ex.SPHERE, A.Federated(**COMMON, aggregate="median"), 4 * ROUNDS, 0, 2),
+    "a line": (ex.SPHERE, A.Gossip(**COMMON, **ex.GRAPH), 3 * ROUNDS, 1, 2),
+    "uploads": (ex.USERS, A.AsyncFederated(**COMMON).replace(schedule=1), ROUNDS, None, None),
+    "streams": (ex.USERS, A.Grouped(**COMMON, grouping=Everybody()), ROUNDS, 0, 2),
+    "forgetting": (ex.SPHERE, A.Federated(**{**COMMON, "policy": FORGETS, "schedule": 4}), 16 * 1.75, 0, 2),
+}
+
+
+def believed(moment):
+    belief = getattr(moment.state, "agents", moment.state).belief
+    return getattr(belief, "within", belief)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_a_policy_is_told(name, key):
+    env, algo, users, which, last_k = LOOPS[name]
+    record = {"belief": fb.record.final(believed)}
+    run = fb.simulate(env, algo, horizon=ROUNDS, key=key, seeds=N, record=record, stride=ROUNDS)
+    belief = run.records["belief"].reshape(N, -1, 4 + ex.D)
+    if which is None:  # whoever came last has downloaded the sums of all rounds
+        which = belief[..., 1:2].argmax(1, keepdims=True)
+    belief = np.take_along_axis(belief, np.broadcast_to(which, (N, 1, 1)), 1)[:, 0]
+    k, count, std, last = belief[:, :4].T
+    np.testing.assert_allclose(count, users, rtol=1e-6)
+    noise = belief[:, 4:] / std[:, None]
+    assert noise.std() == pytest.approx(1, abs=5 / math.sqrt(2 * noise.size))  # five standard errors
+    if name == "uploads":  # who will have uploaded by then is not known in advance
+        assert (std <= last * (1 + 1e-6)).all()
+    else:
+        np.testing.assert_allclose(std, last, rtol=1e-6)
+        np.testing.assert_array_equal(k, last_k)
+
+
+# Environments and data sets.
+
+LISTED = [(name, env) for name, envs in ex.WORLDS.items() for env in envs]
+FIRST = {i for i, (name, env) in enumerate(LISTED) if env is ex.WORLDS[name][0]}
+
+
+@pytest.mark.parametrize(("name", "env"), deep(LISTED, keep=FIRST), ids=lambda x: x if isinstance(x, str) else "")
+def test_an_environment(name, env, key):
+    """Offers and answers are shaped as its spec says, within its bounds, and best where the gap is 0."""
     spec = env.spec
     world = jax.jit(env.init)(key)
     observe = jax.jit(lambda t: env.observe(key, world, t))
     (offered, world), *twice = observe(0), observe(3), observe(3)
-    assert offered.contexts.shape == (spec.n_agents, spec.n_arms, spec.dim)
     contexts = np.asarray(offered.contexts)
+    assert contexts.shape == (spec.n_agents, spec.n_arms, spec.dim)
     assert np.linalg.norm(contexts, axis=-1).max() <= spec.max_norm + 1e-5
-    within = world[0] if isinstance(env, fb.envs.Returning) else world
-    if isinstance(env, fb.envs.Lift):
-        contexts, within = np.asarray(world.offered), world.within
-    if isinstance(env, fb.envs.Drift):
-        within = world.now
-    if hasattr(env, "answers"):
-        means = np.asarray(env.means(world)[None])
-    elif hasattr(env, "clusters"):
-        assert sorted(set(np.asarray(env.clusters(world)).tolist())) == list(range(env.n_clusters))
-        means = contexts @ np.asarray(world.thetas)[offered.user[0]]
-    else:
-        means = contexts @ np.asarray(getattr(within, "theta", within))
     if spec.n_users:
         assert offered.user.shape == (spec.n_agents,)
         assert 0 <= offered.user.min() <= offered.user.max() < spec.n_users
+    pull = jax.jit(lambda arm: env.pull(key, world, offered, arm))
+    answers = [pull(jnp.full(spec.n_agents, arm, jnp.int32)) for arm in range(spec.n_arms)]
+    gaps = np.array([np.asarray(one.gap) for one in answers])
     if offered.mask is not None:
-        assert offered.mask.shape == means.shape
-        means = np.where(offered.mask, means, -np.inf)
-    best = means.argmax(1).astype(np.int32)
-    feedback = jax.jit(env.pull)(key, world, offered, best)
-    np.testing.assert_allclose(feedback.gap, 0, atol=1e-6)
-    assert feedback.reward.shape == (spec.n_agents,)
-    if spec.rewards_in_unit:
-        assert 0 <= feedback.reward.min() <= feedback.reward.max() <= 1
+        assert offered.mask.shape == contexts.shape[:2]
+        gaps = np.where(np.asarray(offered.mask).T, gaps, np.inf)
+    if name != "rejection":  # where a row that is not what was played is left out
+        np.testing.assert_allclose(gaps.min(0), 0, atol=1e-6)
+    for one in answers:
+        assert one.reward.shape == (spec.n_agents,)
+        if spec.rewards_in_unit:
+            assert not ((one.reward < 0) | (one.reward > 1)).any()  # that of a row left out is no number
     for a, b in zip(*map(jax.tree.leaves, twice)):
         np.testing.assert_array_equal(a, b)
 
 
-MULTI_ARMED = ("successive_elimination", "adac_ucb", "uniform_arms")
-CLUSTERING = ("fclub", "homo", "homo_dc", "club", "sclub", "grouped", "async_federated", "async_fed_lin_ucb")
-LINEAR = [a for name, algos in ALGOS.items() for a in algos if name not in (*CLUSTERING, *MULTI_ARMED)]
-COMPOSED = [*ALGOS["federated"], *ALGOS["dp_dpe"]]  # all under one environment, which has four arms
-PAIRS: list = [
-    (env, algo)
-    for env in (ENVS["sphere"][1], ENVS["replay"][0])
-    for algo in LINEAR
-    if algo not in COMPOSED and len(getattr(algo, "graph", range(env.spec.n_agents))) == env.spec.n_agents
-]
-PAIRS += itertools.product(ENVS["sphere"][1:2], COMPOSED)
-PAIRS += itertools.product(
-    ENVS["arms"][:1], [*ALGOS["lin_ucb"], *(algo for name in MULTI_ARMED for algo in ALGOS[name])]
-)
-USERS = [ALGOS["lin_ucb"][0], *itertools.chain(*(ALGOS[name] for name in CLUSTERING))]
-PAIRS += itertools.product(ENVS["clustered"][:1], USERS)
-PAIRS += itertools.product(ENVS["community"], [ALGOS["fclub"][0], ALGOS["fed_lin_ucb"][0]])
-UNIT = fb.privacy.Users(4, per_batch=1, apart=2)
-PATTERNS = {"Banded": fb.privacy.Banded(2), "BandMF": fb.privacy.BandMF(3, UNIT), "MultiBlt": fb.privacy.MultiBlt(UNIT)}
-ONES = [  # one user is protected in all that she contributes
-    fb.algos.Federated(
-        policy=UCB(),
-        schedule=2,
-        privacy=fb.privacy.Mechanism(BUDGET, release, trust, unit=UNIT),
-        name=f"{trust} {name}",
-    )
-    for trust, (name, release) in itertools.product(("silo_local", "secagg", "central"), PATTERNS.items())
-]
-ONES += [
-    fb.algos.Federated(
-        policy=UCB(),
-        schedule=schedule,
-        privacy=fb.privacy.Mechanism(BUDGET, "blt", trust, unit=fb.privacy.Users(2, apart=2, total=1.0)),
-        name=f"{trust} totals",
-    )
-    for trust, schedule in (("silo_local", 2), ("secagg", 3), ("central", S.Geometric(1.5, first=2)))
-]
-ONES += [
-    fb.algos.Gossip(
-        graph=fb.networks.make("line", 3),
-        schedule=S.Geometric(1.5, first=2),
-        privacy=fb.privacy.Mechanism(BUDGET, fb.privacy.Decaying(1.0), unit=UNIT),
-    ),
-    *(
-        fb.algos.Federated(
-            policy=fb.algos.Thompson(),
-            schedule=schedule,
-            privacy=fb.privacy.Mechanism(BUDGET, "blt", unit=UNIT),
-            aggregate="median",
-            liars=fb.privacy.Liars([0], "collude"),
-            name="median of users",
-        )
-        for schedule in (4, S.Geometric(1.5, first=3))
-    ),
-]
-PAIRS += itertools.product(BACK[:1], ONES)
-PAIRS += itertools.product([MOVING[0], *AROUND[3:5]], [ALGOS["lin_ucb"][0], ALGOS["private_fed_lin_ucb"][0]])
-LATE = fb.algos.Federated(
-    policy=UCB(),
-    schedule=2,
-    privacy=fb.privacy.Mechanism(BUDGET, "input_perturbation", "secagg", dropouts=1),
-    name="secagg dropouts",
-)
-PAIRS += itertools.product(AROUND[6:], [LATE, LATE.replace(schedule=S.Geometric(1.5, first=2), trust="secagg")])
-PAIRS += [
-    (
-        BACK[1],
-        fb.algos.SuccessiveElimination(
-            epsilon=1.0, mechanism="skellam", trust="secagg", unit=UNIT, name="RDP-SE of users"
-        ),
-    )
-]
-# The first of every loop that the oracle tests do not run by `simulate`.
-NAMES = [algo.name for _, algo in PAIRS]
-KEEP = {
-    NAMES.index(name)
-    for name in ("Private-FedLinUCB", "Thompson", "DP-SE", "CLUB", "silo_local MultiBlt", "Forgetting UCB")
-}
-
-
-@pytest.mark.parametrize(("env", "algo"), deep(PAIRS, keep=KEEP), ids=lambda x: getattr(x, "name", type(x).__name__))
-def test_algorithm(env, algo, key):
-    result = fb.simulate(env, algo, horizon=10, key=key, seeds=3, throw=False)
-    assert result.regret.shape == (3, 10)
-    assert np.isfinite(result.regret).all()
-    assert (np.diff(result.regret, axis=1) >= -1e-6).all()  # cumulative
-    for curve in result.communication.values():
-        assert curve.shape == (3, 10)
-        assert (np.diff(curve, axis=1) >= 0).all()
-    assert result.certificate.claim in ("certified", "as_printed", "none")
-    if algo in ALGOS["federated"] and algo.privacy is not None:
-        assert result.certificate.claim == "certified"
-        assert 0.99 * BUDGET.epsilon < result.certificate.epsilon_exact <= BUDGET.epsilon
-    if any(env is one for one in BACK):
-        assert result.certificate.claim == "certified"
-        assert "beyond" in result.certificate.unit
-        assert (np.diff(result.counts[LEFT_OUT], axis=1) >= 0).all()
-        assert result.counts[LEFT_OUT].shape == (3, 10)
-    again = fb.simulate(env, algo, horizon=10, key=key, seeds=3, throw=False)
-    np.testing.assert_array_equal(result.regret, again.regret)
+@pytest.mark.parametrize("name", ex.DATA)
+def test_a_data_set(name, tmp_path):
+    """Is the same when it is read again, and says what `replay`, `community` or a run is given."""
+    one, other = (ex.DATA[name](tmp_path) for _ in range(2))
+    for a, b in zip(*(jax.tree.leaves(x.arguments() if hasattr(x, "arguments") else x) for x in (one, other))):
+        np.testing.assert_array_equal(a, b)
+        assert np.isfinite(a).all()
+    if isinstance(one, fb.envs.Logged):
+        assert A.fed_lin_ucb().certificate(one.spec, 10).claim == "none"
