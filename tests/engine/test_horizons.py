@@ -4,9 +4,9 @@ from pathlib import Path
 
 import jax
 import pytest
-from helpers import Prefixes
+from examples import EXAMPLES
+from helpers import BUDGET, Prefixes
 from jax import monitoring
-from test_contract import PAIRS
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import _configuration
@@ -15,7 +15,6 @@ from fedbandit_jax.engine.driver import _chunk
 from fedbandit_jax.privacy.releases import RELEASES
 
 PRESETS = Path(fb.__file__).parent / "cli" / "presets"
-BUDGET = fb.privacy.Budget(1.0, 0.1)
 GAP = fb.envs.gap(n_agents=4, n_arms=5, dim=3)
 
 
@@ -35,25 +34,20 @@ def test_every_preset(preset):
 
 
 def test_every_family():
-    for env, algo in PAIRS:
-        assert program(env, algo, 1_100) == program(env, algo, 1_200), algo.name
+    for row in EXAMPLES.values():
+        assert program(row.env, row.algo, 1_100) == program(row.env, row.algo, 1_200), row.name
 
 
-MECHANISMS = {
-    **{name: fb.privacy.Mechanism(BUDGET, name) for name in RELEASES},
-    "Banded": fb.privacy.Mechanism(BUDGET, fb.privacy.Banded(4)),
-    "Discounted": fb.privacy.Mechanism(BUDGET, fb.privacy.Discounted(0.8)),
-    "MultiBlt": fb.privacy.Mechanism(BUDGET, fb.privacy.MultiBlt(fb.privacy.Users(4, 1, 3), 1)),
-    "own release": fb.privacy.Mechanism(BUDGET, Prefixes),
-    "shuffle_amplified": fb.privacy.Mechanism(BUDGET, trust="shuffle_amplified"),
-    "shuffle_vector_sum": fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum"),
-    "messages": fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum", messages=True),
-}
+RELEASED = (*RELEASES, fb.privacy.Banded(4), fb.privacy.Discounted(0.8), Prefixes)
+MECHANISMS = [fb.privacy.Mechanism(BUDGET, release) for release in RELEASED]
+MECHANISMS += [fb.privacy.Mechanism(BUDGET, fb.privacy.MultiBlt(fb.privacy.Users(4, 1, 3), 1))]
+MECHANISMS += [fb.privacy.Mechanism(BUDGET, trust=f"shuffle_{kind}") for kind in ("amplified", "vector_sum")]
+MECHANISMS += [fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum", messages=True)]
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_every_mechanism(name):
-    algo = fb.algos.private_fed_lin_ucb(MECHANISMS[name], schedule=5)
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: f"{one.release} {one.trust}"[:40])
+def test_every_mechanism(mechanism):
+    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=5)
     assert program(GAP, algo, 100) == program(GAP, algo, 153)
 
 
