@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from helpers import refused
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
@@ -15,6 +16,15 @@ from fedbandit_jax.privacy.releases import RELEASES
 from fedbandit_jax.privacy.trust import TRUST
 
 BROKEN = Path(__file__).parent / "controls"
+PRIVATE = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), schedule=2)
+ATTAINED = {  # the share of the claimed sensitivity that is measured, where it is not all of it
+    "silo_local blt totals": (0.994, 0.996),  # the two users' clipped totals are nearly, and not exactly, opposite
+    "silo_local blt logistic": (0.873, 0.875),  # no pair has the angle at which both parts together move most
+    "Shuffle-DP-SE": (0.96, 1),  # users round after the noise: five standard errors are taken off, here and below
+    "Shuffle-DP-SE messages": (0.75, 1),
+    "shuffle_amplified tree messages": (0.69, 0.72),  # and shuffled places are averaged, so that 1 / sqrt(2) is seen
+}
+SELDOM = {"noise left out in 0.1 %", "noise from float32 normals"}  # seen by draws of the noise, and by no run
 
 
 @functools.cache
@@ -27,52 +37,31 @@ def controls():
     return {case.name: case for case in audits.load(BROKEN)}
 
 
-ATTAINED = {  # the share of the claimed sensitivity that is measured, where it is not all of it
-    "silo_local blt totals": (0.994, 0.996),  # the two users' clipped totals are nearly, and not exactly, opposite
-    "silo_local blt logistic": (
-        0.873,
-        0.875,
-    ),  # no pair has the angle at which both parts together move most
-    "Shuffle-DP-SE": (0.96, 1),  # users round after the noise: five standard errors are taken off, here and below
-    "Shuffle-DP-SE messages": (0.75, 1),
-    "shuffle_amplified tree messages": (0.69, 0.72),  # and shuffled places are averaged, so that 1 / sqrt(2) is seen
-}
-
-PRIVATE = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(5.0, 0.1), schedule=2)
-
-
-def test_everything_shipped_has_a_case():
+def test_everything_shipped_has_a_case(key):
+    """And a bound algorithm is an argument of the program that runs it."""
     words = {word for name in shipped() for word in name.split()}
-    assert set(TRUST) <= words
-    assert set(RELEASES) <= words
-    assert set(fb.algos.ELIMINATION) - {"SE"} <= words
+    assert {*TRUST, *RELEASES, *fb.algos.ELIMINATION} - {"SE"} <= words
     assert {"Thompson", "EpsilonGreedy", "DP-DPE", "AdaC-OFUL", "AdaC-UCB"} <= words
-    assert len(controls()) >= 60
+    messages = {"LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"}
+    assert {name.removesuffix(" messages") for name in shipped() if name.endswith("-SE messages")} == messages
+    assert len(controls()) > 100
+    for name in ("LDP-SE", "silo_local tree"):
+        case = shipped()[name]
+        assert jax.tree.leaves(jax.eval_shape(lambda run, data: run(key, data), case.mechanism, case.data))
 
 
-@pytest.mark.parametrize("name", ["LDP-SE", "Dist-DP-SE messages", "AdaC-UCB central", "silo_local tree"])
-def test_mechanisms_are_programs_of_their_data(key, name):
-    """A bound algorithm is an argument of the program that runs it, so that all with the same structure share one."""
-    case = shipped()[name]
-    shapes = jax.eval_shape(lambda mechanism, data: mechanism(key, data), case.mechanism, case.data)
-    assert jax.tree.leaves(shapes)
-
-
-def assert_passes(name, key):
-    """And the bound is not vacuous: worst-case neighbours show more than a third of the claim (exact noise)."""
-    audit = shipped()[name].run(key, n_runs=40_000 * shipped()[name].slow)
-    assert audit.passed, audit
-    assert audit.epsilon_lower > 0.33, audit
-    if audit.sensitivity is not None:
-        low, high = ATTAINED.get(name, (1, 1))
-        assert low - 1e-3 < audit.sensitivity_measured / audit.sensitivity < high + 1e-3
-
-
-@pytest.mark.slow  # and part of `fedbandit audit`, which CI runs
+@pytest.mark.slow
 @pytest.mark.parametrize("eighth", range(8))
 def test_all_shipped_mechanisms_pass(key, eighth):
+    """And the bound is not vacuous: worst-case neighbours show more than a third of the claim (exact noise)."""
     for name in [*shipped()][eighth::8]:
-        assert_passes(name, key)
+        case = shipped()[name]
+        audit = case.run(key, n_runs=40_000 * case.slow)
+        assert audit.passed, audit
+        assert audit.epsilon_lower > 0.33, audit
+        if audit.sensitivity is not None:
+            low, high = ATTAINED.get(name, (1, 1))
+            assert low - 1e-3 < audit.sensitivity_measured / audit.sensitivity < high + 1e-3, audit
 
 
 @pytest.mark.slow
@@ -82,46 +71,34 @@ def test_a_million_runs_show_nine_tenths_of_what_exact_noise_gives(key, name):
     assert 0.9 * audit.epsilon < audit.epsilon_lower < audit.epsilon
 
 
-@pytest.mark.parametrize("name", ["adaptive schedule"])
-def test_controls_are_caught(key, name):
-    audit = controls()[name].run(key, n_runs=20_000)
+def test_a_control_is_caught(key):
+    """By what the adversary sees, not by replay alone."""
+    audit = controls()["adaptive schedule"].run(key, n_runs=20_000)
     assert not audit.passed, audit
-    assert audit.epsilon_lower > 1.05 * audit.epsilon, audit  # by what the adversary sees, not by replay alone
+    assert audit.epsilon_lower > 1.05 * audit.epsilon, audit
 
 
-SELDOM = {"noise left out in 0.1 %", "noise from float32 normals"}  # seen by draws of the noise, and by no run
-
-
-@pytest.mark.slow  # and part of `fedbandit audit --controls`, which CI runs
+@pytest.mark.slow
 @pytest.mark.parametrize("eighth", range(8))
 def test_all_controls_are_caught(key, eighth):
+    """By runs, few of which are enough for most; `fedbandit audit --controls` runs them all with the default number."""
     for name, case in [*controls().items()][eighth::8]:
-        audit = case.run(key, n_runs=80_000 * case.slow)
+        audit = case.run(key, n_runs=8000 * case.slow)
+        if audit.epsilon_lower <= 1.05 * audit.epsilon and name not in SELDOM:
+            audit = case.run(key, n_runs=80_000 * case.slow)
         assert not audit.passed, (name, audit)
         assert audit.epsilon_lower > 1.05 * audit.epsilon or (name in SELDOM and audit.noise), (name, audit)
 
 
 @pytest.mark.slow
 def test_replay_catches_the_cascade_and_unclipped_rewards(key):
-    for name, moved in (("batch cascade", 100), ("unclipped rewards", 100)):
+    for name in ("batch cascade", "unclipped rewards"):
         audit = controls()[name].run(key, n_runs=1000)
-        assert audit.sensitivity_measured > moved > audit.sensitivity
-        assert any("sensitivity is at least" in reason for reason in audit.reasons)
-    audit = controls()["adaptive schedule"].run(key, n_runs=1000)
-    assert any("control flow depends on the data" in reason for reason in audit.reasons)
+        assert audit.sensitivity_measured > 100 > audit.sensitivity
+    assert not controls()["adaptive schedule"].run(key, n_runs=1000).same_control_flow
 
 
-@pytest.mark.slow
-def test_one_algorithm(key):
-    """What a user would write."""
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(2.0, 1e-3)).replace(schedule=3, release="blt")
-    audit = audits.linear(algo, n_agents=1).run(key, n_runs=20_000)
-    assert audit.passed
-    assert 1.5 < audit.epsilon_lower < 2.0
-    assert audit.name == "silo_local blt"
-
-
-def test_a_claim_in_words(key):
+def test_a_claim_in_words():
     """Of what is not certified: the neighbours are those of the claim."""
     budget, leaking = fb.privacy.Budget(1.0, 0.1, "zero_out"), PRIVATE.replace(learns_in_batch=True)
     case = audits.claimed(leaking, budget, n_agents=2, horizon=6, visits=2, name="words")
@@ -129,39 +106,31 @@ def test_a_claim_in_words(key):
     (x, y, _), (other, z, _) = case.data, case.neighbour
     assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == 2
     assert not other[0][0].any()
-    fields = dict(algo=PRIVATE, budget=budget)
-    for change, words in (
-        (dict(algo=3), "^algo must be an fb.Algorithm, got 3"),
-        (dict(budget=1.0), "^budget must be an fb.privacy.Budget, got 1.0"),
-        (dict(visits=3, horizon=2), "^horizon must be >= 3, got 2"),
-        (dict(n_agents=0), "^n_agents must be >= 1, got 0"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=words):
-            audits.claimed(**fields | change)
+    for argument, change in (("algo", dict(algo=3)), ("budget", dict(budget=1.0)), ("horizon", dict(visits=3))):
+        with refused(argument):
+            audits.claimed(**dict(algo=PRIVATE, budget=budget, horizon=2) | change)
 
 
 @pytest.mark.parametrize(
-    ("algo", "error", "words"),
+    "algo",
     [
-        (
-            fb.algos.private_fed_lin_ucb([fb.privacy.Budget(1.0, 0.1)] * 2),
-            TypeError,
-            "algo must have one fb.privacy.Budget, got",
-        ),
-        (fb.algos.fed_lin_ucb(), TypeError, "algo must have one fb.privacy.Budget, got None"),
-        (fb.algos.fed_lin_ucb(schedule=fb.schedules.LogDet()), TypeError, "one fb.privacy.Budget, got None"),
-        (PRIVATE.replace(schedule=fb.schedules.LogDet()), ValueError, "algo must be certified .* got none"),
-        (
-            PRIVATE.replace(learns_in_batch=True),
-            ValueError,
-            "algo must be certified for its claim to be audited .fb.audits.claimed",
-        ),
-        (PRIVATE.replace(calibration="authors"), ValueError, "algo must be certified for its claim to be audited"),
+        fb.algos.private_fed_lin_ucb([fb.privacy.Budget(1.0, 0.1)] * 2),
+        fb.algos.fed_lin_ucb(),
+        PRIVATE.replace(schedule=fb.schedules.LogDet()),
+        PRIVATE.replace(learns_in_batch=True),
+        PRIVATE.replace(calibration="authors"),
     ],
 )
-def test_what_has_no_case(algo, error, words):
-    with pytest.raises(error, match=words):
+def test_what_has_no_case(algo):
+    """Several budgets, none, and what is not certified."""
+    with refused("algo"):
         audits.linear(algo, n_agents=2)
+
+
+@pytest.mark.parametrize("build", [audits.clusters, audits.streams, audits.labels, audits.uploads, audits.brink])
+def test_algorithms_of_other_kinds_have_no_case(build):
+    with refused("algo"):
+        build(fb.algos.Federated(policy=fb.algos.Thompson()), **dict(name="x") if build is not audits.brink else {})
 
 
 def test_the_sensitivity_is_that_of_the_mechanism_that_runs():
@@ -178,69 +147,45 @@ def test_the_sensitivity_is_that_of_the_mechanism_that_runs():
     assert audits.linear(PRIVATE.replace(trust="secagg"), n_agents=2).sensitivity is None
 
 
-def test_parts_must_fit():
-    thompson = fb.algos.Federated(policy=fb.algos.Thompson())
-    with pytest.raises(TypeError, match="^algo must have a policy UCB or LogDetUCB, got Thompson"):
-        audits.brink(thompson)
-    with pytest.raises(TypeError, match="^algo must be bound, as algo.bind\\(spec, horizon\\) is, got Federated"):
-        audits.transcript(thompson, shipped()["silo_local tree"].mechanism.spec, 8)
-    with pytest.raises(ValueError, match="^n_runs must be >= 1000, got 999"):
-        shipped()["silo_local tree"].run(None, n_runs=999)
-    with pytest.raises(ValueError, match="^slow must be >= 1, got 0"):
-        audits.Case(name="never", mechanism=abs, data=0, neighbour=1, epsilon=1, delta=0, slow=0)
-    with pytest.raises(TypeError, match="^cases must be a sequence of fb.audits.Case, got 3"):
-        audits.run([shipped()["silo_local tree"], 3], key=None)
+HEAD = "from __future__ import annotations\nimport fedbandit_jax as fb\n"
+CASE = "fb.audits.Case(name=NAME, mechanism=abs, data=0, neighbour=1, epsilon=1, delta=0)"
 
 
-def test_controls_file_must_hold_controls(tmp_path):
-    with pytest.raises(ValueError, match="controls must be a Python file, got"):
-        audits.load(tmp_path / "nothing.py")
-    for text, words in (
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
         ("def broken_x(:", "SyntaxError"),
         ("def broken_x():\n    raise KeyError('y')", "KeyError in broken_x"),
-    ):
-        bad = tmp_path / "bad.py"
-        bad.write_text(text)
-        with pytest.raises(ValueError, match=f"controls must run, got {words}"):
-            audits.load(bad)
-    bad.write_text("def broken_x():\n    return 3")
-    with pytest.raises(ValueError, match="controls must return fb.audits.Case from broken_.*, got 3"):
-        audits.load(bad)
-    empty = tmp_path / "empty.py"
-    empty.write_text("x = 1\n")
-    with pytest.raises(ValueError, match=r"controls must define functions broken_\*, got none in"):
-        audits.load(empty)
+        ("def broken_x():\n    return 3", "3"),
+        ("x = 1\n", "none"),
+        (None, "file"),
+    ],
+)
+def test_controls_file_must_hold_controls(tmp_path, text, got):
+    if text is not None:
+        (tmp_path / "file.py").write_text(text)
+    with refused("controls") as found:
+        audits.load(tmp_path / "file.py")
+    assert got in str(found.value)
 
 
 def test_a_control_may_be_a_dataclass_whose_annotations_are_strings(tmp_path):
-    (tmp_path / "control.py").write_text(
-        "from __future__ import annotations\nimport fedbandit_jax as fb\n"
-        "@fb.pytree\n"
-        "class Laplace:\n"
-        "    scale: float = 1.0\n"
-        "def broken_laplace():\n"
-        "    return fb.audits.Case(name='it', mechanism=Laplace, data=0, neighbour=1, epsilon=1, delta=0)\n"
-    )
-    assert [case.name for case in audits.load(tmp_path)] == ["it"]
-    (tmp_path / "control.py").write_text("1 / 0")
-    with pytest.raises(ValueError, match="ZeroDivisionError"):
-        audits.load(tmp_path)
-    assert "fedbandit_controls_control" not in sys.modules
-
-
-def test_folder_of_controls(tmp_path):
     """Files of one folder import each other; those that begin with an underscore are not controls."""
-    (tmp_path / "_helper.py").write_text("def broken_not_this():\n    raise KeyError\nNAME = 'two'\n")
-    (tmp_path / "one.py").write_text(
-        "from _helper import NAME\nimport fedbandit_jax as fb\n"
-        "def broken_it():\n"
-        "    return fb.audits.Case(name=NAME, mechanism=abs, data=0, neighbour=1, epsilon=1, delta=0)\n"
-    )
-    assert [case.name for case in audits.load(tmp_path)] == ["two"]
+    (tmp_path / "_helper.py").write_text("def broken_not_this():\n    raise KeyError\nNAME = 'it'\n")
+    laplace = "@fb.pytree\nclass Laplace:\n    scale: float = 1.0\n"
+    (tmp_path / "one.py").write_text(f"from _helper import NAME\n{laplace}def broken_it():\n    return {CASE}\n")
+    edited = (tmp_path / "one.py").read_text()
+    (tmp_path / "one.py").write_text(HEAD + edited.replace("mechanism=abs", "mechanism=Laplace"))
+    (tmp_path / "two.py").write_text(f"{HEAD}NAME = 'more'\ndef broken_two():\n    return [{CASE}, {CASE}]\n")
+    assert [case.name for case in audits.load(tmp_path)] == ["it", "more", "more"]
     assert str(tmp_path) not in sys.path
-    (tmp_path / "one.py").unlink()
-    with pytest.raises(ValueError, match="controls must be Python files, got none in"):
-        audits.load(tmp_path)
+    (tmp_path / "one.py").write_text("1 / 0")
+    with refused("controls"):
+        audits.load(tmp_path / "one.py")
+    assert "fedbandit_controls_one" not in sys.modules
+    (tmp_path / "empty").mkdir()
+    with refused("controls"):
+        audits.load(tmp_path / "empty")
 
 
 def test_users_differ_first_in_the_middle_and_last():
@@ -269,9 +214,7 @@ def test_users_differ_first_in_the_middle_and_last():
 def test_the_farthest_user_attains_the_sensitivity(options):
     """Packed by the statistic that is bound, (1, 0) with reward 1 is as far from that user as the noise covers."""
     spec = fb.Spec(n_agents=1, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True, constant=True)
-    statistic = fb.privacy.Linear(**options)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), statistic=statistic))
-    mechanism = algo.bind(spec, 50).mechanism
+    mechanism = PRIVATE.replace(statistic=fb.privacy.Linear(**options)).bind(spec, 50).mechanism
     far, reward = farthest_user(mechanism)
     x, y, *_ = mechanism.admit(np.stack([[1.0, 0.0], far], 1), np.array([1.0, reward]))
     packed = mechanism.statistic.pack(np.einsum("im,jm->mij", x, np.concatenate([x, y[None]])))
@@ -281,15 +224,11 @@ def test_the_farthest_user_attains_the_sensitivity(options):
 
 def test_shipped_cases_have_the_neighbours_of_their_budgets():
     """All rounds of who returns, or one; nobody instead of a user, no promise about rewards, and one who decides."""
-    twice = fb.algos.private_fed_lin_ucb(
-        fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), unit=fb.privacy.Users(2)),
-        schedule=fb.schedules.Geometric(2.0, first=2),
-    )
-    scheduled = audits.linear(twice, n_agents=2, horizon=6)
+    twice = PRIVATE.replace(unit=fb.privacy.Users(2), schedule=fb.schedules.Geometric(2.0, first=2))
     for case, rounds in (
         (shipped()["silo_local tree"], 1),
         (shipped()["silo_local tree 2 visits"], 16),
-        (scheduled, 6),
+        (audits.linear(twice, n_agents=2, horizon=6), 6),
     ):
         for (x, y, _), (other, z, _) in ((case.data, case.neighbour), *case.others.values()):
             assert ((x != other).any((1, 2, 3)) | (y != z).any((1, 2))).sum() == rounds
@@ -299,8 +238,6 @@ def test_shipped_cases_have_the_neighbours_of_their_budgets():
     assert removed.data[0][0].any()
     for label in ("CDP-SE", "Dist-CDP-SE"):  # batches of 4 and 16 users: half of what one of 16 moves a mean by, halved
         np.testing.assert_allclose(shipped()[label].mechanism.algo.radius[1:, 1:], 1 / 64)
-    messages = {"LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"}
-    assert {name.removesuffix(" messages") for name in shipped() if name.endswith("-SE messages")} == messages
 
 
 @pytest.mark.slow
@@ -313,11 +250,3 @@ def test_arms_of_others_are_in_the_transcript(key):
     assert set(np.unique(arms)) == {0, 1}
     assert arms[0] == 0
     assert np.mean(np.asarray(arms)[2:].reshape(7, 2)[:, 0] == (believed[:-1] > 0)) > 0.5
-
-
-@pytest.mark.slow
-def test_picture(key):
-    found = audits.run([shipped()["silo_local tree"], controls()["kappa = 1"]], key=key, n_runs=20_000)
-    words = [[text.get_text() for text in ax.texts] for ax in fb.plotting.audits(found[:1], found[1:]).axes]
-    assert "pass" in words[0]
-    assert "caught" in words[1]

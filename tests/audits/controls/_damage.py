@@ -1,5 +1,6 @@
 """How an honest case is broken: what runs is damaged after binding, and the claim stays."""
 
+import functools
 from dataclasses import fields, replace
 
 import numpy as np
@@ -13,6 +14,22 @@ SMALL = dict(budget=fb.privacy.Budget(8.0, 1e-5), batch=1, n_agents=2, trust="sh
 def turned(kind, value, **changes):
     """The same fields in another class, or other fields."""
     return kind(**{field.name: getattr(value, field.name) for field in fields(value) if field.init} | changes)
+
+
+def override(value, **changes):
+    """The same fields in a subclass; a method is given as a function of the honest one, self and the arguments."""
+    kind = type(value)
+
+    def method(name, change):
+        return lambda self, *given, **named: change(functools.partial(getattr(kind, name), self), self, *given, **named)
+
+    body = {name: method(name, change) if callable(change) else change for name, change in changes.items()}
+    return turned(fb.pytree(type(f"Damaged{kind.__name__}", (kind,), body)), value)
+
+
+def resized(part, **factors):
+    """The same part with some fields multiplied."""
+    return replace(part, **{name: getattr(part, name) * np.float32(factor) for name, factor in factors.items()})
 
 
 def private(*, batch=2, budget=BUDGET, **options):
@@ -31,9 +48,19 @@ def changed(case, name, change):
     return replace(case, name=name, mechanism=replace(case.mechanism, algo=change(case.mechanism.algo)))
 
 
+def weaker(case, name, change):
+    """A case run with `change(mechanism)` in place of the mechanism of its algorithm."""
+    return changed(case, name, lambda bound: replace(bound, mechanism=change(bound.mechanism)))
+
+
 def damaged(name, change, **options):
     """The honest case of these options, run with `change(mechanism)` in place of its mechanism."""
-    return changed(honest(**options), name, lambda bound: replace(bound, mechanism=change(bound.mechanism)))
+    return weaker(honest(**options), name, change)
+
+
+def all_damaged(changes, **common):
+    """Such cases, by name: of (change, options)."""
+    return [damaged(name, change, **common, **options) for name, (change, options) in changes.items()]
 
 
 def trusting(change):
@@ -41,31 +68,43 @@ def trusting(change):
     return lambda mechanism: replace(mechanism, trust=change(mechanism.trust))
 
 
-def noisy(kind, **changes):
-    """Another class of trust model with the same numbers."""
-    return trusting(lambda trust: turned(kind, trust, **changes))
+def noisy(**methods):
+    """A trust model whose methods are overridden."""
+    return trusting(lambda trust: override(trust, **methods))
 
 
-def damaged_sum(name, noise_class, *, mechanism="discrete_laplace", messages=False, trust="secagg", **changes):
-    """The honest case of a mechanism for sums, run with other noise; `noise_class` has the fields of the honest one."""
-    growth = 16 if messages else 4
+def scaled(**factors):
+    """A trust model with other numbers, such as Gaussian noise of the wrong size."""
+    return trusting(lambda trust: resized(trust, **factors))
+
+
+def stepping(step, **methods):
+    """A mechanism whose step is overridden."""
+    return lambda mechanism: override(mechanism, step=step, **methods)
+
+
+def honest_sum(*, mechanism="discrete_laplace", trust="secagg", growth=4, messages=False):
+    """The case of successive elimination under a mechanism for sums."""
     algo = fb.algos.SuccessiveElimination(
         epsilon=1.0, mechanism=mechanism, trust=trust, growth=growth, delta=1e-2, messages=messages
     )
+    return arms(algo)
 
-    def change(bound):
-        noise = turned(noise_class, bound.protocol.noise, **changes)
-        return replace(bound, protocol=replace(bound.protocol, noise=noise))
 
-    return changed(arms(algo), name, change)
+def protocolled(case, name, change):
+    """A case run with `change(protocol)` in place of the protocol for sums, of an algorithm or of users' messages."""
+    run = case.mechanism
+    if hasattr(run, "protocol"):
+        return replace(case, name=name, mechanism=replace(run, protocol=change(run.protocol)))
+    return changed(case, name, lambda bound: replace(bound, protocol=change(bound.protocol)))
+
+
+def damaged_sum(name, change, **options):
+    """The honest case of a mechanism for sums, run with `change(noise)` in place of its noise."""
+    return protocolled(honest_sum(**options), name, lambda protocol: replace(protocol, noise=change(protocol.noise)))
 
 
 def damaged_clusters(name, change, *, horizon=6, **options):
     """The honest case of federated clusters, run with `change(noise)` in place of its trees."""
     algo = fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count", **options)
     return changed(clusters(algo, horizon=horizon), name, lambda bound: replace(bound, noise=change(bound.noise)))
-
-
-def scaled(name, factor, **options):
-    """Gaussian noise of the wrong size."""
-    return damaged(name, trusting(lambda trust: replace(trust, std=trust.std * np.float32(factor))), **options)

@@ -4,81 +4,69 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
-from _damage import changed, damaged, honest, private, turned
+from _damage import all_damaged, changed, honest, override, private, stepping
 
-import fedbandit_jax as fb
 from fedbandit_jax.audits import transcript
 from fedbandit_jax.audits.linear import Opinion
-from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.noisy_sums import Aggregated
 
 
-@fb.pytree
-class RawForThePolicy(Aggregated):
+def raw_for_the_policy(honest, self, *given):
     """Shows noisy sums, and hands the policy the exact ones."""
-
-    def step(self, key, k, state, total, x, y):
-        _, after = Aggregated.step(self, key, k, state, total, x, y)
-        return after.sums.high, after
+    _, after = honest(*given)
+    return after.sums.high, after
 
 
-class NoClip(BoundStatistic):
-    """Rewards as they come."""
+def admitting(**changes):
+    """What users add is changed after it was bounded: functions of (what is admitted, raw features, raw reward)."""
 
-    def admit(self, x, y, seen=(), each=False):
-        return BoundStatistic.admit(self, x, y)._replace(v=y)
+    def admit(honest, self, x, y, *given, **named):
+        admitted = honest(x, y)
+        return admitted._replace(**{name: change(admitted, x, y) for name, change in changes.items()})
 
-
-class NoFloor(BoundStatistic):
-    """Rewards clipped at 1, and not at 0."""
-
-    def admit(self, x, y, seen=(), each=False):
-        return BoundStatistic.admit(self, x, y)._replace(v=jnp.minimum(y, 1))
+    return lambda mechanism: replace(mechanism, statistic=override(mechanism.statistic, admit=admit))
 
 
-class NoScale(BoundStatistic):
-    """Features as long as they come."""
-
-    def admit(self, x, y, seen=(), each=False):
-        return BoundStatistic.admit(self, x, y)._replace(x=x)
+def beside_others(admitted, x, y):
+    """What a user adds depends on who else came in her round: she moves their contributions, too."""
+    return admitted.v + 0.5 * admitted.v.sum(-1, keepdims=True)
 
 
-class LongerFeatures(BoundStatistic):
-    """Features scaled in the largest entry, so that vectors are up to sqrt d long."""
-
-    def admit(self, x, y, seen=(), each=False):
-        return BoundStatistic.admit(self, x, y)._replace(x=x / jnp.maximum(jnp.abs(x).max(0), 1))
-
-
-def bounding(kind):
-    """A mechanism with other bounds on what enters."""
-    return lambda mechanism: replace(mechanism, statistic=turned(kind, mechanism.statistic))
-
-
-def broken_acts_on_raw_sums():
-    """The releases have their noise; the arms that are played follow from the exact sums."""
-    return damaged("acts on raw sums", lambda mechanism: turned(RawForThePolicy, mechanism))
+RAW = stepping(raw_for_the_policy)
+OPINION = dict(statistic=Opinion())
+DAMAGES = {  # change of the mechanism, and its options
+    "acts on raw sums": (RAW, {}),
+    "acts on raw sums, central": (RAW, dict(n_agents=2, trust="central", release="blt")),
+    "unclipped rewards": (admitting(v=lambda admitted, x, y: y), {}),
+    "rewards clipped from above only": (admitting(v=lambda admitted, x, y: jnp.minimum(y, 1)), {}),
+    "features never scaled": (admitting(x=lambda admitted, x, y: x), {}),
+    "features in the wrong norm": (admitting(x=lambda admitted, x, y: x / jnp.maximum(jnp.abs(x).max(0), 1)), {}),
+    "unclipped responses": (admitting(v=lambda _, x, y: jnp.stack([jnp.clip(y, 0, 1), 3 * (y - 0.5)])), OPINION),
+    "looks at two users": (admitting(v=beside_others), dict(n_agents=2, trust="central", **OPINION)),
+}
 
 
-def broken_acts_on_raw_sums_of_two():
-    """The same with two silos under secure release at the server."""
-    change = lambda mechanism: turned(RawForThePolicy, mechanism)  # noqa: E731
-    return damaged("acts on raw sums, central", change, n_agents=2, trust="central", release="blt")
+def broken_bounds():
+    return all_damaged(DAMAGES)
 
 
-def learning(case, name):
-    """A case whose agents learn from raw rewards inside the batch."""
-    return changed(case, name, lambda bound: replace(bound, learns_in_batch=True))
+def prefers_what_all_are_offered(honest, self, key, t, local, offered):
+    wanted = offered.contexts.mean((0, 1))
+    return jnp.argmax(offered.contexts @ wanted, 1).astype(jnp.int32)
 
 
-def broken_learning():
-    """Algorithm 1 as printed on the default neighbours: later users of the batch see what the first one had."""
-    return learning(honest(batch=4), "learns in the batch")
+def broken_actions():
+    """Algorithm 1 as printed, whose later users of a batch see what the first one had; and scores of users together."""
+    return [
+        changed(honest(batch=4), "learns in the batch", lambda bound: replace(bound, learns_in_batch=True)),
+        changed(
+            honest(n_agents=2), "scores users together", lambda bound: override(bound, act=prefers_what_all_are_offered)
+        ),
+    ]
 
 
 def broken_cascade():
-    """The same, where one user steers what all later ones add: the sums alone tell, by far more than one user."""
-    case, batch = learning(honest(batch=16), "batch cascade"), 16
+    """Learning in the batch, where one user steers what all later ones add: sums move by far more than one user."""
+    case, batch = honest(batch=16), 16
     spec, horizon = case.mechanism.spec, case.mechanism.horizon
 
     def data(user):
@@ -88,85 +76,5 @@ def broken_cascade():
 
     greedy = private(batch=batch).replace(learns_in_batch=True, exploration_scale=0.0)
     mechanism = transcript(greedy.bind(spec, horizon), spec, horizon)
-    return replace(case, mechanism=mechanism, data=data([1, 0]), neighbour=data([0, 1]), others={})
-
-
-def broken_clipping():
-    """Rewards that nobody bounds."""
-    return damaged("unclipped rewards", bounding(NoClip))
-
-
-def broken_floor():
-    """Rewards that are not bounded from below."""
-    return damaged("rewards clipped from above only", bounding(NoFloor))
-
-
-class Raw(BoundStatistic):
-    """Responses as a statistic of one's own returns them."""
-
-    def admit(self, x, y, seen=(), each=False):
-        given = BoundStatistic.admit(self, x, y)
-        return given._replace(v=jnp.stack([jnp.clip(y, 0, 1), 3 * (y - 0.5)]))
-
-
-class Averaged(BoundStatistic):
-    """Responses in which each user is compared with the others of her round."""
-
-    def admit(self, x, y, seen=(), each=False):
-        given = BoundStatistic.admit(self, x, y)
-        return given._replace(v=given.v + 0.5 * given.v.sum(-1, keepdims=True))
-
-
-def broken_bounds_of_a_statistic():
-    """A statistic of one's own whose responses are not clipped to what it declares."""
-    return damaged("unclipped responses", bounding(Raw), statistic=Opinion())
-
-
-def broken_statistic_of_two():
-    """What a user adds depends on who else came: she moves their contributions, too."""
-    return damaged("looks at two users", bounding(Averaged), n_agents=2, trust="central", statistic=Opinion())
-
-
-def broken_norm():
-    """Features that nobody bounds."""
-    return damaged("features never scaled", bounding(NoScale))
-
-
-def broken_other_norm():
-    """Features bounded in another norm than the proof's."""
-    return damaged("features in the wrong norm", bounding(LongerFeatures))
-
-
-@fb.pytree
-class Neighbourly(fb.Algorithm):
-    """Every silo's agent prefers what the users of all silos are offered in this round."""
-
-    algo: fb.Algorithm
-
-    @property
-    def batch(self):
-        return self.algo.batch
-
-    def init(self, key, spec):
-        return self.algo.init(key, spec)
-
-    def download(self, state, offered):
-        return self.algo.download(state, offered)
-
-    def act(self, key, t, local, offered):
-        wanted = offered.contexts.mean((0, 1))
-        return jnp.argmax(offered.contexts @ wanted, 1).astype(jnp.int32)
-
-    def learn(self, t, local, offered, arms, rewards):
-        return self.algo.learn(t, local, offered, arms, rewards)
-
-    def sync(self, key, k, state, local, records):
-        return self.algo.sync(key, k, state, local, self.algo.gather(records))
-
-    def view(self, state):
-        return self.algo.view(state)
-
-
-def broken_scores_together():
-    """What one user is recommended depends on what others are offered in the same round."""
-    return changed(honest(n_agents=2), "scores users together", lambda bound: Neighbourly(algo=bound))
+    one, other = data([1, 0]), data([0, 1])
+    return replace(case, name="batch cascade", mechanism=mechanism, data=one, neighbour=other, others={})

@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _damage import changed, damaged_clusters, turned
+from _damage import changed, damaged_clusters, override, resized, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import clusters, uploads
@@ -16,8 +16,8 @@ from fedbandit_jax.privacy.phase_trees import Replanted
 class Flawed(Replanted):
     """Trees with these flaws, each of which is a number, so that all share a program."""
 
-    replayed: bool = False  # every phase plants the tree of the first
-    shared: bool = False  # all local clusters have the same tree
+    replayed: bool = False  # every phase plants the tree of the first: differences of two releases have no noise
+    shared: bool = False  # all local clusters have the same tree: what another one shows takes the noise off
     bare: float = 0.0  # how often an upload has no noise; what is shown when phases begin has
     unclipped: bool = False  # features and rewards enter as they come
 
@@ -36,64 +36,27 @@ class Flawed(Replanted):
         return jax.tree.map(lambda raw, fine: jnp.where(self.unclipped, raw, fine), (x, y), bounded)
 
 
-def flawed(name, **flaws):
-    """Federated clusters whose trees have these flaws."""
-    return damaged_clusters(name, lambda noise: turned(Flawed, noise, **flaws))
+def flawed(**flaws):
+    return lambda noise: turned(Flawed, noise, **flaws)
 
 
-def broken_replayed_tree():
-    """A phase's tree reused in the next one: the difference of two releases has no noise."""
-    return flawed("tree of the first phase", replayed=True)
+TREES = {  # change of the trees, and options
+    "tree of the first phase": (flawed(replayed=True), {}),
+    "one tree for all clusters": (flawed(shared=True), {}),
+    "bare uploads": (flawed(bare=1.0), {}),
+    "uploads bare in half of all cases": (flawed(bare=0.5), {}),  # more often than delta = 0.1 allows
+    "unclipped rewards of clusters": (flawed(unclipped=True), {}),
+    "one phase's noise": (  # of two leaves, and one in each later phase: composition over phases is forgotten
+        lambda noise: resized(noise, std=(1 / 3) ** 0.5), dict(horizon=14, max_uploads=1),
+    ),
+    "std for variance, clusters": (lambda noise: replace(noise, std=np.sqrt(noise.std) * np.ones(3, np.float32)), {}),
+    "clusters without noise on x y": (lambda noise: resized(noise, std=[1, 1, 0]), {}),
+    "clusters without noise on x x'": (lambda noise: resized(noise, std=[0, 0, 1]), {}),  # of x and -x it is the same
+}  # fmt: skip
 
 
-def broken_tree_of_all_clusters():
-    """One draw for all local clusters: what another one shows takes the noise off."""
-    return flawed("one tree for all clusters", shared=True)
-
-
-def broken_uploads():
-    """Noise at the beginning of phases only."""
-    return flawed("bare uploads", bare=1.0)
-
-
-def broken_sometimes():
-    """Uploads without noise, more often than delta = 0.1 allows."""
-    return flawed("uploads bare in half of all cases", bare=0.5)
-
-
-def broken_clipping():
-    """Nobody bounds what a user adds."""
-    return flawed("unclipped rewards of clusters", unclipped=True)
-
-
-def broken_one_tree():
-    """Noise calibrated for the largest tree, composition over phases forgotten."""
-
-    def change(noise):
-        return replace(noise, std=noise.std * np.float32((1 / 3) ** 0.5))  # two leaves, and one in each later phase
-
-    return damaged_clusters("one phase's noise", change, horizon=14, max_uploads=1)
-
-
-def broken_cluster_variance():
-    """sqrt(sigma) for sigma."""
-    change = lambda noise: replace(noise, std=np.sqrt(noise.std) * np.ones(3, np.float32))  # noqa: E731
-    return damaged_clusters("std for variance, clusters", change)
-
-
-def weighted(*weights):
-    """A change of the noise in the columns of [x x' | x y]."""
-    return lambda noise: replace(noise, std=noise.std * np.float32(weights))
-
-
-def broken_cluster_bias():
-    """Noise on the features, and none on the rewards."""
-    return damaged_clusters("clusters without noise on x y", weighted(1, 1, 0))
-
-
-def broken_cluster_gram():
-    """Noise on the rewards, and none on the features: x and -x have the same x x'."""
-    return damaged_clusters("clusters without noise on x x'", weighted(0, 0, 1))
+def broken_trees():
+    return [damaged_clusters(name, change, **options) for name, (change, options) in TREES.items()]
 
 
 def broken_determinants():
@@ -101,31 +64,11 @@ def broken_determinants():
     return uploads(fb.algos.FCLUB(fb.privacy.Budget(1.0, 0.1)), name="uploads by raw determinants")
 
 
-@fb.pytree
-class RawRecommendations(fb.ArrivalAlgorithm):
-    """Recommends to the users of all servers by what any user answered."""
-
-    algo: fb.ArrivalAlgorithm
-
-    def init(self, key, spec):
-        return self.algo.init(key, spec), jnp.zeros(spec.dim)
-
-    def begin(self, key, t, state):
-        inner, report = self.algo.begin(key, t, state[0])
-        return (inner, state[1]), report
-
-    def index(self, key, t, state, user, contexts):
-        return contexts @ state[1]
-
-    def serve(self, key, t, state, user, x, y):
-        inner, report = self.algo.serve(key, t, state[0], user, x, y)
-        return (inner, state[1] + x * jnp.clip(y, 0, 1)), report
-
-    def view(self, state):
-        return self.algo.view(state[0])
-
-
 def broken_recommendations():
-    """All releases are right; what another server's user is recommended is not made of them."""
-    algo = fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count")
-    return changed(clusters(algo), "recommends by raw sums", lambda bound: RawRecommendations(algo=bound))
+    """All releases are right; another server's user is recommended what any user's raw answers say."""
+    case = clusters(fb.algos.homo_dc(fb.privacy.Budget(1.0, 0.1), trigger="count"))
+
+    def by_raw_sums(honest, self, key, t, state, user, contexts):
+        return contexts @ state.sums[..., -1].sum(0)
+
+    return changed(case, "recommends by raw sums", lambda bound: override(bound, index=by_raw_sums))

@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import jax.numpy as jnp
-import numpy as np
-from _damage import changed, turned
+from _damage import changed, override, resized, scaled
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import BUDGET, Case, above_threshold, brink, linear, timing, transcript
-from fedbandit_jax.audits.schedules import EPOCHS, Requests
-from fedbandit_jax.schedules import UNITS, BoundPrivateLogDet
+from fedbandit_jax.audits import BUDGET, above_threshold, brink, linear, timing, transcript
+from fedbandit_jax.audits.schedules import EPOCHS
+from fedbandit_jax.schedules import UNITS
 
 
 @fb.pytree
@@ -41,122 +40,67 @@ class AdaptiveSchedule(fb.Algorithm):
 def broken_adaptive_schedule():
     """The schedule alone leaks: one user more or less in a direction moves the first synchronisation."""
     case = linear(fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET), schedule=1), n_agents=1)
-    return Case(
-        name="adaptive schedule",
-        mechanism=transcript(AdaptiveSchedule(), case.mechanism.spec, case.mechanism.horizon),
-        data=case.data,
-        neighbour=case.neighbour,
-        which=case.which,
-        others=case.others,
-        epsilon=BUDGET.epsilon,
-        delta=BUDGET.delta,
-        fixed_control_flow=True,
-    )
+    alone = transcript(AdaptiveSchedule(), case.mechanism.spec, case.mechanism.horizon)
+    silent = dict(gaussian=False, sensitivity=None, measure=None)
+    return replace(case, name="adaptive schedule", mechanism=alone, fixed_control_flow=True, **silent)
 
 
 def broken_fed_ucb():
     """Algorithm 1 of Dubey & Pentland (2020) as printed: Example 3.1 of Zhou & Chowdhury (2024)."""
     algo = fb.algos.fed_ucb(BUDGET)
-    algo = algo.replace(schedule=fb.schedules.LogDet(brink(algo)))
-    return timing(algo, name="FedUCB, timing")
+    return timing(algo.replace(schedule=fb.schedules.LogDet(brink(algo))), name="FedUCB, timing")
 
 
-@fb.pytree
-class Quiet(BoundPrivateLogDet):
-    """AboveThreshold whose threshold is known."""
-
-    def start(self, key, floor):
-        memory = super().start(key, floor)
-        return memory._replace(shift=jnp.zeros_like(memory.shift))
+def known_threshold(honest, self, key, t, memory, gained, since):
+    return honest(key, t, memory._replace(shift=0 * memory.shift), gained, since)
 
 
-@fb.pytree
-class Silent(Quiet):
-    """No noise on the answers either."""
-
-    def requests(self, key, t, memory, gained, since):
-        return memory.cap * gained / UNITS >= self.threshold / since
-
-
-def damaged_tests(name, change):
-    """The honest case of private tests alone, run with `change(bound schedule)`."""
-    case = above_threshold(fb.schedules.PrivateLogDet(1e-3, share=0.5), epsilon=2.0, name="honest")
-    return replace(case, name=name, mechanism=replace(case.mechanism, schedule=change(case.mechanism.schedule)))
-
-
-def broken_threshold():
-    """Sparse vector without noise on the threshold: every round tells a little more."""
-    return damaged_tests("threshold without noise", lambda bound: turned(Quiet, bound))
-
-
-def broken_floor():
-    """Sparse vector with the sensitivity of a larger V: a fifth of the noise."""
-    return damaged_tests("tests with too little noise", lambda bound: replace(bound, epsilon=5 * bound.epsilon))
-
-
-def tested(*, max_syncs):
-    """A certified run with private tests, at a threshold that one user decides about."""
-    budget = fb.privacy.Budget(2.0, 0.1, "zero_out")
-    schedule = fb.schedules.PrivateLogDet(share=0.5, max_syncs=max_syncs)
-    algo = fb.algos.fed_ucb(budget, schedule=schedule, learns_in_batch=False)
-    return algo.replace(threshold=brink(algo))
+def no_noise(honest, self, key, t, memory, gained, since):
+    return memory.cap * gained / UNITS >= self.threshold / since
 
 
 def broken_tests():
-    """A certified run whose tests forget their noise: it is not hidden behind that of the releases."""
-    case = linear(tested(max_syncs=2), n_agents=2, horizon=4)
-    change = lambda bound: replace(bound, schedule=turned(Silent, bound.schedule))  # noqa: E731
-    return changed(case, "private_logdet without noise", change)
+    """Private tests alone: a known threshold, a fifth of the noise, and a threshold that later epochs tell, too."""
+    schedule = fb.schedules.PrivateLogDet(1e-3, share=0.5)
+    one, epochs = (above_threshold(schedule, epsilon=2.0, epochs=n, name="honest") for n in (1, EPOCHS))
+
+    def tested(name, change):
+        return replace(one, name=name, mechanism=replace(one.mechanism, schedule=change(one.mechanism.schedule)))
+
+    kept = override(epochs.mechanism, starts=lambda honest, self, key: jnp.stack([key] * self.epochs))
+    return [
+        tested("threshold without noise", lambda bound: override(bound, requests=known_threshold)),
+        tested("tests with too little noise", lambda bound: resized(bound, epsilon=5)),
+        replace(epochs, name="threshold noise not refreshed", mechanism=kept),
+    ]
 
 
-def broken_releases():
-    """A certified run whose tests are right, and whose releases have a fifth of their noise."""
-    case = linear(tested(max_syncs=2), n_agents=2, horizon=4)
-    return changed(case, "private_logdet, little noise in releases", little)
+def broken_runs():
+    """Certified runs whose releases have too little noise, or whose tests have none."""
 
+    def decided_by_one_user(max_syncs):
+        schedule = fb.schedules.PrivateLogDet(share=0.5, max_syncs=max_syncs)
+        budget = fb.privacy.Budget(2.0, 0.1, "zero_out")
+        algo = fb.algos.fed_ucb(budget, schedule=schedule, learns_in_batch=False)
+        return linear(algo.replace(threshold=brink(algo)), n_agents=2, horizon=4)
 
-def broken_half_of_the_releases():
-    """A certified run whose tests are right, and whose releases have half of their noise."""
-    case = linear(tested(max_syncs=1), n_agents=2, horizon=4)
-    return changed(case, "private_logdet, half the noise in releases", lambda bound: little(bound, 2))
+    def without_noise(bound):
+        return replace(bound, schedule=override(bound.schedule, requests=no_noise))
 
+    def little(part=0.2):
+        return lambda bound: replace(bound, mechanism=scaled(std=part)(bound.mechanism))
 
-@fb.pytree
-class Kept(Requests):
-    """Tests whose threshold keeps its noise in all epochs, so that later ones tell what it is."""
-
-    def starts(self, key):
-        return jnp.stack([key] * self.epochs)
-
-
-def broken_epochs():
-    """Noise on the threshold that is not drawn anew when an epoch begins."""
-    case = above_threshold(fb.schedules.PrivateLogDet(1e-3, share=0.5), epsilon=2.0, epochs=EPOCHS, name="honest")
-    return replace(case, name="threshold noise not refreshed", mechanism=turned(Kept, case.mechanism))
-
-
-def broken_geometric():
-    """Ever rarer releases with a third of the noise."""
-    algo = fb.algos.private_fed_lin_ucb(
-        fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt"), schedule=fb.schedules.Geometric(1.5, first=1)
-    )
-    return changed(linear(algo, n_agents=1), "geometric, little noise", little)
-
-
-def broken_asynchronous():
-    """Agents who come one at a time, with a fifth of the noise."""
-    case = next(case for case in fb.audits.shipped("schedules") if case.name == "asynchronous blt geometric")
-    return changed(case, "asynchronous, little noise", little)
-
-
-def broken_asynchronous_tests():
-    """Agents whose tests forget their noise."""
-    case = next(case for case in fb.audits.shipped("schedules") if case.name == "asynchronous tree private_logdet")
-    change = lambda bound: replace(bound, schedule=turned(Silent, bound.schedule))  # noqa: E731
-    return changed(case, "asynchronous private_logdet without noise", change)
-
-
-def little(bound, by=5):
-    """A loop with a fifth of the noise."""
-    trust = bound.mechanism.trust
-    return replace(bound, mechanism=replace(bound.mechanism, trust=replace(trust, std=trust.std / np.float32(by))))
+    once, twice = decided_by_one_user(1), decided_by_one_user(2)
+    blt = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release="blt")
+    rarer = linear(fb.algos.private_fed_lin_ucb(blt, schedule=fb.schedules.Geometric(1.5, first=1)), n_agents=1)
+    shipped = {case.name: case for case in fb.audits.shipped("schedules")}
+    return [
+        changed(twice, "private_logdet without noise", without_noise),
+        changed(twice, "private_logdet, little noise in releases", little()),
+        changed(once, "private_logdet, half the noise in releases", little(0.5)),
+        changed(rarer, "geometric, little noise", little()),
+        changed(shipped["asynchronous blt geometric"], "asynchronous, little noise", little()),
+        changed(
+            shipped["asynchronous tree private_logdet"], "asynchronous private_logdet without noise", without_noise
+        ),
+    ]
