@@ -4,6 +4,7 @@ A damage is a leaf of the mechanism, so that one program serves all. Honest nois
 standard deviation `test_trust.py` computes by hand from the budget.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -149,37 +150,50 @@ DEFAULT_MESSAGES = [  # of every trust model, and of every form of a message: wh
 ]
 
 
-def mechanisms():
-    """Every release through every trust model whose proof covers it; noise drawn at once, or message by message."""
+def pairs():
+    """Every release with every trust model whose proof covers it, and an id."""
     for model, release in itertools.product([*TRUST, PAIRS], [*RELEASES, *OTHERS]):
-        try:
+        with contextlib.suppress(ValueError):
             trust.check(model, OTHERS.get(release, release), "tight")
-        except ValueError:
-            continue
-        name, named = model if isinstance(model, str) else "pairs", release in RELEASES
-        marks = [pytest.mark.slow] * (model != "silo_local" and not (named and model in TRUST))
-        yield pytest.param(functools.partial(bind, model, release), AT_ONCE, id=f"{name}-{release}", marks=marks)
-        if model in TRUST and named:
-            case, seen = functools.partial(bind, model, release, messages=True), AT_ONCE
-            if model == "shuffle_vector_sum":  # every bit of every user is drawn
-                case, seen = functools.partial(case, P.Budget(20.0, 0.1), dim=1, n_syncs=2), ("x 0.8", "of two nodes")
-            elif model not in ("central", "shuffle_amplified"):
-                seen = (*AT_ONCE, "of two nodes", *["mostly of one node"] * (model != "secagg"))
-            marks = [pytest.mark.slow] * ((model, release) not in DEFAULT_MESSAGES)
-            yield pytest.param(case, seen, id=f"{name}-{release}-messages", marks=marks)
-    half = P.Linear(centred=True, gram_scale=0.5)
-    yield pytest.param(lambda: bind(statistic=half), SCALES, id="silo_local-scaled")
+            yield model, release, f"{model if isinstance(model, str) else 'pairs'}-{release}"
+
+
+def mechanisms():
+    """Noise that is drawn at once."""
+    for model, release, name in pairs():
+        marks = [pytest.mark.slow] * (model != "silo_local" and not (model in TRUST and release in RELEASES))
+        yield pytest.param(functools.partial(bind, model, release), AT_ONCE, id=name, marks=marks)
+    many = functools.partial(bind, "shuffle_vector_sum", budget=P.Budget(0.02, 0.01), m=100)
+    yield pytest.param(many, SCALES, id="shuffle_vector_sum-many")  # so many bits that their normal limit is drawn
+    half = functools.partial(bind, statistic=P.Linear(centred=True, gram_scale=0.5))
+    yield pytest.param(half, SCALES, id="silo_local-scaled")
     apart = functools.partial(shown_apart, aggregate="median", liars=P.Liars([0], "large"))
-    yield pytest.param(lambda: apart(bind(statistic=half)), tuple(DAMAGES), id="silo_local-apart")
+    yield pytest.param(lambda: apart(half()), tuple(DAMAGES), id="silo_local-apart")
+
+
+def messages():
+    """Noise on every message of every silo."""
+    for model, release, name in pairs():
+        if model not in TRUST or release not in RELEASES:
+            continue
+        case, seen = functools.partial(bind, model, release, messages=True), AT_ONCE
+        if model == "shuffle_vector_sum":  # every bit of every user is drawn
+            case, seen = functools.partial(case, P.Budget(20.0, 0.1), dim=1, n_syncs=2), ("x 0.8", "of two nodes")
+        elif model not in ("central", "shuffle_amplified"):
+            seen = (*AT_ONCE, "of two nodes", *["mostly of one node"] * (model != "secagg"))
+        marks = [pytest.mark.slow] * ((model, release) not in DEFAULT_MESSAGES)
+        yield pytest.param(case, seen, id=name, marks=marks)
+    uneven = tuple(P.Budget(epsilon, 0.1) for epsilon in (0.5, 1.0, 4.0))
+    yield pytest.param(lambda: bind(budget=uneven, messages=True), SCALES, id="silo_local-uneven")
 
 
 def sums():
     """All noise for rewards of arms, drawn at once, or by every user."""
-    for (law, model), messages in itertools.product(MECHANISMS, (False, True)):
+    for (law, model), shares in itertools.product(MECHANISMS, (False, True)):
         mechanism = MECHANISMS[law, model](epsilon=1.0, scale=10.0, failure=1e-6, horizon=1000)
-        case = functools.partial(mechanism.sums, [2, 0, 4], messages=messages)
-        marks = [pytest.mark.slow] * (messages and model == "shuffle")  # shares as with secure aggregation
-        yield pytest.param(case, OF_ARMS, id=f"{law}-{model}{'-messages' * messages}", marks=marks)
+        case = functools.partial(mechanism.sums, [2, 0, 4], messages=shares)
+        marks = [pytest.mark.slow] * (shares and model == "shuffle")  # as with secure aggregation
+        yield pytest.param(case, OF_ARMS, id=f"{law}-{model}{'-shares' * shares}", marks=marks)
     central = A.SuccessiveElimination(epsilon=1.0, mechanism="laplace", trust="central")
     yield pytest.param(lambda: central.bind(fb.envs.arms(3).spec, 10**4).protocol, OF_ARMS, id="laplace-central")
 
@@ -206,10 +220,24 @@ def unseen(fault, damages):
     return [name for name in damages if not fault(DAMAGES[name])]
 
 
-@pytest.mark.parametrize(("make", "damages"), [*mechanisms(), *sums()])
-def test_damaged_noise_is_seen(make, damages):
+def check(make, damages):
     bound = make()
     assert unseen(lambda damage: behaviour.fault(with_damage(bound, damage)), damages) == []
+
+
+@pytest.mark.parametrize(("make", "damages"), [*mechanisms()])
+def test_damaged_noise_is_seen(make, damages):
+    check(make, damages)
+
+
+@pytest.mark.parametrize(("make", "damages"), [*messages()])
+def test_damaged_messages_are_seen(make, damages):
+    check(make, damages)
+
+
+@pytest.mark.parametrize(("make", "damages"), [*sums()])
+def test_damaged_sums_of_rewards_are_seen(make, damages):
+    check(make, damages)
 
 
 LINE, LITTLE = fb.networks.make("line", 4), P.Mechanism(BUDGET, unit="visit")

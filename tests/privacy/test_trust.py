@@ -1,4 +1,7 @@
-"""Trust models alone, a call at a time: what a silo, its users or the server add, against the budget by hand."""
+"""Trust models: noise by hand from the budget, exact sums behind it, and what parties see.
+
+That as much noise is drawn is in `test_behaviour.py`.
+"""
 
 import dataclasses
 import math
@@ -7,30 +10,80 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import deep, refused, released
+from scipy import stats
 
+import fedbandit_jax as fb
 from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_mu
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.packing import packed_size
-from fedbandit_jax.privacy.releases import make
-from fedbandit_jax.privacy.trust import SecAgg, SiloLocal, SiloLocalMatrix, secagg, vector_sum
+from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
+from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
+from fedbandit_jax.privacy.releases import RELEASES, Release, make
+from fedbandit_jax.privacy.trust import SecAgg, Shuffled, SiloLocal, SiloLocalMatrix, VectorSum, secagg, vector_sum
 from fedbandit_jax.privacy.trust.ask import Ask
 
-M, B, S = 3, 4, 5
+M, B, D, S = 3, 2, 2, 5
 BUDGET = Budget(1.0, 0.1)
-N, DIM = 20_000, 2  # messages drawn, each of 5 entries
-WIDE = 200  # features of one message of 20,300 entries
+PACK = jax.jit(pack)
+SIZES = dict(n_syncs=S, n_agents=M, batch=B, dim=D)
 
 
-def model(trust, dim=DIM):
-    release = "input_perturbation" if trust == "local" else "tree"
-    return calibrate(BUDGET, n_syncs=S, release=release, trust=trust, n_agents=M, batch=B, dim=dim).model
+def bound(trust, release="tree", messages=False):
+    return Mechanism(BUDGET, release, trust, messages=messages).bind(BoundStatistic(D), n_agents=M, n_syncs=S, batch=B)
 
 
-def sigma(trust):
-    """Of one source: sqrt(kappa) Delta / mu, for trees of three levels."""
-    kappa, delta_sq = 1 if trust == "local" else 3, 4.0 if trust == "silo_local_matrix" else 4.5
-    return math.sqrt(kappa * delta_sq) / gaussian_mu(1.0, 0.1)
+def formed(kind, mechanism, **changes):
+    """The same mechanism in another form, or with other parts."""
+    return kind(**{field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)} | changes)
+
+
+def users():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((S, B, D, M))
+    x /= np.linalg.norm(x, axis=2, keepdims=True) * 1.1
+    return x.astype(np.float32), rng.random((S, B, M)).astype(np.float32)
+
+
+def exact():
+    """Packed prefix sums (S, D)."""
+    x, y = users()
+    rows = np.concatenate([x, y[:, :, None]], 2)
+    return np.asarray(PACK(np.cumsum(np.einsum("kbim,kbjm->kij", x, rows), 0)))
+
+
+@jax.jit
+def play(mechanism, key, x, y):
+    """Packed private sums (S, D) of one run, and what is shown at its end."""
+
+    def body(state, inputs):
+        k, x, y = inputs
+        statistics, state = released(mechanism, jax.random.fold_in(key, k), k, state, x, y)
+        return state, pack(statistics)
+
+    state, statistics = jax.lax.scan(body, mechanism.init(D), (jnp.arange(1, S + 1), x, y))
+    return statistics, state.view
+
+
+@jax.jit
+def plays(mechanism, keys, x, y):
+    return jax.vmap(lambda key: play(mechanism, key, x, y)[0])(keys)
+
+
+# --- The noise that a budget needs ---
+
+
+@pytest.mark.parametrize("trust", fb.privacy.TRUST)
+def test_the_sum_over_silos_has_the_noise_of_the_budget(trust):
+    """At the size of the paper, M = 100, B = 25, d = 10; kappa is the largest squared column norm of C."""
+    release, size = "input_perturbation" if trust == "local" else "tree", dict(n_agents=100, batch=25, dim=10)
+    found = calibrate(BUDGET, n_syncs=400, release=release, trust=trust, **size).model
+    kappa = (Release.encoder(make(release, 400)) ** 2).sum(0).max()
+    matrix = trust == "silo_local_matrix"
+    sigma = math.sqrt(kappa * (4.0 if matrix else 4.5)) / gaussian_mu(1.0, 0.1)
+    sources = {"central": 1, "secagg": 1, "shuffle_vector_sum": 1, "local": 2500}.get(trust, 100)
+    by_hand = math.sqrt(sources * (2 if matrix else 1)) * sigma
+    assert found.sum_std() == pytest.approx(by_hand, rel=0.1 if trust == "shuffle_vector_sum" else 0.01)
 
 
 @pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix", "central", "shuffle_amplified"])
@@ -38,62 +91,31 @@ def sigma(trust):
 def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
     """r sqrt(kappa) Delta / mu; and beside tests of a schedule, for what they leave of epsilon."""
     for visits in (1, 3):
-        sizes = dict(n_syncs=S, trust=trust, n_agents=M, batch=B, users=Users(visits))
-        found = calibrate(Budget(1.0, 0.1, adjacency), **sizes)
+        sizes = dict(SIZES, trust=trust, users=Users(visits))
         moved = visits * math.sqrt(3 * (matrix_sq if "matrix" in trust else delta_sq))
-        assert found.sigma == pytest.approx(moved / gaussian_mu(1.0, 0.1), rel=1e-6)
-        assert found.epsilon_exact == pytest.approx(1.0, rel=1e-5)
-        if trust != "shuffle_amplified":
-            beside = calibrate(Budget(1.0, 0.1, adjacency), **sizes, pure=0.1)
-            assert beside.sigma == pytest.approx(moved / gaussian_mu(1.0, 0.1, 0.1 * visits), rel=1e-6)
-            assert beside.epsilon_exact == pytest.approx(1.0, rel=1e-5)
+        for pure in (0.0, 0.1)[: 1 + (trust != "shuffle_amplified")]:
+            found = calibrate(Budget(1.0, 0.1, adjacency), **sizes, pure=pure)
+            assert found.sigma == pytest.approx(moved / gaussian_mu(1.0, 0.1, pure * visits), rel=1e-6)
+            assert found.epsilon_exact == pytest.approx(1.0, rel=1e-5)
 
 
 def test_a_calibration_is_sound_if_it_keeps_the_budget():
     """The authors' constants, of which one half is missing, give epsilon between one and two."""
-    tight, released = (
-        calibrate(BUDGET, n_syncs=S, trust="silo_local", n_agents=M, method=m) for m in ("tight", "authors")
-    )
+    tight, authors = (calibrate(BUDGET, n_syncs=S, n_agents=M, method=method) for method in ("tight", "authors"))
     assert tight.sound
-    assert 1.1 < released.epsilon_exact < 2
-    assert not released.sound
+    assert 1.1 < authors.epsilon_exact < 2
+    assert not authors.sound
 
 
-def within(draws, std):
-    """Whether the standard deviation is right to 5 of its errors; a wrong factor sqrt 2 would be seen."""
-    return draws.size > 100 and abs(draws.std() / std - 1) < 5 / math.sqrt(2 * draws.size)
+def test_formulas_of_papers():
+    """Dubey & Pentland (2020): 8 sqrt(m) ln(2 / delta) / epsilon, m = 1 + ceil(log2 S), without a schedule's share."""
+    paper = dict(n_syncs=400, release="prefix_tree", trust="silo_local_matrix", method="theorem")
+    for pure, left in ((0.0, 0.5), (0.1, 0.4)):
+        found = calibrate(Budget(0.5, 0.01), pure=pure, **paper)
+        assert found.sigma == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("trust", "sources"),
-    [("silo_local", 1), ("silo_local_matrix", 1), ("shuffle_amplified", 1), ("local", B), ("secagg", 1 / M)],
-)
-def test_the_noise_of_a_message(key, trust, sources):
-    """Each silo adds noise of its own; locally every user of a batch does; with secure aggregation each a part."""
-    found = model(trust)
-    sent = np.asarray(jax.jit(found.randomize)(key, 1, 1, np.zeros((N, packed_size(DIM)), np.float32)))
-    if trust == "secagg":
-        sent = sent.astype(np.int32) / float(found.scale)
-    one = sigma(trust) * math.sqrt(sources) * (1.0008 if trust == "secagg" else 1)  # rounding is paid for
-    assert within(sent[:, 3:], one)
-    assert within(sent[:, :3], one * (math.sqrt(2) if trust == "silo_local_matrix" else 1))
-    assert abs(np.corrcoef(sent.T) - np.eye(5)).max() < 5 / math.sqrt(N)
-
-
-@pytest.mark.parametrize(
-    ("trust", "sources"),
-    [("silo_local", M), ("silo_local_matrix", M), ("shuffle_amplified", M), ("central", 1), ("local", M * B)],
-)
-def test_the_noise_of_a_sum(key, trust, sources):
-    """And what the certificate says of it."""
-    found, one = model(trust), math.sqrt(sources) * sigma(trust)
-    noise, weight = np.asarray(found.noise(key, packed_size(WIDE))), math.sqrt(2) if "matrix" in trust else 1
-    assert within(noise[-WIDE:], one)
-    assert within(noise[:-WIDE], one * weight)
-    assert found.sum_std() == pytest.approx(one * weight, rel=1e-5)
-
-
-def test_silos_with_noise_of_their_own(key):
+def test_silos_with_noise_of_their_own():
     """Variances add up; the proof is that of the silo with the least noise, and every silo has its own."""
     for kind, delta_sq in ((SiloLocal, 4.5), (SiloLocalMatrix, 4.0)):
         ask = Ask(budget=BUDGET, release=make("tree", S), n_agents=3, joint_matrix=kind.joint_matrix)
@@ -101,51 +123,178 @@ def test_silos_with_noise_of_their_own(key):
         least, last = (gaussian_epsilon(math.sqrt(3 * delta_sq) / std, 0.1) for std in (10.0, 20.0))
         assert uneven.proof(ask).epsilon == pytest.approx(least, rel=1e-5)
         assert uneven.silo(2).proof(ask).epsilon == pytest.approx(last, rel=1e-5)
-        assert within(np.asarray(uneven.noise(key, packed_size(WIDE)))[-WIDE:], math.sqrt(1400))
-        assert within(np.asarray(uneven.randomize(key, 2, 1, jnp.zeros((N, 5))))[:, 3:], 20.0)
 
 
 def test_the_noise_of_all_silos_has_room(key):
     """A hundredth of 1,600 silos is enough, and all of them have ten times the noise: in the range of integers, too."""
-    sizes = dict(n_syncs=S, trust="secagg", n_agents=1600, batch=B, dim=50)
-    found = calibrate(Budget(0.01, 1e-6), **sizes, dropouts=1584).model
-    all_there = float(found.share) * 40
+    found = calibrate(Budget(0.01, 1e-6), n_syncs=S, trust="secagg", n_agents=1600, batch=4, dim=50, dropouts=1584)
+    all_there = float(found.model.share) * 40
     assert all_there <= 2**24
-    zeros = jnp.zeros((1, packed_size(50)))
-    drawn = np.asarray(jax.jit(found.noisy_sum)(key, 1, (), zeros, None, None)[0])
-    assert within(drawn, found.message_stds(1)[0])
-    assert within(drawn, all_there / float(found.scale))
+    drawn = jax.jit(found.model.noisy_sum)(key, 1, (), jnp.zeros((1, packed_size(50))), None, None)[0]
+    for std in (found.model.message_stds(1)[0], all_there / float(found.model.scale)):
+        assert np.std(drawn) == pytest.approx(std, rel=5 / math.sqrt(2 * drawn.size))
 
 
 def test_what_one_silo_knows_of_the_noise_is_stated():
     """The certificate names the epsilon of the noise of all silos but one, whose share that one may subtract."""
     for dropouts in (0, 1):
-        ask = Ask(budget=BUDGET, release=make("tree", S), n_agents=M, batch=B, dim=DIM, dropouts=dropouts)
-        bound = SecAgg.calibrate(ask)
-        fewer = dataclasses.replace(bound, dropouts=dropouts + 1).proof(ask)
-        assert fewer.epsilon > bound.proof(ask).epsilon
-        assert f"one of {M - dropouts} silos epsilon is {fewer.epsilon:.4g}" in bound.proof(ask).assumes[0]
+        ask = Ask(budget=BUDGET, release=make("tree", S), n_agents=M, batch=B, dim=D, dropouts=dropouts)
+        model = SecAgg.calibrate(ask)
+        fewer = dataclasses.replace(model, dropouts=dropouts + 1).proof(ask)
+        assert fewer.epsilon > model.proof(ask).epsilon
+        assert f"one of {M - dropouts} silos epsilon is {fewer.epsilon:.4g}" in model.proof(ask).assumes[0]
 
 
-def test_the_server_adds_its_noise_once(key):
-    central = model("central")
-    shown = jnp.ones((M, N, 5))
-    assert within(np.asarray(central.analyze(key, 1, shown)), sigma("central"))
-    np.testing.assert_array_equal(central.randomize(key, 1, 1, shown), shown)
+# --- The sums behind the noise ---
 
 
-def test_formulas_of_papers():
-    """Dubey & Pentland (2020): 8 sqrt(m) ln(2 / delta) / epsilon, m = 1 + ceil(log2 S), without a schedule's share."""
-    for pure, left in ((0.0, 0.5), (0.1, 0.4)):
-        found = calibrate(
-            Budget(0.5, 0.01),
-            n_syncs=400,
-            release="prefix_tree",
-            trust="silo_local_matrix",
-            method="theorem",
-            pure=pure,
-        )
-        assert found.sigma == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
+@pytest.mark.parametrize("dim", [1, 2, 5])
+def test_packing_is_an_isometry(dim):
+    rng = np.random.default_rng(dim)
+    w = rng.standard_normal((7, dim, dim))
+    statistics = np.concatenate([w + np.swapaxes(w, 1, 2), rng.standard_normal((7, dim, 1))], -1).astype(np.float32)
+    vector = PACK(statistics)
+    assert vector.shape == (7, packed_size(dim))
+    np.testing.assert_allclose(np.linalg.norm(vector, axis=-1), np.sqrt((statistics**2).sum((1, 2))), rtol=1e-5)
+    np.testing.assert_allclose(unpack(vector, dim), statistics, rtol=1e-6)
+    x, y = rng.standard_normal((dim, 3)), rng.random(3)
+    one = PACK(np.einsum("im,jm->mij", x, np.concatenate([x, y[None]])))
+    np.testing.assert_allclose(pack_users(x, y).T, one, rtol=1e-5)
+    root = math.sqrt(2)
+    assert matrix_weights(packed_size(dim)).tolist() == pytest.approx([root] * (dim * (dim + 1) // 2) + [1] * dim)
+
+
+FORMS = [(kind, release) for release in RELEASES for kind in (Aggregated, Messages)]
+
+
+@pytest.mark.parametrize(("kind", "release"), deep(FORMS, keep={0, 1, 3, 5}))
+def test_zero_noise_is_exact(key, kind, release):
+    mechanism = bound("silo_local", release)
+    trust = dataclasses.replace(mechanism.trust, std=np.zeros(M, np.float32))
+    np.testing.assert_allclose(play(formed(kind, mechanism, trust=trust), key, *users())[0], exact(), atol=2e-5)
+
+
+def test_integer_messages_are_nearly_exact_with_little_noise(key):
+    mechanism = bound("secagg", "honaker")
+    trust = dataclasses.replace(mechanism.trust, share=np.float32(0.6))
+    found = play(formed(Messages, mechanism, trust=trust), key, *users())[0]
+    np.testing.assert_allclose(found, exact(), atol=100 / float(trust.scale))
+
+
+def test_integer_noise_on_batches_that_grow(key):
+    """Absorbed in parts or not: the exact prefixes, up to noise of a few steps, whatever the sizes of batches."""
+    mechanism = Mechanism(BUDGET, "blt", "secagg").bind(BoundStatistic(D), n_agents=M, n_syncs=S, most=9)
+    assert (type(mechanism), mechanism.batch) == (Rounded, 9)
+    trust = dataclasses.replace(mechanism.trust, share=np.float32(0.6))
+    mechanism = dataclasses.replace(mechanism, trust=trust)
+    sums = np.random.default_rng(5).normal(0, 3, (S, 4, D, D + 1)).astype(np.float32)
+    sums[..., :D] += np.swapaxes(sums[..., :D], -1, -2)
+    nobody = jnp.zeros((0, D, M)), jnp.zeros((0, M))
+
+    @jax.jit
+    def run(key):
+        state, found = mechanism.init(D), []
+        for k in range(S):  # batch k + 1 has min(k + 1, 4) parts
+            for part in sums[k, 1 : min(k + 1, 4)]:
+                state = mechanism.absorb(state, part)
+            statistics, state = mechanism.step(jax.random.fold_in(key, k), jnp.int32(k + 1), state, sums[k, 0], *nobody)
+            found.append(statistics)
+        return jnp.stack(found)
+
+    total = np.cumsum([sums[k, : min(k + 1, 4)].sum(0, dtype=float) for k in range(S)], 0)
+    np.testing.assert_allclose(run(key), total, atol=100 / float(trust.scale))
+
+
+def small_vector_sum():
+    """A few coarse bits of every user, in the three levels of a tree over S = 5."""
+    g, b = np.array([4, 5, 7], np.float32), np.array([9, 6, 5], np.float32)
+    trust = VectorSum(g=g, b=b, n_batch=M * B, exact=True, width=int((2 * g + b).max()))
+    return trust, dataclasses.replace(bound("shuffle_vector_sum"), trust=trust)
+
+
+def test_vector_sum_on_users(key):
+    """Counts of all bits, and the law that is drawn at once: unbiased, of variance (sum f (1 - f) + n b / 4) / g^2.
+
+    Prefixes 1, 2, 4 are single nodes, which start at batch 1. A scale 15 % off would be seen.
+    """
+    trust, rounded = small_vector_sum()
+    x, y = users()
+    w = np.asarray(jax.jit(pack_users)(x, y), float)  # (S, B, D, M)
+    z = [(w + 1) * g for g in trust.g]
+    rounding = [np.cumsum(((v % 1) * (1 - v % 1)).sum((1, 3)), 0) for v in z]
+    for mechanism, n in ((formed(Messages, rounded), 100), (rounded, 300)):
+        found = np.asarray(plays(mechanism, jax.random.split(key, n), x, y), float)
+        assert (abs(found.mean(0) - exact()) < 5 * found.std(0) / np.sqrt(n)).all()
+        ratios = []
+        for k, level in ((0, 0), (1, 1), (3, 2)):
+            variance = (rounding[level][k] + (M * B << level) * trust.b[level] / 4) / trust.g[level] ** 2
+            ratios.append(found[:, k].var(0) / variance)
+            assert trust.sum_std() ** 2 >= max(variance)
+        error = 5 * np.sqrt(2 / (n * np.size(ratios)))
+        np.testing.assert_allclose(ratios, 1, atol=5 * np.sqrt(2 / n))
+        assert abs(np.mean(ratios) - 1) < error
+        assert (abs(np.mean(ratios) * np.array([0.85, 1.15]) ** 2 - 1) > error).all()
+
+
+@pytest.mark.parametrize(
+    ("trust", "release", "messages"),
+    deep(
+        [
+            ("secagg", "tree", False),
+            ("secagg", "honaker", True),
+            ("secagg", "blt", False),
+            ("shuffle_vector_sum", "tree", False),  # its messages are bits, their counts integers by construction
+        ],
+        keep={0, 1, 3},
+    ),
+)
+def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messages):
+    """Integer noise on a sum that is not an integer would give it away modulo one step, without any noise."""
+    mechanism = bound(trust, release, messages)
+    x, y = users()
+
+    @jax.jit
+    def step(x, y):
+        view = released(mechanism, key, jnp.int32(1), mechanism.init(D), x, y)[1].view
+        return view if messages else pack(view.reshape(D, D + 1))
+
+    counts = np.asarray(step(x[0], y[0]), float)
+    steps = counts * float(mechanism.trust.scale if trust == "secagg" else mechanism.trust.g[0])
+    centre = 0.0 if trust == "secagg" else float(M * B * mechanism.trust.b[0] / 2)
+    assert abs(steps + centre - np.round(steps + centre)).max() < 0.05  # float32 of 10^5 steps
+
+
+def test_rounding_is_unbiased_whatever_the_silos_have(key):
+    """All silos with the same fraction of a step: rounding to the nearest would add up to M/2 steps."""
+    trust = SecAgg(share=np.float32(1.0), scale=np.float32(1.0), n_agents=50)
+
+    @jax.jit
+    def run(key):
+        keys, messages = jax.random.split(key, 50), jnp.full((50, 1, 2000), 0.49)
+        sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(50), 1, messages)
+        return trust.analyze(key, 1, trust.third_party(key, sent))
+
+    errors = np.asarray(run(key)) - 50 * 0.49
+    assert abs(errors.mean()) < 5 * errors.std() / np.sqrt(errors.size)
+    assert errors.std() < 1.05 * trust.sum_std()
+
+
+@pytest.mark.slow
+def test_long_nodes_do_not_overflow(key):
+    """n = M B 2^19 = 5.2e9 users in a node: more than 32 bits count."""
+    c = calibrate(BUDGET, n_syncs=2**19, trust="shuffle_vector_sum", n_agents=10_000, batch=1, dim=1)
+    x, y = jnp.zeros((1, 1, 10_000)), jnp.zeros((1, 10_000))
+    keys = jax.random.split(key, 2000)
+    zeros = jnp.zeros((1, 2))
+    noise = jax.vmap(lambda k: c.model.noisy_sum(k, jnp.int32(2**19), c.model.init(2), zeros, x, y)[0])(keys)
+    g, b = float(c.model.g[-1]), float(c.model.b[-1])
+    assert np.asarray(noise).std() == pytest.approx(np.sqrt(10_000 * 2.0**19 * b / 4) / g, rel=0.06)
+    numbers, bits = c.model.uplink(jnp.int32(2**19), 0, 2)
+    assert float(numbers) == pytest.approx(2 * 10_000 * 2.0**19)
+    assert float(bits) == pytest.approx(2 * g + b)
+
+
+# --- Keys, and what parties are shown ---
 
 
 @pytest.mark.parametrize("trust", ["secagg", "shuffle_vector_sum"])
@@ -157,10 +306,10 @@ def test_rounding_and_noise_have_keys_of_their_own(key, trust, monkeypatch):
         used.append(tuple(np.asarray(jax.random.key_data(key)).tolist()))
         return jnp.zeros(rest[0]) if rest else x
 
-    found = model(trust)
-    x, y = jnp.full((B, DIM, M), 0.3), jnp.full((B, M), 0.7)
+    found = bound(trust).trust
+    x, y = jnp.full((B, D, M), 0.3), jnp.full((B, M), 0.7)
     for module in (secagg, vector_sum):
-        for name in ("stochastic_round", "discrete_gaussian", "centred_binomial", "normal"):
+        for name in ("stochastic_round", "discrete_gaussian", "centred_binomial"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, watched)
     if trust == "secagg":
@@ -174,25 +323,77 @@ def test_rounding_and_noise_have_keys_of_their_own(key, trust, monkeypatch):
     assert len(used) == len(set(used)) == {"secagg": 2, "shuffle_vector_sum": 3}[trust]
 
 
-def test_what_users_send():
-    """A silo's users report one by one if they trust nobody, and the sum of a silo is one message elsewhere."""
-    assert model("local").uplink(1, 15, 5) == (15 * B, 32)
-    for trust in ("silo_local", "central", "secagg"):
-        assert model(trust).uplink(1, 15, 5) == (15, 32)
-    honaker = Mechanism(BUDGET, release="honaker").bind(BoundStatistic(DIM), n_agents=M, n_syncs=S)
-    assert [int(honaker.uplink(jnp.int32(k), DIM)[0]) for k in (1, 2, 4)] == [15, 30, 45]  # as many parts as levels
+@pytest.mark.parametrize("trust", ["silo_local", "central", "secagg"])
+def test_who_sees_single_messages(key, trust):
+    """The server sees every silo's message, or their sum alone."""
+    _, shown = jax.eval_shape(lambda: play(bound(trust, messages=True), key, *users()))
+    assert (shown.shape[0] == M) == (trust == "silo_local")
 
 
-def test_residues_have_signs():
-    trust = SecAgg(share=np.float32(1.0), scale=np.float32(8.0), n_agents=2)
-    shown = jnp.array([[0, 16, 2**32 - 16]], jnp.uint32)
-    np.testing.assert_array_equal(trust.analyze(None, 1, shown), [[0, 2, -2]])
+def test_vector_sum_shows_only_mixed_bits(key):
+    trust, rounded = small_vector_sum()
+    x, y = users()
+    shown, again = (
+        np.asarray(play(formed(Messages, rounded), one, x, y)[1]) for one in (key, jax.random.fold_in(key, 1))
+    )
+    assert shown.shape == (packed_size(D), M * rounded.release.size * B * trust.width)
+    assert ((shown >= 0).sum(1) == M * B * (2 * 4 + 9)).all()  # node 5 is one batch: 2 g_0 + b_0 bits of each user
+    assert not np.array_equal(shown, again)
 
 
 def test_shuffled_bits_move_by_themselves(key):
     """Of every entry another permutation, so that bits of one user do not stay together."""
-    bits = model("shuffle_vector_sum").third_party(key, jnp.arange(24, dtype=jnp.int8).reshape(2, 3, 1, 4).repeat(2, 2))
+    messages = jnp.arange(24, dtype=jnp.int8).reshape(2, 3, 1, 4).repeat(2, 2)
+    bits = np.asarray(small_vector_sum()[0].third_party(key, messages))
     assert bits.shape == (2, 24)
     np.testing.assert_array_equal(np.sort(bits, 1), [range(24)] * 2)
     assert not np.array_equal(bits[0], bits[1])
     assert not np.array_equal(bits[0], np.sort(bits[0]))
+
+
+def test_shuffler_permutes_silos(key):
+    messages = np.arange(5.0)[:, None, None] * np.ones((5, 1, 3))
+    trust = Shuffled(std=np.zeros(5, np.float32))
+    run = jax.jit(jax.vmap(lambda k: trust.third_party(k, messages)[:, 0, 0]))
+    seen = np.asarray(run(jax.random.split(key, 4000)))
+    assert (np.sort(seen, 1) == np.arange(5)).all()
+    counts = np.stack([(seen == silo).sum(0) for silo in range(5)])
+    assert stats.chi2.sf(((counts - 800) ** 2 / 800).sum(), 16) > 1e-4
+
+
+def test_secagg_is_modular(key):
+    """Sums wrap modulo 2^32 and come back with their sign; single messages are noise-covered residues."""
+    trust = SecAgg(share=np.float32(1.0), scale=np.float32(2.0**16), n_agents=3)
+
+    @jax.jit
+    def run(messages):
+        keys = jax.random.split(key, 3)
+        sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(3), 1, messages)
+        assert sent.dtype == jnp.uint32
+        shown = trust.third_party(key, sent)
+        assert shown.shape == (1, 4)
+        return trust.analyze(key, 1, shown)
+
+    for total in (-21_000.0, 0.0, 21_000.0):
+        messages = np.full((3, 1, 4), total / 3, np.float32)
+        np.testing.assert_allclose(run(messages), total, atol=1e-3 * abs(total) + 0.01)
+
+
+def test_what_users_send():
+    """A silo's users report one by one if they trust nobody, and the sum of a silo is one message elsewhere."""
+    for trust in ("local", "silo_local", "central", "secagg"):
+        model = bound(trust, "input_perturbation" if trust == "local" else "tree").trust
+        assert model.uplink(1, 15, 5) == (15 * (B if trust == "local" else 1), 32)
+    honaker = bound("silo_local", "honaker")
+    assert [int(honaker.uplink(jnp.int32(k), D)[0]) for k in (1, 2, 4)] == [15, 30, 45]  # as many parts as levels
+
+
+def test_messages_need_users(key):
+    """Without them the noise alone would be released; and there is room for the bits of so many."""
+    mechanism = bound("secagg", messages=True)
+    with pytest.raises(NotImplementedError, match="users of every silo"):
+        released(mechanism, key, jnp.int32(1), mechanism.init(D), jnp.zeros((0, D, M)), jnp.zeros((0, M)))
+    env = fb.envs.sphere(100, 2, 10, rewards="bernoulli")
+    algo = fb.algos.private_fed_lin_ucb(Mechanism(BUDGET, trust="shuffle_vector_sum", messages=True))
+    with refused("messages"):
+        fb.simulate(env, algo, horizon=1000, key=jax.random.key(0), seeds=2)
