@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers import refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import cache
@@ -43,7 +44,7 @@ def test_nothing_is_kept_where_jax_keeps_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     hits, said = runs(XDG_CACHE_HOME=str(tmp_path / "file"))
     assert hits == 0
-    assert said.startswith("compiled programs are not kept: folder must be a folder that can be written to")
+    assert said.startswith("compiled programs are not kept: folder must be")
 
 
 def test_old_programs_make_room(tmp_path, monkeypatch):
@@ -56,22 +57,20 @@ def test_old_programs_make_room(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b-cache", "c-cache", "mine"]
 
 
-def homeless():
-    raise RuntimeError("Could not determine home directory.")
-
-
 def test_where_they_are_kept(tmp_path, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.default_folder().parent == tmp_path / "fedbandit_jax"
+    here = cache.default_folder()
     monkeypatch.setattr(cache.platform, "machine", lambda: "another")
-    assert cache.default_folder() != tmp_path / "fedbandit_jax"
+    assert cache.default_folder() not in (here, tmp_path / "fedbandit_jax")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(cache.Path, "home", homeless)
-    with pytest.raises(ValueError, match="folder must be given, or XDG_CACHE_HOME, where nobody has a home, got None"):
+    with refused("folder", None):
         cache.default_folder()
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(ValueError, match="folder must be a folder that can be written to, got .*file"):
-        fb.keep_programs(file)
-    with pytest.raises(TypeError, match="folder must be a str or a Path, got 3"):
-        fb.keep_programs(3)
+    (tmp_path / "file").write_text("")
+    for wrong in (tmp_path / "file", 3):
+        with refused("folder"):
+            fb.keep_programs(wrong)
