@@ -20,6 +20,7 @@ SETTING = Setting(4, 3, 1000, 0.5, 1.5, 2.0)
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 SPEC = fb.envs.gap(2, 5, 3).spec
 KEY = jax.random.key(0)
+GAINED = np.array([0.0, 0.1, 0.05, 0.0])  # g = 0.1 of one agent: every ceil(D / g) rounds
 
 
 class Squares(S.Fixed):
@@ -40,18 +41,16 @@ def private(schedule, privacy=BUDGET):
     return fb.algos.private_fed_lin_ucb(privacy, schedule=schedule)
 
 
-def asked(schedule, gained, horizon):
-    """Rounds in which a schedule asks, given constant g_i, synchronising whenever it does."""
-    bound = schedule.bind(SETTING._replace(horizon=horizon))
+def asked(schedule, horizon):
+    """Rounds in which a schedule asks, given constant g_i, synchronising whenever it does; noise is below one unit."""
+    gained = np.int32(100 * GAINED) if isinstance(schedule, S.PrivateLogDet) else GAINED
+    bound = schedule.bind(SETTING._replace(horizon=horizon, epsilon=1e6))
     memory, last, rounds = bound.start(KEY, jnp.float32(1)), 0, []
     for t in range(horizon):
         if np.any(bound.requests(KEY, jnp.int32(t), memory, gained, jnp.int32(t + 1 - last))):
             rounds.append(t + 1)
             last = t + 1
     return rounds
-
-
-GAINED = np.array([0.0, 0.1, 0.05, 0.0])  # g = 0.1 of one agent: every ceil(D / g) rounds
 
 
 @pytest.mark.parametrize(
@@ -66,13 +65,15 @@ GAINED = np.array([0.0, 0.1, 0.05, 0.0])  # g = 0.1 of one agent: every ceil(D /
         (S.LogDet(3.0), 20, []),
         (S.LogDet(0.55, "he22"), 200, []),
         (S.LogDet(0.09, "he22"), 5, [1, 2, 3, 4, 5]),
+        (S.PrivateLogDet(0.55), 20, [6, 12, 18]),
+        (S.PrivateLogDet(0.55, trigger="he22"), 20, []),
     ],
 )
 def test_when_they_ask(schedule, horizon, rounds):
     """Never more often than they say, and after no longer a batch, if they know it in advance."""
-    assert asked(schedule, GAINED, horizon) == rounds
+    assert asked(schedule, horizon) == rounds
     longest = schedule.longest(horizon)
-    if isinstance(schedule, S.LogDet):
+    if isinstance(schedule, S.LogDet | S.PrivateLogDet):
         assert len(rounds) <= schedule.n_syncs(horizon) == horizon
         assert longest is None
         assert dataclasses.replace(schedule, max_syncs=2).n_syncs(horizon) == 2

@@ -94,6 +94,7 @@ def test_bounds_of_random_matrices(kind):
 
 @pytest.mark.parametrize("kind", ["toeplitz", "falling"])
 def test_a_column_is_bounded_without_its_matrix(monkeypatch, kind):
+    """If coefficients fall, exactly, and so is the matrix whose batches are in the reverse order."""
     rng = np.random.default_rng(1)
     for users in PATTERNS:
         c = KINDS[kind](rng, int(rng.integers(2, 11)))
@@ -103,8 +104,10 @@ def test_a_column_is_bounded_without_its_matrix(monkeypatch, kind):
         far = of_column(c[:, 0], users)
         monkeypatch.undo()
         assert far.squared >= near.squared * (1 - 1e-9) >= bound * (1 - 1e-8)
+        assert far.exact == (kind == "falling" or len(users.counts(len(c))) == 1)
         if kind == "falling":
-            assert far == near == (pytest.approx(bound, rel=1e-9), True)
+            for found in (near, far, of_encoder(c[:, ::-1], users)):
+                assert found == (pytest.approx(bound, rel=1e-9), True)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -133,11 +136,12 @@ def test_bands_that_are_apart_are_orthogonal():
 
 
 def test_large_horizons():
-    """No matrix, and for trees no list of batches."""
+    """No matrix, and for trees no list of batches. All visits may be in one batch, if nothing is said."""
     seldom = Users(16, 1, 10**6)
     for name in ("tree", "honaker"):
         assert 16 * 30 <= make(name, 10**9).sensitivity_sq(seldom) <= 256 * 30
         assert make(name, 10**9).sensitivity_sq(Users(16, 1)) == make(name, 10**9).sensitivity_sq(Users(32, 2)) / 4
+        assert make(name, 10**9).sensitivity_sq(Users(7)) == 49 * 30
     assert make("input_perturbation", 10**9).sensitivity_sq(seldom) == 16
     blt = make("blt", 65_536)
     assert blt.sensitivity_sq() < blt.sensitivity_sq(Users(16, 1)) < 256 * blt.sensitivity_sq()
