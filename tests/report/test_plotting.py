@@ -60,11 +60,6 @@ def test_curves_by_hand(band, width, time_average):
     assert ("time-average" in axes.get_ylabel()) == time_average
 
 
-def test_a_curve_under_a_later_one_is_wider():
-    (axes,) = fb.plotting.regret(swept({"under": 1.0, "over": 1.005, "apart": 2.0})).axes
-    assert [line.get_linewidth() for line in axes.lines] == [4.0, 1.5, 1.5]
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -82,94 +77,75 @@ def test_a_title_has_the_budget_that_was_asked_for(changes, words):
 
 
 def test_legends_say_who_is_not_private_beside_those_who_are():
-    """Of curves over rounds; where nobody asks for privacy the legend does not speak of it."""
-    for points, words in (("ab", ["a: not private", "b: certified"]), ("a", ["a"])):
-        result = swept(dict.fromkeys(points, 1.0), certificates={"a": no_privacy("it adds no noise")})
-        assert legend(fb.plotting.regret(result).axes[0]) == words
+    """Of curves over rounds; if nobody asks for privacy the legend does not speak of it. What is covered is wider."""
+    for points, words, widths in (("ab", ["a: not private", "b: certified"], [4.0, 1.5]), ("a", ["a"], [1.5])):
+        (ax,) = fb.plotting.regret(swept(dict.fromkeys(points, 1.0), certificates={"a": PUBLIC})).axes
+        assert (legend(ax), [line.get_linewidth() for line in ax.lines]) == (words, widths)
+
+
+PUBLIC = no_privacy("it adds no noise")
+LONG_WORD = "a very long name of a star"
+GRAPHS = {
+    f"{name}({n}, {graph})": ({"algorithm": name, "n_agents": n, "graph": graph, "dim": 3}, float(n + len(graph)))
+    for n, graph, name in itertools.product((4, 80), ("ring", LONG_WORD), ("one", "two"))
+}
+RULES = {
+    f"{name}({e})": (
+        {"algorithm": "p", "epsilon": e, "schedule": {"type": "LogDet", "threshold": 1.0, "trigger": name}}, e + more,
+    )
+    for (name, more), e in itertools.product((("dp20", 0.0), ("he22", 10.0)), (1.0, 4.0))
+}  # fmt: skip
+EVERY = {"a": ({"algorithm": "p", "schedule": {"type": "Every", "batch": 25}}, 1.0)}
+ODD = {"a(epsilon=7)": ({"algorithm": "a(epsilon=7)", "epsilon": 7}, 1.0), "b": ({"algorithm": "b", "epsilon": 1}, 2.0)}
+COUNTS = {f"a{n}": ({"algorithm": "a", "n": n}, 1.0) for n in (10**6, 2 * 10**6, 10**7)}
+CLAIMS = {f"p{e}": ({"algorithm": "p", "epsilon": e}, 1.0) for e in (1, 2, 3)}
+WEAKER = {"p2": proved(2.0, claim="none"), "p3": proved(3.0, claim="as_printed")}
+AGAINST = [  # result, coordinate, what is ticked, and lines with their regrets
+    (grid(), "epsilon", ["0.5", "2"], {"ours: certified": [7.0, 5.0]}),  # the last record, in the order of epsilon
+    (swept(GRAPHS), "n_agents", ["4", "80"], {f"one, graph = {LONG_WORD}: certified": [30.0, 106.0]}),
+    (swept(GRAPHS), "graph", ["ring", LONG_WORD], {"two, M = 80: certified": [84.0, 106.0]}),  # in the sweep's order
+    (swept(RULES), "epsilon", ["1", "4"], {
+        "p, schedule = LogDet(threshold=1, trigger=dp20): certified": [1.0, 4.0],
+        "p, schedule = LogDet(threshold=1, trigger=he22): certified": [11.0, 14.0],
+    }),
+    (swept(EVERY), "schedule", ["Every(batch=25)"], {"p: certified": [1.0]}),
+    (swept(ODD), "epsilon", ["1", "7"], {"a(epsilon=7): certified": [1.0], "b: certified": [2.0]}),
+    (swept(COUNTS), "n", ["$10^{6}$", r"$2 \times 10^{6}$", "$10^{7}$"], {"a: certified": [1.0] * 3}),
+    (swept(CLAIMS, certificates=WEAKER), "epsilon", ["1", "2", "3"], {"p: no privacy claim": [1.0] * 3}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("result", "coordinate", "ticks", "lines"), AGAINST)
+def test_against_a_coordinate(result, coordinate, ticks, lines):
+    """There is a line for every value of what else varies; words do not come from labels; objects are accounts."""
+    (ax,) = fb.plotting.against(result, coordinate, title="a title").axes
+    assert ax.get_title() == "a title\nmean of 3 seeds ± 1 s.e."
+    assert [text.get_text().replace("\n", " ") for text in ax.get_xticklabels()] == ticks
+    found = error_bars(ax)
+    assert {label: found[label][1] for label in lines} == lines
+    for label in lines:
+        assert label in legend(ax)
+        np.testing.assert_allclose(found[label][2], 1 / math.sqrt(3))
 
 
 def test_against_epsilon():
-    (ax,) = fb.plotting.against(grid(), "epsilon", title="a title").axes
-    assert ax.get_title() == "a title\nmean of 3 seeds ± 1 s.e."
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["0.5", "2"]
-    assert legend(ax) == ["plain: not private", "ours: certified"]
-    x, y, half = error_bars(ax)["ours: certified"]
-    assert (x, y) == ([0.5, 2.0], [7.0, 5.0])  # the last record, in the order of epsilon
-    np.testing.assert_allclose(half, 1 / math.sqrt(3))
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), 3.0)
-
-
-def words_of(ticks):
-    return [text.get_text().replace("\n", " ") for text in ticks]
-
-
-def test_against_numbers_of_the_environment_and_words():
-    """There is a line for every value of what else varies; words stand in the order of the sweep."""
-    long = "a very long name of a star"
-    points = {
-        f"{name}({n}, {graph})": ({"algorithm": name, "n_agents": n, "graph": graph, "dim": 3}, float(n + len(graph)))
-        for n, graph, name in itertools.product((4, 80), ("ring", long), ("one", "two"))
-    }
-    result = swept(points)
-    (ax,) = fb.plotting.against(result, "n_agents").axes
-    assert ax.get_xscale() == ax.get_yscale() == "log"
-    lines = [f"{a}, graph = {graph}: certified" for graph in ("ring", long) for a in ("one", "two")]
-    assert legend(ax) == lines
-    assert error_bars(ax)[lines[0]][:2] == ([4.0, 80.0], [8.0, 84.0])
-    (ax,) = fb.plotting.against(result, "graph").axes
-    assert words_of(ax.get_xticklabels()) == ["ring", long]
-    assert error_bars(ax)["two, M = 80: certified"][:2] == ([0.0, 1.0], [84.0, 106.0])
-    (ax,) = fb.plotting.against(result, "algorithm").axes
-    assert len(error_bars(ax)) == 8
-    with refused("coordinate", "delta"):
-        fb.plotting.against(result, "delta")
-
-
-def test_objects_are_coordinates():
-    """Schedules, for instance, which a result keeps as accounts; those that differ in words are two lines."""
-    rules = {name: {"type": "LogDet", "threshold": 1.0, "trigger": name} for name in ("dp20", "he22")}
-    points = {
-        f"{name}({e})": ({"algorithm": "ours", "epsilon": e, "schedule": rule}, e + 10 * (name == "he22"))
-        for (name, rule), e in itertools.product(rules.items(), (1.0, 4.0))
-    }
-    (ax,) = fb.plotting.against(swept(points), "epsilon").axes
-    lines = [f"ours, schedule = LogDet(threshold=1, trigger={name}): certified" for name in rules]
-    assert [error_bars(ax)[line][1] for line in lines] == [[1.0, 4.0], [11.0, 14.0]]
-    other = {"algorithm": "ours", "schedule": {"type": "Geometric", "growth": 1.5, "first": 50}}
-    point = {"algorithm": "ours", "schedule": {"type": "Every", "batch": 25}}
-    (ax,) = fb.plotting.against(swept({"a": (point, 1.0), "b": (other, 2.0)}), "schedule").axes
-    assert words_of(ax.get_xticklabels()) == ["Every(batch=25)", "Geometric(growth=1.5, first=50)"]
-
-
-def test_lines_do_not_come_from_labels():
-    """Labels that look like points of a grid are not, and points of other sweeps may be drawn as one line."""
-    odd = {
-        "a(epsilon=7)": ({"algorithm": "a(epsilon=7)", "epsilon": 7}, 1.0),
-        "b": ({"algorithm": "b", "epsilon": 1}, 2.0),
-    }
-    assert legend(fb.plotting.against(swept(odd), "epsilon").axes[0]) == ["a(epsilon=7): certified", "b: certified"]
-    (ax,) = fb.plotting.against(swept(odd), "epsilon", lines=dict.fromkeys(odd, "one line")).axes
-    assert legend(ax) == ["one line: certified"]
-    bare = {
-        "a": ({"algorithm": "x"}, 3.0),
-        "b": ({"algorithm": "x"}, 9.0),
-        "c": ({"algorithm": "y", "epsilon": 1}, 5.0),
-    }
-    (ax,) = fb.plotting.against(swept(bare), "epsilon", lines={"a": "x", "b": "x"}).axes
-    assert [np.asarray(line.get_ydata()).tolist()[0] for line in ax.lines[:2]] == [3.0, 9.0]
-    assert legend(ax)[0] == "x: certified"
-
-
-def test_horizontal_lines_of_one_colour_are_told_apart():
-    """They are of algorithms that do not have the coordinate."""
-    points = {
-        name: ({"algorithm": name, **(dict(epsilon=1) if name == "c" else {})}, 1.0 + i) for i, name in enumerate("abc")
-    }
-    result = swept(points, certificates=dict.fromkeys("ab", no_privacy("it adds no noise")))
+    """Of algorithms without the coordinate there are level lines, which are told apart; lines may be named anew."""
+    points = {"a": 1.0, "b": 2.0, "c": ({"algorithm": "c", "epsilon": 1}, 3.0)}
+    result = swept(points, certificates={"a": PUBLIC, "b": PUBLIC})
     for draw in (against_epsilon, fb.plotting.privacy_frontier):
-        lines = {str(line.get_label()).removesuffix(": not private"): line for line in draw(result).axes[0].lines}
+        (ax,) = draw(result).axes
+        lines = {str(line.get_label()).removesuffix(": not private"): line for line in ax.lines}
+        assert [np.asarray(lines[name].get_ydata()).tolist()[0] for name in "ab"] == [1.0, 2.0]
         assert lines["a"].get_color() == lines["b"].get_color()
         assert lines["a"].get_marker() != lines["b"].get_marker()
+    level = [line.get_xdata() for line in ax.lines if line.get_transform() == ax.get_yaxis_transform(which="grid")]
+    assert all(0 < first < last < 1 for first, last in map(tuple, level))
+    (ax,) = fb.plotting.against(swept(ODD), "epsilon", lines=dict.fromkeys(ODD, "one line")).axes
+    assert legend(ax) == ["one line: certified"]
+    (ax,) = fb.plotting.against(swept(GRAPHS), "algorithm").axes
+    assert len(error_bars(ax)) == 8
+    with refused("coordinate", "delta"):
+        fb.plotting.against(swept(GRAPHS), "delta")
 
 
 def against_epsilon(result):
@@ -177,10 +153,7 @@ def against_epsilon(result):
 
 
 def test_a_line_has_the_weakest_claim():
-    points = {f"p{e}": ({"algorithm": "p", "epsilon": e}, 1.0) for e in (1, 2, 3)}
-    weaker = {"p2": proved(2.0, claim="none"), "p3": proved(3.0, claim="as_printed")}
-    (ax,) = fb.plotting.against(swept(points, certificates=weaker), "epsilon").axes
-    assert legend(ax) == ["p: no privacy claim"]
+    (ax,) = against_epsilon(swept(CLAIMS, certificates=WEAKER)).axes
     assert ax.containers[0].lines[0].get_linestyle() == ":"
 
 
@@ -204,21 +177,13 @@ def points_of(ax):
     return {(float(line.get_xdata()[0]), float(line.get_ydata()[0])): full for line, full in zip(single, filled)}
 
 
-def test_ticks_and_markers_are_whole():
-    points = {f"a{n}": ({"algorithm": "a", "n": n}, 1.0) for n in (10**6, 2 * 10**6, 10**7)}
-    (ax,) = fb.plotting.against(swept(points | {"b": 2.0, "c": 3.0}), "n").axes
-    assert words_of(ax.get_xticklabels()) == ["$10^{6}$", r"$2 \times 10^{6}$", "$10^{7}$"]
-    level = [line.get_xdata() for line in ax.lines if line.get_transform() == ax.get_yaxis_transform(which="grid")]
-    assert all(0 < first < last < 1 for first, last in map(tuple, level))
-
-
 def test_privacy_frontier():
     """x is what the certificate gives; a weaker claim is not on the front, nor beats anybody."""
     weaker = {"printed": (0.5, "as_printed"), "void": (math.inf, "none")}
     given = {name: (epsilon, "certified") for name, epsilon in dict(a=1.0, b=2.0, c=2.0, d=1.0001).items()} | weaker
     proofs = {name: proved(9.0, epsilon_exact=epsilon, claim=claim) for name, (epsilon, claim) in given.items()}
     finals = {"plain": 1.0, "a": 8.0, "b": 4.0, "c": 6.0, "d": 9.0, "printed": 7.0, "void": 5.0}
-    result = swept(finals, algos={"plain": PLAIN}, certificates=proofs | {"plain": no_privacy("it adds no noise")})
+    result = swept(finals, algos={"plain": PLAIN}, certificates=proofs | {"plain": PUBLIC})
     (ax,) = fb.plotting.privacy_frontier(result).axes
     on = {(1.0, 8.0): True, (2.0, 4.0): True, (2.0, 6.0): False, (1.0001, 9.0): False, (0.5, 7.0): False}
     assert points_of(ax) == on
@@ -239,7 +204,7 @@ def test_delta_adjacency_and_environment_are_asked_for():
     assert "1e-09, 1e-06, 0.001" in ax.get_xlabel()
     assert not [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
     with refused("result"):
-        fb.plotting.privacy_frontier(swept({"x": 1.0}, certificates={"x": no_privacy("none")}))
+        fb.plotting.privacy_frontier(swept({"x": 1.0}, certificates={"x": PUBLIC}))
 
 
 def test_communication_frontier():
@@ -303,7 +268,7 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
         f"{name}({e})": ({"algorithm": name, "epsilon": e}, 9.0 - e) for name in ("blt", "tree") for e in (1, 2)
     }
     algos = {label: ALGOS["BLT" if "blt" in label else "tree"] for label in points} | {"plain": PLAIN}
-    whole = swept(points, algos=algos, certificates={"plain": no_privacy("it adds no noise")})
+    whole = swept(points, algos=algos, certificates={"plain": PUBLIC})
     draws = (fb.plotting.regret, against_epsilon, fb.plotting.privacy_frontier, fb.plotting.communication_frontier)
     seen = {}
     for result, draw in itertools.product((whole, whole.sel(algorithm=["tree"])), draws):
