@@ -6,6 +6,7 @@ from collections import deque
 import networkx as nx
 import numpy as np
 import pytest
+from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,18 +15,12 @@ from fedbandit_jax.networks import GRAPHS, make, network
 
 
 @st.composite
-def graphs(draw):
-    """A random tree on at most 12 nodes, with more edges."""
+def cases(draw):
+    """A random tree on at most 12 nodes, with more edges, and a gamma that suits it."""
     m = draw(st.integers(2, 12))
     edges = [(i, draw(st.integers(0, i - 1))) for i in range(1, m)]
     pairs = list(itertools.combinations(range(m), 2))
-    return nx.Graph(edges + draw(st.lists(st.sampled_from(pairs), max_size=2 * m)))
-
-
-@st.composite
-def cases(draw):
-    """A graph, and a gamma that suits it."""
-    graph = draw(graphs())
+    graph = nx.Graph(edges + draw(st.lists(st.sampled_from(pairs), max_size=2 * m)))
     return graph, draw(st.integers(1, nx.diameter(graph)))
 
 
@@ -97,7 +92,7 @@ def test_known_networks():
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("m", [2, 3, 7, 12, 31])
+@pytest.mark.parametrize("m", [2, 3, 12, 31])
 def test_graphs(name, m):
     graph = make(name, m)
     assert sorted(graph) == list(range(m))
@@ -134,36 +129,21 @@ def test_many_agents_without_the_slow_strategies(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("call", "argument"),
     [
-        (lambda: make("torus", 4), ValueError, "name must be one of 'complete', .* got 'torus'"),
-        (lambda: make("line", 1), ValueError, "n_agents must be at least 2, got 1: a network of one agent has nobody"),
-        (lambda: make("line", 2.5), TypeError, "n_agents must be an integer .* got 2.5"),
-        (lambda: make("erdos_renyi", 4, seed=-1), ValueError, "seed must be >= 0, got -1"),
-        (lambda: network(make("line", 3), 0), ValueError, "gamma must be >= 1, got 0"),
-        (lambda: network(make("line", 3), 1.0), TypeError, "gamma must be an integer >= 1, got 1.0"),
-        (lambda: network(make("line", 3), 3), ValueError, "gamma must be at most the graph's diameter 2, got 3"),
-        (lambda: network(nx.empty_graph(3), 2), ValueError, "gamma must be at most the graph's diameter 0, got 2"),
-        (lambda: network(np.eye(3), 1), TypeError, "graph must be an undirected networkx.Graph, got ndarray"),  # pyright: ignore[reportArgumentType]
-        (lambda: network(nx.DiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got DiGraph"),
-        (lambda: network(nx.MultiGraph([(0, 1)]), 1), TypeError, "graph must be an undirected .* got MultiGraph"),
-        (
-            lambda: network(nx.empty_graph(1), 1),
-            ValueError,
-            "graph must have 2 to 20,000 nodes, one for every agent, got 1",
-        ),
-        (lambda: network(nx.Graph([(1, 2)]), 1), ValueError, "graph must have the nodes 0 to 1, got 2"),
-        (lambda: network(nx.Graph([("a", 1)]), 1), ValueError, "graph must have the nodes 0 to 1, got 'a'"),
-        (lambda: network(nx.Graph([(0.0, 1.0), (1.0, 2)]), 1), ValueError, "graph must have the nodes 0 to 2, got 0.0"),
-        (lambda: network(nx.Graph([(False, True)]), 1), ValueError, "graph must have the nodes 0 to 1, got False"),
-        (lambda: network(nx.Graph([(0, 1), (1, 1)]), 1), ValueError, "no self-loops, got one at node 1"),
-        (
-            lambda: network(nx.Graph([(0, 1), (2, 3)]), 1),
-            ValueError,
-            "graph must be connected, got 2 components: give each its own simulation",
+        (lambda: make("torus", 4), "name"),
+        (lambda: network(make("line", 3), 3), "gamma"),
+        (lambda: network(nx.empty_graph(3), 2), "gamma"),
+        *(
+            (lambda graph=graph: network(graph, 1), "graph")
+            for graph in (
+                *(np.eye(3), nx.DiGraph([(0, 1)]), nx.MultiGraph([(0, 1)]), nx.empty_graph(1), nx.Graph([(1, 2)])),
+                *(nx.Graph([("a", 1)]), nx.Graph([(0.0, 1.0), (1.0, 2)]), nx.Graph([(False, True)])),
+                *(nx.Graph([(0, 1), (1, 1)]), nx.Graph([(0, 1), (2, 3)])),
+            )
         ),
     ],
 )
-def test_bad_input(call, error, words):
-    with pytest.raises(error, match=words):
+def test_bad_input(call, argument):
+    with refused(argument):
         call()
