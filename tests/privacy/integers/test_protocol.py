@@ -1,4 +1,4 @@
-"""Encoding and modular sums are the integers of Algorithms 2-7, and messages add up to them."""
+"""Encoding and modular sums are the integers of Algorithms 2-7, and noise has its law: whole, or in shares of users."""
 
 import math
 
@@ -7,14 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from test_shares import ALPHA, p_value
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace
 from fedbandit_jax.privacy.integers import ring
+from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 from fedbandit_jax.privacy.integers.protocol import FINE, GridSum, encode
-from fedbandit_jax.privacy.integers.shares import Noise, ServerNoise
+from fedbandit_jax.privacy.integers.shares import Noise, ServerNoise, SkellamNoise
+
+USERS, RUNS, ALPHA = (4, 16), 2000, 1e-4
+
+
+def p_value(draws, law):
+    """Of a chi-square test in some ten cells, whose probabilities are those of the exact law."""
+    edge = int(20 * law.variance**0.5) + 1
+    pmf = np.exp(law.log_pmf(np.arange(-edge, edge + 1)))
+    _, cell = np.unique((10 * (pmf.cumsum() - pmf / 2)).astype(int), return_inverse=True)
+    found = np.bincount(cell[draws.clip(-edge, edge).astype(int) + edge], minlength=cell.max() + 1)
+    return stats.chisquare(found, len(draws) * np.bincount(cell, pmf / pmf.sum())).pvalue
 
 
 @pytest.mark.parametrize("steps", [1, 3, 1000, 2**24 - 1, 2**24])
@@ -126,14 +137,6 @@ def test_messages_add_up_to_the_aggregate(key, g, tau):
     assert not decoded.failed.any()  # nobody knows
 
 
-def test_full_blocks_of_the_largest_messages():
-    """2^16 users who all send the largest residue of the largest ring for messages."""
-    m = ring.MAX_MESSAGE
-    most = jax.tree.map(lambda word: np.full(2**16, word), wide.of(m - 1))
-    total = jax.jit(lambda x: wide.mod(wide.add_up(x), wide.of(m)))(most)
-    assert wide.to_int(total) == (m - 1) * 2**16 % m
-
-
 def test_central_noise_is_the_server_s(key):
     """Users send what they have; the server's noise is drawn once."""
     protocol = a_ring(8, 4, 50, ServerNoise(scale=np.array([5.0])), messages=True)
@@ -142,6 +145,38 @@ def test_central_noise_is_the_server_s(key):
     sums = wide.of([16] * 20_000)
     spread = np.asarray(DECODE(protocol, key, 0, sums).sums) * 4 - 16
     assert spread.std() == pytest.approx(stats.dlaplace(1 / 5).std(), rel=0.03)
+
+
+@jax.jit
+def drawn(noise, key, k, n):
+    """Noise of sums with two keys (2, RUNS), and shares of users (RUNS, 16)."""
+    first, second, third = jax.random.split(key, 3)
+    sums = jax.lax.map(lambda one: wide.to_float(noise.total(one, k, n, (RUNS,))), jnp.stack([first, second]))
+    return sums, noise.share(third, k, n, (RUNS, USERS[1]))
+
+
+def correlation(a, b):
+    return abs(np.corrcoef(a, b)[0, 1]) * len(a) ** 0.5  # in standard errors
+
+
+@pytest.mark.parametrize("pair", MECHANISMS, ids=" ".join)
+def test_noise_is_of_its_law_fresh_and_not_a_fifth_off(key, pair):
+    """Of both batches: whole sums, and shares that add up to one, have the law that is proved.
+
+    A scale 20 % larger or smaller is refuted. Draws of two keys, sums and users are not alike.
+    """
+    noise = MECHANISMS[pair](1.0, 4.0, 1e-3, 10**5).sums(USERS).noise
+    ((name, table),), power = vars(noise).items(), 2 if isinstance(noise, SkellamNoise) else 1  # which has a variance
+    others = [type(noise)(**{name: np.float32(table * factor**power)}) for factor in (0.8, 1.2)]
+    for k, n in enumerate(USERS):
+        sums, shares = (np.asarray(x, float) for x in drawn(noise, key, jnp.int32(k), jnp.int32(n)))
+        one, two = sums
+        kinds = [one, two] if noise.at_server else [one, two, shares[:, :n].sum(1)]
+        assert all(p_value(x, noise.law(k, n)) > ALPHA for x in kinds)
+        assert not any(p_value(x, other.law(k, n)) > ALPHA for x in kinds for other in others)
+        assert correlation(one, two) < 5
+        assert correlation(one[::2], one[1::2]) < 5
+        assert noise.at_server or correlation(shares[:, 0], shares[:, 1]) < 5
 
 
 def test_sums_on_a_grid(key):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from four_arms import ARMS, INIT, STEP, algorithm, lemma_2
 from helpers import refused
-from test_shares import ALPHA, p_value
+from test_protocol import ALPHA, p_value
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
