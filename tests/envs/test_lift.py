@@ -52,9 +52,8 @@ def test_more_features_approximate_better():
     errors = []
     for dim in (16, 256):
         features, contexts, _ = offers(fb.envs.lift(SPHERE, dim), 200)
-        products = (features[:, 0, 0] * features[:, 1, 0]).sum(-1)
         kernel = np.exp(-((contexts[:, 0, 0] - contexts[:, 1, 0]) ** 2).sum(-1) / 2)
-        errors.append(((products - kernel) ** 2).mean() ** 0.5)
+        errors.append(np.std((features[:, 0, 0] * features[:, 1, 0]).sum(-1) - kernel))
     assert 3 < errors[0] / errors[1] < 5.3
 
 
@@ -68,34 +67,3 @@ def test_masks_and_fixed_contexts_come_through():
         one, two = observe(0), observe(1)
         np.testing.assert_array_equal(one.contexts, two.contexts)
         assert (one.mask is not None) == (within is replay)
-
-
-@pytest.mark.slow
-def test_what_no_linear_function_says_can_be_learnt():
-    """Means are even in x, so that LinUCB has nothing to learn from x; from random features it learns."""
-
-    @fb.pytree
-    class Even:
-        spec: fb.Spec = fb.static()
-
-        def init(self, key):
-            return ()
-
-        def observe(self, key, world, t):
-            x = jax.random.normal(key, (2, 8, 2))
-            return fb.Round(x / jnp.linalg.norm(x, axis=-1, keepdims=True)), world
-
-        def pull(self, key, world, offered, arms):
-            means = offered.contexts[..., 0] ** 2
-            played = jnp.take_along_axis(means, arms[:, None], 1)[:, 0]
-            reward = (jax.random.uniform(key, (2,)) < played).astype(jnp.float32)
-            return fb.Feedback(reward, means.max(1) - played)
-
-    env = Even(spec=fb.Spec(n_agents=2, n_arms=8, dim=2, max_norm=1.0, rewards_in_unit=True))
-    algo = fb.algos.Federated(policy=fb.algos.UCB(exploration_scale=0.2), schedule=10)
-    options = dict(horizon=500, key=jax.random.key(0), seeds=4)
-    plain, lifted = (
-        fb.simulate(e, algo, **options).regret[:, -100:] for e in (env, fb.envs.lift(env, 20, bandwidth=0.7))
-    )
-    late = [(curve[:, -1] - curve[:, 0]).mean() for curve in (plain, lifted)]
-    assert late[1] < 0.5 * late[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import refused
+from helpers import PRIVATE, refused
 
 import fedbandit_jax as fb
 
@@ -80,6 +80,7 @@ REFUSED = [
     ("random_features", lambda: E.lift(SPHERE, 5)),
     ("env", lambda: E.lift(GROUPS, 4)),
     ("env", lambda: E.rejection(fb.data.table(LOG, **OPTIONS))),
+    ("max_norm", lambda: PRIVATE.bind(replay(features=3.2 * EYE).spec, 50)),
     *(("env", lambda wrap=wrap: wrap(REPLAYED, 2)) for name, wrap in E.WRAPPERS.items() if name != "rejection"),
 ]
 
@@ -88,16 +89,3 @@ REFUSED = [
 def test_what_does_not_go_together_is_refused(argument, make):
     with refused(argument):
         make()
-
-
-def test_the_environment_within_is_named():
-    for make, name in ((lambda: E.drift(E.dropout(STAYING, 0.1), 3), "Dropout"), (lambda: E.lift(REPLAYED, 2), "Rej")):
-        with refused("env") as error:
-            make()
-        assert name in str(error.value)
-
-
-def test_private_algorithms_refuse_long_features():
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))
-    with refused("max_norm"):
-        algo.bind(replay(features=3.2 * EYE).spec, 50)

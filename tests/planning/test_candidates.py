@@ -38,6 +38,7 @@ def demands(horizon=100, trusted=("silo", "secagg"), unit=None, max_syncs=None, 
     return Demands(ENV.spec, horizon, budget, trusted, unit, max_syncs, max_bits)
 
 
+ASKED = demands(unit=fb.privacy.Users(2), max_syncs=7)
 cached = functools.cache(candidates)
 
 
@@ -97,6 +98,9 @@ def test_every_policy_of_the_package_is_considered_or_said_not_to_be(everything)
     assert {"Mixture", "Alone", "AsyncFederated", "Federated"} <= used
     releases = {one.algo.privacy.release for one in everything}
     assert {"input_perturbation", "blt"} <= releases  # the former is that of AdaC-OFUL and DP-DPE
+    assert not used & {"Gossip", "LinUCB", "LogDetUCB", "SuccessiveElimination", "AdaCUCB", "FCLUB", "CLUB", "SCLUB"}
+    assert "PhasedElimination" not in " ".join(left_out(FIXED))
+    assert all(name in told for name in ("PhasedElimination", "AsyncFederated"))
     trusts = {one.algo.privacy.trust for one in everything}
     assert all(name in trusts or name in told for name in fb.privacy.TRUST)
 
@@ -109,15 +113,6 @@ def test_all_are_certified_and_named(everything):
     assert len(set(labels)) == len(labels)
     growing = {one.algo.privacy.trust for one in considered(RETURNING) if isinstance(one.algo.schedule, GROW)}
     assert growing == {"silo_local", "secagg", "central"}
-
-
-def test_what_is_listed_as_not_considered_is_not(everything):
-    told = " ".join(left_out(FIXED))
-    assert "PhasedElimination" not in told
-    assert "PhasedElimination" in " ".join(left_out(demands()))
-    assert "AsyncFederated" in told
-    names = {type(part).__name__ for one in everything for part in (one.algo, one.algo.policy)}
-    assert not names & {"Gossip", "LinUCB", "LogDetUCB", "SuccessiveElimination", "AdaCUCB", "FCLUB", "CLUB", "SCLUB"}
 
 
 def test_arms_that_are_the_same_for_all_are_found():
@@ -202,11 +197,13 @@ def test_a_warning_of_delta_is_there():
     assert "delta = 0.1 is not below 1 / 300 visits of users" in one.certificate.warning
 
 
-def test_untrusted_parties_are_excluded_as_a_whole():
-    found = cached(demands(unit=fb.privacy.Users(2), max_syncs=7))
+def test_untrusted_parties_are_excluded_as_a_whole_and_visits_asked_for():
+    found = cached(ASKED)
     why = {one.label: one.excluded for one in found if one.excluded}
     assert why == {"shuffle_vector_sum": "it needs trust in a shuffler", "central": "it needs trust in the server"}
     assert {one.algo.privacy.trust for one in found if not one.excluded} == {"silo_local", "secagg"}
+    assert {one.algo.privacy.unit for one in found if not one.excluded} == {fb.privacy.Users(2)}
+    assert "2" in considered(ASKED)[0].certificate.unit
 
 
 @pytest.mark.parametrize("most", deep([1, 7, 90], keep={1}))
@@ -253,12 +250,6 @@ def test_noise_that_cannot_be_drawn_is_a_reason():
     assert "delta must" in found[0].excluded
 
 
-def test_visits_are_asked_for():
-    one = considered(demands(unit=fb.privacy.Users(2), max_syncs=7))[0]
-    assert one.algo.privacy.unit == fb.privacy.Users(2)
-    assert "2" in one.certificate.unit
-
-
 def test_bounds_of_one_user_are_chosen_with_all_else():
     """One, four, and as many visits as there are; batches that are many are apart, and the release knows it."""
     asked = Demands(dataclasses.replace(ENV.spec, n_users=10), 200, BUDGET, ("silo",), "user", None, None, alone=False)
@@ -284,11 +275,10 @@ def test_bounds_of_one_user_are_chosen_with_all_else():
 
 def test_without_privacy_is_the_same_play():
     """What privacy costs is what a policy loses by noise, and not that another policy is compared with it."""
-    asked = demands(unit=fb.privacy.Users(2), max_syncs=7)
-    able = considered(asked)[:3]
-    found = without_privacy(asked, able)
-    assert [one.algo.policy for one in found] == [one.algo.policy for one in able]
-    assert [one.algo.schedule for one in found] == [one.algo.schedule for one in able]
+    able = considered(ASKED)[:3]
+    found = without_privacy(ASKED, able)
+    parts = [[(one.algo.policy, one.algo.schedule) for one in some] for some in (able, found)]
+    assert parts[0] == parts[1]
     assert {one.algo.privacy for one in found} == {None}
 
 
@@ -301,7 +291,7 @@ def test_schedules_suit_every_horizon(horizon):
 
 
 def test_code_makes_it_again():
-    for one in considered(demands(unit=fb.privacy.Users(2), max_syncs=7)):
+    for one in considered(ASKED):
         made = eval(code(one.algo), {"fb": fb})
         assert code(made) == code(one.algo)
         assert made.certificate(ENV.spec, 100) == one.algo.certificate(ENV.spec, 100)

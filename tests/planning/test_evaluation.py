@@ -54,13 +54,11 @@ def oracle(env, rows, arms):
 
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 def test_against_a_loop_over_visits(model, rng):
-    log, *_ = made(rng)
-    env = logged(log, model=model)
+    env = logged(made(rng)[0], model=model)
     rows, arms = rng.integers(0, len(env.rows), 500), rng.integers(0, 3, 500)
     found = evaluation._value(env, rows, arms, 0.95)
-    np.testing.assert_allclose(
-        [found.model, *(one.mean for one in found[1:4])], oracle(env, rows, arms), rtol=1e-5, atol=1e-6
-    )
+    estimates = [found.model, *(one.mean for one in found[1:4])]
+    np.testing.assert_allclose(estimates, oracle(env, rows, arms), rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Recommendations: who goes through how much, who is recommended, and that it is the beginning of the real run."""
 
+import collections
 import functools
 from types import SimpleNamespace
 
@@ -95,17 +96,14 @@ def test_the_intervals_of_the_best_hold_together(fake, monkeypatch):
     monkeypatch.setattr(recommend, "forecast", lambda *given: asked.append(given[-1]) or forecast(*given))
     plan()
     assert set(asked) == {1, 3}
+    monkeypatch.setattr(recommend, "FINALISTS", 100)
+    monkeypatch.setattr(recommend, "ALIKE", 100)
+    assert {one.forecast.rounds for one in able(plan())} == {64}  # few candidates are not screened
+    assert [horizon for horizon, *_ in fake.asked] == [8, 64, 64]
     few, many = (forecast(np.arange(1, 65), np.ones((4, 1)) * np.arange(1, 65) * [[1], [2], [3], [4]], 64, 1e9, of)
                  for of in (1, 3))  # fmt: skip
     assert many.low < few.low
     assert few.high < many.high
-
-
-def test_few_candidates_are_not_screened(fake, monkeypatch):
-    monkeypatch.setattr(recommend, "FINALISTS", 100)
-    monkeypatch.setattr(recommend, "ALIKE", 100)
-    assert {one.forecast.rounds for one in able(plan())} == {64}
-    assert [horizon for horizon, *_ in fake.asked] == [64]
 
 
 @pytest.mark.parametrize(
@@ -114,18 +112,15 @@ def test_few_candidates_are_not_screened(fake, monkeypatch):
 )
 def test_how_much_is_simulated(fake, monkeypatch, horizon, rounds, screened, longest):
     """All candidates for as many rounds as 10^5 users need, or an eighth."""
+    run = SimpleNamespace(rounds=[8], regret=np.ones((3, 1)), status=np.zeros(3))
+    every = collections.defaultdict(lambda: run)
     monkeypatch.setattr(recommend, "SCREENED", 100_000)
     monkeypatch.setattr(
         recommend, "forecast", lambda at, regret, end, most, of: fb.planning.Forecast(1.0, 1.0, 1.0, at[-1], 3)
     )
-    monkeypatch.setattr(FakeSweep, "__call__", lambda *_, horizon, **__: fake.asked.append(horizon) or Everything())
+    monkeypatch.setattr(FakeSweep, "__call__", lambda *_, horizon, **__: fake.asked.append(horizon) or every)
     plan(horizon=horizon, rounds=rounds)
     assert fake.asked == [screened, longest]
-
-
-class Everything:
-    def __getitem__(self, label):
-        return SimpleNamespace(rounds=[8], regret=np.ones((3, 1)), status=np.zeros(3))
 
 
 def test_only_the_trust_model_with_the_least_noise_is_simulated(fake):
@@ -151,9 +146,6 @@ def test_it_prints_what_it_found(fake):
     assert " 1.00 " in "  ".join(rows[found.reference[0].label])
     assert "not considered:" in text
     assert "  DP-DPE (PhasedElimination), which needs rounds that offer the same arms" in text
-
-
-def test_what_is_too_short_is_marked(fake):
     text = str(plan(horizon=1000, rounds=100))
     assert "(?) so short a part" in text
     assert text.count("(?)") == 8
@@ -167,15 +159,13 @@ def test_nothing_meets_less_than_one_message(fake):
 
 
 def test_runs_that_fail_are_not_recommended(fake):
-    best = plan().best
+    found = plan()
+    best, labels = found.best, [one.label for one in able(found)]
     fake.failing = [best.label]
     found = plan()
     assert found.best.label != best.label
     assert {one.label: one.excluded for one in found.candidates}[best.label] == "1 of its runs failed"
-
-
-def test_if_all_fail_nothing_is_recommended(fake):
-    fake.failing = [one.label for one in able(plan())]
+    fake.failing = labels
     assert plan().best is None
 
 
