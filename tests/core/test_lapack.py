@@ -1,8 +1,5 @@
 """Matrices are factorised one by one on a CPU, to the same numbers, and no program of the package does otherwise."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,24 +86,3 @@ def test_a_policy_that_does_not_keeps_programs_apart(monkeypatch):
     assert play.workers == batching._cores()
     play.compile(4)
     assert play.workers == 1
-
-
-RACE = """
-import sys, jax, jax.numpy as jnp
-from concurrent.futures import ThreadPoolExecutor
-from jax import lax
-from fedbandit_jax.core import lapack
-
-function = (lambda gram: lapack.factor(gram)[0]) if sys.argv[1] == "one by one" else jnp.linalg.cholesky
-start = jnp.eye(10) + jnp.zeros((1000, 10, 10))
-step = lambda i, grams: jax.vmap(function)(grams) + jnp.eye(10)
-run = jax.jit(lambda grams: lax.fori_loop(0, 200, step, grams))
-with ThreadPoolExecutor(2) as pool:
-    list(pool.map(lambda _: run(start).block_until_ready(), range(4)))
-"""
-
-
-@pytest.mark.slow
-def test_programs_beside_each_other_end():
-    """They do not with `jnp.linalg.cholesky`, jaxlib 0.10.2 on two cores; in another version that may have changed."""
-    subprocess.run([sys.executable, "-c", RACE, "one by one"], timeout=120, check=True)

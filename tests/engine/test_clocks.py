@@ -52,23 +52,23 @@ def test_classes_with_equal_fields_are_different_programs():
     assert (both["first"].regret[:, -1] != both["last"].regret[:, -1]).all()
 
 
-@fb.pytree
-class Misfit:
-    """Sphere, but for what one test changes."""
+class Changes(dict):
+    """Hashable by identity."""
 
-    spec = ENV.spec
+    __hash__ = object.__hash__
+
+
+@fb.pytree
+class Misfit(Wrapper):
+    """A sphere, but for what one test changes."""
+
     change: dict = fb.static()
 
-    def init(self, key):
-        return ENV.init(key)
-
     def observe(self, key, world, t):
-        offered, world = ENV.observe(key, world, t)
-        return self.change.get("observe", lambda o, w: (o, w))(offered, world)
+        return self.change.get("observe", lambda *found: found)(*self.env.observe(key, world, t))
 
     def pull(self, key, world, offered, arms):
-        feedback = ENV.pull(key, world, offered, arms)
-        return self.change.get("pull", lambda f: f)(feedback)
+        return self.change.get("pull", lambda found: found)(self.env.pull(key, world, offered, arms))
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,8 @@ class Misfit:
 )
 def test_misfit_environments(method, change, words):
     with refused(f"env.{method}") as found:
-        sweep([PLAIN], Misfit(change=Changes({method: change})))
+        sweep([PLAIN], Misfit(env=ENV, spec=ENV.spec, change=Changes({method: change})))
     assert words in str(found.value)
-
-
-class Changes(dict):
-    """Hashable by identity."""
-
-    __hash__ = object.__hash__
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
-from helpers import ENV, PLAIN, simulate
+from helpers import ENV, PLAIN
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import setup
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.options import Run
-from fedbandit_jax.envs._wrapper import Wrapper
 
 
 def own_algorithm(bonus=0.0, table=None):
@@ -30,39 +28,6 @@ def own_algorithm(bonus=0.0, table=None):
             return local + bonus * rewards.sum(), None
 
     return Own(table=jnp.zeros(2) if table is None else table)
-
-
-def own_environment(scale=1.0):
-    @fb.pytree
-    class Own(Wrapper):
-        def pull(self, key, world, offered, arms):
-            feedback = self.env.pull(key, world, offered, arms)
-            return feedback._replace(gap=scale * feedback.gap)
-
-    return Own(env=ENV, spec=ENV.spec)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "change"),
-    [
-        (own_algorithm, dict(bonus=1.0)),
-        (own_algorithm, dict(bonus=jnp.ones(2)[1])),
-        (own_algorithm, dict(table=jnp.ones(2))),
-        (own_environment, dict(scale=2.0)),
-    ],
-    ids=["traced", "a constant", "a number that is bound", "an environment"],
-)
-def test_a_checkpoint_knows_the_code(tmp_path, make, change):
-    """Whatever changes, the checkpoint is another run's; the same code made again is not."""
-
-    def play(**change):
-        parts = dict(algo=make(**change)) if make is own_algorithm else dict(env=make(**change), algo=PLAIN)
-        return simulate(checkpoint=tmp_path / "run", throw=False, **parts)
-
-    np.testing.assert_array_equal(play().regret, play().regret)
-    with pytest.raises(ValueError, match="another run"):
-        play(**change)
 
 
 def fingerprint(env=ENV, algo=PLAIN, **options):

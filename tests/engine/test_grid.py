@@ -57,8 +57,9 @@ def test_labels_and_coordinates():
     assert points(gap, {"env.n_agents": [2, 3]}, {"plain": PLAIN}) == {
         f"plain(env.n_agents={m})": {"algorithm": "plain", "env.n_agents": m} for m in (2, 3)
     }
-    found = points(GAP, {"failure": np.float32([0.1, 0.2])}, {"plain": PLAIN})
-    assert [point["failure"] for point in found.values()] == [0.1, 0.2]
+    for values in (np.float32([0.1, 0.2]), iter([0.1, 0.2])):
+        found = points(GAP, {"failure": values}, {"plain": PLAIN})
+        assert [point["failure"] for point in found.values()] == [0.1, 0.2]
     grid = {"policy.theta_norm": [0.5, 0.7], "privacy.budget.epsilon": [2.0]}
     found = expand(ENV, {"ours": PRIVATE, "grouped": GROUPED}, grid)
     assert {label: one.coordinates for label, one in found.items()} == {

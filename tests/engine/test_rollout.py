@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import PLAIN, PRIVATE, deep, refused
+from helpers import ENV, PLAIN, PRIVATE, refused, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
@@ -18,22 +18,10 @@ def keys(n):
     return jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(n))
 
 
-@pytest.mark.parametrize(
-    ("env", "algo", "horizon"),
-    deep(
-        [
-            (GAP, PRIVATE, T),
-            (ARMS, fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="secagg"), 300),
-            (fb.envs.clustered(7, 2, 2, n_arms=3, dim=3), fb.algos.FCLUB(), T),
-        ],
-        keep=[0],
-    ),
-)
-def test_it_is_a_seed_of_simulate(env, algo, horizon):
-    """With the privacy noise of `simulate`, and in pieces of T that the batch does not divide."""
-    run = jax.jit(jax.vmap(lambda key: fb.rollout(env, algo, key, horizon=horizon)))(keys(3))
-    whole = fb.simulate(env, algo, horizon=horizon, key=KEY, seeds=3, stride=1)
-    np.testing.assert_allclose(run.regret, whole.regret, rtol=1e-4, atol=1e-4)
+def test_it_has_the_noise_of_simulate():
+    """Whose salt it shares. That it is a seed of every family, `test_contract.py` asks."""
+    run = jax.jit(jax.vmap(lambda key: fb.rollout(ENV, PRIVATE, key, horizon=40)))(keys(3))
+    np.testing.assert_allclose(run.regret, simulate(key=KEY).regret, rtol=1e-4, atol=1e-4)
     assert not run.status.any()
     assert run.records == {}
 

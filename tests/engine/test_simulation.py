@@ -1,11 +1,9 @@
 """Runs by hand: what is counted, what is shared, what does not depend on pieces, and what ends with a status."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, in_chunks, regrets, same_runs, scripted, simulate, stopped_after, sweep
+from helpers import ENV, PLAIN, PRIVATE, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import files
@@ -38,13 +36,6 @@ def test_communication_by_hand(whole):
     np.testing.assert_array_equal(whole.communication["bits"], 32 * whole.communication["floats"])
 
 
-def test_a_seed_is_a_run_by_itself():
-    """Whoever steps through the clock under fold_in(key, i) finds the regret of seed i."""
-    bound, keys = PLAIN.bind(ENV.spec, 40), [jax.random.fold_in(jax.random.key(0), i) for i in range(3)]
-    alone = np.cumsum([regrets(ENV, bound, 40, key) for key in keys], axis=1)
-    np.testing.assert_allclose(simulate(algo=PLAIN).regret, alone, atol=1e-4)
-
-
 def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
     """In groups, in one program, or in several."""
     alone = simulate(seeds=8)
@@ -53,16 +44,6 @@ def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
     monkeypatch.setattr(batching, "_cores", lambda: 1)
     monkeypatch.setattr(RoundClock, "seeds_abreast", 4)
     np.testing.assert_allclose(simulate(seeds=8).regret, alone.regret, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_horizon_that_the_batch_does_not_divide(same_noise):
-    """The tail is played and counted; no synchronisation follows it, and it is not released."""
-    whole, cut = simulate(horizon=40), simulate(horizon=43)
-    assert cut.regret.shape == (3, 43)
-    np.testing.assert_allclose(cut.regret[:, :40], whole.regret, atol=1e-5)
-    assert (cut.communication["rounds"][:, -1] == 8).all()
-    assert cut.certificate.releases == 8
 
 
 def test_sweep_equals_simulate():
@@ -147,23 +128,6 @@ def test_status_ignores_the_synchronisation_that_never_happens(same_noise):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", [PLAIN, fb.algos.LinUCB(), PRIVATE], ids=lambda a: a.name)
-def test_rewards_that_are_not_finite_are_flagged(algo):
-    """They count as 0, whatever the algorithm, so that nothing that is computed from them is not finite."""
-    rewards = np.full((20, 3, 4), 0.5)
-    contexts = np.random.default_rng(0).uniform(0, 0.4, (20, 3, 4, 5))
-    means, broken, nothing = rewards.copy(), rewards.copy(), rewards.copy()
-    broken[7], nothing[7] = np.nan, 0
-    with pytest.raises(fb.SimulationError, match="OUTSIDE_SPEC") as caught:
-        simulate(scripted(contexts, broken, means), algo, horizon=20)
-    result = caught.value.result
-    assert (result.status == fb.Status.OUTSIDE_SPEC).all()
-    np.testing.assert_array_equal(result.regret, simulate(scripted(contexts, nothing, means), algo, horizon=20).regret)
-    with pytest.raises(fb.SimulationError, match="NOT_FINITE"):
-        simulate(scripted(contexts, broken, broken), algo, horizon=20)
-
-
-@pytest.mark.slow
 def test_bits_beyond_32():
     """20,000 agents in 60 dimensions send more than 2^31 bits a synchronisation."""
     env = fb.envs.script(np.full((2, 20_000, 1, 60), 0.1), np.zeros((2, 20_000, 1)))
@@ -171,23 +135,6 @@ def test_bits_beyond_32():
     floats = 20_000 * 60 * 63
     assert 32 * floats > 2**31
     np.testing.assert_array_equal(result.communication["bits"], [[32 * floats, 64 * floats]])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stop_at", [1, 2])
-def test_interrupted_runs_continue(tmp_path, monkeypatch, stop_at):
-    """Seven steps are chunks of three, three and one, which change nothing."""
-    path, play = tmp_path / "run.checkpoint", functools.partial(simulate, horizon=35)
-    whole = play()
-    in_chunks(monkeypatch, 3)
-    with stopped_after(stop_at):
-        play(checkpoint=path)
-    assert (tmp_path / "run.checkpoint.0").exists()
-    with pytest.raises(ValueError, match="another run"):
-        play(algo=PRIVATE.replace(epsilon=2.0), checkpoint=path)
-    resumed = play(checkpoint=path)
-    same_runs(resumed, whole)
-    same_runs(play(checkpoint=path), whole)  # finished: read back
 
 
 def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch, whole):
@@ -227,10 +174,3 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch, whole):
     monkeypatch.setattr(RoundTally, "add", lambda self, *arguments: (calls.append(1), add(self, *arguments))[1])
     np.testing.assert_array_equal(simulate(checkpoint=tmp_path / "run").regret, whole.regret)
     assert len(calls) == whole.rounds.size // 5 - space  # steps of 5 rounds, without the two that were written
-
-
-@pytest.mark.slow
-def test_a_grid_may_be_an_iterator():
-    for values in (iter([1.0, 2.0]), np.array([1.0, 2.0])):
-        result = sweep([PRIVATE], grid={"epsilon": values})
-        assert result.labels == ("Private-FedLinUCB(epsilon=1.0)", "Private-FedLinUCB(epsilon=2.0)")
