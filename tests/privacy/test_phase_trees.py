@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import variance_test
+from helpers import refused
 from scipy import stats
 from scripted_users import prefix as prefix_of
 
@@ -18,11 +18,11 @@ import fedbandit_jax as fb
 from fedbandit_jax.core.struct import is_sealed
 from fedbandit_jax.privacy import RELEASES
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
-from fedbandit_jax.privacy.packing import matrix_weights, pack
+from fedbandit_jax.privacy.behaviour import _unlike
+from fedbandit_jax.privacy.packing import pack
 from fedbandit_jax.privacy.phase_trees import replant
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
-ALPHA = 1e-4  # a right law must have a p-value above this, a wrong one below 1e-6
 D, LEAVES, KEYS = 2, 16, 2000
 
 
@@ -81,14 +81,6 @@ def test_kappa_is_never_exceeded(phases, largest):
             assert worst == kappa, uploads
 
 
-def test_covering():
-    """One level after the other for the first leaf, and one fewer for later ones at most."""
-    for leaves in range(1, 40):
-        assert covering(1, leaves) == leaves.bit_length()
-        if leaves > 1:
-            assert max(covering(leaf, leaves) for leaf in range(2, leaves + 1)) == leaves.bit_length() - 1
-
-
 def test_most_nodes_of_a_prefix():
     for leaves in ((1,), (3, 5, 9), (2, 4, 8, 16), (7, 7)):
         longest = 1 + sum(count - 1 for count in leaves)  # a tree that goes on
@@ -96,30 +88,21 @@ def test_most_nodes_of_a_prefix():
         assert worst <= replant(BUDGET, leaves=leaves).nodes <= worst + 1
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
-def test_tight(adjacency):
-    budget = fb.privacy.Budget(0.7, 1e-3, adjacency)
-    for leaves, visits in (((3,), 1), ((3, 5, 9), 1), ((2, 4, 8), 3)):
-        noise = replant(budget, leaves=leaves, visits=visits)
-        kappa = sum(1 + math.floor(math.log2(count)) for count in leaves) - 1
-        assert noise.releases_per_user == kappa
-        sensitivity = visits * math.sqrt(kappa * budget.matrix_sensitivity_sq)
-        np.testing.assert_allclose(noise.epsilon_exact, 0.7, rtol=1e-6)
-        assert noise.epsilon_exact == gaussian_epsilon(sensitivity / noise.sigma, 1e-3) <= 0.7
-        assert noise.guarantee(3, 3).claim == "certified"
-        assert noise.std >= noise.sigma
-        np.testing.assert_allclose(noise.std, noise.sigma, rtol=1e-4)
-
-
-def test_what_is_asked_is_given():
-    """float32 rounds the noise up: never a part in 10^6 too much, never too little."""
+def test_tight():
+    """sigma by hand. Its float32 is never too small, and never a part in 10^6 too large."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         epsilon, delta = 10 ** rng.uniform(-3, 1.4), 10 ** rng.uniform(-12, -0.1)
         adjacency, visits = ("replace", "zero_out")[rng.integers(2)], int(rng.integers(1, 4))
         leaves = tuple(rng.integers(1, 2**18, rng.integers(1, 18)).tolist())
-        noise = replant(fb.privacy.Budget(epsilon, delta, adjacency), leaves=leaves, visits=visits)
+        budget = fb.privacy.Budget(epsilon, delta, adjacency)
+        noise = replant(budget, leaves=leaves, visits=visits)
+        assert noise.releases_per_user == max(1, sum(1 + math.floor(math.log2(count)) for count in leaves) - 1)
+        sensitivity = visits * math.sqrt(noise.releases_per_user * budget.matrix_sensitivity_sq)
+        exact = gaussian_epsilon(sensitivity / noise.sigma, delta)
+        assert noise.epsilon_exact == pytest.approx(exact, rel=1e-6)
         assert (1 - 1e-5) * epsilon - 1e-6 <= noise.epsilon_exact <= epsilon
+        assert noise.sigma <= noise.std <= 1.0001 * noise.sigma
         certificate = noise.guarantee(3, 3)
         assert (certificate.claim, certificate.epsilon, certificate.delta) == ("certified", epsilon, delta)
 
@@ -130,33 +113,28 @@ def test_tails_are_charged():
     found = noise.guarantee(3, 3)
     assert found.smallest_delta == pytest.approx((1 + math.exp(BUDGET.epsilon)) * 34 * 2.0**16 * 2.0**-127)
     assert found.claim == "certified"
-    with pytest.raises(ValueError, match="delta must be larger than 2.62e-32, .*tails"):
+    with refused("delta"):
         replant(fb.privacy.Budget(1.0, 2e-32), leaves=(3, 5, 9))
     large = replant(fb.privacy.Budget(80.0, 0.1), leaves=(3, 5, 9)).guarantee(3, 3)
     assert (large.claim, large.epsilon_exact) == ("none", math.inf)
     assert "far tails" in large.reason
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"std": 0.0},
-        {"std": np.float32(math.nan)},
-        {"std": np.float32([1, 1, 0])},
-        {"std": 0.1},
-        {"leaves": np.int32([3, 5, 9, 9])},
-        {"visits": 2},
-        {"epsilon": math.nan},
-        {"delta": 0.01},
-        {"epsilon": 0.9},
-    ],
-)
+CHANGES = [
+    *(dict(factor=factor) for factor in (0.0, np.float32(math.nan), np.float32([1, 1, 0]), 0.1)),
+    dict(leaves=np.int32([3, 5, 9, 9])),
+    dict(visits=2),
+    dict(epsilon=math.nan),
+    dict(epsilon=0.9),
+    dict(delta=0.01),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_numbers_changed_by_hand(change):
     """What is proved follows the numbers that draw the noise."""
     noise = replant(BUDGET, leaves=(3, 5, 9))
-    if set(change) == {"std"}:
-        change = {"std": change["std"] * noise.std}
-    broken = dataclasses.replace(noise, **change)
+    broken = dataclasses.replace(noise, **({"std": change["factor"] * noise.std} if "factor" in change else change))
     assert is_sealed(broken)
     certificate = broken.guarantee(3, 3)
     assert certificate.claim == "none"
@@ -186,35 +164,9 @@ def test_room():
 
 def test_rounds_are_bounded_where_they_enter():
     admit = jax.jit(replant(BUDGET, leaves=(3,)).admit)
-    x, y = admit(jnp.array([0.6, 0.8]), jnp.float32(0.3))
-    np.testing.assert_array_equal(x, np.float32([0.6, 0.8]))
-    assert y == np.float32(0.3)
     np.testing.assert_allclose(admit(jnp.array([3.0, 4.0]), jnp.float32(7.0))[0], [0.6, 0.8], rtol=1e-6)
-    for bad, clipped in ((7.0, 1), (-2.0, 0), (math.nan, 0), (math.inf, 1)):
-        assert admit(jnp.array([0.0, 1.0]), jnp.float32(bad))[1] == clipped
-    for bad in (math.nan, math.inf, 1e30):
-        np.testing.assert_array_equal(admit(jnp.array([bad, 0.5]), jnp.float32(1.0))[0], 0)
-
-
-def test_sensitivity_of_a_datum():
-    """[x x' | x y] in the norm of the noise: sigma off the diagonal and on the bias, sqrt 2 sigma on it."""
-    rng = np.random.default_rng(0)
-    weight = np.array([[math.sqrt(2), 1, 1], [np.inf, math.sqrt(2), 1]])
-
-    def datum(x, y):
-        return np.outer(x, np.append(x, y)) / weight
-
-    angle = np.linspace(0, math.pi, 61)
-    x = np.column_stack([np.cos(angle), np.sin(angle)])
-    zero = np.zeros((2, 3))
-    data = [datum(one, y) for one in x for y in (0.0, 0.5, 1.0)] + [
-        datum(rng.random() * one, rng.random()) for one in x
-    ]
-    added = max(((one - zero) ** 2).sum() for one in data)
-    replaced = max(((one - two) ** 2).sum() for one in data for two in data)
-    for adjacency, largest in (("zero_out", added), ("replace", replaced)):
-        bound = fb.privacy.Budget(1.0, 0.1, adjacency).matrix_sensitivity_sq
-        np.testing.assert_allclose(largest, bound, rtol=1e-3)
+    for reward, clipped in ((0.25, 0.25), (7.0, 1), (-2.0, 0), (math.nan, 0), (math.inf, 1)):
+        assert admit(jnp.array([0.0, 1.0]), jnp.float32(reward))[1] == clipped
 
 
 def test_theorem():
@@ -265,21 +217,6 @@ def test_counts_bound_uploads(upload):
         assert all(made < leaf for made, leaf in zip(uploads, leaves))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (dict(leaves=(3, 0)), "leaves must be .*got 0"),
-        (dict(leaves=(3,), method="loose"), "method must be .*got 'loose'"),
-        (dict(leaves=(3,), visits=0), "visits must be .*got 0"),
-    ],
-)
-def test_bad_arguments(options, words):
-    with pytest.raises(ValueError, match=words):
-        replant(BUDGET, **options)
-    with pytest.raises(TypeError, match=r"budget must be an fb\.privacy\.Budget, got 1\.0"):
-        replant(1.0, leaves=(3,))
-
-
 # --- What is drawn ---
 
 UNIT = dataclasses.replace(replant(BUDGET, leaves=(LEAVES,)), std=np.float32(1))
@@ -320,15 +257,6 @@ def test_changes_telescope(key):
     assert len(np.unique(prefixes[:, 0, 0])) == 201
 
 
-@pytest.mark.slow
-def test_side_by_side(key):
-    """Lanes of different k, whose loops are of different lengths, equal each alone."""
-    keys, ks = jax.random.split(key, 6), np.array([0, 1, 6, 7, 30, 127])
-    alone = jax.jit(change)
-    for one, own, k in zip(np.asarray(jax.jit(jax.vmap(change))(keys, ks)), keys, ks):
-        np.testing.assert_allclose(one, alone(own, k), atol=1e-6)
-
-
 def test_every_tree_has_its_own_noise(key):
     trees = list(itertools.product((1, 2, 3), (0, 1, 7)))
     run = jax.jit(lambda noise, phase, slot: (noise.first(key, phase, slot, D), noise.change(key, phase, slot, 3, D)))
@@ -351,33 +279,20 @@ def test_mixing_is_the_tree():
 
 
 def test_law(key):
-    """Undoing the mixing leaves independent N(0, 1) for every node, entry and key; a scale 10 % off is refuted."""
-    keys = jax.random.split(key, KEYS)
+    """Undoing the mixing leaves independent N(0, 1) for every node, entry and key. Damages are refuted.
+
+    Noise vanishes, is 20 % off, or is that of independent prefixes, or of one node twice.
+    """
 
     @jax.jit
     def draw():
-        draws = jax.lax.map(lambda k: jax.vmap(lambda key: prefix(key, k))(keys), jnp.arange(LEAVES))
-        return draws, pack(draws)
+        keys = jax.random.split(key, KEYS)
+        return jax.lax.map(lambda k: jax.vmap(lambda key: prefix(key, k))(keys), jnp.arange(LEAVES))
 
-    draws, packed = draw()
-    packed = np.asarray(packed, float)  # (k, key, entry)
-    weights = matrix_weights(packed.shape[-1])
-    np.testing.assert_allclose(weights[:3], np.sqrt(2))  # on the diagonal; off it once more divided by sqrt 2
-    z = np.linalg.solve(mixing(), (packed / weights).reshape(LEAVES, -1)).reshape(packed.shape)
-    assert variance_test(z) > ALPHA
-    for factor in (0.9, 1.1):
-        assert variance_test(z / factor) < 1e-6
-    assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > ALPHA
-    columns = z.transpose(1, 0, 2).reshape(KEYS, -1)  # nodes and entries do not depend on each other
-    fisher = np.arctanh(np.corrcoef(columns.T)[np.triu_indices(columns.shape[1], 1)]) * np.sqrt(KEYS - 3)  # pyright: ignore[reportIndexIssue]
-    assert variance_test(fisher) > ALPHA
-    draws = np.asarray(draws)
-    for k, row in enumerate(draws):  # by hand: the matrix's own entries
-        law = np.sqrt((k + 1).bit_count()) * np.array([[np.sqrt(2), 1, 1], [1, np.sqrt(2), 1]])
-        np.testing.assert_allclose(row.std(0), law, rtol=0.1)
-    shared = mixing() @ mixing().T
-    bias = draws[..., 0, D]
-    np.testing.assert_allclose(np.cov(bias), shared, atol=0.5)
-    wrong = (packed[:, :, -1] / 1.0).T  # taken for independent of each other, prefixes are refuted
-    fisher = np.arctanh(np.corrcoef(wrong.T)[np.triu_indices(LEAVES, 1)]) * np.sqrt(KEYS - 3)  # pyright: ignore[reportIndexIssue]
-    assert variance_test(fisher) < 1e-6
+    draws = np.asarray(draw(), float)  # (k, key, d, d + 1)
+    z = np.linalg.solve(mixing(), np.asarray(pack(draws)).reshape(LEAVES, -1)).reshape(LEAVES, KEYS, -1)
+    z /= [math.sqrt(2)] * 3 + [1] * 2  # by hand: that much more on x x'
+    assert not [*_unlike(z, "entries")]
+    assert stats.kstest(z.ravel(), stats.norm.cdf).pvalue > 1e-4
+    for damaged in (0 * z, 0.8 * z, 1.2 * z, np.concatenate([z[:1], z[:1], z[2:]]), mixing() @ z.reshape(LEAVES, -1)):
+        assert [*_unlike(damaged.reshape(z.shape), "entries")]
