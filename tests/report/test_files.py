@@ -6,9 +6,7 @@ import hashlib
 import io
 import json
 import os
-import tempfile
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,6 +54,9 @@ def test_one_file_comes_back(tmp_path):
     equal(Result.load(result["private"].save(tmp_path / "v1.2")), result["private"])  # no ending is taken away
     assert (tmp_path / "v1.2.npz").exists()
     equal(Result.load(path.rename(tmp_path / "kept.bin")), result)  # a file that is there is read under any name
+    assert refused(path) == "No such file or directory"
+    path.mkdir()
+    assert refused(path) == "Is a directory"
 
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
@@ -90,21 +91,19 @@ def test_whatever_is_saved_comes_back(tmp_path_factory, curves, names, text, par
     assert Certificate.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
-def archive(*arguments, **options):
-    """The bytes of an archive of this package."""
-    with tempfile.TemporaryDirectory() as folder:
-        files.write_archive(path := Path(folder) / "x.npz", *arguments, **options)
-        return path.read_bytes()
+def becomes(change):
+    """A file whose bytes are changed."""
+    return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
-def seal(content):
-    """Seals anything by hand."""
+def sealed(content):
+    """A file that is anything, sealed by hand."""
     content += b"fedbandit_jax result; SHA-256 of all before: "
-    return content + hashlib.sha256(content).hexdigest().encode()
+    return lambda path: path.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
 
 
 def objects():
-    """Arrays of objects, whose unpickling runs whatever is in them, and no names that a result has."""
+    """Arrays of objects, whose unpickling runs whatever is in them."""
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as parts:
         parts.writestr("result.json", "{}")
@@ -113,38 +112,32 @@ def objects():
     return held.getvalue()
 
 
-def long():
+def long(path):
     """A bit behind the second of three megabytes."""
-    whole = bytearray(archive("result", {}, {"noise": np.random.default_rng(0).bytes(3 << 20)}, compress=False))
+    files.write_archive(path, "result", {}, {"noise": np.random.default_rng(0).bytes(3 << 20)}, compress=False)
+    whole = bytearray(path.read_bytes())
     whole[5 << 19] ^= 1
-    return whole
-
-
-def of_numpy():
-    held = io.BytesIO()
-    np.savez(held, rounds=np.arange(3), regret=np.zeros((1, 3)))
-    return held.getvalue()
+    path.write_bytes(whole)
 
 
 DAMAGED, UNSEALED, NONE = "it was damaged", "it does not end as", "it is sealed, but"
-DAMAGES = [  # how a file begins to be refused, and what it is made of: functions of a whole one
-    ("it is empty", lambda whole: b""),
-    *((UNSEALED, lambda whole, more=more: whole + more) for more in (b"\0", b"\n", b" " * 500, b"PK")),
-    *((UNSEALED, lambda whole, n=n: whole + whole[n]) for n in (slice(-64, None), slice(9))),
-    *((UNSEALED, lambda whole, n=n: whole[:n]) for n in (1, 99, 1500, -121, -64, -33, -1)),
-    (UNSEALED, lambda whole: of_numpy()),
-    (UNSEALED, lambda whole: archive("checkpoint", {"format": 2}, {})),
-    *((DAMAGED, lambda whole, n=n: whole[:n] + whole) for n in (1, None)),  # of self-extracting archives
-    (DAMAGED, lambda whole: long()),
-    *((NONE, lambda whole, more=more: seal(more)) for more in (b"", b"nothing", b"PK\3\4" + bytes(50))),
-    *((NONE, lambda whole, make=make: seal(make())) for make in (of_numpy, objects)),
-    (NONE, lambda whole: archive("result", [], {})),  # pyright: ignore[reportArgumentType]
+DAMAGES = [  # how a file begins to be refused, and what happened to it
+    ("it is empty", becomes(lambda whole: b"")),
+    *((UNSEALED, becomes(lambda whole, more=more: whole + more)) for more in (b"\0", b"\n", b" " * 500, b"PK")),
+    *((UNSEALED, becomes(lambda whole, n=n: whole + whole[n])) for n in (slice(-64, None), slice(9))),
+    *((UNSEALED, becomes(lambda whole, n=n: whole[:n])) for n in (1, 99, 1500, -121, -64, -33, -1)),
+    (UNSEALED, lambda path: np.savez(path, rounds=np.arange(3), regret=np.zeros((1, 3)))),  # of another program
+    (UNSEALED, lambda path: files.write_archive(path, "checkpoint", {"format": 2}, {})),
+    *((DAMAGED, becomes(lambda whole, n=n: whole[:n] + whole)) for n in (1, None)),  # of self-extracting archives
+    (DAMAGED, long),
+    *((NONE, sealed(content)) for content in (b"", b"nothing", b"PK\3\4" + bytes(50), objects())),
+    (NONE, lambda path: files.write_archive(path, "result", [], {})),  # pyright: ignore[reportArgumentType]
 ]
 
 
 @pytest.mark.parametrize(("why", "damage"), DAMAGES)
 def test_damaged_files_are_refused(path, why, damage):
-    path.write_bytes(damage(path.read_bytes()))
+    damage(path)
     assert refused(path).startswith(why)
 
 
@@ -159,12 +152,6 @@ def test_no_bit_can_change(path):
         changed[position] ^= 1 << int(bits[position])
         path.write_bytes(changed)
         assert refused(path).startswith(UNSEALED if len(whole) - 64 > position >= start else DAMAGED)
-
-
-def test_what_is_no_file(tmp_path):
-    assert refused(tmp_path / "run.npz") == "No such file or directory"
-    (tmp_path / "run.npz").mkdir()
-    assert refused(tmp_path / "run.npz") == "Is a directory"
 
 
 def edited(path, edit):
@@ -300,29 +287,25 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["other.npz", "run.npz"]
 
 
-SPHERE = {**WORLD, "n_agents": 4}
-SPEC = {**WORLD, "spec": {"n_agents": 4, "dim": 2}}
-
-
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
         (dict(horizon=9, seeds=[[0, 2]]), "horizon"),
         (dict(key=[0, 8]), "key"),
-        (dict(environments={"plain": SPHERE, "private": WORLD}), "environments.plain.n_agents"),
-        (dict(environments={"plain": SPEC, "private": WORLD}), "environments.plain.spec.n_agents"),
-        (dict(environments={"plain": "another", "private": WORLD}), "environments.plain"),
+        (dict(plain={**WORLD, "n_agents": 4}), "environments.plain.n_agents"),
+        (dict(plain={**WORLD, "spec": {"n_agents": 4, "dim": 2}}), "environments.plain.spec.n_agents"),
+        (dict(plain="another"), "environments.plain"),
         (dict(seeds=[[0, 2]]), "seeds"),  # the same again
-        ({}, "certificates"),
+        (dict(certificates=dict.fromkeys(("plain", "private"), PROVED)), "certificates"),
     ],
 )
 def test_concat_names_the_difference(changes, word):
-    one = made()
-    other = dataclasses.replace(one, config={**one.config, "seeds": [[2, 4]], **changes})
-    if word == "certificates":
-        other = dataclasses.replace(other, certificates=dict.fromkeys(one.certificates, PROVED))
+    one, config = made(), dict(changes)
+    certificates = config.pop("certificates", one.certificates)
+    worlds = {"plain": config.pop("plain", WORLD), "private": WORLD}
+    config = {**one.config, "environments": worlds, "seeds": [[2, 4]], **config}
     with argument_refused("results") as found:
-        concat([one, other])
+        concat([one, dataclasses.replace(one, config=config, certificates=certificates)])
     assert word in str(found.value)
 
 
