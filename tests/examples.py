@@ -24,7 +24,7 @@ A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
 # Agents, arms, features (of two there would be one entry off the diagonal, and no order of them), rounds, seeds.
 M, K, D, T, SEEDS = 4, 3, 3, 40, 3
 KEY = jax.random.key(20261120)
-BUDGET = P.Budget(5.0, 0.1)
+BUDGET, LITTLE = P.Budget(5.0, 0.1), P.Budget(2000.0, 0.1)  # of little noise are those who wait for data
 BY_BATCH = P.Users(4, per_batch=1, apart=2)
 
 SCRIPT = random_script(7, (T, M, K, D), [0.6, -0.5, 0.3])  # draws nothing, so that seeds differ in their noise alone
@@ -110,7 +110,7 @@ SILOS = [
     proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=6, policy=UCB), SCRIPT, card="AdaC-OFUL", oracle=BATCHES,
            audit="linear"),
     Example("FedUCB", A.fed_ucb(schedule=S.LogDet(5.0)), SCRIPT, oracle=FED_UCB),
-    proved("FedUCB, private schedule", A.fed_ucb(BUDGET, schedule=S.PrivateLogDet(5.0), learns_in_batch=False), SCRIPT,
+    proved("FedUCB, private schedule", A.fed_ucb(LITTLE, schedule=S.PrivateLogDet(5.0), learns_in_batch=False), SCRIPT,
            card="FedUCB, private schedule", oracle=FED_UCB, audit="schedules"),
     *deep(
         silos("vector sums", A.UCB(), private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
@@ -126,7 +126,7 @@ SILOS = [
         silos("lies, trimmed mean", GREEDY, private(), aggregate="trimmed_mean", liars=P.Liars([0], "collude")),
         proved("DP-DPE", A.dp_dpe(ITEMS, private("input_perturbation"), schedule=6), TABLE, card="DP-DPE",
                oracle=PHASED, audit="linear"),
-        Example("Private-FedUCB", A.fed_ucb(BUDGET, schedule=S.LogDet(5.0, "dp20")), SCRIPT, card="FedUCB",
+        Example("Private-FedUCB", A.fed_ucb(LITTLE, schedule=S.LogDet(5.0, "dp20")), SCRIPT, card="FedUCB",
                 oracle=FED_UCB, audit="schedules"),
     ),
 ]  # fmt: skip
@@ -167,8 +167,9 @@ UNSTEADY = [
 ]
 NO_SERVER = [
     Example("Gossip-FedUCB", A.GossipFedUCB(**GRAPH, gamma=2), SCRIPT, oracle=GOSSIP_UCB),
-    Example("Private-Gossip-FedUCB", A.GossipFedUCB(**GRAPH, gamma=2, privacy=BUDGET), SCRIPT,
-            card="FedUCB without a server", oracle=GOSSIP_UCB),
+    Example("Private-Gossip-FedUCB", A.GossipFedUCB(
+        **GRAPH, gamma=2, privacy=LITTLE, schedule=S.LogDet(8.0, "dp20")), SCRIPT, card="FedUCB without a server",
+        oracle=GOSSIP_UCB),
     Example("Gossip, plain", A.Gossip(**GRAPH, policy=UCB, gamma=2, schedule=GROWING), SCRIPT, oracle=GOSSIP),
     proved("Gossip", A.Gossip(**GRAPH, policy=UCB, gamma=2, schedule=GROWING, privacy=BUDGET), SCRIPT,
            plain="Gossip, plain", card="Gossip", oracle=GOSSIP, audit="linear"),
@@ -301,6 +302,11 @@ class Played(NamedTuple):
         return self.clock.algo
 
     @property
+    def synced(self):
+        """Whether a round ended with a synchronisation, (seeds, T)."""
+        return np.diff(self.result.communication["rounds"], axis=-1, prepend=0) > 0
+
+    @property
     def gaps(self):
         """The regret of every round, (seeds, T)."""
         return np.diff(self.result.regret, axis=-1, prepend=0)
@@ -321,8 +327,11 @@ def simulate(env, algo, **options):
         return fb.simulate(env, algo, **run | options)
 
 
+def play(env, algo) -> Played:
+    return Played(simulate(env, algo), make_clock(env, algo.bind(env.spec, T), T, None))
+
+
 @functools.cache
 def played(name) -> Played:
     """The run of an example, once in a process."""
-    row = EXAMPLES[name]
-    return Played(simulate(row.env, row.algo), make_clock(row.env, row.algo.bind(row.env.spec, T), T, None))
+    return play(EXAMPLES[name].env, EXAMPLES[name].algo)

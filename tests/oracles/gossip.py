@@ -83,9 +83,9 @@ def gossip_fed_ucb(
 ):
     """Decentralized FedUCB on a script.
 
-    `beta(i, growth)` with growth = log det V_i - d log(n_C rho_min). `noise(i, g, k)`, (d, d + 1), is the noise of the
-    k-th prefix sum that agent i releases of estimator g, k = 1, 2, ...; a release is shifted by 2 rho_min I, or by
-    rho_min I without noise. `trigger="zc24"` leaves the term n_C (rho_max - rho_min) I out.
+    `beta(i, growth)` with growth = log det V_i - d log(n_C rho_min). `noise(i, g, k, t)`, (d, d + 1), is the noise of
+    the k-th prefix sum that agent i releases of estimator g, k = 1, 2, ..., in round t; a release is shifted by 2
+    rho_min I, or by rho_min I without noise. `trigger="zc24"` leaves the term n_C (rho_max - rho_min) I out.
     """
     m, d = env.spec.n_agents, env.spec.dim
     eye = np.eye(d, d + 1)
@@ -125,7 +125,9 @@ def gossip_fed_ucb(
                 e.total = e.total + e.own
                 e.k += 1
                 e.own, e.uses = np.zeros_like(e.own), 0
-                release = e.total + rho_min * eye if noise is None else e.total + noise(i, g, e.k) + 2 * rho_min * eye
+                release = (
+                    e.total + rho_min * eye if noise is None else e.total + noise(i, g, e.k, t) + 2 * rho_min * eye
+                )
                 broadcast(i, Message("data", i, g, t, release))
                 continue
             grown = v + np.outer(contexts[a], contexts[a])

@@ -27,7 +27,7 @@ def run(env, graph, clique, gamma, threshold=1.0, horizon=40, **options):
     return gossip_fed_ucb(env, graph, clique, gamma, horizon, threshold=threshold, **options)
 
 
-def small_noise(i, g, k):
+def small_noise(i, g, k, t):
     z = np.random.default_rng((i, g, k)).standard_normal((3, 4)) / 10
     z[:, :3] += z[:, :3].T
     return z
