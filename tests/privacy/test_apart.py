@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +9,13 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from helpers import deep, regrets, silent
+from helpers import deep, refused, regrets, silent
 from oracles.linear import project
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy import aggregates, behaviour
+from fedbandit_jax.privacy import aggregates
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
 from fedbandit_jax.privacy.apart import Apart, ExactApart, Server, shown_apart
@@ -81,7 +80,7 @@ def test_costs_tend_to_those_of_many_silos():
 BOTH = [(rule, attack) for rule in AGGREGATES for attack in (None, "large")]
 
 
-@pytest.mark.parametrize(("aggregate", "attack"), deep(BOTH, keep={1, 2}))
+@pytest.mark.parametrize(("aggregate", "attack"), deep(BOTH, keep={3}))
 def test_a_release_is_the_rule_on_private_prefix_sums(aggregate, attack):
     """The tree of every silo in NumPy, fed the same users and the same noise; silo 1 may lie."""
     bound: Apart = bind(aggregate, attack and P.Liars([1], attack))
@@ -89,15 +88,17 @@ def test_a_release_is_the_rule_on_private_prefix_sums(aggregate, attack):
     x, y = rng.standard_normal((4, 2, D, M)) / 3, rng.random((4, 2, M))
     state, keys = bound.init(D), jax.random.split(jax.random.key(0), 4)
     sums, nodes = np.zeros((M, D, D + 1)), {}
+    total, step = jax.jit(bound.total), jax.jit(bound.step)
+    draw = jax.jit(
+        lambda keys, k: jax.vmap(bound.trust.randomize, (0, 0, None, None))(keys, np.arange(M), k, np.zeros(9))
+    )
     for k in range(1, 5):
         xs, ys = jnp.asarray(x[k - 1], jnp.float32), jnp.asarray(y[k - 1], jnp.float32)
-        statistics, state = bound.step(keys[k - 1], jnp.int32(k), state, bound.total(xs, ys), xs, ys)
+        statistics, state = step(keys[k - 1], jnp.int32(k), state, total(xs, ys), xs, ys)
         sums += np.einsum("bim,bjm->mij", x[k - 1], np.concatenate([x[k - 1], y[k - 1][:, None]], 1))
         silos = jax.random.split(jax.random.split(keys[k - 1])[0], M)
         low = k & -k
-        nodes = {node: z for node, z in nodes.items() if node > low} | {
-            low: np.stack([bound.trust.randomize(silos[i], jnp.int32(i), k, jnp.zeros(9)) for i in range(M)])
-        }
+        nodes = {node: z for node, z in nodes.items() if node > low} | {low: np.asarray(draw(silos, k))}
         sent = np.asarray(pack(jnp.asarray(sums))) + sum(nodes.values())
         if attack:
             sent[1] *= -1000
@@ -220,19 +221,6 @@ def test_groups_of_silos_are_not_added_up():
         assert not recipe(privacy=privacy).bind(ENV.spec, 40).adds
 
 
-@pytest.mark.slow
-def test_regret_counts_everybody_and_liars_cost_the_sum_most(key):
-    """A fifth of the silos are liars, whose users are in the regret of all."""
-    env = fb.envs.sphere(10, 5, 4, rewards="bernoulli")
-    plain = recipe(privacy=None, aggregate="sum", schedule=S.Geometric(1.5, first=2))
-    lied = plain.replace(liars=P.Liars(0.2, "large"))
-    algos = {"plain": plain, "sum": lied, "median": lied.replace(aggregate="median")}
-    result = fb.sweep(env, algos, horizon=60, stride=60, key=key, seeds=4)
-    final = {name: result[name].regret[:, -1] for name in algos}
-    assert (final["sum"] > 5 * final["plain"]).all()
-    assert (final["median"] < final["sum"] / 3).all()
-
-
 def test_the_claim_is_that_of_every_silo():
     """Neither the rule nor liars change what the noise of an honest silo proves, and whoever takes it away is seen."""
     whole, median = recipe(aggregate="sum").bind(ENV.spec, 20), recipe(liars=P.Liars([0])).bind(ENV.spec, 20)
@@ -261,92 +249,33 @@ def test_the_claim_is_that_of_every_silo():
         assert words in forged.reason
 
 
-@pytest.mark.slow
-def test_the_noise_behaves_as_it_is_said_to():
-    assert behaviour.fault(bind("median", P.Liars([0], "large"))) == ""
-    bound = bind("trimmed_mean", statistic=P.Linear(centred=True, gram_scale=0.5))
-    assert behaviour.fault(bound) == ""
-
-    @fb.pytree
-    class Same(type(bound)):
-        def step(self, key, k, state, total, x, v):
-            return super().step(jax.random.key(0), k, state, total, x, v)
-
-    same = Same(**{field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)})
-    assert behaviour.fault(same) != ""
-
-
-@pytest.mark.slow
-def test_a_run_is_continued_to_the_bit(tmp_path, key):
-    env, algo = ENV, recipe(liars=P.Liars(0.2, "random"))
-    whole = fb.simulate(env, algo, horizon=40, stride=10, seeds=2, key=key)
-    for _ in range(2):  # the second run reads what the first one kept
-        parts = fb.simulate(env, algo, horizon=40, stride=10, seeds=2, key=key, checkpoint=tmp_path / "run")
-        np.testing.assert_array_equal(whole.regret, parts.regret)
-
-
-NAMED = "aggregate='median' and liars=None"
-TRUST = f"trust must be 'silo_local' with {NAMED}: "
-UNSEEN = {
-    "secagg": "with secure aggregation the server sees the sum of all messages and no single one",
-    "central": "the server is trusted with silos' exact sums, and no silo adds noise to a message",
-    "shuffle_amplified": "a shuffler hides which messages are of one silo",
-    "shuffle_vector_sum": "a shuffler mixes the bits of all silos' users",
-    "silo_local_matrix": "its noise is not that of single silos, equal on all that they send",
-}
 SUMMED = dict(aggregate="sum", liars=P.Liars(0.5), privacy=P.Mechanism(BUDGET, trust="secagg"))
+UNSEEN = ("secagg", "central", "shuffle_amplified", "shuffle_vector_sum", "silo_local_matrix")
 REFUSED = [
-    *((dict(privacy=P.Mechanism(BUDGET, trust=one)), f"{TRUST}{why}, got {one!r}") for one, why in UNSEEN.items()),
-    (
-        SUMMED,
-        "trust must be 'silo_local' with aggregate='sum' and liars=Liars(silos=0.5, attack='sign_flip'): with sec",
-    ),
-    (dict(aggregate="mean"), f"aggregate must be one of {', '.join(map(repr, AGGREGATES))}, got 'mean'"),
-    (dict(privacy=(BUDGET, P.Budget(2.0, 0.1))), f"budget must be one for all silos with {NAMED}, got 2"),
-    (
-        dict(privacy=P.Mechanism(BUDGET, messages=True)),
-        f"messages must be False with {NAMED}, where every silo's sums ",
-    ),
-    (
-        dict(schedule=S.PrivateLogDet(0.5), policy=A.UCB()),
-        f"schedule must be fixed in advance with {NAMED}, as a silo ",
-    ),
-    (dict(policy=A.UCB(), learns_in_batch=True), f"learns_in_batch must be False with {NAMED}, got True"),
-    (dict(policy=A.LogDetUCB()), "policy must read sums over all batches by their std, as fb.algos.Greedy does, with "),
-    (dict(policy=A.PhasedElimination(arms=np.eye(4, 3))), "policy must read sums over all batches by their std"),
+    *((dict(privacy=P.Mechanism(BUDGET, trust=one)), "trust") for one in UNSEEN),
+    (SUMMED, "trust"),
+    (dict(privacy=(BUDGET, P.Budget(2.0, 0.1))), "budget"),
+    (dict(privacy=P.Mechanism(BUDGET, messages=True)), "messages"),
+    (dict(schedule=S.PrivateLogDet(0.5), policy=A.UCB()), "schedule"),
+    (dict(policy=A.UCB(), learns_in_batch=True), "learns_in_batch"),
+    (dict(policy=A.LogDetUCB()), "policy"),
+    (dict(policy=A.PhasedElimination(arms=np.eye(4, 3))), "policy"),
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), REFUSED)
-def test_refusals(options, words):
-    with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
+@pytest.mark.parametrize(("options", "argument"), REFUSED)
+def test_refusals(options, argument):
+    with refused(argument):
         recipe(**options)
 
 
 def test_liars_are_checked():
-    for made, error, words in (
-        (lambda: P.Liars(1.0), ValueError, "silos must be a share below 1, or a list of silos, got 1.0"),
-        (lambda: P.Liars(-0.1), ValueError, r"silos must be in \[0, 1\], got -0.1"),
-        (lambda: P.Liars("all"), TypeError, r"silos must be a number in \[0, 1\], got 'all'"),
-        (lambda: P.Liars([1, 1]), ValueError, r"silos must name every silo once, got \[1, 1\]"),
-        (lambda: P.Liars([-1]), ValueError, "silos must be >= 0, got -1"),
-        (
-            lambda: P.Liars(0.2, "lie"),
-            ValueError,
-            "attack must be one of 'random', 'sign_flip', 'large', 'collude', got",
-        ),
-        (lambda: P.Liars([7]).among(5), ValueError, r"silos must be below the 5 of the environment, got \[7\]"),
-        (
-            lambda: P.Liars(0.05).among(5),
-            ValueError,
-            "silos must be 0, or a share that is at least one of 5 silos, got",
-        ),
-        (lambda: P.Liars(0.95).among(5), ValueError, "silos must leave one of 5 that is honest, got 0.95"),
-        (lambda: recipe(liars=P.Liars([7])).bind(ENV.spec, 20), ValueError, "silos must be below the 5 of"),
-        (lambda: recipe(liars="all"), TypeError, "liars must be fb.privacy.Liars or None, got 'all'"),
-    ):
-        with pytest.raises(error, match=words):
-            made()
+    for silos in (1.0, -0.1, "all", [1, 1], [-1]):
+        with refused("silos"):
+            P.Liars(silos)
+    for silos in ([7], 0.05, 0.95):
+        with refused("silos"):
+            recipe(liars=P.Liars(silos)).bind(ENV.spec, 20)
     assert isinstance(recipe(privacy=None).bind(ENV.spec, 20).mechanism, ExactApart)
     assert recipe().bind(ENV.spec, 4).mechanism.guarantee is not None  # nothing is released before round 5
 
