@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, in_chunks
 from oracles.clustering import club, estimate, fclub, sclub
 from scripted_users import Draws, canonical, draws, noise_of, play, population, scan
 from sklearn.metrics import adjusted_rand_score
@@ -256,14 +256,11 @@ def test_an_upload_that_fails():
     np.testing.assert_array_equal(np.flatnonzero(bad), np.arange(trace.failures[0], T))
 
 
-@pytest.mark.parametrize(
-    ("budget", "block", "chunks"), deep([(None, 256, 50), (3000.0, 256, 50), (3000.0, 64, 2)], keep={0})
-)
-def test_process(key, monkeypatch, same_noise, budget, block, chunks):
+@pytest.mark.parametrize(("budget", "block"), deep([(None, 256), (3000.0, 64)], keep={0}))
+def test_process(key, monkeypatch, same_noise, budget, block):
     """A run equals the helper, which knows no blocks, on the draws that the clock makes."""
     monkeypatch.setattr(setup, "make_clock", lambda *given: dataclasses.replace(make_clock(*given), block=block))
-    monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNKS", chunks)
-    monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
+    in_chunks(monkeypatch, 2)
     batching._advance.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])
     algo = FCLUB(budget, **OURS | SPLIT | dict(shift="once" if budget else "every"))
