@@ -30,6 +30,10 @@ def test_lists_tasks(capsys):
 
 
 def test_plays_verifies_and_draws(here, capsys):
+    assert main(["benchmark", "mine.py:recipe", "--develop", "--track", "tuned"]) == 0
+    assert "development seeds: no row" in capsys.readouterr().out
+    assert not (here / "rows").exists()
+
     assert main(["benchmark", "mine.py:recipe"]) == 0
     printed = capsys.readouterr().out
     row = Row.load("rows/mine.npz")
@@ -52,12 +56,6 @@ def test_plays_verifies_and_draws(here, capsys):
     text = (here / "pages" / "board.html").read_text()
     assert f"{again.score:.3f}" in text
     assert SMALL.about in text
-
-
-def test_development_leaves_nothing(here, capsys):
-    assert main(["benchmark", "mine.py:recipe", "--develop", "--track", "tuned"]) == 0
-    assert "development seeds: no row" in capsys.readouterr().out
-    assert not (here / "rows").exists()
 
 
 REFUSED = {  # words, and the beginning of what is printed

@@ -166,6 +166,11 @@ def test_goes_on_from_what_is_there(monkeypatch, entry, tmp_path, row):
 
     monkeypatch.setattr(module, "played", spy)
     suite(monkeypatch, one=ONE, two=TWO)
+    with (
+        locked(tmp_path / ".mine.lock", "held", otherwise="wait"),
+        pytest.raises(ValueError, match="one run at a time"),
+    ):
+        run()
     with pytest.raises(KeyboardInterrupt):
         run()
     assert list(Row.load(tmp_path / "mine.npz").cells) == ["one"]
@@ -194,12 +199,6 @@ def test_what_was_kept_is_never_written_over(tmp_path, row, name):
         assert (tmp_path / f"{name}.{end}").exists()
         assert len([*tmp_path.iterdir()]) == number + 2
     assert (tmp_path / f"{name}.before1").read_text() == "kept"
-
-
-def test_one_run_at_a_time_writes_a_row(entry, tmp_path):
-    lock = locked(tmp_path / ".mine.lock", "held", otherwise="wait")
-    with lock, pytest.raises(ValueError, match="one run at a time"):
-        fb.benchmark.run(entry, out=tmp_path)
 
 
 def test_verify(row, tmp_path, monkeypatch):
@@ -306,6 +305,9 @@ def test_an_error_ends_its_task_only(monkeypatch, entry, capsys, row):
     said = row.cells["one"].refused
     assert said.startswith("its recipe was refused: AttributeError: ")
     assert said.endswith(f"(mine.py, line {line})")
+    with pytest.raises(AttributeError) as error:
+        Entry.of(f"{entry}:slip").recipe(ONE)
+    assert "return task.nonsense" in "".join(traceback.format_exception(error.value))
     assert str(row.cells["one"]) == f"counts as uniform play: {said}"
     assert str(row.cells["two"]) == f"S = {row.cells['two'].score:.3f} +- {row.cells['two'].error:.3f}"
 
@@ -317,9 +319,3 @@ def test_an_error_while_it_plays(monkeypatch, entry):
     assert found.refused.startswith(("it failed: ", "its recipe was refused: "))
     assert found.refused.endswith(f"(mine.py, line {line})")
     assert np.isnan(found.unchecked)
-
-
-def test_an_error_shows_its_line(entry):
-    with pytest.raises(AttributeError) as error:
-        Entry.of(f"{entry}:slip").recipe(ONE)
-    assert "return task.nonsense" in "".join(traceback.format_exception(error.value))

@@ -86,57 +86,46 @@ def certificate(**changes):
     return dataclasses.replace(algo.certificate(made.spec, made.horizon), **changes)
 
 
-REFUSED = {
-    "claim as_printed": dict(claim="as_printed"),
-    "claim none": dict(claim="none"),
-    "the noise gives epsilon = 2.1": dict(epsilon_exact=2.1),
-    "the noise gives epsilon = inf": dict(epsilon_exact=math.inf),
-    "the noise gives epsilon = 2 at delta = 1e-05": dict(epsilon_exact=2.0, delta=1e-5),
-    "users must trust 'server'": dict(trust="central: the server is trusted"),
-    "users must trust 'shuffler'": dict(trust="shuffle: a trusted shuffler"),
-    "users must trust 'whoever comes'": dict(trust="whoever comes"),
-    "adjacency is ": dict(adjacency="zero_out (one user's contribution is left out)"),
-    "protected is 'one interaction": dict(unit="one interaction, i.e. what a user did in one round"),
-}
+REFUSED = [  # changes of the certificate, synchronisations, status, and how the reason begins
+    (dict(), 100, 0, ""),
+    (dict(epsilon_exact=1.0, delta=1e-9), 100, 0, ""),
+    (dict(claim="as_printed"), 100, 0, "claim as_printed"),
+    (dict(claim="none"), 100, 0, "claim none"),
+    (dict(epsilon_exact=2.1), 100, 0, "the noise gives epsilon = 2.1"),
+    (dict(epsilon_exact=math.inf), 100, 0, "the noise gives epsilon = inf"),
+    (dict(epsilon_exact=2.0, delta=1e-5), 100, 0, "the noise gives epsilon = 2 at delta = 1e-05"),
+    (dict(trust="central: the server is trusted"), 100, 0, "users must trust 'server'"),
+    (dict(trust="shuffle: a trusted shuffler"), 100, 0, "users must trust 'shuffler'"),
+    (dict(trust="whoever comes"), 100, 0, "users must trust 'whoever comes'"),
+    (dict(adjacency="zero_out (one user's contribution is left out)"), 100, 0, "adjacency is "),
+    (dict(unit="one interaction, i.e. what a user did in one round"), 100, 0, "protected is 'one interaction"),
+    (dict(), 101, 0, "it communicates 101 times, the task allows 100"),
+    (dict(), 100, 4, "status bits 4"),
+]
 
 
-def test_what_is_certified_counts():
-    assert TASKS["returning"].refusal(certificate(), 100, 0) == ""
-    assert TASKS["returning"].refusal(certificate(epsilon_exact=1.0, delta=1e-9), 100, 0) == ""
+@pytest.mark.parametrize(("changes", "syncs", "status", "why"), REFUSED)
+def test_what_is_refused(changes, syncs, status, why):
+    found = TASKS["returning"].refusal(certificate(**changes), syncs, status)
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
 
 
-@pytest.mark.parametrize("why", REFUSED)
-def test_what_is_refused(why):
-    assert TASKS["returning"].refusal(certificate(**REFUSED[why]), 100, 0).startswith(why)
-
-
-def test_limits():
-    assert "it communicates 101 times, the task allows 100" in TASKS["returning"].refusal(certificate(), 101, 0)
-    assert "status bits 4" in TASKS["returning"].refusal(certificate(), 100, 4)
-
-
-def test_noise_that_is_scaled_is_refused():
-    """The gate reads the mechanism that draws: a tenth of the noise does not pass, whatever was asked for."""
+def test_the_ring_has_no_server_and_its_noise_is_read():
+    """The gate reads the mechanism that draws: a tenth less noise does not pass, whatever was asked for."""
     task = TASKS["ring"]
     algo = fb.algos.Gossip(graph=task.graph, privacy=task.mechanism("tree"), schedule=task.batch)
     bound = algo.bind(task.spec, task.horizon)
-    assert task.refusal(certify(bound), 0, 0) == ""
-    forged = certify(bound.replace(std=bound.mechanism.trust.std * 0.9))
-    assert task.refusal(forged, 0, 0).startswith("claim none")
-    cheaper = algo.replace(epsilon=1.01).certificate(task.spec, task.horizon)
-    assert task.refusal(cheaper, 0, 0).startswith("the noise gives epsilon = 1.0")
-
-
-def test_a_server_is_refused_where_there_is_none():
-    task = TASKS["ring"]
-    algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch, privacy=task.mechanism())
-    assert task.refusal(algo.certificate(task.spec, task.horizon), 0, 0).startswith("it has a server")
-
-
-def test_a_trust_model_may_be_a_class():
-    task = TASKS["sphere-shuffle"]
-    assert task.mechanism("blt", trust=TRUST["shuffle_vector_sum"]).release == "tree"
-    assert task.mechanism("blt", trust=TRUST["local"]).release == "input_perturbation"
+    server = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch, privacy=task.mechanism())
+    for proof, why in (
+        (certify(bound), ""),
+        (certify(bound.replace(std=bound.mechanism.trust.std * 0.9)), "claim none"),
+        (algo.replace(epsilon=1.01).certificate(task.spec, task.horizon), "the noise gives epsilon = 1.0"),
+        (server.certificate(task.spec, task.horizon), "it has a server"),
+    ):
+        found = task.refusal(proof, 0, 0)
+        assert found.startswith(why)
+        assert bool(found) == bool(why)
 
 
 def test_every_trust_model_is_known():
@@ -178,12 +167,13 @@ def test_mechanism_is_that_of_the_task(name):
         assert task.refusal(algo.certificate(task.spec, task.horizon), 0, 0) == ""
 
 
-def test_a_release_must_exist_where_another_one_is_used():
+def test_releases_and_tasks_must_exist():
+    """A trust model may be given by its class, and decides the release."""
+    shuffle = TASKS["sphere-shuffle"]
+    assert shuffle.mechanism("blt", trust=TRUST["shuffle_vector_sum"]).release == "tree"
+    assert shuffle.mechanism("blt", trust=TRUST["local"]).release == "input_perturbation"
     assert TASKS["dropout"].mechanism("blt").release == "input_perturbation"
     with refused("release", "blot"):
         TASKS["dropout"].mechanism("blot")
-
-
-def test_a_task_that_is_not_there():
     with refused("name", "sphere"):
         fb.benchmark.load("sphere")

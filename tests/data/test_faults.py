@@ -147,11 +147,9 @@ def test_an_absent_column_is_named_and_a_similar_name_offered(tmp_path, name, co
     table, more = {other: values for other, values in GOOD.items() if other != name}, {}
     if name == "dose":
         more = {"arm_features": ["dose"]}
-    said = said_of(SOURCES[container](table, tmp_path), **more)
+    said = said_of(SOURCES[container]({**table, f"{name}s": [1.0] * N}, tmp_path), **more)
     assert said.startswith(f"{ARGUMENT[name]} must be a column of ")
-    assert repr(name) in said
-    like = SOURCES[container]({**table, f"{name}s": [1.0] * N}, tmp_path)
-    assert f"did you mean '{name}s'?" in said_of(like, **more)
+    assert f"{name!r}: did you mean '{name}s'?" in said
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -255,7 +253,7 @@ RATINGS = [  # bytes or text of a file -> words of the refusal
     ("".join([*LINES[:3], "\n", " \n", *LINES[3:6], "x", *LINES[6:]]), "line 9, column 1: user must be "),
     ("".join([*LINES[:21], LINES[4], *LINES[21:], LINES[2]]), "line 22: a user must rate a movie once"),
     ("".join([*LINES[:21], LINES[4]]), f"got user {FOURTH[0]} and movie {FOURTH[1]} again, first in line 5"),
-    *((TEXT[:-cut], f"line {len(LINES)}") for cut in (1, 4, 10, 11, 12, 15, 17, 19)),
+    *((TEXT[:-cut], f"line {len(LINES)}") for cut in (1, 4, 10, 12, 17)),
     *(
         ("".join([*NINE, line]), "line 10")
         for line in ("5:x:7::4.0::1\n", "5::7::4.0:1\n", "5::7:::4.0::1\n", "5::7::4.0::1::\n")

@@ -23,10 +23,6 @@ def root(tmp_path):
     return tmp_path
 
 
-def same(one, other):
-    return all(np.array_equal(array, other.arguments()[name]) for name, array in one.arguments().items())
-
-
 def dense(rows, *, dim, n_users, n_items, n_active):
     """The recipe without shortcuts: columns of U and V, ids in order."""
     users, movies = ([row[i] for row in rows] for i in (0, 1))
@@ -100,28 +96,14 @@ def test_signs_of_singular_vectors_are_fixed():
     np.testing.assert_allclose(matrix @ right, left * values, atol=1e-10)
 
 
-def test_neither_the_order_of_lines_nor_the_seed_changes_vectors(root):
-    first = fb.data.movielens(root, **SMALL)
-    assert np.array_equal(first.thetas, fb.data.movielens(root, **SMALL, seed=5).thetas)
-    write(root, ratings()[::-1])
-    assert same(first, fb.data.movielens(str(root), **SMALL))
-
-
 def test_clusters_are_the_tastes(tmp_path):
     """Three groups of users that rate movies of their own: k-means must find the groups."""
-    rng = np.random.default_rng(3)
-    groups = np.arange(60) % 3
-    rows = [
-        (u + 1, i + 1, 4.0, 1)
-        for u in range(60)
-        for i in range(45)
-        if rng.random() < (0.8 if i % 3 == groups[u] else 0.05)
-    ]
-    write(tmp_path, rows)
+    rng, groups = np.random.default_rng(3), np.arange(60) % 3
+    rated = rng.random((60, 45)) < np.where(np.arange(45) % 3 == groups[:, None], 0.8, 0.05)
+    write(tmp_path, [(u + 1, i + 1, 4.0, 1) for u, i in np.argwhere(rated)])
     community = fb.data.movielens(tmp_path, dim=4, n_clusters=3, n_users=60)
     check(community)
-    counts = {u: sum(row[0] == u + 1 for row in rows) for u in range(60)}
-    truth = groups[sorted(counts, key=lambda u: (-counts[u], u))]
+    truth = groups[np.argsort(-rated.sum(1), kind="stable")]
     assert len(set(zip(truth.tolist(), community.clusters.tolist()))) == 3
 
 
@@ -141,25 +123,28 @@ def test_centroids(root):
 
 
 def test_users_and_items_that_are_too_few_or_alone(tmp_path):
-    """User 999 is the most active, with movies that nobody else rated; they and it do not reach the matrix."""
     write(tmp_path, ratings())
     community = fb.data.movielens(tmp_path, n_clusters=1, thetas="centroid")
     check(community)
-    assert not community.clusters.any()
-    assert community.thetas.shape == (60, 10)
-    assert "60 of 60 users, 40 of 40 items" in community.title
+    assert (community.thetas.shape, community.clusters.any()) == ((60, 10), False)
+    # User 999 is the most active, with movies that nobody else rated; they and it do not reach the matrix.
     write(tmp_path, [*ratings(), *((999, 10_000 + i, 3.0, 1) for i in range(100))])
     assert "39 of 61 users, 25 of 140 items" in fb.data.movielens(tmp_path, **{**SMALL, "n_users": 40}).title
-
-
-def test_users_outside_the_first_singular_vectors_are_left_out(tmp_path):
-    """Two groups without a movie in common: one column of U is of the larger group only."""
-    rows = [(u, i, 4.0, 1) for u in range(1, 9) for i in range(1, 9)]
-    write(tmp_path, [*rows, *((u, i, 4.0, 1) for u in (20, 21, 22) for i in (30, 31, 32))])
+    # Two groups without a movie in common: one column of U is of the larger group only.
+    groups = [(range(1, 9), range(1, 9)), (range(20, 23), range(30, 33))]
+    write(tmp_path, [(u, i, 4.0, 1) for users, movies in groups for u in users for i in movies])
     community = fb.data.movielens(tmp_path, dim=2, n_clusters=1, n_users=11, n_active=11)
     check(community)
     assert (len(community.thetas), len(community.items)) == (8, 8)
     assert len(fb.data.movielens(tmp_path, dim=3, n_clusters=2).thetas) == 11
+
+
+def test_neither_the_order_of_lines_nor_the_seed_changes_vectors(root):
+    first = fb.data.movielens(root, **SMALL)
+    assert np.array_equal(first.thetas, fb.data.movielens(root, **SMALL, seed=5).thetas)
+    write(root, ratings()[::-1])
+    again = fb.data.movielens(str(root), **SMALL)
+    assert all(np.array_equal(array, again.arguments()[name]) for name, array in first.arguments().items())
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -184,14 +169,13 @@ def test_sizes_that_do_not_go_together_are_refused(root, argument, value, other)
 
 @pytest.mark.parametrize("entries", [0, module.DENSE])
 def test_a_matrix_of_small_rank(tmp_path, monkeypatch, entries):
+    """Its rank is 2, and two kinds of users rate alike."""
     monkeypatch.setattr(module, "DENSE", entries)
     write(tmp_path, [(u, i, 4.0, 1) for u in range(1, 21) for i in range(1, 16) if u <= 12 or i <= 5])
-    with refused("dim", 4) as error:
-        fb.data.movielens(tmp_path, dim=4)
-    assert "<= 3, 1 + the rank of 20 users x 15 items" in str(error.value)
-    with refused("n_clusters", 3) as error:
-        fb.data.movielens(tmp_path, dim=3, n_clusters=3)
-    assert "<= 2, the distinct vectors" in str(error.value)
+    for argument, sizes, words in (("dim", dict(dim=4), "<= 3"), ("n_clusters", dict(dim=3, n_clusters=3), "<= 2")):
+        with refused(argument) as error:
+            fb.data.movielens(tmp_path, **sizes)
+        assert words in str(error.value)
     check(fb.data.movielens(tmp_path, dim=3, n_clusters=2))
 
 

@@ -15,10 +15,7 @@ module = import_module("fedbandit_jax.data.mslr")  # the package attribute is th
 @pytest.fixture
 def root(tmp_path):
     """Two folds; fold 1 has one-document queries at the ends of its files and twelve queries."""
-    write_fold(
-        tmp_path / "Fold1",
-        [lines([1, 7, 30, 1]), lines([20, 1], first_query=5), lines([9] * 6, first_query=7)],
-    )
+    write_fold(tmp_path / "Fold1", [lines([1, 7, 30, 1]), lines([20, 1], first_query=5), lines([9] * 6, first_query=7)])
     write_fold(tmp_path / "Fold2", [lines([2]), lines([3], first_query=2), lines([4], first_query=3)])
     return tmp_path
 
@@ -68,19 +65,16 @@ def test_folds_and_a_folder_that_is_one_fold(root):
 
 def test_blocks_of_a_file_are_the_file(root, monkeypatch):
     """Wherever a block ends, at the end of a line, inside one or before the first, rows are read once."""
+    file = root / "Fold1" / "train.txt"
+    edit(file, 1, lambda line: "0 qid:1 " + " ".join(f"{f}:0" for f in range(1, 137)) + "\n")
     whole = fb.data.mslr(root, penalty=1e-4, cache=False)
-    first = (root / "Fold1" / "train.txt").read_bytes().index(b"\n") + 1
+    assert whole.features[0].tolist() == [1] + [0] * 56  # of a document without any value
+    first = file.read_bytes().index(b"\n") + 1
     for size in (first, first - 1, first + 1, 3 * first, 100):
         monkeypatch.setattr(module, "BLOCK", size)
         again = fb.data.mslr(root, penalty=1e-4, cache=False)
         np.testing.assert_array_equal(again.features, whole.features)
         np.testing.assert_array_equal(again.query_sizes, whole.query_sizes)
-
-
-def test_a_document_without_any_value(root):
-    edit(root / "Fold1" / "train.txt", 1, lambda line: "0 qid:1 " + " ".join(f"{f}:0" for f in range(1, 137)) + "\n")
-    row = fb.data.mslr(root, penalty=1e-4).features[0]
-    assert row.tolist() == [1] + [0] * 56
 
 
 def test_arms_are_clusters_of_documents(root):
@@ -98,41 +92,30 @@ def test_arms_are_clusters_of_documents(root):
             fb.data.mslr_arms(root, n_arms=n_arms, fold=2)
 
 
-def count_parses(monkeypatch):
-    calls = []
-    parse = module._parse
-    monkeypatch.setattr(module, "_parse", lambda file: calls.append(file.name) or parse(file))
-    return calls
-
-
 def test_cache_serves_both_feature_sets_until_a_file_changes(root, monkeypatch):
-    calls = count_parses(monkeypatch)
-    first = fb.data.mslr(root, penalty=1e-4)
-    again = fb.data.mslr(root, penalty=1e-4)
-    fb.data.mslr(root, features="body", penalty=1e-4)
-    assert calls == list(PARTS)
-    np.testing.assert_array_equal(first.features, again.features)
-    np.testing.assert_array_equal(first.query_sizes, again.query_sizes)
-    np.testing.assert_array_equal(first.theta, again.theta)
-
-    os.utime(root / "Fold1" / "test.txt", ns=(1, 1))
-    fb.data.mslr(root, penalty=1e-4)
-    assert len(calls) == 6
-    with (root / "Fold1" / "test.txt").open("a") as file:
-        file.writelines(lines([2], first_query=99))
-    assert fb.data.mslr(root, penalty=1e-4).query_sizes[-1] == 2
-    assert len(calls) == 9
-
-
-@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"junk"])
-def test_a_damaged_cache_is_not_trusted(root, monkeypatch, damage):
-    calls, cache = count_parses(monkeypatch), root / "Fold1" / module.CACHE
+    """A damaged one is not trusted."""
+    calls, parse, fold = [], module._parse, root / "Fold1"
+    monkeypatch.setattr(module, "_parse", lambda file: calls.append(file.name) or parse(file))
     first = fb.data.mslr(root, penalty=1e-4, cache=False)
+    cache = fold / module.CACHE
     assert not cache.exists()
-    fb.data.mslr(root, penalty=1e-4)
-    cache.write_bytes(damage(cache.read_bytes()))
-    np.testing.assert_array_equal(fb.data.mslr(root, penalty=1e-4).features, first.features)
-    assert len(calls) == 9
+
+    def again(parses):
+        found = fb.data.mslr(root, penalty=1e-4)
+        np.testing.assert_array_equal(found.features[: len(first.features)], first.features)
+        fb.data.mslr(root, features="body", penalty=1e-4)
+        assert len(calls) == 3 * parses
+        return found
+
+    np.testing.assert_array_equal(again(2).theta, first.theta)
+    os.utime(fold / "test.txt", ns=(1, 1))
+    again(3)
+    for i, damaged in enumerate((b"", cache.read_bytes()[:5000], b"junk"), 4):
+        cache.write_bytes(damaged)
+        again(i)
+    with (fold / "test.txt").open("a") as file:
+        file.writelines(lines([2], first_query=99))
+    assert again(7).query_sizes[-1] == 2
 
 
 def test_a_folder_that_cannot_be_written_to(root, monkeypatch):
