@@ -17,7 +17,7 @@ def test_processes_are_spawned():
         pool.submit(int)
 
 
-@pytest.mark.parametrize("name", ["", 3, "processes", "processes:-1", "slurm:4", "dask:nonsense://x"])
+@pytest.mark.parametrize("name", ["processes", "processes:-1", "slurm:4", "dask:nonsense://x"])
 def test_names_that_there_are_not(name):
     pytest.importorskip("distributed")
     with refused("executor", name), executor(name):

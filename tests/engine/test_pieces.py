@@ -168,12 +168,9 @@ def test_a_killed_worker(tmp_path, monkeypatch, workers):
     ("options", "argument"),
     [
         (dict(store=None, executor=Failing()), "executor"),
-        (dict(store="here", executor=5), "executor"),
         (dict(store="here", checkpoint="file"), "checkpoint"),
         (dict(store="file/inside"), "store"),
         (dict(store="here", part=(2, 2)), "part"),
-        (dict(store="here", part=(0,)), "part"),
-        (dict(store="here", part="0/2"), "part"),
     ],
 )
 def test_errors(options, argument, tmp_path, monkeypatch):
