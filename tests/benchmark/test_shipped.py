@@ -1,8 +1,6 @@
 """The rows, entries and page that are shipped: they belong together, and the page's examples are entries."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,19 +34,6 @@ def test_rows_are_of_the_entries_beside_the_figures(rows):
         assert row.source == (ENTRIES / f"{name}.py").read_text(), f"{name}.py: python experiments/benchmark.py"
         assert {task: cell.digest for task, cell in row.cells.items()} == {n: one.digest for n, one in TASKS.items()}
         assert all(cell.certificate.claim == "certified" for cell in row.cells.values() if not cell.refused)
-
-
-def test_no_baseline_is_at_the_ends(rows):
-    """In every task the best row leaves room, and somebody is clearly better than uniform play."""
-    for name in TASKS:
-        assert 0.3 < max(row.cells[name].score for row in rows.values()) < 1.02, name
-
-
-@pytest.mark.slow
-def test_rows_are_read_without_compiling():
-    code = "from fedbandit_jax.benchmark import board\nprint(len(board.rows()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) > 10
 
 
 def test_numbers_of_the_page(rows):

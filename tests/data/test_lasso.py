@@ -50,13 +50,6 @@ def test_columns_of_very_different_sizes():
     assert ((np.abs(gradient) - 0.05) / size)[~active].max() < 1e-5
 
 
-def test_zero_from_the_largest_correlation_on():
-    x, y = instance(np.ones(5))
-    largest = np.abs(x.T.astype(np.float64) @ y).max() / len(y)
-    assert not fb.data.lasso(x, y, penalty=1.001 * largest).any()
-    assert np.count_nonzero(fb.data.lasso(x, y, penalty=0.999 * largest)) == 1
-
-
 def test_constant_and_empty_columns():
     x = np.zeros((10, 2), np.float32)
     x[:, 0] = 1

@@ -16,8 +16,6 @@ from fedbandit_jax.planning.recommend import Begun
 
 BUDGET, KEY = fb.privacy.Budget(1.0, 1e-5), jax.random.key(3)
 SMALL = fb.envs.sphere(3, 4, 3, rewards="bernoulli")
-
-
 CACHED = functools.cache(recommend.candidates)  # found once for all plans of the same demands
 
 
@@ -169,14 +167,6 @@ def test_runs_that_fail_are_not_recommended(fake):
     assert plan().best is None
 
 
-def test_users_who_return_to_silos(fake):
-    """Nobody serves them by themselves, and without privacy there is one of each policy and schedule."""
-    found = plan(env=fb.envs.returning(SMALL, 8), unit="user")
-    assert {one.algo.privacy.unit.visits for one in able(found)} == {1, 4, 8}
-    assert {type(one.algo).__name__ for one in able(found)} == {"Federated"}
-    assert "one to a server a round" in str(found)
-
-
 def test_it_is_planned_for_the_conditions_that_are_told(fake):
     """What is printed names them, and what is simulated has them."""
     found = plan(fb.envs.sphere(9, 4, 3, rewards="bernoulli"), dropouts=0.1, delay=9, trusted="secagg")
@@ -185,6 +175,7 @@ def test_it_is_planned_for_the_conditions_that_are_told(fake):
     assert (fake.envs[-1].env.rate == np.float32(0.1)).all()
     assert {one.algo.privacy.dropouts for one in able(found)} == {4}
     assert "T = 64 rounds; silos drop out; rewards come 9 rounds late\n" in str(found)
+    assert {one.algo.privacy.unit.visits for one in able(plan(fb.envs.returning(SMALL, 8), unit="user"))} == {1, 4, 8}
     found = plan(liars=0.34)
     assert "T = 64 rounds; 34% of the silos lie\n" in str(found)
     assert {one.algo.liars for one in able(found)} == {fb.privacy.Liars(0.34, "collude")}
@@ -213,18 +204,3 @@ def test_a_run_that_has_begun_is_the_beginning_of_the_whole(same_noise):
     np.testing.assert_allclose(begun.regret, simulate().regret[:, :24], rtol=1e-5)
     assert Begun(recipe=PRIVATE, full=40).bind(ENV.spec, 24).n_syncs == 8
     assert begun.certificate.noise_std == PRIVATE.certificate(ENV.spec, 40).noise_std
-
-
-@pytest.mark.slow
-def test_a_whole_run_is_predicted_as_it_is(same_noise):
-    """The seeds are those of `simulate`, so that nothing is left to predict but their mean."""
-    found = plan()
-    alike = {
-        one.label: one.algo for one in found.candidates if one.group == found.best.group and one.forecast.seeds == 12
-    }
-    result = fb.sweep(SMALL, alike, horizon=64, key=KEY, seeds=12)  # as many beside each other, for the same rounding
-    run = result[found.best.label]
-    assert found.best.forecast.regret == pytest.approx(run.regret[:, -1].mean(), rel=1e-5)
-    assert run.certificate == found.best.certificate
-    assert run.communication["rounds"][0, -1] == found.best.syncs
-    assert run.communication["bits"][0, -1] == 3 * found.best.bits
