@@ -155,9 +155,9 @@ def unsteady(name, release, env, trust="silo_local", schedule=4, **options):
 
 UNSTEADY = [
     unsteady("MultiBlt", P.MultiBlt(BY_BATCH), BACK, unit=BY_BATCH),
+    unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
     *deep(
         unsteady("totals", "blt", BACK, schedule=GROWING, unit=P.Users(2, apart=2, total=1.0)),
-        unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
         unsteady("delays", "blt", LATE),
         unsteady("Banded", P.Banded(2), BACK, "central", unit=BY_BATCH),
         unsteady("BandMF", P.BandMF(3, BY_BATCH), BACK, "secagg", unit=BY_BATCH),
@@ -170,8 +170,8 @@ NO_SERVER = [
     Example("Private-Gossip-FedUCB", A.GossipFedUCB(
         **GRAPH, gamma=2, privacy=LITTLE, schedule=S.LogDet(8.0, "dp20")), SCRIPT, card="FedUCB without a server",
         oracle=GOSSIP_UCB),
-    Example("Gossip, plain", A.Gossip(**GRAPH, policy=UCB, gamma=2, schedule=GROWING), SCRIPT, oracle=GOSSIP),
-    proved("Gossip", A.Gossip(**GRAPH, policy=UCB, gamma=2, schedule=GROWING, privacy=BUDGET), SCRIPT,
+    Example("Gossip, plain", A.Gossip(**GRAPH, policy=A.UCB(), gamma=2, schedule=GROWING), SCRIPT, oracle=GOSSIP),
+    proved("Gossip", A.Gossip(**GRAPH, policy=A.UCB(), gamma=2, schedule=GROWING, privacy=BUDGET), SCRIPT,
            plain="Gossip, plain", card="Gossip", oracle=GOSSIP, audit="linear"),
     Example("Async-FedLinUCB", A.async_fed_lin_ucb(), USERS, card="Async-FedLinUCB",
             oracle=ASYNC.format("algorithm_1")),
@@ -201,8 +201,9 @@ CLUSTERS = [
         proved("CDP-Homo-DC", A.homo_dc(BUDGET, trigger="count", upload=1.5), USERS, card="CDP-Homo-DC",
                oracle=CLUSTERING, audit="clusters"),
         Example("Alone, plain", A.Grouped(grouping=A.Alone(), schedule=6), USERS, oracle=GROUPED),
-        proved("Mixture", A.Grouped(schedule=6, privacy=BUDGET), USERS, card="Mixture", oracle=GROUPED,
-               audit="clusters"),
+        Example("Mixture, plain", A.Grouped(schedule=6), USERS, oracle=GROUPED),
+        proved("Mixture", A.Grouped(schedule=6, privacy=BUDGET), USERS, plain="Mixture, plain", card="Mixture",
+               oracle=GROUPED, audit="clusters"),
     ),
 ]  # fmt: skip
 

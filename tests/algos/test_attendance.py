@@ -96,32 +96,28 @@ def mechanism(unit, **options):
     return fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "blt", unit=unit, **options)
 
 
-@pytest.mark.parametrize("unit", deep(UNITS, keep={1, 2}))
-def test_fixed_batches_leave_out_the_rest(unit):
-    env = drawn(M)
-    bound = silent(fb.algos.Federated(policy=Told(), schedule=B, privacy=mechanism(unit)).bind(env.spec, T))
-    left_out, state = played(bound, env)
-    batches = np.arange(T) // B
-    enters = entering(env.users, batches, unit)
-    assert 0 < enters.sum() < enters.size
-    np.testing.assert_array_equal(left_out, [(~enters)[batches == k].sum() for k in range(T // B)])
-    np.testing.assert_allclose(state.mechanism.view, sums(env, enters, T), atol=2e-5)
-    assert state.belief == enters.sum()
+def ends_of(bound):
+    """Whether a round is the last one of its batch, by a schedule that was fixed in advance."""
+    if bound.schedule is None:
+        return np.arange(1, T + 1) % bound.batch == 0
+    return np.array([bool(np.any(bound.schedule.requests(None, jnp.int32(t), (), None, 1))) for t in range(T)])
 
 
-@pytest.mark.parametrize(("kind", "unit"), deep(list(itertools.product(["growing", "gossip"], UNITS)), keep={2, 5}))
-def test_growing_batches_leave_out_the_rest(kind, unit):
+@pytest.mark.parametrize(
+    ("kind", "unit"), deep(list(itertools.product(["fixed", "growing", "gossip"], UNITS)), keep={1, 2, 6, 9})
+)
+def test_silos_leave_out_the_rest(kind, unit):
     env = drawn(M)
-    common = dict(policy=Told(), schedule=SCHEDULE, privacy=mechanism(unit))
+    common = dict(policy=Told(), schedule=B if kind == "fixed" else SCHEDULE, privacy=mechanism(unit))
     algo = fb.algos.Federated(**common)
     if kind == "gossip":
         algo = fb.algos.Gossip(graph=networks.make("line", M), **common)
     bound = silent(algo.bind(env.spec, T))
     left_out, state = played(bound, env)
-    ends = np.array([bool(np.any(bound.schedule.requests(None, jnp.int32(t), (), None, 1))) for t in range(T)])
-    batches = np.cumsum(ends) - ends
-    enters, until = entering(env.users, batches, unit), np.flatnonzero(ends).max() + 1
-    np.testing.assert_array_equal(left_out, (~enters).sum(1))
+    ends = ends_of(bound)
+    enters, until = entering(env.users, np.cumsum(ends) - ends, unit), np.flatnonzero(ends).max() + 1
+    assert 0 < enters.sum() < enters.size
+    np.testing.assert_array_equal(left_out, (~enters).sum(1).reshape(-1, bound.batch).sum(1))
     if kind == "gossip":
         for i in range(M):
             np.testing.assert_allclose(state.sent[i], sums(env, enters, until, slice(i, i + 1)), atol=2e-5)
@@ -145,7 +141,7 @@ def test_users_by_themselves_leave_out_the_rest(kind, unit):
         state, report = serve(key, jnp.int32(t), state, jnp.int32(user), jnp.float32(x), jnp.float32(y))
         count += int(report.counts[LEFT_OUT])
     came, batches = np.zeros(N, int), np.zeros(T, int)
-    ends = np.array([bool(np.any(bound.schedule.requests(None, jnp.int32(t), (), None, 1))) for t in range(T)])
+    ends = ends_of(bound)
     if kind == "streams":
         batches, last = np.cumsum(ends) - ends, np.full(N, np.flatnonzero(ends).max() + 1)
     else:

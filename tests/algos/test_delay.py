@@ -1,5 +1,6 @@
 """Rewards that come late: when they arrive, in which batch they enter, and what is proved."""
 
+import examples as ex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,33 +95,12 @@ def test_users_are_counted_when_their_rewards_arrive(key):
     np.testing.assert_allclose(states[-1].sums.high, total, atol=2e-5)
 
 
-def test_runs():
-    """By `simulate`: a delay costs about what is played before anything arrives; certificates say what is assumed."""
-    env = fb.envs.sphere(20, 5, 4, rewards="bernoulli")
-    algo = A.Federated(policy=A.Greedy(), schedule=10, privacy=P.Mechanism(BUDGET, "blt", "secagg"))
-    run = dict(horizon=200, key=jax.random.key(0), seeds=6, stride=200)
-    now = fb.simulate(env, algo, **run).regret[:, -1]
-    late = fb.simulate(fb.envs.delay(env, 40), algo, **run)
-    assert late.certificate.claim == "certified"
-    assert "when a reward arrives, which must be independent of it" in late.certificate.not_covered
-    assert "enters the batch in which it arrives" in late.certificate.reason
-    more = late.regret[:, -1] - now
-    assert more.mean() > 5 * more.std(ddof=1) / 6**0.5
-
-
-def test_refusals():
-    inner = fb.envs.sphere(3, 2, 3, rewards="bernoulli")
-    env, run = fb.envs.delay(inner, 3), dict(horizon=4, key=jax.random.key(0), seeds=1)
-    for wrong, error, words in (
-        (lambda: fb.envs.delay(env, 3), ValueError, "env must have rewards that come at once, got one whose"),
-        (lambda: fb.envs.delay(fb.envs.arms(3), 3), ValueError, "env must have silos that synchronise, got RandomArms"),
-        (lambda: fb.envs.delay("sphere", 3), TypeError, "env must be an environment"),
-        (lambda: fb.envs.delay(inner, 0), ValueError, "rounds must be >= 1, got 0"),
-        (lambda: fb.envs.delay(inner, 2, "normal"), ValueError, "law must be one of 'fixed', 'geometric', got"),
-        (lambda: fb.simulate(env, A.LinUCB(), **run), ValueError, "env must have rewards that come at once for algo"),
-    ):
-        with pytest.raises(error, match=words):
-            wrong()
+def test_certificates_say_what_is_assumed():
+    algo = A.Federated(policy=A.Greedy(), schedule=B, privacy=P.Mechanism(BUDGET, "blt", "secagg"))
+    late = algo.certificate(world("fixed").spec, T)
+    assert late.claim == "certified"
+    assert "when a reward arrives, which must be independent of it" in late.not_covered
+    assert "enters the batch in which it arrives" in late.reason
 
 
 @fb.pytree
@@ -136,8 +116,7 @@ class Elsewhere(Wrapper):
 
 @pytest.mark.parametrize(("which", "told"), [(0, 0), (2, 0), (3, 4), (-1, 4)])
 def test_an_arrival_that_there_is_not_is_told(which, told):
-    late = fb.envs.delay(fb.envs.sphere(3, 2, 3, rewards="bernoulli"), 3)
+    late = fb.envs.delay(ex.SPHERE, 3)
     env = Elsewhere(env=late, spec=late.spec, wrong=np.int32(which))
-    algo = A.Federated(policy=A.Greedy(), schedule=2)
-    run = fb.simulate(env, algo, horizon=6, key=jax.random.key(0), seeds=2, throw=False)
+    run = ex.simulate(env, A.Federated(policy=A.Greedy(), schedule=6), seeds=2)
     assert run.status.tolist() == [told, told]

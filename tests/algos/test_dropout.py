@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import by_batches, deep, silent, within_ball
+from helpers import by_batches, deep, refused, silent, within_ball
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.loop import MISSED
@@ -179,14 +179,6 @@ def test_a_loop_for_other_users_proves_nothing(more):
     assert "another statistic than this environment's" in certify(other).reason
 
 
-@pytest.mark.parametrize("more", [dict(drops=True), dict(late=3)])
-def test_a_policy_that_reads_single_batches_is_refused(more):
-    spec = dataclasses.replace(world().env.spec, **more)
-    policy = A.PhasedElimination(arms=np.eye(spec.dim, dtype=np.float32))
-    with pytest.raises(ValueError, match="policy must not be PhasedElimination where silos drop out"):
-        A.Federated(policy=policy, schedule=B).bind(spec, T)
-
-
 def test_batches_that_are_apart_may_be_sent_together():
     """So that two contributions of one user, one to a batch, move one message by twice as much."""
     spec = dataclasses.replace(world().spec, n_users=3)
@@ -200,75 +192,15 @@ def test_batches_that_are_apart_may_be_sent_together():
     assert kappas == [4.0, 2.0, 4.0, 4.0]  # where too few send, those who are there send later in any case
 
 
-def test_runs_and_resumes(tmp_path):
-    """By `simulate`, with regret close to that of silos that are always there."""
-    env = fb.envs.sphere(10, 5, 4, rewards="bernoulli")
-    privacy = P.Mechanism(BUDGET, "input_perturbation", "secagg", dropouts=5, statistic=P.Linear(centred=True))
-    algo = A.Federated(policy=A.Greedy(), schedule=S.Geometric(2.0, first=10), privacy=privacy)
-    run = dict(horizon=80, key=jax.random.key(0), seeds=3, stride=1)
-    result = fb.simulate(fb.envs.dropout(env, 0.2), algo, **run)
-    assert result.certificate.claim == "certified"
-    missed = result.counts[MISSED]
-    assert (np.diff(missed[:, [9, 19, 39, 79]], axis=1) >= 0).all()
-    assert 0 < missed[:, -1].mean() < 4 * 6
-    again = fb.simulate(fb.envs.dropout(env, 0.2), algo, **run, checkpoint=tmp_path / "run")
-    np.testing.assert_array_equal(again.regret, result.regret)
-
-
-def test_refusals():
-    env, key = fb.envs.dropout(fb.envs.sphere(3, 2, 3, rewards="bernoulli"), 0.1), jax.random.key(0)
-    run = dict(horizon=4, key=key, seeds=1)
-    leaf = dict(release="input_perturbation")
-    for wrong, error, words in (
-        (lambda: fb.envs.dropout(env, 0.1), ValueError, "env must have silos that are always there, got one whose"),
-        (lambda: fb.envs.dropout(fb.envs.arms(3), 0.1), ValueError, "env must have silos that synchronise, got Random"),
-        (lambda: fb.envs.dropout("sphere"), TypeError, "env must be an environment"),
-        (lambda: fb.envs.dropout(env.env, 1.0), ValueError, r"rate must be in \[0, 1\), one or 3 of them, got 1.0"),
-        (lambda: fb.envs.dropout(env.env, [0.1, 0.2]), ValueError, r"rate must be in \[0, 1\), one or 3 of them"),
-        (
-            lambda: fb.envs.dropout(env.env, schedule=[[1, 0, 0]]),
-            TypeError,
-            "schedule must be an array of bools with 2 dim",
-        ),
-        (
-            lambda: fb.envs.dropout(env.env, 0.1, np.zeros((2, 3), bool)),
-            ValueError,
-            "rate must be 0 where a schedule says who is away",
-        ),
-        (lambda: P.Mechanism(BUDGET, dropouts=1), ValueError, "dropouts must be 0 with trust='silo_local'"),
-        (lambda: P.Mechanism(BUDGET, dropouts=-1), ValueError, "dropouts must be >= 0, got -1"),
-        (lambda: P.Mechanism(BUDGET, resends=1), TypeError, "resends must be"),
-        (
-            lambda: A.Federated(privacy=P.Mechanism(BUDGET, trust="secagg", dropouts=3, **leaf)).bind(env.spec, 50),
-            ValueError,
-            "dropouts must be < n_agents = 3, got 3",
-        ),
-        (
-            lambda: A.Federated(privacy=P.Mechanism(BUDGET, "blt")).bind(env.spec, 50),
-            ValueError,
-            "release must have every batch in one message where silos drop out: Blt has a batch in 2",
-        ),
-        (
-            lambda: A.Federated(privacy=P.Mechanism(BUDGET, trust="shuffle_amplified")).bind(env.spec, 50),
-            ValueError,
-            "trust must be one of 'silo_local', 'secagg', 'central' where silos drop out",
-        ),
-        (
-            lambda: A.Federated(privacy=P.Mechanism(BUDGET, **leaf, messages=True)).bind(env.spec, 50),
-            ValueError,
-            "messages must not be set where silos drop out",
-        ),
-        (
-            lambda: A.Federated(schedule=S.LogDet(2.0)).bind(env.spec, 50),
-            ValueError,
-            "schedule must be fixed in advance",
-        ),
-        (lambda: fb.simulate(env, A.LinUCB(), **run), ValueError, "env must have silos that are always there for"),
-        (
-            lambda: fb.simulate(env, A.Gossip(graph=fb.networks.make("ring", 3)), **run),
-            ValueError,
-            "env must have silos that are always there for algorithm",
-        ),
-    ):
-        with pytest.raises(error, match=words):
-            wrong()
+@pytest.mark.parametrize(
+    ("argument", "how"),
+    [
+        ("rate", dict(rate=[0.1, 0.2])),
+        ("rate", dict(rate=0.1, schedule=np.zeros((2, M), bool))),
+        ("schedule", dict(schedule=[[1] + [0] * (M - 1)])),
+        ("schedule", dict(schedule=np.zeros((2, M - 1), bool))),
+    ],
+)
+def test_who_is_away_is_said_once_for_every_silo(argument, how):
+    with refused(argument):
+        fb.envs.dropout(world().env, **how)

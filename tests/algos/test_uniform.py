@@ -1,7 +1,5 @@
 """Uniform play: arms on offer equally often, regret that is known beforehand, and a guarantee without noise."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,8 +49,6 @@ def test_it_is_private_without_noise_and_only_as_it_is():
             return (), rewards
 
     assert Curious().certificate(spec, horizon=10).claim == "none"
-    with pytest.raises(TypeError, match="name must be a string"):
-        dataclasses.replace(fb.algos.Uniform(), name=3)
 
 
 def test_it_is_a_line_and_not_a_point_of_the_frontier(key):
