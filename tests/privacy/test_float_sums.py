@@ -127,7 +127,7 @@ def test_one_of_half_a_million_users_moves_their_sum_by_her_own_row():
 
     moved = distance(mechanism.row_step * total(*one), mechanism.row_step * total(*two))
     assert moved == pytest.approx(math.sqrt(4.5), abs=mechanism.statistic.rounding(n))
-    further = [distance(*(single(*each) for each in neighbours(n, at))) for at in range(0, n, n // 40)]
+    further = [distance(*(single(*each) for each in neighbours(n, at))) for at in range(0, n, n // 8)]
     assert max(further) > 1.002 * math.sqrt(4.5)
 
 
@@ -175,13 +175,9 @@ def test_whatever_one_user_moves_is_certified_with_more_noise():
     assert many.guarantee().claim == "certified"
     ratio = many.mechanism.stds()[0] / few.mechanism.stds()[0]
     assert ratio == pytest.approx(1 + 2.0**-8 * math.sqrt(6 / 4.5), rel=1e-4)
-    with pytest.raises(ValueError, match="must be smaller, or epsilon: at most 1,073,741,824 users .* 2,147,483,648"):
+    with pytest.raises(ValueError, match="2,147,483,648"):
         central(2**20, 2**11)
-
-
-def test_noise_that_integers_do_not_hold():
-    bound = central(3, 2)
-    loud = changed(bound, "mechanism.trust", std=np.float32(1e12))
+    loud = changed(few, "mechanism.trust", std=np.float32(1e12))
     assert "64-bit integers do not hold so much noise" in loud.guarantee().reason
 
 
@@ -197,7 +193,7 @@ def test_rewards_that_are_not_bounded_are_added_up_as_they_are():
 
 def test_long_epochs_are_added_up_in_parts():
     """Of a year of rounds without a clock a thousand at a time, and fewer of many silos; one at least."""
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "blt", "central")
+    mechanism = fb.privacy.Mechanism(BUDGET, "blt", "central")
     schedule = fb.schedules.Geometric(1.5, first=100)
     algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=schedule)
     for m, longest in ((64, 1000), (2**15, 8), (2**21, 1)):
@@ -207,20 +203,20 @@ def test_long_epochs_are_added_up_in_parts():
 
 
 def test_a_run_that_goes_on_hands_over_as_often(key):
-    """Bound for ten rounds and run for fifty: no more than are claimed are added up in float32."""
+    """No more rounds than are claimed are added up in float32, however long a run goes on without a release."""
     env = fb.envs.gap(3, 4, 5)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=fb.schedules.PrivateLogDet(1e9))
-    bound = algo.bind(env.spec, 10)
+    schedule = fb.schedules.Geometric(2.0, first=40)
+    bound = fb.algos.Federated(policy=fb.algos.Greedy(), privacy=BUDGET, schedule=schedule).bind(env.spec, 80)
     assert bound.mechanism.longest == own_rows.REFRESH
-    bound = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, longest=10))
-    process = RoundClock(env=env, algo=bound, horizon=50)
+    bound = changed(bound, "mechanism", longest=10)
+    process = RoundClock(env=env, algo=bound, horizon=30)
     step = jax.jit(process.step)
     world, state = jax.jit(process.init)(key)
-    for k in range(50):
+    for k in range(30):
         world, state, _ = step(key, world, state, k)
         pending = bound.mechanism.real(state.pending)
         assert float(jnp.trace(pending[:, :5, 0])) <= 3 * 10 + 1e-3  # of vectors of norm <= 1, three in a round
-    assert float(jnp.trace(state.mechanism.sums.high[:, :5])) > 3 * 30
+    assert float(jnp.trace(state.mechanism.sums.high[:, :5])) > 3 * 15
 
 
 def test_a_loop_of_fixed_batches_adds_them_up_whole():
@@ -248,7 +244,7 @@ def test_what_is_absorbed_is_released_to_the_last_bit(key):
 def test_longer_batches_afterwards():
     env = fb.envs.sphere(64, 4, 3, rewards="bernoulli")
     bound = (
-        fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1))
+        fb.algos.private_fed_lin_ucb(BUDGET)
         .replace(schedule=fb.schedules.Geometric(1.5, first=100))
         .bind(env.spec, 2**14)
     )
@@ -263,28 +259,24 @@ def test_longer_batches_afterwards():
 
 def test_clusters_of_too_many_users():
     env = fb.envs.clustered(n_users=6, n_clusters=2, n_servers=2, n_arms=3, dim=3)
-    algo = fb.algos.FCLUB(fb.privacy.Budget(1.0, 0.1))
-    with pytest.raises(
-        ValueError, match="horizon must be shorter.*2,000,000,000 users to multiples of 128, too coarse"
-    ):
-        algo.bind(env.spec, 2_000_000_000)
+    with pytest.raises(ValueError, match="too coarse"):
+        fb.algos.FCLUB(BUDGET).bind(env.spec, 2_000_000_000)
 
 
 def test_sums_on_a_grid_are_not_too_coarse():
     """A sum over all silos is rounded to float32 before its low digits are made random, in batches of any length."""
-    budget = fb.privacy.Budget(1.0, 0.1)
-    mechanism = fb.privacy.Mechanism(budget, "input_perturbation", trust="secagg")
+    mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", trust="secagg")
     spec = fb.Spec(n_agents=64, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
     for schedule in (2**20, fb.schedules.Geometric(2.0, first=2**20)):
         algo = fb.algos.Federated(schedule=schedule, privacy=mechanism)
-        with pytest.raises(ValueError, match="too coarse for noise of standard deviation"):
+        with pytest.raises(ValueError, match="too coarse"):
             algo.bind(spec, 2**20)
     assert fb.algos.Federated(schedule=2**9, privacy=mechanism).certificate(spec, 2**9).claim == "certified"
 
 
 def test_messages_that_are_not_added_up_exactly_are_not_too_coarse():
     """What silos send one by one is float32, whatever noise is added."""
-    bound = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "tree", trust="central", messages=True).bind(
+    bound = fb.privacy.Mechanism(BUDGET, "tree", trust="central", messages=True).bind(
         BoundStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2
     )
     assert not bound.coarse(2)

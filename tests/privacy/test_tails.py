@@ -64,7 +64,7 @@ def test_normal_of_bits(forced):
     assert np.abs(found).max() == pytest.approx(tails.NORMAL_REACH, rel=1e-6)
 
 
-@pytest.mark.parametrize("mass", [1e-6, 1e-9, 1e-12, 1e-15, 1e-24])
+@pytest.mark.parametrize("mass", [1e-6, 1e-12, 1e-24])
 def test_tails_given_their_bits(mass):
     """Draws whose first bits are 0 reach into the tail: as many are beyond a point as the mass beyond it says.
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import by_batches, within_ball
+from helpers import by_batches, refused, within_ball
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.loop import CLIPPED, LEFT_OUT
@@ -199,40 +199,24 @@ def test_forgeries_are_not_certified():
 
 def test_refusals():
     unit, budget, spec = P.Users(1, total=C), P.Budget(1.0, 0.1), world().spec
-    new = dataclasses.replace(spec, n_users=0)
-    mechanism = P.Mechanism(budget, unit=unit)
-    ring = fb.networks.make("ring", 3)
-    for wrong, error, words in (
-        (lambda: P.Users(2, 1, total=1.0), ValueError, "total must be None with per_batch = 1, got 1"),
-        (lambda: P.Users(total=0.0), ValueError, "total must be finite and > 0, got 0.0"),
-        (lambda: P.Users(total="1"), TypeError, "total"),
-        (lambda: P.Mechanism(budget, unit=unit, calibration="theorem"), ValueError, "total must be None with calib"),
-        (lambda: P.Mechanism(budget, trust="shuffle_amplified", unit=unit), ValueError, "total must be None with cal"),
-        (
-            lambda: P.Mechanism(budget, "input_perturbation", "local", unit=unit),
-            ValueError,
-            "total must be None with calibration='tight' and trust='local'",
-        ),
-        (lambda: P.Mechanism(budget, unit=unit, messages=True), ValueError, "messages must be False where totals of"),
-        (lambda: A.Federated(privacy=mechanism).bind(new, T), ValueError, "total must be None with users who are all"),
-        (
-            lambda: A.Federated(privacy=mechanism, schedule=S.PrivateLogDet()).bind(spec, T),
-            ValueError,
-            "total must be None with a schedule that spends budget",
-        ),
-        (
-            lambda: A.Federated(privacy=mechanism, schedule=S.LogDet(3.0)).bind(spec, T),
-            ValueError,
-            "total must be None with a schedule that reads what users have added",
-        ),
-        (
-            lambda: A.Federated(privacy=mechanism, learns_in_batch=True),
-            ValueError,
-            "learns_in_batch must be False where totals of users are clipped",
-        ),
-        (lambda: A.Gossip(graph=ring, privacy=mechanism), ValueError, "total must be None, as there is no server"),
-        (lambda: A.AsyncFederated(privacy=mechanism), ValueError, "total must be None, "),
-        (lambda: A.Grouped(grouping=A.Alone(), privacy=mechanism), ValueError, "total must be None, "),
+    new, ring, mechanism = (
+        dataclasses.replace(spec, n_users=0),
+        fb.networks.make("ring", 3),
+        P.Mechanism(budget, unit=unit),
+    )
+    for wrong, argument in (
+        (lambda: P.Users(2, 1, total=1.0), "total"),
+        (lambda: P.Mechanism(budget, unit=unit, calibration="theorem"), "total"),
+        (lambda: P.Mechanism(budget, trust="shuffle_amplified", unit=unit), "total"),
+        (lambda: P.Mechanism(budget, "input_perturbation", "local", unit=unit), "total"),
+        (lambda: P.Mechanism(budget, unit=unit, messages=True), "messages"),
+        (lambda: A.Federated(privacy=mechanism).bind(new, T), "total"),
+        (lambda: A.Federated(privacy=mechanism, schedule=S.PrivateLogDet()).bind(spec, T), "total"),
+        (lambda: A.Federated(privacy=mechanism, schedule=S.LogDet(3.0)).bind(spec, T), "total"),
+        (lambda: A.Federated(privacy=mechanism, learns_in_batch=True), "learns_in_batch"),
+        (lambda: A.Gossip(graph=ring, privacy=mechanism), "total"),
+        (lambda: A.AsyncFederated(privacy=mechanism), "total"),
+        (lambda: A.Grouped(grouping=A.Alone(), privacy=mechanism), "total"),
     ):
-        with pytest.raises(error, match=words):
+        with refused(argument):
             wrong()

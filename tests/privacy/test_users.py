@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
@@ -14,18 +15,9 @@ BUDGET = Budget(1.0, 1e-5)
 SPEC = fb.Spec(n_agents=4, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True, n_users=5)
 
 
-@pytest.mark.parametrize(
-    ("bounds", "words"),
-    [
-        (dict(visits=0), "visits must be >= 1, got 0"),
-        (dict(visits=4, per_batch=5), "per_batch must be <= visits = 4, got 5"),
-        (dict(apart=0), "apart must be >= 1, got 0"),
-        (dict(silos=0), "silos must be >= 1, got 0"),
-    ],
-)
-def test_bounds_are_checked(bounds, words):
-    with pytest.raises(ValueError, match=words):
-        Users(**bounds)
+def test_bounds_are_checked():
+    with refused("per_batch", 5):
+        Users(visits=4, per_batch=5)
 
 
 @pytest.mark.parametrize(("trust", "power"), [("silo_local", 0.5), ("central", 1), ("secagg", 1)])
@@ -44,12 +36,12 @@ def test_silos_add_up(trust, power):
     assert both.epsilon < twice
 
 
-@pytest.mark.parametrize("users", [Users(6, per_batch=1, apart=2), Users(6, per_batch=2), Users(6)], ids=str)
+@pytest.mark.parametrize("users", [Users(3, per_batch=1, apart=2), Users(4, per_batch=2), Users(4)], ids=str)
 def test_noise_is_that_of_the_worst_pattern(users):
     """By hand from C: the largest norm of C n over patterns n, times the sensitivity of one contribution."""
-    found = calibrate(BUDGET, n_syncs=7, release="sqrt_toeplitz", users=users)
+    found = calibrate(BUDGET, n_syncs=5, release="sqrt_toeplitz", users=users)
     encoder, worst = found.ask.release.encoder(), 0.0
-    for n in np.ndindex(*[users.most + 1] * 7):
+    for n in np.ndindex(*[users.most + 1] * 5):
         at = np.flatnonzero(n)
         if sum(n) <= users.visits and (np.diff(at) >= users.apart).all():
             worst = max(worst, float(((encoder @ np.array(n)) ** 2).sum()))
