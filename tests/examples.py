@@ -62,7 +62,7 @@ def private(release="tree", trust="silo_local", budget=BUDGET, **options):
 
 
 VISIT = private(unit="visit")
-LINEAR, ASYNC = "algos/linear/test_oracle.py::test_{}", "algos/linear/test_async.py::test_{}"
+LINEAR, ASYNC = "algos/linear/test_oracle.py::test_{}", "algos/linear/test_async.py::test_algorithm_1"
 BATCHES, FED_UCB = LINEAR.format("algorithms_1_and_8"), "algos/linear/test_fed_ucb.py::test_algorithm_1"
 GOSSIP_UCB, GOSSIP = (
     "algos/linear/test_gossip.py::test_algorithm_3",
@@ -119,7 +119,9 @@ SILOS = [
         silos("Greedy, Decaying", GREEDY, private(P.Decaying(1.5), statistic=HALF), GROWING, plain="Greedy, growing",
               card="Greedy, growing batches"),
         silos("Logistic", GREEDY, private("sqrt_toeplitz", statistic=P.Logistic())),
-        silos("Discounted", A.Forgetting(policy=UCB, memory=DISCOUNTED), private(DISCOUNTED), card="Forgetting"),
+        silos("Discounted, plain", A.Forgetting(policy=UCB, memory=DISCOUNTED)),
+        silos("Discounted", A.Forgetting(policy=UCB, memory=DISCOUNTED), private(DISCOUNTED),
+              plain="Discounted, plain", card="Forgetting"),
         silos("Window", A.Forgetting(policy=THOMPSON, memory=WINDOW), private(WINDOW, "secagg"), GROWING),
         silos("lies, sum", GREEDY, liars=P.Liars([0], "sign_flip")),
         silos("lies, median", GREEDY, None, GROWING, aggregate="median", liars=P.Liars([0], "random")),
@@ -174,16 +176,16 @@ NO_SERVER = [
     proved("Gossip", A.Gossip(**GRAPH, policy=A.UCB(), gamma=2, schedule=GROWING, privacy=BUDGET), SCRIPT,
            plain="Gossip, plain", card="Gossip", oracle=GOSSIP, audit="linear"),
     Example("Async-FedLinUCB", A.async_fed_lin_ucb(), USERS, card="Async-FedLinUCB",
-            oracle=ASYNC.format("algorithm_1")),
+            oracle=ASYNC),
     *deep(
         proved("Gossip, users", A.Gossip(
             **GRAPH, policy=GREEDY, schedule=GROWING, privacy=private(unit=BY_BATCH)), BACK, audit="linear"),
         proved("async Thompson", A.AsyncFederated(policy=THOMPSON, schedule=2, privacy=VISIT), USERS,
-               plain="async Thompson, plain", oracle=ASYNC.format("private"), audit="schedules"),
+               plain="async Thompson, plain", oracle=ASYNC, audit="schedules"),
         Example("async Thompson, plain", A.AsyncFederated(policy=THOMPSON, schedule=2), USERS),
         proved("async, private schedule", A.AsyncFederated(
             policy=GREEDY, schedule=S.PrivateLogDet(0.5, trigger="he22"), privacy=VISIT), USERS,
-            oracle=ASYNC.format("private"), audit="schedules"),
+            oracle=ASYNC, audit="schedules"),
     ),
 ]  # fmt: skip
 CLUSTERS = [

@@ -16,7 +16,6 @@ from scipy import stats
 from scripted_users import Draws, draws, population, scan
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.core import random
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.packing import packed_size
@@ -71,14 +70,6 @@ def width(bound):
     return lambda t: float(one.offset) + float(one.slope) * np.sqrt(one.log_term + D * np.log1p(float(one.growth) * t))
 
 
-@pytest.mark.parametrize("growth", [2.0, 1.1])
-def test_algorithm_1(key, growth):
-    bound, given = A.async_fed_lin_ucb(growth).bind(SPEC, T), draws(3, M)
-    _, played = play(bound, key, *given)
-    trace = async_fed_lin_ucb(given, M, beta=width(bound), ridge=1.0, trigger=by_determinant(growth))
-    compare(played, trace, uploads=20)
-
-
 def noise_of(bound, key):
     """The noise of a tree at every agent, from the draws of the library."""
     trees = {}
@@ -113,50 +104,41 @@ def by_test(bound, key):
     return trigger
 
 
-PRIVATE = {
-    "fixed": S.Geometric(1.4, first=4),
-    "leaks": S.LogDet(0.3, "he22"),
-    "tested": S.PrivateLogDet(0.1, share=0.05, trigger="he22"),
-}
+FIXED, TESTED = S.Geometric(1.4, first=4), S.PrivateLogDet(0.1, share=0.05, trigger="he22")
+ROUNDS = by_rounds(set(FIXED.rounds(T).tolist()))
+PRINTED = A.async_fed_lin_ucb()
+PLAYED = [  # an algorithm, its trigger (None: by tests), and the least number of uploads
+    (PRINTED, by_determinant(2.0), 20),
+    (A.async_fed_lin_ucb(1.1), by_determinant(1.1), 20),
+    (algo(FIXED, noisy(LITTLE), PROJECT), ROUNDS, 5),
+    (algo(TESTED, noisy(SOME), PROJECT), None, 5),
+    (algo(S.LogDet(0.3, "he22"), noisy(LITTLE), PROJECT), by_determinant(math.exp(0.3)), 5),
+    (algo(FIXED, noisy(LITTLE)), ROUNDS, 5),
+    (algo(S.LogDet(0.3, "he22"), noisy(LITTLE)), by_determinant(math.exp(0.3)), 5),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "policy", "budget"),
-    deep(
-        [
-            *(("fixed", PROJECT, LITTLE), ("leaks", PROJECT, LITTLE), ("tested", PROJECT, SOME)),
-            *(("fixed", SHIFT, LITTLE), ("leaks", SHIFT, LITTLE)),
-        ],
-        keep={0, 2},
-    ),
-)
-def test_private(key, name, policy, budget):
-    """Every agent has a tree, tests and counts of its own."""
-    given = draws(5, M)
-    bound = algo(PRIVATE[name], noisy(budget), policy).bind(SPEC, T)
+@pytest.mark.parametrize(("one", "trigger", "uploads"), deep(PLAYED, keep={0, 2, 3}))
+def test_algorithm_1(key, one, trigger, uploads):
+    """Every agent of a private one has a tree, tests and counts of its own."""
+    given, bound = draws(5 if one.privacy else 3, M), one.bind(SPEC, T)
     _, played = play(bound, key, *given)
-    triggers = {
-        "fixed": by_rounds(set(S.Geometric(1.4, first=4).rounds(T).tolist())),
-        "leaks": by_determinant(math.exp(0.3)),
-        "tested": None if name != "tested" else by_test(bound, key),
-    }
     trace = async_fed_lin_ucb(
-        given,
-        M,
-        beta=width(bound),
-        ridge=float(bound.policy.regularization),
-        trigger=triggers[name],
-        noise=noise_of(bound, key),
-        project=policy is PROJECT,
-    )
-    compare(played, trace, uploads=5)
+        given, M, beta=width(bound), ridge=float(bound.policy.regularization), trigger=trigger or by_test(bound, key),
+        noise=noise_of(bound, key) if one.privacy else None, project=one.policy is PROJECT,
+    )  # fmt: skip
+    compare(played, trace, uploads=uploads)
 
 
 def test_nobody_uploads_after_one_round_that_doubles_the_determinant(key):
-    """Items of `clustered` are unit vectors, det(I + x x') = 2, and line 8 asks for more than (1 + alpha) det V."""
-    env = fb.envs.clustered(1, 1, 1, n_arms=5, dim=4)
-    sent = fb.simulate(env, A.async_fed_lin_ucb(), horizon=2, key=key, seeds=64).communication["rounds"]
-    np.testing.assert_array_equal(sent, [[0, 1]] * 64)
+    """Of unit vectors det(I + x x') = 2, up to rounding, and line 8 asks for more than (1 + alpha) det V."""
+    bound, users = PRINTED.bind(SPEC, T), np.zeros(T, np.int32)
+    users[: 2 * M] = np.repeat(np.arange(M), 2)
+    for seed in range(12):
+        given = draws(seed, M)._replace(users=users)
+        units = given.contexts / np.linalg.norm(given.contexts, axis=-1, keepdims=True)
+        sent = play(bound, key, *given._replace(contexts=units))[1][1]
+        np.testing.assert_array_equal(np.reshape(sent[: 2 * M], (M, 2)), [[0, 1]] * M)
 
 
 @pytest.mark.slow
@@ -170,25 +152,6 @@ def test_one_agent_is_lin_ucb(key):
     assert (one.communication["rounds"][:, -1] == 200).all()
     assert (one.communication["bits"][:, -1] == 200 * 32 * 2 * packed_size(4)).all()  # up and down
     assert (one.gauges["clusters"][:, -1] == 1).all()
-
-
-def silent(bound):
-    trust = bound.mechanism.trust
-    mute = dataclasses.replace(bound.mechanism, trust=dataclasses.replace(trust, std=np.zeros_like(trust.std)))
-    return bound.replace(mechanism=mute, stds=np.zeros_like(bound.stds))
-
-
-@pytest.mark.slow
-def test_without_noise_it_is_not_private(key):
-    """The same arms, uploads and sums, if rewards are in [0, 1]."""
-    given = draws(7, M)
-    given = given._replace(rewards=np.clip(given.rewards, 0, 1))
-    plain, private = (algo(S.Geometric(1.5, first=3), one, A.Thompson()) for one in (None, noisy()))
-    bound = silent(private.bind(SPEC, T))
-    (_, one), (_, two) = (play(x, key, *given) for x in (plain.bind(SPEC, T), bound))
-    for a, b in zip(one, two):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-    assert certify(bound).claim == "none"
 
 
 @fb.pytree
@@ -227,23 +190,6 @@ def test_the_noise_of_what_agents_download_is_what_they_are_told(key):
     assert (np.asarray(state.agents.belief.count)[:, 2:] == 0).all()
 
 
-def test_rounding_errors_do_not_pile_up(key, monkeypatch):
-    """Computing inverses anew more often changes nothing but rounding."""
-    given = draws(3, M)
-    bound = algo(S.LogDet(4.0, "he22")).bind(SPEC, T)
-    _, one = play(bound, key, *given)
-    monkeypatch.setattr(own_rows, "REFRESH", 3)
-    jax.clear_caches()
-    (last, two) = play(bound, key, *given)
-    for a, b in zip(one, two):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-    seen = np.asarray(last.agents.pending)[..., :D].astype(float)
-    v = np.asarray(last.agents.belief.gram, float)
-    grown = np.linalg.slogdet(v + seen)[1] - np.linalg.slogdet(v)[1]
-    np.testing.assert_allclose(np.asarray(last.agents.own.gained)[:, 0], grown, atol=1e-4)
-    jax.clear_caches()
-
-
 def test_users_who_do_not_exist_and_uploads_that_are_too_many(key):
     given = draws(3, M)
     bound = algo(S.LogDet(1e-6, "he22", max_syncs=3), noisy()).bind(SPEC, T)
@@ -270,49 +216,44 @@ def test_agents_who_upload_more_often_have_less_regret(key):
     assert sorted(sent, reverse=True) == sent
 
 
-CLAIMS = [
-    (algo(S.LogDet(0.7, "he22")), "none"),
-    (algo(S.Geometric(1.5)), "none"),
-    (algo(S.Geometric(1.5, first=5), noisy()), "certified"),
-    (algo(S.Every(7), noisy(release="blt", trust="silo_local_matrix")), "certified"),
-    (algo(S.PrivateLogDet(1.0, trigger="he22"), noisy(), PROJECT), "certified"),
-    (algo(S.PrivateLogDet(1.0), noisy()).replace(unit=fb.privacy.Users(3)), "certified"),
-    (algo(S.LogDet(0.7, "he22"), noisy()), "none"),
-    (algo(S.LogDet(0.7), noisy()), "none"),
-]
+CERTIFIED = {
+    "growing": algo(S.Geometric(1.5, first=5), noisy()),
+    "every 7": algo(S.Every(7), noisy(release="blt", trust="silo_local_matrix")),
+    "tested": algo(S.PrivateLogDet(1.0, trigger="he22"), noisy(), PROJECT),
+    "users": algo(S.PrivateLogDet(1.0), noisy()).replace(unit=fb.privacy.Users(3)),
+}
+LEAKS = [algo(S.LogDet(0.7, "he22"), noisy()), algo(S.LogDet(0.7), noisy())]
 
 
-@pytest.mark.parametrize(("one", "claim"), CLAIMS)
-def test_claims(one, claim):
-    certificate = one.certificate(ENV.spec, 200)
-    assert certificate.claim == claim
-    if claim == "certified":
-        assert 0.99 <= certificate.epsilon_exact <= 1.0
-        assert (
-            "one interaction" in certificate.unit
-            or "one user: all that she contributes, up to 3 times" in certificate.unit
-        )
-        bound = one.bind(ENV.spec, 200)
-        assert certificate.server_noise_std == pytest.approx(math.sqrt(6) * float(bound.stds.max()), rel=1e-5)
-        assert certificate.releases == one.schedule.n_syncs(200)
-        weak = dataclasses.replace(bound.mechanism.trust, std=bound.mechanism.trust.std / np.float32(2))
-        less = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=weak)))
-        assert less.claim == "none"
-        assert less.epsilon_exact > 1.3
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_claims(name):
+    one = CERTIFIED[name]
+    bound, certificate = one.bind(ENV.spec, 200), one.certificate(ENV.spec, 200)
+    assert certificate.claim == "certified"
+    assert 0.99 <= certificate.epsilon_exact <= 1.0
+    whose = "one user: all that she contributes, up to 3 times" if name == "users" else "one interaction"
+    assert whose in certificate.unit
+    assert certificate.server_noise_std == pytest.approx(math.sqrt(6) * float(bound.stds.max()), rel=1e-5)
+    assert certificate.releases == one.schedule.n_syncs(200)
+    weak = dataclasses.replace(bound.mechanism.trust, std=bound.mechanism.trust.std / np.float32(2))
+    less = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=weak)))
+    assert less.claim == "none"
+    assert less.epsilon_exact > 1.3
 
 
-def test_the_door_of_raw_determinants():
-    leaks = CLAIMS[6][0].bind(ENV.spec, 200)
+@pytest.mark.parametrize("one", LEAKS)
+def test_the_door_of_raw_determinants(one):
+    leaks = one.bind(ENV.spec, 200)
     assert leaks.raw == (S.LEAKS,)
     certificate = certify(leaks)
-    assert certificate.epsilon_exact == math.inf
+    assert (certificate.claim, certificate.epsilon_exact) == ("none", math.inf)
     assert "depends on its users' data without noise" in certificate.reason
-    assert CLAIMS[4][0].bind(ENV.spec, 200).raw == ()
+    assert CERTIFIED["tested"].bind(ENV.spec, 200).raw == ()
 
 
 def test_tests_are_charged():
     """Of the budget, tests and releases have shares; tests with less noise than they are charged for void the claim."""
-    bound = CLAIMS[4][0].bind(ENV.spec, 200)
+    bound = CERTIFIED["tested"].bind(ENV.spec, 200)
     assert "epsilon = 0.1" in certify(bound).schedule
     loud = bound.replace(schedule=dataclasses.replace(bound.schedule, epsilon=np.float32(0.9)))
     assert certify(loud).claim == "none"
@@ -321,34 +262,7 @@ def test_tests_are_charged():
 
 def test_noise_of_another_number_of_agents_proves_nothing():
     """It is the mechanism of one agent that runs for each of them."""
-    bound = CLAIMS[2][0].bind(ENV.spec, 200)
+    bound = CERTIFIED["growing"].bind(ENV.spec, 200)
     several = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, n_agents=6)))
     assert several.claim == "none"
     assert "bound for 6 silos, there are 1" in several.reason
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
-    [
-        (lambda: algo(S.LogDet(1.0, "dp20")), ValueError, "schedule must not have trigger 'dp20', as agents have no"),
-        (lambda: algo(S.PrivateLogDet()), ValueError, "schedule must spend no budget without privacy, got Private"),
-        (lambda: algo(3, noisy(trust="secagg")), ValueError, "trust must be 'silo_local' or 'silo_local_matrix', as"),
-        (lambda: algo(3, noisy(trust="central")), ValueError, "trust must be 'silo_local' .*, got 'central'"),
-        (lambda: algo(3, [BUDGET, BUDGET]), ValueError, "budget must be one for all, as agents upload .*, got 2"),
-        (lambda: algo(3, policy=3), TypeError, "policy must be an fb.Policy, got 3"),
-        (lambda: algo(0), ValueError, "schedule must be >= 1, got 0"),
-        (lambda: A.async_fed_lin_ucb(1.0), ValueError, "growth must be > 1, got 1.0"),
-        (lambda: A.async_fed_lin_ucb(policy=None), TypeError, "policy must be an fb.Policy, got None"),
-        (lambda: algo(3).bind(fb.envs.sphere(3, 4, 5).spec, 10), ValueError, "is for users who are told apart"),
-        (lambda: algo(3, BUDGET).bind(SPEC, 10), ValueError, r"unit must .* got None: fb.privacy.Mech"),
-        (lambda: algo(S.LogDet(), policy=A.Thompson()).bind(SPEC, 10), ValueError, "policy must keep a matrix, as"),
-        (
-            lambda: algo(3, noisy()).bind(dataclasses.replace(SPEC, max_norm=2.0), 10),
-            ValueError,
-            "Async-UCB needs feature vectors of norm <= 1, the environment's largest has norm 2",
-        ),
-    ],
-)
-def test_bad_input(make, error, words):
-    with pytest.raises(error, match=words):
-        make()

@@ -200,12 +200,3 @@ def test_both_bounds_are_enforced_where_data_enter():
         np.testing.assert_allclose(rewards, [user[3] for user in users])
         too_long = [user[0] is not x and user[0] is not nothing for user in users]
         assert broken.tolist() == ([bool(user[4]) for user in users] if unit else too_long)
-
-
-@pytest.mark.slow
-def test_replay_is_deterministic(key):
-    """Same key, same data: the declared sensitivity is measured against nothing but the data."""
-    data = neighbours(np.random.default_rng(1))[0]
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=B)
-    np.testing.assert_array_equal(batch_sum(algo, *data, key), batch_sum(algo, *data, key))
-    assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)

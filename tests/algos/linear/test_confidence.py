@@ -184,20 +184,6 @@ def test_coverage_where_reward_noise_dominates(regularizer):
     assert (worst > 0.5).mean() > 0.05  # the width is not twice what it need be
 
 
-@pytest.mark.parametrize(
-    ("recipe", "options", "words"),
-    [
-        (fb.algos.Gossip, dict(graph=fb.networks.make("line", 3)), "confidence must not be 'authors', as there is no"),
-        (fb.algos.AsyncFederated, dict(schedule=5), "confidence must not be 'authors', as agents upload by"),
-        (fb.algos.Federated, dict(aggregate="median"), "policy must read sums over all batches by their std"),
-    ],
-)
-def test_the_authors_constants_are_for_the_sum_of_all_silos(recipe, options, words):
-    privacy = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), unit="visit")
-    with pytest.raises(ValueError, match=words):
-        recipe(policy=fb.algos.UCB(confidence="authors"), privacy=privacy, **options)
-
-
 def test_width_grows_and_scales():
     lam, width = built("theory", 3, 4, np.full(5, 2.0), 0.1, 0.5, 1.0, 1.0, "shift")
     _, half = built("theory", 3, 4, np.full(5, 2.0), 0.1, 0.5, 1.0, 0.5, "shift")

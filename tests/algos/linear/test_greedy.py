@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from helpers import refused
 
 import fedbandit_jax as fb
 
@@ -39,7 +40,7 @@ def test_the_first_release_is_late_enough(centred):
     assert late == early.replace(schedule=S.Geometric(1.5, first=first))
     later = greedy(first=50, centred=centred)
     assert later.patient(env.spec, 1000) == later
-    with pytest.warns(UserWarning, match="horizon = 5 rounds of 20 agents are too few for noise of standard deviation"):
+    with pytest.warns(UserWarning, match="too few"):
         assert greedy(centred=centred).patient(env.spec, 5).schedule.first == 5
     assert A.Federated(policy=A.Greedy(), schedule=S.Geometric(1.5)).patient(env.spec, 1000).schedule.first == 1
 
@@ -60,16 +61,10 @@ def test_thompsons_ridge_grows_with_the_noise():
         np.testing.assert_allclose(belief.mean, bias / (np.diag(gram).clip(0) + ridge), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("algo", "words"),
-    [
-        (lambda: greedy().replace(policy=A.UCB()), "policy must be fb.algos.Greedy or Thompson, got UCB"),
-        (lambda: greedy().replace(schedule=7), "schedule must be fb.schedules.Geometric, got Every"),
-    ],
-)
-def test_only_greedy_play_is_patient(algo, words):
-    with pytest.raises(TypeError, match=words):
-        algo().patient(GAP.spec, 100)
+@pytest.mark.parametrize(("argument", "change"), [("policy", dict(policy=A.UCB())), ("schedule", dict(schedule=7))])
+def test_only_greedy_play_is_patient(argument, change):
+    with refused(argument):
+        greedy().replace(**change).patient(GAP.spec, 100)
 
 
 @pytest.mark.slow

@@ -146,12 +146,6 @@ def test_of_nobody_nothing_is_known(key):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
 
 
-def test_clipped_totals_are_refused():
-    privacy = fb.privacy.Mechanism(BUDGET, "input_perturbation", unit=fb.privacy.Users(1, total=1.0))
-    with pytest.raises(ValueError, match="policy must not be PhasedElimination where totals are clipped, got Users"):
-        fb.algos.dp_dpe(np.eye(3), privacy)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", deep([BUDGET, None], keep={0}))
 def test_the_best_arm_stays(budget, key):
@@ -186,28 +180,6 @@ def test_privacy_becomes_free(key):
     assert little.mean() < -2.2 * little.std(ddof=1) / 4
     first, both = free.T
     assert both.mean() - first.mean() < first.mean() / 2  # regret grows less than the rounds
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        (dict(arms=[1.0]), ValueError, "arms must"),
-        (dict(arms=np.zeros((2, 3))), ValueError, "arms must have a feature vector that is not 0, got"),
-        (dict(failure=1.0), ValueError, "failure must"),
-        (dict(exploration_scale=0.0), ValueError, "exploration_scale must"),
-    ],
-)
-def test_bad_input(options, error, words):
-    with pytest.raises(error, match=words):
-        fb.algos.PhasedElimination(**{"arms": np.eye(2), **options})
-
-
-def test_arms_are_those_of_the_environment():
-    env = everybody(some_arms(4, 3), [0.1, 0.1, 0.5], 2, rewards="bernoulli")
-    with pytest.raises(ValueError, match="arms must have the 3 features of the environment, got 2"):
-        fb.algos.dp_dpe(np.eye(2), BUDGET).bind(env.spec, 100)
-    with pytest.raises(ValueError, match="arms must be the 4 that the environment offers, got 3"):
-        fb.simulate(env, fb.algos.dp_dpe(np.eye(3), BUDGET), horizon=20, key=jax.random.key(0), seeds=1)
 
 
 def test_a_direction_of_one_arm_counts():
