@@ -1,4 +1,4 @@
-"""Results that are written down by hand, for tests of what is made of results."""
+"""Results that are written down by hand, for tests of files, tables, pages and figures."""
 
 import copy
 import dataclasses

@@ -99,7 +99,7 @@ def test_replay_catches_the_cascade_and_unclipped_rewards(key):
 
 
 def test_a_claim_in_words():
-    """Of what is not certified: the neighbours are those of the claim."""
+    """An algorithm without a certificate has the neighbours of the words."""
     budget, leaking = fb.privacy.Budget(1.0, 0.1, "zero_out"), PRIVATE.replace(learns_in_batch=True)
     case = audits.claimed(leaking, budget, n_agents=2, horizon=6, visits=2, name="words")
     assert (case.name, case.epsilon, case.delta, case.gaussian) == ("words", 1.0, 0.1, False)
@@ -122,7 +122,7 @@ def test_a_claim_in_words():
     ],
 )
 def test_what_has_no_case(algo):
-    """Several budgets, none, and what is not certified."""
+    """With several budgets, with none, and without a certificate."""
     with refused("algo"):
         audits.linear(algo, n_agents=2)
 
@@ -242,7 +242,7 @@ def test_shipped_cases_have_the_neighbours_of_their_budgets():
 
 @pytest.mark.slow
 def test_arms_of_others_are_in_the_transcript(key):
-    """Everybody else chooses between -e and e by the sign of what is believed; hers is not shown."""
+    """Everybody else chooses between -e and e by the sign of the belief; hers is not shown."""
     case = shipped()["silo_local tree"]
     shown, rounds, arms = jax.jit(case.mechanism)(key, case.data)
     assert (rounds.shape, arms.shape) == ((8,), (16, 1))

@@ -22,7 +22,7 @@ HOMO = fb.algos.homo_dc(BUDGET, trigger="count")
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha_1", [None, 0.05, 3.0])
 @pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
-def test_one_round_cuts_a_link_whatever_the_threshold(key, alpha_1, adjacency):
+def test_one_round_cuts_a_link_at_any_threshold(key, alpha_1, adjacency):
     """Local clusters show what noise does not hide: every one of 500 runs differs; at 99.9 % they can show 4.2."""
     algo = PRINTED.replace(adjacency=adjacency, **{} if alpha_1 is None else dict(alpha_1=alpha_1))
     audit = audits.labels(algo, name="printed").run(key, n_runs=1000)

@@ -1,4 +1,4 @@
-"""Audits of functions: what is true passes, what is false is caught, and by how much is stated."""
+"""Audits of functions: true claims pass, and false ones are caught by a stated margin."""
 
 import math
 
@@ -102,7 +102,7 @@ def test_pure_dp(key, mechanism, epsilon):
 
 @pytest.mark.slow
 def test_coverage():
-    """At equality a claim fails in at most 5 % of 70 audits, plus 3 standard errors, whatever chooses the test.
+    """At equality a claim fails in at most 5 % of 70 audits, plus 3 standard errors, by any choice of the test.
 
     `test_statistics` tries each bound by itself 1,000 times.
     """
@@ -297,7 +297,7 @@ def test_figure():
     assert "7 →" in below
     good, bad = (matplotlib.colors.to_rgba(plotting.COLOURS[i], 0.8) for i in (3, 2))
     found = [[bar.get_facecolor() for bar in ax.patches] for ax in figure.axes]
-    assert found == [[good, bad, bad], [good, bad]]  # what is missed is as bad as what fails
+    assert found == [[good, bad, bad], [good, bad]]  # a missed control is as bad as a failed mechanism
     assert len(plotting.audits(shipped).axes) == 1
     with refused("audits"):
         plotting.audits([])

@@ -52,7 +52,7 @@ def test_the_law_of_noise(key, law):
 
 
 def test_a_claim_must_be_refuted_twice(key):
-    """At 95 %, and then under another key at 99.9 %: what is said is what the second one found."""
+    """At 95 %, and then under another key at 99.9 %: the second one decides."""
 
     def laplace(key, x):
         return x + jax.random.laplace(key)

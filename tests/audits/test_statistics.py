@@ -46,7 +46,7 @@ def shown(x, y, names=NAMES, flow=None):
 
 @pytest.mark.parametrize("law", SEEN)
 def test_flaws_are_seen_by_their_statistic(law):
-    """And not by the linear one, which is at most that of exact noise."""
+    """And not by the linear one, which shows no more than under exact noise."""
     noise, names, least = SEEN[law]
     found = shown(*samples(noise))
     assert found["linear"] < 0.5
@@ -63,7 +63,7 @@ def test_remainders_are_of_the_last_bits():
 
 
 def scheduled(rng, moved, pure=1.0):
-    """When something is released tells of the user, by `pure`, and what is released is Gaussian given that."""
+    """The time of a release tells of the user, by `pure`, and given the time the release is Gaussian."""
     early = rng.random(N) < 1 / (1 + np.exp(pure * (1 - 2 * (moved > 0))))
     shown = rng.standard_normal((N, 2), np.float32) + np.float32(moved) * np.float32([[0.6, 0.8]])
     return np.column_stack([early, np.where(early[:, None], shown, 9 - shown)]).astype(np.float32)
@@ -167,7 +167,7 @@ def test_bounds_hold_as_often_as_they_say(delta):
 
 
 def test_every_threshold_is_charged_for_the_others():
-    """Lest a lucky tail win: two values have two thresholds, each of which is tried at half of the level."""
+    """So that no lucky tail wins: two values have two thresholds, each of which is tried at half of the level."""
     value, event = choose(epsilon_bound(0.01), np.zeros(100), np.ones(100), 0.05)
     rate = 1 - (0.05 / 2) ** (1 / 100)
     assert value == pytest.approx(np.log((1 - rate - 0.01) / rate))
@@ -175,7 +175,7 @@ def test_every_threshold_is_charged_for_the_others():
 
 
 def test_both_directions_are_tried():
-    """What is rare under the neighbour alone shows as much as what is rare under data alone."""
+    """An event that is rare under the neighbour alone shows as much as one that is rare under data alone."""
     rng = np.random.default_rng(7)
     low, mixed = rng.random(4000), np.where(rng.random(4000) < 0.1, 2.0, rng.random(4000))
     for x, y in ((low, mixed), (mixed, low)):

@@ -1,4 +1,4 @@
-"""Every flag changes what is run."""
+"""Every flag changes the run."""
 
 import dataclasses
 import re
@@ -116,7 +116,7 @@ def test_no_flag_of_calibrate_is_ignored(capsys, words):
 
 
 def test_flags_of_plan_are_used(monkeypatch, capsys):
-    """And what is printed below the plan is code that runs what it recommends."""
+    """And the code below the plan runs the recommended algorithm."""
     seen = []
     best = Candidate(label="x", group="x", algo=fb.algos.Federated(schedule=3), certificate=no_privacy("nothing"))
 

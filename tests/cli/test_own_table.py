@@ -1,4 +1,4 @@
-"""A table of one's own on the command line: flags, a sweep's file, `fedbandit data`, and what is refused."""
+"""A user's table on the command line: flags, a sweep's file, `fedbandit data`, and refusals."""
 
 import csv
 import re

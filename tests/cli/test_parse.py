@@ -80,7 +80,7 @@ def test_help_of_a_family_lists_its_parameters(capsys, family):
     assert f"horizon = {contents['horizon']:,}, seeds = {contents['seeds']}" in text
     for example in re.findall(r"^  (fedbandit .*)$", text, re.M):
         command = parse(shlex.split(example)[1:])
-        if not re.search(r"DIR|\.csv", example):  # what is not there
+        if not re.search(r"DIR|\.csv", example):  # which do not exist
             assert command.asked().arguments["algos"]
 
 

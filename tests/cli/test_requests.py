@@ -1,4 +1,4 @@
-"""What a simulation is asked for, how its files are named, and what is left of one that is stopped."""
+"""Arguments of a simulation from the command line, names of its files, and how it stops."""
 
 import os
 import signal

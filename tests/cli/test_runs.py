@@ -82,7 +82,7 @@ def test_simulate_every_family(tmp_path, words):
 
 
 def test_many_certificates_are_left_to_show(capsys):
-    """A sweep over budgets must not bury its table; what is not saved is printed whatever its length."""
+    """A sweep over budgets must not bury its table; without a file all are printed."""
     labels = [f"a{i}" for i in range(MANY + 1)]
     result = made(labels=labels, certificates={label: replace(PROVED, reason=f"because {label}") for label in labels})
     print_result(result, Path("here.npz"))

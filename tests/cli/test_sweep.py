@@ -1,4 +1,4 @@
-"""`fedbandit sweep`: what a file may say, what is refused, and what is computed."""
+"""`fedbandit sweep`: the contents of a file, refusals, and runs."""
 
 import math
 import os
@@ -138,7 +138,7 @@ def test_all_parts_there_are_have_a_type():
     parts = _calls._parts()
     recipes = [value for room in (fb.algos, fb.schedules) for value in vars(room).values() if isinstance(value, type)]
     wanted = {kind.__name__ for kind in recipes if issubclass(kind, (fb.Policy, fb.schedules.Schedule))}
-    assert wanted - {"Schedule", "Fixed"} <= set(parts)  # bases of your own
+    assert wanted - {"Schedule", "Fixed"} <= set(parts)  # bases of user-defined ones
     assert {"Users", "Liars", "Decaying", "Banded", "BandMF", "MultiBlt", "Discounted", "Window"} <= set(parts)
     assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_calls._algorithms())
     for name, make in fb.envs.ENVIRONMENTS.items():
@@ -165,7 +165,7 @@ def test_changes(file):
     assert loose["algos"]["plain"] == PLAIN.replace(theta_norm=0.7)
     assert list(read(file(), "compare=['ours']")["algos"]) == ["ours"]
     plain = read(file(), "compare=['plain']")
-    assert (list(plain["algos"]), plain["grid"]) == (["plain"], {})  # epsilon is of what is not compared
+    assert (list(plain["algos"]), plain["grid"]) == (["plain"], {})  # only the other algorithm has epsilon
     grid = read(file(), RETURNS, "grid.n_agents=[2, 3]")
     assert describe(grid["env"](n_agents=2)) == describe(E.returning(SPHERE, 10, [*[1] * 9, 2]))
     assert cli.parse(["sweep", "sweep.toml", "--set", "a=1", "--set", "b=2"]).set == ("a=1", "b=2")
@@ -191,7 +191,7 @@ grid.n_agents=[3, 0] | grid.ours.epsilon=[1]
 
 @pytest.mark.parametrize("change", [*re.split(r"\n| \| ", REFUSED.strip()), "horizon=3\nseeds=1"])
 def test_changes_that_are_refused(change, file, capsys):
-    """In one sentence, which names the table and the key; what is nearly a name is told."""
+    """In one sentence, which names the table, the key, and the name that was meant."""
     assert main(["sweep", file(), "--set", change]) == 2
     error = capsys.readouterr().err
     *_, named = re.findall(r"\w+", change.partition("=")[0].replace("b.type", "")) or [""]

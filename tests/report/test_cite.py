@@ -18,9 +18,9 @@ from fedbandit_jax.report import cite as module
 from fedbandit_jax.schedules.adaptive import TRIGGERS
 
 BUDGET, SPHERE = fb.privacy.Budget(1.0, 1e-3), fb.envs.sphere(4, 3, 2, rewards="bernoulli")
-SE = "chowdhury2023distributed"  # whatever its mechanism
+SE = "chowdhury2023distributed"  # under any mechanism
 ROOMS = (fb.envs, fb.algos, fb.privacy, fb.schedules)
-NOISE = {"balle2018improving", "dong2022gaussian"}  # whatever mechanism it is
+NOISE = {"balle2018improving", "dong2022gaussian"}  # of any mechanism
 WORDS = {  # that choose a release, a noise, a rule, and the names of data
     *fb.privacy.RELEASES,
     *fb.privacy.AGGREGATES,

@@ -70,7 +70,7 @@ WORDS = st.sampled_from(["NaN", "Infinity", "-Infinity", "\\NaN", "\\\\Infinity"
     text=st.text(max_size=9) | WORDS,
     parameter=st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | WORDS | st.booleans(),
 )
-def test_whatever_is_saved_comes_back(tmp_path_factory, curves, names, text, parameter):
+def test_all_that_is_saved_comes_back(tmp_path_factory, curves, names, text, parameter):
     labels = [f"{text}{i or ''}" for i in range(len(curves))]
     one = dataclasses.replace(PROVED, reason=text)
     result = made(
@@ -103,7 +103,7 @@ def sealed(content):
 
 
 def objects():
-    """Arrays of objects, whose unpickling runs whatever is in them."""
+    """Arrays of objects, whose unpickling runs the code in them."""
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as parts:
         parts.writestr("result.json", "{}")
@@ -179,7 +179,7 @@ TEXTS = [  # where, what is put there (None: it is taken away), and the word tha
     ("config.seeds", [[0, 0]]),
     ("config.horizon", 4, "rounds"),
 ]
-ARRAYS = [  # which array, and what is made of it
+ARRAYS = [  # which array, and a change of it
     *((name, None) for name in ("rounds", "regret", "status", "communication_bits")),
     ("regret", lambda array: array[0]),
     ("regret", lambda array: array.astype("U3")),

@@ -42,7 +42,7 @@ def read(folder, tmp_path_factory):
 
 
 def test_opens_offline(read):
-    """Nothing is asked of another address, and whatever refers to something finds it on the page, once."""
+    """Nothing is asked of another address, and every reference finds its place on the page, once."""
     ids, links, images = (read.all(name) for name in ("id", "href", "src"))
     assert len(ids) == len(set(ids)) > 1
     assert set(links) == {f"#{name}" for name in ids}

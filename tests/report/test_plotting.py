@@ -100,7 +100,7 @@ ODD = {"a(epsilon=7)": ({"algorithm": "a(epsilon=7)", "epsilon": 7}, 1.0), "b": 
 COUNTS = {f"a{n}": ({"algorithm": "a", "n": n}, 1.0) for n in (10**6, 2 * 10**6, 10**7)}
 CLAIMS = {f"p{e}": ({"algorithm": "p", "epsilon": e}, 1.0) for e in (1, 2, 3)}
 WEAKER = {"p2": proved(2.0, claim="none"), "p3": proved(3.0, claim="as_printed")}
-AGAINST = [  # result, coordinate, what is ticked, and lines with their regrets
+AGAINST = [  # result, coordinate, ticks, and lines with their regrets
     (grid(), "epsilon", ["0.5", "2"], {"ours: certified": [7.0, 5.0]}),  # the last record, in the order of epsilon
     (swept(GRAPHS), "n_agents", ["4", "80"], {f"one, graph = {LONG_WORD}: certified": [30.0, 106.0]}),
     (swept(GRAPHS), "graph", ["ring", LONG_WORD], {"two, M = 80: certified": [84.0, 106.0]}),  # in the sweep's order
@@ -263,7 +263,7 @@ def test_a_name_and_numbers_do_not_change_a_colour():
 
 
 def test_an_algorithm_keeps_its_colour_in_every_figure():
-    """Alone, beside others, and in every kind of figure; markers tell variants apart, lines say what is claimed."""
+    """Alone, beside others, and in every kind of figure; markers tell variants apart, lines show claims."""
     points = {"plain": 1.0} | {
         f"{name}({e})": ({"algorithm": name, "epsilon": e}, 9.0 - e) for name in ("blt", "tree") for e in (1, 2)
     }

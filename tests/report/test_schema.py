@@ -1,4 +1,4 @@
-"""The JSON schema: what is saved obeys it, what is not as it should be is refused, and every field has words."""
+"""The JSON schema: saved files obey it, wrong ones are refused, and every field has words."""
 
 import copy
 import functools
@@ -87,7 +87,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("path", "value"), WRONG)
 def test_what_is_wrong_is_refused(text, path, value):
-    """And what is missing."""
+    """Fields that are wrong, and fields that are missing."""
     wrong = copy.deepcopy(text)
     *way, last = path.split(".")
     place = functools.reduce(lambda found, name: found[name], way, wrong)

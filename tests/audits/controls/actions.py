@@ -17,7 +17,7 @@ def raw_for_the_policy(honest, self, *given):
 
 
 def admitting(**changes):
-    """What users add is changed after it was bounded: functions of (what is admitted, raw features, raw reward)."""
+    """What users add is changed after it was bounded: functions of (admitted, raw features, raw reward)."""
 
     def admit(honest, self, x, y, *given, **named):
         admitted = honest(x, y)

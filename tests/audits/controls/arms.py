@@ -43,7 +43,7 @@ def own(**methods):
 
 MESSAGES, LOCAL = dict(messages=True, growth=16), dict(trust="local")
 NOISES = {  # change of the noise, and options
-    "inverted Polya scale": (  # gamma with (1 - beta) / beta for its scale, as in released code: that of 1 - beta
+    "inverted Polya scale": (  # gamma with (1 - beta) / beta for its scale, as in released code: the scale of 1 - beta
         lambda noise: replace(noise, scale=np.float32(-1 / np.log(-np.expm1(-1 / noise.scale)))), MESSAGES,
     ),
     "half the users missing": (

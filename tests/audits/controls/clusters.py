@@ -18,7 +18,7 @@ class Flawed(Replanted):
 
     replayed: bool = False  # every phase plants the tree of the first: differences of two releases have no noise
     shared: bool = False  # all local clusters have the same tree: what another one shows takes the noise off
-    bare: float = 0.0  # how often an upload has no noise; what is shown when phases begin has
+    bare: float = 0.0  # how often an upload has no noise; the first release of a phase has noise
     unclipped: bool = False  # features and rewards enter as they come
 
     def _tree(self, phase, slot):

@@ -1,4 +1,4 @@
-"""Parts of one's own that say more than they do: nothing is certified of them, and the audit sees why."""
+"""User-defined parts that say more than they do: nothing is certified of them, and the audit sees why."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def shows_the_last(honest, self, t, local, offered, arms, rewards):
 
 
 def broken_loop():
-    """A loop of one's own: the next user's arm tells what the last one of the batch answered."""
+    """A user-defined loop: the next user's arm tells what the last one of the batch answered."""
     peeking = dict(
         download=lambda honest, self, state, offered: honest(state, offered)._replace(prepared=jnp.zeros((1, 2))),
         act=lambda honest, self, key, t, local, offered: jnp.argmax(offered.contexts @ local.prepared[0], 1),
