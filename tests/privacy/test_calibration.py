@@ -37,14 +37,9 @@ TRIPLES = [*itertools.product(TRUST, RELEASES, METHODS)]
 ALLOWED = [triple for triple in TRIPLES if fits(*triple)]
 
 
-def test_every_pair_is_here():
-    n = len(RELEASES)  # "tight" goes with all under two trust models, all but prefixes under two, one under three
-    assert len(ALLOWED) == 2 * n + 2 * (n - 1) + 3 + 10
-    assert {trust for trust, _, _ in ALLOWED} == set(TRUST)
-
-
 def test_a_class_is_taken_as_its_name():
     """Also by the papers' calibrations, which are for two releases."""
+    assert {trust for trust, _, _ in ALLOWED} == set(TRUST)
     assert [triple for triple in TRIPLES if fits(TRUST[triple[0]], RELEASES[triple[1]], triple[2])] == ALLOWED
     for method in ("theorem", "authors"):
         by_class, by_name = (
@@ -194,25 +189,6 @@ def test_tree_against_composed_privacy_losses(epsilon, delta):
     assert accountant.get_epsilon(delta) == pytest.approx(epsilon, rel=2e-3)
 
 
-def test_less_noise_for_better_releases():
-    sigmas = {}
-    for release in ("input_perturbation", "tree", "honaker", "blt", "sqrt_toeplitz"):
-        sigma = calibrate(Budget(1.0, 0.1), n_syncs=400, release=release).sigma
-        sigmas[release] = sigma**2 * make(release, 400).prefix_variance().max()
-    assert list(sigmas.values()) == sorted(sigmas.values(), reverse=True)
-    assert sigmas["tree"] / sigmas["blt"] == pytest.approx(72 / 8.85, rel=0.01)
-
-
-def test_secagg_needs_one_silos_noise_for_all():
-    """The sum over M silos carries the noise that one silo needs alone, within 1 %."""
-    one = calibrate(Budget(1.0, 0.1), n_syncs=400, release="blt")
-    all_of_them = calibrate(
-        Budget(1.0, 0.1), n_syncs=400, release="blt", trust="secagg", n_agents=100, batch=25, dim=10
-    )
-    assert one.sigma < all_of_them.sigma < 1.01 * one.sigma
-    assert all_of_them.model.sum_std() == pytest.approx(all_of_them.sigma, rel=1e-4)
-
-
 def test_vector_sum_of_figure_2b():
     """privacy.md 5 at (0.2, 0.1): tight tends to the tree's 214 as the grid gets fine, released has 223.6."""
     common: dict = dict(n_syncs=400, trust="shuffle_vector_sum", n_agents=100, batch=25, dim=10)
@@ -360,20 +336,13 @@ def test_every_silo_may_have_a_budget_of_its_own():
             fb.privacy.Mechanism(budgets, trust=wrong)
     with refused("budget"):
         algo.certificate(fb.Spec(n_agents=4, n_arms=4, dim=2, max_norm=1.0), 200)
-
-
-def test_a_silo_with_less_noise_than_its_budget_is_found():
-    """Each silo's own standard deviation against its own budget; the others do not make up for it."""
-    budgets = [Budget(e, 0.1) for e in (0.5, 1.0, 4.0)]
-    spec = fb.Spec(n_agents=3, n_arms=4, dim=2, max_norm=1.0, rewards_in_unit=True)
-    bound = fb.algos.private_fed_lin_ucb(budgets, schedule=5).bind(spec, 200)
-    for silo in range(3):
+    bound = algo.bind(spec, 200)
+    for silo in range(3):  # less noise than its budget is found, and the others do not make up for it
         std = np.array(bound.mechanism.trust.std)
         std[silo] *= 0.99
         changed = certify(bound.replace(std=std))
         assert changed.claim == "none"
-        worse = [found > 1.001 * asked for asked, _, found in changed.per_silo]
-        assert worse == [i == silo for i in range(3)]
+        assert [found > 1.001 * asked for asked, _, found in changed.per_silo] == [i == silo for i in range(3)]
 
 
 def test_a_user_defined_trust_model():

@@ -167,21 +167,16 @@ def test_rejection(key, name, monkeypatch):
     assert (edges + np.arange(32)[:, None] * np.log(2)).argmax(0).max() <= 3
 
 
-@pytest.fixture(scope="module")
-def draw_polya():
-    return jax.jit(lambda key, r, scale, size: samplers.polya(key, r, scale, (size,)), static_argnums=3)
-
-
-@pytest.mark.parametrize("n", deep([2, 16, 256], keep={0}))
-def test_polya_sums_are_discrete_laplace(key, draw_polya, n):
-    """Over n users, at every n; with the scale (1 - beta) / beta of a released implementation they are not."""
-    scale, size = 4.0, 2**16 if n == 2 else 2**18
+def test_polya_sums_are_discrete_laplace(key):
+    """Of two users; with the scale (1 - beta) / beta of a released implementation they are not."""
+    n, scale, size = 2, 4.0, 2**16
+    draw = jax.jit(lambda s: samplers.polya(key, 1 / n, s, (size,)))
     inverted = -1 / np.log(-np.expm1(-1 / scale))
     for s, right in ((scale, True), (inverted, False)):
-        parts = np.asarray(draw_polya(key, 1 / n, s, size)).reshape(2, n, -1)
+        parts = np.asarray(draw(s)).reshape(2, n, -1)
         sums = (parts[0] - parts[1]).sum(0)
         assert p_value(sums, laplace_law(scale)) > ALPHA if right else p_value(sums, laplace_law(scale)) < 1e-6
-        assert n > 2 or p_value(sums, laplace_law(1.1 * scale)) < 1e-6
+        assert p_value(sums, laplace_law(1.1 * scale)) < 1e-6
 
 
 SUMS = [(3, 3.0), (10**6, 30.0), (2**30, 2.0**25)]

@@ -15,12 +15,11 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_mu
-from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
 from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
-from fedbandit_jax.privacy.trust import SecAgg, Shuffled, SiloLocal, SiloLocalMatrix, VectorSum, secagg, vector_sum
+from fedbandit_jax.privacy.trust import SecAgg, Shuffled, VectorSum, secagg, vector_sum
 from fedbandit_jax.privacy.trust.ask import Ask
 
 M, B, D, S = 3, 2, 2, 5
@@ -99,30 +98,18 @@ def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
             assert found.epsilon_exact == pytest.approx(1.0, rel=1e-5)
 
 
-def test_a_calibration_is_sound_if_it_keeps_the_budget():
-    """The authors' constants, of which one half is missing, give epsilon between one and two."""
-    tight, authors = (calibrate(BUDGET, n_syncs=S, n_agents=M, method=method) for method in ("tight", "authors"))
-    assert tight.sound
+def test_formulas_of_papers():
+    """Dubey & Pentland (2020): 8 sqrt(m) ln(2 / delta) / epsilon, m = 1 + ceil(log2 S), without a schedule's share.
+
+    The constants of the authors' code, of which one half is missing, give epsilon between one and two.
+    """
+    authors = calibrate(BUDGET, n_syncs=S, n_agents=M, method="authors")
     assert 1.1 < authors.epsilon_exact < 2
     assert not authors.sound
-
-
-def test_formulas_of_papers():
-    """Dubey & Pentland (2020): 8 sqrt(m) ln(2 / delta) / epsilon, m = 1 + ceil(log2 S), without a schedule's share."""
     paper = dict(n_syncs=400, release="prefix_tree", trust="silo_local_matrix", method="theorem")
     for pure, left in ((0.0, 0.5), (0.1, 0.4)):
         found = calibrate(Budget(0.5, 0.01), pure=pure, **paper)
         assert found.sigma == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
-
-
-def test_silos_with_noise_of_their_own():
-    """Variances add up; the proof is that of the silo with the least noise, and every silo has its own."""
-    for kind, delta_sq in ((SiloLocal, 4.5), (SiloLocalMatrix, 4.0)):
-        ask = Ask(budget=BUDGET, release=make("tree", S), n_agents=3, joint_matrix=kind.joint_matrix)
-        uneven = kind(std=np.array([30.0, 10.0, 20.0], np.float32))
-        least, last = (gaussian_epsilon(math.sqrt(3 * delta_sq) / std, 0.1) for std in (10.0, 20.0))
-        assert uneven.proof(ask).epsilon == pytest.approx(least, rel=1e-5)
-        assert uneven.silo(2).proof(ask).epsilon == pytest.approx(last, rel=1e-5)
 
 
 def test_the_noise_of_all_silos_has_room(key):
@@ -215,14 +202,14 @@ def small_vector_sum():
 def test_vector_sum_on_users(key):
     """Counts of all bits, and the law that is drawn at once: unbiased, of variance (sum f (1 - f) + n b / 4) / g^2.
 
-    Prefixes 1, 2, 4 are single nodes, which start at batch 1. A scale 15 % off would be seen.
+    Prefixes 1, 2, 4 are single nodes, which start at batch 1. A scale 20 % off would be seen.
     """
     trust, rounded = small_vector_sum()
     x, y = users()
     w = np.asarray(jax.jit(pack_users)(x, y), float)  # (S, B, D, M)
     z = [(w + 1) * g for g in trust.g]
     rounding = [np.cumsum(((v % 1) * (1 - v % 1)).sum((1, 3)), 0) for v in z]
-    for mechanism, n in ((formed(Messages, rounded), 100), (rounded, 300)):
+    for mechanism, n in ((formed(Messages, rounded), 64), (rounded, 300)):
         found = np.asarray(plays(mechanism, jax.random.split(key, n), x, y), float)
         assert (abs(found.mean(0) - exact()) < 5 * found.std(0) / np.sqrt(n)).all()
         ratios = []
@@ -233,7 +220,7 @@ def test_vector_sum_on_users(key):
         error = 5 * np.sqrt(2 / (n * np.size(ratios)))
         np.testing.assert_allclose(ratios, 1, atol=5 * np.sqrt(2 / n))
         assert abs(np.mean(ratios) - 1) < error
-        assert (abs(np.mean(ratios) * np.array([0.85, 1.15]) ** 2 - 1) > error).all()
+        assert (abs(np.mean(ratios) * np.array([0.8, 1.2]) ** 2 - 1) > error).all()
 
 
 @pytest.mark.parametrize(
@@ -279,19 +266,13 @@ def test_rounding_is_unbiased_whatever_the_silos_have(key):
     assert errors.std() < 1.05 * trust.sum_std()
 
 
-@pytest.mark.slow
-def test_long_nodes_do_not_overflow(key):
+def test_long_nodes_do_not_overflow():
     """n = M B 2^19 = 5.2e9 users in a node: more than 32 bits count."""
-    c = calibrate(BUDGET, n_syncs=2**19, trust="shuffle_vector_sum", n_agents=10_000, batch=1, dim=1)
-    x, y = jnp.zeros((1, 1, 10_000)), jnp.zeros((1, 10_000))
-    keys = jax.random.split(key, 2000)
-    zeros = jnp.zeros((1, 2))
-    noise = jax.vmap(lambda k: c.model.noisy_sum(k, jnp.int32(2**19), c.model.init(2), zeros, x, y)[0])(keys)
-    g, b = float(c.model.g[-1]), float(c.model.b[-1])
-    assert np.asarray(noise).std() == pytest.approx(np.sqrt(10_000 * 2.0**19 * b / 4) / g, rel=0.06)
-    numbers, bits = c.model.uplink(jnp.int32(2**19), 0, 2)
+    size = dict(n_agents=10_000, batch=1, dim=1)
+    model = calibrate(BUDGET, n_syncs=2**19, trust="shuffle_vector_sum", **size).model
+    numbers, bits = model.uplink(jnp.int32(2**19), 0, 2)
     assert float(numbers) == pytest.approx(2 * 10_000 * 2.0**19)
-    assert float(bits) == pytest.approx(2 * g + b)
+    assert float(bits) == pytest.approx(2 * model.g[-1] + model.b[-1])
 
 
 # --- Keys, and what parties are shown ---
