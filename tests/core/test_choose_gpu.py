@@ -26,9 +26,8 @@ def words(key, counter):
 
 def draw(shared, arm, agent):
     """Three uniform numbers on (0, 1)."""
-    key, _ = shared
     first = (arm * jnp.uint32(10007) + agent) * jnp.uint32(D)
-    return tuple(random.unit(words(key, first + jnp.uint32(i))) for i in range(D))
+    return tuple(random.unit(words(shared[0], first + jnp.uint32(i))) for i in range(D))
 
 
 class Model(NamedTuple):

@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import variance_test
+from helpers import PLAIN, variance_test
 from jax.custom_batching import custom_vmap
 from scipy import optimize, stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
+from fedbandit_jax.engine import setup
 from fedbandit_jax.engine.clocks import ArmBatchClock, ArrivalClock, RoundClock
 from fedbandit_jax.engine.grid import Configuration, expand
 from fedbandit_jax.engine.identity import digest, program, salt
@@ -36,10 +37,14 @@ def private(epsilon=1.0, **options):
     return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(fb.privacy.Budget(epsilon, 0.1), **options), schedule=2)
 
 
-def clock(env, algo, horizon=2, record=None):
-    """What a run under some key and name has."""
-    run = Run(horizon=horizon, key=jax.random.key(0), seeds=1, record=record)
-    return set_up({"a": Configuration(env, algo, {"algorithm": "a"})}, run).clocks["a"]
+def made(env=ENV, algo=PLAIN, **options):
+    """A run as it is set up."""
+    run = Run(**{"horizon": 2, "key": jax.random.key(0), "seeds": 1, **options})
+    return set_up({"a": Configuration(env, algo, {"algorithm": "a"})}, run)
+
+
+def clock(env, algo, **options):
+    return made(env, algo, **options).clocks["a"]
 
 
 @jax.jit
@@ -163,7 +168,7 @@ def test_a_process_runs_the_table_that_it_finds(table):
     found = []
     for number in (0.5, 0.25):
         table(number)
-        found.append(fb.simulate(Tabled(), fb.algos.fed_lin_ucb(schedule=2), horizon=2, key=jax.random.key(0), seeds=1))
+        found.append(fb.simulate(Tabled(), PLAIN, horizon=2, key=jax.random.key(0), seeds=1))
     np.testing.assert_allclose(found[0].regret - found[1].regret, 0.25)
 
 
@@ -247,7 +252,7 @@ class Asking(Tabled):
 def test_answers_that_do_not_count(answer, name, learns):
     """So a private run must not ask for them."""
     env = Asking(answer=answer)
-    clock(env, fb.algos.fed_lin_ucb(schedule=2))  # which may
+    clock(env, PLAIN)  # which may
     with pytest.raises(TypeError, match=f"must not ask the host in a private run, .* got {name} in .*test_identity.py"):
         fb.simulate(env, private().replace(learns_in_batch=learns), horizon=2, key=jax.random.key(0), seeds=1)
 
@@ -315,6 +320,26 @@ def test_constants_of_inner_programs_count():
     tables.append(np.append(tables[0][1:], 1).astype(np.float32))
     assert of(tables[0]) == of(tables[0].copy())
     assert len(set(map(of, tables))) == 3
+
+
+def test_a_fingerprint_knows_the_configuration_and_the_versions(monkeypatch):
+    """A checkpoint is of one run: its parameters, its versions, and the code of users, which may be made again."""
+
+    def own(*given):
+        return dict(algo=fb.algos.Federated(policy=greedy(*given), schedule=2))
+
+    def script(reward):
+        return dict(env=fb.envs.script(np.ones((4, 1, 2, 2)), np.full((4, 1, 2), reward)))
+
+    changes = [{}, dict(horizon=6), dict(key=jax.random.key(1)), dict(seeds=2), dict(record={"t": lambda now: now.t})]
+    changes += [script(0.5), script(0.6), own(1.0), own(2.0), own(jnp.zeros(4)), own(jnp.ones(4)), own(1.0, 3.0)]
+    found = [made(**change).fingerprint() for change in changes]
+    assert [made(**change).fingerprint() for change in ({}, script(0.5), own(1.0))] == [found[0], found[5], found[7]]
+    for name, value in (("versions", {"jax": "0"}), ("code", "others")):
+        with monkeypatch.context() as patch:
+            patch.setattr(setup, name, lambda value=value: value)
+            found.append(made().fingerprint())
+    assert len(set(found)) == len(changes) + 2
 
 
 @fb.pytree
