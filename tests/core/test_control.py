@@ -12,7 +12,6 @@ from fedbandit_jax.core import control
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.control import by_lanes, cond_any, largest, once
 
-
 N = jnp.array([[0, 3, 7], [5, 5, 1]])
 SEEDS = jnp.array([0.0, 10.0])
 
