@@ -1,6 +1,5 @@
 """FedUCB and scheduled federated LinUCB equal Algorithm 1 of Dubey & Pentland (2020) on the same draws; limits."""
 
-import dataclasses
 import math
 
 import examples as ex
@@ -118,37 +117,6 @@ def test_algorithm_1(name):
         np.testing.assert_allclose(state.mechanism.view, statistics, rtol=1e-4, atol=1e-3)
         if not any(word in name for word in ("every", "geometric", "three")):
             assert np.unique(np.diff([-1, *rounds])).size > 1  # it adapts
-
-
-@dataclasses.dataclass(frozen=True)
-class RoundByRound(S.Schedule):
-    """`Every(batch)`, which nobody knows to have equal batches."""
-
-    batch: int
-
-    def n_syncs(self, horizon):
-        return horizon // self.batch
-
-    def bind(self, setting):
-        return S.Every(self.batch).bind(setting)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("policy", "learns"),
-    deep([(fb.algos.UCB(), True), (fb.algos.UCB(), False), (fb.algos.Thompson(), False)], keep={0}),
-)
-def test_round_by_round_is_the_batch_loop(key, policy, learns):
-    """Two loops, one algorithm: Thompson's draws are of the round, so that they are the same as well."""
-    env = fb.envs.sphere(4, 6, 5, rewards="bernoulli")
-    one = fb.algos.Federated(policy=policy, schedule=10, learns_in_batch=learns)
-    options = dict(horizon=65, key=key, seeds=2, stride=5)
-    other = one.replace(schedule=RoundByRound(10))
-    assert type(one.bind(env.spec, 65)) is not type(other.bind(env.spec, 65))
-    found, expected = (fb.simulate(env, algo, **options) for algo in (other, one))
-    np.testing.assert_allclose(found.regret, expected.regret, atol=1e-4)
-    for name in ("rounds", "floats", "bits"):
-        np.testing.assert_array_equal(found.communication[name], expected.communication[name])
 
 
 @pytest.mark.slow

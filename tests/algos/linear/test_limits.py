@@ -43,15 +43,6 @@ def test_one_agent_one_long_batch_equals_any_batch(key):
 
 
 @pytest.mark.slow
-def test_fixed_contexts_table_equals_scoring_afresh(key):
-    """The incremental table of scores is an optimisation, not another algorithm."""
-    env = fb.envs.sphere(5, 9, 6, contexts="fixed")
-    bound = fb.algos.fed_lin_ucb(schedule=20).bind(env.spec, 100)
-    afresh = dataclasses.replace(bound, spec=dataclasses.replace(env.spec, fixed_contexts=False))
-    np.testing.assert_allclose(regrets(env, bound, 100, key), regrets(env, afresh, 100, key), atol=1e-4)
-
-
-@pytest.mark.slow
 def test_many_features_equal_few(key):
     """Zero padding beyond UNROLL_DIM takes the matrix-product path and must change nothing."""
     rng = np.random.default_rng(0)

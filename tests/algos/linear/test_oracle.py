@@ -75,7 +75,7 @@ def by_policy(policy, bound, key, explored):
 @pytest.mark.parametrize("name", [row.name for row in ex.EXAMPLES.values() if row.oracle == ex.BATCHES])
 def test_algorithms_1_and_8(name):
     """Of Zhou & Chowdhury (2024), with any policy; the last batch has 4 rounds of 6, and nothing is sent after it."""
-    run, algo = ex.played(name), ex.EXAMPLES[name].algo
+    run, algo, env = ex.played(name), ex.EXAMPLES[name].algo, ex.EXAMPLES[name].env
     bound, psd, explored = run.bound, getattr(run.bound.policy, "project", True), np.zeros(ex.T)
     lam = float(getattr(bound.policy, "regularization", 1.0))
     if name == "AdaC-OFUL":
@@ -91,7 +91,7 @@ def test_algorithms_1_and_8(name):
             return np.asarray(unpack(draw, D), float) / np.append(np.full(D, scale), 1.0)
 
         expected, synced = oracles.federated(
-            ex.SCRIPT, ex.T, EVERY, lam, by_policy(algo.policy, bound, key, explored), learns=algo.learns_in_batch,
+            env, ex.T, EVERY, lam, by_policy(algo.policy, bound, key, explored), learns=algo.learns_in_batch,
             noise=noise if algo.privacy else None, prefix=prefix, psd=psd,
         )  # fmt: skip
         np.testing.assert_allclose(run.gaps[seed], expected, atol=2e-5)
