@@ -23,6 +23,10 @@ KEY = jax.random.key(0)
 GAINED = np.array([0.0, 0.1, 0.05, 0.0])  # g = 0.1 of one agent: every ceil(D / g) rounds
 
 
+START = jax.jit(lambda bound: bound.start(KEY, jnp.float32(1)))
+ASKS = jax.jit(lambda bound, t, *given: bound.requests(KEY, t, *given))
+
+
 class Squares(S.Fixed):
     def rounds(self, horizon):
         return np.arange(1, math.isqrt(horizon) + 1) ** 2
@@ -45,9 +49,9 @@ def asked(schedule, horizon):
     """Rounds in which a schedule asks, given constant g_i, synchronising whenever it does; noise is below one unit."""
     gained = np.int32(100 * GAINED) if isinstance(schedule, S.PrivateLogDet) else GAINED
     bound = schedule.bind(SETTING._replace(horizon=horizon, epsilon=1e6))
-    memory, last, rounds = bound.start(KEY, jnp.float32(1)), 0, []
+    memory, last, rounds = START(bound), 0, []
     for t in range(horizon):
-        if np.any(bound.requests(KEY, jnp.int32(t), memory, gained, jnp.int32(t + 1 - last))):
+        if np.any(ASKS(bound, t, memory, gained, t + 1 - last)):
             rounds.append(t + 1)
             last = t + 1
     return rounds

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from helpers import deep
 
 from fedbandit_jax.privacy.releases import Blt, SqrtToeplitz, blt
 
-SIZES = [n if n < 1000 else pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 5, 16, 100, 400, 4096, 65536)]
+SIZES = deep([1, 2, 5, 16, 100, 400, 4096, 65_536], keep=range(6))
 
 
 def noise(release):

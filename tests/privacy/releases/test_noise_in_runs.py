@@ -85,7 +85,7 @@ def test_noise_is_in_the_statistics_that_decide(key, name, options):
     bound, env = private(release=ALL[name], **options)
     noise, (release, _, r) = released_noise(bound, env, key), matrices(name, S)
     sigma = fb.privacy.calibrate(fb.privacy.Budget(1.0, 0.1), n_syncs=S, release=ALL[name]).sigma
-    assert bound.guarantee().claim == "certified"
+    assert bound.guarantee().claim == ("as_printed" if "learns" in options else "certified")
     for k, variance in enumerate(3 * sigma**2 * release.prefix_variance()):
         for entry, share in ((0, 1.0), (1, 0.5), (3, 1.0), (4, 1.0), (5, 1.0)):
             sample = noise[:, k, entry]
