@@ -46,8 +46,11 @@ def syncs(clock, key):
 def expected(clock, rewards, *rules, **options):
     """Regret and batches of the oracle, by its sizes, radii and sums."""
     sizes, radius, add_up = rules
+
+    def reward(b, a, i):
+        return rewards[b - 1, a, i]
+
     means = clock.env.means(clock.env.fixed).tolist()
-    reward = lambda b, a, i: rewards[b - 1, a, i]  # noqa: E731
     return oracles.successive_elimination(means, HORIZON, sizes, radius, reward, add_up, **options)
 
 
@@ -91,9 +94,9 @@ def grid_sums(uniforms, g):
 def test_se_is_algorithm_1(key, growth):
     run = clock, *_ = play(algorithm("SE", growth=growth), key)
     rewards, uniforms = drawn(clock, key)
+    rules = lambda b, _: growth**b, lambda b, n: lemma_2(b, growth**b, n, 0, 0)
     exact = grid_sums(uniforms, 2**24)  # as fine as float32 resolves
-    radius = lambda b, n: lemma_2(b, growth**b, n, 0, 0)  # noqa: E731
-    regret, batches = expected(clock, rewards, lambda b, _: growth**b, radius, exact)
+    regret, batches = expected(clock, rewards, *rules, exact)
     check(run, regret, batches)
     assert len(batches[-1].left) == 1  # and the users of one arm are not asked any more
 
@@ -119,9 +122,11 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
         sampling, private = logs(e, n)
         return math.sqrt(sampling / (2 * size(e, n))) + private / (epsilon * size(e, n))
 
+    def sums(e, a, x):
+        return exact(e, a, x) + int(laplace[e - 1][a]) / g
+
     for table, rule in ((clock.algo.users, size), (clock.algo.radius, half_threshold)):
         np.testing.assert_allclose(table[:2, 1:], [[rule(e, n) for n in range(1, 5)] for e in (1, 2)], rtol=1e-6)
-    sums = lambda e, a, x: exact(e, a, x) + int(laplace[e - 1][a]) / g  # noqa: E731
     regret, batches = expected(clock, rewards, size, half_threshold, sums, round_robin=True)
     check(run, regret, batches, tolerance=1.0)
     start, total = 0, np.cumsum(regret)

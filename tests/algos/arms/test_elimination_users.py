@@ -102,22 +102,6 @@ def test_sums_and_means_are_of_those_who_enter(unit):
     np.testing.assert_array_equal(state[2].count, [len(table.get(user, [])) for user in range(N)])
 
 
-@pytest.mark.parametrize("unit", deep(UNITS[:2], keep={0}))
-def test_one_user_moves_no_more_sums_than_she_may(unit):
-    """All rewards of user 0 replaced, who is the first and the last of every block: r sums move, each by 1 at most."""
-    shown = []
-    for hers in (0.0, 1.0):
-        rewards = np.full((K, BLOCK), 0.5, np.float32)
-        rewards[:, [0, -1]] = hers
-        env = Written(rewards=rewards, who=np.tile(np.array([[0, 1, 2, 0]], np.int32), (50, 1)))
-        seen, _ = batches(env, elimination(unit), jax.random.key(4))
-        shown.append(np.stack([sums for sums, _ in seen]))
-    moved = np.abs(shown[0] - shown[1])  # she comes 45 times
-    np.testing.assert_allclose(moved[moved > 0], 1, atol=1e-4)
-    assert np.count_nonzero(moved) == 2  # of batches 0, 1, 2, 3 these are 0 and 1, or 0 and 2
-    assert (np.count_nonzero(moved, axis=1) <= 1).all()
-
-
 @pytest.mark.parametrize(("mechanism", "share"), [("discrete_laplace", 1 / 16), ("skellam", 1 / 4)])
 def test_the_budget_is_for_all_sums_of_one_user(mechanism, share):
     """Noise is that of a share of epsilon, and the certificate composes r = 16 sums of it."""
