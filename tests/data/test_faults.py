@@ -202,8 +202,9 @@ def test_a_file_that_is_not_a_table_is_refused(tmp_path, text):
 def test_other_files_are_no_sources(tmp_path, name):
     for file in ("log.parquet", "log.xlsx", "log"):
         wrote(tmp_path, b"PAR1", file)
-    said = said_of(tmp_path / name, error=(ValueError, FileNotFoundError, ImportError))
-    assert said.startswith("source must ")
+    for source in (tmp_path / name, {}, 5):
+        said = said_of(source, error=(ValueError, TypeError, FileNotFoundError, ImportError))
+        assert said.startswith("source must ")
 
 
 # MovieLens

@@ -35,6 +35,8 @@ def script(fixed=True):
 REFUSED = [
     ("n_arms", lambda: E.arms(n_arms=3, means=[0.1, 0.2])),
     ("means", lambda: E.arms(means=[0.0, 0.5], rewards="beta")),
+    ("means", lambda: E.arms(means=[0.2])),
+    ("means", lambda: E.arms(means=[0.2, 1.1])),
     ("n_arms", lambda: E.gap(2, 17, 4)),  # > d^2
     ("shape", lambda: E.sphere(2, 2, 2, rewards="gaussian", shape=2.0)),
     ("shape", lambda: E.sphere(2, 2, 2, rewards="student_t", shape=1.0)),
@@ -79,6 +81,7 @@ REFUSED = [
     ("how", lambda: E.drift(E.arms(3), 3, "slide")),
     ("random_features", lambda: E.lift(SPHERE, 5)),
     ("env", lambda: E.lift(GROUPS, 4)),
+    ("env", lambda: E.rejection(SPHERE)),
     ("env", lambda: E.rejection(fb.data.table(LOG, **OPTIONS))),
     ("max_norm", lambda: PRIVATE.bind(replay(features=3.2 * EYE).spec, 50)),
     *(("env", lambda wrap=wrap: wrap(REPLAYED, 2)) for name, wrap in E.WRAPPERS.items() if name != "rejection"),

@@ -43,6 +43,7 @@ def test_a_constant_column_is_found():
     for column, constant in ((np.full(9, 0.5), True), (np.zeros(9), False), (np.arange(9.0), False)):
         rows = np.c_[features[:, :2] / 2, column]
         assert fb.envs.replay(rows, SIZES, theta, n_agents=2).spec.constant is constant
+    assert fb.envs.script(np.zeros((3, 1, 2, 1)), np.zeros((3, 1, 2)), fixed_contexts=True).spec.fixed_contexts
 
 
 def test_arms_that_repeat_are_found(key):
