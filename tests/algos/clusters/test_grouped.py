@@ -132,6 +132,11 @@ def test_oracle(key, grouping, epsilon, options, longest):
         assert (len(np.unique(seen[-1])) > 1) == bool(privacy)  # without noise, six users are one kind who differ
 
 
+def test_nobody_and_everybody(key):
+    for grouping, labels in ((A.Alone(), [0, 1, 2]), (A.Together(), [0, 0, 0])):
+        assert GROUP(grouping, key, None, np.array([0, 0, 1], np.int32)).tolist() == labels
+
+
 def users(seed, n=40, d=5, kinds=2, rounds=400, std=4.0, bias_std=2.0, spread=0.0, unseen=False):
     """Releases of users of some kinds, who saw random unit vectors, their kinds, and their theta.
 
@@ -316,7 +321,8 @@ def test_certificates():
     assert [algo.replace(**own).certificate(env.spec, 100).claim for own in post_processing] == ["certified"] * 2
     with pytest.raises(TypeError, match=r"Nosy\.group .* pure_callback in .*test_grouped\.py"):
         algo.replace(grouping=Nosy()).certificate(env.spec, 100)
-    assert algo.replace(grouping=Frank()).certificate(env.spec, 100).claim == "none"
+    for nothing in (algo.replace(grouping=Frank()), A.Grouped()):
+        assert nothing.certificate(env.spec, 100).claim == "none"
     trust = bound.mechanism.trust
     less = dict(trust=dataclasses.replace(trust, std=0.9 * np.asarray(trust.std)))
     for change in (less, dict(longest=0)):  # too little noise; a stream that hands nothing over adds up too much
