@@ -1,4 +1,4 @@
-"""Runs of successive elimination: what shares a program, what parameters change, extremes, and what is refused."""
+"""Runs of successive elimination: programs that are shared, parameters that count, extremes, refusals."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Users who return to arms: who is left out of a batch's sums, what is learned without them, and what is claimed."""
+"""Users who return to arms: some are left out of a batch's sums; means, radii and claims without them."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""What an environment gives beside its own spec: users who do not exist, rewards and features that are too large."""
+"""Environments that break their spec: users who do not exist, rewards and features that are too large."""
 
 import math
 
@@ -108,7 +108,7 @@ def test_strangers_leave_nothing(key, algo):
 
 
 def test_private_sums_move_no_more_than_by_one_user(key):
-    """Whatever her features and her reward are: what is enforced does not depend on the process."""
+    """For any features and any reward, also of those who break their promises."""
     spec = population(8, 3)
     bound = ALGOS[4].bind(spec, 60)
     state, _ = jax.jit(lambda: bound.begin(key, 0, bound.init(key, spec)))()

@@ -1,4 +1,4 @@
-"""Users with a private stream each: as the oracle plays them, with the noise that was promised, and what is proved."""
+"""Users with a private stream each: as the oracle plays them, with the noise that was promised, and certificates."""
 
 import dataclasses
 import functools
@@ -36,7 +36,7 @@ def at(key, t):
 
 @functools.partial(jax.jit, static_argnames=("n", "times"))
 def noises(bound, key, n, times):
-    """The noise on every release of every user, (S, n, d, d + 1): what is released of nothing."""
+    """The noise on every release of every user, (S, n, d, d + 1): the releases of no data."""
     d = bound.spec.dim
     nothing, none = jnp.zeros((d, d + 1)), (jnp.zeros((0, d, 1)), jnp.zeros((0, 1)))
     state, found = jax.vmap(lambda _: bound.mechanism.init(d))(jnp.arange(n)), []

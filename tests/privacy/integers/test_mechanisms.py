@@ -69,7 +69,7 @@ def test_parameters_by_hand(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_are_the_parameters(kind):
-    """What runs is what is certified: batch k's row is that of its number of users."""
+    """The certified numbers run: batch k's row belongs to its number of users."""
     mechanism, users = made(kind), [2, 64, 50, 2**29]
     protocol, steps = mechanism.sums(users), np.array([mechanism.steps(n) for n in users])
     assert wide.to_int(protocol.modulus).tolist() == [mechanism.modulus(n) for n in users]
