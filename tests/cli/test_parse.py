@@ -127,11 +127,11 @@ def test_choices_are_listed(capsys, command, words):
     assert words in " ".join(capsys.readouterr().err.split())  # lines end where a terminal ends
 
 
-REFUSED = {  # command -> flags, the last of which is refused
-    "plan": "--users 0 | --users 5 --visits 2 | --epsilon 0.5 1 | --dropouts 0.1 --liars 0.1 | --max-syncs 0 | "
-    "--random-seed -1",
+REFUSED = {  # command -> flags, the last of which is refused; first a command that is quick if it runs
     "calibrate": "--trust local --release tree | --trust secagg --sigma 3 | --sigma 3 --epsilon 1 | --dim 7 | "
     "--epsilon | --trust central --agents 7 | --sigma 3 --agents 7 | --sigma 1e-300 | --delta nan | --visits 0",
+    "plan": "--users 0 | --users 5 --visits 2 | --epsilon 0.5 1 | --dropouts 0.1 --liars 0.1 | --max-syncs 0 | "
+    "--random-seed -1",
     "audit": "--runs 10 | --part 4/4 | --random-seed -1 | --only unicorn | --controls nowhere.py",
     "simulate": "--epsilon 1 1 | --epsilon | --stride 7 | --arms 0 | --env mars | --env digits --dim 5 | "
     "--env digits --arms 100 | --set exploration_scale=-1 | --set policy.failure=2 | --set theta_nrom=2 | "
