@@ -91,7 +91,7 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
 @pytest.mark.parametrize("size", deep([2, 8], keep=(0,)))
 def test_groups_of_agents_add_up(key, size, monkeypatch):
     """Groups of two, of which the last has an agent too many, and one group of sixteen, are the five agents."""
-    process = clock(GAP)
+    process = clock(GAP, horizon=40)
     assert process.algo.adds
     whole, last = play(process, key)
     monkeypatch.setattr(drawn, "GROUP", size)  # 5 >= 2 * 2: groups; 5 > 8 / 2: one group, of whole vectors
