@@ -180,15 +180,6 @@ def test_nobody_lies_and_the_rule_is_the_sum(schedule, key):
     np.testing.assert_array_equal(*(regrets(ENV, one, 40, key) for one in exact))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("aggregate", RULES)
-def test_one_silo_is_its_own_median(aggregate, key):
-    env = fb.envs.sphere(1, 4, 3, rewards="bernoulli")
-    one, other = (recipe(aggregate=rule, liars=P.Liars(0)).bind(env.spec, 20) for rule in (aggregate, "sum"))
-    np.testing.assert_allclose(one.stds, other.stds, rtol=1e-6)
-    np.testing.assert_array_equal(regrets(env, one, 20, key), regrets(env, other, 20, key))
-
-
 SCHEDULES = 10, S.Geometric(2.0, first=10)
 
 

@@ -54,6 +54,7 @@ def test_sums_are_exact(two):
         np.testing.assert_allclose(high - low, exact, rtol=0, atol=1e-3)
         assert np.abs(high - exact).max() > 8  # one float32 is not enough
         np.testing.assert_array_equal(high, exact.astype(np.float32))
+        np.testing.assert_array_equal(prefixes(np.float32(batches), np.zeros(N, np.float32))[2], high)
         right = exact + noise
         assert (np.abs(noisy - right) <= np.spacing(right.astype(np.float32)) / 2 * 1.001 + 1e-3).all()
 
@@ -68,12 +69,6 @@ def test_one_user_moves_all_later_sums_alike(two):
     differences = np.linalg.norm(np.diff(moved, prepend=0)), np.linalg.norm(np.diff(moved_by_rounding, prepend=0))
     assert differences[0] == pytest.approx(1, abs=1e-2)
     assert differences[1] > 50
-
-
-def test_without_noise_the_sum_is_released(two):
-    batches, _, high, *_ = two[0]
-    *_, noisy = prefixes(np.float32(batches), np.zeros(N, np.float32))
-    np.testing.assert_array_equal(noisy, high)
 
 
 @pytest.mark.parametrize(("users", "last"), [(2**23, 1.0), (2**24, 2.0), (270_000_000, 32.0), (1000, 2.0**-14)])
@@ -142,11 +137,6 @@ def test_rounding_is_charged():
     found = bound.replace(trust=plain.trust).guarantee()
     assert found.claim == "none"
     assert found.epsilon_exact > 1 + 0.5 * more / math.sqrt(4.5)
-
-
-def test_rounding_is_charged_where_shuffling_amplifies():
-    certificates = [certify(changed(honest("amplified"), "mechanism", longest=longest)) for longest in (1, 2**13)]
-    assert [one.claim for one in certificates] == ["certified", "none"]
 
 
 def test_steps_are_exact(key):
@@ -219,12 +209,19 @@ def test_a_run_that_goes_on_hands_over_as_often(key):
     assert float(jnp.trace(state.mechanism.sums.high[:, :5])) > 3 * 15
 
 
-def test_a_loop_of_fixed_batches_adds_them_up_whole():
-    """Whatever the mechanism says of itself; its batch is that of the loop."""
+def test_batches_longer_than_is_claimed():
+    """A loop of fixed batches adds them up whole, whatever the mechanism says of itself; its batch is the loop's."""
     bound = central(64, 10)
     mechanism = dataclasses.replace(bound.mechanism, batch=None, longest=1)
     forged = dataclasses.replace(bound, batch=1000, mechanism=mechanism)
     assert "adds up at most 1 rounds at a time, and runs with batches of 1000" in forged.guarantee().reason
+    spec = fb.envs.sphere(64, 4, 3, rewards="bernoulli").spec
+    algo = fb.algos.private_fed_lin_ucb(BUDGET).replace(schedule=fb.schedules.Geometric(1.5, first=100))
+    for longest, words in ((2**26, "gives epsilon = "), (2**20, "gives epsilon = 1."), (999.5, "is no integer")):
+        found = algo.bind(spec, 2**14).replace(longest=longest).guarantee()
+        assert (found.claim, words in found.reason) == ("none", True)
+    certificates = [certify(changed(honest("amplified"), "mechanism", longest=longest)) for longest in (1, 2**13)]
+    assert [one.claim for one in certificates] == ["certified", "none"]  # rounding, where shuffling amplifies
 
 
 def test_what_is_absorbed_is_released_to_the_last_bit(key):
@@ -239,22 +236,6 @@ def test_what_is_absorbed_is_released_to_the_last_bit(key):
     exact = parts.astype(float).sum(0)
     np.testing.assert_array_equal(released, exact.astype(np.float32))
     assert (np.cumsum(parts, 0, dtype=np.float32)[-1] != released).any()
-
-
-def test_longer_batches_afterwards():
-    env = fb.envs.sphere(64, 4, 3, rewards="bernoulli")
-    bound = (
-        fb.algos.private_fed_lin_ucb(BUDGET)
-        .replace(schedule=fb.schedules.Geometric(1.5, first=100))
-        .bind(env.spec, 2**14)
-    )
-    for longest, words in (
-        (2**26, "gives epsilon = "),
-        (2**20, "gives epsilon = 1."),
-        (999.5, "after 999.5 rounds, which is no integer"),
-    ):
-        found = bound.replace(longest=longest).guarantee()
-        assert (found.claim, words in found.reason) == ("none", True)
 
 
 def test_clusters_of_too_many_users():
