@@ -187,7 +187,7 @@ def without_noise_it_is_another_row(row, run, folder):
     plain = ex.played(row.plain)
     mute = silent(run.bound)
     assert certify(mute).claim == "none"
-    mute = mute.replace(policy=plain.bound.policy)
+    mute = dataclasses.replace(mute, policy=plain.bound.policy)
     np.testing.assert_allclose(ex.simulate(row.env, mute).regret, plain.result.regret, atol=1e-4)
     assert not np.array_equal(run.result.regret, plain.result.regret)
 
