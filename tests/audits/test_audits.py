@@ -125,6 +125,8 @@ def test_what_has_no_case(algo):
     """With several budgets, with none, and without a certificate."""
     with refused("algo"):
         audits.linear(algo, n_agents=2)
+    with refused("algo"):  # it is not bound
+        audits.transcript(algo, shipped()["silo_local tree"].mechanism.spec, 8)
 
 
 @pytest.mark.parametrize("build", [audits.clusters, audits.streams, audits.labels, audits.uploads, audits.brink])

@@ -96,6 +96,7 @@ def test_transcripts_are_those_of_a_run(key):
         (audits.clusters, HOMO.replace(visits=7), "horizon"),  # of six rounds
         (audits.labels, PRINTED.replace(alpha_1=1e-9), "algo"),  # no number of rounds is enough to break a link
         (audits.labels, PRINTED.replace(regularization=1e9), "algo"),
+        (audits.clusters, fb.algos.homo_dc(), "algo"),
         (audits.streams, fb.algos.Grouped(), "algo"),
     ],
 )

@@ -129,7 +129,8 @@ def test_choices_are_listed(capsys, command, words):
 
 REFUSED = {  # command -> flags, the last of which is refused; first a command that is quick if it runs
     "calibrate": "--trust local --release tree | --trust secagg --sigma 3 | --sigma 3 --epsilon 1 | --dim 7 | "
-    "--epsilon | --trust central --agents 7 | --sigma 3 --agents 7 | --sigma 1e-300 | --delta nan | --visits 0",
+    "--epsilon | --trust central --agents 7 | --sigma 3 --agents 7 | --sigma 1e-300 | --delta nan | "
+    "--visits 0 | --trust secagg --dim 0",
     "plan": "--users 0 | --users 5 --visits 2 | --epsilon 0.5 1 | --dropouts 0.1 --liars 0.1 | --max-syncs 0 | "
     "--random-seed -1",
     "audit": "--runs 10 | --part 4/4 | --random-seed -1 | --only unicorn | --controls nowhere.py",
@@ -156,3 +157,5 @@ def test_errors_are_one_sentence_and_name_the_flag(command, capsys, tmp_path, mo
 def test_names_that_are_nearly_right_are_told(capsys):
     assert main(["simulate", "--set", "theta_nrom=2"]) == 2
     assert "'theta_norm'" in capsys.readouterr().err
+    assert main(["simulate", "--env", "mslr"]) == 2  # a file of this package lacks the path, and no flag has it
+    assert capsys.readouterr().err.startswith("fedbandit: linear.toml, [environment.data]: path must")

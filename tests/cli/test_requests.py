@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import pytest
@@ -25,7 +26,8 @@ def swept(monkeypatch):
 
     def sweep(**options):
         calls.append(options)
-        return made(labels=["one"], gauges={}, certificates={"one": PROVED})
+        result = made(labels=["one"], certificates={"one": PROVED})
+        return result if options["env"].spec.n_users else replace(result, gauges={})
 
     monkeypatch.setattr(simulation, "sweep", sweep)
     return calls
@@ -57,6 +59,14 @@ def test_every_request_has_files_of_its_own(swept, tmp_path):
     assert all(stem.startswith("arms-") and len(stem) == 13 for stem in stems - {"mine"})
     assert {name.partition(".")[2] for name in files(tmp_path)} == {"npz", "png", "pdf"}
     assert {options["checkpoint"].name for options in swept} == {f".{stem}.checkpoint" for stem in stems}
+
+
+def test_clusters_have_a_picture_of_their_gauge(swept, tmp_path):
+    """And the checkpoint of a whole run goes."""
+    (tmp_path / ".mine.checkpoint.0").touch()
+    simulate(tmp_path, "clusters --name mine")
+    pictures = [f"mine{gauge}.{kind}" for gauge in ("", "_adjusted_rand_index") for kind in ("pdf", "png")]
+    assert files(tmp_path) == ["mine.npz", *pictures]
 
 
 def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatch, capsys):

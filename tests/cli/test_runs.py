@@ -91,6 +91,8 @@ def test_many_certificates_are_left_to_show(capsys):
     assert "because a0" not in text
     print_result(result)
     assert "because a0" in capsys.readouterr().out
+    print_result(made(labels=["plain"]))
+    assert "it adds no noise" not in capsys.readouterr().out
 
 
 def calibrated(capsys, words):

@@ -81,6 +81,8 @@ def test_legends_say_who_is_not_private_beside_those_who_are():
     for points, words, widths in (("ab", ["a: not private", "b: certified"], [4.0, 1.5]), ("a", ["a"], [1.5])):
         (ax,) = fb.plotting.regret(swept(dict.fromkeys(points, 1.0), certificates={"a": PUBLIC})).axes
         assert (legend(ax), [line.get_linewidth() for line in ax.lines]) == (words, widths)
+    scales = [fb.plotting.regret(swept({"a": 2.0, "b": most})).axes[0].get_yscale() for most in (3.0, 3000.0)]
+    assert scales == ["linear", "log"]
 
 
 PUBLIC = no_privacy("it adds no noise")
