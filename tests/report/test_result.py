@@ -137,6 +137,7 @@ def test_numbers_of_a_summary_by_hand():
     assert "private (!) 4.0 1.0 0.33333 4e+06 0.50 certified inf 1e-06" in lines
     assert "private +1.0 1.2 [-4.0, +6.0]" in lines  # 1, 3, -1: 2 / sqrt 3 times 4.303
     np.testing.assert_allclose(result.time_average[0, 2], [1.5] * 4)
+    assert result["private"].status.tolist() == [0, fb.Status.OUTSIDE_SPEC, 0]
     assert (
         "nan" not in made(seeds=1, certificates=dict.fromkeys(("plain", "private"), no_privacy("no noise"))).summary()
     )
@@ -144,6 +145,7 @@ def test_numbers_of_a_summary_by_hand():
 
 def test_status_bits_are_explained():
     text = three_seeds().summary()
+    assert "private (!)" in text
     assert "(!) 1 runs" in text
     assert "OUTSIDE_SPEC: " in text
     assert "NO_ESTIMATE" not in text
