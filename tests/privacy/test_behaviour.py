@@ -166,7 +166,8 @@ def mechanisms():
     many = functools.partial(bind, "shuffle_vector_sum", budget=P.Budget(0.02, 0.01), m=100)
     yield pytest.param(many, SCALES, id="shuffle_vector_sum-many")  # so many bits that their normal limit is drawn
     half = functools.partial(bind, statistic=P.Linear(centred=True, gram_scale=0.5))
-    yield pytest.param(half, SCALES, id="silo_local-scaled")
+    yield pytest.param(half, SCALES, id="silo_local-halved")
+    yield pytest.param(functools.partial(bind, statistic=P.Logistic()), SCALES, id="silo_local-logistic")
     apart = functools.partial(shown_apart, aggregate="median", liars=P.Liars([0], "large"))
     yield pytest.param(lambda: apart(half()), tuple(DAMAGES), id="silo_local-apart")
 
@@ -283,9 +284,7 @@ def test_damage_is_seen_in_loops(name):
         factor = behaviour._factor(bound.mechanism.release, 3) * bound.mechanism.trust.sum_std()
         fresh = np.linalg.solve(factor, noise.reshape(3, -1)).reshape(noise.shape)  # (S, runs, nodes, D)
         nodes = np.moveaxis(fresh, 3, 2).reshape(3, -1, 4)
-        return next(
-            itertools.chain(behaviour._unlike(nodes, "nodes"), behaviour._unlike(fresh[:, :, 0], "entries")), ""
-        )
+        return [*behaviour._unlike(nodes, "nodes"), *behaviour._unlike(fresh[:, :, 0], "entries")]
 
     assert unseen(wrong, AT_ONCE) == []
 
