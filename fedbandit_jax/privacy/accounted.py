@@ -210,6 +210,8 @@ class AccountedMechanism(BoundMechanism):
         release, model = self.release, type(self.trust)
         if not struct.is_sealed(release):
             return f"{type(release).__name__} was put in after binding, which checks what a release does"
+        if not getattr(release, "size", release.n_syncs) >= release.n_syncs:  # of states, which keep the noise
+            return f"{type(release).__name__} keeps {release.size} synchronisations, of {release.n_syncs}"
         if not struct.is_sealed(self.trust):
             return f"{model.__name__} is a trust model of its own, and its code is not proved"
         if model.releases is not None and type(release) not in model.releases:
@@ -233,7 +235,7 @@ class AccountedMechanism(BoundMechanism):
             return f"it has {np.size(self.epsilon)} budgets for {self.n_agents} silos"
         if not self.longest >= 1:
             return f"longest must be >= 1, got {self.longest}"
-        if type(self.users) is not Users or not all(type(n) is int and n >= 1 for n in self.users.bounds):
+        if not struct.is_sealed(self.users) or not all(type(n) is int and n >= 1 for n in self.users.bounds):
             return f"bounds of contributions must be integers >= 1, got {self.users}"
         if one.total != self.users.total:
             return f"totals are clipped to {one.total}, and the proof is for {self.users.total}"
