@@ -34,7 +34,7 @@ def test_every_preset(preset):
 
 
 def test_every_family():
-    for row in EXAMPLES.values():
+    for row in (row for row in EXAMPLES.values() if not row.slow):
         assert program(row.env, row.algo, 1_100) == program(row.env, row.algo, 1_200), row.name
 
 
@@ -54,13 +54,13 @@ def test_every_mechanism(mechanism):
 def test_nothing_is_compiled():
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET, "blt"), schedule=5)
     run = dict(env=GAP, algo=algo, key=jax.random.key(0), seeds=2, progress=False)
-    first = fb.simulate(horizon=100, **run)
     compiled = []
     monitoring.register_event_duration_secs_listener(
         lambda event, _, **about: compiled.append(about) if event.endswith("backend_compile_duration") else None
     )
+    first = fb.simulate(horizon=100, **run)
+    assert compiled
+    compiled.clear()
     second = fb.simulate(horizon=153, **run)
     assert not compiled
-    fb.simulate(horizon=6_000, **run)  # more synchronisations than there is room for
-    assert compiled
     assert (first.certificate.releases, second.certificate.releases) == (20, 30)
