@@ -76,6 +76,7 @@ def test_wrapped_discrete_laplace_by_enumeration():
             assert epsilon == pytest.approx(np.abs(log_p - np.roll(log_p, shift)).max(), rel=1e-9, abs=1e-13)
             assert epsilon < shift / scale or modulus > 30 * scale
             assert epsilon <= worst
+    assert wrapped_discrete_laplace_epsilon(5, 1e9, 17) == pytest.approx(5 * 12 / 2 * 1e-18, rel=1e-8)
 
 
 @settings(max_examples=60, deadline=None)
