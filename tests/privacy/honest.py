@@ -1,9 +1,11 @@
-"""Honest algorithms that are certified, from which the tests of forgeries start, and tools to change them."""
+"""Bound examples: honest, certified algorithms, from which tests of forgeries start, and tools to change them."""
 
 import dataclasses
 import functools
+import math
 
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 from helpers import Prefixes
 
@@ -11,19 +13,21 @@ import fedbandit_jax as fb
 from fedbandit_jax.privacy import GaussianTrust
 from fedbandit_jax.schedules import BoundSchedule, Schedule
 
+A, P, S = fb.algos, fb.privacy, fb.schedules
 SPEC = fb.Spec(n_agents=4, n_arms=3, dim=2, max_norm=1.0, rewards_in_unit=True)
 UNBOUNDED = dataclasses.replace(SPEC, rewards_in_unit=False)
 MANY = dataclasses.replace(SPEC, n_agents=10**5)
-BUDGET = fb.privacy.Budget(1.0, 0.1)
+MISSING = dataclasses.replace(SPEC, drops=True)
+REGULARS = dataclasses.replace(SPEC, n_users=6)
+ONE_BY_ONE = fb.Spec(n_agents=1, n_arms=3, dim=2, max_norm=1.0, n_users=6, n_servers=2, rewards_in_unit=True)
+ARMS = fb.Spec(n_agents=1, n_arms=3, dim=3, max_norm=1.0, rewards_in_unit=True)
+BUDGET = P.Budget(1.0, 0.1)
 HORIZON, BATCH = 40, 5  # S = 8
 
 
-THOMPSON = fb.algos.Thompson()
-
-
-def federated(policy=THOMPSON, budget=BUDGET, schedule=BATCH, learns_in_batch=False, **mechanism):
-    privacy = fb.privacy.Mechanism(budget, **mechanism)
-    return fb.algos.Federated(policy=policy, privacy=privacy, schedule=schedule, learns_in_batch=learns_in_batch)
+def federated(policy=A.Greedy(), budget=BUDGET, schedule=BATCH, learns_in_batch=False, **mechanism):  # noqa: B008
+    privacy = P.Mechanism(budget, **mechanism)
+    return A.Federated(policy=policy, privacy=privacy, schedule=schedule, learns_in_batch=learns_in_batch)
 
 
 PAIRS = GaussianTrust("pairs of silos trust each other", sources=lambda sizes: (sizes.n_agents + 1) // 2)
@@ -31,7 +35,7 @@ PAIRS = GaussianTrust("pairs of silos trust each other", sources=lambda sizes: (
 
 @fb.pytree
 class BoundOffice(BoundSchedule):
-    """An honest schedule of one's own: nothing is handed to it."""
+    """An honest user-defined schedule: nothing is handed to it."""
 
     def requests(self, key, t, memory, gained, since):
         return (t + 1) % 5 == 0
@@ -51,29 +55,48 @@ class Office(Schedule):
         return self.bound
 
 
-HONEST = {
+GROWING = S.Geometric(1.5, first=5)
+VISIT, THRICE = P.Mechanism(BUDGET, unit="visit"), P.Users(3, per_batch=1)
+
+
+def elimination(label):
+    mechanism, trust = A.ELIMINATION[label]
+    return A.SuccessiveElimination(epsilon=2.0 if label == "DP-SE" else 1.0, mechanism=mechanism, trust=trust)
+
+
+LABELS = "DP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"
+HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, release and loop that is certified
     "tree": (federated(), SPEC),
-    "unbounded": (federated(), UNBOUNDED),
-    "silos": (federated(budget=(BUDGET,) * 4), SPEC),
+    "own policy": (federated(A.Thompson()), UNBOUNDED),
+    "silos": (federated(budget=(BUDGET,) * 4, release="honaker"), SPEC),
     "secagg": (federated(trust="secagg", release="blt"), SPEC),
+    "secagg geometric": (federated(trust="secagg", release="blt", schedule=GROWING), SPEC),
+    "missing": (federated(trust="secagg", release="input_perturbation", dropouts=1), MISSING),
     "vector sum": (federated(trust="shuffle_vector_sum"), SPEC),
-    "amplified": (federated(budget=fb.privacy.Budget(0.1, 1e-6), trust="shuffle_amplified", schedule=1), MANY),
-    "banded": (federated(release=fb.privacy.Discounted(0.8)), SPEC),
+    "amplified": (federated(budget=P.Budget(0.1, 1e-6), trust="shuffle_amplified", schedule=1), MANY, 3),
+    "banded": (federated(release=P.Discounted(0.8)), SPEC),
     "local": (federated(trust="local", release="input_perturbation"), SPEC),
+    "matrix": (federated(trust="silo_local_matrix", release="prefix_tree"), SPEC),
+    "central": (federated(trust="central", release="sqrt_toeplitz", schedule=GROWING), SPEC),
     "messages": (federated(messages=True), SPEC),
+    "statistic": (federated(statistic=P.Logistic(), release="blt"), SPEC),
     "own release": (federated(release=Prefixes), SPEC),
     "own trust": (federated(trust=PAIRS), SPEC),
     "own schedule": (federated(schedule=Office()), SPEC),
-    "secagg geometric": (federated(trust="secagg", release="blt", schedule=fb.schedules.Geometric(1.5, first=5)), SPEC),
-    "geometric": (federated(schedule=fb.schedules.Geometric(1.5, first=5)), SPEC),
-    "tested": (federated(policy=fb.algos.UCB(), schedule=fb.schedules.PrivateLogDet(3.0, max_syncs=8)), SPEC),
-}
+    "tested": (federated(A.UCB(), schedule=S.PrivateLogDet(3.0, max_syncs=8)), SPEC),
+    "regulars": (federated(unit=THRICE), REGULARS),
+    "gossip": (A.Gossip(graph=nx.path_graph(4), policy=A.Greedy(), schedule=5, privacy=BUDGET), SPEC),
+    "async": (A.AsyncFederated(policy=A.Greedy(), schedule=GROWING, privacy=VISIT), ONE_BY_ONE),
+    "grouped": (A.Grouped(grouping=A.Together(), privacy=VISIT, schedule=5), ONE_BY_ONE),
+    "fclub": (A.FCLUB(P.Budget(1.0, 0.01), alpha_1=math.inf, trigger="count", upload=1.2, alpha_2=0.3), ONE_BY_ONE),
+    **{label: (elimination(label), ARMS, 5000 if label == "DP-SE" else 500) for label in LABELS},
+}  # fmt: skip
 
 
 @functools.cache
 def honest(name):
-    algo, spec = HONEST[name]
-    return algo.bind(spec, 3 if name == "amplified" else HORIZON)
+    algo, spec, *horizon = HONEST[name]
+    return algo.bind(spec, *horizon or (HORIZON,))
 
 
 def changed(value, path, **fields):

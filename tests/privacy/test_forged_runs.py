@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import Prefixes, released
+from helpers import refused, released
 from honest import BATCH, SPEC, changed, federated, honest, of
 
 import fedbandit_jax as fb
@@ -38,13 +38,6 @@ def test_nothing_is_released_beyond_what_is_paid_for(form, key):
     assert form is Messages or np.isnan(shown).all()
 
 
-class Longer(fb.algos.Federated):
-    """Binds for half of the horizon that it is run for, and has its loop believe otherwise."""
-
-    def bind(self, spec, horizon):
-        return changed(super().bind(spec, horizon // 2), "", n_syncs=horizon // self.schedule.batch)
-
-
 @pytest.fixture(scope="module")
 def world():
     return fb.envs.sphere(4, 3, 2, rewards="bernoulli")
@@ -54,21 +47,8 @@ def run(env, algo, horizon=8, **options):
     return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), seeds=2, progress=False, **options)
 
 
-@pytest.mark.slow
-def test_horizon_longer_than_bound_for(world, same_noise):
-    """Agents keep their last estimate: they act as if nothing had been sent."""
-    algo = federated(schedule=2)
-    honest = run(world, algo.bind(world.spec, 4))
-    assert honest.communication["rounds"][:, -1].tolist() == [2, 2]
-    assert honest.certificate.releases == 2
-    forged = run(world, of(Longer, algo), throw=False)
-    assert forged.certificate.claim == "certified"  # of two releases, and no more are made
-    assert (forged.status & Status.NO_ESTIMATE).all()
-    np.testing.assert_array_equal(forged.regret, honest.regret)
-
-
 def test_the_result_says_what_ran(world):
-    """Whatever a recipe's own `certificate` says, and whatever it wraps."""
+    """A recipe's own `certificate` is not asked."""
 
     class Boasts(fb.algos.Federated):
         def certificate(self, spec, horizon):
@@ -77,35 +57,9 @@ def test_the_result_says_what_ran(world):
         def bind(self, spec, horizon):
             return changed(super().bind(spec, horizon), "", mechanism=Exact(n_agents=spec.n_agents))
 
-    @fb.pytree
-    class Wraps(fb.Algorithm):
-        inner: fb.Algorithm
-
-        def bind(self, spec, horizon):
-            return Wraps(inner=self.inner.bind(spec, horizon))
-
-        def init(self, key, spec):
-            return self.inner.init(key, spec)
-
-        def download(self, state, offered):
-            return self.inner.download(state, offered)
-
-        def act(self, key, t, local, offered):
-            return self.inner.act(key, t, local, offered)
-
-        def learn(self, t, local, offered, arms, rewards):
-            return self.inner.learn(t, local, offered, arms, rewards)
-
-        def sync(self, key, k, state, local, records):
-            return self.inner.sync(key, k, state, local, self.inner.gather(records))
-
-        def guarantee(self):
-            return self.inner.guarantee()
-
-    algo = federated(schedule=1)
-    assert of(Boasts, algo).certificate(world.spec, 8).claim == "certified"
-    assert run(world, of(Boasts, algo)).certificate.claim == "none"
-    assert run(world, Wraps(inner=algo)).certificate.claim == "none"
+    algo = of(Boasts, federated(schedule=2))
+    assert algo.certificate(world.spec, 6).claim == "certified"
+    assert run(world, algo, horizon=6).certificate.claim == "none"
 
 
 def test_environment_swapped_after_binding(world):
@@ -117,10 +71,8 @@ def test_environment_swapped_after_binding(world):
         def __getattr__(self, name):
             return getattr(world, name)
 
-    with pytest.raises(ValueError, match="was bound to another environment"):
+    with refused("algo", other="env"):
         run(Other(), federated().bind(world.spec, 8))
-    with pytest.raises(ValueError, match="norm <= 1"):
-        run(Other(), federated())
 
 
 @fb.pytree
@@ -147,36 +99,17 @@ def test_environments_that_lie(world, lie):
     assert (result.status & Status.OUTSIDE_SPEC).all()
 
 
-def test_environment_that_denies_what_is_public(world):
-    """Whose contexts are said to be fixed has their rewards protected and no more, and the certificate says it."""
-    env = Lies(env=world, spec=dataclasses.replace(world.spec, fixed_contexts=True))
-    found = certify(federated(schedule=2).bind(env.spec, 2))
-    assert "one user's rewards changed; contexts are fixed for each silo and public" in found.adjacency
-    assert "contexts, which are fixed and public" in found.not_covered
-
-
 def test_environment_that_denies_its_users():
     """Who says that nobody returns may not tell users apart."""
     world = fb.envs.clustered(n_users=6, n_servers=2, n_clusters=2, dim=3)
     env = Lies(env=world, spec=dataclasses.replace(world.spec, n_users=0))
-    with pytest.raises(TypeError, match="no user: env.spec.n_users is 0"):
+    with pytest.raises(TypeError, match="n_users is 0"):
         run(env, federated(schedule=2), horizon=2)
 
 
 def test_keys_whose_draws_are_somebody_elses(world):
-    with pytest.raises(ValueError, match="threefry2x32"):
+    with refused("key"):
         fb.simulate(world, federated(), horizon=2, key=jax.random.key(0, impl="rbg"), seeds=1)
-
-
-def test_what_enters_a_statistic_is_bounded():
-    admit = jax.jit(honest("tree").mechanism.admit)
-    x = np.array([[30.0, np.nan, np.inf, 0.6], [40.0, 0.0, 0.0, 0.8]], np.float32)
-    y = np.array([7.0, np.nan, -np.inf, 0.5], np.float32)
-    features, rewards, broken, clipped = admit(x, y)
-    np.testing.assert_allclose(features, [[0.6, 0, 0, 0.6], [0.8, 0, 0, 0.8]], rtol=1e-6)
-    assert rewards.tolist() == [1, 0, 0, 0.5]
-    assert broken.tolist() == [True, True, True, False]
-    assert clipped.tolist() == [True, False, True, False]
 
 
 def test_what_reaches_a_policy(key):
@@ -230,24 +163,3 @@ def test_what_reaches_a_policy(key):
     np.testing.assert_array_equal(gram, same)
     np.testing.assert_allclose(moved - bias, record.x.sum(-1), rtol=1e-3)  # through the mechanism, under its noise
     assert abs(bias).max() > 0.1
-
-
-@pytest.mark.slow
-def test_checkpoint_under_changed_code(world, tmp_path):
-    """Of a policy, and with a release of one's own."""
-
-    def policy(scale):
-        def index(self, key, t, belief, contexts):
-            return scale * contexts @ belief.sample(key)
-
-        return fb.pytree(type("Mine", (fb.algos.Thompson,), {"index": index, "__module__": "mine"}))()
-
-    path = tmp_path / "run"
-    run(world, federated(policy=policy(1), schedule=2), horizon=2, checkpoint=path)
-    run(world, federated(policy=policy(1), schedule=2), horizon=2, checkpoint=path)
-    for other in (
-        federated(policy=policy(2), schedule=2),  # a class of the same name
-        federated(policy=policy(1), schedule=2, release=Prefixes),
-    ):
-        with pytest.raises(ValueError, match="belongs to another run"):
-            run(world, other, horizon=2, checkpoint=path)
