@@ -111,8 +111,9 @@ SILOS = [
     silos("Greedy", GREEDY, private(statistic=HALF), oracle=BATCHES),
     proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=6), SCRIPT, card="AdaC-OFUL", oracle=BATCHES, audit="linear"),
     Example("FedUCB", A.fed_ucb(schedule=S.LogDet(5.0)), SCRIPT, oracle=FED_UCB),
-    proved("FedUCB, private schedule", A.fed_ucb(LITTLE, schedule=S.PrivateLogDet(5.0), learns_in_batch=False), SCRIPT,
-           card="FedUCB, private schedule", oracle=FED_UCB, audit="schedules"),
+    proved("FedUCB, private schedule", A.fed_ucb(
+        P.Budget(20.0, 0.1), schedule=S.PrivateLogDet(0.5), learns_in_batch=False), SCRIPT,
+        card="FedUCB, private schedule", oracle=FED_UCB, audit="schedules"),
     *deep(
         silos("vector sums", A.UCB(), private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
         silos("joint matrix, messages", UCB, private("honaker", "silo_local_matrix", messages=True)),
