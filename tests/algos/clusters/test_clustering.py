@@ -203,7 +203,7 @@ def test_what_a_gpu_runs(key, algo, seed, monkeypatch):
 def test_many_runs(key):
     """Random parameters, draws and sizes, up to where a comparison was too close to call."""
     rng, safe = np.random.default_rng(0), []
-    for i in range(50):
+    for i in range(20):
         noise = rng.choice([0.05, 0.3])
         size, seed = (SMALL, LARGE)[rng.integers(2)], int(rng.integers(10**6))
         messages = dict(
