@@ -473,3 +473,9 @@ def test_a_weaker_statement_is_true_and_is_what_is_printed(field, value):
     printed = {"epsilon": found.epsilon, "delta": found.delta, "adjacency": found.adjacency.split()[0]}
     assert printed[field] == (value[0] if field == "epsilon" else value)
     assert found.epsilon_exact <= 1 + 1e-6
+
+
+def test_room_for_more_levels_costs_nothing():
+    """The certificate counts the levels of the releases that are made."""
+    bound = honest("tree")
+    assert certify(put(bound, "mechanism.release.n_levels", 9)) == certify(bound)

@@ -1,4 +1,4 @@
-"""Statistics that weigh users, and one's own: sensitivity, enforcement, what is summed, the law of what is released."""
+"""Statistics that weigh users, and user-defined ones: sensitivity, enforcement, what is summed."""
 
 import dataclasses
 import math
@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, refused
 
 import fedbandit_jax as fb
+from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces.algorithm import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
@@ -41,8 +42,8 @@ class Wild(P.Statistic):
         return jnp.where(x[0] > 0, 7.0, jnp.nan), jnp.where(x[0] > 0, -3.0, jnp.inf) * jnp.where(y > 0.5, 1, jnp.nan)
 
 
-@pytest.mark.parametrize("weight", [0.1, 0.25, 0.6, 1.0])
-@pytest.mark.parametrize("response", [0.05, 0.5, 1.0])
+@pytest.mark.parametrize("weight", [0.1, 0.25, 1.0])
+@pytest.mark.parametrize("response", [0.05, 1.0])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sensitivity_is_the_supremum(weight, response, weighted):
     """Over a grid of two users: never more than the formula, and as much to a part in 500."""
@@ -98,7 +99,7 @@ def test_a_logistic_step_is_newtons():
 def test_proofs_for_plain_statistics_cover_no_other(trust):
     """Replaced, a user of W = V = 1 moves a sum by sqrt 5, and the lemma of shuffling counts on sqrt 4.5."""
     assert sensitivity_sq("replace", 1.0, 1.0, True) == 5.0
-    with pytest.raises(ValueError, match=f"statistic must be neither weighted, .* and trust='{trust}'"):
+    with refused("statistic", other="trust"):
         P.Mechanism(BUDGET, trust=trust, statistic=Opinion())
     bound = A.private_fed_lin_ucb(P.Mechanism(P.Budget(8.0, 0.1), trust=trust), schedule=5).bind(SPEC, 20)
     statistic = dataclasses.replace(bound.mechanism.statistic, rule=Opinion())
@@ -211,71 +212,44 @@ def test_certificates_know_the_statistic():
         assert std / ratios[P.Linear] == pytest.approx((moved[kind] / moved[P.Linear]) ** 0.5, rel=1e-4)
 
 
-def test_forged_bounds_have_no_claim():
-    bound = A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=P.Logistic())).bind(SPEC, 50)
-
-    class Mine(P.Logistic):
-        max_weight = 1.0
-
-    for rule in (P.Linear(), Opinion(), Mine(gram_scale=1.0), P.Logistic(limit=5.0)):
-        statistic = dataclasses.replace(bound.mechanism.statistic, rule=rule)
-        forged = bound.replace(mechanism=dataclasses.replace(bound.mechanism, statistic=statistic))
-        assert forged.guarantee().claim == "none", rule
-
-
 def test_refusals():
-    """What a statistic cannot be, and what does not go with one, in one sentence each."""
+    """What a statistic cannot be, and what does not go with one."""
 
-    @dataclasses.dataclass(frozen=True)
-    class Heavy(P.Statistic):
-        max_weight = 2.0
+    def like(**attributes):
+        return dataclasses.dataclass(frozen=True)(type("Mine", (P.Statistic,), attributes))
 
-    @dataclasses.dataclass(frozen=True)
-    class Wide(P.Statistic):
-        responses = (0.0, 3.0)
+    def spies(self, x, y, seen):
+        jax.debug.callback(print, y)
+        return 1.0, y
 
-    @dataclasses.dataclass(frozen=True)
-    class Spy(P.Statistic):
-        def contribution(self, x, y, seen):
-            jax.debug.callback(print, y)
-            return 1.0, y
-
-    with pytest.raises(ValueError, match=r"Heavy.max_weight must be in \[0, 1\], got 2"):
-        Heavy()
-    with pytest.raises(ValueError, match=r"Wide.responses must be in \[-1, 1\], got 3"):
-        Wide()
-    with pytest.raises(ValueError, match="low and high must be ends of an interval, low < high, got 2 and 1"):
-        P.Linear(low=2)
-    with pytest.raises(ValueError, match=r"gram_scale must be in \[0.001, 4\], got 5"):
-        P.Logistic(gram_scale=5)
-    with pytest.raises(TypeError, match="statistic must be an fb.privacy.Statistic .* got 3"):
-        P.Mechanism(BUDGET, statistic=3)  # pyright: ignore[reportArgumentType]
-
-    @dataclasses.dataclass(frozen=True)
-    class Vector(P.Statistic):
-        def contribution(self, x, y, seen):
-            return 1.0, x * y
-
-    for rule, message in (
-        (P.Statistic(), "statistic must have the method contribution, .* got Statistic without it"),
-        (Vector(), r"Vector.contribution must return two numbers, a weight and a response, got .*\(3,\)"),
+    for make, argument, value in (
+        (like(max_weight=2.0), "Mine.max_weight", 2.0),
+        (like(responses=(0.0, 3.0)), "Mine.responses", 3.0),
+        (lambda: P.Logistic(gram_scale=5), "gram_scale", 5),
+        (lambda: P.Mechanism(BUDGET, statistic=3), "statistic", 3),  # pyright: ignore[reportArgumentType]
     ):
-        with pytest.raises(TypeError, match=message):
+        with refused(argument, value):
+            make()
+    with pytest.raises(BadArgument, match="low < high"):
+        P.Linear(low=2)
+    for rule, words in (
+        (P.Statistic(), "must have the method contribution"),
+        (like(contribution=lambda self, x, y, seen: (1.0, x * y))(), "must return two numbers"),
+        (like(contribution=spies)(), "debug_callback"),
+    ):
+        with pytest.raises(TypeError, match=words):
             A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=rule)).bind(SPEC, 10)
-    with pytest.raises(TypeError, match="Spy.contribution must compute its result .* debug_callback"):
-        A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=Spy())).bind(SPEC, 10)
     logistic = P.Mechanism(BUDGET, statistic=P.Logistic())
-    with pytest.raises(ValueError, match="learns_in_batch must be False with a statistic that has weights"):
-        A.Federated(schedule=5, privacy=logistic, learns_in_batch=True)
-    with pytest.raises(ValueError, match="statistic must have no weights with a schedule that reads"):
-        A.Federated(schedule=S.PrivateLogDet(), privacy=logistic).bind(SPEC, 10)
-    with pytest.raises(ValueError, match="statistic must have no weights and gram_scale=1 with LogDetUCB"):
-        A.fed_ucb(logistic, schedule=5, learns_in_batch=False).bind(SPEC, 10)
-    with pytest.raises(ValueError, match="statistic must have no weights with PhasedElimination"):
-        A.dp_dpe(np.eye(3), P.Mechanism(BUDGET, "input_perturbation", statistic=P.Logistic())).bind(SPEC, 10)
-    for trust in ("silo_local_matrix", "shuffle_vector_sum"):
-        with pytest.raises(ValueError, match="statistic must be neither weighted, centred nor scaled"):
-            P.Mechanism(BUDGET, trust=trust, statistic=P.Logistic())
+    for wrong, argument in (
+        (lambda: A.Federated(schedule=5, privacy=logistic, learns_in_batch=True), "learns_in_batch"),
+        (lambda: A.Federated(schedule=S.PrivateLogDet(), privacy=logistic).bind(SPEC, 10), "statistic"),
+        (lambda: A.fed_ucb(logistic, schedule=5, learns_in_batch=False).bind(SPEC, 10), "statistic"),
+        (lambda: A.dp_dpe(np.eye(3), P.Mechanism(BUDGET, "input_perturbation", statistic=P.Logistic())).bind(SPEC, 10),
+         "statistic"),
+        (lambda: P.Mechanism(BUDGET, trust="silo_local_matrix", statistic=P.Logistic()), "statistic"),
+    ):  # fmt: skip
+        with refused(argument):
+            wrong()
 
 
 def test_clipped_contributions_are_counted():
@@ -285,11 +259,7 @@ def test_clipped_contributions_are_counted():
     result = fb.simulate(env, algo, horizon=400, key=jax.random.key(0), seeds=2, progress=False)
     share = result.counts["contributions clipped"][:, -1].mean() / 1600
     assert 0.15 < share < 0.35  # of z + T_3 beyond [-1, 2], z about 1/2
-    plain = A.Federated(schedule=5, privacy=BUDGET)
-    assert (
-        "contributions clipped"
-        not in fb.simulate(env, plain, horizon=10, key=jax.random.key(0), seeds=1, progress=False).counts
-    )
+    assert not A.Federated(schedule=5, privacy=BUDGET).bind(env.spec, 10).mechanism.clips
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,7 +330,7 @@ def test_no_statistic_looks_at_two_users():
             return 1.0, jnp.max(y)
 
     for rule in (Largest(), Crowd()):
-        with pytest.raises(TypeError, match="contribution must compute its result from its arguments and do no more"):
+        with pytest.raises(TypeError, match="must compute its result"):
             A.Federated(schedule=5, privacy=P.Mechanism(BUDGET, statistic=rule)).bind(SPEC, 10)
     x, y = np.eye(3, dtype=np.float32), np.float32([0, 0, 1])
     found = BoundStatistic(3, rule=Peeks()).admit(x, y)
