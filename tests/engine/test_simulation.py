@@ -1,7 +1,5 @@
 """Runs by hand: what is counted, what is shared, what does not depend on pieces, and what ends with a status."""
 
-import itertools
-
 import jax
 import numpy as np
 import pytest
@@ -48,6 +46,21 @@ def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
     np.testing.assert_allclose(simulate(seeds=8).regret, alone.regret, atol=1e-4)
 
 
+def test_sweep_equals_simulate():
+    """Stacked configurations, shared users: the same numbers as one at a time.
+
+    On a sphere all arms are worth the same before the first release, and rounding would decide.
+    """
+    envs = {"near": fb.envs.gap(3, 4, 5), "far": fb.envs.gap(3, 4, 5, gap=0.3)}  # one program for both
+    result = fb.sweep(envs, [PRIVATE], grid={"epsilon": [1.0, 5.0]}, horizon=40, key=jax.random.key(0), seeds=3)
+    assert result.regret.shape == (4, 3, 40)
+    for name, env in envs.items():
+        for epsilon in (1.0, 5.0):
+            one, algo = result.sel(environment=name, epsilon=epsilon), PRIVATE.replace(epsilon=epsilon)
+            np.testing.assert_allclose(one.regret[0], simulate(env=env, algo=algo).regret, atol=1e-4)
+            assert one.certificate == algo.certificate(env.spec, 40)
+
+
 @pytest.mark.slow
 def test_streams_are_shared_between_algorithms():
     """Two algorithms under one key see the same users: greedy arms at round 0 have the same regret."""
@@ -73,30 +86,19 @@ class Counting(Wrapper):
         return self.env.observe(key, world, t)
 
 
-def test_sweep_equals_simulate(monkeypatch, same_noise):
-    """Stacked configurations, shared users: the same numbers as one at a time, by one program for each of both.
-
-    On a sphere all arms are worth the same before the first release, and rounding would decide.
-    """
+def test_numbers_do_not_recompile_and_a_sweep_compiles_once(monkeypatch):
     monkeypatch.setattr(RoundClock, "check", lambda *_: None)  # which traces once more
     monkeypatch.setattr(setup, "program", lambda *_, **__: b"")  # likewise
-    counter, gaps = Counter([0]), {"near": fb.envs.gap(3, 4, 5), "far": fb.envs.gap(3, 4, 5, gap=0.3)}
-    envs = {name: Counting(env=env, spec=env.spec, counter=counter) for name, env in gaps.items()}
-    algos = {epsilon: PRIVATE.replace(epsilon=epsilon) for epsilon in (1.0, 5.0)}
-    alone, traced = {}, []
-    for name, epsilon in itertools.product(envs, algos):
-        alone[name, epsilon] = simulate(envs[name], algos[epsilon])
-        traced.append(counter[0])
-    for change in ({"delta": 0.01}, {"exploration_scale": 0.3}, {"failure": 0.2}):
-        simulate(envs["near"], PRIVATE.replace(**change), key=jax.random.key(7))
-    assert 0 < traced[0] == traced[-1] == counter[0]
-    result = fb.sweep(envs, [PRIVATE], grid={"epsilon": list(algos)}, horizon=40, key=jax.random.key(0), seeds=3)
-    assert counter[0] == 2 * traced[0]  # another shape: compiles again, but once for all configurations
-    assert result.regret.shape == (4, 3, 40)
-    for (name, epsilon), expected in alone.items():
-        one = result.sel(environment=name, epsilon=epsilon)
-        np.testing.assert_allclose(one.regret[0], expected.regret, atol=1e-4)
-        assert one.certificate == algos[epsilon].certificate(envs[name].spec, 40)
+    env = Counting(env=ENV, spec=ENV.spec, counter=Counter([0]))
+    simulate(env, PRIVATE)
+    traced = env.counter[0]
+    assert traced > 0
+    for change in ({"epsilon": 5.0}, {"delta": 0.01}, {"exploration_scale": 0.3}, {"failure": 0.2}):
+        simulate(env, PRIVATE.replace(**change))
+    simulate(env, PRIVATE, key=jax.random.key(7))
+    assert env.counter[0] == traced
+    fb.sweep(env, [PRIVATE], grid={"epsilon": [0.5, 1, 2, 5]}, horizon=40, key=jax.random.key(0), seeds=3)
+    assert env.counter[0] == 2 * traced  # another shape: compiles again, but once for all configurations
 
 
 def test_not_definite_is_a_status_not_a_nan():
