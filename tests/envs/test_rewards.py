@@ -1,5 +1,7 @@
 """Laws of rewards: each has its mean, its tail, and regret on that mean; wrong scales are seen."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.envs._rewards import reward_law
+from fedbandit_jax.envs.logged import FittedLaw
 
 N = 200_000
 Z = 0.7
@@ -62,3 +65,21 @@ def test_regret_is_of_means(key, law, contexts):
     means = 1 / (1 + np.exp(-8 * (z - 0.5))) if law == "logistic" else z
     np.testing.assert_allclose(gap, means.max(1) - means[:, 0], atol=1e-5)
     np.testing.assert_allclose(at, means, atol=1e-5)
+
+
+def test_rewards_have_the_mean_and_the_deviation():
+    """Of a model of a log, within 5 standard errors; no deviation is larger than the one of rewards 0 and 1."""
+    n, means, stds = 20_000, *np.array([(0.5, 0.2), (0.9, 0.25), (0.03, 0.1), (0.3, 1.0), (0.0, 0.3), (1.0, 0.3)]).T
+
+    def draw(mean, std):
+        law = FittedLaw(noise_std=std, model="linear")
+        return law.draw(jax.random.key(0), jnp.full(n, mean), jnp.arange(n))
+
+    for mean, std, draws in zip(means, stds, np.asarray(jax.jit(jax.vmap(draw))(means, stds), float)):
+        wanted = min(std, math.sqrt(mean * (1 - mean)))
+        assert draws.min() >= 0
+        assert draws.max() <= 1
+        assert abs(draws.mean() - mean) <= 5 * wanted / math.sqrt(n) + 1e-6
+        spread = np.abs(np.unique(draws) - mean)
+        assert draws.std() == pytest.approx(wanted, abs=5 * wanted * (1 + spread.max()) / math.sqrt(n) + 1e-6)
+        assert len(np.unique(draws)) == 1 + (wanted > 0)
