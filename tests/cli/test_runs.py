@@ -61,10 +61,10 @@ FAMILIES = {  # words of a small run -> claims, and pictures beside that of regr
         ["none", "certified", "certified"], ()
     ),
     "schedules --agents 4 --arms 4 --dim 3 --horizon 40 --seeds 2 --set threshold=2": (
-        ["none", "none", "certified", "certified", "none"], ()
+        ["none", "none", "certified", "certified", "certified"], ()
     ),
     "clusters --set n_users=6 --set n_servers=2 --arms 3 --dim 3 --horizon 300 --seeds 2 --set trigger=count "
-    "--epsilon 1 100 --algorithms CDP-Homo-DC LinUCB": (["certified", "certified", "none"], ("_adjusted_rand_index",)),
+    "--epsilon 1 100 --algorithms CDP-Homo-DC LinUCB": (["certified", "none", "none"], ("_adjusted_rand_index",)),
 }  # fmt: skip
 
 
