@@ -1,5 +1,7 @@
 """Every linear algorithm in batches equals its printed pseudo-code, round by round, on the same draws."""
 
+import dataclasses
+
 import examples as ex
 import jax
 import jax.numpy as jnp
@@ -18,10 +20,13 @@ EVERY, D = 6, ex.D
 
 
 def test_lin_ucb():
-    run = ex.played("LinUCB")
-    lam, width = float(run.bound.policy.regularization), run.bound.policy.width
-    expected, _, _ = oracles.lin_ucb(ex.SCRIPT, ex.T, lam, lambda t: float(width(t)))
+    """In batches of 10 rounds, after each of which sums are computed anew."""
+    bound = dataclasses.replace(fb.algos.LinUCB().bind(ex.SCRIPT.spec, ex.T), batch=10)
+    run, lam = ex.play(ex.SCRIPT, bound), float(bound.policy.regularization)
+    expected, v, b = oracles.lin_ucb(ex.SCRIPT, ex.T, lam, lambda t: float(bound.policy.width(t)))
     np.testing.assert_allclose(run.gaps[0], expected, atol=2e-5)
+    np.testing.assert_allclose(run.state(0).sums[..., :-1], v - lam * np.eye(D), atol=1e-4)
+    np.testing.assert_allclose(run.state(0).sums[..., -1], b, atol=1e-4)
 
 
 def by_policy(policy, bound, key, explored):
