@@ -130,6 +130,7 @@ def test_bounds_are_enforced():
     fine = BoundStatistic(2, rule=Opinion()).admit(x, np.float32([1, 0, 0.5, 2]))
     assert fine.clipped.tolist() == [False, False, False, True]
     assert fine.outside.tolist() == [False, False, False, True]
+    assert BoundStatistic(2, rule=Unweighted()).admit(x, np.zeros(4, np.float32)).clipped.all()  # weights alone
 
 
 def loops(statistic, **options):
