@@ -203,7 +203,7 @@ def test_a_run(row, tmp_path):
     holds(KEPT, row, run, tmp_path)
 
 
-@pytest.mark.parametrize("name", deep(["Private-FedLinUCB", "Homo", "SE", "FedUCB", "Gossip"], keep={0}))
+@pytest.mark.parametrize("name", deep(["Private-FedLinUCB", "Together", "SE", "FedUCB", "Gossip"], keep={0}))
 def test_a_rollout_is_a_seed_alone(name, same_noise):
     """By itself, inside of `jit`, where all seeds of a run are side by side."""
     row, whole = ex.EXAMPLES[name], ex.played(name).result
