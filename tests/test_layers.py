@@ -159,7 +159,8 @@ def test_one_place_asks_for_the_machine():
     "code",
     [
         "import sys, fedbandit_jax; assert 'jax' not in sys.modules and 'matplotlib' not in sys.modules",
-        "import sys; sys.modules['jax'] = None; import fedbandit_jax.certificate, fedbandit_jax.report.plotting; fedbandit_jax.Result",
+        "import sys; sys.modules['jax'] = None\n"
+        "import fedbandit_jax.certificate, fedbandit_jax.report.plotting; fedbandit_jax.Result",
     ],
     ids=["nothing", "plots without jax"],
 )
