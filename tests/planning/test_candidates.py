@@ -213,6 +213,16 @@ def test_a_limit_on_synchronisations_is_kept_and_used_up(most):
         assert {one.syncs for one in found if isinstance(one.algo.schedule, fb.schedules.Every)} == {most}
 
 
+@pytest.mark.parametrize("most", [{"max_syncs": 1}, {"max_bits": 1000}])
+def test_few_batches_grow_by_more_than_prefixes_are_weighed_by(most):
+    """`Decaying` goes up to 100."""
+    found = considered(demands(3000, ("silo",), **most, budget=fb.privacy.Budget(8.0, 1e-2)))
+    grown = [one for one in found if isinstance(one.algo.privacy.release, fb.privacy.Decaying)]
+    assert max(one.algo.schedule.growth for one in grown) > 100
+    assert {one.algo.privacy.release for one in grown} == {fb.privacy.Decaying(100.0)}
+    assert {(one.syncs, one.excluded) for one in grown} == {(1, "")}
+
+
 def test_a_limit_on_bits_is_kept_and_used():
     """A message, and what comes back, are 9 numbers of 32 bits each: 20 synchronisations fit, or 1."""
     found = considered(demands(max_bits=20 * 2 * 9 * 32, trusted=("silo",)))
