@@ -15,12 +15,11 @@ A layer of the package is a text file in tests/mistakes, and a mistake is a para
     solve_one: half of log det                    the name of a function, and what is wrong in it
       B * A -> A                                  what is written there, and what replaces it: see tests/patterns.py
       > core/test_ridge.py::test_update           tests that should see it, the cheapest ones that do
-      ! why no test sees it                       only of survivors that are known
 
-Leave out mistakes that change nothing. The exit code is 1 if one of the list lives that is not known, or if too few
-random ones die: so few that chance explains it in one case of 1,000 where 80 % would. Random ones are slips of the hand
-(tests/random_mistakes.py): operators, bounds, constants, keywords and calls. They are run on the tests that
-are named after the file, those of its room, and the contract; read the ones that live, as some change nothing.
+Leave out mistakes that change nothing. The exit code is 1 if one of the list lives, or if too few random ones die: so few
+that chance explains it in one case of 1,000 where 80 % would. Random ones are slips of the hand: operators, bounds,
+constants, keywords and calls (tests/random_mistakes.py). They are run on the tests that are named after the file, those
+of its room, and the contract; read the ones that live, as some change nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ class Mistake(NamedTuple):
     what: str
     change: str  # a pattern and its replacement
     tests: tuple[str, ...]  # ids of tests
-    known: str = ""  # why it lives, empty if it should die
 
     @property
     def place(self) -> Place:
@@ -74,10 +72,10 @@ def mistakes() -> Iterator[Mistake]:
     """
     for text in sorted((TESTS / "mistakes").glob("*.txt")):
         for paragraph in text.read_text().strip().split("\n\n"):
-            title, change, tests, *known = (line.strip() for line in paragraph.split("\n"))
-            if ": " not in title or tests[:2] != "> " or len(known) > 1 or any(line[:2] != "! " for line in known):
-                raise ValueError(f"{text.name}: a mistake must have a title, a change, > and perhaps !, got {title}")
-            yield Mistake(text.stem, *title.split(": ", 1), change, tuple(tests[2:].split()), "".join(known)[2:])
+            title, *more = (line.strip() for line in paragraph.split("\n"))
+            if ": " not in title or len(more) != 2 or more[1][:2] != "> ":
+                raise ValueError(f"{text.name}: a mistake must have a title, a change and > tests, got {title}")
+            yield Mistake(text.stem, *title.split(": ", 1), more[0], tuple(more[1][2:].split()))
 
 
 def first_failure(copy: Path, tests: Sequence[str], seconds: float) -> str | None:
@@ -209,7 +207,7 @@ def _fate(one: Mistake, file: str, wrong: str, copy: Path, full: bool) -> str | 
     path.write_text(wrong)
     try:
         fate = first_failure(copy, [f"tests/{test}" for test in one.tests], 60 * MINUTES[0])
-        if fate is None and full and not one.known:
+        if fate is None and full:
             fate = first_failure(copy, ["tests"], 60 * MINUTES[1])
     finally:
         path.write_text(honest)
@@ -226,13 +224,10 @@ def report(found: dict[Mistake, str | None], *, at_random: bool) -> int:
     died = len(found) - len(lives)
     print(f"{'all':<14} {len(found):>8} {died / max(len(found), 1):>5.1%}")
     for one in lives:
-        print(f"lives: {one.anchor}: {one.what} ({one.known or 'not known: write a test'})")
-    for one, fate in found.items():
-        if one.known and fate is not None:
-            print(f"no longer lives, remove its line '!': {one.anchor}: {one.what}")
+        print(f"lives: {one.anchor}: {one.what} ")
     if at_random:
         return int(stats.binom.cdf(died, len(found), LEAST_AT_RANDOM) < LEVEL)
-    return int(not all(one.known for one in lives))
+    return int(bool(lives))
 
 
 if __name__ == "__main__":

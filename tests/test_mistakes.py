@@ -93,10 +93,9 @@ def test_tests_that_should_see_them_exist():
     assert not lost, "\n".join(sorted(lost))
 
 
-def test_all_layers_have_mistakes_and_hardly_one_is_known_to_live():
+def test_all_layers_have_mistakes():
     assert len(ALL) >= 150
     assert max(collections.Counter((one.anchor, one.change) for one in ALL).values()) == 1
     known = anchors(read(TESTS.parent / PACKAGE))
     rooms = {known[one.anchor.rpartition(":")[2]][0][0].name.partition("/")[0].removesuffix(".py") for one in ALL}
     assert rooms >= {"core", "interfaces", "privacy", "schedules", "algos", "envs", "data", "engine", "report", "cli"}
-    assert sum(bool(one.known) for one in ALL) <= 0.05 * len(ALL)
