@@ -16,8 +16,8 @@ A layer of the package is a text file in tests/mistakes, and a mistake is a para
       B * A -> A                                  what is written there, and what replaces it: see tests/patterns.py
       > core/test_ridge.py::test_update           tests that should see it, the cheapest ones that do
 
-Leave out mistakes that change nothing. The exit code is 1 if one of the list lives, or if too few random ones die: so few
-that chance explains it in one case of 1,000 where 80 % would. Random ones are slips of the hand: operators, bounds,
+Leave out mistakes that change nothing. The exit code is 1 if one of the list lives, or if too few random ones die: so
+few that chance explains it in one case of 1,000 where 80 % would. Random ones are slips of the hand: operators, bounds,
 constants, keywords and calls (tests/random_mistakes.py). They are run on the tests that are named after the file, those
 of its room, and the contract; read the ones that live, as some change nothing.
 """
