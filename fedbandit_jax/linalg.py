@@ -11,7 +11,6 @@ from jax import Array
 from jaxtyping import ArrayLike, Float, Key, Real
 
 from fedbandit_jax.core import lapack, random, ridge, validate
-from fedbandit_jax.core.validate import BadType
 
 
 def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
@@ -112,4 +111,4 @@ def _check(name: str, value: Any, *shape: int) -> None:
     dtype, found = getattr(value, "dtype", None), getattr(value, "shape", None)
     if dtype is None or found != shape or not jnp.issubdtype(dtype, jnp.floating):
         got = validate.shown(value) if dtype is None else f"{dtype} of shape {found}"
-        raise BadType(name, f"must be an array of floats of shape {shape}", got, got=got)
+        raise validate.BadType(name, f"must be an array of floats of shape {shape}", got, got=got)

@@ -19,7 +19,6 @@ import numpy as np
 from jaxtyping import Int
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadType, BadValue
 
 STRATEGIES = ("largest_first", "smallest_last", "connected_sequential_bfs")
 SLOW_STRATEGIES = ("independent_set", "saturation_largest_first")  # take a minute for 1000 agents
@@ -82,7 +81,7 @@ def network(graph: nx.Graph, gamma: int) -> Network:
     gamma = validate.integer("gamma", gamma, at_least=1)
     built = _network(len(graph), frozenset(map(tuple, map(sorted, graph.edges))), gamma)
     if gamma > max(1, built.diameter):
-        raise BadValue("gamma", f"must be at most the graph's diameter {built.diameter}", gamma)
+        raise validate.BadValue("gamma", f"must be at most the graph's diameter {built.diameter}", gamma)
     return built
 
 
@@ -98,25 +97,27 @@ def _network(m: int, edges: frozenset[tuple[int, int]], gamma: int) -> Network:
 
 def _check(graph: Any) -> None:
     if not isinstance(graph, nx.Graph) or graph.is_directed() or graph.is_multigraph():
-        raise BadType("graph", "must be an undirected networkx.Graph", graph, got=type(graph).__name__)
+        raise validate.BadType("graph", "must be an undirected networkx.Graph", graph, got=type(graph).__name__)
     if not 2 <= len(graph) <= MAX_AGENTS:
-        raise BadValue(
+        raise validate.BadValue(
             "graph", f"must have 2 to {MAX_AGENTS:,} nodes, one for every agent", len(graph), got=f"{len(graph):,}"
         )
     numbers = range(len(graph))
     strange = [node for node in graph if type(node) is bool or not isinstance(node, Integral) or node not in numbers]
     if strange:  # True and 1.0 equal an integer, and index no array
-        raise BadValue("graph", f"must have the nodes 0 to {len(graph) - 1}", min(strange, key=repr))
+        raise validate.BadValue("graph", f"must have the nodes 0 to {len(graph) - 1}", min(strange, key=repr))
     for node, _ in nx.selfloop_edges(graph):
-        raise BadValue("graph", "must have no self-loops", node, got=f"one at node {node}")
+        raise validate.BadValue("graph", "must have no self-loops", node, got=f"one at node {node}")
     parts = nx.number_connected_components(graph)
     if parts > 1 and graph.number_of_edges():
-        raise BadValue("graph", "must be connected", parts, got=f"{parts} components: give each its own simulation")
+        raise validate.BadValue(
+            "graph", "must be connected", parts, got=f"{parts} components: give each its own simulation"
+        )
 
 
 def _check_n_agents(n_agents: Any) -> int:
     if validate.integer("n_agents", n_agents, at_least=0, at_most=MAX_AGENTS) < 2:
-        raise BadValue(
+        raise validate.BadValue(
             "n_agents", "must be at least 2", n_agents, got=f"{n_agents}: a network of one agent has nobody to talk to"
         )
     return int(n_agents)

@@ -148,7 +148,7 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
     if algo.mechanism == "laplace":
         first = int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
-        raise BadValue("algo", "must have an even growth, which is its first batch", first, got=first)
+        raise BadValue("algo", "must have an even growth, which is its first batch", first)
     single = algo.messages or algo.mechanism == "laplace"
     sizes = [first] if single else [first, first**2]
     horizon = N_ARMS * first if single else N_ARMS * sum(sizes) + first

@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 
 from fedbandit_jax.core import ridge, validate
 from fedbandit_jax.core.scoring import Scorer
-from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.recorder import Moment as Moment
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.linalg import GaussianBelief
@@ -127,7 +126,7 @@ def widths(moment: Moment) -> Float[Array, " M"]:
 
 def _of_round(name: str, value: Array | None, moment: Moment) -> Array:
     if value is None:
-        raise BadType(
+        raise validate.BadType(
             name, "must be of single rounds, of which there are none here", moment.algo, got=type(moment.algo).__name__
         )
     return value
@@ -142,7 +141,7 @@ def _belief(name: str, moment: Moment) -> Scorer | GaussianBelief:
     if isinstance(belief, GaussianBelief):
         return belief
     if moment.local is None or not moment.algo.scores_alone:
-        raise BadType(
+        raise validate.BadType(
             name,
             "must be of linear estimates, which are not known here: write a function of moment.state or moment.local",
             moment.algo,
@@ -153,7 +152,7 @@ def _belief(name: str, moment: Moment) -> Scorer | GaussianBelief:
 
 def _function(name: str, value: Any) -> Function:
     if not callable(value) or isinstance(value, type):
-        raise BadType(name, "must be a function of an fb.record.Moment", value)
+        raise validate.BadType(name, "must be a function of an fb.record.Moment", value)
     return value
 
 
@@ -162,11 +161,11 @@ def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray])
     if record is None or (isinstance(record, Mapping) and not record):
         return None
     if not isinstance(record, Mapping):
-        raise BadType("record", "must map names to functions of an fb.record.Moment", record)
+        raise validate.BadType("record", "must map names to functions of an fb.record.Moment", record)
     rounds, functions, ends = [], [], []
     for name, value in record.items():
         if any(sign in validate.text("a name in record", name) for sign in "/["):
-            raise BadValue("a name in record", "must be without '/' and '['", name)
+            raise validate.BadValue("a name in record", "must be without '/' and '['", name)
         stride = value.stride if isinstance(value, Thinned) else None
         functions.append(value.function if isinstance(value, Thinned) else _function(f"record[{name!r}]", value))
         ends.append(stride == "final")

@@ -210,8 +210,9 @@ class AccountedMechanism(BoundMechanism):
         release, model = self.release, type(self.trust)
         if not struct.is_sealed(release):
             return f"{type(release).__name__} was put in after binding, which checks what a release does"
-        if not getattr(release, "size", release.n_syncs) >= release.n_syncs:  # of states, which keep the noise
-            return f"{type(release).__name__} keeps {release.size} synchronisations, of {release.n_syncs}"
+        size = getattr(release, "size", release.n_syncs)  # of states, which keep the noise
+        if not size >= release.n_syncs:
+            return f"{type(release).__name__} keeps {size} synchronisations, of {release.n_syncs}"
         if not struct.is_sealed(self.trust):
             return f"{model.__name__} is a trust model of its own, and its code is not proved"
         if model.releases is not None and type(release) not in model.releases:

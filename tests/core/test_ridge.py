@@ -40,7 +40,7 @@ def test_scores_and_update(d, agents):
     np.testing.assert_allclose(jax.jit(ridge.inner)(x, posterior.theta), np.einsum("mki,mi->km", x, theta), atol=1e-4)
     arms = np.array([0, 5, 2, 2, 1])
     taken = np.asarray(jax.jit(ridge.take)(x, arms))
-    np.testing.assert_array_equal(taken, x[np.arange(M), arms].T)
+    np.testing.assert_array_equal(taken, np.asarray(x)[np.arange(M), arms].T)
 
     posterior, y = ridge.tile(posterior, M), jnp.arange(M, dtype=jnp.float32)
     posterior = jax.jit(lambda p, x: ridge.update(p, ridge.gain(p, x, y)))(posterior, taken)

@@ -29,7 +29,7 @@ class Changes(dict):
     __hash__ = object.__hash__
 
     def of(self, method, *found):
-        return self[method](*found) if method in self else found if len(found) > 1 else found[0]
+        return self[method](*found) if method in self else found if len(found) > 1 else next(iter(found))
 
 
 @fb.pytree

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from fedbandit_jax.core.returned import is_array, need, need_same
 from fedbandit_jax.core.validate import BadType
@@ -38,7 +39,7 @@ def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _told(x: Any) -> Any:
     """What a constant is: a number that `rollout` is given as traced has no value, and is itself."""
-    return id(x) if isinstance(x, jax.core.Tracer) else describe(jnp.atleast_1d(x))
+    return id(x) if isinstance(x, Tracer) else describe(jnp.atleast_1d(x))
 
 
 def need_step(method: str, state: Any, got: Any) -> None:
