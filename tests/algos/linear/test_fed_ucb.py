@@ -90,7 +90,7 @@ FEDERATED = fb.algos.Federated(schedule=S.LogDet(20.0))
 PRIVATE, UCB = FEDERATED.replace(privacy=LITTLE), fb.algos.fed_ucb(LITTLE)
 MORE = {
     "every round": fb.algos.fed_ucb(schedule=S.Every(1)),
-    "zc24": fb.algos.fed_ucb(PRINTED, schedule=S.LogDet(20.0)).replace(spectral="theory"),
+    "zc24": fb.algos.fed_ucb(PRINTED, schedule=S.LogDet(5.0)).replace(spectral="theory"),
     "at most three": fb.algos.fed_ucb(LITTLE, schedule=S.PrivateLogDet(2.0, max_syncs=3)),
     "FedLinUCB, adaptive": FEDERATED.replace(learns_in_batch=True),
     "lazy FedLinUCB, adaptive": FEDERATED,

@@ -31,8 +31,8 @@ def gossip(graph, gamma=1, privacy=None, **options):
 
 MORE = {
     "ring": gossip(nx.cycle_graph(M)),
-    "star": gossip(nx.star_graph(M - 1), 2),
-    "complete": gossip(nx.complete_graph(M)),
+    "star": gossip(nx.star_graph(M - 1), 2, schedule=S.LogDet(2.0)),
+    "complete": gossip(nx.complete_graph(M), schedule=S.LogDet(2.0)),
     "long line": gossip(nx.path_graph(M), 3),
     "empty": gossip(nx.empty_graph(M)),
     "dp20": gossip(nx.path_graph(M), 2, LITTLE, schedule=S.LogDet(16.0, "dp20")),
