@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fedbandit_jax.core.struct import pytree as pytree
     from fedbandit_jax.core.struct import static as static
     from fedbandit_jax.core.validate import BadArgument as BadArgument
+    from fedbandit_jax.core.validate import BadType as BadType
+    from fedbandit_jax.core.validate import BadValue as BadValue
     from fedbandit_jax.engine import record as record
     from fedbandit_jax.engine.cache import keep_programs as keep_programs
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
@@ -65,7 +67,7 @@ _MODULES = {name: name for name in _ROOMS}
 _MODULES |= {"plotting": "report.plotting", "record": "engine.record"}
 _HOME = {
     "core.struct": ("pytree", "static"),
-    "core.validate": ("BadArgument",),
+    "core.validate": ("BadArgument", "BadType", "BadValue"),
     "interfaces": (
         *("Algorithm", "ArmAlgorithm", "ArmEnvironment", "ArrivalAlgorithm", "ArrivalEnvironment", "Environment"),
         *("Feedback", "NoiseLaw", "Partition", "Policy", "Pulls", "Recipe", "Released", "Report", "Round", "Spec"),

@@ -41,7 +41,7 @@ def check_key(name: str, key: Any) -> Array:
 
     >>> check_key("key", jax.random.PRNGKey(0))
     Traceback (most recent call last):
-    TypeError: key must be a typed key such as jax.random.key(0), got a legacy uint32 array of shape (2,)
+    fedbandit_jax.BadType: key must be a typed key such as jax.random.key(0), got a legacy uint32 array of shape (2,)
     """
     dtype = getattr(key, "dtype", None)
     if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):

@@ -79,6 +79,10 @@ class BadType(BadArgument, TypeError):
     """An argument whose value is of a wrong type."""
 
 
+for _error in (BadArgument, BadValue, BadType):
+    _error.__module__ = "fedbandit_jax"  # where users find them, and what tracebacks show
+
+
 def _again(kind: type[BadArgument], message: str, fields: dict[str, Any]) -> BadArgument:
     """Rebuilds an error that was pickled, as by a worker of a cluster."""
     error = kind.__new__(kind, message)

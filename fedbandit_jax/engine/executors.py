@@ -41,7 +41,7 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
         >>> with executor("processes:two"):
         ...     pass
         Traceback (most recent call last):
-        ValueError: executor must be processes:N with an integer N >= 1, got processes:two
+        fedbandit_jax.BadValue: executor must be processes:N with an integer N >= 1, got processes:two
     """
     kind, _, rest = validate.text("executor", name).partition(":")
     if kind == "processes":

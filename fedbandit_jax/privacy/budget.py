@@ -81,7 +81,7 @@ class Budget:
         Budget(epsilon=1.0, delta=0.1, adjacency='replace')
         >>> Budget(epsilon=-1.0, delta=0.1)
         Traceback (most recent call last):
-        ValueError: epsilon must be finite and > 0, got -1.0
+        fedbandit_jax.BadValue: epsilon must be finite and > 0, got -1.0
     """
 
     epsilon: float

@@ -118,7 +118,8 @@ def check_delta(delta: float, missing: float) -> None:
 
     >>> check_delta(1e-40, 1e-36)
     Traceback (most recent call last):
-    ValueError: delta must be larger than 2e-36, because the far tails of the noise are never drawn, got 1e-40
+    fedbandit_jax.BadValue: delta must be larger than 2e-36, because the far tails of the noise are never drawn, \
+got 1e-40
     """
     least = smallest_delta(0.0, missing)
     if not delta > least:

@@ -204,7 +204,7 @@ class PrivateLogDet(Schedule):
     Example:
         >>> PrivateLogDet(share=1.0)
         Traceback (most recent call last):
-        ValueError: share must be in (0, 1), so that the shares of tests and releases add up to 1, got 1.0
+        fedbandit_jax.BadValue: share must be in (0, 1), so that the shares of tests and releases add up to 1, got 1.0
     """
 
     threshold: float | str = "M log T"

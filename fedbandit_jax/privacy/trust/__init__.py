@@ -65,14 +65,15 @@ def check(
     Example:
         >>> check("secagg", "prefix_tree", "tight")
         Traceback (most recent call last):
-        ValueError: release 'prefix_tree' has silos send private prefix sums: trust must be 'silo_local' or \
-'silo_local_matrix', got 'secagg'
+        fedbandit_jax.BadValue: trust must be 'silo_local' or 'silo_local_matrix' with release='prefix_tree', \
+whose silos send private prefix sums, got 'secagg'
     """
     model = find(trust)
     validate.one_of("calibration", method, METHODS)
     if getattr(releases.find(release), "prefix_at_silo", False) and not model.per_silo:
         able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
-        raise BadValue(f"release {release!r} has silos send private prefix sums: trust", f"must be {able}", trust)
+        why = f"must be {able} with release={release!r}, whose silos send private prefix sums"
+        raise BadValue("trust", why, trust, others=("release",))
     if model.releases is not None and releases.find(release) not in model.releases:
         choices = " or ".join(repr(name) for name, made in releases.RELEASES.items() if made in model.releases)
         raise BadValue("release", f"must be {choices} with trust={trust!r} ({model.why})", release, others=("trust",))
@@ -98,8 +99,8 @@ def check_schedule(trust: str | type[Trust] | GaussianTrust, fixed: bool = False
     >>> check_schedule("secagg", fixed=True)
     >>> check_schedule("secagg")
     Traceback (most recent call last):
-    ValueError: trust must be 'silo_local' or 'silo_local_matrix' or 'central' with a schedule whose batches are not \
-fixed in advance, got 'secagg'
+    fedbandit_jax.BadValue: trust must be 'silo_local' or 'silo_local_matrix' or 'central' with a schedule whose \
+batches are not fixed in advance, got 'secagg'
     """
     covered = ("fixed", "any") if fixed else ("any",)
     if find(trust).batches not in covered:
