@@ -8,6 +8,7 @@ import difflib
 import math
 import numbers
 import os
+import pickle
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,12 @@ class BadArgument(Exception):
         super().__init__(f"{' and '.join(names)} {condition}{got and f', got {got}'}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), str(self), vars(self))
+        fields = vars(self)
+        try:
+            pickle.dumps(self.value)
+        except Exception:  # a function in a session, a tracer: its words go in its place
+            fields = fields | {"value": shown(self.value)}
+        return _again, (type(self), str(self), fields)
 
 
 class BadValue(BadArgument, ValueError):

@@ -105,3 +105,11 @@ def test_long_values_are_shortened():
     assert validate.shown("a" * 1000) == "'" + 76 * "a" + "..."
     assert validate.shown(10**5000) == "a value of int"
     assert validate.shown(10**400) == "1" + 76 * "0" + "..."
+
+
+@pytest.mark.parametrize(("value", "back"), [(-1.0, -1.0), (lambda: 0, "<function")])
+def test_errors_are_pickled_whatever_their_value(value, back):
+    error = validate.BadValue("epsilon", "must be > 0", value, others=("delta",))
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), found.argument, found.others) == (type(error), str(error), "epsilon", ("delta",))
+    assert str(found.value).startswith(str(back))
