@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import Locator, LogFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 from matplotlib.transforms import ScaledTranslation
-from options import Size
+from options import FIGURES, Size
 
 import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import in_words, tick
@@ -152,6 +152,9 @@ def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | Non
     tidy(figure)
     if options.smoke:
         figure.text(0.5, 0.5, "smoke run: smaller than captions say", color="#d62728", ha="center", fontsize="xx-large")
+    if options.folder == FIGURES:  # older pictures do not say that they are ours
+        for ending in ("png", "pdf"):
+            (FIGURES / f"{name}.{ending}").unlink(missing_ok=True)
     paths = fb.plotting.save(figure, options.folder / name)
     if curves is not None:
         paths = (*paths, kept.keep(paths[0], curves, caption=str(figure.get_label())))

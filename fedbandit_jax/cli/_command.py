@@ -93,9 +93,9 @@ class Output:
 
     Args:
         out: folder for the results, which is made if it is missing.
-        name: name of the files, without an ending; files of that name are overwritten. By default it is the family, the
-            environment or the configuration, followed by 8 digits that stand for all options, so that different runs
-            have different files.
+        name: name of the files, without an ending; they replace older ones of that name. By default it is the family,
+            the environment or the configuration, followed by 8 digits that stand for all options, so that different
+            runs have different files.
     """
 
     out: Path = Path("results")

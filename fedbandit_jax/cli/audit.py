@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, digest, part_of
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
 SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # groups of cases: what must pass, and what must fail
@@ -76,6 +76,9 @@ class AuditCommand(Command):
         validate.integer("runs", self.runs, at_least=1000)
         validate.probability("confidence", self.confidence)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
+        request = [(name, value) for name, value in vars(self).items() if name not in ("given", "out")]
+        picture = self.out / f"{digest(f'audit-{self.family}', request)}.png"
+        check_free("out", picture)
         keep_by_default()
         found: dict[str, list[Any]] = {}
         wrong, groups = [], self.cases()
@@ -92,8 +95,6 @@ class AuditCommand(Command):
                         print(f"{one.name}: {reason}")
         if self.family in ("all", "arms") and not self.only:
             wrong += _exact_log_ratios(fb.audits.log_ratios())
-        request = [(name, value) for name, value in vars(self).items() if name not in ("given", "out")]
-        picture = self.out / f"{digest(f'audit-{self.family}', request)}.png"
         fb.plotting.save(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
         holds = f"epsilon >= holds with confidence {self.confidence:g} each, sensitivity is measured / declared"
         print(f"\nwrote {picture}; {holds}")

@@ -10,7 +10,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, progress
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
 CHECK = "verify"
@@ -93,6 +93,7 @@ class BenchmarkCommand(Command):
         if self.what:
             raise BadValue("page", "must be given without an entry", " ".join(self.what), got=" ".join(self.what))
         check_writable("board", self.board.parent)
+        check_free("board", self.board)
         found = board.rows(paths)
         print(f"wrote {board.write(found, self.board)}: {len(found)} rows")
         return 0

@@ -11,7 +11,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, print_result
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
 
@@ -73,7 +73,7 @@ class ReportCommand(Command):
 
     Args:
         paths: folders, or .npz files that `fedbandit simulate`, `Result.save` or a store has written.
-        out: the page, which is overwritten if it exists; its folder is made if it is missing.
+        out: the page, which replaces an older page; its folder is made if it is missing.
         title: title of the page.
     """
 
@@ -90,6 +90,7 @@ class ReportCommand(Command):
         if self.out.is_dir() or not self.out.name:
             raise BadValue("out", "must name a file", str(self.out))
         check_writable("out", self.out.parent)
+        check_free("out", self.out)
         import matplotlib
 
         matplotlib.use("Agg")  # no window opens

@@ -19,7 +19,7 @@ from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._command import Command, Files, Output, check_values, print_result, progress
 from fedbandit_jax.cli._log import Columns, Roles
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import locked
+from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
 from fedbandit_jax.core.validate import BadValue
 
 UNIFORM = "uniform play"  # the algorithm that learns nothing, in both of the next
@@ -128,7 +128,8 @@ class SimulateCommand(Command):
         checkpoint = out / f".{name}.checkpoint"
         once = f"name must be that of one run at a time, got {name!r}"
         asked = self.asked()
-        with locked(out / f".{name}.lock", once, otherwise="give another name"):
+        check_free("name", *(out / f"{name}.{ending}" for ending in ("npz", "png", "pdf")))
+        with locked(out / f".{name}{LOCK}", once, otherwise="give another name"):
             import matplotlib
 
             import fedbandit_jax as fb
@@ -149,7 +150,8 @@ class SimulateCommand(Command):
                 pictures[end] = fb.plotting.gauge(result, gauge, title=title)
             drawn = [path for end, figure in pictures.items() for path in fb.plotting.save(figure, out / (name + end))]
             for part in out.glob(f"{glob.escape(checkpoint.name)}.*"):
-                part.unlink()
+                if is_ours(part):
+                    part.unlink()
         print(f"\nwrote {' and '.join([str(saved), *(path.name for path in drawn)])}")
         return 0
 

@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import secrets
+import struct
 import tempfile
 import time
 import zipfile
@@ -31,6 +32,13 @@ except ImportError:  # Windows has other locks
 
 WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # for what JSON has no numbers
 _DIGITS = 64  # of a SHA-256 digest, in hexadecimal
+MARK = "made by fedbandit_jax"  # near the beginning or the end of every file that this package writes
+_SEALED = "; SHA-256 of all before: "
+_MARKS = MARK.encode(), _SEALED.encode()
+_NEAR = 1 << 16  # bytes
+_EXTRA = struct.pack("<HH", 0xFEDB, len(MARK)) + MARK.encode()  # as zip archives keep what they do not know
+LOCK = ".fedbandit-lock"  # the ending of locks
+_OWNER = b'{"process": '  # how the text of a lock begins
 
 
 def check_writable(name: str, folder: Path) -> None:
@@ -49,6 +57,34 @@ def check_writable(name: str, folder: Path) -> None:
         ) from error
 
 
+def check_free(name: str, *paths: Path) -> None:
+    """Checks that files can be written at these paths: nothing is there, or a file that this package has written.
+
+    Raises:
+        ValueError: a file of another tool, a folder or a symbolic link is there.
+    """
+    for path in paths:
+        if path.is_symlink():
+            what = "a symbolic link"
+        elif path.is_dir():
+            what = "a folder"
+        elif path.exists() and not is_ours(path):
+            what = "a file that fedbandit_jax has not written"
+        else:
+            continue
+        got = f"{str(path)!r}, where {what} is"
+        raise BadValue(name, "must be free, or have a file that fedbandit_jax has written", path, got=got)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether this package has written a file, which then says so, or whether the file is empty."""
+    with open(path, "rb") as file:
+        start = file.read(_NEAR)
+        file.seek(-min(_NEAR, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        both = start, file.read()
+    return not start or any(mark in part for mark in _MARKS for part in both)
+
+
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Path | None = None) -> None:
     """Writes a file beside `path`, then moves it into place: a crash or a full disk leaves the old file or none.
 
@@ -56,10 +92,15 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Pa
 
     Args:
         path: the file, in a folder that exists.
-        write: writes the content to an open binary file, which it may also read.
+        write: writes the content to an open binary file, which it may also read. The content must have `MARK`
+            near its beginning or its end, by which the file is known to be ours.
         before: where the file at `path` is moved until the new one is whole; None: it is lost. After a crash between
             the two moves it is there, and none is at `path`.
+
+    Raises:
+        ValueError: something that this package has not written is at one of these paths.
     """
+    check_free("path", path, *([] if before is None else [before]))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # process ids occur on many machines
     try:
         with open(temporary, "x+b") as file:
@@ -79,7 +120,8 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Pa
 def remove_unfinished(path: Path) -> None:
     """Removes unfinished copies of `path` by killed processes; nobody may be writing it now."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
-        temporary.unlink(missing_ok=True)
+        if is_ours(temporary):
+            temporary.unlink(missing_ok=True)
 
 
 def write_archive(
@@ -110,8 +152,10 @@ def write_archive(
             return info
 
         with zipfile.ZipFile(file, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(entry(f"{name}.npy"), "w", force_zip64=True) as part:
+            for i, (name, array) in enumerate(arrays.items()):
+                info = entry(f"{name}.npy")
+                info.extra = _EXTRA if i == 0 else b""  # so that one that is cut short is ours, too
+                with archive.open(info, "w", force_zip64=True) as part:
                     np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
             archive.writestr(entry(f"{kind}.json"), text)
             if archive.namelist() != [*(f"{name}.npy" for name in arrays), f"{kind}.json"]:
@@ -160,7 +204,7 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.nd
 
 
 def _seal(kind: str) -> bytes:
-    return f"fedbandit_jax {kind}; SHA-256 of all before: ".encode()
+    return f"fedbandit_jax {kind}{_SEALED}".encode()
 
 
 def _digest(file: IO[bytes]) -> bytes:
@@ -213,18 +257,20 @@ def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
 
     The file names its owner, and the kernel holds it as long as the owner lives, after whose death the lock is taken
     over. Only where that cannot be known (the owner is on another machine, or the file system has no locks) the file
-    must be deleted by hand. Where the file system has no locks, two that begin at the same moment may both get in.
+    must be deleted by hand. A file of another tool is left as it is. Where the file system has no locks, two that
+    begin at the same moment may both get in.
 
     Args:
-        path: the file, in a folder that can be written to; it is removed in the end.
+        path: the file, which ends in `LOCK`, in a folder that can be written to; it is removed in the end.
         what: the beginning of the error message, for instance "checkpoint must be free, got 'run'".
         otherwise: what to do instead of waiting, the end of that message.
 
     Raises:
-        ValueError: the lock is held; the message says by which process, on which host, and since when.
+        ValueError: the lock is held; the message says by which process, on which host, and since when. Or no lock is
+            at `path`, but a link, a folder or the file of another tool.
     """
     while True:
-        with open(path, "a+") as file:
+        with _opened(path, what, otherwise) as file:
             if not _take(path, file, what, otherwise):
                 continue  # its owner removed it after it was opened here
             try:
@@ -234,6 +280,25 @@ def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
                 with contextlib.suppress(OSError):  # some systems do not remove open files
                     path.unlink()
             return
+
+
+def _opened(path: Path, what: str, otherwise: str) -> IO[str]:
+    """Opens a lock file, or makes an empty one, but follows no symbolic link."""
+    in_the_way = ValueError(f"{what}, and {str(path)!r} is no lock of fedbandit_jax: move it, or {otherwise}")
+    if path.is_symlink():  # where the system cannot refuse one
+        raise in_the_way
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        file = os.fdopen(os.open(path, flags, 0o666), "r+")
+    except OSError as error:
+        if path.is_symlink() or path.is_dir():
+            raise in_the_way from error
+        raise
+    start = os.read(file.fileno(), len(_OWNER))
+    if start != _OWNER[: len(start)]:
+        file.close()
+        raise in_the_way
+    return file
 
 
 def _take(path: Path, file: IO[str], what: str, otherwise: str) -> bool:

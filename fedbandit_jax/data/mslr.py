@@ -14,7 +14,7 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
-from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.core.files import write_archive
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Queries, lasso
 
@@ -185,8 +185,8 @@ def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
     parsed = _Fold(np.concatenate(values), np.concatenate(relevance), np.diff(starts))
     if cache:
         try:
-            write_atomic(folder / CACHE, lambda file: np.savez(file, sources=sources, **parsed._asdict()))
-        except OSError as error:
+            write_archive(folder / CACHE, "mslr", {}, dict(sources=sources, **parsed._asdict()), compress=False)
+        except (OSError, ValueError) as error:
             refused = f"{folder / CACHE} could not be written ({error})"
             warnings.warn(f"{refused}: the next call parses the files again", stacklevel=3)
     return parsed

@@ -17,7 +17,7 @@ from fedbandit_jax.core.validate import BadValue
 
 LEAST_SECONDS = 0.2  # programs that compile faster are not worth a file
 MOST_BYTES = 2**30  # of a folder when a process begins
-SUFFIX = "-cache"  # of the files that JAX writes
+PROGRAM = f"*-{'[0-9a-f]' * 64}-cache"  # a file that JAX has written
 _refused: list[ValueError] = []  # what was wrong with the default folder
 
 
@@ -70,7 +70,7 @@ def keep_by_default() -> None:
 
 def _make_room(folder: Path) -> None:
     found = []
-    for path in folder.glob(f"*{SUFFIX}"):
+    for path in folder.glob(PROGRAM):
         with contextlib.suppress(FileNotFoundError):  # another process deletes it as well
             found.append((path.stat().st_atime, path.stat().st_size, path))
     room = MOST_BYTES

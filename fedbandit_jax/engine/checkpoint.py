@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.core.files import locked, read_archive, remove_unfinished, write_archive
+from fedbandit_jax.core.files import LOCK, check_free, locked, read_archive, remove_unfinished, write_archive
 from fedbandit_jax.engine.curves import Tally
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -48,7 +48,7 @@ class Checkpoints:
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """A block in which no other process can write these files; a ValueError names one that does."""
         what = f"checkpoint must be that of one run at a time, got {str(self.stem)!r}"
-        return locked(Path(f"{self.stem}.lock"), what, otherwise="give another path")
+        return locked(Path(f"{self.stem}{LOCK}"), what, otherwise="give another path")
 
     def save(self, program: int, progress: Progress) -> bool:
         """Whether a checkpoint could be written; the first time that it could not, this warns."""
@@ -97,6 +97,8 @@ class Checkpoints:
                 )
                 with contextlib.suppress(OSError):
                     os.replace(one, path)  # lest the damaged one becomes the one before
+            else:
+                check_free("checkpoint", path, _before(path))
             return _continued(about, arrays, fresh)
         if damaged:
             first, *others = damaged
@@ -105,6 +107,7 @@ class Checkpoints:
                 f"checkpoint {str(first)!r} cannot be continued, delete {'both' if also else 'it'} to begin anew or "
                 f"give another path: {damaged[first]}{also}"
             )
+        check_free("checkpoint", path, _before(path))  # of links to nowhere
         return fresh
 
     def _path(self, program: int) -> Path:

@@ -12,12 +12,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedbandit_jax.certificate import CLAIMS, Certificate
-from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.core.files import MARK, write_atomic
 
 
 def write(path: Path, title: str, body: Sequence[ET.Element], *, style: str = "", script: str = "") -> None:
     """Writes a page, complete or not at all, with more `style` and `script` than every page has."""
-    head = tag("head", tag("meta", charset="utf-8"), tag("title", title), tag("style", _asset("page.css") + style))
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="generator", content=MARK),
+        tag("title", title),
+        tag("style", _asset("page.css") + style),
+    )
     head.append(tag("meta", name="viewport", content="width=device-width, initial-scale=1"))
     whole = tag(
         "html", head, tag("body", tag("h1", title), *body, tag("script", _asset("page.js") + script)), lang="en"

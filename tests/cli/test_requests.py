@@ -15,7 +15,7 @@ import fedbandit_jax as fb
 from fedbandit_jax import cli
 from fedbandit_jax.cli import main
 from fedbandit_jax.core import files as core_files
-from fedbandit_jax.core.files import locked
+from fedbandit_jax.core.files import LOCK, locked
 from fedbandit_jax.engine import simulation
 
 
@@ -83,7 +83,7 @@ def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatc
 
 def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
     command = ["simulate", "arms", "--algorithms", "SE", "--name", "mine", "--out", str(tmp_path)]
-    with locked(tmp_path / ".mine.lock", "", otherwise=""):
+    with locked(tmp_path / f".mine{LOCK}", "", otherwise=""):
         assert main(command) == 2
     error = capsys.readouterr().err
     assert error.startswith("fedbandit: --name must")

@@ -50,11 +50,12 @@ def test_nothing_is_kept_where_jax_keeps_nothing(tmp_path):
 def test_old_programs_make_room(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "MOST_BYTES", 25)
     monkeypatch.setattr(cache.jax.config, "update", lambda *_: None)
-    for i, name in enumerate(("a-cache", "b-cache", "c-cache", "mine")):
+    programs = [f"jit_f-{letter * 64}-cache" for letter in "abc"]
+    for i, name in enumerate([*programs, "mine-cache"]):
         (tmp_path / name).write_bytes(bytes(10))
         os.utime(tmp_path / name, (i, i))
     fb.keep_programs(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b-cache", "c-cache", "mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*programs[1:], "mine-cache"]
 
 
 def test_where_they_are_kept(tmp_path, monkeypatch):

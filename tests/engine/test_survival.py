@@ -175,7 +175,7 @@ def test_two_runs_cannot_have_one_checkpoint(tmp_path, monkeypatch, often, whole
     monkeypatch.setattr(RoundTally, "add", second)
     same_runs(simulate(checkpoint=tmp_path / "run"), whole)
     assert refused
-    assert not (tmp_path / "run.lock").exists()
+    assert not (tmp_path / "run.fedbandit-lock").exists()
 
 
 # Real processes.

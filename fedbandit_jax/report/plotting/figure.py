@@ -23,7 +23,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import write_atomic
+from fedbandit_jax.core.files import MARK, write_atomic
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import bases
@@ -34,9 +34,9 @@ INSIDE = (0.02, 0.98)  # ends of a horizontal line, as shares of the axes, so th
 WIDTH = 72  # characters in a line of a title or a legend
 SPREAD = 8  # positive numbers that differ by a larger factor than this are drawn on a logarithmic axis
 _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
-    "png": {"Software": None},
-    "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
-    "svg": {"Creator": None, "Date": None, "Format": None, "Type": None},
+    "png": {"Software": MARK},
+    "pdf": {"Creator": MARK, "Producer": None, "CreationDate": None},
+    "svg": {"Creator": MARK, "Date": None, "Format": None, "Type": None},
 }
 SYMBOLS = {"epsilon": "ε", "delta": "δ", "n_agents": "M", "n_arms": "K", "dim": "d", "horizon": "T"}
 _OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # endings that ask for what is not written
