@@ -30,21 +30,39 @@ def on_gpu() -> bool:
     return jax.default_backend() == "gpu" and not _without_kernels.get()
 
 
+_SETTINGS = {  # of JAX -> what they must be, and why
+    "jax_default_prng_impl": ("threefry2x32", "whose words are used"),
+    "jax_disable_jit": (False, "where one round would take seconds: print from your own code with jax.debug.print"),
+    "jax_numpy_dtype_promotion": ("standard", "as for most of JAX; set 'strict' where your own code is traced"),
+    "jax_numpy_rank_promotion": (("allow", "warn"), "as for most of JAX; set 'raise' where your own code is traced"),
+}
+_process: list[int] = []  # the process that has first run a program
+
+
 def check() -> None:
-    """Checks that numbers are what this package computes with: float32 and int32, by the rules of IEEE 754.
+    """Checks that JAX can run programs here, on numbers that are float32 and int32 by the rules of IEEE 754.
 
     Raises:
-        ValueError: `jax_enable_x64` is set, default keys are of another generator, or flags let XLA reorder float32
-            arithmetic, or add up wrongly on a GPU.
+        ValueError: `jax_enable_x64` or another setting of JAX is not what this package needs, or flags let XLA reorder
+            float32 arithmetic, or add up wrongly on a GPU.
+        RuntimeError: the process was forked from one that had run a program.
     """
+    if (_process or _process.append(os.getpid()) or _process)[0] != os.getpid():
+        raise RuntimeError(
+            f"process {os.getpid()} was forked from process {_process[0]}, which has run JAX: programs would wait for "
+            "ever. Start processes with multiprocessing.get_context('spawn'), or by executor 'processes:N'"
+        )
     if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
         raise BadValue(
             "jax_enable_x64",
             "must be False: everything here is float32 and int32, with pairs of them where that is not enough",
             True,
         )
-    if (generator := jax.config.jax_default_prng_impl) != "threefry2x32":  # pyright: ignore[reportAttributeAccessIssue]
-        raise BadValue("jax_default_prng_impl", "must be 'threefry2x32', whose words are used", generator)
+    for name, (needed, why) in _SETTINGS.items():
+        found = getattr(jax.config, name)
+        if found not in (needed if isinstance(needed, tuple) else (needed,)):
+            words = " or ".join(map(repr, needed)) if isinstance(needed, tuple) else repr(needed)
+            raise BadValue(name, f"must be {words}, {why}", found)
     if not _keeps_order():
         raise BadValue(
             "XLA_FLAGS",

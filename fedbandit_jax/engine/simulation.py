@@ -153,6 +153,14 @@ def sweep(
     configurations = expand(env, algos, {} if grid is None else grid)
     if not (executor is None or callable(getattr(executor, "submit", None))):
         raise BadType("executor", "must have the method submit, or be None", executor)
+    context = getattr(executor, "_mp_context", None)  # of a pool of processes
+    if context is not None and context.get_start_method() == "fork":
+        raise BadValue(
+            "executor",
+            "must not fork processes, which would wait for ever where JAX has run: give the pool "
+            "mp_context=multiprocessing.get_context('spawn')",
+            executor,
+        )
     if run.store is None:
         for name, value in (("executor", executor), ("part", part)):
             if value is not None:

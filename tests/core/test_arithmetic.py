@@ -34,6 +34,27 @@ def test_keys_of_another_generator():
         simulate(key=key)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("jax_disable_jit", True), ("jax_numpy_dtype_promotion", "strict"), ("jax_numpy_rank_promotion", "raise")],
+)
+def test_strict_settings(name, value):
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        with refused(name, value):
+            simulate()
+    finally:
+        jax.config.update(name, before)
+
+
+def test_a_process_that_was_forked(monkeypatch):
+    """JAX waits for ever in it."""
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(RuntimeError, match="forked"):
+        simulate()
+
+
 def test_fast_arithmetic():
     """A process with the flag computes no rounding errors, and says so when an algorithm is bound."""
     program = """

@@ -1,6 +1,8 @@
 """Executors by name: which names there are, which options are refused, and that the workers work."""
 
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -15,6 +17,11 @@ def test_processes_are_spawned():
         assert pool._mp_context.get_start_method() == "spawn"
     with pytest.raises(RuntimeError, match="after shutdown"):
         pool.submit(int)
+
+
+def test_a_pool_that_forks_is_refused(tmp_path):
+    with ProcessPoolExecutor(2, get_context("fork")) as pool, refused("executor", pool):
+        sweep([PLAIN], store=tmp_path, executor=pool)
 
 
 @pytest.mark.parametrize("name", ["processes", "processes:-1", "slurm:4", "dask:nonsense://x"])
