@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from jax import Array
-from tqdm import tqdm
 
 from fedbandit_jax.audits import noise
 from fedbandit_jax.audits.black_box import audit
-from fedbandit_jax.core import random, validate
+from fedbandit_jax.core import bars, random, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
@@ -127,5 +126,5 @@ def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options:
     for case in validate.sequence("cases", cases, "fb.audits.Case"):
         validate.instance("cases", case, Case, "a sequence of fb.audits.Case")
     random.check_key("key", key)
-    bar = tqdm(cases, desc="audit", disable=not validate.boolean("progress", progress), leave=False)
-    return [case.run(random.stream(key, case.name), **options) for case in bar]
+    shown = bars.bar(validate.boolean("progress", progress), cases, desc="audit", leave=False)
+    return [case.run(random.stream(key, case.name), **options) for case in shown]

@@ -14,13 +14,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from fedbandit_jax.benchmark.entry import TRACKS, Entry
 from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, Task
-from fedbandit_jax.core import validate
+from fedbandit_jax.core import bars, validate
 from fedbandit_jax.core.files import LOCK, check_free, check_writable, locked
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine import identity
@@ -109,7 +108,7 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
 
 def _play(row: Row, entry: Entry, tasks: list[Task], path: Path | None, progress: bool | None) -> Row:
     """Plays the tasks that the row lacks, and saves it after each of them."""
-    with tqdm(total=len(tasks), unit=" tasks", disable=None if progress is None else not progress) as bar:
+    with bars.bar(progress, total=len(tasks), unit=" tasks") as bar:
         bar.set_description("making all recipes")
         found = {task.name: _recipe(task, entry) for task in tasks if task.name not in row.cells}
         for task in sorted(tasks, key=lambda task: not isinstance(found.get(task.name), str)):  # refusals come first

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
-from fedbandit_jax.core import random
+from fedbandit_jax.core import bars, random
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.padding import room
 from fedbandit_jax.engine.batching import Pieces
@@ -58,13 +58,8 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
         most = seeds_together(group[0], len(group), n_seeds, len(at))
         together = min(together, most)
         programs += [(labels, group, keys[first : first + most]) for first in range(0, n_seeds, most)]
-    bar = tqdm(
-        total=len(clocks) * n_seeds * run.horizon,
-        unit=" rounds",
-        unit_scale=True,
-        desc="simulate",
-        disable=None if run.progress is None else not run.progress,
-    )
+    total = len(clocks) * n_seeds * run.horizon
+    bar = bars.bar(run.progress, total=total, unit=" rounds", unit_scale=True, desc="simulate")
     parts: dict[str, list[Curves]] = {}
     with (
         contextlib.nullcontext() if checkpoints is None else checkpoints.lock(),
@@ -77,7 +72,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
         compiling = collections.deque(itertools.islice(coming, AHEAD))
         for i, (labels, group, _) in enumerate(programs):
             bar.set_description(what := f"compiling {i + 1} of {len(programs)}")
-            silent = run.progress is None and not sys.stderr.isatty()
+            silent = run.progress is None and bar.disable
             if silent and wait([compiling[0]], PATIENCE).not_done:
                 print(f"fedbandit_jax: {what}", file=sys.stderr, flush=True)
             play = compiling.popleft().result()

@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from fedbandit_jax.core import bars
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.driver import execute
@@ -101,7 +102,7 @@ class Stored:
         """
         missing, progress = lacking(self.pieces[i::n]), self.run.progress
         n_runs = sum(len(piece.configurations) * len(piece.seeds) for piece in missing)
-        with tqdm(total=n_runs, unit=" runs", desc="sweep", disable=None if progress is None else not progress) as bar:
+        with bars.bar(progress, total=n_runs, unit=" runs", desc="sweep") as bar:
             if executor is not None:
                 submit_all(missing, executor, bar)
             else:

@@ -130,7 +130,9 @@ def test_compiling_is_told_apart(monkeypatch, capsys):
     told = []
 
     class Bar:
-        def __init__(self, **options):
+        disable = False
+
+        def __init__(self, _, **options):
             told.append(options["desc"])
 
         def __enter__(self):
@@ -145,7 +147,7 @@ def test_compiling_is_told_apart(monkeypatch, capsys):
     for progress, says in ((None, True), (False, False)):
         simulate(algo=PLAIN, progress=progress)
         assert ("fedbandit_jax: compiling 1 of 1\n" in capsys.readouterr().err) == says
-    monkeypatch.setattr("fedbandit_jax.engine.driver.tqdm", Bar)
+    monkeypatch.setattr("fedbandit_jax.core.bars.tqdm", Bar)
     simulate(algo=PLAIN)
     assert told[:3] == ["simulate", "compiling 1 of 1", "simulate"]
     assert sum(told[3:-1]) == 40 * 3

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.findings import Audit
-from fedbandit_jax.report.plotting.colours import BLACK, GREEN, VERMILLION
+from fedbandit_jax.report.plotting.colours import BLACK, GREEN, VERMILLION, drawn
+from fedbandit_jax.report.plotting.figure import once
 
 BARS = 2.4  # width of the bars, in inches
 
@@ -47,7 +48,7 @@ def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
         place = 4.4 / width, 1 - (top + tall + line) / height, BARS / width, tall / height
         _rows(figure.add_axes(place), title, rows, ("caught", "MISSED") if rows is controls else ("FAIL", "pass"))
         top += tall + 3 * line
-    return figure
+    return once(figure)
 
 
 def _rows(ax: Axes, title: str, rows: Sequence[Audit], words: tuple[str, str]) -> None:
@@ -72,7 +73,7 @@ def _rows(ax: Axes, title: str, rows: Sequence[Audit], words: tuple[str, str]) -
             ax.text(widest * 0.99, i, f"{ratio:.3g} →", ha="right", **style)
         for place, text in columns.values():
             ax.text(place / BARS * widest, i, text(one), fontweight="normal" if fine else "bold", **style)
-    ax.axvline(1, color=BLACK, linestyle="--", linewidth=1)
+    ax.axvline(1, color=drawn(BLACK), linestyle="--", linewidth=1)
     ax.set(xlim=(0, widest), ylim=(len(rows) - 0.4, -1.6), yticks=[])
     confidence = ", ".join(f"{c:g}" for c in sorted({one.confidence for one in rows}))
     ax.set_xlabel(f"lower bound / claim (confidence {confidence} each)", fontsize="x-small")

@@ -13,6 +13,9 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import matplotlib.pyplot as plt
+from matplotlib.colors import to_hex
+
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
@@ -108,6 +111,11 @@ def colour(algorithm: Any) -> str:
     return _OTHERS[zlib.crc32("\n".join(_kind("", account)).encode()) % len(_OTHERS)]
 
 
+def drawn(colour: str) -> str:
+    """A colour as it is drawn: black is that of matplotlib's text, which dark styles make white."""
+    return to_hex(plt.rcParams["text.color"]) if colour == BLACK else colour
+
+
 def styles(result: Result) -> dict[str, Style]:
     """The colour, line and marker of every label.
 
@@ -120,7 +128,7 @@ def styles(result: Result) -> dict[str, Style]:
         TypeError: it is not a result.
     """
     validate.instance("result", result, Result, "an fb.Result")
-    colours = {label: colour(account) for label, account in result.config["algorithms"].items()}
+    colours = {label: drawn(colour(account)) for label, account in result.config["algorithms"].items()}
     markers = dict(zip(result.labels, told_apart([colours[label] for label in result.labels], ("", *MARKERS))))
     lines = {label: promise(certificate) for label, certificate in result.certificates.items()}
     return {label: Style(colours[label], line, markers[label], claim) for label, (line, claim) in lines.items()}

@@ -14,7 +14,7 @@ from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.report.plotting.colours import MARKERS, colour, entry, promise, styles, told_apart
+from fedbandit_jax.report.plotting.colours import MARKERS, colour, drawn, entry, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import (
     INSIDE,
     SPREAD,
@@ -256,7 +256,7 @@ def families(result: Result, lines: Mapping[str, str] | None, *, along: Collecti
         name = own if lines is None else lines.get(label, label)
         found.setdefault(name, []).append(label)
     accounts = result.config["algorithms"]
-    colours = [colour(accounts[labels[0]]) for labels in found.values()]
+    colours = [drawn(colour(accounts[labels[0]])) for labels in found.values()]
     return [
         Family(name, labels, its, *weakest([result.certificates[label] for label in labels]), marker)
         for (name, labels), its, marker in zip(found.items(), colours, told_apart(colours, MARKERS))

@@ -79,6 +79,13 @@ def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: fl
     if ours:
         inches = legend.get_window_extent().height / figure.dpi
         figure.set_size_inches(SIZE[0], SIZE[1] + inches + below)
+    return once(figure) if ours else figure
+
+
+def once(figure: Figure) -> Figure:
+    """A figure that a notebook draws once, as the value of a cell, and not again as one that pyplot still has."""
+    if mpl.get_backend() in ("inline", "module://matplotlib_inline.backend_inline"):
+        plt.close(figure)
     return figure
 
 

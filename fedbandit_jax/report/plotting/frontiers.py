@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -153,7 +154,7 @@ def _draw(
             ax.plot(where, mean, family.line, **look)
         ax.errorbar(where, mean, None if np.isnan(error).all() else error, fmt="none", capsize=2, **look)
         for label, a, b in zip(inside, where, mean):
-            filled = family.colour if label in on else "white"
+            filled = family.colour if label in on else plt.rcParams["axes.facecolor"]
             ax.plot(a, b, family.marker, markerfacecolor=filled, markersize=6, zorder=3, **look)
         ax.plot([], [], family.marker + family.line, label=family.text, **look)
     if stairs and on:

@@ -1,0 +1,50 @@
+"""What a notebook and a dark style make of pictures and bars."""
+
+import sys
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from helpers import PLAIN, PRIVATE, sweep
+from matplotlib.colors import to_rgb
+
+import fedbandit_jax as fb
+from fedbandit_jax.core.bars import bar
+
+
+@pytest.fixture(scope="module")
+def result():
+    return sweep([PLAIN, PRIVATE])
+
+
+def test_nothing_vanishes_in_dark_styles(result):
+    with plt.style.context("dark_background"):
+        figures = [fb.plotting.regret(result), fb.plotting.communication_frontier(result)]
+        for figure in figures:
+            (ax,) = figure.axes
+            drawn = [line.get_color() for line in ax.lines if len(line.get_xdata())]
+            assert drawn
+            for colour in drawn:
+                assert np.abs(np.subtract(to_rgb(colour), to_rgb(ax.get_facecolor()))).max() > 0.3
+            plt.close(figure)
+
+
+@pytest.mark.parametrize(("backend", "kept"), [("inline", 0), ("agg", 1)])
+def test_a_notebook_draws_a_figure_once(result, monkeypatch, backend, kept):
+    plt.close("all")
+    monkeypatch.setattr(mpl, "get_backend", lambda: backend)
+    fb.plotting.regret(result)
+    assert len(plt.get_fignums()) == kept
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("progress", "terminal", "notebook", "shown"),
+    [(None, False, False, False), (None, True, False, True), (None, False, True, True), (False, True, True, False)],
+)
+def test_a_bar_is_shown_where_somebody_looks_on(monkeypatch, progress, terminal, notebook, shown):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    if notebook:
+        monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert bar(progress, range(2)).disable != shown
