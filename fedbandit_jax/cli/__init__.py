@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import io
 import os
 import signal
 import sys
@@ -143,6 +144,8 @@ def entry() -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of silos may have letters that a console has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     if not sys.stderr.isatty():  # a line now and then
         sparse: Any = functools.partialmethod(tqdm.__init__, mininterval=30.0, maxinterval=60.0, ascii=True)
         tqdm.__init__ = sparse

@@ -1,0 +1,19 @@
+"""Names that a console cannot write do not end a command."""
+
+import os
+import subprocess
+import sys
+
+
+def test_letters_that_a_console_has_not(tmp_path):
+    rows = [f"{silo},{arm},{i % 2},{i}" for i in range(4) for silo in "xy" for arm in "ab"]
+    (tmp_path / "log.csv").write_text("\n".join(["silo,arm,reward,Łódź", *rows]), encoding="utf-8")
+    words = ["data", "log.csv", "--silo", "silo", "--arm", "arm", "--reward", "reward", "--features", "Łódź"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fedbandit_jax", *words],
+        env=os.environ | {"PYTHONIOENCODING": "cp1252"},
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u0141" in done.stdout
