@@ -86,7 +86,8 @@ class Pieces:
         self.recorder = clock.recorder
         if clock.mesh is not None:  # one piece after the other, on all devices together
             devices = [NamedSharding(clock.mesh, PartitionSpec())]
-        alone = clock.branches and on_cpu()
+        rejects = callable(getattr(clock.env, "accepts", None))  # so that worlds depend on what is played
+        alone = rejects or (clock.branches and on_cpu())
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
         if on_cpu():

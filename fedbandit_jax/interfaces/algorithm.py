@@ -21,7 +21,7 @@ from fedbandit_jax.interfaces.environment import Round, Spec
 from fedbandit_jax.privacy import behaviour
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
-# where `Spec.basis` says that there is one
+# where `Spec.of_rows` says that there is one
 OF_A_TABLE = "the people in the table, of whose rows users are made, and which of them comes when"
 
 
@@ -226,7 +226,7 @@ def _rounds(spec: Spec, horizon: int) -> int:
 def certificate_of(bound: Algorithm, spec: Spec, horizon: int) -> Certificate:
     """The guarantee of a bound algorithm for a run of T = `horizon` rounds in an environment with this `spec`."""
     found = certify(bound).among(spec.visits(horizon))
-    if found.claim == "none" or not spec.basis:
+    if found.claim == "none" or not spec.of_rows:
         return found
     return dataclasses.replace(found, not_covered=(*found.not_covered, OF_A_TABLE))
 

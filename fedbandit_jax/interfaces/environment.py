@@ -34,6 +34,7 @@ class Spec:
     constant: bool = False  # whether all feature vectors have the same constant entry, so that means have an intercept
     silos: int = struct.later(1)  # the most silos that one user who returns comes to
     basis: str = struct.later("")  # what the answers are a model of, in words that summaries and figures show
+    of_rows: bool = struct.later(False)  # whether users are made of people's rows, in a table or a log
 
     def __post_init__(self):
         for name in ("n_agents", "dim", "n_servers", "silos"):
@@ -41,7 +42,7 @@ class Spec:
         validate.integer("n_arms", self.n_arms, at_least=1, at_most=MAX_ARMS)
         for name in ("n_users", "late"):
             validate.integer(name, getattr(self, name), at_least=0)
-        for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops"):
+        for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops", "of_rows"):
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
         validate.instance("basis", self.basis, str, "a string, which may be empty")
@@ -155,6 +156,7 @@ class Listed(Environment, Protocol):
 class Rejecting(Environment, Protocol):
     """An environment that knows the answers to some arms only, and has agents play again until it accepts theirs.
 
+    Its spec says `of_rows`, so that certificates leave out the people whose rows decide what is accepted.
     `observe` offers another user to agents who were refused in a round, and to others what they were offered before.
     """
 

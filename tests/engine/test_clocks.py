@@ -105,6 +105,8 @@ def test_classes_with_equal_fields_are_different_programs():
         ("env.observe", lambda o, w: (o._replace(contexts=o.contexts[:1]), w), "contexts of shape (2, 3, 2)"),
         ("env.observe", lambda o, w: (o._replace(mask=jnp.ones((3, 2), bool)), w), "boolean mask of shape (2, 3)"),
         ("env.observe", lambda o, w: (o._replace(user=jnp.zeros(2, jnp.int32)), w), "no user"),
+        ("env.observe", lambda o, w: (o._replace(away=jnp.zeros(2, bool)), w), "no away"),
+        ("env.observe", lambda o, w: (o._replace(arrives=jnp.zeros(2, jnp.int32)), w), "no arrives"),
         ("env.observe", lambda o, w: (o, w._replace(theta=w.theta[:1])), "a world of unchanged structure"),
         ("env.pull", lambda f: (f.reward, f.gap), "fb.Feedback(reward, gap)"),
         ("env.pull", lambda f: f._replace(reward=f.reward[:, None]), "float reward of shape (2,)"),
@@ -123,6 +125,24 @@ def test_what_methods_must_return(method, change, words):
     with refused(method) as found:
         sweep({"misfit": dataclasses.replace(HONEST, change=changes)}, env)
     assert words in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "spec"),
+    [
+        ("user", [None, jnp.zeros(2), jnp.zeros(1, jnp.int32)], dict(n_users=5)),
+        ("away", [None, jnp.zeros(2, jnp.int32), jnp.zeros(1, bool), jnp.zeros((2, 1), bool)], dict(drops=True)),
+        ("arrives", [None, jnp.zeros(2), jnp.zeros(1, jnp.int32)], dict(late=2)),
+    ],
+)
+def test_fields_that_a_spec_announces_must_be_there(field, values, spec):
+    """Zeros that are integers meant that every silo was away, and nothing was ever released."""
+    spec = dataclasses.replace(ENV.spec, **spec)
+    for value in values:
+        changes = Changes({"observe": lambda o, w, value=value: (o._replace(**{field: value}), w)})
+        with refused("env.observe") as found:
+            sweep([fb.algos.Federated(policy=fb.algos.UCB(), schedule=2)], World(env=ENV, spec=spec, change=changes))
+        assert "(2,)" in str(found.value)
 
 
 def script(answers=0.5, mask=None, **spec):

@@ -1,16 +1,18 @@
 """A log replayed by rejection: the rows that count, their rewards, and what is left out."""
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import PRIVATE
+from helpers import PRIVATE, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.envs._wrapper import Wrapper
+from fedbandit_jax.interfaces.algorithm import OF_A_TABLE
 
 SHARES = np.array([0.5, 0.3, 0.2])  # of the arms at the first silo; in reverse order at the others
 SEEDS, ROUNDS = 8, 400
@@ -116,4 +118,24 @@ def test_certificates_are_the_ones_of_the_simulation():
     one, other = (PRIVATE.certificate(e.spec, 50) for e in (env, fb.envs.rejection(env)))
     assert one.claim == other.claim == "certified"
     assert (one.epsilon, one.delta) == (other.epsilon, other.delta)
-    assert "there is no model" in fb.envs.rejection(env).spec.basis
+    assert OF_A_TABLE in one.not_covered
+    assert OF_A_TABLE in other.not_covered
+
+
+def test_what_data_decide_is_not_covered(key):
+    """An environment that accepts or rejects says that it has rows, whatever its words are."""
+    env = fb.envs.rejection(logged(made(900)[0]))
+    silent = dataclasses.replace(env, spec=dataclasses.replace(env.spec, basis=""))
+    run = dict(horizon=10, key=key, seeds=2, progress=False)
+    assert OF_A_TABLE in fb.simulate(silent, PRIVATE, **run).certificate.not_covered
+    with refused("env"):
+        fb.simulate(dataclasses.replace(env, spec=dataclasses.replace(env.spec, of_rows=False)), PRIVATE, **run)
+
+
+def test_configurations_have_worlds_of_their_own(key):
+    """Which rows are left depends on what was played."""
+    env = fb.envs.rejection(logged(made(900)[0]))
+    run = dict(horizon=20, key=key, seeds=2, progress=False)
+    swept = fb.sweep(env, {"a": One(arm=0), "b": One(arm=2)}, **run)
+    for label, arm in (("a", 0), ("b", 2)):
+        np.testing.assert_array_equal(swept[label].regret, fb.simulate(env, One(arm=arm), **run).regret)

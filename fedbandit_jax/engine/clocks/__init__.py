@@ -19,8 +19,11 @@ def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Record
     Raises:
         TypeError: a multi-armed algorithm meets an environment that is not multi-armed, or a clustering algorithm meets
             users who are not told apart.
-        ValueError: a multi-armed environment has several agents, or there are more users than can be counted.
+        ValueError: a multi-armed environment has several agents, there are more users than can be counted, or data
+            decide which rounds count (`accepts`), and the spec does not say that users are made of rows.
     """
+    if callable(getattr(env, "accepts", None)) and not env.spec.of_rows:
+        raise BadValue("env", "must have spec.of_rows where it has `accepts`: data decide which rows count", env)
     if isinstance(algo, ArrivalAlgorithm):
         if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
             lacks = "clusters(world)" if env.spec.n_users else "users who are told apart (spec.n_users)"

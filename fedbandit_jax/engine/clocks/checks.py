@@ -72,7 +72,21 @@ def check_environment(env: Environment) -> Round:
          f"float contexts of shape {(m, k, d)}, as env.spec says", offered.contexts)  # fmt: skip
     need("env.observe", offered.mask is None or is_array(offered.mask, (m, k), jnp.bool_),
          f"a boolean mask of shape {(m, k)} or None", offered.mask)  # fmt: skip
+    for name, asked, kind, what in (
+        ("user", env.spec.n_users, jnp.integer, "who came, integers"),
+        ("arrives", env.spec.late, jnp.integer, "which reward arrives, integers"),
+        ("away", env.spec.drops, jnp.bool_, "which silos are away, booleans"),
+    ):
+        value = getattr(offered, name)
+        if asked:
+            need("env.observe", is_array(value, (m,), kind), f"{what} of shape {(m,)}", value)
+        else:
+            need("env.observe", value is None, f"no {name}, as env.spec says that there is none", value)
     need_same("env.observe", "a world", world, after)
+    if callable(accepts := getattr(env, "accepts", None)):
+        accepted, left = shapes("env.accepts", accepts, key, world, jax.ShapeDtypeStruct((m,), jnp.int32))
+        need("env.accepts", is_array(accepted, (m,), jnp.bool_), f"booleans of shape {(m,)}", accepted)
+        need_same("env.accepts", "a world", world, left)
     feedback = shapes("env.pull", env.pull, key, world, offered, jax.ShapeDtypeStruct((m,), jnp.int32))
     need("env.pull", isinstance(feedback, Feedback), "fb.Feedback(reward, gap)", feedback)
     for name, value in zip(feedback._fields, feedback):

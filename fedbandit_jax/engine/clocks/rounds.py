@@ -163,11 +163,6 @@ class RoundClock(Clock):
         env, algo, spec = self.env, self.algo, self.env.spec
         m, key, t = spec.n_agents, jax.random.key(0), jnp.int32(0)
         offered = check_environment(env)
-        user = getattr(offered, "user", None)
-        if spec.n_users:
-            need("env.observe", is_array(user, (m,), jnp.integer), f"who came, integers of shape {(m,)}", user)
-        else:
-            need("env.observe", user is None, "no user: env.spec.n_users is 0, so that users are not told apart", user)
         arms, rewards = (jax.ShapeDtypeStruct((m,), kind) for kind in (jnp.int32, jnp.float32))
         who = f"{label}'s "
         state = jax.eval_shape(lambda key: algo.init(key, spec), key)
