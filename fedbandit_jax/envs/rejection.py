@@ -112,4 +112,4 @@ def rejection(env: Any) -> Rejection:
         "there is no model, and regret is what they lack to 1."
     )
     least = np.minimum.reduceat(np.asarray(env.log.propensity), np.asarray(env.starts))
-    return Rejection(env=env, least=least, spec=dataclasses.replace(env.spec, basis=basis, of_rows=True))
+    return Rejection(env=env, least=least, spec=dataclasses.replace(env.spec, basis=basis, rejects=True))

@@ -34,7 +34,7 @@ class Spec:
     constant: bool = False  # whether all feature vectors have the same constant entry, so that means have an intercept
     silos: int = struct.later(1)  # the most silos that one user who returns comes to
     basis: str = struct.later("")  # what the answers are a model of, in words that summaries and figures show
-    of_rows: bool = struct.later(False)  # whether users are made of people's rows, in a table or a log
+    rejects: bool = struct.later(False)  # whether rows of a log are left out by what was played, see `Rejecting`
 
     def __post_init__(self):
         for name in ("n_agents", "dim", "n_servers", "silos"):
@@ -42,10 +42,15 @@ class Spec:
         validate.integer("n_arms", self.n_arms, at_least=1, at_most=MAX_ARMS)
         for name in ("n_users", "late"):
             validate.integer(name, getattr(self, name), at_least=0)
-        for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops", "of_rows"):
+        for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops", "rejects"):
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
         validate.instance("basis", self.basis, str, "a string, which may be empty")
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether users are made of people's rows, in a table or a log."""
+        return bool(self.basis) or self.rejects
 
     def visits(self, horizon: int) -> int:
         """The number of visits of users in T = `horizon` rounds: M T, also if n users return."""
@@ -156,7 +161,7 @@ class Listed(Environment, Protocol):
 class Rejecting(Environment, Protocol):
     """An environment that knows the answers to some arms only, and has agents play again until it accepts theirs.
 
-    Its spec says `of_rows`, so that certificates leave out the people whose rows decide what is accepted.
+    Its spec has `rejects`, so that certificates leave out the people whose rows decide what is accepted.
     `observe` offers another user to agents who were refused in a round, and to others what they were offered before.
     """
 

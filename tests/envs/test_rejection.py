@@ -129,7 +129,7 @@ def test_what_data_decide_is_not_covered(key):
     run = dict(horizon=10, key=key, seeds=2, progress=False)
     assert OF_A_TABLE in fb.simulate(silent, PRIVATE, **run).certificate.not_covered
     with refused("env"):
-        fb.simulate(dataclasses.replace(env, spec=dataclasses.replace(env.spec, of_rows=False)), PRIVATE, **run)
+        fb.simulate(dataclasses.replace(env, spec=dataclasses.replace(env.spec, rejects=False)), PRIVATE, **run)
 
 
 def test_configurations_have_worlds_of_their_own(key):

@@ -20,10 +20,10 @@ def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Record
         TypeError: a multi-armed algorithm meets an environment that is not multi-armed, or a clustering algorithm meets
             users who are not told apart.
         ValueError: a multi-armed environment has several agents, there are more users than can be counted, or data
-            decide which rounds count (`accepts`), and the spec does not say that users are made of rows.
+            decide which rounds count (`accepts`), and the spec does not say so (`rejects`).
     """
-    if callable(getattr(env, "accepts", None)) and not env.spec.of_rows:
-        raise BadValue("env", "must have spec.of_rows where it has `accepts`: data decide which rows count", env)
+    if callable(getattr(env, "accepts", None)) and not env.spec.rejects:
+        raise BadValue("env", "must have spec.rejects where it has `accepts`: data decide which rows count", env)
     if isinstance(algo, ArrivalAlgorithm):
         if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
             lacks = "clusters(world)" if env.spec.n_users else "users who are told apart (spec.n_users)"
