@@ -20,6 +20,8 @@ FORMULAS = {
     "Renyi DP": "alpha epsilon^2 / 2 being the leading term, and the row Renyi curve the proved bound",
     "zCDP": "rho = epsilon^2 / 2 being the leading term, and the row zCDP the proved bound",
 }
+# Whom users must trust, from the strictest to the loosest; "own" is a trust model whose words are its author's.
+PARTIES = ("nobody", "silo", "shuffler", "secagg", "server", "own", "")
 PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states in full
 Claim = Literal["none", "as_printed", "certified"]  # from the weakest to the strongest
 CLAIMS: tuple[Claim, ...] = get_args(Claim)
@@ -54,8 +56,14 @@ class Certificate:
             rewards are unbounded, raw data are read, or there is (almost) no noise.
         reason: why this claim and no stronger one is made.
         trust: who adds the noise, and who is not trusted.
+        trusted: whom users must trust beside themselves: "nobody", their "silo", a "shuffler", "secagg", the "server", or
+            "own", whoever a trust model of your own says.
+        server: whether a server is sent messages; if not, silos send them to each other.
         adjacency: what may differ between neighbouring data sets.
+        neighbours: the kind of adjacency, "replace", "zero_out" or "any".
         unit: the privacy unit, i.e. whose data may differ.
+        whole_user: whether all that one user contributes is protected together.
+        user_defined: parts of the algorithm that are not the package's own, whose words their author answers for.
         notion: the notion of privacy in which epsilon was asked for: "(epsilon, delta)-DP", "pure DP", "Renyi DP" (a
             divergence with alpha epsilon^2 / 2 as the leading term; `renyi` has the proved bound) or "zCDP" (rho with
             epsilon^2 / 2 as the leading term; `zcdp` has the proved bound). The last two are not (epsilon, delta)-DP at
@@ -101,8 +109,13 @@ class Certificate:
     claim: Claim
     reason: str
     trust: str = "none"
+    trusted: str = ""
+    server: bool = True
     adjacency: str = "none"
+    neighbours: str = ""
     unit: str = "none"
+    whole_user: bool = False
+    user_defined: tuple[str, ...] = ()
     notion: str = "(epsilon, delta)-DP"
     epsilon: float | None = None
     delta: float | None = None
@@ -204,6 +217,7 @@ class Certificate:
                 *([("tails", f"far tails are never drawn: delta is {least} {_number(self.smallest_delta)}")] * noisy),
                 ("accountant", self.accountant),
                 ("trust model", self.trust),
+                *([("user-defined", ", ".join(self.user_defined))] if self.user_defined else []),
                 ("adjacency", self.adjacency),
                 ("privacy unit", self.unit),
             ]

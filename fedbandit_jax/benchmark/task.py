@@ -27,14 +27,6 @@ SUITE = "v1"
 SEEDS = 16  # of a row in every task
 MANY = 100  # synchronisations in batches of one length, of which more would gain little and take long
 ROUNDED = 1e-5  # by which a certificate's epsilon may be larger, as it is computed in floating point
-WHOM = {  # the word with which a certificate's trust model begins -> whom users trust there
-    "local": "nobody",
-    "silo-local": "silo",
-    "servers": "silo",
-    "shuffle": "shuffler",
-    "secure aggregation": "secagg",
-    "central": "server",
-}
 NAMES = {"nobody": "local", "silo": "silo_local", "shuffler": "shuffle_vector_sum", "secagg": "secagg"}
 
 
@@ -161,16 +153,14 @@ class Task:
         if epsilon is None or delta is None or epsilon > self.epsilon * (1 + ROUNDED) or delta > self.delta:
             got = f"epsilon = {epsilon or math.inf:.6g} at delta = {delta or 0:g}"
             return f"the noise gives {got}, the task asks for {self.epsilon:g} at {self.delta:g}"
-        whom = WHOM.get(one.trust.partition(":")[0].partition(" (")[0])
-        if whom not in self.trusted:
-            return f"users must trust {whom or one.trust!r}, the task allows {' or '.join(self.trusted)}"
-        if one.trust.startswith("servers (1 of them)"):
-            return "its only server is trusted with the data of all users"
-        if self.graph is not None and "there is no server" not in one.trust:
+        if one.trusted not in self.trusted:
+            whom = "whom a trust model of the entry's own names" if one.trusted == "own" else one.trusted
+            return f"users must trust {whom}, the task allows {' or '.join(self.trusted)}"
+        if self.graph is not None and one.server:
             return "it has a server, the task has none: use fb.algos.Gossip(graph=task.graph, ...)"
-        if not one.adjacency.startswith("replace"):
+        if one.neighbours != "replace":
             return f"adjacency is {one.adjacency!r}, the task has 'replace'"
-        if isinstance(self.unit, Users) and not one.unit.startswith("one user"):
+        if isinstance(self.unit, Users) and not one.whole_user:
             return f"protected is {one.unit!r}, the task asks for one user with all visits"
         if self.max_syncs is not None and syncs > self.max_syncs:
             return f"it communicates {syncs:,.0f} times, the task allows {self.max_syncs:,}"

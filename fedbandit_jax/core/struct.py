@@ -147,11 +147,28 @@ def shipped(value: Any) -> bool:
     if isinstance(value, PLAIN):
         return True
     named = value if isinstance(value, (type, types.FunctionType)) else type(value)
-    if named.__module__.partition(".")[0] != __name__.partition(".")[0]:
+    if not _ours(named):
         return False
     fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
     within = value if isinstance(value, tuple) else [getattr(value, field.name) for field in fields]
     return named is value or all(map(shipped, within))
+
+
+def _ours(named: Any) -> bool:
+    return named.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def user_defined(value: Any) -> Iterator[str]:
+    """The parts of a part, as "field: class", that are not this package's, or whose words are not (`of_user`)."""
+    for field in dataclasses.fields(value):
+        part = getattr(value, field.name)
+        kind = part if isinstance(part, types.FunctionType) else type(part)
+        if name := getattr(part, "of_user", ""):
+            yield f"{field.name}: {name}"
+        elif (dataclasses.is_dataclass(part) or kind is part) and not _ours(kind):
+            yield f"{field.name}: {kind.__qualname__}"
+        elif dataclasses.is_dataclass(part):
+            yield from user_defined(part)
 
 
 def paths(value: Any) -> tuple[str, ...]:

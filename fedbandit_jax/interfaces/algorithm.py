@@ -251,6 +251,8 @@ def certify(bound: Algorithm) -> Certificate:
             if not np.allclose(leaf, held, 1e-6, 0, equal_nan=True):
                 return no_privacy(f"nothing is proved of numbers that 32 bits do not hold, such as {leaf.ravel()[0]:g}")
     found, mechanism = bound.guarantee(), getattr(bound, "mechanism", None)
+    if found.epsilon is not None:
+        found = dataclasses.replace(found, user_defined=tuple(dict.fromkeys(struct.user_defined(bound))))
     if found.claim == "none" or not isinstance(mechanism, NoisyMechanism):
         return found
     if struct.shipped(bound) and not mechanism.has_own_parts:

@@ -153,7 +153,9 @@ class Replanted:
             claim="certified" if sound else "none",
             reason=f"noise of known law is on every sum that leaves a server, and {gives}" if sound else short,
             trust=SENTENCE.format(n_servers),
+            trusted="silo" if n_servers > 1 else "server",
             adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
+            neighbours=self.adjacency,
             unit=f"what one user did in {rounds}, against everybody except her own server (cluster differential "
             f"privacy); a user who comes {often} is thereby protected altogether",
             epsilon=asked,

@@ -71,7 +71,7 @@ class SumLoop(ArmAlgorithm):
         found = _guarantee(structure, numbers, float(self.epsilon), delta, VISITS)
         if self.spec.n_users and found.epsilon is not None:
             only = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
-            found = dataclasses.replace(found, unit=only)
+            found = dataclasses.replace(found, unit=only, whole_user=False)
         return found
 
     def _of_user(self, found: Certificate, unit: Users) -> Certificate:

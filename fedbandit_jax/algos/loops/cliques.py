@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.doors import LEARNS_IN_BATCH
-from fedbandit_jax.algos.loops.loop import PEERS, PlayingLoop, without_server
+from fedbandit_jax.algos.loops.loop import PEERS, PlayingLoop, without_sums
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
@@ -108,7 +108,7 @@ class CliqueLoop(PlayingLoop):
         found = drawn((std / np.sqrt(np.asarray(self.sizes, float))).min()).guarantee(when, None)
         if found.epsilon is not None:
             clique = drawn(std.max()).trust.sum_std() * math.sqrt(mechanism.release.largest_variance())
-            found = without_server(found, PEERS, clique, "the sums that the silos of a clique add up")
+            found = without_sums(found, PEERS, clique, "the sums that the silos of a clique add up", server=False)
         return found.through(self.raw)
 
     @override

@@ -13,7 +13,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
-from fedbandit_jax.algos.loops.loop import PEERS, PolicyLoop, without_server
+from fedbandit_jax.algos.loops.loop import PEERS, PolicyLoop, without_sums
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate
@@ -63,7 +63,7 @@ class GossipLoop(PolicyLoop):
         found = self.proof(dataclasses.replace(self.spec, n_agents=1))
         if found.epsilon is not None and found.server_noise_std is not None:
             most = math.sqrt(np.asarray(self.hears, float).sum(1).max()) * found.server_noise_std
-            found = without_server(found, PEERS, most, "the sums that an agent adds up")
+            found = without_sums(found, PEERS, most, "the sums that an agent adds up", server=False)
         return found.through(self.raw)
 
     @override

@@ -36,10 +36,13 @@ CLIPPED = "contributions clipped"
 PEERS = "there is no server: silos send messages to each other"
 
 
-def without_server(found: Certificate, aside: str, most: float, sums: str) -> Certificate:
-    """A certificate where no server adds up silos' sums: who does, `aside`, and the most noise in the `sums` there."""
-    whose = f"{found.noise_whose}, at most {most:.6g} in {sums}"
-    return dataclasses.replace(found, trust=f"{found.trust} ({aside})", noise_whose=whose, server_noise_std=None)
+def without_sums(found: Certificate, aside: str, most: float, sums: str, *, server: bool = True) -> Certificate:
+    """A certificate where no server adds up silos' sums: who does, `aside`, and the most noise in the `sums` there.
+
+    `server` says whether there is one at all.
+    """
+    whose, trust = f"{found.noise_whose}, at most {most:.6g} in {sums}", f"{found.trust} ({aside})"
+    return dataclasses.replace(found, trust=trust, server=server, noise_whose=whose, server_noise_std=None)
 
 
 @struct.pytree

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.doors import CALLS_HOST
-from fedbandit_jax.algos.loops.loop import PolicyLoop, without_server
+from fedbandit_jax.algos.loops.loop import PolicyLoop, without_sums
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import refusal
@@ -142,7 +142,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
             found = dataclasses.replace(found, not_covered=(WHO_COMES, *found.not_covered))
         if found.epsilon is not None and found.server_noise_std is not None:
             aside = "a silo is whoever keeps a user's data, here a server; every user has a stream"
-            found = without_server(found, aside, found.server_noise_std, "a user's released sums")
+            found = without_sums(found, aside, found.server_noise_std, "a user's released sums")
         return found.through(self.raw)
 
     @override

@@ -72,6 +72,11 @@ class Aggregation:
         return "secure aggregation: each user adds a share of the noise, the server sees sums only and is not trusted"
 
     @property
+    def trusted(self) -> str:
+        """Whom users must trust, if they add shares of the noise."""
+        return "shuffler" if self.epsilon > 0 else "secagg"
+
+    @property
     def assumes(self) -> tuple[str, ...]:
         """Attacks that the guarantee leaves out."""
         return (SHARES, "bits that bypass the shuffler") if self.epsilon > 0 else (SHARES,)
@@ -191,6 +196,7 @@ class RingSum(SumProtocol):
             visits=visits,
             spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + float(aggregation.epsilon),
             trust=noise.trust or aggregation.trust,
+            trusted=noise.trusted or aggregation.trusted,
             notion=noise.notion,
             epsilon=epsilon,
             delta=0.0 if pure else delta,

@@ -48,6 +48,7 @@ class Noise:
 
     notion: ClassVar[str] = "pure DP"  # in which the paper's theorem states epsilon
     trust: ClassVar[str] = ""  # the trust model; empty if users add shares, since that depends on the aggregation
+    trusted: ClassVar[str] = ""  # whom users must trust; empty as above
     at_server: ClassVar[bool] = False  # the server adds all noise and users add none
     per_user: ClassVar[bool] = False  # every user's message is private on its own
 
@@ -132,6 +133,7 @@ class ServerNoise(PolyaNoise):
     """Discrete Laplace noise that the server adds to every sum, to which users add nothing (Theorem 5)."""
 
     trust = "central: users and the server are trusted, and the server adds the noise to every sum"
+    trusted = "server"
     at_server = True
 
     @override
@@ -152,6 +154,7 @@ class LocalNoise(PolyaNoise):
     """
 
     trust = "local: every user adds the noise to her own reward, nobody else is trusted"
+    trusted = "nobody"
     per_user = True
 
     @override

@@ -64,6 +64,11 @@ class Explicit(Release):
         )
 
     @property
+    def of_user(self) -> str:
+        """The name of the class, if it is one of the caller's own."""
+        return self.of if type(self) is Explicit else ""
+
+    @property
     @override
     def n_parts(self) -> int:
         return self.parts

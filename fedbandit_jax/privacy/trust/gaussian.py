@@ -45,6 +45,7 @@ class SiloLocal(Trust):
         "silo-local: each silo adds its own noise; a user's own silo sees her raw data and is trusted with them, "
         "server and other silos are not"
     )
+    trusted = "silo"
     whose = "of a silo's message"
     methods = METHODS
     batches = "any"
@@ -151,6 +152,7 @@ class Central(Trust):
     """
 
     sentence = "central: the server is trusted with every silo's sums and adds the noise"
+    trusted = "server"
     whose = "of the sum over silos"
     batches = "any"
     away = "any"
@@ -201,6 +203,7 @@ class Local(Trust):
         "local: each user's own device holds her contexts, chooses her arm from what the server publishes, and adds "
         "noise to her statistics; her silo sees only her noisy report, nobody else is trusted"
     )
+    trusted = "nobody"
     whose = "of a user's report"
     releases = (InputPerturbation,)
     why = "a user reports once, so that there is nothing for a tree to save"

@@ -54,6 +54,8 @@ class Trust:
 
     sentence: ClassVar[str] = "a trust model of the caller's own"
     """A sentence for certificates that says who adds the noise, and who is not trusted."""
+    trusted: ClassVar[str] = "own"
+    """Whom users must trust, one of `fedbandit_jax.certificate.PARTIES`."""
     whose: ClassVar[str] = "of a message"
     """Whose noise `Proof.sigma` describes."""
     releases: ClassVar[tuple[type[Release], ...] | None] = None

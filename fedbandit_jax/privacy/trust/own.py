@@ -97,6 +97,7 @@ class BoundGaussian(Trust):
     """A bound trust model of one's own: the two numbers of its noise, and the words that describe it."""
 
     batches = "any"
+    of_user = "GaussianTrust"
 
     std: struct.Number  # standard deviation of one source
     sources: struct.Number  # how many independent noises are in the sum over silos, a float

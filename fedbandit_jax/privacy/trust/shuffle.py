@@ -40,6 +40,7 @@ class Shuffled(SiloLocal):
         "shuffle: each silo, which is trusted with its own users' raw data, adds its own noise; a trusted shuffler "
         "hides whose message is whose; the server is not trusted"
     )
+    trusted = "shuffler"
     releases = (Tree,)
     why = WHY
     methods = METHODS

@@ -165,7 +165,7 @@ def _draw(
 
 
 def _setting(result: Result, label: str) -> tuple[Any, str]:
-    return result.config["environments"][label], result.certificates[label].adjacency.split(" ")[0]
+    return result.config["environments"][label], result.certificates[label].neighbours
 
 
 def _same_world(result: Result) -> bool:
