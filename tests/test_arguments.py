@@ -50,7 +50,7 @@ def harmless(monkeypatch, tmp_path):
         (tmp_path / name).touch()
     RESULT.save("saved")
     (tmp_path / "controls.py").write_text("from argument_cases import CASE\ndef broken_case():\n    return CASE\n")
-    monkeypatch.setattr(driver, "run_program", reached)
+    monkeypatch.setattr(driver, "_compiled", reached)
     monkeypatch.setattr(importlib.import_module("fedbandit_jax.engine.simulation"), "_play", reached)
     monkeypatch.setattr(runs, "_program", reached)
     monkeypatch.setattr(recommend, "candidates", reached)
