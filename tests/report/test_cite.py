@@ -142,7 +142,6 @@ FAMILIES = {
     "raw": lambda: fb.algos.private_fed_lin_ucb(BUDGET, learns_in_batch=True).certificate(SILOS, 50),
     "leak": lambda: fb.algos.fed_ucb(BUDGET).certificate(SILOS, 20),
     "clusters": lambda: fb.algos.FCLUB(BUDGET).certificate(fb.envs.clustered(6, 2, 2, dim=3).spec, 50),
-    "shuffle": lambda: elimination("discrete_laplace", "shuffle").certificate(fb.envs.arms(3).spec, 1000),
     "renyi": lambda: elimination("skellam", "secagg").certificate(fb.envs.arms(3).spec, 1000),
     "zcdp": lambda: elimination("discrete_gaussian", "secagg").certificate(fb.envs.arms(3).spec, 1000),
 }
@@ -185,10 +184,10 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("text", FORMULAS)
-def test_formulas_of_a_certificate(text):
-    latex = fb.privacy.Certificate(claim="none", reason=text).to_latex()
-    assert latex.splitlines()[1] == rf"  \item[claim] none: {FORMULAS[text]}"
+def test_formulas_of_a_certificate():
+    for text, formula in FORMULAS.items():
+        latex = fb.privacy.Certificate(claim="none", reason=text).to_latex()
+        assert latex.splitlines()[1] == rf"  \item[claim] none: {formula}"
 
 
 def test_certificates_side_by_side():

@@ -1,6 +1,7 @@
 """The page about results: it opens offline, hides nothing, and says what the files say; its tables can be sorted."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from pages import CONTRASTS, EVIL, Read, browser, is_drawing
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import CLAIMS
 from fedbandit_jax.cli import main
-from fedbandit_jax.engine import store
+from fedbandit_jax.engine import store as engine_store
 from fedbandit_jax.report import folders as found
 from fedbandit_jax.report import html, page
 
@@ -42,7 +43,10 @@ def read(folder, tmp_path_factory):
 
 
 def test_opens_offline(read):
-    """Nothing is asked of another address, and every reference finds its place on the page, once."""
+    """Nothing is asked of another address, every reference finds its place on the page, once, and labels are text.
+
+    No label, path, title or command becomes an element or an attribute.
+    """
     ids, links, images = (read.all(name) for name in ("id", "href", "src"))
     assert len(ids) == len(set(ids)) > 1
     assert set(links) == {f"#{name}" for name in ids}
@@ -50,13 +54,7 @@ def test_opens_offline(read):
     raw = str([*read.elements, *read.code])
     for one in images:
         raw = raw.replace(one, "")
-    assert "http" not in raw
-    assert "@import" not in raw
-    assert "url(" not in raw
-
-
-def test_labels_are_text(read):
-    """No label, path, title or command becomes an element or an attribute."""
+    assert not re.search(r"http|@import|url\(", raw)
     assert [kind for kind, _ in read.code] == ["style", "script"]
     assert read.text.count(EVIL) >= 5  # title, heading, table, certificate, command
     assert not [name for _, attributes in read.elements for name in attributes if name.startswith("on")]
@@ -129,10 +127,7 @@ def test_pieces_of_a_store_are_one_result(tmp_path):
     for name in NAMES:  # two meanings of a label are two results
         stored(tmp_path / "same", name, "same", range(3))
     assert [len(one.result) for one in found.find([tmp_path / "same"]).sections] == [1, 1]
-
-
-def test_the_layout_is_that_of_stores():
-    path = store._file(Path("store"), NAMES[0], 0, 8)
+    path = engine_store._file(Path("store"), NAMES[0], 0, 8)
     assert found.STORED.fullmatch(path.relative_to("store").as_posix())
 
 
@@ -147,14 +142,14 @@ def test_the_command(tmp_path, capsys):
     assert str(tmp_path / "cut.npz") in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", ["missing", ".", "text.png", "text.png --out ."])
-def test_wrong_words(words, tmp_path, monkeypatch, capsys):
+def test_wrong_words(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.png").write_text("no result")
-    assert main(["report", *words.split()]) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("fedbandit: --out must" if "--out" in words else "fedbandit: paths must")
-    assert not (tmp_path / "report.html").exists()
+    for words in ("missing", ".", "text.png", "text.png --out ."):
+        assert main(["report", *words.split()]) == 2
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last.startswith("fedbandit: --out must" if "--out" in words else "fedbandit: paths must")
+        assert not (tmp_path / "report.html").exists()
 
 
 @pytest.mark.slow
