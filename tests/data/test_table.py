@@ -4,8 +4,8 @@ import dataclasses
 import itertools
 import math
 
+import handmade
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas
@@ -172,9 +172,13 @@ OPTIONS = [{}, dict(features=["age"]), dict(features=["age"], arm_features=["dos
 def replayed(request):
     """An environment, its options, and what agents are offered in many rounds."""
     env = table(user="patient", propensity="p", **request.param)
-    world = env.init(jax.random.key(0))
-    observe = jax.jit(jax.vmap(lambda key: env.observe(key, world, jnp.int32(0))[0]))
-    return env, request.param, jax.tree.map(np.asarray, observe(jax.random.split(jax.random.key(1), DRAWS)))
+
+    @jax.jit
+    def observed(key):
+        world = env.init(key)
+        return jax.vmap(lambda key: env.observe(key, world, 0)[0])(jax.random.split(key, DRAWS))
+
+    return env, request.param, jax.tree.map(np.asarray, observed(jax.random.key(1)))
 
 
 def test_the_spec_is_true(replayed):
@@ -235,19 +239,21 @@ def test_rows_are_drawn_in_every_silo():
 def test_gaps_and_rewards_are_those_of_the_model(model):
     days = table(reward="days", features=["age"])
     assert float(days.rewards.noise_std) == pytest.approx(days.fit.noise_std)  # of residuals
-    env = table(features=["age", "ward"], model=model)
-    key, world = jax.random.key(3), env.init(jax.random.key(0))
-    offered, _ = jax.jit(env.observe)(key, world, jnp.int32(0))
-    z = np.asarray(offered.contexts) @ np.asarray(env.theta)
+    env, arms = table(features=["age", "ward"], model=model), np.arange(3, dtype=np.int32)
+
+    @jax.jit
+    def played(key):
+        offered, world = env.observe(key, env.init(key), 0)
+        keys = jax.random.split(key, 2000)
+        return offered.contexts, jax.vmap(lambda key: env.pull(key, world, offered, arms))(keys)
+
+    contexts, found = played(jax.random.key(1))
+    z = np.asarray(contexts) @ np.asarray(env.theta)
     mean = 1 / (1 + np.exp(-z)) if model == "logistic" else np.clip(z, 0, 1)
-    arms = jnp.array([0, 1, 2])
-    gaps = mean.max(1) - mean[np.arange(3), arms]
-    keys = jax.random.split(jax.random.key(1), 2000)
-    found = jax.jit(jax.vmap(lambda key: env.pull(key, world, offered, arms)))(keys)
-    np.testing.assert_allclose(found.gap[0], gaps, atol=1e-5)
+    np.testing.assert_allclose(found.gap[0], mean.max(1) - mean[arms, arms], atol=1e-5)
     rewards = np.asarray(found.reward)
     assert set(np.unique(rewards)) <= {0, 1}  # as those of the table are
-    np.testing.assert_allclose(rewards.mean(0), mean[np.arange(3), arms], atol=5 * 0.5 / math.sqrt(2000))
+    np.testing.assert_allclose(rewards.mean(0), mean[arms, arms], atol=5 * 0.5 / math.sqrt(2000))
 
 
 def test_users_cross_silos():
@@ -275,19 +281,20 @@ def test_a_unit_that_names_too_few_silos_is_refused():
 
 
 def test_the_fit_is_in_the_result(tmp_path):
+    """In the files, the summary and the figures of any run, also where a wrapper goes around the table."""
     env = fb.envs.delay(table(features=["age"], user="patient"), 2)
-    fit, algo = env.env.fit, fb.algos.fed_lin_ucb(learns_in_batch=False)
-    result = fb.simulate(env, algo, horizon=20, key=jax.random.key(0), seeds=2)
-    for one in (result, fb.Result.load(result.save(tmp_path / "run"))):
-        world = one.config["environments"]["FedLinUCB"]
-        assert world["env"]["fit"]["explained"] == fit.explained
-        assert world["env"]["fit"]["calibration"] == [list(group) for group in fit.calibration]
-        assert (world["env"]["encoding"], world["spec"]["basis"]) == (env.env.encoding, fit.sentence)
-        assert fit.sentence in one.summary()
-        figure = fb.plotting.regret(one)
-        title = figure.axes[0].get_legend().get_title().get_text()
-        assert " ".join(title.split()) == fit.sentence
-        plt.close(figure)
+    fit, result = env.env.fit, handmade.made(labels=["one"])
+    result = dataclasses.replace(result, config={**result.config, "environments": {"one": identity.describe(env)}})
+    one = fb.Result.load(result.save(tmp_path / "run"))
+    world = one.config["environments"]["one"]
+    assert world["env"]["fit"]["explained"] == fit.explained
+    assert world["env"]["fit"]["calibration"] == [list(group) for group in fit.calibration]
+    assert (world["env"]["encoding"], world["spec"]["basis"]) == (env.env.encoding, fit.sentence)
+    assert fit.sentence in one.summary()
+    figure = fb.plotting.regret(one)
+    title = figure.axes[0].get_legend().get_title().get_text()
+    assert " ".join(title.split()) == fit.sentence
+    plt.close(figure)
     assert "model of the table" in fit.sentence
     assert str(fit).startswith(fit.sentence)
     assert len(str(fit).splitlines()) == 4 + 10
