@@ -160,6 +160,15 @@ def test_whatever_one_user_moves_is_certified_with_more_noise():
     assert "64-bit integers do not hold so much noise" in loud.guarantee().reason
 
 
+def test_rewards_that_are_not_bounded_are_added_up_as_they_are():
+    """Nothing is claimed then, and no integer is large enough for all."""
+    mechanism = fb.privacy.Mechanism(BUDGET, statistic=fb.privacy.Linear(clip=False))
+    env = fb.envs.script(np.ones((4, 2, 1, 1)), np.full((4, 2, 1), 1e6))
+    bound = fb.algos.private_fed_lin_ucb(mechanism, schedule=2).bind(env.spec, 4)
+    total = jax.jit(bound.mechanism.total)(np.ones((2, 1, 2), np.float32), np.full((2, 2), 1e6, np.float32))
+    assert (total.tolist(), bound.guarantee().claim) == ([[4, 4e6]], "none")
+
+
 def test_long_epochs_are_added_up_in_parts():
     """Of a year of rounds without a clock a thousand at a time, and fewer of many silos; one at least."""
     mechanism = fb.privacy.Mechanism(BUDGET, "blt", "central")
