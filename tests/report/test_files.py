@@ -63,7 +63,7 @@ NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 WORDS = st.sampled_from(["NaN", "Infinity", "-Infinity", "\\NaN", "\\\\Infinity"])  # numbers that JSON has not
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(
     curves=hnp.array_shapes(min_dims=3, max_dims=3, max_side=3).flatmap(lambda s: hnp.arrays(np.float64, s)),
     names=st.lists(NAMES | st.sampled_from(["x", "x.npy", "../x", "result.json"]), unique=True, max_size=3),

@@ -17,12 +17,19 @@ from fedbandit_jax.cli import main
 from fedbandit_jax.engine import store as engine_store
 from fedbandit_jax.report import folders as found
 from fedbandit_jax.report import html, page
+from fedbandit_jax.report.plotting import figure
 
 
 def report(tmp_path, *paths, title="A title"):
     """Writes the page about some paths and reads it."""
     page.write(found.find(paths), tmp_path / "report.html", title=title)
     return Read((tmp_path / "report.html").read_text())
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures of a page are empty."""
+    monkeypatch.setattr(figure, "_write", lambda figure, kind, file: file.write(b"<svg/>"))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +98,7 @@ def test_certificates_figures_and_origin_are_there(read, folder):
     assert [row[0] for row in table[1:]] == [str(folder / "deeper" / "<b>.npz")]  # refused
 
 
-def test_labels_that_are_algorithms_are_one_column(tmp_path):
+def test_labels_that_are_algorithms_are_one_column(undrawn, tmp_path):
     """And more curves than a figure can hold are not drawn."""
     names = [f"a{i}" for i in range(page.CURVES + 1)]
     swept(dict.fromkeys(names, 1.0)).save(tmp_path / "run")
@@ -131,7 +138,7 @@ def test_pieces_of_a_store_are_one_result(tmp_path):
     assert found.STORED.fullmatch(path.relative_to("store").as_posix())
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_command(undrawn, tmp_path, capsys):
     out, run = tmp_path / "new" / "page.html", tmp_path / "run.npz"
     swept({"one": 1.0}).save(run)
     assert main(["report", str(run), "--out", str(out), "--title", "Mine"]) == 0
