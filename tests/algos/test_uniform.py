@@ -40,8 +40,6 @@ def test_it_is_private_without_noise_and_only_as_it_is():
     for algo in (fb.algos.Uniform(), fb.algos.UniformArms()):
         found = algo.certificate(spec, horizon=10)
         assert (found.claim, found.epsilon_exact, found.delta) == ("certified", 0.0, 0.0)
-        assert not {"noise", "releases", "tails"} & {name for name, _ in found.lines()}
-        assert any("the key of all noise, curves" in item for item in found.not_covered)
 
     @fb.pytree
     class Curious(fb.algos.Uniform):

@@ -236,28 +236,6 @@ def test_mixture_does_not_split_users_who_are_alike(key, n):
     assert np.mean([np.asarray(one).any() for one in found]) <= 0.05
 
 
-def test_pooling_weighs_how_different_users_are():
-    """Users who are alike are served by nearly all of their group's sums, different ones by little beside their own.
-
-    Estimates from what is pooled are nearer to a user's theta than those from her own sums, and than her group's.
-    """
-    rounds, shares, errors = 4000, [], []
-    for spread in (0.0, 0.05, 0.15, 0.6):
-        released, label, theta = users(1, kinds=1, rounds=rounds, spread=spread)
-        found, common = (POOL(one, released, label.astype(np.int32)) for one in (A.Mixture(), A.Together()))
-        shares.append(float(np.mean((np.asarray(found.count) - rounds) / (39 * rounds))))
-        every = [found[:2], (released.gram, released.bias), common[:2]]
-        estimates = [np.linalg.solve(gram + np.eye(5), np.asarray(bias)[..., None])[..., 0] for gram, bias in every]
-        errors.append([np.mean((one - theta) ** 2) for one in estimates])
-    assert shares == sorted(shares, reverse=True)
-    assert shares[0] > 0.5
-    assert shares[-1] < 0.05
-    for mine, own, group in errors:
-        assert mine < 1.1 * min(own, group)
-    assert errors[1][0] < 0.9 * min(errors[1][1:])
-    assert errors[0][0] < errors[0][1] / 4
-
-
 @pytest.mark.slow
 def test_one_user_by_herself(key):
     """Is a mixture, too."""

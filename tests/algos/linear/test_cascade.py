@@ -25,23 +25,6 @@ def batch_sum(algo, contexts, answers, key):
     return np.asarray(state.mechanism.sums.high, float)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("learns", [False, True])
-def test_worst_case(key, learns):
-    """Two arms e1, e2 for everyone; the first user has only one of them and everyone follows: sqrt 2 B in W."""
-    contexts = np.zeros((B, 2, 2))
-    contexts[:, 0, 0] = contexts[:, 1, 1] = 1
-    only_e1, only_e2 = contexts.copy(), contexts.copy()
-    only_e1[0, 1] = [1, 0]
-    only_e2[0, 0] = [0, 1]
-    answers = np.ones((B, 2))
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=B, learns_in_batch=learns)
-    algo = algo.replace(exploration_scale=0.0)
-    w1, w2 = (batch_sum(algo, c, answers, key)[:, :2] for c in (only_e1, only_e2))
-    moved = np.linalg.norm(w1 - w2)
-    assert moved == pytest.approx(np.sqrt(2) * (B if learns else 1), rel=1e-5)
-
-
 def sums(state, metrics):
     """[W | U] after a batch, and the arms' gaps."""
     return state.mechanism.view, metrics.gap

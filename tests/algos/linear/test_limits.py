@@ -74,18 +74,6 @@ def test_orderings_of_the_paper(key):
     assert {result.certificates[label].claim for label in algos} == {"none", "certified"}
 
 
-@pytest.mark.slow
-def test_orderings_of_figure_3(key):
-    """The paper's instance and 25 seeds: every 95 % interval of the paired differences excludes 0 (linear.md)."""
-    env = fb.envs.sphere(100, 100, 10, rewards="bernoulli")
-    budgets = [(5.0, 0.1), (1.0, 0.1), (0.2, 0.1), (5.0, 0.1), (5.0, 0.01), (5.0, 0.001)]
-    private = {str(b): fb.algos.private_fed_lin_ucb(fb.privacy.Budget(*b)) for b in budgets}
-    algos = {"plain": fb.algos.fed_lin_ucb(), **private}
-    result = fb.sweep(env, algos, horizon=2500, key=key, seeds=25, stride=2500)
-    for ours in (budgets[:3], budgets[3:]):
-        assert_in_order(result, "plain", *map(str, ours), quantile=2.064)  # 0.975 with 24 degrees of freedom
-
-
 SHORT = ["Private-FedLinUCB", "known noise", "Greedy", "Thompson, central", "vector sums", "Gossip"]
 
 
