@@ -13,7 +13,7 @@ from helpers import deep
 from oracles.asynchronous import async_fed_lin_ucb, by_determinant, by_rounds
 from oracles.linear import TreeSilo
 from scipy import stats
-from scripted_users import draws, population, scan
+from scripted_users import Draws, draws, population, scan
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops import own_rows
@@ -161,6 +161,42 @@ def test_one_agent_is_lin_ucb(key):
     assert (one.communication["rounds"][:, -1] == 200).all()
     assert (one.communication["bits"][:, -1] == 200 * 32 * 2 * packed_size(4)).all()  # up and down
     assert (one.gauges["clusters"][:, -1] == 1).all()
+
+
+@fb.pytree
+class Keeps(fb.Policy):
+    """Believes what it was given."""
+
+    def update(self, k, belief, released):
+        return released
+
+    def index(self, key, t, belief, contexts):
+        return contexts[:, 0]
+
+
+def test_the_noise_of_what_agents_download_is_what_they_are_told(key):
+    """Chi-square of sums of nothing, over many keys, alpha = 1e-4; 4 % more or less noise is rejected.
+
+    Agents 0 and 1 take turns, so that the sums have the noise of one release, of one of each, and of later ones.
+    """
+    users = np.arange(12, dtype=np.int32) % 2
+    bound = algo(S.Every(2), noisy(release="blt"), Keeps()).bind(SPEC, 12)
+    given = Draws(users, np.zeros((12, 4, D), np.float32), np.zeros((12, 4), np.float32))
+    n = 2000
+    state, played = jax.vmap(lambda key: play(bound, key, *given))(jax.random.split(key, n))
+    assert (np.asarray(played[1])[0] == [0, 0, 1, 1] * 3).all()
+    own = np.asarray(bound.stds, float)
+    for t, k in ((2, (0,)), (3, (0, 0)), (6, (1, 0)), (11, (2, 2))):
+        variance = sum(own[i] ** 2 for i in k)
+        np.testing.assert_allclose(np.asarray(played[4])[:, t], variance, rtol=1e-5)
+        server = np.asarray(played[2])[:, t].astype(float)
+        x = (np.concatenate([server[:, range(D), range(D)], server[:, :, D]], 1) ** 2).sum() / variance
+        for scale, fits in ((1.0, True), (0.96**2, False), (1.04**2, False)):
+            assert bool(1e-4 < stats.chi2(n * 2 * D).cdf(x / scale) < 1 - 1e-4) is fits
+    told = np.asarray(state.agents.belief.std)[0, :2]  # agent 0 before agent 1's last upload
+    np.testing.assert_allclose(told, np.sqrt([own[2] ** 2 + own[1] ** 2, 2 * own[2] ** 2]), rtol=1e-5)
+    np.testing.assert_array_equal(np.asarray(state.agents.belief.count)[0, :2], [10, 12])
+    assert (np.asarray(state.agents.belief.count)[:, 2:] == 0).all()
 
 
 def test_users_who_do_not_exist_and_uploads_that_are_too_many(key):
