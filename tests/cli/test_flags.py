@@ -15,7 +15,6 @@ from fedbandit_jax import audits, privacy
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import main, parse
 from fedbandit_jax.engine import simulation
-from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.planning.candidate import Candidate
 from fedbandit_jax.planning.recommendation import Recommendation
@@ -48,28 +47,6 @@ FLAGS = {
 def test_no_flag_of_simulate_is_ignored(words):
     family, *flags = words.split()
     assert told(asked(family, *flags)) != told(asked(family))
-
-
-@pytest.mark.parametrize(
-    ("family", "path", "value", "others"),
-    [
-        ("linear", "schedule.batch", 26, {"Private greedy, growing batches"}),
-        ("arms", "delta", 0.05, {"SE"}),
-        ("schedules", "algorithms.FedUCB.schedule.trigger", "dp20", None),
-        ("clusters", "upload", 1.1, {"CLUB", "SCLUB", "LinUCB", "CDP-Mixture"}),
-    ],
-)
-def test_a_parameter_reaches_all_algorithms_but(family, path, value, others):
-    """These, which do not have it; None: all but one."""
-
-    def accounts(*words):
-        request = asked(family, *words)
-        found = expand(request["env"], request["algos"], request["grid"]).values()
-        return {one.coordinates["algorithm"]: describe(one.algo) for one in found}
-
-    before, after = accounts(), accounts("--set", f"{path}={value}")
-    same = {name for name, account in before.items() if account == after[name]}
-    assert len(same) == len(before) - 1 if others is None else same == others
 
 
 PRESETS = {  # family -> environment, horizon, seeds, and claim of every algorithm

@@ -171,12 +171,10 @@ def test_a_certificate_in_a_paper(family):
 FORMULAS = {
     "epsilon = 1, delta = 1e-06": r"$(\varepsilon, \delta) = (1, 10^{-6})$",
     "epsilon = 0.5 at delta = 2.5e-10": r"$\varepsilon = 0.5$ at $\delta = 2.5 \times 10^{-10}$",
-    "epsilon = inf at delta = 0.1": r"$\varepsilon = \infty$ at $\delta = 0.1$",
     "11e-5, 1e+07 or 0.1e-3": r"$11 \times 10^{-5}$, $10^{7}$ or $0.1 \times 10^{-3}$",
     "1 / sqrt 2 of it off the diagonal of x x'": r"$1 / \sqrt{2}$ of it off the diagonal of $x x^\top$",
     "sqrt 2 of it, moved by 4 in l2 norm": r"$\sqrt{2}$ of it, moved by 4 in $\ell_2$ norm",
     "rho = 0.5 (xi = 0 included); kappa = 4": r"$\rho = 0.5$ ($\xi = 0$ included); $\kappa = 4$",
-    "epsilon = 1, alpha epsilon^2 / 2 leads": r"$\varepsilon = 1$, $\alpha \varepsilon^2 / 2$ leads",
     "rho = epsilon^2 / 2, (epsilon, delta)-DP": r"$\rho = \varepsilon^2 / 2$, ($\varepsilon$, $\delta$)-DP",
     "a reward in [0, 1], (x_t, y_t), sha256": r"a reward in $[0, 1]$, $(x_t, y_t)$, sha256",
     r"my_delta_1: 50 % of $x$ ~ {y} ^ \z < #1": r"my\_delta\_1: 50 \% of \$x\$ \~{} \{y\} \^{} "
