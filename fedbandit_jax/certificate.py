@@ -56,8 +56,8 @@ class Certificate:
             rewards are unbounded, raw data are read, or there is (almost) no noise.
         reason: why this claim and no stronger one is made.
         trust: who adds the noise, and who is not trusted.
-        trusted: whom users must trust beside themselves: "nobody", their "silo", a "shuffler", "secagg", the "server", or
-            "own", whoever a trust model of your own says.
+        trusted: whom users must trust: "nobody", their "silo", a "shuffler", "secagg" or the "server"; "own" is whoever
+            a trust model of your own says.
         server: whether a server is sent messages; if not, silos send them to each other.
         adjacency: what may differ between neighbouring data sets.
         neighbours: the kind of adjacency, "replace", "zero_out" or "any".

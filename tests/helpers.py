@@ -181,7 +181,7 @@ def same_runs(one, other, atol=0.0):
     assert one.config == other.config
     assert dict(one.certificates) == dict(other.certificates)
     pairs = [(one.rounds, other.rounds), (one.regret, other.regret), (one.status, other.status)]
-    for kind in ("communication", "counts", "gauges"):
+    for kind in ("communication", "counts", "gauges", "records", "record_rounds"):
         mine, theirs = getattr(one, kind), getattr(other, kind)
         assert set(mine) == set(theirs)
         pairs += [(curve, theirs[name]) for name, curve in mine.items()]

@@ -1,5 +1,6 @@
 """The pictures of experiments/figures: none is older than its script or its numbers, and helpers do what they say."""
 
+import functools
 import re
 import runpy
 import sys
@@ -15,16 +16,21 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 FIGURES = EXPERIMENTS / "figures"
 PAGES = Path(__file__).parents[1] / "docs" / "reproduction"
 README = PAGES.parents[1] / "README.md"
-QUOTING = [path for path in (README, *sorted(PAGES.parent.rglob("*.md"))) if " ± " in path.read_text(encoding="utf-8")]
+QUOTING = [path for path in (README, *sorted(PAGES.parent.rglob("*.md"))) if " ± " in path.read_text()]
 
 
-@pytest.fixture
-def curves(monkeypatch):
+def page(name):
+    return (PAGES / f"{name}.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def curves():
     """The module of numbers, which scripts import from their own folder."""
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    import curves  # pyright: ignore[reportMissingImports]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXPERIMENTS))
+        import curves  # pyright: ignore[reportMissingImports]
 
-    yield curves
+        yield curves
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(EXPERIMENTS)):
             sys.modules.pop(name)
@@ -45,7 +51,7 @@ def test_pictures_have_their_numbers():
 @pytest.mark.usefixtures("curves")
 def test_all_runs_every_script_and_draws_every_picture():
     commands = runpy.run_path(str(EXPERIMENTS / "all.py"))["commands"]
-    scripts = {path.name for path in EXPERIMENTS.glob("*.py") if "__main__" in path.read_text(encoding="utf-8")}
+    scripts = {path.name for path in EXPERIMENTS.glob("*.py") if "__main__" in path.read_text()}
     assert {command.split()[0] for command in commands(smoke=True)} == scripts - {"all.py", "curves.py", "gallery.py"}
     assert len(commands(smoke=False)) == len(list(FIGURES.glob("*.png")))
 
@@ -57,7 +63,7 @@ def test_a_picture_is_drawn_again_in_another_folder(curves, monkeypatch, tmp_pat
     assert run(f"liu2022_runtime.py --redraw --out {tmp_path}")[2] == ""
     made, kept = (folder / "liu2022_runtime.csv" for folder in (tmp_path, FIGURES))
     assert curves.head(made) == curves.head(kept)
-    assert made.read_text(encoding="utf-8").split("\n")[1:] == kept.read_text(encoding="utf-8").split("\n")[1:]
+    assert made.read_text().split("\n")[1:] == kept.read_text().split("\n")[1:]
     assert (tmp_path / "liu2022_runtime.png").exists()
 
 
@@ -97,8 +103,9 @@ RATIOS = {  # picture of Chowdhury & Zhou (2023) -> pairs of labels whose ratio 
 NUMBERS = re.compile(r"(-?\d[\d,]*(?:\.\d+)?) ± (\d+(?:,\d{3})*(?:\.\d+)?)")
 
 
+@functools.cache
 def kept(curves, picture):
-    return curves.parsed((FIGURES / f"{picture}.csv").read_text(encoding="utf-8"))
+    return curves.parsed((FIGURES / f"{picture}.csv").read_text())
 
 
 def is_rounded(words, value):
@@ -109,7 +116,7 @@ def is_rounded(words, value):
 @pytest.mark.parametrize("page", QUOTING, ids=lambda page: page.name)
 def test_numbers_of_a_page_are_in_its_pictures(curves, page):
     """Every mean with its standard error, "a ± b", is a point of a curve, but for those counted in `ELSEWHERE`."""
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text()
     shown = {Path(one).stem for one in re.findall(r"figures/([\w.]+)\.png", text)}
     pictures = shown | {path.stem for path in FIGURES.glob(f"{page.stem}*.csv")}
     there = {name for name in pictures if (FIGURES / f"{name}.csv").exists()} - {"audits"}
@@ -119,22 +126,21 @@ def test_numbers_of_a_page_are_in_its_pictures(curves, page):
     assert len(lost) == ELSEWHERE.get(page.name, 0), lost
 
 
-@pytest.mark.parametrize("picture", RATIOS)
-def test_ratios_are_those_of_the_picture(curves, picture):
+def test_ratios_are_those_of_the_picture(curves):
     """Panel after panel, as "1.23 ± 0.04, ..."."""
-    ends = {(each.panel, each.label): each.y[-1] for each in kept(curves, f"chowdhury2023_{picture}")}
-    for pair in RATIOS[picture]:
+    for picture, pair in ((picture, pair) for picture, pairs in RATIOS.items() for pair in pairs):
+        ends = {(each.panel, each.label): each.y[-1] for each in kept(curves, f"chowdhury2023_{picture}")}
         one, other = pair.split("/")
         panels = [panel for panel, label in ends if label == one and panel != "bits"]
         found = [curves.quotient(ends[panel, one], ends[panel, other]) for panel in panels]
         shown = ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in found)
-        assert shown in (PAGES / "chowdhury2023.md").read_text(encoding="utf-8")
+        assert shown in page("chowdhury2023")
 
 
 def test_ratios_of_renyi_dp_and_of_users_who_return(curves):
     """Section 5 of Chowdhury & Zhou (2023) by delta, line by line of the picture, and noise for users who return."""
     by_delta, returning = kept(curves, "chowdhury2023_delta"), kept(curves, "chowdhury2023_returning")
-    page, shown = (PAGES / "chowdhury2023.md").read_text(encoding="utf-8"), []
+    shown = []
     for panel in dict.fromkeys(each.panel for each in by_delta):
         pure, renyi, *others = curves.pick(by_delta, panel)
         for below in (pure.y.repeat(len(renyi.x), 0), *(each.y for each in others)):
@@ -144,7 +150,7 @@ def test_ratios_of_renyi_dp_and_of_users_who_return(curves):
         pure, renyi, _ = curves.pick(returning, radius)
         ratios = [curves.quotient(a, b) for a, b in zip(renyi.y, pure.y)]
         shown += [", ".join(f"{value:.2f} ± {error:.2f}" for value, error in ratios)]
-    assert [one for one in shown if one not in page] == []
+    assert [one for one in shown if one not in page("chowdhury2023")] == []
 
 
 def test_claims_of_pages_hold_in_their_numbers(curves):
@@ -179,44 +185,43 @@ def test_claims_of_pages_hold_in_their_numbers(curves):
 
 def test_powers_of_d(curves):
     """Figure 1C of Dubey & Pentland (2020): powers of d of final regret, with 95 % intervals."""
-    curve, page = kept(curves, "dubey2020_fig1c"), (PAGES / "dubey2020.md").read_text(encoding="utf-8")
+    curve = kept(curves, "dubey2020_fig1c")
     for panel in ("M = 100", "M = 2"):
         for algo in ("not private", "ε = 1"):
             ends = [curves.pick(curve, panel, f"d = {d}, {algo}")[0].y[-1] for d in (4, 8, 16)]
             power, half = curves.exponent(curves.Curve("", "", [4, 8, 16], ends))
-            assert f"{power:.2f} ± {half:.2f}" in page
+            assert f"{power:.2f} ± {half:.2f}" in page("dubey2020")
 
 
-@pytest.mark.parametrize(
-    ("row", "axis", "model"),
-    [
-        ("M, silo-level LDP", "M", "silo-level LDP"),
-        ("M, central", "M", "central"),
-        ("T", "T", "silo-level LDP"),
-        ("d", "d", "silo-level LDP"),
-        ("epsilon, delta = 0.1", "ε, δ = 0.1", "silo-level LDP"),
-        ("epsilon, delta = 10^-6", "ε, δ = $10^{-6}$", "silo-level LDP"),
-        ("ln(1/delta)", "ln(1/δ)", "silo-level LDP"),
-    ],
-)
-def test_powers_of_regret_and_of_its_bound(curves, row, axis, model):
-    measured = kept(curves, "zhou2024_rates")
-    worst = {curve.label: curve for curve in measured if curve.panel == f"worst gap, {axis}"}
-    bound = f"{curves.exponent(worst[f'{model}, bound of Lemma C.2'])[0]:.3f}"
-    mine = "{:.3f} ± {:.3f}".format(*curves.exponent(worst[model]))
-    random = "-" if model == "central" else f"{curves.exponent(worst['random play'])[0]:.3f}"
-    (other,) = curves.pick(measured, f"random contexts, {axis}", model)
-    contexts = "two points only" if len(other.x) == 2 else "{:.3f} ± {:.3f}".format(*curves.exponent(other))
-    page = (PAGES / "zhou2024.md").read_text(encoding="utf-8")
-    (quoted,) = [line for line in page.splitlines() if line.startswith(f"| {row} |")]
-    assert quoted.strip("| ").split(" | ")[3:] == [bound, mine, curves.steps(worst[model]), random, contexts]
+POWERS = {  # row of the table -> axis and trust model of the picture
+    "M, silo-level LDP": ("M", "silo-level LDP"),
+    "M, central": ("M", "central"),
+    "T": ("T", "silo-level LDP"),
+    "d": ("d", "silo-level LDP"),
+    "epsilon, delta = 0.1": ("ε, δ = 0.1", "silo-level LDP"),
+    "epsilon, delta = 10^-6": ("ε, δ = $10^{-6}$", "silo-level LDP"),
+    "ln(1/delta)": ("ln(1/δ)", "silo-level LDP"),
+}
 
 
-@pytest.mark.parametrize("trust", ["silo_local", "central"])
-def test_bounds_have_the_logarithm_by_which_widths_add_up(curves, trust):
+def test_powers_of_regret_and_of_its_bound(curves):
+    measured, lines = kept(curves, "zhou2024_rates"), page("zhou2024").splitlines()
+    for row, (axis, model) in POWERS.items():
+        worst = {curve.label: curve for curve in measured if curve.panel == f"worst gap, {axis}"}
+        bound = f"{curves.exponent(worst[f'{model}, bound of Lemma C.2'])[0]:.3f}"
+        mine = "{:.3f} ± {:.3f}".format(*curves.exponent(worst[model]))
+        random = "-" if model == "central" else f"{curves.exponent(worst['random play'])[0]:.3f}"
+        (other,) = curves.pick(measured, f"random contexts, {axis}", model)
+        contexts = "two points only" if len(other.x) == 2 else "{:.3f} ± {:.3f}".format(*curves.exponent(other))
+        (quoted,) = [line for line in lines if line.startswith(f"| {row} |")]
+        assert quoted.strip("| ").split(" | ")[3:] == [bound, mine, curves.steps(worst[model]), random, contexts]
+
+
+@pytest.mark.usefixtures("curves")
+def test_bounds_have_the_logarithm_by_which_widths_add_up():
     """Lemma C.2, from the noise alone: widths add up to the root of ln(1 + M T / (d lambda_min))."""
     m, d, horizon, batch = 100, 2, 999, 3
-    privacy = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "tree", trust)
+    privacy = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), "tree", "central")
     algo = fb.algos.Federated(policy=fb.algos.UCB(), schedule=batch, privacy=privacy)
     spec = fb.envs.sphere(m, 2, d, rewards="bernoulli").spec
     std, tail = algo.certificate(spec, horizon).server_noise_std, np.sqrt(2 * np.log(2 * (horizon // batch) / 0.01))
@@ -231,47 +236,34 @@ def test_bounds_have_the_logarithm_by_which_widths_add_up(curves, trust):
 def test_the_gallery_is_as_written_now(curves):
     import gallery  # pyright: ignore[reportMissingImports]
 
-    assert (FIGURES / "README.md").read_text(encoding="utf-8") == gallery.page(), "python experiments/gallery.py"
+    assert (FIGURES / "README.md").read_text() == gallery.page(), "python experiments/gallery.py"
     assert "$" not in gallery.page()  # the site shows no formulas there
 
 
-@pytest.mark.parametrize("changed", ["script", "numbers", "picture", "imported"])
-def test_stale_sees_what_changed(curves, monkeypatch, tmp_path, changed):
+def test_stale_sees_what_changed(curves, monkeypatch, tmp_path):
+    """A script, what it imports, its numbers and its picture; helpers are in no digest. A folder is not kept."""
     monkeypatch.setattr(curves, "HERE", tmp_path)
     script, other, picture = tmp_path / "drawn.py", tmp_path / "arms.py", tmp_path / "drawn.png"
     script.write_text("import arms\nimport drawing\n")
     other.write_text("x = 1\n")
     picture.write_bytes(b"picture")
+    (tmp_path / "drawing.py").write_text("helpers\n")
     monkeypatch.setitem(sys.modules, "__main__", type(sys)("__main__"))
     sys.modules["__main__"].__file__ = str(script)
-    argv = ["drawn.py", "--full", "--out", str(tmp_path), "--movielens", str(tmp_path), "--redraw"]
-    monkeypatch.setattr(sys, "argv", argv)
-    table = curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])], "It says\nthis")
-    assert curves.stale(table) is None
     command = "python experiments/drawn.py --full --movielens DIR"
-    assert curves.head(table) == (command, ["It says", "this"])
-    monkeypatch.setattr(sys, "argv", ["drawn.py", "--redraw"])
-    curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])], "It says\nthis")
-    assert curves.head(table) == (command, ["It says", "this"])  # of the run that made the numbers
-    assert table.read_text().startswith("# python experiments/drawn.py --full --movielens DIR |")
-    (tmp_path / "drawing.py").write_text("helpers are in no digest\n")
+    first = ["drawn.py", "--full", "--out", str(tmp_path), "--movielens", str(tmp_path), "--redraw"]
+    for argv in (first, ["drawn.py", "--redraw"]):  # again, under the command that made the numbers
+        monkeypatch.setattr(sys, "argv", argv)
+        table = curves.keep(picture, [curves.Curve("a", "one, two", [1, 2], [[1, 2], [3, 4]])], "It says\nthis")
+        assert curves.head(table) == (command, ["It says", "this"])
+        assert curves.stale(table) is None
+    (tmp_path / "drawing.py").write_text("other helpers\n")
     assert curves.stale(table) is None
-    path = {"script": script, "numbers": table, "picture": picture, "imported": other}[changed]
-    path.write_bytes(path.read_bytes() + b"#\n")
-    assert "have changed" in curves.stale(table)
-
-
-def test_numbers_are_read_as_written(curves):
-    written = [
-        curves.Curve("a, b", "ε = 1\nthen", [1, 20], [[1, 2.5], [3, 40_000]], "#000000 -", "certified"),
-        curves.Curve("a, b", "bound", [1, 2], [1, np.nan]),
-    ]
-    again = curves.parsed("# command\n" + curves.written(written))
-    assert [one.label for one in again] == ["ε = 1\nthen", "bound"]
-    for one, other in zip(written, again):
-        np.testing.assert_array_equal(one.x, other.x)
-        np.testing.assert_array_equal(one.y, other.y)
-        assert (one.panel, one.style, one.note) == (other.panel, other.style, other.note)
+    for path in (script, table, picture, other):
+        whole = path.read_bytes()
+        path.write_bytes(whole + b"#\n")
+        assert "have changed" in curves.stale(table)
+        path.write_bytes(whole)
 
 
 def test_intervals_of_exponents_cover(curves):
@@ -304,7 +296,6 @@ def test_random_play_of_arms_is_that_of_the_instances_drawn(curves, key):
     env, run = fb.envs.arms(5, instance="hard"), dict(key=key, seeds=3)
     regret = fb.simulate(env, fb.algos.SuccessiveElimination(), horizon=10, stride=10, **run).regret[:, -1]
     np.testing.assert_allclose(regret / 10, arms.random_arms(env, run), rtol=1e-5)
-    sys.modules.pop("arms")
 
 
 def test_rewards_of_the_authors_on_real_data(curves, key):
@@ -313,24 +304,28 @@ def test_rewards_of_the_authors_on_real_data(curves, key):
 
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 2.0]], np.float32)
     env = silos.raw_rewards(fb.data.Queries(rows, np.array([2, 1]), np.array([10.0, 1.0], np.float32), "toy"), 2)
-    offered, world = env.observe(key, env.init(key), 0)
-    np.testing.assert_allclose(offered.contexts[0, :2], [[0.6, 0.8]] * 2, rtol=1e-5)
+
+    @jax.jit
+    def played(arms):
+        offered, world = env.observe(key, env.init(key), 0)
+        return offered.contexts[0, :2], env.pull(key, world, offered, arms)
+
     for arm, paid in ((0, 34.0), (1, 3.4)):
-        found = env.pull(key, world, offered, jax.numpy.array([arm, 0]))
+        contexts, found = played(np.array([arm, 0], np.int32))
+        np.testing.assert_allclose(contexts, [[0.6, 0.8]] * 2, rtol=1e-5)
         np.testing.assert_allclose(found.reward, [paid, 2.0], rtol=1e-5)
         np.testing.assert_allclose(found.gap, [34.0 - paid, 0.0], rtol=1e-5, atol=1e-5)
     assert not env.spec.rewards_in_unit
-    sys.modules.pop("silos")
 
 
 def test_what_audits_find_is_quoted(curves):
     """Mechanisms that show less than 0.8 of their claim are in the table of the page, with what they show."""
-    kept = curves.parsed((FIGURES / "audits.csv").read_text(encoding="utf-8"))
+    kept = curves.parsed((FIGURES / "audits.csv").read_text())
     shipped = [one for one in kept if one.panel.startswith("shipped")]
     assert not any(one.note for one in shipped)
     assert all(one.note for one in kept if one not in shipped)
-    page = (PAGES.parent / "privacy.md").read_text(encoding="utf-8")
-    assert f"all {len(shipped)} shipped mechanisms passed" in page
-    rows = page.partition("| mechanisms | lower bound / claim | why |\n")[2].partition("\n\n")[0]
+    text = (PAGES.parent / "privacy.md").read_text()
+    assert f"all {len(shipped)} shipped mechanisms passed" in text
+    rows = text.partition("| mechanisms | lower bound / claim | why |\n")[2].partition("\n\n")[0]
     quoted = {float(number) for number in re.findall(r"\d\.\d\d", rows)}
     assert quoted == {round(float(one.mean[0] / one.x[0]), 2) for one in shipped if one.mean[0] < 0.8 * one.x[0]}

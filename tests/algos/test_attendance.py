@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import fedbandit_jax as fb
 from fedbandit_jax import networks
 from fedbandit_jax.algos.loops.loop import LEFT_OUT
+from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.attendance import Attendance
 
 M, N, T, D, B = 3, 4, 24, 2, 3
@@ -159,30 +160,10 @@ def test_users_by_themselves_leave_out_the_rest(kind, unit):
     np.testing.assert_array_equal(*((state.users, sum(entered)) if kind == "agents" else (state.belief, entered)))
 
 
-@fb.pytree
-class Regulars(fb.envs.Sphere):
-    """One user a silo, in an environment whose contexts could be drawn while they are scored."""
-
-    def observe(self, key, world, t):
-        offered, world = fb.envs.Sphere.observe(self, key, world, t)
-        return offered._replace(user=jnp.zeros(self.spec.n_agents, jnp.int32)), world
-
-    def pull(self, key, world, offered, arms):
-        return fb.envs.Sphere.pull(self, key, world, offered, arms)
-
-    def features_at(self, key, world, t, arm, agent):
-        return fb.envs.Sphere.features_at(self, key, world, t, arm, agent)
-
-    def mean_at(self, world, x):
-        return fb.envs.Sphere.mean_at(self, world, x)
-
-    def reward_at(self, key, mean, agent):
-        return fb.envs.Sphere.reward_at(self, key, mean, agent)
-
-
 def test_users_are_told_apart_where_contexts_could_be_drawn():
-    plain = fb.envs.sphere(M, 3, D, rewards="bernoulli")
-    env = Regulars(rewards=plain.rewards, spec=dataclasses.replace(plain.spec, n_users=1))
+    """Only `observe` says who came."""
+    new = fb.envs.sphere(M, 3, D, rewards="bernoulli")
+    returning = dataclasses.replace(new, spec=dataclasses.replace(new.spec, n_users=1))
     algo = fb.algos.Federated(schedule=B, privacy=mechanism(UNITS[0]))
-    result = fb.simulate(env, algo, horizon=T, key=jax.random.key(0), seeds=1)
-    assert result.counts[LEFT_OUT][..., -1] == M * (T - 2)
+    clocks = [RoundClock(env=env, algo=algo.bind(env.spec, T), horizon=T) for env in (new, returning)]
+    assert [clock.draws for clock in clocks] == [True, False]

@@ -67,15 +67,17 @@ def oracle(env, ends, needed, resends):
     return np.array(found), held
 
 
-@pytest.mark.parametrize("schedule", [B, GROWING])
-@pytest.mark.parametrize(
-    ("trust", "dropouts", "resends"),
-    deep([("silo_local", 0, True), ("secagg", 1, True), ("central", 0, False), ("secagg", 1, False)], keep={0, 1, 2}),
-)
+SENT = [
+    *((schedule, trust, trust == "secagg", True) for schedule in (B, GROWING) for trust in ("silo_local", "secagg")),
+    *((schedule, trust, trust == "secagg", False) for schedule in (B, GROWING) for trust in ("central", "secagg")),
+]
+
+
+@pytest.mark.parametrize(("schedule", "trust", "dropouts", "resends"), deep(SENT, keep={0, 1, 2, 3, 4}))
 def test_what_is_sent_and_when(key, schedule, trust, dropouts, resends):
     """What a silo that was away could not send comes with its next message, or never; too few release nothing."""
     env = world()
-    privacy = P.Mechanism(BUDGET, "input_perturbation", trust, dropouts=dropouts, resends=resends)
+    privacy = P.Mechanism(BUDGET, "input_perturbation", trust, dropouts=int(dropouts), resends=resends)
     bound, states, missed = played(A.Federated(policy=A.Greedy(), schedule=schedule, privacy=privacy), env, key)
     ends = np.arange(B, T + 1, B) if schedule == B else np.asarray(schedule.rounds(T))
     needed = M - dropouts if trust == "secagg" else 0
@@ -146,14 +148,10 @@ def test_certificates():
     found = certify(bound)
     assert found.claim == "certified", found.reason
     assert 0.999 * 8 < found.epsilon_exact <= 8
-    assert "up to 2 of 4 silos, or nothing is released" in found.reason
     assert any(one.startswith("more than 2 of the silos that drop out") for one in found.not_covered)
     assert "which silos miss which synchronisation" in found.not_covered
-    more = dataclasses.replace(bound.mechanism.trust, dropouts=3)
-    forged = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=more)))
-    assert forged.claim == "none"
-    for impossible in (4, -3):
-        none = dataclasses.replace(bound.mechanism.trust, dropouts=impossible)
+    for other in (3, 4, -3):
+        none = dataclasses.replace(bound.mechanism.trust, dropouts=other)
         assert certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, trust=none))).claim == "none"
     there = A.Federated(policy=A.Greedy(), schedule=B, privacy=P.Mechanism(BUDGET, "tree", "secagg"))
     there = there.bind(dataclasses.replace(spec, drops=False), T)  # where nobody asks how many are needed
@@ -161,22 +159,11 @@ def test_certificates():
     assert certify(there).claim == "certified"
     assert certify(there.replace(mechanism=dataclasses.replace(there.mechanism, trust=more))).claim == "none"
     tree = P.RELEASES["tree"](T // B)
-    forged = certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, release=tree)))
-    assert "silos drop out, and Tree has a batch in" in forged.reason
+    assert certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, release=tree))).claim == "none"
+    for users in (dict(drops=True), dict(late=3)):  # what was bound for silos that are always there covers no others
+        assert certify(there.replace(spec=dataclasses.replace(there.spec, **users))).claim == "none"
     ratio = bound.mechanism.trust.sum_std() / plain.replace(dropouts=0).bind(spec, T).mechanism.trust.sum_std()
     assert ratio == pytest.approx(2**0.5, rel=0.01)
-
-
-@pytest.mark.parametrize("more", [dict(drops=True), dict(late=3)])
-def test_a_loop_for_other_users_proves_nothing(more):
-    """What was bound for silos that are always there, and rewards that come at once, covers no others."""
-    spec = world().env.spec
-    privacy = P.Mechanism(BUDGET, "input_perturbation", unit=P.Users(3, 1))
-    bound = A.Federated(schedule=B, privacy=privacy).bind(dataclasses.replace(spec, n_users=3), T)
-    assert certify(bound).claim == "certified"
-    other = bound.replace(spec=dataclasses.replace(bound.spec, **more))
-    assert certify(other).claim == "none"
-    assert "another statistic than this environment's" in certify(other).reason
 
 
 def test_batches_that_are_apart_may_be_sent_together():

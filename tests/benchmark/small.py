@@ -1,7 +1,13 @@
-"""A small task, in place of the fourteen of the suite, and entries for it."""
+"""A small task, in place of the fourteen of the suite, entries for it, and cells of rows by hand."""
+
+import dataclasses
+import zlib
+
+import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import play as module
+from fedbandit_jax.benchmark.row import Cell
 from fedbandit_jax.benchmark.task import Task
 
 SMALL = Task(
@@ -74,3 +80,18 @@ def suite(monkeypatch, **tasks):
     found = tasks or {"small": SMALL}
     monkeypatch.setattr(module, "TASKS", found)
     return found
+
+
+def cell(regret, uniform=1000.0, reference=10.0, **more):
+    """A cell whose numbers are the same under all seeds."""
+    arrays = {"regret": regret, "uniform": uniform, "reference": reference, "syncs": 3, "bits": 100}
+    arrays = {name: np.full(16, value, float) for name, value in arrays.items()}
+    return Cell(**{"task": "t", "digest": "0a" * 32, **arrays, **more})
+
+
+def drawn(task, algo, entry, nonce=""):
+    """In place of what plays a task: regrets that are drawn, under seeds that the nonce decides, too."""
+    if isinstance(algo, str):
+        return Cell(task=task.name, digest=task.digest, refused=algo)
+    noise = np.random.default_rng(zlib.crc32(nonce.encode())).gamma(50, 1 / 50, 16)
+    return dataclasses.replace(cell(100.0, task=task.name, digest=task.digest), regret=100 * noise)

@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from small import OTHER, SMALL, SOURCE, suite
+from small import OTHER, SMALL, SOURCE, drawn, suite
 
 import fedbandit_jax as fb
-from fedbandit_jax.benchmark import board
+from fedbandit_jax.benchmark import board, play
 from fedbandit_jax.benchmark.row import Row
 from fedbandit_jax.cli import main
 
@@ -16,6 +16,7 @@ def here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fb, "keep_programs", lambda: None, raising=False)
     tasks = suite(monkeypatch)
+    monkeypatch.setattr(play, "played", drawn)
     monkeypatch.setattr(board, "TASKS", tasks)
     monkeypatch.setattr(board, "SHIPPED", tmp_path / "shipped")
     (tmp_path / "mine.py").write_text(SOURCE)

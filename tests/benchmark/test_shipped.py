@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from small import SMALL, suite
+from small import SMALL
 
 import fedbandit_jax as fb
-from fedbandit_jax.benchmark import board
+from fedbandit_jax.benchmark import board, play
 from fedbandit_jax.benchmark.entry import Entry
 
 ROOT = Path(__file__).parents[2]
@@ -75,17 +75,13 @@ def test_the_shortest_entry_is_the_example_of_the_page():
     assert len(source.splitlines()) <= 15
 
 
-@pytest.mark.parametrize("first", [pytest.param("", marks=pytest.mark.slow), "from __future__ import annotations\n\n"])
-def test_a_user_defined_policy_is_an_entry(monkeypatch, tmp_path, first):
-    """The page's example, also where annotations are strings; it is made again from the text in its row."""
+def test_a_user_defined_policy_is_an_entry():
+    """The page's example, also where annotations are strings: it is traced, its noise is read, and it counts."""
     docstring, rest = example("class Softmax").split("\n\n", 1)
-    (tmp_path / "mine.py").write_text(f"{docstring}\n\n{first}{rest}")
-    suite(monkeypatch)
-    row = fb.benchmark.run(tmp_path / "mine.py")
-    one = row.cells["small"]
-    assert (one.refused, one.certificate.claim) == ("", "certified")
-    again = Entry.read(row.source, row.function, row.name).recipe(SMALL)
-    assert again.certificate(SMALL.spec, SMALL.horizon) == one.certificate
+    for first in ("", "from __future__ import annotations\n\n"):
+        algo = play._recipe(SMALL, Entry.read(f"{docstring}\n\n{first}{rest}", "recipe", "softmax"))
+        certificate = algo.certificate(SMALL.spec, SMALL.horizon)
+        assert (certificate.claim, SMALL.refusal(certificate, syncs=10, status=0)) == ("certified", "")
 
 
 def test_the_entry_of_the_page_for_all_tasks():

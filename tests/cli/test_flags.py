@@ -1,6 +1,7 @@
 """Every flag changes the run."""
 
 import dataclasses
+import functools
 import re
 from types import SimpleNamespace
 
@@ -14,12 +15,12 @@ from fedbandit_jax import audits, privacy
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import main, parse
 from fedbandit_jax.engine import simulation
-from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.planning.candidate import Candidate
 from fedbandit_jax.planning.recommendation import Recommendation
 
 
+@functools.cache
 def asked(family, *words):
     return parse(["simulate", family, *words]).asked().arguments
 
@@ -46,32 +47,6 @@ FLAGS = {
 def test_no_flag_of_simulate_is_ignored(words):
     family, *flags = words.split()
     assert told(asked(family, *flags)) != told(asked(family))
-
-
-@pytest.mark.parametrize(
-    ("family", "path", "value", "others"),
-    [
-        ("linear", "exploration_scale", 0.3, {"Private greedy, growing batches"}),
-        ("linear", "schedule.batch", 26, {"Private greedy, growing batches"}),
-        ("linear", "policy.shrinkage", 3.0, None),
-        ("arms", "failure", 0.15, set()),
-        ("arms", "delta", 0.05, {"SE"}),
-        ("schedules", "algorithms.FedUCB.schedule.trigger", "dp20", None),
-        ("schedules", "growth", 1.3, None),
-        ("clusters", "upload", 1.1, {"CLUB", "SCLUB", "LinUCB", "CDP-Mixture"}),
-    ],
-)
-def test_a_parameter_reaches_all_algorithms_but(family, path, value, others):
-    """These, which do not have it; None: all but one."""
-    before, after = (
-        {
-            one.coordinates["algorithm"]: describe(one.algo)
-            for one in expand(request["env"], request["algos"], request["grid"]).values()
-        }
-        for request in (asked(family), asked(family, "--set", f"{path}={value}"))
-    )
-    same = {name for name, account in before.items() if account == after[name]}
-    assert len(same) == len(before) - 1 if others is None else same == others
 
 
 PRESETS = {  # family -> environment, horizon, seeds, and claim of every algorithm
@@ -103,20 +78,25 @@ CALIBRATE = {
 }
 
 
+BASE = {}  # numbers that were printed without the last flag
+
+
 @pytest.mark.parametrize("words", ["--sigma 3", *commands(CALIBRATE)])
 def test_no_flag_of_calibrate_is_ignored(capsys, words):
     """The numbers change when the last flag does."""
     *base, flag, value = words.split()
 
-    def numbers(*more):
-        assert main(["calibrate", *base, *more]) == 0
+    def numbers(*flags):
+        assert main(["calibrate", *flags]) == 0
         return re.findall(r"epsilon = [^ ]*|[\d.]*\d", capsys.readouterr().out.partition("\n")[2])
 
-    assert numbers() != numbers(flag, value)
+    if tuple(base) not in BASE:
+        BASE[tuple(base)] = numbers(*base)
+    assert numbers(*base, flag, value) != BASE[tuple(base)]
 
 
 def test_flags_of_plan_are_used(monkeypatch, capsys):
-    """And the code below the plan runs the recommended algorithm."""
+    """And the code below the plan runs the recommended algorithm. A plan that finds none says so."""
     seen = []
     best = Candidate(label="x", group="x", algo=fb.algos.Federated(schedule=3), certificate=no_privacy("nothing"))
 
@@ -142,11 +122,8 @@ def test_flags_of_plan_are_used(monkeypatch, capsys):
     assert (world.spec, algo, how["horizon"]) == (under, best.algo, 40)
     assert (world.env.rate == np.float32(0.1)).all()
     assert (jax.random.key_data(how["key"]) == jax.random.key_data(jax.random.key(6))).all()
-
-
-@pytest.mark.slow
-def test_a_plan_that_finds_nothing_says_so(capsys):
-    assert main(["plan", "--agents", "2", "--arms", "3", "--dim", "2", "--horizon", "50", "--max-bits", "9"]) == 1
+    best = None
+    assert main(["plan"]) == 1
     assert "Nothing meets" in capsys.readouterr().out
 
 

@@ -10,6 +10,7 @@ import jax
 import pytest
 from command_line import files
 from handmade import PROVED, made
+from matplotlib.figure import Figure
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
@@ -21,7 +22,7 @@ from fedbandit_jax.engine import simulation
 
 @pytest.fixture
 def swept(monkeypatch):
-    """Calls of `fb.sweep`, which returns at once."""
+    """Calls of `fb.sweep`, which returns at once; pictures are empty files."""
     calls = []
 
     def sweep(**options):
@@ -30,41 +31,42 @@ def swept(monkeypatch):
         return result if options["env"].spec.n_users else replace(result, gauges={})
 
     monkeypatch.setattr(simulation, "sweep", sweep)
+    monkeypatch.setattr(Figure, "savefig", lambda *given, **how: None)
     return calls
 
 
-def simulate(folder, words):
-    assert main(["simulate", *words.split(), "--out", str(folder)]) == 0
-
-
-def test_what_a_simulation_is_asked(swept, tmp_path):
-    simulate(tmp_path, "arms --horizon 700 --epsilon 1 2 --seeds 3 --random-seed 5")
-    simulate(tmp_path, "arms --algorithms SE --stride 5 --set failure=0.2 --name mine")
-    first, second = swept
-    assert list(first["algos"]) == [name for name in fb.algos.ELIMINATION if name != "Shuffle-DP-SE"] + ["AdaC-UCB"]
-    assert (first["grid"], second["grid"]) == ({"epsilon": [1.0, 2.0]}, {"failure": [0.2]})
-    assert (first["horizon"], first["seeds"], first["stride"], second["stride"]) == (700, 3, "log", 5)
-    assert int(jax.random.key_data(first["key"])[-1]) == 5
-    made = fb.Result.load(tmp_path / "mine").provenance["configuration"]
-    assert made["set"] == ["key=0", "stride=5", "compare=['SE']", "failure=0.2"]
-    assert made["text"] == cli.FAMILIES["arms"].file.read_text()
-
-
-def test_every_request_has_files_of_its_own(swept, tmp_path):
-    for words in ("", "", "--set failure=0.2", "--random-seed 1", "--name mine"):
-        simulate(tmp_path, f"arms --algorithms SE {words}")
+def test_what_a_simulation_is_asked_and_its_files(swept, tmp_path):
+    """Every request has files of its own, and the same again the same ones."""
+    first = "--horizon 700 --epsilon 1 2 --seeds 3 --random-seed"
+    second = "--algorithms SE --stride 5 --set failure=0.2"
+    for words in (f"{first} 5", f"{first} 5", f"{first} 6", second, f"{second} --name mine"):
+        assert main(["simulate", "arms", *words.split(), "--out", str(tmp_path)]) == 0
+    one, *_, other = swept
+    assert list(one["algos"]) == [name for name in fb.algos.ELIMINATION if name != "Shuffle-DP-SE"] + ["AdaC-UCB"]
+    assert (one["grid"], other["grid"]) == ({"epsilon": [1.0, 2.0]}, {"failure": [0.2]})
+    assert (one["horizon"], one["seeds"], one["stride"], other["stride"]) == (700, 3, "log", 5)
+    assert int(jax.random.key_data(one["key"])[-1]) == 5
+    told = fb.Result.load(tmp_path / "mine").provenance["configuration"]
+    assert told["set"] == ["key=0", "stride=5", "compare=['SE']", "failure=0.2"]
+    assert told["text"] == cli.FAMILIES["arms"].file.read_text()
     stems = {name.partition(".")[0] for name in files(tmp_path)}
     assert len(stems) == 4
-    assert "mine" in stems
     assert all(stem.startswith("arms-") and len(stem) == 13 for stem in stems - {"mine"})
-    assert {name.partition(".")[2] for name in files(tmp_path)} == {"npz", "png", "pdf"}
+    assert len(files(tmp_path)) == 3 * len(stems)
     assert {options["checkpoint"].name for options in swept} == {f".{stem}.checkpoint" for stem in stems}
 
 
-def test_clusters_have_a_picture_of_their_gauge(swept, tmp_path):
-    """And the checkpoint of a whole run goes."""
+def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
+    """Clusters have a picture of their gauge, and the checkpoint of a whole run goes."""
+    command = ["simulate", "clusters", "--name", "mine", "--out", str(tmp_path)]
     (tmp_path / ".mine.checkpoint.0").touch()
-    simulate(tmp_path, "clusters --name mine")
+    with locked(tmp_path / f".mine{LOCK}", "", otherwise=""):
+        assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("fedbandit: --name must")
+    assert f" {os.getpid()}" in error
+    assert not swept
+    assert main(command) == 0
     pictures = [f"mine{gauge}.{kind}" for gauge in ("", "_adjusted_rand_index") for kind in ("pdf", "png")]
     assert files(tmp_path) == ["mine.npz", *pictures]
 
@@ -79,18 +81,6 @@ def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatc
     assert "regret at T" in printed.out
     assert str(tmp_path / "mine.npz") in printed.err
     assert files(tmp_path) == []
-
-
-def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
-    command = ["simulate", "arms", "--algorithms", "SE", "--name", "mine", "--out", str(tmp_path)]
-    with locked(tmp_path / f".mine{LOCK}", "", otherwise=""):
-        assert main(command) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("fedbandit: --name must")
-    assert f" {os.getpid()}" in error
-    assert not swept
-    assert main(command) == 0
-    assert files(tmp_path) == ["mine.npz", "mine.pdf", "mine.png"]
 
 
 WAITS = """

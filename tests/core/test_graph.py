@@ -21,6 +21,7 @@ def both(linked, among, start):
 
 
 alone, together = jax.jit(both), jax.jit(jax.vmap(both))
+pack, unpack = jax.jit(graph.pack), jax.jit(graph.unpack, static_argnums=1)
 ALL = np.ones(N, bool)
 
 
@@ -75,35 +76,29 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", DEEP)
-def test_deep_graphs(name):
-    for rng in (None, *map(np.random.default_rng, range(10))):
-        linked = matrix(DEEP[name], rng)
-        np.testing.assert_array_equal(one(linked), expected(linked))
-
-
 def test_side_by_side():
-    """Lanes that end early wait for the others, unchanged."""
-    rng = np.random.default_rng(0)
-    linked = np.stack([matrix(g, rng) for g in DEEP.values()])
+    """Deep graphs; lanes that end early wait for the others, unchanged."""
     among = np.ones((len(DEEP), N), bool)
-    among[0] = False
-    for found in together(linked, among, np.arange(len(DEEP))):
-        np.testing.assert_array_equal(found, [np.arange(N), *(expected(one) for one in linked[1:])])
+    among[-1] = False  # the empty graph, where that is no difference
+    for rng in (None, *map(np.random.default_rng, range(10))):
+        linked = np.stack([matrix(g, rng) for g in DEEP.values()])
+        for found in together(linked, among, np.arange(len(DEEP))):
+            np.testing.assert_array_equal(found, [expected(one) for one in linked])
 
 
-@pytest.mark.parametrize("n", deep([33, 1, 2, 31, 32, 70], keep=(0,)))
+@pytest.mark.parametrize("n", deep([33, 1, 32, 70], keep=(0,)))
 def test_bits(n):
     """Of few nodes and many: words of 32 bits hold them, and all or none are one component or n."""
     nodes = np.random.default_rng(n).random((3, n)) < 0.5
-    words = np.asarray(graph.pack(nodes))
+    words = np.asarray(pack(nodes))
     assert (words.dtype, words.shape) == (np.uint32, (3, -(-n // 32)))
     for row, found in zip(nodes.tolist(), words.tolist()):
         assert sum(word << 32 * i for i, word in enumerate(found)) == sum(bit << i for i, bit in enumerate(row))
-    assert [bool(graph.has(words[0], i)) for i in range(n)] == nodes[0].tolist()
-    np.testing.assert_array_equal(graph.unpack(words, n), nodes)
+    has = jax.jit(jax.vmap(graph.has, (None, 0)))
+    assert has(words[0], np.arange(n)).tolist() == nodes[0].tolist()
+    np.testing.assert_array_equal(unpack(words, n), nodes)
     for links, label in ((np.ones((n, n), bool), np.zeros(n)), (np.zeros((n, n), bool), np.arange(n))):
-        for found in both(links, np.ones(n, bool), 0):
+        for found in alone(links, np.ones(n, bool), 0):
             np.testing.assert_array_equal(found, label)
 
 
@@ -114,16 +109,16 @@ def test_cuts(cpu, monkeypatch):
     rng = np.random.default_rng(0)
     linked = rng.random((2, N, N)) < 0.5
     linked |= linked.transpose(0, 2, 1)
-    words, gone = graph.pack(linked), rng.random(N) < 0.5
+    words, gone = pack(linked), rng.random(N) < 0.5
     gone[35] = False
     left = linked.copy()
     left[1, 35] &= ~gone
     left[1, :, 35] &= ~gone
-    off = graph.pack(gone)
+    off = pack(gone)
     rows = jax.jit(lambda words, off: jax.vmap(graph.without(words, 1, 35, off))(np.arange(N)))
     cut = jax.jit(lambda *given: graph.cut(*given))
-    np.testing.assert_array_equal(graph.unpack(cut(words, 1, 35, off, True), N), left)
-    np.testing.assert_array_equal(graph.unpack(rows(words, off), N), left[1])
+    np.testing.assert_array_equal(unpack(cut(words, 1, 35, off, True), N), left)
+    np.testing.assert_array_equal(unpack(rows(words, off), N), left[1])
     for which, due in ((2, True), (1, False)):
         np.testing.assert_array_equal(cut(words, which, 35, off, due), words)
 

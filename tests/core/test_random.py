@@ -33,9 +33,8 @@ def test_keys_are_those_of_jax(key):
 
 def test_bits_are_jax_threefry(key):
     """JAX draws 32 bits as the exclusive-or of the two Threefry words at the same counter."""
-    for size in (1, 7, 1000):
-        x0, x1 = random.bits(key, size)
-        np.testing.assert_array_equal(x0 ^ x1, jax.random.bits(key, (size,)))
+    x0, x1 = jax.jit(random.bits, static_argnums=1)(key, 1001)
+    np.testing.assert_array_equal(x0 ^ x1, jax.random.bits(key, (1001,)))
 
 
 def test_erf_inv_is_accurate():
@@ -71,11 +70,11 @@ def test_law(key, draw, law):
     assert len(np.unique(sample)) > 0.9 * N
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 9, 10])
+@pytest.mark.parametrize("n", [1, 2, 9, 10])
 def test_directions_are_uniform(key, n):
     """Of length 1, and every coordinate's square is Beta(1/2, (n - 1)/2); both samplers."""
     numbers = np.arange(20_000, dtype=np.uint32)
-    short = np.stack(random.direction(key, numbers, np.uint32(5), n, 0)).astype(float)
+    short = np.stack(jax.jit(random.direction, static_argnums=3)(key, numbers, np.uint32(5), n, 0)).astype(float)
     arms, agents = numbers[:100], numbers[:200]
     long = jax.jit(random.long_direction, static_argnums=3)(key, arms, agents, n, 0)
     for x in (short, np.asarray(long, float).reshape(-1, n).T):
@@ -93,7 +92,7 @@ def test_one_direction_for_each_agent_is_that_among_all_arms(key, n):
     direction = jax.jit(jax.vmap(random.direction, (0, None, None, None, None)), static_argnums=3)
     keys = jax.random.split(key, 2)
     among = np.stack(direction(keys, np.arange(5, dtype=np.uint32)[:, None], agents[None], n, 0))
-    one = np.stack(jax.vmap(lambda key: jnp.stack(random.direction(key, arms, agents, n, 0)))(keys))
+    one = jax.jit(jax.vmap(lambda key: jnp.stack(random.direction(key, arms, agents, n, 0))))(keys)
     np.testing.assert_allclose(one, np.moveaxis(among[:, :, arms, agents], 0, 1), atol=1e-6)
 
 
@@ -110,11 +109,11 @@ def test_draws_of_arms_and_agents(key):
     assert stats.kstest(normal.ravel(), "norm").pvalue > ALPHA
 
 
-@pytest.mark.parametrize("n", range(1, 8))
-def test_sorting_networks(n):
+def test_sorting_networks():
     """They sort if they sort all zeros and ones (Knuth, 5.3.4, theorem Z)."""
-    inputs = np.array(list(itertools.product([0.0, 1.0], repeat=n)), np.float32).T
-    np.testing.assert_array_equal(np.stack(random._sorted(list(inputs))), np.sort(inputs, 0))
+    for n in range(1, 8):
+        inputs = np.array(list(itertools.product([0.0, 1.0], repeat=n)), np.float32).T
+        np.testing.assert_array_equal(np.stack(jax.jit(random._sorted)(list(inputs))), np.sort(inputs, 0))
 
 
 def test_streams_are_independent(key):

@@ -30,31 +30,36 @@ def test_scores_and_update(d, agents):
     rows, bias = rng.standard_normal((agents, 3 * d, d)), rng.standard_normal((agents, d))
     gram = np.einsum("ari,arj->aij", rows, rows) / d + np.eye(d)
     x = np.float32(rng.standard_normal((M, K, d)) / np.sqrt(d))
-    posterior, _, ok = jax.jit(ridge.solve)(np.float32(gram), np.float32(bias))
-    assert bool(ok.all())
-    inverse = np.linalg.inv(gram)
-    np.testing.assert_allclose(matrices(posterior), inverse, rtol=1e-3, atol=1e-5)
-    widths = np.einsum("mki,mij,mkj->km", x, np.broadcast_to(inverse, (M, d, d)), x)
-    np.testing.assert_allclose(jax.jit(ridge.width_sq)(x, posterior.inverse), widths, rtol=1e-3)
-    theta = np.broadcast_to(np.einsum("aij,aj->ai", inverse, bias), (M, d))
-    np.testing.assert_allclose(jax.jit(ridge.inner)(x, posterior.theta), np.einsum("mki,mi->km", x, theta), atol=1e-4)
-    arms = np.array([0, 5, 2, 2, 1])
-    taken = np.asarray(jax.jit(ridge.take)(x, arms))
-    np.testing.assert_array_equal(taken, np.asarray(x)[np.arange(M), arms].T)
+    arms, y = np.array([0, 5, 2, 2, 1]), np.arange(M, dtype=np.float32)
 
-    posterior, y = ridge.tile(posterior, M), jnp.arange(M, dtype=jnp.float32)
-    posterior = jax.jit(lambda p, x: ridge.update(p, ridge.gain(p, x, y)))(posterior, taken)
+    @jax.jit
+    def run(gram, bias, x, arms):
+        posterior, _, ok = ridge.solve(gram, bias)
+        taken, own = ridge.take(x, arms), ridge.tile(posterior, M)
+        new = ridge.update(own, ridge.gain(own, taken, y))
+        scores = ridge.width_sq(x, posterior.inverse), ridge.inner(x, posterior.theta)
+        return ok, ridge.matrices(posterior), *scores, taken, ridge.matrices(new), new.theta
+
+    ok, found, widths, scores, taken, updated, theta = map(np.asarray, run(np.float32(gram), np.float32(bias), x, arms))
+    assert ok.all()
+    inverse = np.linalg.inv(gram)
+    np.testing.assert_allclose(found, inverse, rtol=1e-3, atol=1e-5)
+    exact = np.einsum("mki,mij,mkj->km", x, np.broadcast_to(inverse, (M, d, d)), x)
+    np.testing.assert_allclose(widths, exact, rtol=1e-3)
+    means = np.broadcast_to(np.einsum("aij,aj->ai", inverse, bias), (M, d))
+    np.testing.assert_allclose(scores, np.einsum("mki,mi->km", x, means), atol=1e-4)
+    np.testing.assert_array_equal(taken, x[np.arange(M), arms].T)
     gram = np.broadcast_to(gram, (M, d, d)) + np.einsum("im,jm->mij", taken, taken)
-    bias = np.broadcast_to(bias, (M, d)) + (taken * np.arange(M)).T
-    np.testing.assert_allclose(matrices(posterior), np.linalg.inv(gram), rtol=2e-3, atol=1e-5)
+    bias = np.broadcast_to(bias, (M, d)) + (taken * y).T
+    np.testing.assert_allclose(updated, np.linalg.inv(gram), rtol=2e-3, atol=1e-5)
     solved = np.linalg.solve(gram, bias[..., None])[..., 0].T
-    np.testing.assert_allclose(posterior.theta, solved, rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(theta, solved, rtol=2e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("d", [3, 21])
 def test_where_keeps_the_old_estimate_of_the_others(d):
     zero = jax.jit(lambda *sums: ridge.tile(ridge.solve(*sums)[0], M))(np.eye(d)[None], np.zeros((1, d)))
-    new, old = (ridge.Posterior(*(jnp.full(array.shape, value) for array in zero)) for value in (1.0, 2.0))
+    new, old = (ridge.Posterior(*(np.full(array.shape, value, np.float32) for array in zero)) for value in (1, 2))
     kept = jax.jit(ridge.where)(jnp.array([True, False, True, True, False]), new, old)
     expected = np.array([1.0, 2.0, 1.0, 1.0, 2.0])
     np.testing.assert_array_equal(kept.theta, np.broadcast_to(expected, (d, M)))
@@ -72,7 +77,7 @@ def test_solve_says_which_matrix_is_not_definite():
 def test_dot(cpu, d, monkeypatch):
     monkeypatch.setattr(ridge, "on_cpu", lambda: cpu)
     a, b = np.random.default_rng(0).normal(size=(2, d, 4)).astype(np.float32)
-    for left, right in ((jnp.asarray(a), jnp.asarray(b)), (list(a), list(b))):
+    for left, right in ((a, b), (list(a), list(b))):
         np.testing.assert_allclose(anew(ridge.dot)(left, right), np.einsum("da,da->a", a.astype(float), b), rtol=1e-5)
 
 
@@ -111,14 +116,14 @@ def test_float32_drift_within_the_refresh_interval():
     contexts = rng.standard_normal((M, K, d))
     exact = np.linalg.inv(np.eye(d) + np.einsum("sim,sjm->mij", rows, rows))
     expected = np.einsum("mki,mij,mkj->km", contexts, exact, contexts)
-    got = ridge.width_sq(jnp.asarray(contexts, jnp.float32), posterior.inverse)
+    got = jax.jit(ridge.width_sq)(np.float32(contexts), posterior.inverse)
     assert np.abs(got / expected - 1).max() < 1e-4
 
 
 # The kernel that solves, run by Pallas' interpreter, against NumPy in 64 bits.
 
 
-@pytest.mark.parametrize("d", [1, 3, 16, 32])
+@pytest.mark.parametrize("d", [1, 16, 32])
 def test_solve(d):
     """Positive definite matrices with condition numbers of about 100."""
     rng = np.random.default_rng(d)
@@ -131,9 +136,12 @@ def test_solve(d):
     np.testing.assert_allclose(log_det, np.linalg.slogdet(gram.astype(float))[1], atol=1e-4)
 
 
+solved = jax.jit(solve_by_kernel)
+
+
 @pytest.mark.parametrize(("pivot", "entry"), [(-1e-3, 1), (0.0, 1), (np.nan, 1), (1.0, np.inf), (1e-39, 1e20)])
 def test_where_there_is_no_estimate_there_is_no_determinant(pivot, entry):
-    assert np.isnan(solve_by_kernel(jnp.diag(jnp.array([1.0, pivot, 2.0])), jnp.full(3, entry))[2])
+    assert np.isnan(solved(np.diag(np.float32([1, pivot, 2])), np.full(3, entry, np.float32))[2])
 
 
 def test_the_kernel_of_a_gpu_solves_the_same(monkeypatch):
@@ -152,7 +160,7 @@ def test_the_kernel_of_a_gpu_solves_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize(("cpu", "small"), [(True, 0), (False, 0), (False, 100)], ids=["cpu", "large", "small"])
-@pytest.mark.parametrize("at", [0, 4, 5])
+@pytest.mark.parametrize("at", [4, 5])
 def test_rows_of_tables(at, cpu, small, monkeypatch):
     """They are put and added alike everywhere. The last number is that of nobody, for whom nothing is written."""
     monkeypatch.setattr(tables, "on_cpu", lambda: cpu)
@@ -161,7 +169,7 @@ def test_rows_of_tables(at, cpu, small, monkeypatch):
     rng = np.random.default_rng(at)
     table = {"x": rng.normal(size=(2, 5, 3)).astype(np.float32), "n": np.arange(10).reshape(2, 5)}
     row = {"x": rng.normal(size=(2, 3)).astype(np.float32), "n": np.array([50, 60])}
-    put, add = (jax.vmap(function, (0, None, 0))(table, jnp.int32(at), row) for function in (tables.put, tables.add))
+    put, add = (anew(jax.vmap(one, (0, None, 0)))(table, np.int32(at), row) for one in (tables.put, tables.add))
     for name, array in table.items():
         expected, more = array.copy(), array.copy()
         expected[:, at : at + 1], more[:, at : at + 1] = row[name][:, None], array[:, at : at + 1] + row[name][:, None]

@@ -60,36 +60,31 @@ def test_there_and_back():
     """Of a number and of many, signed or not, and of numbers that float32 has."""
     assert wide.to_int(wide.of(EDGES)).tolist() == EDGES
     assert (wide.to_int(wide.of([[2**64 - 1, 5]])) % 2**64).tolist() == [[2**64 - 1, 5]]
-    assert [wide.to_int(wide.of(value)).item() for value in EDGES] == EDGES
+    assert wide.to_int(wide.of(EDGES[-1])).item() == EDGES[-1]
     values = np.array([0, 1, -1, 2**31 - 1, -(2**31), 12345, -12345], np.int32)
-    assert wide.to_int(wide.from_int32(jnp.asarray(values))).tolist() == values.tolist()
-    small = np.arange(-(2**24), 2**24, 12345)
-    assert wide.to_float(wide.of(small)).tolist() == small.tolist()
+    assert wide.to_int(jax.jit(wide.from_int32)(values)).tolist() == values.tolist()
     floats = [0.0, 0.4, -0.6, 1.0, -1.0, 2.0**24 + 2, -(2.0**40) - 2.0**20, 2.0**62, -(2.0**62)]
-    rounded = wide.from_float(jnp.asarray(floats, jnp.float32))
+    rounded = jax.jit(wide.from_float)(np.float32(floats))
     assert wide.to_int(rounded).tolist() == [round(float(np.float32(x))) for x in floats]
 
 
 def test_mod():
-    """At the edges; one modulus may be that of several numbers."""
-    assert wide.to_int(wide.mod(wide.of([-1, 2**62]), wide.of([2**62]))).tolist() == [2**62 - 1, 0]
-    assert wide.to_int(wide.mod(wide.of([-(2**63), 7]), wide.of(7))).tolist() == [-(2**63) % 7, 0]
+    """At the edge; one modulus may be that of several numbers."""
+    found = jax.jit(wide.mod)(wide.of([-1, 2**62, 7]), wide.of(2**62))
+    assert wide.to_int(found).tolist() == [2**62 - 1, 0, 7]
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, [0, 1, 2**70], 1.5, np.array([[3, -(2**80)]], object)])
-def test_numbers_that_do_not_fit_are_refused(value):
-    with refused("a 64-bit integer"):
-        wide.of(value)
-
-
-def test_sums_of_too_many_numbers_are_refused():
+def test_numbers_that_do_not_fit_are_refused():
+    for value in (2**64, -(2**63) - 1, [0, 1, 2**70], 1.5):
+        with refused("a 64-bit integer"):
+            wide.of(value)
     with refused("x", 2**22):
         jax.eval_shape(wide.total, jax.ShapeDtypeStruct((2, 2**22), jnp.uint32))
     with refused("bits", 32):
         wide.shift_left(wide.of(1), 32)
 
 
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 5000])
+@pytest.mark.parametrize("size", [0, 1, 64, 65, 5000])
 def test_total(size):
     x = np.random.default_rng(size).integers(0, 2**25 + 1, (3, size)).astype(np.uint32)
     x[0] = 2**25
@@ -100,14 +95,15 @@ def test_total_of_the_most():
     """As many numbers as there may be, each as large as it may be; and one less, all of whose low bits are set."""
     n = 2**22 - 1
     for largest in (2**25, 2**25 - 1):
-        assert wide.to_int(wide.total(np.full((1, n), largest, np.uint32))) == largest * n
+        assert wide.to_int(jax.jit(wide.total)(np.full((1, n), largest, np.uint32))) == largest * n
 
 
-@pytest.mark.parametrize(("value", "n"), [(-1, 2**16), (2**63 - 1, 2**16), (2**48 + 2**31 + 7, 2**16), (-3, 2**16 + 5)])
-def test_add_up(value, n):
+@pytest.mark.parametrize("n", [2**16, 2**16 + 5])
+def test_add_up(n):
     """As many silos as there may be."""
-    rows = jax.tree.map(lambda word: np.broadcast_to(word, (1, n)), wide.of([value]))
-    assert wide.to_int(wide.add_up(rows)).tolist() == [signed(value * n)]
+    values = [-1, 2**63 - 1, 2**48 + 2**31 + 7, -3]
+    rows = jax.tree.map(lambda words: np.repeat(words[:, None], n, 1), wide.of(values))
+    assert wide.to_int(jax.jit(wide.add_up)(rows)).tolist() == [signed(value * n) for value in values]
 
 
 def test_nearest(key):

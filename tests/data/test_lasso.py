@@ -19,8 +19,7 @@ def instance(scales, *, n=400, correlated=False, seed=0):
     return (x * scales).astype(np.float32), y.astype(np.float32)
 
 
-@pytest.mark.parametrize("penalty", [1e-3, 1e-1, 1.0])
-@pytest.mark.parametrize("correlated", [False, True])
+@pytest.mark.parametrize(("penalty", "correlated"), [(1e-3, True), (1e-1, False), (1.0, True)])
 def test_agrees_with_scikit_learn(penalty, correlated):
     x, y = instance(np.ones(15), correlated=correlated)
     oracle = Lasso(alpha=penalty, fit_intercept=False, tol=1e-14, max_iter=1_000_000)

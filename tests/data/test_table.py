@@ -4,8 +4,8 @@ import dataclasses
 import itertools
 import math
 
+import handmade
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas
@@ -123,7 +123,11 @@ def test_theta_is_that_of_least_squares(reward):
     loss, alone = ((seen - mean) ** 2).sum(), ((seen - y[fitted].mean()) ** 2).sum()
     assert env.fit.explained == pytest.approx(1 - loss / alone, abs=1e-5)
     assert env.fit.noise_std == pytest.approx(np.sqrt(((seen - mean) ** 2).mean()), abs=1e-5)
+    arms = fb.envs.logged.joint(np.asarray(env.rows), np.asarray(env.arms), env.intercept)
+    every = np.clip(np.asarray(arms) @ theta, 0, 1)
+    assert (env.fit.best, env.fit.uniform) == pytest.approx((every.max(1).mean(), every.mean()), abs=1e-4)
     rows, predicted, observed = (np.array(one) for one in zip(*env.fit.calibration))
+    assert env.fit.miss == pytest.approx((rows * abs(predicted - observed)).sum() / rows.sum(), abs=1e-6)
     assert rows.sum() == env.fit.replayed_rows == len(y) - n
     assert (rows * predicted).sum() == pytest.approx(mean.sum(), abs=1e-3)
     assert (rows * observed).sum() == pytest.approx(seen.sum(), abs=1e-3)
@@ -148,22 +152,6 @@ def test_logistic_regression_is_that_of_scikit_learn():
     assert np.isfinite(separable.theta).all()
 
 
-def test_the_model_is_found_again():
-    """Rewards of known means: the fit explains what there is to explain, and predicts means within 5 s.e."""
-    log = made(40_000)
-    mean = 0.2 + 0.3 * (log["drug"] == "new") + 0.2 * (log["age"] - 20) / 60
-    log["cured"] = (np.random.default_rng(1).random(len(mean)) < mean).astype(int)
-    env = table(log, features=["age"])
-    x = features(env, log)
-    error = np.sqrt(0.25 * env.spec.dim / env.fit.fitted_rows)
-    assert np.sqrt(np.mean((x @ env.theta - mean) ** 2)) < 2 * error
-    assert env.fit.explained == pytest.approx(mean.var() / (mean * (1 - mean) + mean.var()).mean(), abs=0.02)
-    assert env.fit.miss < 5 * 0.5 / math.sqrt(env.fit.replayed_rows / 10)
-    best = (0.5 + 0.2 * (log["age"] - 20) / 60).mean()
-    assert env.fit.best == pytest.approx(best, abs=5 * error)
-    assert env.fit.best - env.fit.uniform == pytest.approx(0.2, abs=5 * error)
-
-
 DRAWS = 300
 OPTIONS = [{}, dict(features=["age"]), dict(features=["age"], arm_features=["dose"])]
 
@@ -172,28 +160,27 @@ OPTIONS = [{}, dict(features=["age"]), dict(features=["age"], arm_features=["dos
 def replayed(request):
     """An environment, its options, and what agents are offered in many rounds."""
     env = table(user="patient", propensity="p", **request.param)
-    world = env.init(jax.random.key(0))
-    observe = jax.jit(jax.vmap(lambda key: env.observe(key, world, jnp.int32(0))[0]))
-    return env, request.param, jax.tree.map(np.asarray, observe(jax.random.split(jax.random.key(1), DRAWS)))
+
+    @jax.jit
+    def observed(key):
+        world = env.init(key)
+        return jax.vmap(lambda key: env.observe(key, world, 0)[0])(jax.random.split(key, DRAWS))
+
+    return env, request.param, jax.tree.map(np.asarray, observed(jax.random.key(1)))
 
 
-def test_the_spec_is_true(replayed):
+def test_contexts_are_rows_of_the_table_and_the_spec_is_true(replayed):
     env, options, offered = replayed
     spec, p, q = env.spec, env.rows.shape[1], env.arms.shape[1]
     assert (spec.n_agents, spec.n_arms) == (3, 3)
     assert spec.dim == (p * q if "arm_features" in options else 1 + 3 * p)
     assert (spec.rewards_in_unit, spec.constant, spec.max_norm) == (True, True, 1)
     norms = np.linalg.norm(offered.contexts, axis=-1)
-    assert norms.max() == pytest.approx(1, abs=0.02)
-    assert norms.max() <= 1 + 1e-6
-    first = offered.contexts[..., 0]
-    assert (first == first.flat[0]).all()
-    assert first.flat[0] > 0
+    assert 0.98 <= norms.max() <= 1 + 1e-6
+    assert len(np.unique(offered.contexts[..., 0])) == 1
+    assert offered.contexts.flat[0] > 0
     assert spec.fixed_contexts == (not options) == bool((offered.contexts == offered.contexts[0]).all())
 
-
-def test_contexts_are_rows_of_the_table(replayed):
-    env, _, offered = replayed
     row, arm = np.asarray(env.log.row), np.asarray(env.log.arm)
     assert len(np.unique(row)) == len(row) == env.fit.replayed_rows
     np.testing.assert_array_equal(np.unique(LOG["drug"])[arm], LOG["drug"][row])
@@ -201,8 +188,7 @@ def test_contexts_are_rows_of_the_table(replayed):
     np.testing.assert_allclose(env.log.propensity, 1 / 3)
     hospitals = np.unique(LOG["hospital"], return_inverse=True)[1][row]
     np.testing.assert_array_equal(np.repeat(np.arange(3), env.counts), hospitals)
-    patients = np.unique(LOG["patient"][row])
-    np.testing.assert_array_equal(patients[env.users], LOG["patient"][row])
+    np.testing.assert_array_equal(np.unique(LOG["patient"][row])[env.users], LOG["patient"][row])
     every = np.asarray(fb.envs.logged.joint(np.asarray(env.rows), np.asarray(env.arms), env.intercept))
     drawn = np.zeros(len(row), int)
     for contexts, users in zip(offered.contexts, offered.user):
@@ -211,11 +197,8 @@ def test_contexts_are_rows_of_the_table(replayed):
             found = mine[(every[mine] == contexts[silo]).all((1, 2))]
             assert len(found)
             drawn[found[0]] += 1
-    if env.spec.fixed_contexts:
-        return
-    smallest = drawn[hospitals == 2]
-    assert (smallest > 0).mean() > 0.9  # of about twenty rows, in 300 rounds
-    assert smallest.max() < 60
+    smallest = drawn[hospitals == 2]  # of about twenty rows, in 300 rounds
+    assert spec.fixed_contexts or ((smallest > 0).mean() > 0.9 and smallest.max() < 60)
 
 
 def test_rows_are_drawn_in_every_silo():
@@ -235,19 +218,21 @@ def test_rows_are_drawn_in_every_silo():
 def test_gaps_and_rewards_are_those_of_the_model(model):
     days = table(reward="days", features=["age"])
     assert float(days.rewards.noise_std) == pytest.approx(days.fit.noise_std)  # of residuals
-    env = table(features=["age", "ward"], model=model)
-    key, world = jax.random.key(3), env.init(jax.random.key(0))
-    offered, _ = jax.jit(env.observe)(key, world, jnp.int32(0))
-    z = np.asarray(offered.contexts) @ np.asarray(env.theta)
+    env, arms = table(features=["age", "ward"], model=model), np.arange(3, dtype=np.int32)
+
+    @jax.jit
+    def played(key):
+        offered, world = env.observe(key, env.init(key), 0)
+        keys = jax.random.split(key, 2000)
+        return offered.contexts, jax.vmap(lambda key: env.pull(key, world, offered, arms))(keys)
+
+    contexts, found = played(jax.random.key(1))
+    z = np.asarray(contexts) @ np.asarray(env.theta)
     mean = 1 / (1 + np.exp(-z)) if model == "logistic" else np.clip(z, 0, 1)
-    arms = jnp.array([0, 1, 2])
-    gaps = mean.max(1) - mean[np.arange(3), arms]
-    keys = jax.random.split(jax.random.key(1), 2000)
-    found = jax.jit(jax.vmap(lambda key: env.pull(key, world, offered, arms)))(keys)
-    np.testing.assert_allclose(found.gap[0], gaps, atol=1e-5)
+    np.testing.assert_allclose(found.gap[0], mean.max(1) - mean[arms, arms], atol=1e-5)
     rewards = np.asarray(found.reward)
     assert set(np.unique(rewards)) <= {0, 1}  # as those of the table are
-    np.testing.assert_allclose(rewards.mean(0), mean[np.arange(3), arms], atol=5 * 0.5 / math.sqrt(2000))
+    np.testing.assert_allclose(rewards.mean(0), mean[arms, arms], atol=5 * 0.5 / math.sqrt(2000))
 
 
 def test_users_cross_silos():
@@ -265,29 +250,27 @@ def test_a_unit_that_names_too_few_silos_is_refused():
     few, enough = (fb.privacy.Mechanism(budget, unit=fb.privacy.Users(2, silos=silos)) for silos in (1, 3))
     with refused("unit"):
         fb.algos.private_fed_lin_ucb(few).bind(spec, 100)
-    found = fb.algos.private_fed_lin_ucb(enough).bind(spec, 100)
-    assert found.guarantee().claim == "certified"
-    fewer = dataclasses.replace(found.mechanism, users=fb.privacy.Users(2, silos=2))
-    assert found.replace(mechanism=fewer).guarantee().claim == "none"
+    assert fb.algos.private_fed_lin_ucb(enough).certificate(spec, 100).claim == "certified"
     assert BoundStatistic.of(spec).silos == 3
     asked = demands.Demands(spec, 100, budget, ("silo",), demands.ONE_USER, None, None)
     assert {unit.silos for unit in demands.units(asked)} == {3}  # of a plan
 
 
 def test_the_fit_is_in_the_result(tmp_path):
+    """In the files, the summary and the figures of any run, also where a wrapper goes around the table."""
     env = fb.envs.delay(table(features=["age"], user="patient"), 2)
-    fit, algo = env.env.fit, fb.algos.fed_lin_ucb(learns_in_batch=False)
-    result = fb.simulate(env, algo, horizon=20, key=jax.random.key(0), seeds=2)
-    for one in (result, fb.Result.load(result.save(tmp_path / "run"))):
-        world = one.config["environments"]["FedLinUCB"]
-        assert world["env"]["fit"]["explained"] == fit.explained
-        assert world["env"]["fit"]["calibration"] == [list(group) for group in fit.calibration]
-        assert (world["env"]["encoding"], world["spec"]["basis"]) == (env.env.encoding, fit.sentence)
-        assert fit.sentence in one.summary()
-        figure = fb.plotting.regret(one)
-        title = figure.axes[0].get_legend().get_title().get_text()
-        assert " ".join(title.split()) == fit.sentence
-        plt.close(figure)
+    fit, result = env.env.fit, handmade.made(labels=["one"])
+    result = dataclasses.replace(result, config={**result.config, "environments": {"one": identity.describe(env)}})
+    one = fb.Result.load(result.save(tmp_path / "run"))
+    world = one.config["environments"]["one"]
+    assert world["env"]["fit"]["explained"] == fit.explained
+    assert world["env"]["fit"]["calibration"] == [list(group) for group in fit.calibration]
+    assert (world["env"]["encoding"], world["spec"]["basis"]) == (env.env.encoding, fit.sentence)
+    assert fit.sentence in one.summary()
+    figure = fb.plotting.regret(one)
+    title = figure.axes[0].get_legend().get_title().get_text()
+    assert " ".join(title.split()) == fit.sentence
+    plt.close(figure)
     assert "model of the table" in fit.sentence
     assert str(fit).startswith(fit.sentence)
     assert len(str(fit).splitlines()) == 4 + 10
@@ -336,29 +319,14 @@ def test_frames_of_others(tmp_path, name):
         same(table(source, **options), table(**options))
 
 
-class Arrow:
-    """A table as pyarrow has them, whose `columns` are vectors."""
-
-    column_names = list(LOG)
-    columns = list(LOG.values())
-
-    def __getitem__(self, name):
-        return LOG[name]
-
-
-def test_parquet_is_read_by_pyarrow_or_refused(tmp_path, monkeypatch):
-    path = tmp_path / "log.parquet"
-    path.write_bytes(b"PAR1")
-
+def test_parquet_without_pyarrow_is_refused(tmp_path, monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(sources, "import_module", missing)
+    (tmp_path / "log.parquet").write_bytes(b"PAR1")
     with pytest.raises(ImportError, match="pyarrow or pandas"):
-        table(path)
-    monkeypatch.setattr(sources, "import_module", lambda name: type("m", (), {"read_table": lambda path: Arrow()}))
-    for source in (path, Arrow()):
-        same(table(source, features=["age"]), table(features=["age"]))
+        table(tmp_path / "log.parquet")
 
 
 NUMBERED = np.unique(LOG["hospital"], return_inverse=True)[1] + 9.0
@@ -369,11 +337,9 @@ TEXTS = {  # a column, and another that has the same levels
     "spaces": ("drug", np.where(TURN % 2, LOG["drug"], np.char.add(LOG["drug"], " ")), LOG["drug"]),
     "bools": ("ward", ILL, np.where(ILL, "True", "False")),
     "a list of several types": ("drug", MIXED, np.where(TURN == 1, "True", "1")),
-    "a vector of several types": ("drug", np.array(MIXED, object), np.where(TURN == 1, "True", "1")),
 }
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_labels_are_texts_whatever_they_are(name):
-    column, *values = TEXTS[name]
-    same(*(table({**LOG, column: one}, features=["ward"]) for one in values))
+def test_labels_are_texts_whatever_they_are():
+    for column, *values in TEXTS.values():
+        same(*(table({**LOG, column: one}, features=["ward"]) for one in values))

@@ -10,7 +10,7 @@ from helpers import PLAIN, refused, stepped
 
 import fedbandit_jax as fb
 from fedbandit_jax.core.struct import Static
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.clocks import RoundClock, signature
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Partition
 
@@ -91,11 +91,9 @@ def test_classes_with_equal_fields_are_different_programs():
         def act(self, key, t, local, offered):
             return 1 - self.arms
 
-    other = Other(arms=HONEST.arms)
-    assert jax.tree.structure(HONEST) == jax.tree.structure(Fixed(arms=HONEST.arms))
-    assert jax.tree.structure(HONEST) != jax.tree.structure(other)
-    both = sweep({"one": HONEST, "other": other})
-    assert (both["one"].regret[:, -1] != both["other"].regret[:, -1]).any()
+    one, same, other = (RoundClock(env=ENV, algo=kind(arms=HONEST.arms), horizon=T) for kind in (Fixed, Fixed, Other))
+    assert signature(one) == signature(same) != signature(other)
+    assert jax.tree.structure(one) == jax.tree.structure(same) != jax.tree.structure(other)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +165,7 @@ def given(env, algo=HONEST, horizon=T):
     return status.tolist(), *map(float, state)
 
 
-IN_UNIT = {0.0: 0.0, 1.0: 1.0, np.nan: 0.0, np.inf: 0.0, -np.inf: 0.0, 1.5: 1.0, -3.0: 0.0, 1e30: 1.0}
+IN_UNIT = {1.0: 1.0, np.nan: 0.0, -np.inf: 0.0, 1.5: 1.0, -3.0: 0.0}
 MASK = jnp.array([[True, True, True], [True, False, True]])
 
 
@@ -177,7 +175,7 @@ MASK = jnp.array([[True, True, True], [True, False, True]])
         *((script(answer), 1, [0, FLAGGED * (answer != given)], given) for answer, given in IN_UNIT.items()),
         (script(7.0, rewards_in_unit=False), 1, [0, 0], 7.0),
         (script(np.nan, rewards_in_unit=False), 1, [0, FLAGGED], 0.0),
-        *((script(), arm, [FLAGGED, FLAGGED], -2.5) for arm in (-1, K, 2**30, -(2**31))),
+        *((script(), arm, [FLAGGED, FLAGGED], -2.5) for arm in (-1, K, -(2**31))),
         (script(mask=MASK), 1, [FLAGGED, FLAGGED], -2.5),
         (script(mask=MASK), 2, [0, 0], 0.5),
     ],
@@ -191,14 +189,13 @@ def test_what_is_outside_the_spec(env, arm, status, reward):
     assert given(env, algo) == (status, 0.5 * (T * M - 1) + reward, -1.0)
 
 
-def test_users_who_do_not_exist():
-    """User 9 of five is given the number 5, which no table has, and nothing is learned from her reward."""
+def test_what_does_not_count():
+    """User 9 of five is given the number 5, which no table has, and nothing is learned from her reward.
+
+    A batch is played to its end, but what the rounds after the horizon are like is nobody's business.
+    """
     assert given(script(n_users=5)) == ([FLAGGED, FLAGGED], 0.5 * T, 1.0 + 5.0)
     assert given(script(n_users=10)) == ([0, 0], 0.5 * T * M, 1.0 + 9.0)
-
-
-def test_rounds_after_the_horizon_do_not_count():
-    """A batch is played to its end, but what the last rounds are like is nobody's business."""
     assert given(script(np.nan), horizon=4)[0] == [0, 0]
     assert given(script(np.nan), horizon=5)[0] == [0, FLAGGED]
 
@@ -236,11 +233,8 @@ def test_status_bits_name_themselves():
     """An algorithm of a user proves nothing."""
     with pytest.raises(fb.SimulationError, match="OUTSIDE_SPEC in algorithm: seeds 0, 1") as caught:
         fb.simulate(script(2.0), HONEST, horizon=T, key=jax.random.key(0), seeds=2)
-    result = caught.value.result
-    assert "OUTSIDE_SPEC: an arm, a user, an arrival, a reward" in result.summary()
-    assert "NOT_FINITE" not in result.summary()
-    assert result.certificate.claim == "none"
-    assert "is an algorithm of its own" in result.certificate.reason
+    text, certificate = caught.value.result.summary(), caught.value.result.certificate
+    assert ("OUTSIDE_SPEC: an arm" in text, "NOT_FINITE" in text, certificate.claim) == (True, False, "none")
 
 
 def test_what_was_bound_to_another_environment_is_refused():

@@ -133,22 +133,6 @@ def test_a_parameter_of_both_has_two_paths():
     assert (one.env.spec.n_agents, one.algo.n_agents) == (2, 7)
 
 
-def test_a_grid_over_a_path_is_compiled_once(key, monkeypatch):
-    traced, algo = [], PLAIN.replace(schedule=9)  # of a batch that no other test has compiled
-    bound = type(algo.bind(ENV.spec, 40))
-    act = bound.download
-    monkeypatch.setattr(bound, "download", lambda self, *given: (traced.append(self), act(self, *given))[1])
-    options = dict(horizon=40, key=key, seeds=2)
-    result = fb.sweep(ENV, {"plain": algo}, grid={"policy.theta_norm": [0.5, 0.7, 2.0]}, **options)
-    once = len(traced)
-    assert result.labels == tuple(f"plain(policy.theta_norm={x})" for x in (0.5, 0.7, 2.0))
-    assert result.sel(**{"policy.theta_norm": 0.7}).labels == ("plain(policy.theta_norm=0.7)",)
-    traced.clear()
-    alone = fb.simulate(ENV, algo.replace(theta_norm=0.7), **options)
-    assert 0 < once <= len(traced)
-    np.testing.assert_allclose(result["plain(policy.theta_norm=0.7)"].regret, alone.regret, atol=1e-5)
-
-
 def test_objects_in_a_grid_are_told_in_words_and_numbers():
     found = account(expand(ENV, {"ours": PRIVATE}, {"policy": [fb.algos.Greedy(shrinkage=3.0), fb.algos.Thompson()]}))
     told = [point["policy"] for point in json.loads(json.dumps(found["coordinates"])).values()]

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, in_chunks, refused, stopped_after
+from helpers import PLAIN, PRIVATE, in_chunks, refused, same_runs
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import memory
-from fedbandit_jax.engine import batching, driver, sizes, store
+from fedbandit_jax.engine import batching, driver, sizes
 from fedbandit_jax.engine.recorder import Recorder, Recording
 
 R, KEY = fb.record, jax.random.key(0)
@@ -79,9 +79,8 @@ def test_estimates_and_widths(found):
     np.testing.assert_allclose(r["state.belief.gram"][0, 0], v, atol=1e-4)
 
 
-@pytest.mark.parametrize(("chunks", "work"), [(1, 1e9), (3, 0)])
-def test_the_last_state_is_that_of_the_horizon(monkeypatch, chunks, work):
-    """A GPU takes all steps of a chunk: 7 rounds are one chunk, or three of 3, of which the last two come too late.
+def test_the_last_state_is_that_of_the_horizon(monkeypatch):
+    """A GPU takes all steps of a chunk: 7 rounds are three chunks of 3, of which the last two come too late.
 
     The regret is that of the program for a CPU, which takes as many as it is told.
     """
@@ -89,10 +88,8 @@ def test_the_last_state_is_that_of_the_horizon(monkeypatch, chunks, work):
     expected = simulate(algo, {"state": R.final()}, **options)
     for module in (driver, batching):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
-    monkeypatch.setattr(driver, "CHUNKS", chunks)
-    monkeypatch.setattr(driver, "CHUNK_WORK", work)
-    lengths = [driver._chunk(clock, 2) for clock in (Steps(7), Steps(103))]
-    assert lengths == {1: [(7, 7), (103, 103)], 3: [(3, 3), (35, 35)]}[chunks]
+    in_chunks(monkeypatch, 3)
+    assert [driver._chunk(clock, 2) for clock in (Steps(7), Steps(103))] == [(3, 3), (35, 35)]
     batching._advance.cache_clear()  # which does not ask again what the device is
     result = simulate(algo, {"state": R.final()}, **options)
     batching._advance.cache_clear()
@@ -109,23 +106,19 @@ class Steps:
         self.n_steps = self.horizon = n_steps
 
 
-def test_results_keep_records(found, tmp_path):
-    found.save(tmp_path / "run")
-    loaded = fb.Result.load(tmp_path / "run")
-    for result in (loaded, fb.concat([loaded.sel(seed=1), loaded.sel(seed=0)]).sel(seed=[0, 1])):
-        assert result.records.keys() == found.records.keys() == result.record_rounds.keys()
-        for name, array in found.records.items():
-            np.testing.assert_array_equal(result.records[name], array)
-            np.testing.assert_array_equal(result.record_rounds[name], found.record_rounds[name])
-    data = loaded.to_xarray()
+def test_results_keep_records(found):
+    """Files do, too: `test_contract.py` compares what is loaded."""
+    result = fb.concat([found.sel(seed=1), found.sel(seed=0)]).sel(seed=[0, 1])
+    same_runs(result, found)
+    data = result.to_xarray()
     assert data.record_arms.dims == ("seed", "round", "record_arms_0")
     assert data.record_some.dims == ("seed", "record_some_round", "record_some_0")
     np.testing.assert_array_equal(data.record_some_round, found.record_rounds["some"])
 
 
 @pytest.mark.slow
-def test_sweeps_keep_records(found, tmp_path, monkeypatch):
-    """What only one algorithm has is missing for the other; in pieces, or continued, records are the same."""
+def test_sweeps_keep_records(found, tmp_path):
+    """What only one algorithm has is missing for the other; in pieces records are the same."""
     without = simulate(record=None)
     np.testing.assert_allclose(found.regret, without.regret, atol=1e-5)  # of the plain path, which rounds otherwise
     assert without.records == {}
@@ -143,29 +136,6 @@ def test_sweeps_keep_records(found, tmp_path, monkeypatch):
     stored = fb.sweep(GAP, [PLAIN, PRIVATE], store=tmp_path / "store", record=EVERYTHING, **OPTIONS)
     for name, array in both.records.items():
         np.testing.assert_allclose(stored.records[name], array, atol=1e-4)
-    in_chunks(monkeypatch, 4)
-    with stopped_after(2):
-        simulate(checkpoint=tmp_path / "run")
-    resumed = simulate(checkpoint=tmp_path / "run")
-    for name, array in found.records.items():
-        np.testing.assert_array_equal(resumed.records[name], array)
-
-
-def test_which_record_is_in_the_name_of_a_piece(tmp_path, monkeypatch):
-    """Two functions without names are told apart by what they do."""
-    names = []
-
-    def name(mark, *_):
-        names.append(mark)
-        raise InterruptedError
-
-    monkeypatch.setattr(store, "name_of", name)
-    for one, two in ((1, 2), (2, 2), (1, 3), (1, 2)):
-        record = {"a": eval(f"lambda m: m.t + {one}"), "b": eval(f"lambda m: m.t * {two}")}
-        with pytest.raises(InterruptedError):
-            fb.sweep(ENV, [PLAIN], record=record, store=tmp_path, **OPTIONS)
-    assert len(set(names)) == 3
-    assert names[0] == names[3]
 
 
 def test_regret_is_added_up_exactly():
@@ -230,6 +200,7 @@ ARMS, CLUSTERED = fb.envs.arms(means=[0.9, 0.5]), fb.envs.clustered(7, 2, 2, n_a
         ({"arms": R.every(R.arms, 7)}, "stride"),
         (("arms", fb.algos.SuccessiveElimination(), ARMS), "arms"),
         (("estimates", fb.algos.CLUB(), CLUSTERED), "estimates"),
+        *(({"x": what}, "record['x']") for what in (lambda m: None, lambda m: "arms", lambda m: {})),
     ],
 )
 def test_wrong_records(record, argument):
@@ -239,14 +210,6 @@ def test_wrong_records(record, argument):
             simulate(algo, {"it": getattr(R, name)}, env)
         else:
             simulate(record=record)
-
-
-@pytest.mark.parametrize("function", [lambda m: None, R.final(lambda m: m.arms), lambda m: "arms", lambda m: {}])
-def test_a_record_is_an_array(function):
-    """What is not one is shown, and if it is nothing, what a moment has."""
-    with refused("record['x']") as found:
-        simulate(record={"x": function})
-    assert found.match("here a moment has t, world, state, algo|got 'arms'|got {}")
 
 
 def test_errors_say_which_record():
@@ -260,12 +223,11 @@ def test_errors_say_which_record():
 
 def test_what_does_not_fit_is_refused(monkeypatch):
     """Before anything is compiled; the size is that of all seeds, and of the rounds that are recorded."""
-    monkeypatch.setattr(driver, "run_program", lambda *_, **__: pytest.fail("it runs"))
+    monkeypatch.setattr(driver, "_compiled", lambda *_: pytest.fail("it is compiled"))
     with refused("record") as found:
         simulate(record={"arms": R.arms, "x": lambda moment: jnp.zeros((751_619, 1000))})
     assert found.match("224 GiB of 2 runs, most of it 'x'")
-    monkeypatch.setattr(batching.Pieces, "_fit", lambda *_: None)  # of programs,
-    monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)  # of states and curves, which are not counted here
+    monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)  # states and curves are not counted here
     size = 4 * (T * M * 2 + T * M * 2) + 4 * 2
     record = {"arms": R.arms, "rewards": R.rewards, "t": R.final(lambda moment: moment.t)}
     for room, fits in ((size, True), (size - 1, False)):

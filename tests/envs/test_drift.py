@@ -34,18 +34,17 @@ def check_gaps(offered, now, gap):
     np.testing.assert_allclose(gap, means.max(-1) - means[..., 0], atol=1e-6)
 
 
-@pytest.mark.parametrize(("when", "changes"), [(5, [5, 10, 15]), ((3, 4, 11), [3, 4, 11])])
-def test_there_is_a_new_world_in_these_rounds_only(when, changes):
-    offered, now, piece, gap = played(fb.envs.drift(SPHERE, when), range(18))
-    theta = now.theta[0]
-    assert [t for t in range(1, 18) if (theta[t] != theta[t - 1]).any()] == changes
-    assert piece[0].tolist() == [sum(t >= change for change in changes) for t in range(18)]
-    check_gaps(offered, now, gap)
+def test_there_is_a_new_world_in_these_rounds_only():
+    for when, changes in ((5, [5, 10, 15]), ((3, 4, 11), [3, 4, 11])):
+        offered, now, piece, gap = played(fb.envs.drift(SPHERE, when), range(18))
+        theta = now.theta[0]
+        assert [t for t in range(1, 18) if (theta[t] != theta[t - 1]).any()] == changes
+        assert piece[0].tolist() == [sum(t >= change for change in changes) for t in range(18)]
+        check_gaps(offered, now, gap)
 
 
 MOVES = {
     "sphere, jump": (SPHERE, "jump", (1, 2), (0, 1, 2)),
-    "sphere, slide": (SPHERE, "slide", 4, (0, 2, 8)),
     "gap, slide": (fb.envs.gap(M, K, D), "slide", 4, (0, 3, 8)),
     "arms, jump": (fb.envs.arms(5), "jump", 1, (0, 1, 2)),
 }
@@ -75,7 +74,7 @@ def test_every_world_has_the_law_of_the_first_and_whole_pieces_are_independent(n
 
 
 @pytest.mark.parametrize("when", [6, (6, 12)])
-def test_it_slides_evenly(when):
+def test_a_sphere_slides_evenly(when):
     offered, now, _, gap = played(fb.envs.drift(SPHERE, when, "slide"), range(20), 5)
     check_gaps(offered, now, gap)
     theta = now.theta.astype(float)
@@ -91,7 +90,7 @@ def test_it_slides_evenly(when):
 
 def test_a_rate_is_how_often_it_moves():
     """Changes are independent: their number is binomial, mean and variance within five standard errors."""
-    n, rounds, p = 1000, 40, 0.2
+    n, rounds, p = 1000, 30, 0.2
     _, now, piece, _ = played(fb.envs.drift(SPHERE, p), range(rounds), n)
     moved = (now.theta[:, 1:] != now.theta[:, :-1]).any(-1)
     np.testing.assert_array_equal(moved, np.diff(piece, axis=1) == 1)

@@ -68,13 +68,16 @@ def test_against_a_walk_through_the_rows(played):
     """An oracle that goes through each silo's rows, one at a time, from the same draws."""
     env, _, _, keys, found = played
     key, arm = keys[0], 2
-    order, answers = np.asarray(env.init(random.stream(key, "world")).order), random.stream(key, "answers")
+    order = np.asarray(jax.jit(env.init)(random.stream(key, "world")).order)
+    draw = jax.jit(
+        lambda t, i: random.uniform(jax.random.fold_in(jax.random.fold_in(random.stream(key, "answers"), t), i), (3,))
+    )
     log, starts, used = env.env.log, env.env.starts, [0, 0, 0]
     least = [log.propensity[start : start + count].min() for start, count in zip(starts, env.env.counts)]
     for t in range(20):
         waiting, i = {0, 1, 2}, 0
         while waiting:
-            u = random.uniform(jax.random.fold_in(jax.random.fold_in(answers, t), i), (3,))
+            u = draw(t, i)
             for silo in sorted(waiting):
                 row = order[starts[silo] + used[silo]]
                 used[silo] += 1
@@ -109,8 +112,13 @@ def test_a_log_that_is_too_short(key):
     with pytest.raises(fb.SimulationError, match="no rows of its log left"):
         fb.simulate(env, One(arm=0), horizon=200, key=key, seeds=1, progress=False)
     hidden = Wrapper(env=env, spec=env.spec)
-    offered, world = hidden.observe(key, hidden.init(key), 0)
-    assert jnp.isnan(hidden.pull(key, world, offered, jnp.zeros(3, int)).reward).all()
+
+    @jax.jit
+    def reward(key):
+        offered, world = hidden.observe(key, hidden.init(key), 0)
+        return hidden.pull(key, world, offered, jnp.zeros(3, int)).reward
+
+    assert np.isnan(reward(key)).all()
 
 
 def test_certificates_are_the_ones_of_the_simulation():

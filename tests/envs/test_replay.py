@@ -1,6 +1,5 @@
 import jax
 import numpy as np
-import pytest
 
 import fedbandit_jax as fb
 
@@ -63,19 +62,6 @@ def test_arms_that_repeat_are_found(key):
     assert fb.envs.replay(copies, sizes, theta, n_agents=4).spec.fixed_contexts, "the last of four has a copy"
     copies[-1] *= 0.5
     assert not fb.envs.replay(copies, sizes, theta, n_agents=4).spec.fixed_contexts
-
-
-@pytest.mark.slow
-def test_masked_arms_are_neither_played_nor_the_benchmark(key):
-    """Rows beyond a query's own belong to other queries and have larger means: they must not count."""
-    features = np.array([[0.1, 0], [0.2, 0], [0, 1.0]], np.float32)
-    env = fb.envs.replay(features, np.array([1, 1, 1]), np.array([1.0, 1.0]), n_agents=3, noise_std=0.0)
-    result = fb.simulate(env, fb.algos.fed_lin_ucb(schedule=5), horizon=20, key=key, seeds=2)
-    np.testing.assert_array_equal(result.regret, 0)
-    wide = fb.envs.replay(features, np.array([2, 1]), np.array([1.0, 1.0]), n_agents=2)
-    offered, world = wide.observe(key, wide.init(key), 0)
-    feedback = wide.pull(key, world, offered, np.array([0, 0]))
-    np.testing.assert_allclose(feedback.gap, [0.1, 0.0], atol=1e-6)
 
 
 def test_the_best_arm_is_one_that_is_offered(key):

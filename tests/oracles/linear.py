@@ -16,21 +16,6 @@ def argmax_draw(contexts, v, u, z, scale):
     return int(np.argmax(contexts @ theta))
 
 
-def lin_ucb(env, horizon, lam, beta):
-    """M independent LinUCB agents; returns group regret per round, and (V, b) of every agent."""
-    m, d = env.spec.n_agents, env.spec.dim
-    v, b = np.stack([lam * np.eye(d)] * m), np.zeros((m, d))
-    regret = np.zeros(horizon)
-    for t in range(horizon):
-        for i in range(m):
-            contexts = env.contexts[t, i].astype(float)
-            a = argmax_ucb(contexts, v[i], b[i], beta(t))
-            regret[t] += env.means[t, i].max() - env.means[t, i, a]
-            v[i] += np.outer(contexts[a], contexts[a])
-            b[i] += contexts[a] * env.answers[t, i, a]
-    return regret, v, b
-
-
 class TreeSilo:
     """Local randomizer R of Algorithm 2, or of Algorithm 4 if `prefix`: a stream of p-sums or of prefix sums."""
 
@@ -83,7 +68,10 @@ def project(matrix):
 
 
 def federated(env, horizon, batch, lam, choose, *, learns=False, noise=None, prefix=False, psd=False):
-    """Algorithm 8 (or 1 if agents learn in the batch) of Zhou & Chowdhury (2024): regret of every round, last sums.
+    """Algorithm 8 (or 1 if agents learn in the batch) of Zhou & Chowdhury (2024).
+
+    Returns the regret of every round, the last sums that were sent, and those of every agent since then. Of agents who
+    learn and never send it is LinUCB.
 
     `choose(t, i, contexts, v, u)` is the arm of agent i in round t. `noise(k)` is the sum over silos of the noise of
     release k: one silo adds all of it, the others none, and the server's sums are the same. `psd` projects the
@@ -113,14 +101,7 @@ def federated(env, horizon, batch, lam, choose, *, learns=False, noise=None, pre
             messages = [silo.randomize(k, gamma, z) for silo, gamma, z in zip(silos, local.copy(), draws)]
             synced = server.analyze(k, messages)
             local[:] = 0
-    return regret, synced
-
-
-def fed_lin_ucb(env, horizon, batch, lam, beta, **options):
-    """`federated` with the optimism of line 6 of Algorithm 1."""
-    return federated(
-        env, horizon, batch, lam, lambda t, i, contexts, v, u: argmax_ucb(contexts, v, u, beta(t)), **options
-    )
+    return regret, synced, local
 
 
 def scheduled(env, horizon, first, later, choose, asks, start, *, shift, learns, noise, most, psd=False):

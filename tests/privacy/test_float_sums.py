@@ -21,6 +21,7 @@ from fedbandit_jax.privacy.sums import Steps, Sums, too_coarse
 N = 4000
 
 
+@jax.jit
 def prefixes(batches, noise):
     """(high, low, noisy) after every batch, of scalars."""
 
@@ -28,47 +29,34 @@ def prefixes(batches, noise):
         sums = sums.add(given[0])
         return sums, (*sums, sums.noisy(given[1]))
 
-    start = Sums(jnp.float32(0), jnp.float32(0))
-    run = jax.jit(lambda *given: jax.lax.scan(step, start, given)[1])
-    return [np.asarray(one, float) for one in run(batches, noise)]
+    return jax.lax.scan(step, Sums(jnp.float32(0), jnp.float32(0)), (batches, noise))[1]
 
 
-@pytest.fixture(scope="module")
-def two():
-    """All releases of 4,000 batches of about 67,500 users (2.7e8 in all), and those with one user more in the 100th."""
-    rng = np.random.default_rng(0)
+def test_sums_are_exact_and_one_user_moves_all_later_ones_alike():
+    """All releases of 4,000 batches of about 67,500 users (2.7e8 in all), and those with one user more in the 100th.
+
+    Against integers; what is released is the sum with its noise, rounded once. She moves it by 1 after she came, and by
+    0 before: together by no more than the sensitivity, where rounded sums move by 16.
+    """
+    rng, whole = np.random.default_rng(0), 2**8  # the last place of a float32 from 2^15 on
     batches = (rng.uniform(0.5, 1, N) * 9e4).astype(np.float32)
     noise = (7 * rng.standard_normal(N)).astype(np.float32)
-    other = batches.copy()
-    other[99] += 1
-    return [(each.astype(float), noise.astype(float), *prefixes(each, noise)) for each in (batches, other)]
-
-
-def test_sums_are_exact(two):
-    """Against integers; what is released is the sum with its noise, rounded once."""
-    for batches, noise, high, low, noisy in two:
-        whole = batches * 2**8  # the last place of a float32 from 2^15 on
-        assert (whole == np.round(whole)).all()
-        exact = np.cumsum(whole.astype(np.int64)) / 2**8
-        assert exact[-1] > 2.6e8
-        np.testing.assert_allclose(high - low, exact, rtol=0, atol=1e-3)
-        assert np.abs(high - exact).max() > 8  # one float32 is not enough
-        np.testing.assert_array_equal(high, exact.astype(np.float32))
-        np.testing.assert_array_equal(prefixes(np.float32(batches), np.zeros(N, np.float32))[2], high)
-        right = exact + noise
-        assert (np.abs(noisy - right) <= np.spacing(right.astype(np.float32)) / 2 * 1.001 + 1e-3).all()
-
-
-def test_one_user_moves_all_later_sums_alike(two):
-    """By 1 after she came, and by 0 before: together by no more than the sensitivity, where rounded sums move by 16."""
-    (_, _, high, low, _), (_, _, her_high, her_low, _) = two
-    moved = (her_high - her_low) - (high - low)
-    moved_by_rounding = her_high - high
+    hers = batches + np.float32(np.arange(N) == 99)
+    (high, low, noisy), (her_high, her_low, _) = (
+        [np.asarray(one, float) for one in prefixes(each, noise)] for each in (batches, hers)
+    )
+    exact = np.cumsum(np.int64(batches.astype(float) * whole)) / whole
+    assert exact[-1] > 2.6e8
+    np.testing.assert_allclose(high - low, exact, rtol=0, atol=1e-3)
+    assert np.abs(high - exact).max() > 8  # one float32 is not enough
+    np.testing.assert_array_equal(high, exact.astype(np.float32))
+    np.testing.assert_array_equal(prefixes(batches, 0 * noise)[2], high)
+    assert (np.abs(noisy - exact - noise) <= np.spacing((exact + noise).astype(np.float32)) / 2 * 1.001 + 1e-3).all()
+    moved, moved_by_rounding = (her_high - her_low) - (high - low), her_high - high
     np.testing.assert_allclose(moved, np.arange(N) >= 99, atol=2e-3)
     assert set(np.unique(moved_by_rounding[-500:])) >= {0, 16}
-    differences = np.linalg.norm(np.diff(moved, prepend=0)), np.linalg.norm(np.diff(moved_by_rounding, prepend=0))
-    assert differences[0] == pytest.approx(1, abs=1e-2)
-    assert differences[1] > 50
+    assert np.linalg.norm(np.diff(moved, prepend=0)) == pytest.approx(1, abs=1e-2)
+    assert np.linalg.norm(np.diff(moved_by_rounding, prepend=0)) > 50
 
 
 @pytest.mark.parametrize(("users", "last"), [(2**23, 1.0), (2**24, 2.0), (270_000_000, 32.0), (1000, 2.0**-14)])
@@ -139,12 +127,13 @@ def test_rounding_is_charged():
     assert found.epsilon_exact > 1 + 0.5 * more / math.sqrt(4.5)
 
 
-def test_steps_are_exact(key):
+def test_steps_are_exact():
     """Against Python's integers; noise is rounded to steps, so that all that is released is sum plus noise, rounded."""
     step, n = 2.0**-11, 300
-    batches = np.asarray(jax.random.randint(key, (n, 1, 2), -(2**31), 2**31 - 1))
-    noise = np.float32(1e5) * np.asarray(jax.random.normal(key, (n, 1, 2)))
-    sums = Steps(wide.from_int32(jnp.zeros((1, 2), jnp.int32)), jnp.float32(step))
+    rng = np.random.default_rng(0)
+    batches = rng.integers(-(2**31), 2**31 - 1, (n, 1, 2), dtype=np.int32)
+    noise = np.float32(1e5 * rng.standard_normal((n, 1, 2)))
+    sums = Steps(wide.from_int32(np.zeros((1, 2), np.int32)), np.float32(step))
 
     def run(sums, given):
         sums = sums.add(given[0])
@@ -175,10 +164,9 @@ def test_rewards_that_are_not_bounded_are_added_up_as_they_are():
     """Nothing is claimed then, and no integer is large enough for all."""
     mechanism = fb.privacy.Mechanism(BUDGET, statistic=fb.privacy.Linear(clip=False))
     env = fb.envs.script(np.ones((4, 2, 1, 1)), np.full((4, 2, 1), 1e6))
-    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=2)
-    bound = algo.bind(env.spec, 4)
-    assert bound.mechanism.total(jnp.ones((2, 1, 2)), jnp.full((2, 2), 1e6)).tolist() == [[4, 4e6]]
-    assert bound.guarantee().claim == "none"
+    bound = fb.algos.private_fed_lin_ucb(mechanism, schedule=2).bind(env.spec, 4)
+    total = jax.jit(bound.mechanism.total)(np.ones((2, 1, 2), np.float32), np.full((2, 2), 1e6, np.float32))
+    assert (total.tolist(), bound.guarantee().claim) == ([[4, 4e6]], "none")
 
 
 def test_long_epochs_are_added_up_in_parts():
@@ -200,13 +188,12 @@ def test_a_run_that_goes_on_hands_over_as_often(key):
     assert bound.mechanism.longest == own_rows.REFRESH
     bound = changed(bound, "mechanism", longest=10)
     process = RoundClock(env=env, algo=bound, horizon=30)
-    step = jax.jit(process.step)
+    step, real, high = jax.jit(process.step), jax.jit(bound.mechanism.real), jax.jit(lambda sums: sums.high)
     world, state = jax.jit(process.init)(key)
     for k in range(30):
         world, state, _ = step(key, world, state, k)
-        pending = bound.mechanism.real(state.pending)
-        assert float(jnp.trace(pending[:, :5, 0])) <= 3 * 10 + 1e-3  # of vectors of norm <= 1, three in a round
-    assert float(jnp.trace(state.mechanism.sums.high[:, :5])) > 3 * 15
+        assert np.trace(real(state.pending)[:, :5, 0]) <= 3 * 10 + 1e-3  # of vectors of norm <= 1, three in a round
+    assert np.trace(high(state.mechanism.sums)[:, :5]) > 3 * 15
 
 
 def test_batches_longer_than_is_claimed():
@@ -227,10 +214,10 @@ def test_batches_longer_than_is_claimed():
 def test_what_is_absorbed_is_released_to_the_last_bit(key):
     """Parts of 10^7 users each, in which float32 has no more digits behind the point: the sum of 300 still does."""
     mechanism = Exact(n_agents=1)
-    parts = np.asarray(jax.random.uniform(key, (300, 2, 3), minval=0.0, maxval=1e7))
-    state = mechanism.init(2)
+    parts = np.random.default_rng(0).uniform(0, 1e7, (300, 2, 3)).astype(np.float32)
+    state, absorb = mechanism.init(2), jax.jit(mechanism.absorb)
     for part in parts[:-1]:
-        state = mechanism.absorb(state, part)
+        state = absorb(state, part)
     nobody = np.zeros((0, 2, 1)), np.zeros((0, 1))
     released, _ = mechanism.step(key, 1, state, parts[-1], *nobody)
     exact = parts.astype(float).sum(0)
@@ -238,27 +225,21 @@ def test_what_is_absorbed_is_released_to_the_last_bit(key):
     assert (np.cumsum(parts, 0, dtype=np.float32)[-1] != released).any()
 
 
-def test_clusters_of_too_many_users():
-    env = fb.envs.clustered(n_users=6, n_clusters=2, n_servers=2, n_arms=3, dim=3)
-    with pytest.raises(ValueError, match="too coarse"):
-        fb.algos.FCLUB(BUDGET).bind(env.spec, 2_000_000_000)
+def test_what_float32_adds_up_is_too_coarse():
+    """A sum over all silos is rounded to float32 before its low digits are made random, in batches of any length.
 
-
-def test_sums_on_a_grid_are_not_too_coarse():
-    """A sum over all silos is rounded to float32 before its low digits are made random, in batches of any length."""
+    What silos send one by one is float32, whatever noise is added.
+    """
     mechanism = fb.privacy.Mechanism(BUDGET, "input_perturbation", trust="secagg")
     spec = fb.Spec(n_agents=64, n_arms=2, dim=2, max_norm=1.0, rewards_in_unit=True)
     for schedule in (2**20, fb.schedules.Geometric(2.0, first=2**20)):
         algo = fb.algos.Federated(schedule=schedule, privacy=mechanism)
         with pytest.raises(ValueError, match="too coarse"):
             algo.bind(spec, 2**20)
-    assert fb.algos.Federated(schedule=2**9, privacy=mechanism).certificate(spec, 2**9).claim == "certified"
-
-
-def test_messages_that_are_not_added_up_exactly_are_not_too_coarse():
-    """What silos send one by one is float32, whatever noise is added."""
-    bound = fb.privacy.Mechanism(BUDGET, "tree", trust="central", messages=True).bind(
-        BoundStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2
-    )
+    env = fb.envs.clustered(n_users=6, n_clusters=2, n_servers=2, n_arms=3, dim=3)
+    with pytest.raises(ValueError, match="too coarse"):
+        fb.algos.FCLUB(BUDGET).bind(env.spec, 2_000_000_000)
+    mechanism = fb.privacy.Mechanism(BUDGET, "tree", trust="central", messages=True)
+    bound = mechanism.bind(BoundStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2)
     assert not bound.coarse(2)
     assert "too coarse for noise" in dataclasses.replace(bound, batch=2**28, longest=2**28).coarse(2**28)

@@ -4,19 +4,17 @@ import copy
 import dataclasses
 import math
 
-import jax
 import numpy as np
 import pytest
-from helpers import deep, refused
+from helpers import refused
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import ADJACENCY, matrix_sensitivity_sq, sensitivity_sq
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 CONSTANT = fb.Spec(n_agents=3, n_arms=2, dim=3, max_norm=1.0, rewards_in_unit=True, constant=True)
-VARIANTS = [(False, 1.0), (False, 0.5), (True, 1.0), (True, 0.5), (True, 0.2)]
+VARIANTS = [(False, 1.0), (False, 0.5), (True, 1.0), (True, 0.2)]
 
 
 @pytest.mark.parametrize(("centred", "scale"), VARIANTS)
@@ -44,18 +42,6 @@ def test_sensitivities_are_those_of_the_papers():
         assert matrix_sensitivity_sq(adjacency) == pytest.approx(sensitivity_sq(adjacency, weight=0.5**0.5))
 
 
-@pytest.mark.parametrize(("centred", "scale"), VARIANTS)
-def test_packing(key, centred, scale):
-    """The packed norm is that of the definition, and unpacking is the inverse."""
-    statistic = BoundStatistic(3, rule=fb.privacy.Linear(centred=centred, gram_scale=scale))
-    g = np.asarray(jax.random.normal(key, (5, 3, 4)), float)
-    g[..., :3] += np.swapaxes(g[..., :3], 1, 2)
-    packed = statistic.pack(g)
-    square = scale**2 * (g[..., :3] ** 2).sum((1, 2)) + (g[..., 3] ** 2).sum(1)
-    np.testing.assert_allclose((packed**2).sum(1), square, rtol=1e-5)
-    np.testing.assert_allclose(statistic.unpack(packed), g, rtol=1e-5)
-
-
 def with_fields(rule, **fields):
     """A forged copy, whose fields nobody checks."""
     forged = copy.copy(rule)
@@ -66,29 +52,6 @@ def with_fields(rule, **fields):
 
 def private(**options):
     return fb.algos.Federated(policy=fb.algos.Greedy(), schedule=5, privacy=fb.privacy.Mechanism(BUDGET, **options))
-
-
-@pytest.mark.parametrize("centred", deep([False, True], keep={1}))
-def test_what_is_summed(script, key, centred):
-    """Sums of x (y - 1/2) and x x' of the arms that were played, by a run that adds as good as no noise."""
-    spec = fb.Spec(**{**vars(script.spec), "constant": True})
-    world = script.replace(spec=spec) if hasattr(script, "replace") else jax.tree.map(lambda x: x, script)
-    algo = private(statistic=fb.privacy.Linear(centred=centred, gram_scale=0.5)).replace(epsilon=1e6)
-    bound = algo.bind(spec, 60)
-    process = RoundClock(env=world, algo=bound, horizon=60)
-    w, state = jax.jit(process.init)(key)
-    step = jax.jit(process.step)
-    total = np.zeros((4, 5))
-    for k in range(12):
-        theta = np.asarray(state.belief.posterior.theta)[:, 0]
-        for t in range(5 * k, 5 * k + 5):
-            for i in range(3):
-                x = script.contexts[t, i].astype(float)
-                a = int(np.argmax(x.astype(np.float32) @ theta))
-                y = script.answers[t, i, a] - (0.5 if centred else 0)
-                total += np.outer(x[a], [*x[a], y])
-        w, state, _ = step(key, w, state, k)
-    np.testing.assert_allclose(state.mechanism.sums.high, total, atol=1e-3)
 
 
 def test_certificates_know_the_statistic():
@@ -110,18 +73,18 @@ def test_certificates_know_the_statistic():
         assert other.claim == "none"
 
 
-@pytest.mark.parametrize("trust", [name for name in fb.privacy.TRUST if name != "shuffle_amplified"])
-@pytest.mark.parametrize("scale", deep([1e6, 0.0, math.nan], keep={0}))
-def test_no_trust_model_keeps_its_claim_with_a_forged_scale(trust, scale):
+def test_no_trust_model_keeps_its_claim_with_a_forged_scale():
     """Beyond 1 noise on x x' would be divided away; every trust model looks at the statistic that is bound."""
-    release = {"local": "input_perturbation"}.get(trust, "tree")
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(8.0, 0.1), release, trust)
-    bound = fb.algos.private_fed_lin_ucb(mechanism, schedule=5).bind(CONSTANT, 10)
-    assert bound.guarantee().claim == "certified"
-    one = bound.mechanism.statistic
-    statistic = dataclasses.replace(one, rule=with_fields(one.rule, gram_scale=scale))
-    other = bound.replace(mechanism=dataclasses.replace(bound.mechanism, statistic=statistic)).guarantee()
-    assert other.claim == "none"
+    for trust in set(fb.privacy.TRUST) - {"shuffle_amplified"}:
+        release = {"local": "input_perturbation"}.get(trust, "tree")
+        mechanism = fb.privacy.Mechanism(fb.privacy.Budget(8.0, 0.1), release, trust)
+        bound = fb.algos.private_fed_lin_ucb(mechanism, schedule=5).bind(CONSTANT, 10)
+        assert bound.guarantee().claim == "certified"
+        one = bound.mechanism.statistic
+        for scale in (1e6, math.nan):
+            statistic = dataclasses.replace(one, rule=with_fields(one.rule, gram_scale=scale))
+            other = bound.replace(mechanism=dataclasses.replace(bound.mechanism, statistic=statistic)).guarantee()
+            assert other.claim == "none"
 
 
 def test_refusals():

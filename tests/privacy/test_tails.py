@@ -64,7 +64,7 @@ def test_normal_of_bits(forced):
     assert np.abs(found).max() == pytest.approx(tails.NORMAL_REACH, rel=1e-6)
 
 
-@pytest.mark.parametrize("mass", [1e-6, 1e-12, 1e-24])
+@pytest.mark.parametrize("mass", [1e-6, 1e-24])
 def test_tails_given_their_bits(mass):
     """Draws whose first bits are 0 reach into the tail: as many are beyond a point as the mass beyond it says.
 
@@ -90,22 +90,17 @@ def test_the_mass_beyond_the_last_value():
         assert tails.CUT / 10 < beyond < tails.CUT
 
 
-@pytest.fixture(scope="module")
-def drawn():
-    key, n = jax.random.key(20261120), 2**18
-    return (np.asarray(jax.jit(sampler, static_argnums=1)(key, (n,)), float) for sampler in SAMPLERS)
-
-
 SAMPLERS = tails.normal, tails.exponential
 
 
-def test_laws(drawn):
+def test_laws(key):
     """Kolmogorov-Smirnov; neighbours, and halves of one call, are independent.
 
     Moments refute a scale 2 % off: it is 14 standard errors off for normals, and 7 for exponentials.
     """
-    for draws, law in zip(drawn, (stats.norm, stats.expon)):
-        n = len(draws)
+    n = 2**18
+    for sampler, law in zip(SAMPLERS, (stats.norm, stats.expon)):
+        draws = np.asarray(jax.jit(sampler, static_argnums=1)(key, (n,)), float)
         assert stats.kstest(draws, law.cdf).pvalue > ALPHA
         mean, variance, _, kurtosis = law.stats(moments="mvsk")
         z = (draws - mean) / variance**0.5
@@ -123,11 +118,13 @@ def test_draws_do_not_depend_on_how_they_are_made(key, sampler):
     """Alone or under vmap, in a loop or not, up to the last place of a float; a shape only shapes."""
     keys = jax.random.split(key, 3)
 
+    one = jax.jit(lambda key: sampler(key, (15,)))
+
     def in_turn(keys):
         return jax.lax.scan(lambda carry, key: (carry, sampler(key, (15,))), 0, keys)[1]
 
     together = jax.jit(jax.vmap(lambda key: sampler(key, (5, 3))))(keys)
-    alone = np.stack([sampler(each, (15,)) for each in keys])
+    alone = np.stack([one(each) for each in keys])
     np.testing.assert_allclose(together.reshape(3, 15), alone, rtol=4e-7)
     np.testing.assert_allclose(jax.jit(in_turn)(keys), alone, rtol=4e-7)
     for shape in ((), (0, 2)):

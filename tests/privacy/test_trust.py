@@ -85,7 +85,7 @@ def test_the_sum_over_silos_has_the_noise_of_the_budget(trust):
     assert found.sum_std() == pytest.approx(by_hand, rel=0.1 if trust == "shuffle_vector_sum" else 0.01)
 
 
-@pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix", "central", "shuffle_amplified"])
+@pytest.mark.parametrize("trust", ["silo_local", "silo_local_matrix", "shuffle_amplified"])
 @pytest.mark.parametrize(("adjacency", "delta_sq", "matrix_sq"), [("replace", 4.5, 4.0), ("zero_out", 2.0, 1.5)])
 def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
     """r sqrt(kappa) Delta / mu; and beside tests of a schedule, for what they leave of epsilon."""
@@ -135,7 +135,7 @@ def test_what_one_silo_knows_of_the_noise_is_stated():
 # --- The sums behind the noise ---
 
 
-@pytest.mark.parametrize("dim", [1, 2, 5])
+@pytest.mark.parametrize("dim", [1, 3])
 def test_packing_is_an_isometry(dim):
     rng = np.random.default_rng(dim)
     w = rng.standard_normal((7, dim, dim))
@@ -154,7 +154,7 @@ def test_packing_is_an_isometry(dim):
 FORMS = [(kind, release) for release in RELEASES for kind in (Aggregated, Messages)]
 
 
-@pytest.mark.parametrize(("kind", "release"), deep(FORMS, keep={0, 1, 3, 5}))
+@pytest.mark.parametrize(("kind", "release"), deep(FORMS, keep={0, 3}))
 def test_zero_noise_is_exact(key, kind, release):
     mechanism = bound("silo_local", release)
     trust = dataclasses.replace(mechanism.trust, std=np.zeros(M, np.float32))
@@ -178,18 +178,15 @@ def test_integer_noise_on_batches_that_grow(key):
     sums[..., :D] += np.swapaxes(sums[..., :D], -1, -2)
     nobody = jnp.zeros((0, D, M)), jnp.zeros((0, M))
 
-    @jax.jit
-    def run(key):
-        state, found = mechanism.init(D), []
-        for k in range(S):  # batch k + 1 has min(k + 1, 4) parts
-            for part in sums[k, 1 : min(k + 1, 4)]:
-                state = mechanism.absorb(state, part)
-            statistics, state = mechanism.step(jax.random.fold_in(key, k), jnp.int32(k + 1), state, sums[k, 0], *nobody)
-            found.append(statistics)
-        return jnp.stack(found)
-
+    state, found = mechanism.init(D), []
+    step, absorb = jax.jit(mechanism.step), jax.jit(mechanism.absorb)
+    for k in range(S):  # batch k + 1 has min(k + 1, 4) parts
+        for part in sums[k, 1 : min(k + 1, 4)]:
+            state = absorb(state, part)
+        statistics, state = step(jax.random.fold_in(key, k), k + 1, state, sums[k, 0], *nobody)
+        found.append(statistics)
     total = np.cumsum([sums[k, : min(k + 1, 4)].sum(0, dtype=float) for k in range(S)], 0)
-    np.testing.assert_allclose(run(key), total, atol=100 / float(trust.scale))
+    np.testing.assert_allclose(found, total, atol=100 / float(trust.scale))
 
 
 def small_vector_sum():
@@ -225,15 +222,10 @@ def test_vector_sum_on_users(key):
 
 @pytest.mark.parametrize(
     ("trust", "release", "messages"),
-    deep(
-        [
-            ("secagg", "tree", False),
-            ("secagg", "honaker", True),
-            ("secagg", "blt", False),
-            ("shuffle_vector_sum", "tree", False),  # its messages are bits, their counts integers by construction
-        ],
-        keep={0, 1, 3},
-    ),
+    [
+        *(("secagg", "tree", False), ("secagg", "honaker", True)),
+        ("shuffle_vector_sum", "tree", False),  # its messages are bits, their counts integers by construction
+    ],
 )
 def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messages):
     """Integer noise on a sum that is not an integer would give it away modulo one step, without any noise."""
@@ -266,8 +258,16 @@ def test_rounding_is_unbiased_whatever_the_silos_have(key):
     assert errors.std() < 1.05 * trust.sum_std()
 
 
-def test_long_nodes_do_not_overflow():
-    """n = M B 2^19 = 5.2e9 users in a node: more than 32 bits count."""
+def test_what_users_send():
+    """A silo's users report one by one if they trust nobody, and the sum of a silo is one message elsewhere.
+
+    Bits of n = M B 2^19 = 5.2e9 users in a node are more than 32 bits count.
+    """
+    for trust in ("local", "silo_local"):
+        model = bound(trust, "input_perturbation" if trust == "local" else "tree").trust
+        assert model.uplink(1, 15, 5) == (15 * (B if trust == "local" else 1), 32)
+    honaker = bound("silo_local", "honaker")
+    assert [int(honaker.uplink(jnp.int32(k), D)[0]) for k in (1, 2, 4)] == [15, 30, 45]  # as many parts as levels
     size = dict(n_agents=10_000, batch=1, dim=1)
     model = calibrate(BUDGET, n_syncs=2**19, trust="shuffle_vector_sum", **size).model
     numbers, bits = model.uplink(jnp.int32(2**19), 0, 2)
@@ -304,29 +304,24 @@ def test_rounding_and_noise_have_keys_of_their_own(key, trust, monkeypatch):
     assert len(used) == len(set(used)) == {"secagg": 2, "shuffle_vector_sum": 3}[trust]
 
 
-@pytest.mark.parametrize("trust", ["silo_local", "central", "secagg"])
-def test_who_sees_single_messages(key, trust):
+def test_who_sees_single_messages(key):
     """The server sees every silo's message, or their sum alone."""
-    _, shown = jax.eval_shape(lambda: play(bound(trust, messages=True), key, *users()))
-    assert (shown.shape[0] == M) == (trust == "silo_local")
+    for trust, seen in (("silo_local", M), ("central", 1)):
+        _, shown = jax.eval_shape(lambda trust=trust: play(bound(trust, messages=True), key, *users()))
+        assert shown.shape[0] == seen
 
 
 def test_vector_sum_shows_only_mixed_bits(key):
+    """Of every entry another permutation, so that bits of one user do not stay together."""
     trust, rounded = small_vector_sum()
-    x, y = users()
     shown, again = (
-        np.asarray(play(formed(Messages, rounded), one, x, y)[1]) for one in (key, jax.random.fold_in(key, 1))
+        np.asarray(play(formed(Messages, rounded), one, *users())[1]) for one in (key, jax.random.fold_in(key, 1))
     )
     assert shown.shape == (packed_size(D), M * rounded.release.size * B * trust.width)
     assert ((shown >= 0).sum(1) == M * B * (2 * 4 + 9)).all()  # node 5 is one batch: 2 g_0 + b_0 bits of each user
     assert not np.array_equal(shown, again)
-
-
-def test_shuffled_bits_move_by_themselves(key):
-    """Of every entry another permutation, so that bits of one user do not stay together."""
-    messages = jnp.arange(24, dtype=jnp.int8).reshape(2, 3, 1, 4).repeat(2, 2)
-    bits = np.asarray(small_vector_sum()[0].third_party(key, messages))
-    assert bits.shape == (2, 24)
+    messages = np.arange(24, dtype=np.int8).reshape(2, 3, 1, 4).repeat(2, 2)
+    bits = np.asarray(jax.jit(trust.third_party)(key, messages))
     np.testing.assert_array_equal(np.sort(bits, 1), [range(24)] * 2)
     assert not np.array_equal(bits[0], bits[1])
     assert not np.array_equal(bits[0], np.sort(bits[0]))
@@ -358,15 +353,6 @@ def test_secagg_is_modular(key):
     for total in (-21_000.0, 0.0, 21_000.0):
         messages = np.full((3, 1, 4), total / 3, np.float32)
         np.testing.assert_allclose(run(messages), total, atol=1e-3 * abs(total) + 0.01)
-
-
-def test_what_users_send():
-    """A silo's users report one by one if they trust nobody, and the sum of a silo is one message elsewhere."""
-    for trust in ("local", "silo_local", "central", "secagg"):
-        model = bound(trust, "input_perturbation" if trust == "local" else "tree").trust
-        assert model.uplink(1, 15, 5) == (15 * (B if trust == "local" else 1), 32)
-    honaker = bound("silo_local", "honaker")
-    assert [int(honaker.uplink(jnp.int32(k), D)[0]) for k in (1, 2, 4)] == [15, 30, 45]  # as many parts as levels
 
 
 def test_messages_need_users(key):

@@ -42,11 +42,9 @@ def keys(env, algo):
 
 
 def test_a_linear_bandit():
-    env = fb.envs.drift(SPHERE, 10)
     mechanism = fb.privacy.Mechanism(BUDGET, "honaker")
-    found, text = keys(env, fb.algos.Federated(policy=fb.algos.Thompson(), schedule=5, privacy=mechanism))
-    linear = {"zhou2024differentially", "russac2019weighted", "agrawal2013thompson", "honaker2015efficient"}
-    assert found == linear | NOISE
+    found, text = keys(SPHERE, fb.algos.Federated(policy=fb.algos.Thompson(), schedule=5, privacy=mechanism))
+    assert found == {"zhou2024differentially", "agrawal2013thompson", "honaker2015efficient"} | NOISE
     assert "% Sphere, Federated, silo_local\n@inproceedings{zhou2024differentially," in text
     assert "version = {0.1}" in text  # by which the result was made
 
@@ -67,34 +65,34 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("part", "papers"),
-    [
-        (fb.privacy.Mechanism(BUDGET), TREE | NOISE),
-        (fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum"), TREE | NOISE | {"cheu2022shuffle"}),
-        (fb.privacy.Mechanism(BUDGET, trust="secagg"), TREE | NOISE | DISCRETE | {"bonawitz2017practical"}),
-        (fb.privacy.Mechanism(BUDGET, "input_perturbation", "central"), NOISE | {"shariff2018differentially"}),
-        *((elimination(*by), papers | {SE}) for by, papers in SUMS.items()),
-        (
-            fb.algos.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="secagg"),
-            {SE, "azize2024concentrated", "azize2022privacy", "bonawitz2017practical"},
-        ),
-        (
-            fb.schedules.PrivateLogDet(1.0, trigger="he22"),
-            {"dwork2014algorithmic", "vadhan2023concurrent", "he2022simple"},
-        ),
-        (fb.privacy.BandMF(3, fb.privacy.Users(2, apart=3)), {"choquettechoo2023banded", "mckenna2024scaling"}),
-    ],
-)
-def test_a_part_of_a_run(part, papers):
+PARTS = [
+    (fb.privacy.Mechanism(BUDGET), TREE | NOISE),
+    (fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum"), TREE | NOISE | {"cheu2022shuffle"}),
+    (fb.privacy.Mechanism(BUDGET, trust="secagg"), TREE | NOISE | DISCRETE | {"bonawitz2017practical"}),
+    (fb.privacy.Mechanism(BUDGET, "input_perturbation", "central"), NOISE | {"shariff2018differentially"}),
+    *((elimination(*by), papers | {SE}) for by, papers in SUMS.items()),
+    (
+        fb.algos.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="secagg"),
+        {SE, "azize2024concentrated", "azize2022privacy", "bonawitz2017practical"},
+    ),
+    (
+        fb.schedules.PrivateLogDet(1.0, trigger="he22"),
+        {"dwork2014algorithmic", "vadhan2023concurrent", "he2022simple"},
+    ),
+    (fb.privacy.BandMF(3, fb.privacy.Users(2, apart=3)), {"choquettechoo2023banded", "mckenna2024scaling"}),
+]
+
+
+def test_a_part_of_a_run():
     """Words such as "central" and "secagg" stand for the papers of what they are chosen in."""
-    assert set(module.behind([describe(part)])) == papers
+    for part, papers in PARTS:
+        assert set(module.behind([describe(part)])) == papers
 
 
 def test_data_are_cited_or_asked_for():
     """A result says what a log is called, but of a table of features only that there is one."""
     fit = {"type": "Logged", "fit": {"type": "Fit", "source": "STAR"}}
-    assert set(module.behind([fit])) == {"mosteller1995tennessee"}
+    assert set(module.behind([fit, {"type": "Drift"}])) == {"mosteller1995tennessee", "russac2019weighted"}
     env = fb.envs.replay(np.eye(2), [1, 1], [0.1, 0.2], n_agents=2)
     found, text = keys(env, fb.algos.LinUCB())
     assert found == {"abbasi2011improved", "zhou2024differentially"}
@@ -144,7 +142,6 @@ FAMILIES = {
     "raw": lambda: fb.algos.private_fed_lin_ucb(BUDGET, learns_in_batch=True).certificate(SILOS, 50),
     "leak": lambda: fb.algos.fed_ucb(BUDGET).certificate(SILOS, 20),
     "clusters": lambda: fb.algos.FCLUB(BUDGET).certificate(fb.envs.clustered(6, 2, 2, dim=3).spec, 50),
-    "shuffle": lambda: elimination("discrete_laplace", "shuffle").certificate(fb.envs.arms(3).spec, 1000),
     "renyi": lambda: elimination("skellam", "secagg").certificate(fb.envs.arms(3).spec, 1000),
     "zcdp": lambda: elimination("discrete_gaussian", "secagg").certificate(fb.envs.arms(3).spec, 1000),
 }
@@ -174,12 +171,10 @@ def test_a_certificate_in_a_paper(family):
 FORMULAS = {
     "epsilon = 1, delta = 1e-06": r"$(\varepsilon, \delta) = (1, 10^{-6})$",
     "epsilon = 0.5 at delta = 2.5e-10": r"$\varepsilon = 0.5$ at $\delta = 2.5 \times 10^{-10}$",
-    "epsilon = inf at delta = 0.1": r"$\varepsilon = \infty$ at $\delta = 0.1$",
     "11e-5, 1e+07 or 0.1e-3": r"$11 \times 10^{-5}$, $10^{7}$ or $0.1 \times 10^{-3}$",
     "1 / sqrt 2 of it off the diagonal of x x'": r"$1 / \sqrt{2}$ of it off the diagonal of $x x^\top$",
     "sqrt 2 of it, moved by 4 in l2 norm": r"$\sqrt{2}$ of it, moved by 4 in $\ell_2$ norm",
     "rho = 0.5 (xi = 0 included); kappa = 4": r"$\rho = 0.5$ ($\xi = 0$ included); $\kappa = 4$",
-    "epsilon = 1, alpha epsilon^2 / 2 leads": r"$\varepsilon = 1$, $\alpha \varepsilon^2 / 2$ leads",
     "rho = epsilon^2 / 2, (epsilon, delta)-DP": r"$\rho = \varepsilon^2 / 2$, ($\varepsilon$, $\delta$)-DP",
     "a reward in [0, 1], (x_t, y_t), sha256": r"a reward in $[0, 1]$, $(x_t, y_t)$, sha256",
     r"my_delta_1: 50 % of $x$ ~ {y} ^ \z < #1": r"my\_delta\_1: 50 \% of \$x\$ \~{} \{y\} \^{} "
@@ -187,10 +182,10 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("text", FORMULAS)
-def test_formulas_of_a_certificate(text):
-    latex = fb.privacy.Certificate(claim="none", reason=text).to_latex()
-    assert latex.splitlines()[1] == rf"  \item[claim] none: {FORMULAS[text]}"
+def test_formulas_of_a_certificate():
+    for text, formula in FORMULAS.items():
+        latex = fb.privacy.Certificate(claim="none", reason=text).to_latex()
+        assert latex.splitlines()[1] == rf"  \item[claim] none: {formula}"
 
 
 def test_certificates_side_by_side():

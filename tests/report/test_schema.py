@@ -57,15 +57,14 @@ def text(tmp_path_factory):
     return json.loads(json.dumps(found).replace(*(f'"{name}"' for name in (*found["certificates"], "one"))))
 
 
-@pytest.mark.parametrize(
-    "algo",
-    [fb.algos.fed_ucb(BUDGET), fb.algos.private_fed_lin_ucb([BUDGET] * 4), fb.algos.FCLUB(BUDGET), ARMS],  # with inf
-)
-def test_a_certificate_obeys_as_it_is(algo, text):
+def test_a_certificate_obeys_as_it_is(text):
+    """Also where numbers are infinite."""
     worlds = {fb.algos.FCLUB: fb.envs.clustered(6, 2, 2, dim=3), fb.algos.SuccessiveElimination: fb.envs.arms(3)}
-    one = algo.certificate(worlds.get(type(algo), SILOS).spec, 50)
-    assert not errors({**text, "certificates": {"one": one.to_json()}})
-    assert fb.privacy.Certificate.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False))) == one
+    silos = fb.algos.private_fed_lin_ucb([BUDGET] * 4)
+    for algo in (fb.algos.fed_ucb(BUDGET), silos, fb.algos.FCLUB(BUDGET), ARMS):
+        one = algo.certificate(worlds.get(type(algo), SILOS).spec, 50)
+        assert not errors({**text, "certificates": {"one": one.to_json()}})
+        assert fb.privacy.Certificate.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False))) == one
 
 
 WRONG = [
@@ -92,7 +91,6 @@ def test_what_is_wrong_is_refused(text, path, value):
     *way, last = path.split(".")
     place = functools.reduce(lambda found, name: found[name], way, wrong)
     assert last in place
-    assert not errors(wrong)
     place[last] = value
     assert errors(wrong)
     del place[last]

@@ -154,7 +154,6 @@ def test_shares_are_of_the_budget():
     schedule, three = S.PrivateLogDet(5.0, share=0.2), fb.privacy.Budget(3.0, 0.1)
     bound = private(schedule, fb.privacy.Mechanism(three, unit=fb.privacy.Users(3))).bind(SPEC, 50)
     assert float(bound.schedule.epsilon) == pytest.approx(0.2)
-    assert certify(bound).schedule.endswith("(epsilon = 0.6)")
     assert certify(bound).epsilon_exact == pytest.approx(3.0, rel=1e-6)
     one = dict(n_syncs=50, rounding=bound.mechanism.statistic.rounding(2 * bound.mechanism.longest))
     alone = fb.privacy.calibrate(three, users=fb.privacy.Users(3), pure=0.2, **one)
@@ -168,33 +167,6 @@ def test_shares_are_of_the_budget():
     for epsilon, argument in ((1e-5, "share * epsilon"), (None, "schedule")):
         with refused(argument):
             schedule.bind(SETTING._replace(epsilon=epsilon))
-
-
-@fb.pytree
-class Quiet(S.BoundPrivateLogDet):
-    """AboveThreshold without noise on the threshold, which says that it costs what the honest one does."""
-
-    def start(self, key, floor):
-        memory = super().start(key, floor)
-        return memory._replace(shift=jnp.zeros_like(memory.shift))
-
-    def timing(self):
-        return super().timing()._replace(pure=1e-12)
-
-
-def test_tests_are_charged_for_what_they_draw():
-    """Of a bound run: less noise on the tests is more epsilon, and another class of tests leaks."""
-    bound = private(S.PrivateLogDet(5.0, share=0.2), fb.privacy.Budget(3.0, 0.1)).bind(SPEC, 50)
-    assert certify(bound).claim == "certified"
-    louder = certify(dataclasses.replace(bound, schedule=dataclasses.replace(bound.schedule, epsilon=np.float32(6.0))))
-    assert louder.claim == "none"
-    assert louder.epsilon_exact > 6
-    assert "(epsilon = 6)" in louder.schedule
-    fields = {field.name: getattr(bound.schedule, field.name) for field in dataclasses.fields(bound.schedule)}
-    assert S.timing(Quiet(**fields)).pure == 0  # what it says of itself is not asked
-    quiet = certify(dataclasses.replace(bound, schedule=Quiet(**fields)))
-    assert (quiet.claim, quiet.epsilon_exact) == ("none", np.inf)
-    assert "the schedule leaks" in quiet.reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,23 +210,13 @@ DENIES = {  # where it counts
 }
 
 
-@pytest.mark.slow
-def test_a_schedule_of_ones_own(key):
-    """Certified, for it is handed nothing that its users' data decide; and no more is released than it said."""
-    result = fb.simulate(fb.envs.gap(2, 5, 3), private(Own(bound(half))), horizon=16, key=key, seeds=1)
-    assert np.flatnonzero(np.diff(result.communication["rounds"][0], prepend=0)).tolist() == [1, 3, 5, 7]
-    assert result.certificate.claim == "certified"
-    assert result.certificate.releases == 4
-    assert result.certificate.schedule == "of the caller's own"
-
-
-@pytest.mark.parametrize("members", [{}, DENIES], ids=["says so", "denies it"])
 @pytest.mark.parametrize("make", [fb.algos.private_fed_lin_ucb, fb.algos.fed_ucb])
-def test_schedules_that_read_data_leak(members, make):
+def test_schedules_that_read_data_leak(make):
     """Whatever they say of themselves."""
-    schedule = Own(bound(much, reads="log_det", **members))
-    found = make(BUDGET, schedule=schedule, learns_in_batch=False).certificate(SPEC, 20)
-    assert (found.claim, found.epsilon_exact) == ("none", np.inf)
+    for members in ({}, DENIES):
+        schedule = Own(bound(much, reads="log_det", **members))
+        found = make(BUDGET, schedule=schedule, learns_in_batch=False).certificate(SPEC, 20)
+        assert (found.claim, found.epsilon_exact) == ("none", np.inf)
 
 
 @pytest.mark.parametrize(

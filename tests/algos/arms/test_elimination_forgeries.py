@@ -17,7 +17,6 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.integers import protocol, ring
-from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS, Polya
 from fedbandit_jax.privacy.integers.shares import LocalNoise, PolyaNoise, ServerNoise
 
 HORIZON = 2000  # batches of 2, 4, ..., 256 users
@@ -41,58 +40,23 @@ def noisier(of, factor):
 
 
 @pytest.mark.parametrize("label", PRIVATE)
-def test_as_bound_it_is_certified(label):
-    """A control; more noise is certified too."""
-    honest = bound(label)
-    for algo in (honest, noisier(honest, 2.0)):
-        found = certify(algo)
-        assert found.claim == "certified"
-        if found.notion == "pure DP":
-            assert found.epsilon_exact <= found.epsilon == 1.0
-    assert certify(honest).epsilon_exact > certify(noisier(honest, 2.0)).epsilon_exact
-
-
-@pytest.mark.parametrize("label", PRIVATE)
 def test_scaled_noise(label):
-    """What is proved is the true epsilon, or nothing is; twice the steps move a sum twice as far."""
+    """What is proved is the true epsilon, or nothing is; more noise is certified; twice the steps move twice as far."""
     honest = bound(label)
-    for factor in (0.999, 0.5, 1e-3, 0.0, -1.0, math.nan, math.inf):
-        found = certify(noisier(honest, factor))
-        assert found.claim == "none"
-        if found.epsilon_exact is not None:
-            assert found.epsilon_exact > certify(honest).epsilon_exact
-            assert "more than the 1 asked for" in found.reason
+    found, more = certify(honest), certify(noisier(honest, 2.0))
+    assert found.claim == more.claim == "certified"
+    assert found.epsilon_exact > more.epsilon_exact
+    if found.notion == "pure DP":
+        assert found.epsilon_exact <= found.epsilon == 1.0
+    for factor in (0.999, 0.5, 0.0, math.nan):
+        less = certify(noisier(honest, factor))
+        assert less.claim == "none"
+        assert less.epsilon_exact is None or less.epsilon_exact > found.epsilon_exact
         if factor == 0.5 and found.notion == "pure DP":
-            assert found.epsilon_exact == pytest.approx(1.5 if label == "Shuffle-DP-SE" else 2.0, rel=0.01)
+            assert less.epsilon_exact == pytest.approx(1.5 if label == "Shuffle-DP-SE" else 2.0, rel=0.01)
     finer = certify(changed(honest, steps=2 * honest.protocol.steps))
     assert finer.claim == "none"
     assert finer.epsilon_exact > 1.4
-
-
-def test_the_true_epsilon_is_that_of_the_pmf():
-    algo = noisier(bound(), 0.5)
-    worst = []
-    for k, n in enumerate(algo.protocol.users[:7].tolist()):
-        g, m = int(algo.protocol.steps[k]), int(wide.to_int(algo.protocol.modulus)[k])
-        copies = np.arange(-50, 51)[:, None] * m + np.arange(m)
-        pmf = np.exp(-np.abs(copies) / float(algo.protocol.noise.scale[k])).sum(0)
-        worst += [np.abs(np.log(pmf / np.roll(pmf, shift))).max() for shift in range(1, g + 1)]
-        assert n == 2 ** (k + 1)
-    only = changed(algo, users=np.where(np.arange(len(algo.users)) < 7, algo.protocol.users, 0))
-    assert certify(only).epsilon_exact == pytest.approx(max(worst), rel=1e-9)
-
-
-def test_one_batch_with_less_noise():
-    """The worst batch counts."""
-    honest = bound()
-    scale = honest.protocol.noise.scale.copy()
-    scale[3] /= 7
-    found = certify(changed(honest, noise=PolyaNoise(scale=scale)))
-    assert (found.claim, round(found.epsilon_exact)) == ("none", 7)
-    short = changed(honest, noise=PolyaNoise(scale=scale[:4]))  # in a run the last entry would serve all later batches
-    assert certify(short).claim == "none"
-    never = np.where(honest.protocol.users > 0, honest.protocol.noise.scale, 0)  # what is never drawn may be anything
-    assert certify(changed(honest, noise=PolyaNoise(scale=never))) == certify(honest)
 
 
 def shuffled(epsilon, failure):
@@ -115,9 +79,8 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("name", FORGED)
-def test_forged_parts(name):
-    assert certify(FORGED[name]()).claim == "none"
+def test_forged_parts():
+    assert {name: certify(forge()).claim for name, forge in FORGED.items()} == dict.fromkeys(FORGED, "none")
 
 
 def test_trust_is_of_what_runs():
@@ -135,16 +98,6 @@ def test_a_narrower_ring_is_told():
     assert found.wrap_probability > 2 * certify(honest).wrap_probability
 
 
-def test_a_changed_registry(monkeypatch):
-    class Less(Polya):
-        def noise(self, users):
-            return jax.tree.map(lambda scale: scale / 10, super().noise(users))
-
-    monkeypatch.setitem(MECHANISMS, ("discrete_laplace", "secagg"), Less)
-    found = algorithm("Dist-DP-SE").certificate(ARMS.spec, HORIZON)
-    assert (found.claim, round(found.epsilon_exact)) == ("none", 10)
-
-
 EQUAL = fb.envs.arms(means=[0.5] * 4)  # no arm is dropped
 
 
@@ -156,20 +109,16 @@ def may_ask(algo):
     return [k for k in range(algo.n_batches) if any(bool(asked(state, np.int32(k))) for state in left)]
 
 
-@pytest.mark.parametrize("messages", [False, True])
-def test_only_calibrated_batches_are_asked(messages):
+def test_only_calibrated_batches_are_asked():
     """Other or more batches after binding: nothing is learned from what the noise is not for."""
-    algo = algorithm("Dist-DP-SE", messages=messages).bind(EQUAL.spec, 58)  # not the 16 that two arms would have next
+    algo = algorithm("Dist-DP-SE").bind(EQUAL.spec, 58)  # not the 16 that two arms would have next
     assert certify(algo).releases == 3
     assert algo.protocol.users.tolist() == [2, 4, 8] + [0] * 5  # tables are padded
     assert may_ask(algo) == [0, 1, 2]
     assert may_ask(replace(algo, users=np.concatenate([algo.users, algo.users[-1:]]))) == [0, 1, 2]
     for other in (algo.users + 2, algo.users - 1, np.roll(algo.users, 1, 0)):
         assert may_ask(replace(algo, users=other)) == []
-
-
-def test_only_calibrated_epochs_are_asked():
-    """DP-SE: any number of users up to the most that were to come."""
+    # of DP-SE any number of users up to the most that were to come
     algo = algorithm("DP-SE", 2.0).bind(EQUAL.spec, 5000)
     assert (certify(algo).releases, algo.n_batches) == (1, 3)
     assert may_ask(algo) == [0]
@@ -179,8 +128,7 @@ def test_only_calibrated_epochs_are_asked():
 def test_users_who_return_by_the_environment_s_own_account():
     again = replace(ARMS.spec, n_users=40)
     unit = [algorithm("Dist-DP-SE").certificate(spec, HORIZON).unit for spec in (ARMS.spec, again)]
-    assert unit[0] == "one user, who comes once; for more see visits"
-    assert unit[1].startswith("one interaction, i.e. what one user did in one round; users return, and for more")
+    assert [one.split(",")[0] for one in unit] == ["one user", "one interaction"]
     with refused("algo"):
         fb.simulate(replace(ARMS, spec=again), bound(), horizon=100, key=jax.random.key(0), seeds=1)
 

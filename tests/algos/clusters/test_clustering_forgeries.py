@@ -28,33 +28,13 @@ def bound():
     return HONEST.bind(SPEC, T)
 
 
-CHANGES = {  # what is done to a bound algorithm, and the least epsilon that is left
-    "two visits": (lambda b: b.replace(visits=2), 2.0),
-    "more leaves": (lambda b: b.replace(leaves=np.full(9, 99, np.int32)), 1.5),
-    "no noise on rewards": (lambda b: b.replace(std=b.noise.std * np.float32([1, 1, 1, 0])), math.inf),
-    "links are cut by no number": (lambda b: b.replace(alpha_1=np.float32(math.nan)), math.inf),
-    "some links are cut": (lambda b: b.replace(alpha_1=np.float32([math.inf, 1.0])), math.inf),
-    "a smaller delta is asked for afterwards": (lambda b: b.replace(delta=1e-9), 2.0),
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_changes_lose_the_claim(bound, name):
-    """To "none", with the epsilon that the noise really gives."""
-    change, least = CHANGES[name]
-    found = certify(change(bound))
-    assert found.claim == "none"
-    assert found.epsilon_exact >= least * (1 - 1e-5)
-
-
 def test_doors_say_what_is_read(bound):
     assert bound.raw == ()
     assert bound.replace(alpha_1=np.float32(1.5)).raw == (RAW_CLUSTERS,)
     assert bound.replace(counts=False).raw == (RAW_UPLOADS,)
     certificate = certify(bound.replace(alpha_1=np.float32(1.5), counts=False))
     assert certificate.not_covered[:2] == (RAW_CLUSTERS.seen, RAW_UPLOADS.seen)
-    assert RAW_CLUSTERS.why in certificate.reason
-    assert RAW_UPLOADS.why in certificate.reason
+    assert certificate.claim == "none"
 
 
 def test_one_budget_for_all_servers():
@@ -84,25 +64,15 @@ def shown(bound, key, horizon, n_users=8):
     return map(np.asarray, run(rows))
 
 
-def leaves_used(uploads, tree, n_phases):
-    """Leaves of every tree that some seat's releases have used, one each being shown when a phase begins."""
-    used = np.ones(n_phases, int)
-    for t in range(len(uploads)):
-        used[tree[t] - 1] = max(used[tree[t] - 1], 1 + uploads[t].max())
-    return used
-
-
 @pytest.mark.parametrize(
     ("change", "options"),
     deep(
         [
             ({}, {}),  # honest, but for the horizon
-            ({"upload": 1.0}, {"upload": 3.0}),
             ({"upload": 1.0, "max_uploads": 10**6}, {"max_uploads": 1}),
             ({"upload": 1.0, "alpha_2": 0.01}, {"alpha_2": math.inf}),
-            ({"upload": 1.0, "alpha_2": math.inf, "max_uploads": 99}, {"max_uploads": 2}),
         ],
-        keep={2},
+        keep={1},
     ),
 )
 def test_trees_are_not_overdrawn(key, change, options):
@@ -121,7 +91,8 @@ def test_trees_are_not_overdrawn(key, change, options):
     for t in range(4 * T):
         phase = min(int(t + 2).bit_length() - 1, n_phases)
         assert uploads[t].max() <= room[phase] - room[tree[t] - 1]
-    nodes = sum(int(leaves).bit_length() for leaves in leaves_used(uploads, tree, n_phases))
+    used = [1 + uploads[tree == phase].max(initial=0) for phase in range(1, n_phases + 1)]  # leaves, of some seat
+    nodes = sum(int(leaves).bit_length() for leaves in used)
     assert nodes <= bound.noise.releases_per_user + 1
     if "upload" in change:
         assert uploads.max() == room[n_phases] - room[tree[-1] - 1]  # it would have gone on

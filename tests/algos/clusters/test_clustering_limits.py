@@ -1,20 +1,17 @@
 """Clustering: limits of one user, one cluster and no noise, clusters that are found, the law of noise, refusals."""
 
-import functools
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import refused, variance_test
-from oracles.clustering import estimate
-from scripted_users import canonical, draws, noise_of, play, population, scan
-from test_clustering import ALIKE, FCLUB, INF, LARGE, OURS, SMALL, SPLIT, STARTS, A, T, traced
+from helpers import refused
+from scripted_users import canonical, draws, noise_of, play, population
+from test_clustering import ALIKE, FCLUB, INF, LARGE, OURS, SMALL, SPLIT, STARTS, A, T
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.fclub_phases import Held
-from fedbandit_jax.privacy.packing import matrix_weights, pack
 
 ALPHA = 1e-4
 
@@ -36,13 +33,6 @@ def test_one_user_and_one_cluster(key):
         found = play(limit.bind(many, T), key, given, many)
         np.testing.assert_array_equal(found.arms, arms)
         np.testing.assert_array_equal(found.labels, 0)
-
-
-def test_homo():
-    assert (A.homo().upload, A.homo().download, A.homo().name) == (1, 1, "Homo")
-    assert A.homo(name=None) == A.FCLUB(upload=1, download=1, **ALIKE)
-    assert A.homo_dc(upload=2.0, name=None) == A.FCLUB(upload=2.0, **ALIKE)
-    assert (A.FCLUB(upload=1, download=1).name, A.FCLUB().name, A.homo_dc().name) == ("FCLUB", "FCLUB-DC", "Homo-DC")
 
 
 @pytest.mark.slow
@@ -119,64 +109,13 @@ def test_what_partitions_and_uploads_tell(key):
     np.testing.assert_array_equal(canonical(one.labels)[-1], np.arange(8) % 3)
 
 
-@functools.partial(jax.jit, static_argnames="spec")
-def _sums(bound, keys, given, *, spec):
-    def one(key):
-        *_, (state, _) = scan(bound, key, *given, spec=spec)
-        return state.local, state.uploads, state.status
-
-    return jax.lax.map(one, keys)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("download", [1, 3])
-def test_noise_of_recommendations(key, download):
-    """One arm, so that data are the same for all keys: sums minus data have the nodes of one prefix of each server."""
-    n_keys, size = 300, (9, 2)
-    given = draws(0, size[0], horizon=40, n_arms=1)
-    given, spec = given._replace(rewards=given.rewards.clip(0, 1)), population(*size, n_arms=1)
-    algo = FCLUB(1.0, trigger="count", shift="once", upload=1.2, download=download, **ALIKE)
-    bound = algo.bind(spec, 40)
-    held, uploads, status = _sums(bound, jax.random.split(key, n_keys), given, spec=spec)
-    assert status.max() == 0
-    ones = dict(private=True, noise=lambda s, user, k: np.eye(3, 4) * (k + 1).bit_count())  # a node counts 1
-    quiet, counted = (traced(algo, bound, given, size, **noise) for noise in ({}, ones))
-    nodes, (shared,) = [], quiet.final["global"].values()
-    for who, cluster in quiet.final["local"].items():
-        slot, data = bound.seats.seat(who[0]), cluster.synced.sums
-        assert (uploads[:, slot] == cluster.k).all()
-        nodes.append(round((counted.final["local"][who].synced.sums - data)[0, 0]))
-        packed = np.asarray(pack(held.sums[:, slot] - data))
-        z = packed / matrix_weights(packed.shape[-1]) / (float(bound.noise.std) * math.sqrt(nodes[-1]))
-        assert variance_test(z) > ALPHA
-        assert all(variance_test(z / factor) < 1e-6 for factor in (0.9, 1.1))
-        # entries do not depend on each other: Fisher's z of all their correlations
-        fisher = np.arctanh(np.corrcoef(z.T)[np.triu_indices(z.shape[1], 1)]) * math.sqrt(n_keys - 3)  # pyright: ignore[reportIndexIssue]
-        assert variance_test(fisher) > ALPHA
-        ridge = (1 + bound.rho * held.shift[:, slot, None, None]) * np.eye(3)
-        theta = np.linalg.solve(ridge + held.sums[:, slot, :, :3], held.sums[:, slot, :, 3:])[..., 0]
-        np.testing.assert_allclose(held.theta[:, slot], theta, rtol=1e-3, atol=1e-4)
-        assert (np.abs(theta - estimate(data)).max(1) > 0.01).all()
-    assert min(nodes) >= 2
-    behind = [cluster.synced.count < shared.count for cluster in quiet.final["local"].values()]
-    assert any(behind) == (download > 1)
-
-
-CLUSTERED = fb.envs.clustered
 LONG = fb.Spec(n_agents=1, n_arms=2, dim=3, max_norm=2.0, n_users=4, n_servers=2)
 
 
 @pytest.mark.parametrize(
     ("argument", "make"),
     [
-        ("edge", lambda: A.FCLUB().replace(edge=2.0)),
-        ("upload", lambda: A.homo_dc(upload=0.5)),
         ("confidence", lambda: A.LinUCB().replace(confidence="authors").bind(population(4, 2), 10)),
-        ("n_clusters", lambda: CLUSTERED(4, 2, 5)),
-        ("n_servers", lambda: CLUSTERED(4, 5, 2)),
-        ("gap", lambda: CLUSTERED(40, 2, 20, dim=3, gap=0.9)),
-        ("arrivals", lambda: CLUSTERED(4, 2, 2, arrivals=[1, 1])),
-        ("arrivals", lambda: CLUSTERED(4, 2, 2, arrivals=[1, 1, 1, 0])),
         ("max_norm", lambda: FCLUB(1.0).bind(LONG, 10)),
         *(("env", lambda make=make: make().bind(fb.envs.sphere(1, 2, 2).spec, 10))
           for make in (A.FCLUB, A.homo_dc, A.CLUB, A.SCLUB, A.Grouped)),

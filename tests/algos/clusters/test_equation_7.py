@@ -33,16 +33,6 @@ def test_it_is_as_printed():
     assert float(half.rho) == pytest.approx(rho / 2)
 
 
-def test_it_is_not_the_noise_that_it_depends_on():
-    """Only rho is as printed: noise, certificate and the bound on ||h|| are those of the other choices."""
-    spec = fb.envs.clustered().spec
-    one, other = (fb.algos.FCLUB(BUDGET, **{**PRINTED, "spectral": s}).bind(spec, 1000) for s in ("printed", "theory"))
-    assert float(one.rho) < float(other.rho) / 2
-    assert one.noise.sigma == other.noise.sigma
-    assert one.guarantee().epsilon_exact == other.guarantee().epsilon_exact
-    np.testing.assert_allclose(one.vector, other.vector, rtol=1e-6)
-
-
 def test_it_bounds_the_noise_of_algorithm_5(key):
     """The prefix sum of most nodes, from the trees that run, and the bound's tail: 1e-12 for a sum."""
     noise = replant(BUDGET, leaves=(2**16,), method="theorem")

@@ -12,7 +12,7 @@ from helpers import refused, regrets, workload
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import NoiseLaw, Released, certify
-from fedbandit_jax.privacy.releases import RELEASES, make
+from fedbandit_jax.privacy.releases import make
 
 Forgetting, UCB, Discounted, Window = fb.algos.Forgetting, fb.algos.UCB, fb.privacy.Discounted, fb.privacy.Window
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -42,11 +42,11 @@ def test_the_policy_within_is_shown_weighted_sums(name):
     rng = np.random.default_rng(0)
     batches, counts = rng.normal(size=(n, d, d + 1)), rng.integers(1, 9, n).astype(float)
     policy = Forgetting(policy=Told(), memory=memory).bind(NoiseLaw(2, d, np.zeros(n)))
-    belief = policy.start(d)
+    belief, update = policy.start(d), jax.jit(policy.update)
     for k in range(n):
         sums = batches[: k + 1].sum(0).astype(np.float32)
-        released = Released(sums[:, :-1], sums[:, -1], jnp.float32(counts[: k + 1].sum()), jnp.float32(0))
-        belief = policy.update(jnp.int32(k), belief, released)
+        released = Released(sums[:, :-1], sums[:, -1], np.float32(counts[: k + 1].sum()), np.float32(0))
+        belief = update(np.int32(k), belief, released)
         a = workload(memory, n)[k]
         w = np.tensordot(a, batches, 1)
         np.testing.assert_allclose(belief.within[2:], [*w[:, :-1].ravel(), *w[:, -1]], atol=1e-5)
@@ -83,10 +83,10 @@ def test_d_lin_ucb_by_numpy(script, key):
 def test_arms_are_scored_alike_with_and_without_contexts():
     """`scorer` has the width of `indices`, that of the weighted number of rounds, whatever the round is."""
     policy = Forgetting(policy=UCB(), memory=Discounted(0.5)).bind(NoiseLaw(4, 3, np.zeros(5)))
-    belief = policy.start(3)
+    belief, update = policy.start(3), jax.jit(policy.update)
     for k in range(5):
-        released = Released(jnp.eye(3) * (k + 1), jnp.ones(3), jnp.float32(40 * (k + 1)), jnp.float32(0))
-        belief = policy.update(jnp.int32(k), belief, released)
+        sums = np.float32((k + 1) * np.eye(3)), np.ones(3, np.float32), np.float32(40 * (k + 1)), np.float32(0)
+        belief = update(np.int32(k), belief, Released(*sums))
     offered = fb.Round(jnp.asarray(np.random.default_rng(0).normal(size=(4, 2, 3)), jnp.float32))
     prepared = policy.prepare(belief, offered, False)
     indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
@@ -106,8 +106,8 @@ def test_a_window_over_everything_forgets_nothing():
 
 WITHIN = UCB(confidence="known_noise")
 ANY = {
-    **{type(one).__name__: dict(policy=one) for one in (UCB(), fb.algos.Greedy(), fb.algos.EpsilonGreedy(), Told())},
-    **{trust: dict(trust=trust) for trust in ("silo_local_matrix", "secagg", "central")},
+    "Told": dict(policy=Told()),
+    "secagg": dict(trust="secagg"),
     "users": dict(unit=fb.privacy.Users(3, per_batch=1, apart=2)),
     "shuffled": dict(trust="shuffle_amplified", release="tree"),
 }
@@ -124,7 +124,7 @@ def test_it_is_certified_with_any_policy_trust_model_and_unit(name):
     assert found.releases_per_user < 9
 
 
-@pytest.mark.parametrize("release", [*RELEASES, Discounted(0.5), Window(2), fb.privacy.Decaying(1.5)])
+@pytest.mark.parametrize("release", ["tree", "blt", Discounted(0.5), Window(2)])
 def test_it_knows_the_noise_under_any_release(release):
     memory = Discounted(0.7)
     algo = fb.algos.Federated(

@@ -57,7 +57,7 @@ def test_thompsons_ridge_grows_with_the_noise():
     gram, bias = np.diag([4.0, -2.0, 1.0]), np.array([1.0, 2.0, -1.0])
     released = fb.Released(*map(np.float32, (gram, bias, 10, 0.5)))
     for c, ridge in ((0.0, 1.5), (2.0, 1.5), (8.0, 4.0)):
-        belief = A.Thompson(regularization=1.5, shrinkage=c).update(0, None, released)
+        belief = jax.jit(A.Thompson(regularization=1.5, shrinkage=c).update)(0, None, released)
         np.testing.assert_allclose(belief.mean, bias / (np.diag(gram).clip(0) + ridge), rtol=1e-5)
 
 

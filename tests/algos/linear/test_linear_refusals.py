@@ -112,6 +112,8 @@ BOUND = [  # the argument that is named, an algorithm, and what it is bound to
     ("unit", single(privacy=BUDGET), ex.USERS.spec),
     ("policy", single(LOG_DET, policy=A.Thompson()), ex.USERS.spec),
     ("arms", A.dp_dpe(np.eye(2), BUDGET), SPEC),
+    *(("confidence", federated(one, policy=AUTHORS), SPEC)  # of which nothing was released
+      for one in (private("blt"), private("prefix_tree"), private("tree", "secagg"), private("tree", "central"))),
     *(("policy", federated(policy=PHASED), spec) for spec in (AWAY, LATE)),
     ("dropouts", federated(private(trust="secagg", dropouts=ex.M, **LEAF)), AWAY),
     ("release", federated(private()), AWAY),

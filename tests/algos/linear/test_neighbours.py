@@ -14,7 +14,6 @@ from oracles.gossip import released_gossip
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.packing import packed_size, unpack
 
 S, M, D, T = fb.schedules, ex.M, ex.D, ex.T
@@ -80,35 +79,6 @@ def test_a_complete_graph_is_federated(policy):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), agent, federated.policy)
 
 
-@pytest.mark.parametrize("graph", deep([nx.star_graph(M - 1), nx.cycle_graph(M)], keep={0}))
-def test_agents_act_on_what_they_hear_and_know_its_noise(graph):
-    """V_i = lambda_i I + the projected sum of what i's neighbours sent, lambda_i = 12 sqrt n_i standard deviations."""
-    run = ex.play(ex.SCRIPT, gossip(graph, privacy=ex.private("blt"), policy=fb.algos.Greedy()))
-    state = run.state(0)
-    assert int(state.heard) == int(state.released) == ROUNDS.n_syncs(T)
-    for i in range(M):
-        near = [i, *graph[i]]
-        heard = np.asarray(state.sent, float)[near].sum(0)[:, :D]
-        expected = np.maximum(np.linalg.eigvalsh(heard), 0) + 12 * math.sqrt(len(near)) * run.bound.stds[-1]
-        np.testing.assert_allclose(np.linalg.eigvalsh(np.asarray(state.belief.gram[i], float)), expected, rtol=1e-4)
-
-
-def test_every_silo_has_the_noise_of_its_own_budget():
-    """What silos release less their exact sums: independent, with the standard deviation of one silo's calibration."""
-    env = fb.envs.script(0 * np.asarray(ex.SCRIPT.contexts), np.zeros((T, M, ex.K)))
-    algo, n, last = gossip(privacy=ex.private("blt")), 600, ROUNDS.n_syncs(T) - 1
-    record = {"sent": fb.record.final(lambda moment: moment.state.sent)}
-    sent = ex.simulate(env, algo, seeds=n, stride=T, record=record).records["sent"][:, 0]
-    found = np.asarray(algo.bind(env.spec, T).mechanism.statistic.pack(sent), float)  # (n, M, D')
-    calibrated = fb.privacy.calibrate(ex.BUDGET, n_syncs=last + 1, release="blt")
-    declared = calibrated.sigma * np.sqrt(calibrated.ask.release.prefix_variance()[last])
-    ratio, error = found.std(0).mean() / declared, 5 / math.sqrt(2 * n * found[0].size)
-    assert ratio == pytest.approx(1, abs=error + 1e-3)
-    assert abs(ratio / 1.05 - 1) > error  # a scale wrong by 5 % would be rejected
-    between = np.corrcoef(found[..., 0].T) - np.eye(M)
-    assert abs(between).max() < 5 / math.sqrt(n)
-
-
 def test_it_is_certified():
     env = fb.envs.sphere(6, 4, 3, rewards="bernoulli")
     mechanism = fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
@@ -116,18 +86,10 @@ def test_it_is_certified():
     found = algo.certificate(env.spec, T)
     assert found.claim == "certified"
     assert 0.99 < found.epsilon_exact <= 1 + 1e-6
-    assert "there is no server" in found.trust
     assert found.server_noise_std is None
     sigma = fb.privacy.calibrate(BUDGET, n_syncs=ROUNDS.n_syncs(T), release="blt", moves_sq=9 / 8)
     most = math.sqrt(6 * sigma.ask.release.largest_variance()) * sigma.sigma / 0.5
     assert f"at most {most:.6g}"[:14] in found.noise_whose  # the middle of the star adds up six silos
-    assert algo.replace(privacy=None).certificate(env.spec, T).claim == "none"
-
-
-@pytest.fixture
-def bound():
-    algo = gossip(privacy=fb.privacy.Mechanism(BUDGET, "blt"), policy=fb.algos.Greedy())
-    return algo.bind(fb.envs.sphere(M, 4, 3).spec, T)
 
 
 @fb.pytree
@@ -139,25 +101,8 @@ class Crowd(fb.algos.Thompson):
 
 
 def test_a_policy_that_looks_at_other_agents_proves_nothing():
-    assert gossip(policy=fb.algos.Thompson(), privacy=BUDGET).certificate(ex.SCRIPT.spec, T).claim == "certified"
-    found = gossip(policy=Crowd(), privacy=BUDGET).certificate(ex.SCRIPT.spec, T)
-    assert found.claim == "none"
-    assert "scores the users of all agents" in found.reason
-
-
-def test_forged_after_binding(bound):
-    leaky = S.LogDet().bind(S.Setting(M, 3, T, 1.0, 1.0))
-    trust = dataclasses.replace(bound.mechanism.trust, std=bound.mechanism.trust.std / np.float32(10))
-    for words, forged in {
-        "the schedule leaks": dataclasses.replace(bound, schedule=leaky),
-        "gives epsilon": dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, trust=trust)),
-        f"bound for {M} silos": dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, n_agents=M)),
-        "scores the users of all agents": dataclasses.replace(bound, policy=Crowd()),
-        "not a private algorithm": dataclasses.replace(bound, mechanism=gossip().bind(bound.spec, T).mechanism),
-        "another statistic": dataclasses.replace(bound, spec=dataclasses.replace(bound.spec, fixed_contexts=True)),
-    }.items():
-        assert certify(forged).claim == "none"
-        assert words in certify(forged).reason
+    for policy, claim in ((fb.algos.Thompson(), "certified"), (Crowd(), "none")):
+        assert gossip(policy=policy, privacy=BUDGET).certificate(ex.SCRIPT.spec, T).claim == claim
 
 
 def test_handing_over_in_parts_changes_nothing():

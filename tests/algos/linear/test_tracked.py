@@ -1,18 +1,15 @@
 """Inverses are computed anew for all agents at once, or for a few after every round."""
 
-import itertools
-
 import examples as ex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
 
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.engine import batching
 
-READERS = itertools.product(["FedUCB", "Private-FedUCB", "Private-Gossip-FedUCB"], [True, False])
+READERS = ["Async-FedLinUCB", "FedUCB", "Private-FedUCB", "Private-Gossip-FedUCB"]  # test_async.py has the first
 
 
 @pytest.mark.parametrize("cpu", [True, False])
@@ -36,7 +33,9 @@ def test_every_agent_has_one_turn(n_agents, cpu, monkeypatch):
     np.testing.assert_array_equal(turns[6::7], [[1] * n_agents, [2] * n_agents, [3] * n_agents])
 
 
-@pytest.mark.parametrize(("name", "cpu"), deep([("Async-FedLinUCB", True), *READERS], keep={0}))
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", [True, False])
+@pytest.mark.parametrize("name", READERS)
 def test_computing_inverses_more_often_changes_nothing_but_rounding(name, cpu, monkeypatch):
     """Nor does what is written otherwise where programs are not compiled for a CPU."""
     row, whole = ex.EXAMPLES[name], ex.played(name)

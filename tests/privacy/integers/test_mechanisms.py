@@ -102,17 +102,17 @@ SIZES = [2**b for b in range(1, 30)] + [3, 50, 1000]
 
 
 @pytest.mark.parametrize("kind", [Polya, ServerLaplace, LocalLaplace, ShuffledPolya])
-@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 10.0])
-def test_pure_epsilon_is_never_above_what_was_asked(kind, epsilon):
-    mechanism = made(kind, epsilon)
-    sums = mechanism.sums(SIZES)
-    proofs = [sums.proof(k) for k in range(len(SIZES))]
-    given, half = np.array([found.pure for found in proofs]), epsilon / 2 if kind is ShuffledPolya else 0
-    assert (given <= epsilon * (1 + 1e-12)).all()
-    assert given.max() > 0.99 * epsilon  # and it is used
-    assert (given >= half).all()
-    assert (np.array([found.at(1e-6) for found in proofs[:12]]) <= given[:12]).all()
-    assert ([mechanism.steps(n) for n in SIZES] >= (epsilon - half) * np.sqrt(SIZES)).all()
+def test_pure_epsilon_is_never_above_what_was_asked(kind):
+    for epsilon in (1e-3, 1.0, 10.0):
+        mechanism = made(kind, epsilon)
+        sums = mechanism.sums(SIZES)
+        proofs = [sums.proof(k) for k in range(len(SIZES))]
+        given, half = np.array([found.pure for found in proofs]), epsilon / 2 if kind is ShuffledPolya else 0
+        assert (given <= epsilon * (1 + 1e-12)).all()
+        assert given.max() > 0.99 * epsilon  # and it is used
+        assert (given >= half).all()
+        assert (np.array([found.at(1e-6) for found in proofs[:12]]) <= given[:12]).all()
+        assert ([mechanism.steps(n) for n in SIZES] >= (epsilon - half) * np.sqrt(SIZES)).all()
 
 
 @pytest.mark.parametrize("kind", [Polya, ShuffledPolya])
