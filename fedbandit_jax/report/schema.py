@@ -16,6 +16,7 @@ from fedbandit_jax.report.measured import OF_LABELS
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SIMPLE = {
     str: {"type": "string"},
+    bool: {"type": "boolean"},
     int: {"type": "integer", "minimum": 0},
     float: {"anyOf": [{"type": "number", "minimum": 0}, {"const": "Infinity"}]},
     type(None): {"type": "null"},

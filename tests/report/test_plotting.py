@@ -189,7 +189,7 @@ def test_privacy_frontier():
 
 def test_delta_adjacency_and_environment_are_asked_for():
     """Epsilons at other deltas, for other neighbours or elsewhere are not compared as if they were equal."""
-    worse = dict(a=proved(1.0, delta=1e-3), b=proved(2.0, delta=1e-9), c=proved(3.0, adjacency="zero_out"))
+    worse = dict(a=proved(1.0, delta=1e-3), b=proved(2.0, delta=1e-9), c=proved(3.0, neighbours="zero_out"))
     regrets = dict(a=1.0, b=2.0, c=3.0, d=4.0)
     result = swept(regrets, certificates={**worse, "d": proved(4.0)}, environments={"d": {**WORLD, "n_agents": 9}})
     (ax,) = fb.plotting.privacy_frontier(result).axes
