@@ -48,7 +48,13 @@ def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
             raise BadValue("rows", "must be files of rows, or folders that have some", str(path))
         files += inside
     found: dict[str, Row] = {}
-    for one in sorted(map(Row.load, files), key=lambda row: bool(row.nonce)):  # checked ones after what they replace
+    loaded = list(map(Row.load, files))
+    for path, row in zip(files, loaded):
+        if unknown := set(row.cells) - set(TASKS):
+            raise BadValue(
+                "rows", f"must have tasks of the suite {SUITE}", sorted(unknown), got=f"{sorted(unknown)} in {path}"
+            )
+    for one in sorted(loaded, key=lambda row: bool(row.nonce)):  # checked ones after what they replace
         known = found.get(one.digest)
         if known is None or one.nonce:
             before = {} if known is None else known.cells

@@ -23,6 +23,11 @@ TRACKS = ("one recipe", "tuned")
 FUNCTION = "recipe"  # name of the function, if none is given
 
 
+def digest_of(function: str, source: str) -> str:
+    """SHA-256 of the name of a function and the code that it is in."""
+    return hashlib.sha256(f"{function}\n{source}".encode()).hexdigest()
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """A function task -> recipe, and the code that it was read from.
@@ -42,7 +47,7 @@ class Entry:
     @property
     def digest(self) -> str:
         """SHA-256 of the code and the name of the function."""
-        return hashlib.sha256(f"{self.function}\n{self.source}".encode()).hexdigest()
+        return digest_of(self.function, self.source)
 
     @property
     def about(self) -> str:

@@ -168,9 +168,10 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
     syncs, bits = (own.communication[part][:, -1].astype(float) for part in ("rounds", "bits"))
     regret, chance, reference = (found[one].regret[:, -1].astype(float) for one in every)
     status = int(np.bitwise_or.reduce(own.status, axis=None))
+    knows = "" if regret.mean() > 0 else f"its regret is {regret.mean():g}, as if it knew the world"
     return dataclasses.replace(
         cell,
-        refused=task.refusal(own.certificate, syncs.max(), status),
+        refused=task.refusal(own.certificate, syncs.max(), status) or knows,
         regret=regret,
         uniform=chance,
         reference=reference,

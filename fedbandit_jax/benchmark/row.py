@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedbandit_jax.benchmark.entry import TRACKS, digest_of
 from fedbandit_jax.benchmark.task import SEEDS, SUITE
 from fedbandit_jax.certificate import Certificate, of_fields
 from fedbandit_jax.core import validate
@@ -51,16 +53,36 @@ class Cell:
     algorithm: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def check(self, name: str) -> None:
+        """Raises a ValueError or a TypeError unless this can be the result of a run in the task of this name."""
+        for part, kind in (("task", str), ("refused", str), ("algorithm", Mapping), ("provenance", Mapping)):
+            validate.instance(f"{name}.{part}", getattr(self, part), kind, f"a {kind.__name__}")
+        if self.task != name or not re.fullmatch("[0-9a-f]{64}", str(self.digest)):
+            raise ValueError(
+                f"{name} has the task {validate.shown(self.task)} and digest {validate.shown(self.digest)}"
+            )
+        if {getattr(self, part).shape for part in ARRAYS} not in ({(SEEDS,)}, {(0,)}):
+            raise ValueError(f"{name} has regrets of other numbers of seeds than {SEEDS}")
+        if not len(self.regret) and not self.refused:
+            raise ValueError(f"{name} has no regrets, and no reason why")
+        for part in ARRAYS:
+            numbers = np.asarray(getattr(self, part), float)
+            if not (np.isfinite(numbers).all() and (numbers >= 0).all()):
+                raise ValueError(f"{name} has a {part} of {numbers.min():g}")
+        if not self.refused and not all(getattr(self, part).mean() > 0 for part in ("regret", "uniform", "reference")):
+            raise ValueError(f"{name} has a mean regret of 0")
+
     @property
     def unchecked(self) -> float:
-        """S, whether it counts or not; NaN if nothing was run."""
+        """S, whether it counts or not, at most 1; NaN if nothing was run."""
         if not len(self.regret):
             return float("nan")
-        return float(score(self.regret.mean(), self.uniform.mean(), self.reference.mean()))
+        with np.errstate(divide="ignore"):  # who knows the world has no regret
+            return min(1.0, float(score(self.regret.mean(), self.uniform.mean(), self.reference.mean())))
 
     @property
     def score(self) -> float:
-        """S = ln(R_uniform / R) / ln(R_uniform / R_0) of mean regrets; 0 if it is refused."""
+        """S = ln(R_uniform / R) / ln(R_uniform / R_0) of mean regrets, at most 1; 0 if it is refused."""
         return 0.0 if self.refused else self.unchecked
 
     def draws(self) -> np.ndarray:
@@ -113,6 +135,15 @@ class Row:
     nonce: str = ""
     cells: Mapping[str, Cell] = dataclasses.field(default_factory=dict)
 
+    def check(self) -> None:
+        """Raises a ValueError or a TypeError unless this can be a row, whose digest is that of its code."""
+        for part in ("name", "about", "function", "source", "digest", "nonce"):
+            validate.instance(part, getattr(self, part), str, "a text")
+        validate.one_of("track", self.track, TRACKS)
+        validate.integer("trials", self.trials, at_least=0)
+        if self.digest != digest_of(self.function, self.source):
+            raise ValueError("its digest is not that of its code")
+
     @property
     def score(self) -> float:
         """The mean of S over the tasks that were asked for, of which those without a recipe count as 0."""
@@ -162,14 +193,12 @@ class Row:
             for name, one in about["cells"].items():
                 proved = one.pop("certificate")
                 its: dict[str, Any] = {part: arrays[f"{name}_{part}"] for part in ARRAYS}
-                if {array.shape for array in its.values()} - {(SEEDS,), (0,)}:
-                    raise ValueError(f"{name} has regrets of other numbers of seeds than {SEEDS}")
-                cells[name] = Cell(
-                    **{part: one[part] for part in _OF_CELL},
-                    **its,
-                    certificate=None if proved is None else of_fields(proved),
-                )
-            return cls(**{name: about[name] for name in _ABOUT}, cells=cells)
+                proved = None if proved is None else of_fields(proved)
+                cells[name] = Cell(**{part: one[part] for part in _OF_CELL}, **its, certificate=proved)
+                cells[name].check(name)
+            row = cls(**{name: about[name] for name in _ABOUT}, cells=cells)
+            row.check()
+            return row
         except OSError as error:
             raise BadValue(
                 "path", "must be a row of the benchmark", path, got=f"{str(path)!r}: {error.strerror}"

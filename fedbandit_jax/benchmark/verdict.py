@@ -43,7 +43,9 @@ class Verdict:
 
         Also those in which only one of them counts.
         """
-        differ = (name for name, one, two in self._pairs() if _apart(one, two) > NEAR or _refused(one) != _refused(two))
+        differ = (
+            name for name, one, two in self._pairs() if not _apart(one, two) <= NEAR or _refused(one) != _refused(two)
+        )
         return tuple(differ)
 
     def __str__(self) -> str:

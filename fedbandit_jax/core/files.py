@@ -37,6 +37,7 @@ _SEALED = "; SHA-256 of all before: "
 _MARKS = MARK.encode(), _SEALED.encode()
 _NEAR = 1 << 16  # bytes
 _EXTRA = struct.pack("<HH", 0xFEDB, len(MARK)) + MARK.encode()  # as zip archives keep what they do not know
+_MOST, _DENSEST = 1 << 30, 100  # bytes of an archive's content, unless it is so many times as large as the file
 LOCK = ".fedbandit-lock"  # the ending of locks
 _OWNER = b'{"process": '  # how the text of a lock begins
 
@@ -189,6 +190,9 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.nd
             raise ValueError("it was damaged after it was written, as its SHA-256 digest shows")
         try:
             with zipfile.ZipFile(file) as archive:
+                whole = sum(part.file_size for part in archive.infolist())
+                if whole > max(_MOST, _DENSEST * size):
+                    raise ValueError(f"{size:,} bytes would become {whole:,}")
                 about = from_json(json.loads(archive.read(f"{kind}.json")))
                 if not isinstance(about, dict):
                     raise ValueError("its text is no dictionary")

@@ -11,8 +11,10 @@ from pages import CONTRASTS, EVIL, Read, browser, is_drawing
 
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import board
+from fedbandit_jax.benchmark.entry import digest_of
 from fedbandit_jax.benchmark.row import Cell, Row, score
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.core.validate import BadValue
 
 TASKS = fb.benchmark.TASKS
 PROOF = Certificate(claim="certified", reason="noise", trust="silo-local: silos", epsilon=1.0, delta=1e-7,
@@ -34,7 +36,8 @@ def made(name, share, **more):
                            certificate=PROOF, algorithm={}, provenance={"nonce": more.get("nonce", "")})  # fmt: skip
     cells["ring"] = dataclasses.replace(cells["ring"], refused="claim none: raw data are read")
     cells["drift"] = Cell(task="drift", digest=TASKS["drift"].digest, refused="it has no recipe for this task")
-    about = dict(about=f"About {name}.", function="recipe", source=f"# {name}", digest=name, track="tuned", trials=12)
+    about = dict(about=f"About {name}.", function="recipe", source=f"# {name}", track="tuned", trials=12)
+    about["digest"] = digest_of(about["function"], about["source"])
     return Row(name=name, cells=cells, **{**about, **more})
 
 
@@ -106,6 +109,52 @@ def test_best_tasks_and_refused_results(read, found, path):
     ratio = (one.regret.mean() / one.uniform.mean()) / (two.regret.mean() / two.uniform.mean())
     assert float(worse["returning"]["1 - best R / R"]) == pytest.approx(1 - ratio, abs=1e-3)
     assert worse["drift"]["counts"] == "it has no recipe for this task"
+
+
+def first_cell(**changes):
+    """What changes the first cell of a row."""
+
+    def change(row):
+        name, cell = next(iter(row.cells.items()))
+        return dict(cells={**row.cells, name: dataclasses.replace(cell, **changes)})
+
+    return change
+
+
+FORGED = [
+    lambda row: dict(digest="f" * 64),
+    lambda row: dict(source="# another"),
+    lambda row: dict(track="won"),
+    lambda row: dict(trials=-1),
+    lambda row: dict(name=3),
+    lambda row: dict(cells={"moon": dataclasses.replace(row.cells["returning"], task="moon")}),
+    lambda row: dict(cells={"returning": row.cells["dropout"]}),
+    first_cell(regret=np.zeros(16)),
+    first_cell(regret=np.full(16, np.nan)),
+    first_cell(uniform=np.full(16, np.inf)),
+    first_cell(regret=np.full(16, -1.0)),
+    first_cell(regret=np.ones(15)),
+    first_cell(regret=np.zeros(0)),
+    first_cell(refused=0),
+    first_cell(algorithm="best"),
+    first_cell(digest=7),
+]
+
+
+@pytest.mark.parametrize("forge", FORGED)
+def test_a_forged_row_is_refused(forge, tmp_path, monkeypatch):
+    """In a sentence; and whoever knows the world is no better than one who pays nothing for privacy."""
+    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
+    row = made("mine", 0.9)
+    dataclasses.replace(row, **forge(row)).save(tmp_path / "row.npz")
+    with pytest.raises(BadValue) as found:
+        board.rows([tmp_path])
+    assert found.value.argument in ("path", "rows")
+
+
+def test_a_score_is_at_most_1():
+    cell = dataclasses.replace(made("mine", 0.9).cells["returning"], regret=np.full(16, 1e-9))
+    assert cell.score == 1
 
 
 def test_a_checked_row_counts(tmp_path, monkeypatch):

@@ -208,7 +208,7 @@ def test_verify(row, tmp_path, monkeypatch):
 
 
 def test_what_is_too_good_is_not_repeated(row):
-    found = fb.benchmark.Verdict(cells_of(row, regret=row.cells["small"].regret / 3), row)
+    found = fb.benchmark.Verdict(row, cells_of(row, regret=row.cells["small"].regret * 3))
     assert found.far == ("small", "mean")
     assert str(found).endswith("not repeated: small, mean")
     assert "small" in fb.benchmark.Verdict(row, cells_of(row, refused="why")).far
