@@ -91,3 +91,29 @@ def test_a_gradient_is_refused():
     for differentiate in (jax.grad(regret), lambda x: jax.jvp(regret, (x,), (1.0,)), jax.jit(jax.grad(regret))):
         with refused("fb.rollout"):
             differentiate(1.0)
+
+
+@fb.pytree
+class Ridge(fb.Policy):
+    """A policy of one's own, with a number of its own."""
+
+    c: float = 1.0
+
+    def start(self, dim):
+        return jnp.zeros(dim)
+
+    def update(self, k, belief, released):
+        return jnp.linalg.solve(released.gram + self.c * jnp.eye(len(belief)), released.bias)
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ belief
+
+
+def test_numbers_of_policies_of_one_s_own_may_be_traced():
+    record = {"twice": lambda moment: 2 * moment.arms}
+
+    def played(c):
+        algo = fb.algos.Federated(policy=Ridge(c=c), schedule=5)
+        return fb.rollout(ENV, algo, KEY, horizon=20, record=record).records["twice"]
+
+    np.testing.assert_array_equal(jax.jit(played)(2.0), played(2.0))

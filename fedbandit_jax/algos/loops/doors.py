@@ -105,7 +105,8 @@ def _leak(policy: Policy, spec: Spec) -> str:
     def update(policy: Policy, k: Array, belief: Any, gram: Array, bias: Array, count: Array) -> Any:
         return policy.update(k, belief, Released(gram, bias, count, count))
 
-    if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in jax.tree.leaves(policy)):
+    known = (leaf for leaf in jax.tree.leaves(policy) if not isinstance(leaf, jax.core.Tracer))
+    if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in known):
         return f"{type(policy).__name__} holds what is no number"
     default = type(policy).start is Policy.start
     if found := refusal(policy, "update" if default else "start", lambda policy: policy.start(dim)):
