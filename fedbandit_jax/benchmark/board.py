@@ -20,7 +20,7 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import Users
 from fedbandit_jax.report import html
 from fedbandit_jax.report.html import tag
-from fedbandit_jax.report.plotting.figure import svg
+from fedbandit_jax.report.plotting.figure import svg, wrapped
 from fedbandit_jax.report.tables import aligned
 
 SHIPPED = Path(__file__).with_name("rows")
@@ -33,10 +33,14 @@ a name for differences; errors of two rows are independent, as each has users of
 TOP = 6  # rows of which the profile is drawn
 
 
-def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
+def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | None = None) -> list[Row]:
     """The rows that come with the package, and those in these files and folders, the best mean first.
 
     Of two rows of one entry that were run under several seeds, that of `fb.benchmark.verify` counts, in its tasks.
+
+    Args:
+        paths: files, and folders.
+        refused: a list for (file, why) of files that are no rows; None: the first is an error.
 
     Raises:
         ValueError: a path does not exist, a folder has no rows, or a file is none.
@@ -47,13 +51,15 @@ def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
         if not path.exists() or not inside:
             raise BadValue("rows", "must be files of rows, or folders that have some", str(path))
         files += inside
+    loaded: list[Row] = []
+    for path in files:
+        try:
+            loaded.append(_loaded(path))
+        except ValueError as error:
+            if refused is None:
+                raise
+            refused.append((path, str(error)))
     found: dict[str, Row] = {}
-    loaded = list(map(Row.load, files))
-    for path, row in zip(files, loaded):
-        if unknown := set(row.cells) - set(TASKS):
-            raise BadValue(
-                "rows", f"must have tasks of the suite {SUITE}", sorted(unknown), got=f"{sorted(unknown)} in {path}"
-            )
     for one in sorted(loaded, key=lambda row: bool(row.nonce)):  # checked ones after what they replace
         known = found.get(one.digest)
         if known is None or one.nonce:
@@ -62,6 +68,13 @@ def rows(paths: Iterable[str | Path] = ()) -> list[Row]:
         elif len(one.cells) >= len(known.cells):
             found[one.digest] = one
     return sorted(found.values(), key=lambda row: -over_all(row))
+
+
+def _loaded(path: Path) -> Row:
+    row = Row.load(path)
+    if unknown := sorted(set(row.cells) - set(TASKS)):
+        raise BadValue("rows", f"must have tasks of the suite {SUITE}", unknown, got=f"{unknown} in {str(path)!r}")
+    return row
 
 
 def over_all(row: Row) -> float:
@@ -188,7 +201,7 @@ def _profile(found: Sequence[Row]) -> Figure:
     at = np.linspace(0, 1.05, 400)
     for row in found[:TOP]:
         scores = np.array([row.cells[name].score if name in row.cells else 0.0 for name in TASKS])
-        ax.step(at, [(scores >= one).mean() for one in at], label=row.name, where="post")
+        ax.step(at, [(scores >= one).mean() for one in at], label=wrapped(row.name), where="post")
     ax.set(xlabel="S", ylabel=f"share of the {len(TASKS)} tasks with S or more", xlim=(0, 1.05), ylim=(0, 1.02))
     ax.legend(frameon=False)
     ax.grid(alpha=0.3)

@@ -68,7 +68,7 @@ def read(path: Path, changes: Sequence[str] = (), environment: str | None = None
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError("", f"it cannot be read: {error.strerror}", str(path)) from error
-    except ValueError as error:  # no TOML, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested thousands of times
         raise ConfigurationError("", f"it must be TOML: {error}", str(path)) from error
     if environment is not None and "environments" in document:
         several = document.pop("environments")
@@ -94,7 +94,7 @@ def _change(document: dict[str, Any], change: str) -> None:
             if not TEXT.fullmatch(text.strip()):
                 raise
             value = tomllib.loads(f'{key}="{text.strip()}"')
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{wanted}: {error}") from error
     for name in keys:
         if not equals or not isinstance(value, dict) or list(value) != [name]:

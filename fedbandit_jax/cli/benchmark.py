@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -94,9 +95,13 @@ class BenchmarkCommand(Command):
             raise BadValue("page", "must be given without an entry", " ".join(self.what), got=" ".join(self.what))
         check_writable("board", self.board.parent)
         check_free("board", self.board)
-        found = board.rows(paths)
-        print(f"wrote {board.write(found, self.board)}: {len(found)} rows")
-        return 0
+        refused: list[tuple[Path, str]] = []
+        found = board.rows(paths, refused)
+        for _, why in refused:
+            print(f"fedbandit: {why}", file=sys.stderr)
+        left = f", {len(refused)} files refused" if refused else ""
+        print(f"wrote {board.write(found, self.board)}: {len(found)} rows{left}")
+        return 1 if refused else 0
 
     def _list(self) -> int:
         from fedbandit_jax.benchmark import TASKS, board

@@ -14,6 +14,7 @@ from fedbandit_jax.benchmark import board
 from fedbandit_jax.benchmark.entry import digest_of
 from fedbandit_jax.benchmark.row import Cell, Row, score
 from fedbandit_jax.certificate import Certificate
+from fedbandit_jax.cli import main
 from fedbandit_jax.core.validate import BadValue
 
 TASKS = fb.benchmark.TASKS
@@ -150,6 +151,16 @@ def test_a_forged_row_is_refused(forge, tmp_path, monkeypatch):
     with pytest.raises(BadValue) as found:
         board.rows([tmp_path])
     assert found.value.argument in ("path", "rows")
+
+
+def test_one_bad_row_does_not_hide_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
+    made("$broken \\frac{$", 0.9).save(tmp_path / "good.npz")
+    (tmp_path / "bad.npz").write_bytes(b"no row")
+    assert main(["benchmark", "--page", str(tmp_path), "--board", str(tmp_path / "board.html")]) == 1
+    said = capsys.readouterr()
+    assert "1 rows, 1 files refused" in said.out
+    assert "bad.npz" in said.err
 
 
 def test_a_score_is_at_most_1():

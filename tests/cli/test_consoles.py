@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from fedbandit_jax import cli
+
 
 def test_letters_that_a_console_has_not(tmp_path):
     rows = [f"{silo},{arm},{i % 2},{i}" for i in range(4) for silo in "xy" for arm in "ab"]
@@ -17,3 +19,9 @@ def test_letters_that_a_console_has_not(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"\u0141" in done.stdout
+
+
+def test_a_file_that_is_nested_without_end(tmp_path, capsys):
+    (tmp_path / "sweep.toml").write_text(f"a = {'[' * 3000}{']' * 3000}")
+    assert cli.main(["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("fedbandit: ")

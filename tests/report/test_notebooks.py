@@ -1,4 +1,4 @@
-"""What a notebook and a dark style make of pictures and bars."""
+"""What notebooks, dark styles and strange labels make of pictures and bars."""
 
 import sys
 
@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 
 import fedbandit_jax as fb
 from fedbandit_jax.core.bars import bar
+from fedbandit_jax.report.plotting.figure import svg
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +49,11 @@ def test_a_bar_is_shown_where_somebody_looks_on(monkeypatch, progress, terminal,
     if notebook:
         monkeypatch.setitem(sys.modules, "ipykernel", sys)
     assert bar(progress, range(2)).disable != shown
+
+
+@pytest.mark.parametrize("label", ["costs $\\frac{1$", "$5 and 6$ _^_", "a" * 100_000])
+def test_any_label_can_be_drawn(label):
+    """Also one that is broken mathematics, or has as many characters as a book."""
+    result = sweep({label: PLAIN, "other": PRIVATE})
+    for figure in (fb.plotting.regret(result), fb.plotting.communication_frontier(result)):
+        assert len(svg(figure)) < 3_000_000

@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from matplotlib.transforms import ScaledTranslation
 
@@ -39,6 +40,7 @@ _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
     "svg": {"Creator": MARK, "Date": None, "Format": None, "Type": None},
 }
 SYMBOLS = {"epsilon": "ε", "delta": "δ", "n_agents": "M", "n_arms": "K", "dim": "d", "horizon": "T"}
+LONGEST = 500  # characters of a text in a figure
 _OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # endings that ask for what is not written
 _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedbandit_jax"}  # 42: TrueType, embedded
 
@@ -137,6 +139,7 @@ def tick(number: float) -> str:
 
 def tick_words(ax: Axes, words: Sequence[str]) -> float:
     """Writes words at 0, 1, ... on the horizontal axis; the inches that they need more than numbers."""
+    words = list(map(drawable, words))
     lines = [textwrap.wrap(word, max(8, 60 // len(words)), break_long_words=False) or [""] for word in words]
     ax.margins(x=0.1)
     if len(words) * max(len(line) for one in lines for line in one) <= 66:  # they fit beside each other
@@ -152,9 +155,24 @@ def wrapped(text: str) -> str:
     >>> len(wrapped(f"{64 * 'x'} at $7 \\times 10^{{-5}}$").splitlines())
     2
     """
-    whole = re.sub(r"(?<!\\)\$.*?\$", lambda formula: formula[0].replace(" ", "~"), text)
+    whole = re.sub(r"(?<!\\)\$.*?\$", lambda formula: formula[0].replace(" ", "~"), drawable(text))
     lines = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in whole.splitlines())
     return re.sub(r"(?<!\\)\$.*?\$", lambda formula: formula[0].replace("~", " "), lines)
+
+
+def drawable(text: str) -> str:
+    """A text that matplotlib can draw: not too long, and with plain dollars where they are around no formula."""
+    text = shorten(text)
+    try:
+        MathTextParser("path").parse(text)
+    except ValueError:
+        return re.sub(r"(?<!\\)\$", r"\$", text)
+    return text
+
+
+def shorten(text: str) -> str:
+    """A text of at most `LONGEST` characters."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def whose(result: Result) -> str:
