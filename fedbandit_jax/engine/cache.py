@@ -81,12 +81,18 @@ def _make_room(folder: Path) -> None:
 
 
 def default_folder() -> Path:
-    """The folder for programs of this kind of processor, in the user's cache folder."""
-    try:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
-        raise BadValue("folder", "must be given, or XDG_CACHE_HOME, where nobody has a home", None) from None
-    return Path(base) / "fedbandit_jax" / hashlib.sha256(_processor()).hexdigest()[:12]
+    """The folder for programs of this kind of processor, in the user's cache folder.
+
+    Where JAX is to keep a limit, it has a folder of its own: JAX then wants a second file beside every program.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():  # as the standard asks
+        home = os.path.expanduser("~") if os.environ.get("HOME", "~") else ""
+        base = Path(home) / ".cache"
+    if not base.is_absolute():
+        raise BadValue("folder", "must be given, or XDG_CACHE_HOME, where nobody has a home", None)
+    limited = b"" if jax.config.jax_compilation_cache_max_size < 0 else b"limited"  # pyright: ignore[reportAttributeAccessIssue]
+    return base / "fedbandit_jax" / hashlib.sha256(_processor() + limited).hexdigest()[:12]
 
 
 def _processor() -> bytes:

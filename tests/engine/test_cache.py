@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 from helpers import refused
 
@@ -59,18 +60,24 @@ def test_old_programs_make_room(tmp_path, monkeypatch):
 
 
 def test_where_they_are_kept(tmp_path, monkeypatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.default_folder().parent == tmp_path / "fedbandit_jax"
     here = cache.default_folder()
     monkeypatch.setattr(cache.platform, "machine", lambda: "another")
     assert cache.default_folder() not in (here, tmp_path / "fedbandit_jax")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(cache.Path, "home", homeless)
-    with refused("folder", None):
-        cache.default_folder()
+    unlimited = cache.default_folder()
+    jax.config.update("jax_compilation_cache_max_size", 10**8)
+    try:
+        assert cache.default_folder() != unlimited
+    finally:
+        jax.config.update("jax_compilation_cache_max_size", -1)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.default_folder().is_relative_to(tmp_path / ".cache")
+    for home in ("", "relative"):
+        monkeypatch.setenv("HOME", home)
+        with refused("folder", None):
+            cache.default_folder()
     (tmp_path / "file").write_text("")
     for wrong in (tmp_path / "file", 3):
         with refused("folder"):
