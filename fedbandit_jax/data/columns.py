@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from fedbandit_jax.data.sources import check_column, opened
 LARGEST = 1e100  # so that squares and sums of numbers are finite
 ANSWERS = frozenset(("true", "false", "yes", "no"))  # which may be meant as 1 and 0
 MISSING = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "<NA>", "NaT", "#N/A"))  # beside NaN; "None" may be an arm
+NUMBER = re.compile(r"[+-]?\s?[$€£]?\s?\d{1,3}([,.' ]?\d{3})*([.,]\d+)?\s?[%$€£]?")  # as spreadsheets write numbers
 
 Kind = Literal["labels", "numbers", "either"]
 
@@ -107,6 +109,12 @@ class _Series:
         if self.kind == "numbers":
             return Column(self.name, values)
         levels = ordered(self.levels)
+        written = [level for level in levels if NUMBER.fullmatch(level)]
+        if self.either and len(written) > 0.9 * len(levels):
+            raise ValueError(
+                f"{self.argument} must be numbers as 1000 or 0.5, without marks of thousands, units or decimal commas, "
+                f"or labels with a letter, got {written[0]!r} in column {self.name!r}"
+            )
         places = np.empty(len(levels), np.int32)
         places[[self.levels[level] for level in levels]] = np.arange(len(levels))
         return Column(self.name, places[values], levels)

@@ -345,3 +345,17 @@ def test_a_damaged_campaign_is_refused(tmp_path, name, old, new, words):
     else:
         wrote(tmp_path, (tmp_path / name).read_text().replace(old, new, 1) if old else new, name)
     assert words in said_by(fb.data.open_bandit, tmp_path, error=(ValueError, FileNotFoundError))
+
+
+@pytest.mark.parametrize(
+    "texts", [["1,000", "2,500", "10,000"], ["0,5", "1,5"], ["$84", "$9"], ["12 %", "7 %"], ["1 000", "950 000"]]
+)
+def test_numbers_that_are_written_for_people_are_no_labels(texts):
+    n = 60
+    log = dict(silo=["a", "b"] * (n // 2), arm=["x", "x", "y", "y"] * (n // 4), reward=np.arange(n) % 2)
+    log["age"] = (texts * n)[:n]
+    with pytest.raises(ValueError, match="features must be numbers as 1000 or 0.5, .* in column 'age'"):
+        fb.data.table(log, silo="silo", arm="arm", reward="reward", features=["age"])
+    for labels in (["2020-01", "2020-02"], ["a1", "b2"], ["1-2", "3-4"], ["v1.2.3", "v1.2.4"]):
+        log["age"] = labels * (n // 2)
+        fb.data.table(log, silo="silo", arm="arm", reward="reward", features=["age"])
