@@ -22,6 +22,7 @@ from fedbandit_jax.report.tables import aligned
 CHUNK = 1 << 18  # visits that are weighed at a time
 HEAD = ("algorithm", "by the model", "by inverse propensities", "doubly robust", "minus the log", "rows that count")
 STRANGE = 4, 0.02  # standard errors, and a share for rounding, beyond which propensities are not those of the draw
+ENOUGH = 50  # rows that count, of which intervals can be trusted
 FEW = 30  # rows of an arm with which its share cannot be told from its propensities
 
 
@@ -33,17 +34,18 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.4f} ({self.low:.4f} to {self.high:.4f})"
+        return "{} ({} to {})".format(*(f"{x:.4f}" if abs(x) < 1e4 else f"{x:.3g}" for x in self))
 
 
 class Value(NamedTuple):
-    """The mean reward of the arms that an algorithm played, in [0, 1], by three estimators."""
+    """The mean reward of the arms that an algorithm played, in [0, 1], by four estimators."""
 
     model: float  # the model's means
     ips: Interval  # logged rewards of arms that were shown, weighted by 1 / propensity
     doubly_robust: Interval  # the model's means, and its errors on these arms weighted by 1 / propensity
     gain: Interval  # the doubly robust estimate minus the rewards that the log has for the same visits
     rows: float  # effective number of rows whose weights are not 0, (sum w)^2 / sum w^2
+    self_normalised: Interval  # as `ips`, divided by the mean weight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Values:
     logged: float  # mean reward of the replayed rows, silos weighted alike, as they are served
     level: float  # of the intervals
     basis: str  # what the model is
-    doubt: str = ""  # why no estimate but the model's means anything, if the propensities are not those of the draw
+    doubt: str = ""  # why estimates from the log mean little: propensities not those of the draw, or few rows
 
     def __getitem__(self, label: str) -> Value:
         return self.values[label]
@@ -91,8 +93,9 @@ def off_policy(
     one that was shown, and else 0, the mean of w y is an unbiased estimate of the reward of these arms in the world,
     whatever the model is worth. So is the mean of m(a) + w (y - m(b)), with the model's means m of the arm played and
     the arm shown, which varies less where the model fits. What it gains over the log is the mean of m(a) + w (y - m(b))
-    - y, which varies less than the difference of two means. Intervals are by the normal law, of sums by row, or by user
-    if users are told apart, who are met again and again.
+    - y, which varies less than the difference of two means. Intervals are by Student's law, of sums by row, or by user
+    if users are told apart, who are met again and again. They allow for one more row, whose reward is off by 1: all of
+    few rows may have the same reward by chance. `Values.doubt` names algorithms for which fewer than 50 rows count.
 
     The mean of 1 / propensity, of rows that showed an arm and 0 of others, is 1 for every arm, and so K without regard
     to arms, if these are the probabilities by which arms were drawn. `Values.doubt` says so where one of these means is
@@ -141,7 +144,9 @@ def off_policy(
     kept = {label: result[label].records for label in result}
     found = {label: _value(env, one["row"], one["arm"], level) for label, one in kept.items()}
     of_silos = np.add.reduceat(np.asarray(env.log.reward, float), np.asarray(env.starts)) / np.asarray(env.counts)
-    return Values(found, float(of_silos.mean()), level, env.spec.basis, _doubt(env))
+    few = ", ".join(label for label, value in found.items() if value.rows < ENOUGH)
+    doubts = [_doubt(env), f"Doubtful: fewer than {ENOUGH} rows count for {few}." if few else ""]
+    return Values(found, float(of_silos.mean()), level, env.spec.basis, " ".join(filter(None, doubts)))
 
 
 def _doubt(env: Logged) -> str:
@@ -169,7 +174,7 @@ def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Val
     who = np.asarray(log.row if env.users is None else env.users)
     _, who = np.unique(who, return_inverse=True)
     size = int(who.max()) + 1
-    visits, modelled, weighted, robust, gained = np.zeros((5, size))
+    visits, modelled, weighted, robust, gained, weight = np.zeros((6, size))
     weights = np.zeros(len(who))
     for start in range(0, len(rows), CHUNK):
         row, arm = rows[start : start + CHUNK], arms[start : start + CHUNK]
@@ -177,13 +182,17 @@ def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Val
         w = (arm == shown) / np.asarray(log.propensity, float)[row]
         mean = _means(env, row, arm)
         both = mean + w * (reward - _means(env, row, shown))
-        terms = (np.ones(len(row)), mean, w * reward, both, both - reward)
-        for total, term in zip((visits, modelled, weighted, robust, gained), terms):
+        terms = (np.ones(len(row)), mean, w * reward, both, both - reward, w)
+        for total, term in zip((visits, modelled, weighted, robust, gained, weight), terms):
             total += np.bincount(who[row], term, size)
         weights += np.bincount(row, w, len(who))
-    effective = weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny)
-    ips, dr, gain = (_interval(total, visits, level) for total in (weighted, robust, gained))
-    return Value(float(modelled.sum() / visits.sum()), ips, dr, gain, float(effective))
+    if weights.any():
+        effective, typical = weights.sum() ** 2 / (weights**2).sum(), (weights**2).sum() / weights.sum()
+    else:
+        effective, typical = 0.0, 1 / np.min(np.asarray(log.propensity, float))
+    of = [(weighted, visits), (weighted, weight), (robust, visits), (gained, visits)]
+    ips, normalised, dr, gain = (_interval(*one, level, effective, typical) for one in of)
+    return Value(float(modelled.sum() / visits.sum()), ips, dr, gain, float(effective), normalised)
 
 
 def _means(env: Logged, row: np.ndarray, arm: np.ndarray) -> np.ndarray:
@@ -196,11 +205,16 @@ def _means(env: Logged, row: np.ndarray, arm: np.ndarray) -> np.ndarray:
     return special.expit(scores) if env.rewards.model == "logistic" else np.clip(scores, 0, 1)
 
 
-def _interval(total: np.ndarray, visits: np.ndarray, level: float) -> Interval:
-    """The mean of a visit, of sums over the visits of independent users: the error is that of a ratio of sums."""
+def _interval(total: np.ndarray, visits: np.ndarray, level: float, effective: float, typical: float) -> Interval:
+    """The mean of a visit, of sums over the visits of independent users: the error is that of a ratio of sums.
+
+    As if one more row had a reward that is off by 1, with a `typical` weight.
+    """
     n = visits.sum()
+    if not n:
+        return Interval(math.nan, -math.inf, math.inf)
     mean = total.sum() / n
     met = max(int((visits > 0).sum()), 2)
-    error = np.sqrt(((total - mean * visits) ** 2).sum() * met / (met - 1)) / n
-    half = stats.norm.ppf((1 + level) / 2) * error
+    error = np.sqrt(((total - mean * visits) ** 2).sum() * met / (met - 1) + typical**2) / n
+    half = stats.t.ppf((1 + level) / 2, max(effective - 1, 1)) * error
     return Interval(float(mean), float(mean - half), float(mean + half))

@@ -94,6 +94,21 @@ def test_intervals_cover(covered):
     assert (abs(share - 0.95) <= 0.03).all(), share
 
 
+@pytest.mark.parametrize(("n", "n_arms", "p"), [(300, 20, 0.1), (300, 20, 0.9), (300, 60, 0.1), (100, 20, 0.5)])
+@pytest.mark.parametrize("fit", [0, 1])
+def test_intervals_cover_where_few_rows_count(n, n_arms, p, fit, rng):
+    """Of a rule that plays one of many arms: all rows that showed it may have the same reward by chance."""
+    held, error = np.zeros(2), 3.5 * np.sqrt(0.95 * 0.05 / 1000)
+    for _ in range(1000):
+        w, y = (rng.random(n) < 1 / n_arms) * float(n_arms), (rng.random(n) < p) * 1.0
+        mass, squares = max(w.sum(), 1e-9), (w**2).sum()
+        counted = mass**2 / max(squares, 1e-9), squares / mass if w.any() else float(n_arms)
+        for i, of in enumerate(((fit * p + w * (y - fit * p), np.ones(n)), (w * y, w))):
+            _, low, high = evaluation._interval(*of, 0.95, *counted)
+            held[i] += low <= p <= high
+    assert (held / 1000 > 0.95 - error).all(), held
+
+
 def test_estimates_are_unbiased_where_the_model_is_not(covered):
     errors = covered[..., 0]
     standard = errors.std(0) / np.sqrt(len(errors))
@@ -129,6 +144,8 @@ def test_what_is_printed(rng, key):
     assert f"{values['private'].doubly_robust.mean:.4f} ({values['private'].doubly_robust.low:.4f}" in text
     assert 1 < values["less private"].rows < len(env.rows)
     assert not values.doubt
+    few = fb.off_policy(env, algos, horizon=3, key=key, seeds=1, progress=False)
+    assert "fewer than 50 rows count for private, less private" in few.doubt
     log, *_ = made(rng)
     for wrong in (0.8 * log["p"], np.full(N, 0.9)):
         text = evaluation._doubt(logged(log | dict(p=wrong)))
