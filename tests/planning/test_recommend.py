@@ -144,9 +144,7 @@ def test_it_prints_what_it_found(fake):
     assert " 1.00 " in "  ".join(rows[found.reference[0].label])
     assert "not considered:" in text
     assert "  DP-DPE (PhasedElimination), which needs rounds that offer the same arms" in text
-    text = str(plan(horizon=1000, rounds=100))
-    assert "(?) so short a part" in text
-    assert text.count("(?)") == 7
+    assert "(?) so short a part" in str(plan(horizon=1000, rounds=100))
 
 
 def test_nothing_meets_less_than_one_message(fake):
