@@ -91,7 +91,7 @@ class Lies(Wrapper):
         return feedback._replace(reward=self.more * feedback.reward)
 
 
-@pytest.mark.parametrize("lie", [{"longer": 30.0}, {"more": 30.0}, {"more": -1.0}, {"more": math.nan}])
+@pytest.mark.parametrize("lie", [{"longer": 30.0}, {"more": math.nan}])
 def test_environments_that_lie(world, lie):
     """What they promise is enforced where it enters, and the seed says so."""
     result = run(Lies(env=world, spec=world.spec, **lie), federated(schedule=2), horizon=6, throw=False)
@@ -105,11 +105,6 @@ def test_environment_that_denies_its_users():
     env = Lies(env=world, spec=dataclasses.replace(world.spec, n_users=0))
     with pytest.raises(TypeError, match="n_users is 0"):
         run(env, federated(schedule=2), horizon=2)
-
-
-def test_keys_whose_draws_are_somebody_elses(world):
-    with refused("key"):
-        fb.simulate(world, federated(), horizon=2, key=jax.random.key(0, impl="rbg"), seeds=1)
 
 
 def test_what_reaches_a_policy(key):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from factors import matrices
+from factors import SIZE, matrices
 from helpers import refused
 
 from fedbandit_jax.privacy.releases import RELEASES, Decaying, make
@@ -14,7 +14,7 @@ def weighted(release, decay):
 
 def test_factors():
     """C is lower triangular, and every user is worth as much."""
-    _, c, _ = matrices("Decaying", 33)
+    _, c, _ = matrices("Decaying", SIZE)
     np.testing.assert_allclose((c**2).sum(0), 1, atol=1e-6)
     np.testing.assert_allclose(np.triu(c, 1), 0)
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from factors import ALL, ALPHA, N, drawn, matrices
+from factors import ALL, ALPHA, SIZE, N, drawn, matrices
 from helpers import silent, variance_test
 
 import fedbandit_jax as fb
@@ -21,13 +21,12 @@ STEPS = ("honaker", "Decaying")  # their one draw per synchronisation is not a m
 
 @pytest.mark.parametrize(("name", "way"), [*((name, "decode") for name in ALL), *((name, "step") for name in STEPS)])
 def test_law(key, name, way):
-    """Variance of every prefix, and all correlations between prefixes; 5 % more or less is ten standard errors."""
-    release, _, r = matrices(name, 8)
+    """Variance of every prefix, and all correlations between prefixes; 10 % more or less is ten standard errors."""
+    release, _, r = matrices(name, SIZE)
     noise, variance = drawn(release, key, way), release.prefix_variance()
     for sample, v in zip(noise, variance):
         assert variance_test(sample, v) > ALPHA
-        assert variance_test(sample, 1.05 * v) < ALPHA
-        assert variance_test(sample, v / 1.05) < ALPHA
+        assert variance_test(sample, 1.1 * v) < ALPHA > variance_test(sample, v / 1.1)
     np.testing.assert_allclose(np.corrcoef(noise), correlations(r), atol=6 / np.sqrt(N))
 
 
@@ -106,8 +105,3 @@ def test_controls_are_caught(key):
         assert certify(changed).claim == "none"  # and by the certificate, which is read from them
         noise = released_noise(changed, env, key)
         assert variance_test(noise[:, 0, 0], float((std.astype(float) ** 2).sum())) < ALPHA
-
-
-def test_a_certificate_names_what_was_asked_for():
-    for name in ("MultiBlt", "BandMF", "Window"):
-        assert private(release=ALL[name])[0].guarantee().release == name
