@@ -57,8 +57,8 @@ def test_algorithm_3(name):
         one = jax.random.split(one, bound.n_cliques)[clique[i]]
         mechanism = jax.tree.map(lambda leaf: leaf[clique[i]], bound.mechanism)
         draw = mechanism.trust.noise(one, packed_size(D))
-        tree = trees.setdefault((g, clique[i]), oracles.TreeSilo(prefix=True))
-        return tree.randomize(k, 0.0, np.asarray(unpack(draw, D), float))
+        tree = trees.setdefault((g, clique[i]), oracles.Tree())
+        return tree.release(k, 0.0, np.asarray(unpack(draw, D), float))
 
     def beta(i, grown):
         log_det = D * np.log(sizes[clique[i]] * rho_min) + grown

@@ -26,7 +26,9 @@ def test_lin_ucb():
     def choose(t, i, contexts, v, u):
         return oracles.argmax_ucb(contexts, v, u, float(bound.policy.width(t)))
 
-    expected, _, sums = oracles.federated(ex.SCRIPT, ex.T, ex.T + 1, lam, choose, learns=True)
+    expected, *_, sums = oracles.scheduled(
+        ex.SCRIPT, ex.T, choose, lambda t, *_: False, first=lam, later=lam, learns=True
+    )
     np.testing.assert_allclose(run.gaps[0], expected, atol=2e-5)
     np.testing.assert_allclose(run.state(0).sums, sums, atol=1e-4)
 
@@ -87,7 +89,7 @@ def test_algorithms_1_and_8(name):
     lam = float(getattr(bound.policy, "regularization", 1.0))
     if name == "AdaC-OFUL":
         lam, psd = 0.0, False
-    prefix = {"prefix_tree": True, "tree": False}.get(getattr(algo.privacy, "release", "tree"), "batches")
+    silo = oracles.Tree() if "tree" in getattr(algo.privacy, "release", "tree") else oracles.Batches()
     key = jax.random.fold_in(ex.KEY, 2)
 
     @jax.jit
@@ -95,13 +97,13 @@ def test_algorithms_1_and_8(name):
         syncs = jax.random.fold_in(random.stream(key, "syncs"), k - 1)
         return unpack(bound.mechanism.trust.noise(syncs, packed_size(D)), D)
 
-    def noise(k):
+    def noise(t, k):
         scale = bound.mechanism.statistic.rule.gram_scale
         return np.asarray(drawn(k), float) / np.append(np.full(D, scale), 1.0)
 
-    expected, synced, _ = oracles.federated(
-        env, ex.T, EVERY, lam, by_policy(algo.policy, bound, key, explored), learns=algo.learns_in_batch,
-        noise=noise if algo.privacy else None, prefix=prefix, psd=psd,
+    expected, _, synced, _ = oracles.scheduled(
+        env, ex.T, by_policy(algo.policy, bound, key, explored), lambda t, *_: (t + 1) % EVERY == 0, first=lam,
+        later=lam, learns=algo.learns_in_batch, noise=noise if algo.privacy else None, psd=psd, silo=silo,
     )  # fmt: skip
     np.testing.assert_allclose(run.gaps[2], expected, atol=2e-5)
     state = run.state(2)
