@@ -173,3 +173,14 @@ def test_uses_of_an_estimator_are_counted_to_the_end():
     algo = fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, schedule=fb.schedules.LogDet("M log T"))
     bound = algo.bind(fb.envs.sphere(3, 4, 2).spec, 5)
     assert float(bound.schedule.threshold) == pytest.approx(3 * 2 / (math.log(1 + 3 / 2) + 1))
+
+
+@pytest.mark.parametrize(("trigger", "first"), [("dp20", 0), ("zc24", 1)])
+def test_the_trigger_of_the_oracle(trigger, first):
+    """One context, 1: V = 2, 3, ... after rounds 0, 1, ...; [DP20] add rho_max - rho_min = 2 to it."""
+    env = fb.envs.script(np.ones((3, 2, 1, 1)), np.zeros((3, 2, 1)))
+    result = gossip_fed_ucb(
+        env, nx.empty_graph(2), [0, 1], 1, 3, rho_min=1.0, rho_max=3.0, threshold=2.5, beta=lambda i, growth: 0.5,
+        trigger=trigger,
+    )  # fmt: skip
+    assert result.log[0] == (first, 0, 0, "request")  # log 4 >= 2.5 / 2 > log 2, but log 3 >= 2.5 / 4
