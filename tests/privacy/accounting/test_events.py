@@ -90,6 +90,9 @@ def test_approximate_events():
     assert renyi.accountant == "Renyi"
     assert renyi.epsilon == pytest.approx(compose([*pure, curve], room).epsilon, rel=1e-9)
     assert mixed < renyi.epsilon < 1.1 * mixed
+    for other in (ApproximateDP(0.1, 1e-6), curve):  # a Gaussian with a pure part is both
+        one, same = (compose([*own, other], 1e-4) for own in ([Gaussian(0.7, 0.4)], [Gaussian(0.7), PureDP(0.4)]))
+        assert (one.epsilon, one.accountant) == (pytest.approx(same.epsilon, rel=1e-6), same.accountant)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (4.0, 1e-5)])

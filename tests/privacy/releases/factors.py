@@ -15,9 +15,8 @@ OTHERS |= {"Discounted": Discounted(0.7), "Window": Window(3)}
 ALL = {**RELEASES, **OTHERS, "Decaying": Decaying(1.5)}  # the last one keeps matrices, in float32
 ALPHA = 1e-6  # chance that a correct mechanism fails one law test; keys are fixed
 N = 20_000
-SIZE = (
-    13  # of matrices in several tests, so that they are made once: 1 to 3 nodes in a prefix, 1 to 4 batches in a node
-)
+# Of matrices in several tests, so that they are made once: 1 to 3 nodes in a prefix, 1 to 8 batches in a node.
+SIZE = 13
 
 
 def decoder(release):
