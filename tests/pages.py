@@ -111,7 +111,7 @@ def opens_offline(page):
         assert is_drawing(image)
         raw = raw.replace(image, "")
     assert not re.search(r"http|@import|url\(", raw)
-    assert len(ids) == len(set(ids)) > 0
+    assert len(ids) == len(set(ids))
     assert set(page.all("href")) <= {f"#{name}" for name in ids}
     assert [kind for kind, _ in page.code] == ["style", "script"]
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
