@@ -13,10 +13,9 @@ from helpers import deep, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
+from fedbandit_jax.cli import parse
 from fedbandit_jax.report.plotting import colours
 from fedbandit_jax.report.plotting.frontiers import FRONT, pareto
-
-BUDGET = fb.privacy.Budget(1.0, 1e-6)
 
 
 @pytest.fixture(autouse=True)
@@ -214,37 +213,15 @@ def test_pareto_against_its_definition():
     assert 0 < sum(beaten) < 60
 
 
-ALGOS = {
-    "FedLinUCB": PLAIN,
-    "FedUCB": fb.algos.fed_ucb(),
-    "tree": PRIVATE,
-    "BLT": PRIVATE.replace(release="blt"),
-    "secagg": PRIVATE.replace(trust="secagg"),
-    "leaky": fb.algos.fed_ucb(BUDGET),
-    "FCLUB-DC": fb.algos.FCLUB(),
-    "CDP-FCLUB-DC": fb.algos.FCLUB(BUDGET),
-    "SCLUB": fb.algos.SCLUB(),
-    "LinUCB": fb.algos.LinUCB(),
-    **{
-        name: fb.algos.SuccessiveElimination(epsilon=None if name == "SE" else 1.0, mechanism=mechanism, trust=trust)
-        for name, (mechanism, trust) in fb.algos.ELIMINATION.items()
-    },
-}
-COMPARED = [  # Shuffle-DP-SE shares a colour with Dist-CDP-SE
-    ("FedLinUCB", "tree", "BLT", "secagg", "LinUCB"),
-    ("FCLUB-DC", "CDP-FCLUB-DC", "SCLUB", "LinUCB"),
-    ("FedUCB", "tree", "leaky"),
-    tuple(name for name in fb.algos.ELIMINATION if name != "Shuffle-DP-SE"),
-]
-
-
-def test_a_name_and_numbers_do_not_change_a_colour():
-    for algo in ALGOS.values():
+@pytest.mark.parametrize(("family", "alike"), [("linear", 1), ("schedules", 0), ("arms", 0), ("clusters", 1)])
+def test_algorithms_of_one_figure_have_colours_of_their_own(family, alike):
+    """But for two variants of one algorithm, and for two of clusters. A name and numbers do not change a colour."""
+    algos = parse(["simulate", family]).asked().arguments["algos"].values()
+    for algo in algos:
         others = [algo.replace(name="another name"), account(algo), swept({"x": 1.0}, algos={"x": algo})]
         others += [algo.replace(epsilon=7.0)] if algo.takes("epsilon") else []
         assert {fb.plotting.colour(one) for one in others} == {fb.plotting.colour(algo)}
-    for names in COMPARED:
-        assert len({fb.plotting.colour(ALGOS[name]) for name in names}) == len(names)
+    assert len({fb.plotting.colour(algo) for algo in algos}) == len(algos) - alike
 
 
 def test_an_algorithm_keeps_its_colour_in_every_figure():
@@ -252,7 +229,7 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
     points = {"plain": 1.0} | {
         f"{name}({e})": ({"algorithm": name, "epsilon": e}, 9.0 - e) for name in ("blt", "tree") for e in (1, 2)
     }
-    algos = {label: ALGOS["BLT" if "blt" in label else "tree"] for label in points} | {"plain": PLAIN}
+    algos = {label: PRIVATE.replace(release="blt" if "blt" in label else "tree") for label in points} | {"plain": PLAIN}
     whole = swept(points, algos=algos, certificates={"plain": PUBLIC})
     draws = (fb.plotting.regret, against_epsilon, fb.plotting.privacy_frontier, fb.plotting.communication_frontier)
     seen = {}
