@@ -8,6 +8,7 @@ import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.report.result import Result
 
 PROVED = Certificate(
@@ -51,15 +52,6 @@ def made(seeds=2, horizon=3, labels=("plain", "private"), **changes):
 PLAIN, PRIVATE = fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-6))
 
 
-def account(algo):
-    """What a result says of an algorithm, as far as colours go."""
-    found = {field.name: getattr(algo, field.name) for field in dataclasses.fields(algo)}
-    return {"type": type(algo).__name__} | {
-        name: account(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else part
-        for name, part in found.items()
-    }
-
-
 def proved(epsilon, **changes):
     """A certificate that gives the epsilon that was asked for."""
     asked = {"epsilon_exact": epsilon, "adjacency": "replace (one user is replaced by any other)", "per_silo": ()}
@@ -73,7 +65,7 @@ def swept(points, *, algos=None, certificates=None, environments=None, bits=None
     finals = np.array([[mean + i - (seeds - 1) / 2 for i in range(seeds)] for _, mean in points.values()])
     config = {
         "environments": {label: (environments or {}).get(label, WORLD) for label in labels},
-        "algorithms": {label: account((algos or {}).get(label, PRIVATE)) for label in labels},
+        "algorithms": {label: describe((algos or {}).get(label, PRIVATE)) for label in labels},
         "coordinates": {label: point for label, (point, _) in points.items()},
         **dict(horizon=2, seeds=[[0, seeds]], stride=None, key=[0, 7]),
     }

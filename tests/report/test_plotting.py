@@ -8,12 +8,13 @@ import matplotlib.colors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from handmade import PLAIN, PRIVATE, PROVED, WORLD, account, grid, made, proved, swept
+from handmade import PLAIN, PRIVATE, PROVED, WORLD, grid, made, proved, swept
 from helpers import deep, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import parse
+from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.report.plotting import colours
 from fedbandit_jax.report.plotting.frontiers import FRONT, pareto
 
@@ -218,7 +219,7 @@ def test_algorithms_of_one_figure_have_colours_of_their_own(family, alike):
     """But for two variants of one algorithm, and for two of clusters. A name and numbers do not change a colour."""
     algos = parse(["simulate", family]).asked().arguments["algos"].values()
     for algo in algos:
-        others = [algo.replace(name="another name"), account(algo), swept({"x": 1.0}, algos={"x": algo})]
+        others = [algo.replace(name="another name"), describe(algo), swept({"x": 1.0}, algos={"x": algo})]
         others += [algo.replace(epsilon=7.0)] if algo.takes("epsilon") else []
         assert {fb.plotting.colour(one) for one in others} == {fb.plotting.colour(algo)}
     assert len({fb.plotting.colour(algo) for algo in algos}) == len(algos) - alike
