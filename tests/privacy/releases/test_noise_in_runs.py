@@ -60,31 +60,16 @@ def released_noise(bound, env, key):
     return np.asarray(found, float)  # (n, S, 6): n00, .., n11, n0, n1
 
 
-def private(*, learns=False, **options):
-    """(algorithm bound to 3 silos whose users all have x = 0, environment) with batches of 2."""
+def test_noise_is_in_the_statistics_that_decide(key):
+    """Of 3 silos whose users all have x = 0: the server's sums carry M sigma_0^2 prefix_variance[k] at sync k.
+
+    A wrong sigma is rejected, as are no noise at all, half the scale, and one silo's noise instead of M.
+    """
+    budget, (release, _, r) = fb.privacy.Budget(1.0, 0.1), matrices("blt", S)
     env = fb.envs.script(np.zeros((2 * S, 3, 2, 2)), np.zeros((2 * S, 3, 2)))
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), **options)
-    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=2, learns_in_batch=learns)
-    return algo.bind(env.spec, 2 * S), env
-
-
-CASES = [
-    (name, {}) for name in ALL
-]  # whether agents learn in the batch, or messages are noised alone, is nothing to it
-CASES += [(name, options) for name in ("tree", "honaker") for options in ({"messages": True}, {"learns": True})]
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),  # one release by default: `test_law` has them all
-    [pytest.param(*case, marks=[pytest.mark.slow] * (case != ("blt", {}))) for case in CASES],
-    ids=str,
-)
-def test_noise_is_in_the_statistics_that_decide(key, name, options):
-    """At sync k the server's sums carry M sigma_0^2 prefix_variance[k]; a wrong sigma is rejected."""
-    bound, env = private(release=ALL[name], **options)
-    noise, (release, _, r) = released_noise(bound, env, key), matrices(name, S)
-    sigma = fb.privacy.calibrate(fb.privacy.Budget(1.0, 0.1), n_syncs=S, release=ALL[name]).sigma
-    assert bound.guarantee().claim == ("as_printed" if "learns" in options else "certified")
+    bound = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, "blt"), schedule=2).bind(env.spec, 2 * S)
+    noise = released_noise(bound, env, key)
+    sigma = fb.privacy.calibrate(budget, n_syncs=S, release="blt").sigma
     for k, variance in enumerate(3 * sigma**2 * release.prefix_variance()):
         for entry, share in ((0, 1.0), (1, 0.5), (3, 1.0), (4, 1.0), (5, 1.0)):
             sample = noise[:, k, entry]
@@ -92,14 +77,8 @@ def test_noise_is_in_the_statistics_that_decide(key, name, options):
             assert variance_test(sample, share * variance * 1.1**2) < ALPHA * 100  # 10 % more would be seen
             assert variance_test(sample, share * variance / 1.2**2) < ALPHA  # and 20 % too little
     np.testing.assert_allclose(np.corrcoef(noise[:, :, 0].T), correlations(r), atol=6 / np.sqrt(RUNS))
-
-
-def test_controls_are_caught(key):
-    """The same test rejects: no noise at all, half the scale, one silo's noise instead of M."""
-    bound, env = private(release="blt")
     std = bound.mechanism.trust.std
-    alone = std * np.array([1, 0, 0], np.float32)
-    for broken in (silent(bound).mechanism.trust.std, std / 2, alone):
+    for broken in (silent(bound).mechanism.trust.std, std / 2, std * np.array([1, 0, 0], np.float32)):
         trust = replace(bound.mechanism.trust, std=broken)
         changed = replace(bound, mechanism=replace(bound.mechanism, trust=trust))
         assert certify(changed).claim == "none"  # and by the certificate, which is read from them

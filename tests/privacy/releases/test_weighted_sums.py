@@ -1,12 +1,11 @@
 """Sums that forget: their weights, the noise in them under every release, and the releases that suit them."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
 from factors import ALL, SIZE, matrices
-from helpers import refused, workload
+from helpers import workload
 
 from fedbandit_jax.privacy import RELEASES, Discounted, Window
 from fedbandit_jax.privacy.releases.release import outputs
@@ -64,10 +63,3 @@ def test_less_noise_than_single_batches_and_than_prefix_sums(memory, share):
     assert single == pytest.approx(1 / (1 - memory.decay**2), rel=1e-6)
     whole = sqrt_column(n) * memory.decay ** np.arange(n)  # with all bands: what is cut off costs less than 1 %
     assert mine < 1.01 * (whole**2).sum() ** 2
-
-
-def test_other_decays_share_a_program():
-    assert jax.tree.structure(Discounted(0.9)) == jax.tree.structure(Discounted(0.8))
-    assert jax.tree.structure(Window(2)) != jax.tree.structure(Window(3))
-    with refused("n_syncs", 3000):
-        Window(2).variance(Window(2)(3000))
