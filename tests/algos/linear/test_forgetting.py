@@ -86,13 +86,20 @@ def test_arms_are_scored_alike_with_and_without_contexts():
     for k in range(5):
         sums = np.float32((k + 1) * np.eye(3)), np.ones(3, np.float32), np.float32(40 * (k + 1)), np.float32(0)
         belief = update(np.int32(k), belief, Released(*sums))
-    offered = fb.Round(jnp.asarray(np.random.default_rng(0).normal(size=(4, 2, 3)), jnp.float32))
-    prepared = policy.prepare(belief, offered, False)
-    indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
-    scorer = policy.scorer(jnp.int32(50), prepared)
-    rounds = math.ceil(10 * sum(0.5**j for j in range(5)))
-    np.testing.assert_allclose(scorer.width, policy.policy.scorer(jnp.int32(rounds), prepared.within).width)
-    np.testing.assert_allclose(indices.T, scorer.worth(list(jnp.moveaxis(offered.contexts, -1, 0))), rtol=1e-5)
+    contexts = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
+
+    @jax.jit
+    def scored(belief, contexts):
+        offered = fb.Round(contexts)
+        prepared = policy.prepare(belief, offered, False)
+        scorer = policy.scorer(jnp.int32(50), prepared)
+        rounds = jnp.int32(math.ceil(10 * sum(0.5**j for j in range(5))))
+        widths = scorer.width, policy.policy.scorer(rounds, prepared.within).width
+        indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
+        return widths, (indices.T, scorer.worth(list(jnp.moveaxis(contexts, -1, 0))))
+
+    for one, other in scored(belief, contexts):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 @pytest.mark.slow
