@@ -112,7 +112,7 @@ def ends_of(bound):
 
 
 @pytest.mark.parametrize(
-    ("kind", "unit"), deep(list(itertools.product(["fixed", "growing", "gossip"], UNITS)), keep={1, 2, 6, 9})
+    ("kind", "unit"), deep(list(itertools.product(["fixed", "growing", "gossip"], UNITS)), keep={2, 5, 9})
 )
 def test_silos_leave_out_the_rest(kind, unit):
     env = drawn(M)
