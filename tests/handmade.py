@@ -1,4 +1,4 @@
-"""Results that are written down by hand, for tests of files, tables, pages and figures."""
+"""Results that are written down by hand, for tests of files, tables, pages and figures, and a log of visits."""
 
 import copy
 import dataclasses
@@ -96,3 +96,21 @@ def grid():
         "ours(epsilon=0.5)": ({"algorithm": "ours", "epsilon": 0.5}, 7.0),
     }
     return swept(points, algos={"plain": PLAIN}, certificates={"plain": no_privacy("it adds no noise")})
+
+
+def visits(n=400, seed=0):
+    """A log of n visits of patients to three hospitals of unequal sizes."""
+    rng = np.random.default_rng(seed)
+    drug, age = rng.choice(["new", "old", "placebo"], n), rng.integers(20, 80, n)
+    return {
+        "hospital": rng.choice(["B", "A", "C"], n, p=[0.6, 0.3, 0.1]),
+        "patient": rng.integers(0, 50, n),
+        "drug": drug,
+        "age": age,
+        "ward": rng.choice(["x", "y", "z"], n),
+        "sex": rng.choice(["M", "F"], n),
+        "dose": np.select([drug == "new", drug == "old"], [2.0, 1.0], 0.0),
+        "p": np.full(n, 1 / 3),
+        "cured": (rng.random(n) < np.where(drug == "new", 0.9 - age / 200, 0.4)).astype(int),
+        "days": rng.gamma(2.0, 3.0, n) + 3 * (drug == "old"),
+    }

@@ -92,9 +92,14 @@ def test_a_wrong_flag_is_one_of_its_own_command(capsys, words):
 
 def test_help_and_version_are_quick():
     """And need no jax."""
-    code = "import runpy, sys; from fedbandit_jax.cli import main\ntry: main(['calibrate', '--help'])\n"
-    code += "except SystemExit: sys.argv[1:] = ['--version']\ntry: runpy.run_module('fedbandit_jax', run_name='__main__')\n"
-    code += "finally: assert 'jax' not in sys.modules and 'matplotlib' not in sys.modules"
+    code = """
+import runpy, sys
+from fedbandit_jax.cli import main
+try: main(["calibrate", "--help"])
+except SystemExit: sys.argv[1:] = ["--version"]
+try: runpy.run_module("fedbandit_jax", run_name="__main__")
+finally: assert not {"jax", "matplotlib"} & set(sys.modules)
+"""
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert found.stdout.decode().splitlines()[-1] == f"fedbandit {fb.__version__}"
 
