@@ -139,22 +139,6 @@ def test_numbers_of_a_schedule_do_not_recompile():
     assert len(set(signatures)) == 1
 
 
-@pytest.mark.slow
-def test_number_of_synchronisations_without_privacy():
-    """Proposition 1: at most 2 sqrt((d T / D) ln(1 + T / (d rho_min))) + 4, and more with a smaller D."""
-    m, d, horizon = 4, 4, 1000
-    env = fb.envs.gap(m, 10, d)
-    counts = []
-    for threshold in ("M log T", 100.0, 10.0):
-        algo = fb.algos.fed_ucb(schedule=S.LogDet(threshold)).replace(regularization=1.0 / m)
-        result = fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), seeds=2, stride=1000)
-        threshold = float(algo.bind(env.spec, horizon).schedule.threshold)
-        bound = 2 * np.sqrt(d * horizon / threshold * np.log(1 + horizon * m / (d * 0.25 * m))) + 4
-        assert (result.communication["rounds"][:, -1] <= bound).all()
-        counts.append(result.communication["rounds"][:, -1].mean())
-    assert counts[0] < counts[1] < counts[2]
-
-
 @pytest.mark.parametrize("spectral", ["theory", "quantile"])
 def test_width_by_hand(spectral):
     """Proposition 2 with the noise of PRIVATIZER at M = 3, d = 4, T = 50, one silo's tree of 6 levels."""

@@ -122,16 +122,6 @@ def test_denser_graphs_have_less_regret():
         assert difference.mean() > 2 * difference.std(ddof=1) / np.sqrt(len(difference))
 
 
-def test_certificate_claims_nothing():
-    algo = gossip(nx.path_graph(4), 2, fb.privacy.Budget(1.0, 0.1))
-    certificate = algo.certificate(fb.envs.gap(4, 4, 3).spec, 100)
-    assert certificate.claim == "none"
-    assert certificate.epsilon_exact == np.inf
-    assert certificate.releases == 50  # of an estimator that is used every second round
-    assert any("actions inside a batch" in seen for seen in certificate.not_covered)
-    assert any("when silos ask" in seen for seen in certificate.not_covered)
-
-
 @pytest.mark.parametrize(
     ("graph", "most", "trust"), [(nx.empty_graph(4), 1, "silo_local"), (nx.path_graph(3), 2, "silo_local_matrix")]
 )

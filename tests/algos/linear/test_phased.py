@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from helpers import deep
 from oracles import linear as oracles
-from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.policies.phased_elimination import g_optimal
@@ -144,24 +143,6 @@ def test_of_nobody_nothing_is_known(key):
     after = jax.jit(policy.update)(jnp.int32(0), start, noise)
     assert after.active.all()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after))
-
-
-@pytest.mark.slow
-def test_the_best_arm_stays(key):
-    """At full width it is left in 17 of 20 runs or more: failure = 0.05 allows 4 (99 %). Others are dropped."""
-    arms = some_arms(6, 3)
-    theta = np.append([0.6, 0.0], [1.0]) / math.sqrt(2)
-    env = everybody(arms, theta, 20, rewards="bernoulli")
-    assert env.spec.constant
-    privacy = fb.privacy.Mechanism(
-        BUDGET, "input_perturbation", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
-    )
-    algo = fb.algos.dp_dpe(arms, privacy, schedule=fb.schedules.Geometric(2.0, first=100))
-    last = fb.record.final(lambda moment: moment.state.belief.active)
-    result = fb.simulate(env, algo, horizon=800, key=key, seeds=20, stride=800, record={"left": last})
-    left = np.asarray(result.records["left"]).reshape(20, 6)
-    assert left[:, np.argmax(arms @ theta)].sum() >= 20 - stats.binom.ppf(0.99, 20, 0.05)
-    assert left.sum(1).mean() < 5
 
 
 @pytest.mark.slow
