@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbandit_jax as fb
-from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import Budget, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
 from fedbandit_jax.privacy.accounting.shuffling import shuffled_sigma
@@ -282,13 +281,6 @@ def test_every_silo_may_have_a_budget_of_its_own():
             fb.privacy.Mechanism(budgets, trust=wrong)
     with refused("budget"):
         algo.certificate(fb.Spec(n_agents=4, n_arms=4, dim=2, max_norm=1.0), 200)
-    bound = algo.bind(spec, 200)
-    for silo in range(3):  # less noise than its budget is found, and the others do not make up for it
-        std = np.array(bound.mechanism.trust.std)
-        std[silo] *= 0.99
-        changed = certify(bound.replace(std=std))
-        assert changed.claim == "none"
-        assert [found > 1.001 * asked for asked, _, found in changed.per_silo] == [i == silo for i in range(3)]
 
 
 def test_sources_are_told_no_batch_that_is_not_there():
