@@ -68,7 +68,7 @@ def test_a_certificate_obeys_as_it_is(text):
 
 
 WRONG = [
-    *(("certificates.one.claim", value) for value in ("proved", None)),
+    ("certificates.one.claim", "proved"),
     *(("certificates.one.epsilon", value) for value in ("1", -1.0)),
     ("certificates.one.epsilon_exact", "-Infinity"),
     ("certificates.one.delta", 1.5),
@@ -76,9 +76,7 @@ WRONG = [
     ("certificates.one.zcdp", [1.0]),
     ("certificates.one.renyi", [[2.0, 1.0, 3.0]]),
     ("certificates.one.not_covered", "nothing"),
-    ("config.horizon", 0),
-    ("config.seeds", [[0]]),
-    ("config.environments.one.spec", 3),
+    *((f"config.{name}", value) for name, value in {"horizon": 0, "seeds": [[0]], "environments.one.spec": 3}.items()),
     ("format", 1),
     *((f"provenance.{name}", value) for name, value in dict(jax=3, git_commit=3, seconds=-1.0).items()),
 ]
