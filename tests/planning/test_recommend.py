@@ -173,7 +173,6 @@ def test_it_is_planned_for_the_conditions_that_are_told(fake):
     assert (fake.envs[-1].env.rate == np.float32(0.1)).all()
     assert {one.algo.privacy.dropouts for one in able(found)} == {4}
     assert "T = 64 rounds; silos drop out; rewards come 9 rounds late\n" in str(found)
-    assert {one.algo.privacy.unit.visits for one in able(plan(fb.envs.returning(SMALL, 8), unit="user"))} == {1, 4, 8}
     found = plan(liars=0.34)
     assert "T = 64 rounds; 34% of the silos lie\n" in str(found)
     assert {one.algo.liars for one in able(found)} == {fb.privacy.Liars(0.34, "collude")}
