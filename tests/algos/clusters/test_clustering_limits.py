@@ -1,4 +1,4 @@
-"""Clustering: limits of one user, one cluster and no noise, clusters that are found, the law of noise, refusals."""
+"""Clustering: limits of one user and one cluster, clusters that are found and bounds of noise."""
 
 import math
 
@@ -6,14 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import refused
 from scripted_users import draws, noise_of, play, population
 from test_clustering import ALIKE, FCLUB, INF, LARGE, OURS, STARTS, A, T
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.fclub_phases import Held
-
-ALPHA = 1e-4
 
 
 @pytest.mark.slow
@@ -77,23 +74,6 @@ def test_rho_and_vector_bound_the_noise(key):
     vectors = np.linalg.norm(prefixes[..., 3], axis=-1)
     assert bound.vector / 10 < vectors.max() < bound.vector
     assert len(np.unique(prefixes[:, 0, 0])) == len(prefixes)
-
-
-LONG = fb.Spec(n_agents=1, n_arms=2, dim=3, max_norm=2.0, n_users=4, n_servers=2)
-
-
-@pytest.mark.parametrize(
-    ("argument", "make"),
-    [
-        ("confidence", lambda: A.LinUCB().replace(confidence="authors").bind(population(4, 2), 10)),
-        ("max_norm", lambda: FCLUB(1.0).bind(LONG, 10)),
-        *(("env", lambda make=make: make().bind(fb.envs.sphere(1, 2, 2).spec, 10))
-          for make in (A.FCLUB, A.homo_dc, A.CLUB, A.SCLUB, A.Grouped)),
-    ],
-)  # fmt: skip
-def test_combinations_that_are_refused(argument, make):
-    with refused(argument):
-        make()
 
 
 def held(theta, live):
