@@ -1,6 +1,5 @@
-"""The parts of the benchmarks that are pure functions: verdicts, fits, tables, and what is printed."""
+"""The parts of the benchmarks that are pure functions: verdicts, fits and tables."""
 
-import json
 import sys
 from pathlib import Path
 
