@@ -93,8 +93,9 @@ def test_a_wrong_word_is_one_of_its_own_command(capsys):
         assert len(re.findall(r"^│ +--", text, re.M)) <= 2
         assert text.count(" --help") == 1
     assert "--random-seed" in said("simulate --seed 3")
-    for words, known in {"": COMMANDS[1:], "simulate graphs": FAMILIES, "plan --trusted nobody": ["'shuffler'"]}.items():
-        assert ", ".join(known) in " ".join(said(words).split())  # lines end where a terminal ends
+    known = {"": COMMANDS[1:], "simulate graphs": FAMILIES, "plan --trusted nobody": ["'shuffler'"]}
+    for words, names in known.items():
+        assert ", ".join(names) in " ".join(said(words).split())  # lines end where a terminal ends
 
 
 def test_help_and_version_are_quick():
