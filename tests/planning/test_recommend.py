@@ -135,14 +135,12 @@ def test_it_prints_what_it_found(fake):
     assert "M = 3 silos, K = 4 arms, d = 3, T = 64 rounds" in text
     assert f"recommended: {found.best.label}" in text
     assert "secagg: it needs trust in secure aggregation" in text
-    assert "noise gives   epsilon = 1 at delta = 1e-05" in text
     assert text.count("12% of T") == 2, "of a group that went no further the best is shown"
     assert text.count("100% of T") == 4
     assert "(?)" not in text
     rows = {line.split("  ")[0]: line.split("  ") for line in text.splitlines()}
     assert " 2.00 " in "  ".join(rows[found.best.label])
     assert " 1.00 " in "  ".join(rows[found.reference[0].label])
-    assert "not considered:" in text
     assert "  DP-DPE (PhasedElimination), which needs rounds that offer the same arms" in text
     assert "(?) so short a part" in str(plan(horizon=1000, rounds=100))
 
