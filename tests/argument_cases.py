@@ -216,28 +216,8 @@ def an_audited_case(**fields):
     return fb.audits.Case(**fields).run(KEY)
 
 
-def run_case(key, n_runs):
-    return CASE.run(key, n_runs)
-
-
 def replace(epsilon, upload, visits, name):
     return A.FCLUB(BUDGET).replace(epsilon=epsilon, upload=upload, visits=visits, name=name)
-
-
-def certificate(spec, horizon):
-    return A.Federated().certificate(spec, horizon)
-
-
-def save(path):
-    return RESULT.save(path)
-
-
-def sample(key, scale):
-    return BELIEF.sample(key, scale)
-
-
-def std(contexts):
-    return BELIEF.std(contexts)
 
 
 FOR = {  # which factory a function above is for
@@ -393,8 +373,8 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.off_policy: dict(env=RANDOMISED, level=(0.95, inside_unit)),
     fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),
     fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=jnp.zeros(2)),
-    sample: dict(scale=(1.0, either(non_negative, a(jax.Array)))),
-    std: dict(contexts=jnp.eye(2)),
+    BELIEF.sample: dict(scale=(1.0, either(non_negative, a(jax.Array)))),
+    BELIEF.std: dict(contexts=jnp.eye(2)),
     fb.plan: dict(
         **dict(horizon=(8, count(8)), trusted=("silo", empty), unit=(None, a(P.Users)), max_syncs=(1, count())),
         **dict(dropouts=(0.0, number(0, 1)), liars=(0.0, number(0, 0.5)), delay=(0, count(0, 10**4))),
@@ -402,8 +382,8 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     ),
     fb.sweep: dict(grid=({"failure": [0.1]}, no_values), executor=None, part=(None, pair)),
     fb.concat: dict(results=[RESULT]),
-    certificate: dict(horizon=(10, count())),
-    save: dict(path=("saved", path)),
+    A.Federated().certificate: {},
+    RESULT.save: dict(path=("saved", path)),
     fb.Result.load: dict(path=("saved", path)),
     fb.plotting.regret: dict(time_average=(True, flag), ax=(None, a(Axes))),
     fb.plotting.gauge: dict(name="clusters", limits=(None, array(1)), ax=(None, a(Axes))),
@@ -413,7 +393,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.plotting.save: dict(figure=Figure(), path=("saved.png", path)),
     fb.audits.audit: AUDITED | dict(n_runs=(1000, count(1000)), confidence=(0.9, inside_unit)),
     an_audited_case: AUDITED | dict(slow=(1, count())),
-    run_case: dict(n_runs=(1000, count(1000))),
+    CASE.run: dict(n_runs=(1000, count(1000))),
     fb.audits.run: dict(cases=([CASE], empty), progress=(False, flag)),
     fb.audits.load: dict(controls=("controls.py", path)),
     ship: dict(families="arms"),

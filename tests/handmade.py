@@ -1,4 +1,4 @@
-"""Results that are written down by hand, for tests of files, tables, pages and figures."""
+"""Results that are written down by hand, for tests of files, tables, pages and figures, and a log of visits."""
 
 import copy
 import dataclasses
@@ -8,6 +8,7 @@ import numpy as np
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.report.result import Result
 
 PROVED = Certificate(
@@ -51,15 +52,6 @@ def made(seeds=2, horizon=3, labels=("plain", "private"), **changes):
 PLAIN, PRIVATE = fb.algos.fed_lin_ucb(), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-6))
 
 
-def account(algo):
-    """What a result says of an algorithm, as far as colours go."""
-    found = {field.name: getattr(algo, field.name) for field in dataclasses.fields(algo)}
-    return {"type": type(algo).__name__} | {
-        name: account(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else part
-        for name, part in found.items()
-    }
-
-
 def proved(epsilon, **changes):
     """A certificate that gives the epsilon that was asked for."""
     asked = {"epsilon_exact": epsilon, "adjacency": "replace (one user is replaced by any other)", "per_silo": ()}
@@ -73,7 +65,7 @@ def swept(points, *, algos=None, certificates=None, environments=None, bits=None
     finals = np.array([[mean + i - (seeds - 1) / 2 for i in range(seeds)] for _, mean in points.values()])
     config = {
         "environments": {label: (environments or {}).get(label, WORLD) for label in labels},
-        "algorithms": {label: account((algos or {}).get(label, PRIVATE)) for label in labels},
+        "algorithms": {label: describe((algos or {}).get(label, PRIVATE)) for label in labels},
         "coordinates": {label: point for label, (point, _) in points.items()},
         **dict(horizon=2, seeds=[[0, seeds]], stride=None, key=[0, 7]),
     }
@@ -104,3 +96,21 @@ def grid():
         "ours(epsilon=0.5)": ({"algorithm": "ours", "epsilon": 0.5}, 7.0),
     }
     return swept(points, algos={"plain": PLAIN}, certificates={"plain": no_privacy("it adds no noise")})
+
+
+def visits(n=400, seed=0):
+    """A log of n visits of patients to three hospitals of unequal sizes."""
+    rng = np.random.default_rng(seed)
+    drug, age = rng.choice(["new", "old", "placebo"], n), rng.integers(20, 80, n)
+    return {
+        "hospital": rng.choice(["B", "A", "C"], n, p=[0.6, 0.3, 0.1]),
+        "patient": rng.integers(0, 50, n),
+        "drug": drug,
+        "age": age,
+        "ward": rng.choice(["x", "y", "z"], n),
+        "sex": rng.choice(["M", "F"], n),
+        "dose": np.select([drug == "new", drug == "old"], [2.0, 1.0], 0.0),
+        "p": np.full(n, 1 / 3),
+        "cured": (rng.random(n) < np.where(drug == "new", 0.9 - age / 200, 0.4)).astype(int),
+        "days": rng.gamma(2.0, 3.0, n) + 3 * (drug == "old"),
+    }

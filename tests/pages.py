@@ -102,3 +102,17 @@ def is_drawing(address):
     root = ET.fromstring(drawn)
     names = re.findall(r'(?:href="|url\()(?!#)', drawn)
     return kind == "data:image/svg+xml;base64" and root.tag.endswith("}svg") and not names
+
+
+def opens_offline(page):
+    """Asserts that a page asks for nothing outside, and that no label in it, which may be EVIL, became code."""
+    ids, raw = page.all("id"), str([*page.elements, *page.code])
+    for image in page.all("src"):
+        assert is_drawing(image)
+        raw = raw.replace(image, "")
+    assert not re.search(r"http|@import|url\(", raw)
+    assert len(ids) == len(set(ids))
+    assert set(page.all("href")) <= {f"#{name}" for name in ids}
+    assert [kind for kind, _ in page.code] == ["style", "script"]
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert page.text.count(EVIL) >= 3

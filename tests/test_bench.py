@@ -1,6 +1,5 @@
-"""The parts of the benchmarks that are pure functions: verdicts, fits, tables, and what is printed."""
+"""The parts of the benchmarks that are pure functions: verdicts, fits and tables."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -68,22 +67,6 @@ def test_compilations_are_counted():
     for shape, count in ((3, 1), (3, 1), (4, 2)):
         double(np.zeros(shape, np.float32))
         assert compilations.count == count
-
-
-def test_output_is_one_shape_of_json_or_a_table(capsys):
-    import measure
-
-    rows = [{"what": "ours", "seconds": 0.5}, {"what": "theirs", "seconds": None}, {"n": 12345}]
-    ratios = {"speed": measure.verdict(2.0, least=3.0) | {"cause": "too slow"}}
-    measure.output("title", rows, ratios, json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert (found["rows"], found["ratios"]) == (rows, ratios)
-    assert {"date", "device", "cores", "jax", "numpy"} <= set(found["machine"])
-    measure.output("title", rows, ratios, json=False)
-    text = capsys.readouterr().out
-    assert "what    seconds\nours      0.500\ntheirs        -" in text
-    assert "12,345" in text
-    assert "speed       2.00      >= 3  NOT MET  too slow" in text
 
 
 def test_an_exponent_is_fitted():

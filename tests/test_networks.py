@@ -63,21 +63,17 @@ def test_network(case):
     np.testing.assert_array_equal(net.hops, [transmissions(graph, i, gamma) for i in range(len(graph))])
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_line(shuffled):
+def test_line():
     """The clique-cover number of the line's power graph is ceil(M / (gamma + 1)), in whatever order the agents are."""
     rng = np.random.default_rng(0)
     for m in [*range(2, 16), 30]:
-        order = rng.permutation(m) if shuffled else range(m)
-        graph = nx.relabel_nodes(make("line", m), dict(enumerate(map(int, order))))
-        for gamma in range(1, m):
-            assert network(graph, gamma).n_cliques == -(-m // (gamma + 1)), (m, gamma)
+        for order in (range(m), rng.permutation(m).tolist()):
+            graph = nx.relabel_nodes(make("line", m), dict(enumerate(order)))
+            for gamma in range(1, m):
+                assert network(graph, gamma).n_cliques == -(-m // (gamma + 1)), (m, gamma)
 
 
 def test_known_networks():
-    complete = network(make("complete", 6), 1)
-    assert (complete.n_cliques, complete.diameter) == (1, 1)
-    np.testing.assert_array_equal(complete.hops, 5)
     star = network(make("star", 6), 1)
     np.testing.assert_array_equal(star.sizes, [2, 1, 1, 1, 1])
     np.testing.assert_array_equal(star.hops, [5, 1, 1, 1, 1, 1])
@@ -92,13 +88,13 @@ def test_known_networks():
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("m", [2, 3, 12, 31])
-def test_graphs(name, m):
-    graph = make(name, m)
-    assert sorted(graph) == list(range(m))
-    assert nx.is_connected(graph)
-    assert nx.utils.graphs_equal(graph, make(name, m))
-    network(graph, 1)
+def test_graphs(name):
+    for m in (2, 3, 12, 31):
+        graph = make(name, m)
+        assert sorted(graph) == list(range(m))
+        assert nx.is_connected(graph)
+        assert nx.utils.graphs_equal(graph, make(name, m))
+        network(graph, 1)
 
 
 def test_shapes_of_graphs():
@@ -137,7 +133,7 @@ def test_many_agents_without_the_slow_strategies(monkeypatch):
         *(
             (lambda graph=graph: network(graph, 1), "graph")
             for graph in (
-                *(np.eye(3), nx.DiGraph([(0, 1)]), nx.MultiGraph([(0, 1)]), nx.empty_graph(1), nx.Graph([(1, 2)])),
+                *(nx.DiGraph([(0, 1)]), nx.MultiGraph([(0, 1)]), nx.empty_graph(1), nx.Graph([(1, 2)])),
                 *(nx.Graph([("a", 1)]), nx.Graph([(0.0, 1.0), (1.0, 2)]), nx.Graph([(False, True)])),
                 *(nx.Graph([(0, 1), (1, 1)]), nx.Graph([(0, 1), (2, 3)])),
             )

@@ -128,6 +128,9 @@ def test_what_a_page_names_exists(page):
         assert (ROOT / script).exists(), script
     for name in re.findall(r"\bfb\.((?:\w+\.)*\w+)", text):
         operator.attrgetter(name)(fb)
+    for command in re.findall(r"`fedbandit ([^`]+)`", text):
+        arguments = shlex.split(command.replace("FILE", "results/sphere.npz"))
+        assert isinstance(cli.parse(arguments), cli.Command), command
 
 
 def test_the_tests_of_findings_exist():
@@ -140,13 +143,6 @@ def test_the_tests_of_findings_exist():
                 assert re.search(rf"^def {test}", (ROOT / "tests" / file).read_text(), re.M), (file, test)
                 named += 1
     assert named > 90
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_are_understood(page):
-    for command in re.findall(r"`fedbandit ([^`]+)`", page.read_text()):
-        arguments = shlex.split(command.replace("FILE", "results/sphere.npz"))
-        assert isinstance(cli.parse(arguments), cli.Command), command
 
 
 def test_files_and_folders_of_the_map_exist():

@@ -20,15 +20,16 @@ from fedbandit_jax.core.backend import on_cpu
 _FACTORISATIONS = frozenset(x for name, x in vars(lax.linalg).items() if name.endswith("_p"))
 
 
-def _one_by_one(function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     mapped = jax.custom_batching.custom_vmap(function)
 
     @mapped.def_vmap
-    def _(axis_size: int, in_batched: list[bool], grams: Array) -> tuple[Any, Any]:
-        results = lax.map(mapped, grams)
+    def _(axis_size: int, in_batched: list[bool], *given: Array) -> tuple[Any, Any]:
+        lanes = [x if own else jnp.broadcast_to(x, (axis_size, *x.shape)) for x, own in zip(given, in_batched)]
+        results = lax.map(lambda lane: mapped(*lane), lanes)
         return results, jax.tree.map(lambda _: True, results)
 
-    return functools.wraps(function)(lambda gram: (mapped if on_cpu() else function)(gram))
+    return functools.wraps(function)(lambda *given: (mapped if on_cpu() else function)(*given))
 
 
 def factorises_several(equation: Any) -> bool:
@@ -49,3 +50,9 @@ def eigh(gram: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array, "d
     """The eigenvalues of a symmetric matrix, ascending, and its eigenvectors as columns."""
     values, vectors = jnp.linalg.eigh(gram)
     return values, vectors
+
+
+@_one_by_one
+def solve(matrix: Float[Array, "d d"], bias: Float[Array, " d"]) -> Float[Array, " d"]:
+    """The solution of a linear system, whose matrix need not be positive definite."""
+    return jnp.linalg.solve(matrix, bias)

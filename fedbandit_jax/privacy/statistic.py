@@ -18,7 +18,7 @@ from jax import Array
 from jaxtyping import Float
 from typing_extensions import override
 
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import lapack, struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
 
 LEAST_SCALE = 1e-3
@@ -217,7 +217,7 @@ class Logistic(Statistic):
     def read(self, gram: Array, bias: Array, std: Array) -> Array:
         dim = len(bias)
         ridge = 1 + 2 * math.sqrt(2 * dim) * std
-        theta = jnp.linalg.solve(gram + ridge * jnp.eye(dim), bias)
+        theta = lapack.solve(gram + ridge * jnp.eye(dim), bias)
         return jnp.where(jnp.isfinite(theta).all(), theta, 0)
 
     @override

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,12 @@ def entering(users, batches, unit):
     return enters
 
 
+@jax.jit
+def come(row, k, visits, most, apart):
+    """One program for all bounds, which are numbers here."""
+    return row.come(SimpleNamespace(visits=visits, most=most, apart=apart, total=None), k)
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=30),
@@ -65,7 +72,7 @@ def test_attendance_is_a_list_of_batches(comes, visits, per_batch, apart):
     found, table = [], Attendance(*(np.array(x) for x in Attendance.none(3)))
     for (user,), k in zip(users, batches):
         row = Attendance(*(np.int32(column[user]) for column in table))
-        enters, new = row.come(unit, np.int32(k))
+        enters, new = come(row, np.int32(k), *map(np.int32, (unit.visits, unit.most, unit.apart)))
         for column, value in zip(table, new):
             column[user] = value
         found.append(bool(enters))
@@ -105,7 +112,7 @@ def ends_of(bound):
 
 
 @pytest.mark.parametrize(
-    ("kind", "unit"), deep(list(itertools.product(["fixed", "growing", "gossip"], UNITS)), keep={1, 2, 6, 9})
+    ("kind", "unit"), deep(list(itertools.product(["fixed", "growing", "gossip"], UNITS)), keep={2, 5, 9})
 )
 def test_silos_leave_out_the_rest(kind, unit):
     env = drawn(M)

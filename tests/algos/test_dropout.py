@@ -21,16 +21,20 @@ BUDGET = P.Budget(8.0, 0.1)
 def test_who_is_away():
     """As often as the rate says, whoever else is; by the schedule where there is one, whose last row goes on."""
     inner, n, rates = fb.envs.sphere(M, 2, 3), 4000, [0.0, 0.2, 0.2, 0.7]
-    env = fb.envs.dropout(inner, rates)
-    keys, world = jax.random.split(jax.random.key(0), n), env.init(jax.random.key(1))
-    away = np.asarray(jax.jit(jax.vmap(lambda key: env.observe(key, world, 0)[0].away))(keys))
-    offered, _ = env.observe(keys[0], world, 0)
+    env, listed = fb.envs.dropout(inner, rates), fb.envs.dropout(inner, schedule=np.eye(M, dtype=bool))
+
+    @jax.jit
+    def seen(keys):
+        world, arms, key = env.init(jax.random.key(1)), jnp.zeros(M, jnp.int32), jax.random.key(3)
+        away = jax.vmap(lambda key: env.observe(key, world, 0)[0].away)(keys)
+        offered, _ = env.observe(keys[0], world, 0)
+        pulled = [one.pull(key, world, offered, arms).gap for one in (env, inner)]
+        return away, pulled, [listed.observe(keys[0], world, jnp.int32(t))[0].away for t in (0, 2, 3, 9)]
+
+    away, gaps, found = jax.tree.map(np.asarray, seen(jax.random.split(jax.random.key(0), n)))
     np.testing.assert_allclose(away.mean(0), rates, atol=5 * 0.5 / n**0.5)
     assert (away[:, 1] & away[:, 2]).mean() == pytest.approx(0.04, abs=5 * 0.2 / n**0.5)
-    arms, key = jnp.zeros(M, jnp.int32), jax.random.key(3)
-    np.testing.assert_array_equal(env.pull(key, world, offered, arms).gap, inner.pull(key, world, offered, arms).gap)
-    listed = fb.envs.dropout(inner, schedule=np.eye(M, dtype=bool))
-    found = [listed.observe(keys[0], world, jnp.int32(t))[0].away for t in (0, 2, 3, 9)]
+    np.testing.assert_array_equal(*gaps)
     np.testing.assert_array_equal(found, np.eye(M, dtype=bool)[[0, 2, 3, 3]])
 
 

@@ -19,7 +19,7 @@ SMALL = Task(
     horizon=60,
     epsilon=5.0,
     delta=1e-4,
-    trusted=("nobody", "silo", "secagg"),
+    trusted=("nobody", "silo"),
     max_syncs=10,
     reference=lambda task: fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch),
 )

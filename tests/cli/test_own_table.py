@@ -7,6 +7,7 @@ import shlex
 import numpy as np
 import pytest
 from command_line import commands, refuses
+from handmade import visits
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import _configuration, main, parse
@@ -15,7 +16,7 @@ from fedbandit_jax.planning import recommend
 WORDS = "--data log.csv --silo hospital --arm drug --reward cured"
 ARGUMENTS = dict(silo="hospital", arm="drug", reward="cured")
 MORE = {
-    "--user who": dict(user="who"),
+    "--user patient": dict(user="patient"),
     "--features 'age, \"pressure, systolic\"'": dict(features=["age", "pressure, systolic"]),
     "--arm-features dose --propensity p": dict(arm_features=["dose"], propensity="p"),
     "--fit-share 0.3": dict(fit_share=0.3),
@@ -27,25 +28,13 @@ MORE = {
 def log(tmp_path, monkeypatch):
     """A folder with a log of 400 visits in it, and nothing else."""
     monkeypatch.chdir(tmp_path)
-    rng, n = np.random.default_rng(0), 400
-    drug = rng.integers(0, 2, n)
-    cured = (rng.random(n) < 0.3 + 0.4 * drug).astype(int)
-    columns = {
-        "hospital": rng.choice(["A", "B", "C"], n),
-        "who": rng.integers(0, 30, n),
-        "drug": np.array(["new", "old"])[drug],
-        "dose": drug,
-        "age": rng.integers(20, 80, n),
-        "pressure, systolic": rng.normal(size=n).round(2),
-        "p": np.full(n, 0.5),
-        "cured": cured,
-        "after": cured,
-        "noise": rng.permutation(cured),
-    }
+    log, rng = visits(), np.random.default_rng(0)
+    log |= {"pressure, systolic": rng.normal(size=400).round(2), "after": log["cured"]}
+    log |= {"noise": rng.permutation(log["cured"])}
     with open("log.csv", "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow(columns)
-        rows.writerows(zip(*(column.tolist() for column in columns.values())))
+        rows.writerow(log)
+        rows.writerows(zip(*(column.tolist() for column in log.values())))
 
 
 def same(one, other):
@@ -83,7 +72,7 @@ def test_a_sweep_takes_real_logs_and_their_own_rewards(tmp_path):
     assert found.spec == wanted.spec
 
 
-@pytest.mark.parametrize(("flags", "unit"), [("", None), ("--user who", "user"), ("--user who --visits 2", 2)])
+@pytest.mark.parametrize(("flags", "unit"), [("", None), ("--user patient", "user"), ("--user patient --visits 2", 2)])
 def test_plan_takes_a_table(monkeypatch, flags, unit):
     """Where users return, one of them is protected in all her visits to all silos."""
     seen = []
@@ -98,15 +87,15 @@ def test_plan_takes_a_table(monkeypatch, flags, unit):
     (env, *sized, found), (_, *given, _) = seen
     assert sized == [pytest.approx(1 / (10 * env.fit.replayed_rows)), env.fit.replayed_rows // 3]
     assert given == [0.01, 40]
-    assert same(env, fb.data.table("log.csv", **ARGUMENTS, **({"user": "who"} if flags else {})))
+    assert same(env, fb.data.table("log.csv", **ARGUMENTS, **({"user": "patient"} if flags else {})))
     assert found == (fb.privacy.Users(2, silos=3) if unit == 2 else unit)
 
 
 def test_data_lists_columns(capsys):
     assert main(["data", "log.csv"]) == 0
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
-    assert {"400", "10"} <= set(rows["log.csv:"])
-    assert rows["drug"] == ["drug", "text", "2", "0", "new,", "old", "silo,", "arm,", "features"]
+    assert {"400", "13"} <= set(rows["log.csv:"])
+    assert rows["drug"] == ["drug", "text", "3", "0", "new,", "old,", "placebo", "silo,", "arm,", "user,", "features"]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +112,11 @@ def test_data_says_what_it_costs_to_protect_users(capsys):
 
     Before that it says what the table can answer.
     """
-    assert main(shlex.split(f"data {WORDS.removeprefix('--data ')} --features age --user who")) == 0
+    assert main(shlex.split(f"data {WORDS.removeprefix('--data ')} --features age --user patient")) == 0
     said = capsys.readouterr().out
-    env = fb.data.table("log.csv", **ARGUMENTS, features=["age"], user="who")
+    env = fb.data.table("log.csv", **ARGUMENTS, features=["age"], user="patient")
     assert said.startswith(f"{env.fit}\n\n{env.encoding}\n")
-    assert "M = 3 silos, K = 2 arms" in said
+    assert "M = 3 silos, K = 3 arms" in said
     silo = np.repeat(np.arange(3), env.counts)
     pairs = {(who, where) for who, where in zip(env.users.tolist(), silo.tolist())}
     silos = [len({where for one, where in pairs if one == who}) for who in {who for who, _ in pairs}]
@@ -138,7 +127,7 @@ def test_data_says_what_it_costs_to_protect_users(capsys):
     for users, rows in ((fb.privacy.Users(1), env.fit.replayed_rows), (fb.privacy.Users(1, silos=3), len(pairs))):
         noise = [fb.privacy.calibrate(budget, trust=trust, users=users, **whole).model.sum_std()
                  for trust in ("silo_local", "secagg")]  # fmt: skip
-        scale = float(env.rows[0, 0] * env.arms[0, 0]) * rows / 2
+        scale = float(env.rows[0, 0] * env.arms[0, 0]) * rows / 3
         shown = r" +".join(rf"{std / scale:.4f}(?: \(!\))?" for std in noise)
         assert re.search(rf"^1 +{shown}$", said, re.M)
 
@@ -146,7 +135,7 @@ def test_data_says_what_it_costs_to_protect_users(capsys):
 REFUSED = {  # command -> flags, the last of which is refused
     "simulate linear": "--silo hospital | --silo a --arm b --reward c --data none.csv | "
     "--data log.csv --silo hospital --reward cured --arm drag",
-    f"simulate linear {WORDS}": "--env digits | --features age,sex | --fit-share nan | --agents 5",
+    f"simulate linear {WORDS}": "--env digits | --features age,height | --fit-share nan | --agents 5",
     f"simulate arms {WORDS.removeprefix('--data log.csv')}": "--data log.csv",
     f"plan {WORDS}": "--fit-share inf | --agents 5 | --users 5",
     "plan": "--silo hospital",

@@ -57,18 +57,19 @@ def test_what_a_simulation_is_asked_and_its_files(swept, tmp_path):
 
 
 def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
-    """Clusters have a picture of their gauge, and the checkpoint of a whole run goes."""
-    command = ["simulate", "clusters", "--name", "mine", "--out", str(tmp_path)]
-    (tmp_path / ".mine.checkpoint.0").touch()
-    with locked(tmp_path / f".mine{LOCK}", "", otherwise=""):
+    """Clusters have a picture of their gauge; the checkpoint of a whole run goes, whose name is no pattern of files."""
+    command = ["simulate", "clusters", "--name", "a*", "--out", str(tmp_path)]
+    for name in ("a*", "ab"):
+        (tmp_path / f".{name}.checkpoint.0").touch()
+    with locked(tmp_path / f".a*{LOCK}", "", otherwise=""):
         assert main(command) == 2
     error = capsys.readouterr().err
     assert error.startswith("fedbandit: --name must")
     assert f" {os.getpid()}" in error
     assert not swept
     assert main(command) == 0
-    pictures = [f"mine{gauge}.{kind}" for gauge in ("", "_adjusted_rand_index") for kind in ("pdf", "png")]
-    assert files(tmp_path) == ["mine.npz", *pictures]
+    pictures = [f"a*{gauge}.{kind}" for gauge in ("", "_adjusted_rand_index") for kind in ("pdf", "png")]
+    assert files(tmp_path) == [".ab.checkpoint.0", "a*.npz", *pictures]
 
 
 def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatch, capsys):

@@ -51,33 +51,20 @@ def test_simulate(tmp_path, monkeypatch):
     assert (tmp_path / "again.png").exists()
 
 
-FAMILIES = {  # words of a small run -> claims, and pictures beside that of regret
-    f"linear {SMALL} --epsilon 1 5": (["none", *["as_printed"] * 2, *["certified"] * 8], ()),
-    "linear --arms 4 --dim 3 --horizon 20 --seeds 2 --algorithms FedLinUCB --set grid.n_agents=[2,3]": (
-        ["none"] * 2, ()
-    ),
-    "arms --horizon 3000 --seeds 2 --arms 3 --algorithms SE Dist-RDP-SE --epsilon 0.5 1 --set radius=exact": (
-        ["none", "certified", "certified"], ()
-    ),
-    "schedules --agents 4 --arms 4 --dim 3 --horizon 40 --seeds 2 --set threshold=2": (
-        ["none", "none", "certified", "certified", "certified"], ()
-    ),
-    "clusters --set n_users=6 --set n_servers=2 --arms 3 --dim 3 --horizon 300 --seeds 2 --set trigger=count "
-    "--epsilon 1 100 --algorithms CDP-Homo-DC LinUCB": (["certified", "none", "none"], ("_adjusted_rand_index",)),
-}  # fmt: skip
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("words", FAMILIES)
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"linear {SMALL} --epsilon 1 5",
+        "arms --horizon 3000 --seeds 2 --arms 3 --algorithms SE Dist-RDP-SE --epsilon 0.5 1 --set radius=exact",
+        "schedules --agents 4 --arms 4 --dim 3 --horizon 40 --seeds 2 --set threshold=2",
+        "clusters --set n_users=6 --set n_servers=2 --arms 3 --dim 3 --horizon 300 --seeds 2 --algorithms CDP-FCLUB-DC",
+    ],
+)
 def test_simulate_every_family(tmp_path, words):
-    """A name that is a pattern of files removes no other run's checkpoint."""
-    (tmp_path / ".ab.checkpoint.0").touch()
-    claims, gauges = FAMILIES[words]
-    assert main(["simulate", *words.split(), "--name", "a*", "--out", str(tmp_path)]) == 0
-    pictures = [f"a*{gauge}.{kind}" for gauge in ("", *gauges) for kind in ("pdf", "png")]
-    assert files(tmp_path) == [".ab.checkpoint.0", "a*.npz", *pictures]
-    found = fb.Result.load(tmp_path / "a*.npz").certificates.values()
-    assert sorted(one.claim for one in found) == sorted(claims)
+    """What they claim is asked in test_flags.py."""
+    assert main(["simulate", *words.split(), "--name", "mine", "--out", str(tmp_path)]) == 0
+    assert (fb.Result.load(tmp_path / "mine").status == 0).all()
 
 
 def test_many_certificates_are_left_to_show(capsys):

@@ -19,16 +19,12 @@ class Own(fb.Algorithm):
     """No recipe."""
 
 
-@pytest.mark.parametrize("algo", [PRIVATE, PLAIN, Own()], ids=["private", "plain", "own"])
-def test_64_bits(algo):
-    with jax.enable_x64(True), refused("jax_enable_x64", True):
-        simulate(algo=algo)
-    if algo is PRIVATE:
+def test_64_bits_and_keys_of_another_generator():
+    for algo in (PRIVATE, PLAIN, Own()):
         with jax.enable_x64(True), refused("jax_enable_x64", True):
-            algo.certificate(ENV.spec, 4)
-
-
-def test_keys_of_another_generator():
+            simulate(algo=algo)
+    with jax.enable_x64(True), refused("jax_enable_x64", True):
+        PRIVATE.certificate(ENV.spec, 4)
     key = jax.random.key(0, impl="threefry2x32")
     with jax.default_prng_impl("rbg"), refused("jax_default_prng_impl", "rbg"):
         simulate(key=key)
@@ -80,9 +76,7 @@ def test_other_flags(monkeypatch, flags):
     backend.check()
 
 
-@pytest.mark.parametrize(
-    ("value", "asked"), [("", True), ("=true", True), ("=1", True), ("=false", False), ("=0", False)]
-)
+@pytest.mark.parametrize(("value", "asked"), [("", True), ("=true", True), ("=false", False), ("=0", False)])
 @pytest.mark.parametrize("flag", ["deterministic_ops", "exclude_nondeterministic_ops"])
 def test_deterministic_operations_of_a_gpu(monkeypatch, flag, value, asked):
     """Seen on an H200: with either flag clusterings of all seeds but the first were those of no algorithm."""

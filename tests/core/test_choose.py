@@ -112,15 +112,19 @@ def test_a_gpu_adds_up_round_by_round(family, contexts, key, monkeypatch):
         np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
 
 
+def fields(part):
+    return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+
+
+def redefining(kind, *methods):
+    """A class of one's own that redefines these methods, though they do the same."""
+    do = {name: lambda self, *given, name=name: getattr(kind, name)(self, *given) for name in methods}
+    return fb.pytree(type("Own", (kind,), do))
+
+
 def test_who_redefines_observe_is_asked():
     """Fresh contexts of the package are drawn while they are scored; what users redefine is run, and so is the rest."""
-    fields = lambda part: {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}  # noqa: E731
     bound = FAMILIES["FedLinUCB"].bind(GAP.spec, 8)
-
-    @fb.pytree
-    class First(type(GAP)):
-        def observe(self, key, world, t):
-            return super().observe(key, world, t)
 
     class Half:
         """Features without their means."""
@@ -128,12 +132,9 @@ def test_who_redefines_observe_is_asked():
         spec = GAP.spec
         features_at, observe, pull = type(GAP).features_at, type(GAP).observe, type(GAP).pull
 
-    @fb.pytree
-    class Mine(type(bound)):
-        pass
-
+    own, mine = redefining(type(GAP), "observe"), redefining(type(bound))
     thompson = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4).bind(GAP.spec, 8)
-    pairs = [(First(**fields(GAP)), bound), (Half(), bound), (GAP, Mine(**fields(bound))), (GAP, thompson)]
+    pairs = [(own(**fields(GAP)), bound), (Half(), bound), (GAP, mine(**fields(bound))), (GAP, thompson)]
     pairs += [(long := fb.envs.sphere(5, 6, 23), FAMILIES["FedLinUCB"].bind(long.spec, 8))]
     assert not any(RoundClock(env=env, algo=algo, horizon=8).draws for env, algo in pairs)
     assert all(clock(env).draws for env in (GAP, fb.envs.sphere(5, 6, 4)))
@@ -204,32 +205,16 @@ def test_own_environments(key):
     env = dataclasses.replace(table(4), ragged=True)
     kind = type(env)
 
-    class Observes(kind):
-        def observe(self, key, world, t):
-            return super().observe(key, world, t)
-
-    class Pulls(kind):
-        def pull(self, key, world, offered, arms):
-            return super().pull(key, world, offered, arms)
-
-    class Rows(Pulls, Observes):
-        def listed(self, key, world, t):
-            return super().listed(key, world, t)
-
+    class Few(redefining(kind, "observe", "listed", "pull")):
         def rows_at(self, first, size):
             assert size <= self.spec.n_arms
             return super().rows_at(first, size)
 
-    class Whole(Rows):
-        def mean_at(self, world, x):
-            return super().mean_at(world, x)
-
-        def reward_at(self, key, mean, agent):
-            return super().reward_at(key, mean, agent)
-
     algo = FAMILIES["FedLinUCB"].bind(env.spec, 8)
-    fields = {field.name: getattr(env, field.name) for field in dataclasses.fields(env)}
-    kinds = (kind, Observes, Pulls, Rows, Whole)
-    clocks = [RoundClock(env=cls(**fields), algo=algo, horizon=8) for cls in kinds]
-    assert [one.lists for one in clocks] == [True, False, False, False, True]
-    jax.eval_shape(clocks[-1].step, key, *jax.eval_shape(clocks[-1].init, key), 0)
+    kinds = {kind: True, Few: False, redefining(Few, "mean_at", "reward_at"): True}
+    kinds |= {redefining(kind, name): False for name in ("observe", "pull")}
+    for one, lists in kinds.items():
+        made = RoundClock(env=one(**fields(env)), algo=algo, horizon=8)
+        assert made.lists == lists
+        if lists:
+            jax.eval_shape(made.step, key, *jax.eval_shape(made.init, key), 0)

@@ -96,10 +96,15 @@ def test_a_wrong_value_is_named_with_its_row_and_column(tmp_path, name, containe
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_masked_values_are_missing_and_not_read(name):
+def test_columns_must_be_whole_vectors_of_one_length(name):
+    """What is masked is missing, and its value is not read."""
     said = said_of({**GOOD, name: np.ma.masked_array(GOOD[name], mask=NUMBERS == 31)})
     assert f"{ARGUMENT[name]} must have no missing values" in said
     assert f"got NaN in row 31 of column {name!r}" in said
+    for values in (GOOD[name][:-1], np.zeros((N, 2)), 5, None, "a text", [[1]] * N, [{}] * N):
+        assert repr(name) in said_of({**GOOD, name: values})
+    if name in WRONG:
+        assert repr(name) in said_of({**GOOD, name: np.zeros(N) + 1j})
 
 
 def test_a_good_table_may_have_gaps_in_columns_without_a_role(tmp_path):
@@ -152,19 +157,11 @@ def test_an_absent_column_is_named_and_a_similar_name_offered(tmp_path, name, co
     assert f"{name!r}: did you mean '{name}s'?" in said
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_columns_must_be_vectors_of_one_length(name):
-    for values in (GOOD[name][:-1], np.zeros((N, 2)), 5, None, "a text", [[1]] * N, [{}] * N):
-        assert repr(name) in said_of({**GOOD, name: values})
-    if name in WRONG:
-        assert repr(name) in said_of({**GOOD, name: np.zeros(N) + 1j})
-
-
-@pytest.mark.parametrize(("one", "other"), [*itertools.combinations([*ROLES][:5], 2)])
-def test_a_column_has_one_role(one, other):
-    for argument, columns in ((other, ROLES[one]), ("features", ["age", ROLES[one]])):
-        with refused(argument, ROLES[one], other=one):
-            fb.data.table(GOOD, **{**ROLES, argument: columns})
+def test_a_column_has_one_role():
+    for one, other in itertools.combinations([*ROLES][:5], 2):
+        for argument, columns in ((other, ROLES[one]), ("features", ["age", ROLES[one]])):
+            with refused(argument, ROLES[one], other=one):
+                fb.data.table(GOOD, **{**ROLES, argument: columns})
     with refused("features", "age"):
         fb.data.table(GOOD, **{**ROLES, "features": ["age", "age"]})
 
@@ -198,11 +195,10 @@ def test_a_file_that_is_not_a_table_is_refused(tmp_path, text):
         assert said_by(overview, path) == said
 
 
-@pytest.mark.parametrize("name", ["log.parquet", "log.xlsx", "log", "absent.csv", "."])
-def test_other_files_are_no_sources(tmp_path, name):
-    for file in ("log.parquet", "log.xlsx", "log"):
-        wrote(tmp_path, b"PAR1", file)
-    for source in (tmp_path / name, {}, 5):
+def test_other_files_are_no_sources(tmp_path):
+    for name in ("log.parquet", "log.xlsx", "log"):
+        wrote(tmp_path, b"PAR1", name)
+    for source in (*(tmp_path / name for name in ("log.parquet", "log.xlsx", "log", "absent.csv", ".")), {}, 5):
         said = said_of(source, error=(ValueError, TypeError, FileNotFoundError, ImportError))
         assert said.startswith("source must ")
 

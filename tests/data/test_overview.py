@@ -32,23 +32,18 @@ def test_columns_by_hand(path):
     assert dose.cells == ("dose", "number", "3", "2", "1 to 3", "nothing before it is filled")
 
 
-def test_frames_and_vectors():
-    """A text among numbers makes a column of texts, wherever it is."""
+def test_frames_and_vectors(monkeypatch):
+    """A text among numbers makes a column of texts, wherever it is; so many levels are not counted."""
     table = {"a": np.arange(30) % 3, "b": [*range(29), "much"], "c": [0.25] * 30, "d": [None] * 30}
-    a, b, c, d = overview(table)
+    table |= {"when": [f"2025-01-{day:02d}" for day in range(1, 31)], "flag": np.arange(30) % 3 == 0}
+    a, b, c, d, when, flag = overview(table)
     assert (a.numbers, b.numbers, c.numbers) == (True, False, True)
-    (flag,) = overview({"cured": np.arange(30) % 3 == 0})
-    assert (flag.low, flag.high) == (0, 1)
-    assert "reward" in flag.can_be
+    assert (flag.low, flag.high, "reward" in flag.can_be) == (0, 1, True)
     assert a.can_be == ("silo", "arm", "reward", "user", "features")
     assert c.can_be == ("propensity",)
     assert c.cells[-2:] == ("0.25 to 0.25", "propensity")
     assert (d.missing, d.low, d.cells[1]) == (30, math.inf, "text")
-    (when,) = overview({"when": [f"2025-01-{day:02d}" for day in range(1, 31)]})
     assert when.cells[4] == "2025-01-01, 2025-01-02, 2025-01-03, ..."  # whole values
-
-
-def test_so_many_levels_are_not_counted(monkeypatch):
     monkeypatch.setattr(overviews, "COUNTED", 10)
     (one,) = overview({"a": np.arange(50)})
     assert (one.distinct, one.cells[2]) == (10, "over 9")

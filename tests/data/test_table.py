@@ -4,12 +4,12 @@ import dataclasses
 import itertools
 import math
 
-import handmade
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
+from handmade import made, visits
 from helpers import ENV, PRIVATE, refused
 from sklearn import linear_model
 
@@ -24,25 +24,7 @@ from fedbandit_jax.privacy.admission import BoundStatistic
 HALF = math.sqrt(0.5)
 
 
-def made(n=400, seed=0):
-    """A log of n visits of patients to three hospitals of unequal sizes."""
-    rng = np.random.default_rng(seed)
-    drug, age = rng.choice(["new", "old", "placebo"], n), rng.integers(20, 80, n)
-    return {
-        "hospital": rng.choice(["B", "A", "C"], n, p=[0.6, 0.3, 0.1]),
-        "patient": rng.integers(0, 50, n),
-        "drug": drug,
-        "age": age,
-        "ward": rng.choice(["x", "y", "z"], n),
-        "sex": rng.choice(["M", "F"], n),
-        "dose": np.select([drug == "new", drug == "old"], [2.0, 1.0], 0.0),
-        "p": np.full(n, 1 / 3),
-        "cured": (rng.random(n) < np.where(drug == "new", 0.9 - age / 200, 0.4)).astype(int),
-        "days": rng.gamma(2.0, 3.0, n) + 3 * (drug == "old"),
-    }
-
-
-LOG = made()
+LOG = visits()
 ROLES = dict(silo="hospital", arm="drug", reward="cured")
 
 
@@ -81,7 +63,7 @@ def test_units_do_not_matter_and_outliers_are_clipped():
     for size in (1e-320, 1e-200, 1e98):
         env = table({**LOG, "age": LOG["age"] * size}, features=["age"])
         np.testing.assert_allclose(env.rows, rows, atol=1e-3 if size < 1e-310 else 1e-6)
-    log = made(1000)
+    log = visits(1000)
     env = table({**log, "age": np.where(np.arange(1000) == 3, 10_000, log["age"])}, features=["age"])
     assert "beyond which 0.1 % were clipped" in env.encoding
     assert np.abs(env.rows[:, 1] / env.rows[:, 0]).max() <= 1 + 1e-6
@@ -259,7 +241,7 @@ def test_a_unit_that_names_too_few_silos_is_refused():
 def test_the_fit_is_in_the_result(tmp_path):
     """In the files, the summary and the figures of any run, also where a wrapper goes around the table."""
     env = fb.envs.delay(table(features=["age"], user="patient"), 2)
-    fit, result = env.env.fit, handmade.made(labels=["one"])
+    fit, result = env.env.fit, made(labels=["one"])
     result = dataclasses.replace(result, config={**result.config, "environments": {"one": identity.describe(env)}})
     one = fb.Result.load(result.save(tmp_path / "run"))
     world = one.config["environments"]["one"]

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from examples import T, played
 from helpers import ENV, refused, same_runs
 
 import fedbandit_jax as fb
@@ -10,35 +11,32 @@ from fedbandit_jax.engine.clocks import ArrivalClock
 from fedbandit_jax.envs._wrapper import Wrapper
 
 USERS = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
-OPEN = fb.algos.FCLUB(upload=1.3, download=1.1)
 PRIVATE = fb.algos.FCLUB(budget=fb.privacy.Budget(50.0, 0.1), trigger="count", upload=1.5)
 
 
-def play(algo, **options):
-    settings = dict(horizon=70, key=jax.random.key(3), seeds=3, stride=1, progress=False) | options
-    return fb.sweep(USERS, [algo], grid=dict(exploration_scale=[0.1, 1.0]), **settings)
+def play():
+    options = dict(horizon=70, key=jax.random.key(3), seeds=3, stride=1, progress=False)
+    return fb.sweep(USERS, [PRIVATE], grid=dict(exploration_scale=[0.1, 1.0]), **options)
 
 
-def test_what_is_recorded():
-    whole = play(OPEN)
-    assert whole.regret.shape == (2, 3, 70)
-    up, down = (whole.counts[name] for name in ("uploads", "downloads"))
-    np.testing.assert_array_equal(whole.communication["rounds"], up + down)
-    floats = 3 * 6 // 2 + 1
-    np.testing.assert_array_equal(whole.communication["floats"], (up + down) * floats)
-    assert (np.isnan(whole.gauges["clusters"]) == (np.arange(1, 71) < 64)).all()  # a step is 64 rounds
-    assert (np.diff(whole.gauges["clusters"][..., 63:], axis=-1)[..., np.arange(64, 70) % 64 != 0] == 0).all()
-    text = whole.summary()
-    assert "7 users on 2 servers, T = 70 rounds" in text
+def test_what_is_counted():
+    found = played("FCLUB-DC").result
+    up, down = (found.counts[name] for name in ("uploads", "downloads"))
+    np.testing.assert_array_equal(found.communication["rounds"], up + down)
+    floats = 3 * 4 // 2 + 3 + 1  # d(d+1)/2 + d + 1
+    np.testing.assert_array_equal(found.communication["floats"], (up + down) * floats)
+    assert (np.isnan(found.gauges["clusters"]) == (np.arange(1, T + 1) < T)).all()  # until the end of a step of 64
+    text = found.summary()
+    assert "4 users on 2 servers, T = 40 rounds" in text
     assert "adjusted Rand index on servers" in text
 
 
 @pytest.mark.slow
 def test_one_by_one_and_side_by_side_agree(monkeypatch):
     """Branches become selections under vmap; arithmetic is reassociated."""
-    alone = play(PRIVATE)
+    alone = play()
     monkeypatch.setattr(ArrivalClock, "branches", False)
-    same_runs(play(PRIVATE), alone, atol=1e-4)
+    same_runs(play(), alone, atol=1e-4)
 
 
 @fb.pytree
@@ -60,7 +58,7 @@ class Moving(Wrapper):
         (Moving(env=USERS, spec=USERS.spec), fb.algos.CLUB(), 5, "env.observe"),
         (ENV, fb.algos.CLUB(), 5, "env"),
         (USERS, fb.algos.LinUCB(policy=fb.algos.UCB(confidence="authors")), 5, "confidence"),
-        (USERS, OPEN, 2**24 + 1, "horizon"),  # arrivals are counted in float32
+        (USERS, fb.algos.FCLUB(), 2**24 + 1, "horizon"),  # arrivals are counted in float32
     ],
 )
 def test_misfits_are_named(env, algo, horizon, argument):

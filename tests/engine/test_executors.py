@@ -38,40 +38,18 @@ def test_what_is_not_installed_is_said(name, module, monkeypatch):
         executor(name).__enter__()
 
 
-class FakeJob:
-    """The parameters that jobs of dask_jobqueue have."""
-
-    def __init__(self, scheduler=None, queue=None, cores=None, memory=None):
-        pass
-
-
-class FakeCluster:
-    def __init__(self, name=None, **job_kwargs):
-        pass
-
-    job_cls = FakeJob
-
-
-FakeJob.__module__ = FakeCluster.__module__ = "dask_jobqueue.core"
-
-
-@pytest.mark.parametrize(
-    ("options", "argument", "words"),
-    [
-        ({"jobs": 2, "quue": "long"}, "slurm", "did you mean 'queue'"),
-        ({"jobs": 2, "xyzzy": 1}, "slurm", "they are cores, jobs, memory, name, queue"),
-        ({"jobs": 2, "scheduler": 1}, "slurm", "got 'scheduler'"),
-        ({"jobs": 0, "cores": 2}, "slurm's jobs", "got 0"),
-        (None, "slurm's jobs", "got None"),
-    ],
-)
-def test_options_of_slurm(options, argument, words, monkeypatch):
-    module = type(sys)("dask_jobqueue")
-    module.SLURMCluster = FakeCluster
+def test_options_of_slurm(monkeypatch):
+    """Those of the cluster and of its jobs, and how many jobs; another one is refused before a job is asked for."""
+    module, job = type(sys)("dask_jobqueue"), type("Job", (), {"__module__": "dask_jobqueue.core"})
+    job.__init__ = lambda self, scheduler=None, queue=None, cores=None: None
+    module.SLURMCluster = type("Cluster", (job,), {"job_cls": job})
     monkeypatch.setitem(sys.modules, "dask_jobqueue", module)
-    with refused(argument) as found:
-        executor("slurm", options).__enter__()
-    assert words in str(found.value)
+    for options in ({"jobs": 2, "quue": "long"}, {"jobs": 2, "scheduler": 1}):
+        with refused("slurm"):
+            executor("slurm", options).__enter__()
+    for options in ({"jobs": 0, "cores": 2}, None):
+        with refused("slurm's jobs"):
+            executor("slurm", options).__enter__()
 
 
 SBATCH = """#!/bin/sh

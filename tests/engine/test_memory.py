@@ -69,7 +69,7 @@ def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 2**16)
     room(monkeypatch, 2**33)
     with refused("env", other="seeds") as found:
-        simulate(env=fb.envs.sphere(3, 10**5, 5), algo=PLAIN)
+        simulate(env=fb.envs.sphere(3, 10**6, 5), algo=PLAIN)
     assert found.match("128 KiB of memory, got .* for what 3 seeds of 1 config")
 
 

@@ -32,10 +32,7 @@ def test_bad_input(change, argument, monkeypatch):
     with refused(argument) as found:
         simulate(**change)
     assert argument != "sead" or "did you mean 'seeds'" in str(found.value)
-
-
-def test_a_key_is_asked_for():
-    with refused("key"):
+    with refused("key"):  # if there is none
         fb.simulate(ENV, PRIVATE, horizon=3)  # pyright: ignore[reportCallIssue]
 
 

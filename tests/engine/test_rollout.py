@@ -1,29 +1,31 @@
-"""A rollout is a seed of `simulate`, for every way in which users come, inside of `jit` and `vmap`."""
+"""A rollout is a seed of `simulate`, inside of `jit` and `vmap`."""
+
+import importlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, refused, simulate
+from helpers import ENV, PLAIN, PRIVATE, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
+from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.setup import bind
+
+simulation = importlib.import_module("fedbandit_jax.engine.simulation")
 
 KEY, T = jax.random.key(5), 37
 GAP = fb.envs.gap(3, 4, 5)
 ARMS = fb.envs.arms(means=[0.9, 0.5, 0.3])
 
 
-def keys(n):
-    return jax.vmap(jax.random.fold_in, (None, 0))(KEY, jnp.arange(n))
-
-
-def test_it_has_the_noise_of_simulate():
-    """Whose salt it shares. That it is a seed of every family, `test_contract.py` asks."""
-    run = jax.jit(jax.vmap(lambda key: fb.rollout(ENV, PRIVATE, key, horizon=40)))(keys(3))
-    np.testing.assert_allclose(run.regret, simulate(key=KEY).regret, rtol=1e-4, atol=1e-4)
-    assert not run.status.any()
-    assert run.records == {}
+def test_it_has_the_noise_of_simulate(monkeypatch):
+    """Whose salt it shares. That it is a seed of every family then, `test_contract.py` asks."""
+    monkeypatch.setattr(simulation, "_play", lambda clock, key, horizon: clock.salt)
+    expected = bind("x", Configuration(ENV, PRIVATE, {}), 40)[0].salt
+    assert len(expected) == 2
+    assert jax.jit(lambda key: fb.rollout(ENV, PRIVATE, key, horizon=40))(KEY) == expected
 
 
 @pytest.mark.slow
@@ -38,7 +40,8 @@ def test_parameters_may_be_traced():
         found = fb.rollout(GAP, algo, key, horizon=T, record={"arms": fb.record.every(fb.record.arms, 37)})
         return found.regret[-1], found.records["arms"]
 
-    (regret, arms), (greedy, _) = last(1.0, keys(1)[0]), last(0.0, keys(1)[0])
+    key = jax.random.fold_in(KEY, 0)
+    (regret, arms), (greedy, _) = last(1.0, key), last(0.0, key)
     assert len(traces) == 1
     assert regret != greedy
     assert arms.shape == (1, 3)

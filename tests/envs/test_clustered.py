@@ -36,7 +36,7 @@ def test_geometry(key):
         assert apart.min() >= 0.6
     np.testing.assert_allclose(np.linalg.norm(worlds.thetas, axis=-1), 1, rtol=1e-6)
     assert (worlds.cluster != worlds.cluster[0]).any()
-    contexts = np.asarray(rounds(env, jax.tree.map(lambda x: x[0], worlds), key, 3000).contexts[:, 0])
+    contexts = np.asarray(rounds(env, jax.tree.map(lambda x: np.asarray(x)[0], worlds), key, 3000).contexts[:, 0])
     np.testing.assert_allclose(np.linalg.norm(contexts, axis=-1), 1, rtol=1e-6)
     np.testing.assert_allclose(contexts[..., -1], np.sqrt(0.5), rtol=1e-6)
     # a coordinate of a uniform direction in R^5 is 2 B - 1 with B ~ Beta(2, 2)
@@ -78,6 +78,6 @@ def test_a_community_is_dealt_out(key):
         order = [int(np.abs(thetas - row).sum(1).argmin()) for row in found]
         assert sorted(order) == list(range(7))
         np.testing.assert_array_equal(cluster, np.array(order) % 3)
-    offered = rounds(env, jax.tree.map(lambda x: x[0], worlds), key, 500)
+    offered = rounds(env, jax.tree.map(lambda x: np.asarray(x)[0], worlds), key, 500)
     which = np.abs(np.asarray(offered.contexts)[:, 0, :, None] - env.items).sum(-1).argmin(-1)
     assert stats.chisquare(np.bincount(which.ravel(), minlength=9)).pvalue > ALPHA

@@ -63,23 +63,3 @@ def test_orthogonal_part_is_uniform_in_its_ball(dim, seed):
         for u in directions.T:
             assert stats.kstest(u**2, stats.beta(0.5, (dim - 2) / 2).cdf).pvalue > ALPHA
         assert np.abs((dim - 1) * np.cov(directions.T) - np.eye(dim - 1)).max() < 6 * np.sqrt(2 / len(directions))
-
-
-def test_pull(key):
-    gap = 0.1
-    env = fb.envs.gap(20_000, 3, 4, gap=gap)
-    world = jax.jit(env.init)(key)
-    round_, world = jax.jit(env.observe)(key, world, 0)
-    means = np.asarray(round_.contexts, float) @ np.asarray(world.theta)
-    feedback = jax.jit(env.pull)(jax.random.fold_in(key, 1), world, round_, np.zeros(20_000, np.int32))
-    regret, right = np.asarray(feedback.gap), means.argmax(1) == 0
-    assert env.spec.rewards_in_unit
-    assert np.abs(regret[right]).max() == 0
-    assert regret[~right].min() >= gap - 1e-6
-    assert regret.max() <= 0.2 + gap + 1e-6
-    assert set(np.unique(feedback.reward)) == {0, 1}
-    mean = means[:, 0]
-    for which in (right, ~right):  # P(reward = 1) is the mean
-        excess = (np.asarray(feedback.reward, float) - mean)[which].sum()
-        assert abs(excess) < 5 * np.sqrt((mean * (1 - mean))[which].sum() + 1)
-    assert not fb.envs.gap(2, 3, 4, rewards="gaussian").spec.rewards_in_unit

@@ -16,35 +16,19 @@ def argmax_draw(contexts, v, u, z, scale):
     return int(np.argmax(contexts @ theta))
 
 
-class TreeSilo:
-    """Local randomizer R of Algorithm 2, or of Algorithm 4 if `prefix`: a stream of p-sums or of prefix sums."""
+class Tree:
+    """Local randomizer R and analyzer A of Algorithms 2 and 4 of Zhou & Chowdhury (2024): noisy prefix sums."""
 
-    def __init__(self, prefix):
-        self.alpha, self.noisy, self.prefix = {}, {}, prefix
+    def __init__(self):
+        self.alpha, self.noisy = {}, {}
 
-    def randomize(self, k, gamma, noise):
+    def release(self, k, gamma, noise):
         i = next(j for j in range(64) if k >> j & 1)  # line 5: index of the first one
         self.alpha[i] = sum((self.alpha.pop(j, 0) for j in range(i)), start=gamma)  # lines 6-8
         for j in range(i):
             self.noisy.pop(j, None)
         self.noisy[i] = self.alpha[i] + noise  # line 9
-        if self.prefix:
-            return sum((self.noisy[j] for j in range(64) if k >> j & 1), start=np.zeros(()))
-        return self.noisy[i]
-
-
-class TreeServer:
-    """Analyzer A of Algorithm 2 (adds up the nodes at the one-bits of k) or of Algorithm 4 (adds up the silos)."""
-
-    def __init__(self, prefix):
-        self.nodes, self.prefix = {}, prefix
-
-    def analyze(self, k, messages):
-        total = sum(messages, start=np.zeros(()))
-        if self.prefix:
-            return total
-        self.nodes[next(j for j in range(64) if k >> j & 1)] = total
-        return sum((self.nodes[j] for j in range(64) if k >> j & 1), start=np.zeros(()))
+        return sum((self.noisy[j] for j in range(64) if k >> j & 1), start=np.zeros(()))
 
 
 class Batches:
@@ -53,11 +37,8 @@ class Batches:
     def __init__(self):
         self.total = 0.0
 
-    def randomize(self, k, gamma, noise):
-        return gamma + noise
-
-    def analyze(self, k, messages):
-        self.total = self.total + sum(messages, start=np.zeros(()))
+    def release(self, k, gamma, noise):
+        self.total = self.total + gamma + noise
         return self.total
 
 
@@ -67,78 +48,37 @@ def project(matrix):
     return sum((max(value, 0) * np.outer(v, v) for value, v in zip(values, vectors.T)), start=np.zeros(()))
 
 
-def federated(env, horizon, batch, lam, choose, *, learns=False, noise=None, prefix=False, psd=False):
-    """Algorithm 8 (or 1 if agents learn in the batch) of Zhou & Chowdhury (2024).
+def scheduled(env, horizon, choose, asks, *, first, later, learns, noise=None, psd=False, silo=None, most=10**9):
+    """Algorithm 1 of Dubey & Pentland (2020), or of Zhou & Chowdhury (2024), Algorithm 8 if agents do not learn.
 
-    Returns the regret of every round, the last sums that were sent, and those of every agent since then. Of agents who
-    learn and never send it is LinUCB.
+    V = `first` I before a synchronisation, `later` I + W after it, W projected on the positive semidefinite cone if
+    `psd`. `choose(t, i, contexts, v, u)` is the arm of agent i. `asks(t, v, own, x, since)` says who wants a
+    synchronisation, from the sums of all agents and their last features. `noise(t, k)` is that of release k over all
+    silos: the sums of the server are those of one silo that has all data and adds all noise. Of agents who learn and
+    never ask it is LinUCB.
 
-    `choose(t, i, contexts, v, u)` is the arm of agent i in round t. `noise(k)` is the sum over silos of the noise of
-    release k: one silo adds all of it, the others none, and the server's sums are the same. `psd` projects the
-    server's Gram matrix on the positive semidefinite cone.
+    Returns regret, rounds that ended with a synchronisation, the last (W | U), and the sums of agents since then.
     """
     m, d = env.spec.n_agents, env.spec.dim
-    synced = np.zeros((d, d + 1))
-    local = np.zeros((m, d, d + 1))
-    silos, server = [TreeSilo(prefix) for _ in range(m)], TreeServer(prefix)
-    if prefix == "batches":
-        silos, server = [Batches()] * m, Batches()
-    regret = np.zeros(horizon)
-    for t in range(horizon):
-        for i in range(m):
-            shared = np.c_[project(synced[:, :d]), synced[:, d]] if psd else synced
-            used = shared + local[i] if learns else shared
-            contexts = env.contexts[t, i].astype(float)
-            a = choose(t, i, contexts, lam * np.eye(d) + used[:, :d], used[:, d])
-            x, y = contexts[a], env.answers[t, i, a]
-            regret[t] += env.means[t, i].max() - env.means[t, i, a]
-            local[i] += np.outer(x, np.append(x, y))
-        if (t + 1) % batch == 0:
-            k = (t + 1) // batch
-            draws = [np.zeros((d, d + 1)) for _ in range(m)]
-            if noise is not None:
-                draws[m // 2] = noise(k)
-            messages = [silo.randomize(k, gamma, z) for silo, gamma, z in zip(silos, local.copy(), draws)]
-            synced = server.analyze(k, messages)
-            local[:] = 0
-    return regret, synced, local
-
-
-def scheduled(env, horizon, first, later, choose, asks, start, *, shift, learns, noise, most, psd=False):
-    """Algorithm 1 of Dubey & Pentland: regret, rounds that ended with a synchronisation, and the last (W | U).
-
-    V = `first` I before a synchronisation, `later` I + W after it, W projected if `psd`. `choose` is that of
-    `federated`. `asks(t, gained, leverage, since)` says who wants one, from all g_i and the last x' V^-1 x, `start(t,
-    V)` begins an epoch (t = None: the first), `noise(t, k)` is the noise of release k over all silos.
-    """
-    m, d = env.spec.n_agents, env.spec.dim
-    v, u, own = first * np.eye(d), np.zeros(d), np.zeros((m, d, d + 1))
-    silo, last, rounds, regret = TreeSilo(prefix=True), -1, [], np.zeros(horizon)
+    v, u, own, x = first * np.eye(d), np.zeros(d), np.zeros((m, d, d + 1)), np.zeros((m, d))
+    silo, last, rounds, regret = silo or Tree(), -1, [], np.zeros(horizon)
     statistics = np.zeros((d, d + 1))
-    start(None, v)
-
-    def log_det(matrix):
-        return np.linalg.slogdet(matrix)[1]
-
     for t in range(horizon):
-        leverage = np.zeros(m)
         for i in range(m):
             v_i, u_i = (v + own[i, :, :d], u + own[i, :, d]) if learns else (v, u)
             contexts = env.contexts[t, i].astype(float)
             a = choose(t, i, contexts, v_i, u_i)
+            x[i] = contexts[a]
             regret[t] += env.means[t, i].max() - env.means[t, i, a]
-            own[i] += np.outer(contexts[a], np.append(contexts[a], env.answers[t, i, a]))
-            leverage[i] = contexts[a] @ np.linalg.solve(v, contexts[a])
-        gained = np.array([log_det(v + own[i, :, :d] + shift * np.eye(d)) - log_det(v) for i in range(m)])
-        if np.any(asks(t, gained, leverage, t - last)) and len(rounds) < most:
+            own[i] += np.outer(x[i], np.append(x[i], env.answers[t, i, a]))
+        if np.any(asks(t, v, own, x, t - last)) and len(rounds) < most:
             rounds.append(t)
-            draw = noise(t, len(rounds))
-            statistics = silo.randomize(len(rounds), own.sum(0), np.zeros((d, d + 1)) if draw is None else draw)
+            draw = np.zeros((d, d + 1)) if noise is None else noise(t, len(rounds))
+            statistics = silo.release(len(rounds), own.sum(0), draw)
             v = later * np.eye(d) + (project(statistics[:, :d]) if psd else statistics[:, :d])
             u = statistics[:, d]
-            own[:], last = 0, t
-            start(t, v)
-    return regret, rounds, statistics
+            own, last = np.zeros_like(own), t
+    return regret, rounds, statistics, own
 
 
 def design(arms, steps=100):

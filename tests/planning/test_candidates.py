@@ -51,17 +51,11 @@ GROW = fb.schedules.Geometric
 EVERY, GROWING = fb.schedules.Every(3), GROW(1.5, first=2)
 
 
-CASES = [
-    ("shuffle_vector_sum", "tree", EVERY),
-    ("silo_local", "honaker", GROWING),
-    ("secagg", "blt", EVERY),
-    ("central", "tree", GROWING),
-    ("local", "input_perturbation", EVERY),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("trust", "release", "schedule"), CASES)
+@pytest.mark.parametrize(
+    ("trust", "release", "schedule"),
+    [("shuffle_vector_sum", "tree", EVERY), ("silo_local", "honaker", GROWING), ("local", "input_perturbation", EVERY)],
+)
 def test_bits_are_those_of_a_run(trust, release, schedule):
     """Also where trees send several sums at a time, and users send bits."""
     mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), release, trust)
@@ -203,24 +197,14 @@ def test_untrusted_parties_are_excluded_as_a_whole_and_visits_asked_for():
     assert "2" in considered(ASKED)[0].certificate.unit
 
 
-@pytest.mark.parametrize("most", deep([1, 7, 90], keep={0}))
+@pytest.mark.parametrize("most", deep([1, 90], keep={0}))
 def test_a_limit_on_synchronisations_is_kept_and_used_up(most):
     found = considered(demands(unit=fb.privacy.Users(2), max_syncs=most))
     assert not any(one.excluded for one in found)
     assert max(one.syncs for one in found) <= most
     assert len({(one.algo.privacy.trust, type(one.algo.schedule)) for one in found}) == 4
-    if most in (1, 7):
+    if most == 1:
         assert {one.syncs for one in found if isinstance(one.algo.schedule, fb.schedules.Every)} == {most}
-
-
-@pytest.mark.parametrize("most", [{"max_syncs": 1}, {"max_bits": 1000}])
-def test_few_batches_grow_by_more_than_prefixes_are_weighed_by(most):
-    """`Decaying` goes up to 100."""
-    found = considered(demands(3000, ("silo",), **most, budget=fb.privacy.Budget(8.0, 1e-2)))
-    grown = [one for one in found if isinstance(one.algo.privacy.release, fb.privacy.Decaying)]
-    assert max(one.algo.schedule.growth for one in grown) > 100
-    assert {one.algo.privacy.release for one in grown} == {fb.privacy.Decaying(100.0)}
-    assert {(one.syncs, one.excluded) for one in grown} == {(1, "")}
 
 
 def test_a_limit_on_bits_is_kept_and_used():
@@ -229,6 +213,9 @@ def test_a_limit_on_bits_is_kept_and_used():
     assert not any(one.excluded for one in found)
     assert {one.syncs for one in found if isinstance(one.algo.schedule, fb.schedules.Every)} == {20}
     assert max(one.bits for one in found) == 20 * 2 * 9 * 32
+
+
+def test_few_batches_grow_by_more_than_prefixes_are_weighed_by():
     found = considered(demands(3000, ("silo",), max_bits=1000, budget=fb.privacy.Budget(8.0, 1e-2)))
     grown = [one for one in found if isinstance(one.algo.privacy.release, fb.privacy.Decaying)]
     assert max(one.algo.schedule.growth for one in grown) > 100
@@ -275,7 +262,7 @@ def test_without_privacy_is_the_same_play():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("horizon", [1, 2, 9, 10**6])
+@pytest.mark.parametrize("horizon", [1, 9, 10**6])
 def test_schedules_suit_every_horizon(horizon):
     found = considered(demands(horizon=horizon, trusted=("silo",)))
     assert all(0 <= one.syncs <= horizon for one in found)

@@ -15,7 +15,7 @@ def curves(slope, *factors):
     return np.array([factor * curve for factor in factors])
 
 
-@pytest.mark.parametrize("slope", [-1.0, -0.3, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize("slope", [-1.0, 0.0, 0.5])
 def test_doublings_add_up(slope):
     """From T0 to 8 T0 there are three, each 2^slope times the one before."""
     assert doublings(8.0, slope) == pytest.approx(sum(2 ** (slope * i) for i in (1, 2, 3)))

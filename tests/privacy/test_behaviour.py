@@ -161,18 +161,24 @@ def pairs():
             yield model, release, f"{model if isinstance(model, str) else 'pairs'}-{release}"
 
 
+SLOW = "discounted", "window", "multi"  # as other bands and buffers
+
+
 def mechanisms():
-    """Noise that is drawn at once: by default of all releases under one trust model, of all models with one release."""
+    """Noise that is drawn at once: by default of all releases under one trust model, of all models with one release.
+
+    Counts of bits are in test_trust.py.
+    """
     for model, release, name in pairs():
         plain = release in ("tree", "input_perturbation")
-        marks = [pytest.mark.slow] * (model not in ("silo_local", "local") and release != "tree")
+        default = release not in SLOW if model in ("silo_local", "local") else release == "tree"
+        marks = [pytest.mark.slow] * (not default or model == "shuffle_vector_sum")
         seen = AT_ONCE if plain else ("x 0.8", "x 1.2", "of two releases")
         yield pytest.param(functools.partial(bind, model, release), seen, id=name, marks=marks)
     many = functools.partial(bind, "shuffle_vector_sum", budget=P.Budget(0.02, 0.01), m=100)
     yield pytest.param(many, SCALES, id="shuffle_vector_sum-many")  # so many bits that their normal limit is drawn
     half = functools.partial(bind, statistic=P.Linear(centred=True, gram_scale=0.5))
     yield pytest.param(half, SCALES, id="silo_local-halved")
-    yield pytest.param(functools.partial(bind, statistic=P.Logistic()), SCALES, id="silo_local-logistic")
     apart = functools.partial(shown_apart, aggregate="median", liars=P.Liars([0], "large"))
     yield pytest.param(lambda: apart(half()), (*SCALES[1:], *OF_NODES), id="silo_local-apart")
 
@@ -194,14 +200,14 @@ def messages():
 
 
 def sums():
-    """All noise for rewards of arms, drawn at once, or by every user."""
+    """All noise for rewards of arms, drawn at once, or by every user; by default what test_protocol.py has not."""
     for (law, model), shares in itertools.product(MECHANISMS, (False, True)):
         if shares and model == "shuffle":  # as with secure aggregation
             continue
         mechanism = MECHANISMS[law, model](epsilon=1.0, scale=10.0, failure=1e-6, horizon=1000)
         case = functools.partial(mechanism.sums, [2, 0, 4], messages=shares)
-        seen = OF_ARMS if shares or model != "local" else ("x 0.8",)  # a sum of many draws is dear
-        marks = [pytest.mark.slow] * (shares and (law, model) != ("discrete_laplace", "local"))  # see test_protocol.py
+        seen = OF_ARMS if shares or model != "local" else ("x 0.8", "of two nodes")  # a sum of many draws is dear
+        marks = [pytest.mark.slow] * (law != "discrete_laplace" or model != ("local" if shares else "secagg"))
         yield pytest.param(case, seen, id=f"{law}-{model}{'-shares' * shares}", marks=marks)
     central = A.SuccessiveElimination(epsilon=1.0, mechanism="laplace", trust="central")
     yield pytest.param(lambda: central.bind(fb.envs.arms(3).spec, 10**4).protocol, OF_ARMS, id="laplace-central")

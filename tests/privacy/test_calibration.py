@@ -4,22 +4,20 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting import pld
 from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 import fedbandit_jax as fb
-from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import Budget, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
 from fedbandit_jax.privacy.accounting.shuffling import shuffled_sigma
-from fedbandit_jax.privacy.releases import RELEASES, Release, Tree, make
+from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.trust import METHODS, TRUST, Ask, SecAgg, VectorSum, check
 
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)
@@ -37,52 +35,37 @@ TRIPLES = [*itertools.product(TRUST, RELEASES, METHODS)]
 ALLOWED = [triple for triple in TRIPLES if fits(*triple)]
 
 
-def test_a_class_is_taken_as_its_name():
-    """Also by the papers' calibrations, which are for two releases."""
-    assert {trust for trust, _, _ in ALLOWED} == set(TRUST)
-    assert [triple for triple in TRIPLES if fits(TRUST[triple[0]], RELEASES[triple[1]], triple[2])] == ALLOWED
-    for method in ("theorem", "authors"):
-        by_class, by_name = (
-            calibrate(Budget(1.0, 0.1), n_syncs=9, release=one, method=method) for one in (Tree, "tree")
-        )
-        assert by_class.sigma == by_name.sigma
-
-
-@pytest.mark.parametrize(("trust", "release", "method"), ALLOWED)
-def test_answers_are_finite_and_tight_ones_are_sound(trust, release, method):
-    for budget in (Budget(1.0, 0.1), Budget(0.3, 1e-6, "zero_out"), Budget(20.0, 1e-9)):
-        c = calibrate(budget, n_syncs=40, release=release, method=method, trust=trust, **SIZE)
-        assert 0 < c.sigma < math.inf
-        assert 0 < c.model.sum_std() < math.inf
-        assert c.epsilon_exact >= (0.99 * budget.epsilon if method == "tight" else 0)  # tight ones waste little
-        assert c.sound or method != "tight"
-        if (trust, method) == ("shuffle_vector_sum", "authors") and budget.epsilon == 20:
-            assert c.epsilon_exact == math.inf  # too few bits for a proof of anything
-            with refused("noise"):
-                _ = c.event
-
-
+BUDGETS = (1.0, 0.1, "replace"), (0.3, 1e-6, "zero_out"), (20.0, 1e-9, "replace")
 EXTREMES = [*itertools.product((1e-9, 1e-3, 1e6), (1e-300, 1 - 1e-12), (1, 10**4))]
 
 
 @pytest.mark.parametrize(("trust", "release", "method"), ALLOWED)
-def test_extremes_end_in_a_number_or_a_sentence(trust, release, method):
+def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, release, method):
+    authors = (trust, method) == ("shuffle_vector_sum", "authors")
+    for budget in BUDGETS:
+        c = calibrate(Budget(*budget), n_syncs=40, release=release, method=method, trust=trust, **SIZE)
+        assert 0 < c.sigma < math.inf
+        assert 0 < c.model.sum_std() < math.inf
+        assert c.epsilon_exact >= (0.99 * c.budget.epsilon if method == "tight" else 0)  # tight ones waste little
+        assert c.sound or method != "tight"
+        if authors and budget[0] == 20:
+            assert c.epsilon_exact == math.inf  # too few bits for a proof of anything
+            with refused("noise"):
+                _ = c.event
+    sentences = []
     for epsilon, delta, n_syncs in EXTREMES:
         try:
             c = calibrate(Budget(epsilon, delta), n_syncs=n_syncs, release=release, method=method, trust=trust, **SIZE)
         except ValueError as error:
-            sentence = str(error)
-        else:
-            sentence = ""
-        if sentence:
-            assert any(words in sentence for words in ("got", "no room", "too small"))
+            sentences.append(str(error))
             continue
         assert 0 < c.sigma < math.inf
         nothing = c.sigma * 1e4 <= c.sensitivity  # mu above 10^4: epsilon would be above 10^7, and is not computed
         nothing |= epsilon > 100  # the tails that are never drawn cost more than any delta
-        assert 0 <= c.epsilon_exact < math.inf or nothing or (trust, method) == ("shuffle_vector_sum", "authors")
+        assert 0 <= c.epsilon_exact < math.inf or nothing or authors
         assert not (nothing and c.sound)
         assert np.isfinite(c.model.sum_std())
+    assert all(re.search("got|no room|too small", sentence) for sentence in sentences)
 
 
 @functools.cache
@@ -137,9 +120,9 @@ def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs, visits):
     assert dp_accounting.get_epsilon_gaussian(sigma / moved, delta) <= epsilon * (1 + 1e-6) + 1e-9
 
 
-@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
-@pytest.mark.parametrize("visits", [1, 3])
-@pytest.mark.parametrize("release", ["tree", "blt"])
+@pytest.mark.parametrize(
+    ("adjacency", "visits", "release"), [("replace", 3, "tree"), ("zero_out", 1, "blt"), ("zero_out", 3, "tree")]
+)
 def test_secure_aggregation_pays_for_rounding(adjacency, visits, release):
     """On a coarse grid rounding is what matters: each of a user's visits moves every entry of every message she is in
     by up to one step more. A proof that left visits, or the number of entries, out would say less."""
@@ -180,15 +163,6 @@ def test_vector_sums_pay_for_rounding(adjacency, visits):
     assert dp_accounting.get_epsilon_gaussian(1 / mu, 1e-3) <= 1 + 1e-6
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-3), (2.0, 1e-6)])
-def test_tree_against_composed_privacy_losses(epsilon, delta):
-    """kappa Gaussian releases, composed numerically by dp-accounting, give the budget."""
-    c = calibrate(Budget(epsilon, delta), n_syncs=100)
-    accountant = pld.PLDAccountant()
-    accountant.compose(dp_accounting.GaussianDpEvent(c.sigma / math.sqrt(4.5)), round(c.releases_per_user))
-    assert accountant.get_epsilon(delta) == pytest.approx(epsilon, rel=2e-3)
-
-
 def test_vector_sum_of_figure_2b():
     """privacy.md 5 at (0.2, 0.1): tight tends to the tree's 214 as the grid gets fine, released has 223.6."""
     common: dict = dict(n_syncs=400, trust="shuffle_vector_sum", n_agents=100, batch=25, dim=10)
@@ -202,41 +176,28 @@ def test_vector_sum_of_figure_2b():
     assert (tight.model.b == np.round(tight.model.b)).all()
 
 
-def test_amplification_gains_nothing_at_the_papers_size():
+def test_amplification_is_used_where_it_helps():
+    """At the papers' size it gains nothing."""
     common: dict = dict(n_syncs=400, trust="shuffle_amplified", n_agents=100, batch=25)
     budget = Budget(1e-4, 1e-4)
     tight, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "theorem"))
     assert tight.sigma == calibrate(budget, n_syncs=400).sigma == pytest.approx(1.757e4, rel=1e-3)
     assert theorem.sigma > 10 * tight.sigma
     assert "proves nothing more" in tight.accountant
-
-
-def test_amplification_is_used_where_it_helps():
-    common: dict = dict(n_syncs=1, trust="shuffle_amplified", n_agents=10**6, batch=1)
-    budget = Budget(0.05, 1e-6)
+    common, budget = dict(n_syncs=1, trust="shuffle_amplified", n_agents=10**6, batch=1), Budget(0.05, 1e-6)
     tight, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "theorem"))
     assert tight.sigma == theorem.sigma < 0.2 * calibrate(budget, n_syncs=1).sigma
     assert "Lemma F.2" in tight.accountant
     removed = calibrate(Budget(0.05, 1e-6, "zero_out"), method="theorem", **common)
     any_two = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=4.5**0.5, n_agents=10**6, points=[1])
     assert removed.sigma == theorem.sigma == pytest.approx(any_two, rel=1e-5)
-    twice = calibrate(budget, **common, users=fb.privacy.Users(2))  # and says nothing of one who returns
-    assert twice.sigma == pytest.approx(2 * calibrate(budget, n_syncs=1).sigma, rel=1e-6)
-    ask = dataclasses.replace(theorem.ask, users=fb.privacy.Users(2))
+    users = fb.privacy.Users(2)  # and says nothing of one who returns
+    assert calibrate(budget, **common, users=users).sigma == pytest.approx(2 * calibrate(budget, n_syncs=1).sigma)
+    ask = dataclasses.replace(theorem.ask, users=users)
     assert theorem.model.proof(ask).epsilon == pytest.approx(gaussian_epsilon(2 * 4.5**0.5 / theorem.sigma, 1e-6))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (dict(n_agents=10), "Lemma F.2 needs more than 16 ln 2 = 11.09 agents, got M = 10"),
-        (dict(users=fb.privacy.Users(2)), "visits must be 1, got 2"),
-    ],
-)
-def test_forced_amplification_names_the_condition(options, words):
-    sizes = {"n_agents": 100, "batch": 5, **options}
-    with pytest.raises(ValueError, match=words):
-        calibrate(Budget(0.1, 1e-4), n_syncs=4, method="theorem", trust="shuffle_amplified", **sizes)
+    for wrong in (dict(n_agents=10), dict(users=users)):
+        with pytest.raises(ValueError, match=r"M = 10|visits must be 1"):
+            calibrate(budget, method="theorem", **{**common, **wrong})
 
 
 def test_combinations_that_are_refused():
@@ -281,23 +242,6 @@ def test_events_of_integer_noise_are_nearly_gaussian(trust):
         assert 0.995 * gaussian < compose([one.event] * n, delta).epsilon < 1.005 * gaussian
 
 
-def test_events_with_private_schedules_compose():
-    """Of two silos with private tests: the mixture over both randomised responses, of Gaussian deltas, by hand."""
-    one = calibrate(Budget(1.0, 1e-5), n_syncs=16, pure=0.3)
-    assert one.event == Gaussian(one.event.mu, 0.3)
-    assert compose([one.event], 1e-5).epsilon == pytest.approx(one.epsilon_exact, rel=1e-5)
-    mu, yes = math.sqrt(2) * one.event.mu, math.exp(0.3) / (1 + math.exp(0.3))
-
-    def gaussian_delta(epsilon):
-        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
-
-    for delta in (1e-2, 1e-4, 1e-6):
-        epsilon = compose([one.event] * 2, delta).epsilon
-        responses = {0.6: yes**2, 0.0: 2 * yes * (1 - yes), -0.6: (1 - yes) ** 2}
-        exact = sum(share * gaussian_delta(epsilon - loss) for loss, share in responses.items())
-        assert 0.999 * delta < exact <= delta
-
-
 def test_events_compose():
     """A user of two silos: exact composition, equal to one Gaussian of the summed mu^2."""
     one, other = calibrate(Budget(1.0, 1e-5), n_syncs=16), calibrate(Budget(0.5, 1e-5), n_syncs=9, release="blt")
@@ -310,6 +254,9 @@ def test_events_compose():
     points = ApproximateDP(secagg.epsilon_exact, 1e-5)
     assert compose([secagg.event], 1e-5).epsilon == pytest.approx(secagg.epsilon_exact, rel=1e-9)
     assert compose([secagg.event] * 5, 6e-5).epsilon < 0.5 * compose([points] * 5, 6e-5).epsilon
+    tests = calibrate(Budget(1.0, 1e-5), n_syncs=16, pure=0.3)  # of a private schedule
+    assert tests.event == Gaussian(tests.event.mu, 0.3)
+    assert compose([tests.event], 1e-5).epsilon == pytest.approx(tests.epsilon_exact, rel=1e-5)
 
 
 def test_every_silo_may_have_a_budget_of_its_own():
@@ -325,9 +272,7 @@ def test_every_silo_may_have_a_budget_of_its_own():
     assert certificate.claim == "certified"
     assert certificate.epsilon == 4.0
     assert [row[0] for row in certificate.per_silo] == [0.5, 1.0, 4.0]
-    assert "3 budgets, epsilon asked 0.5 to 4" in str(certificate)
     assert fb.privacy.Certificate.from_json(certificate.to_json()) == certificate
-    assert "epsilon" not in algo.parameters()
     for other in (Budget(1.0, 0.2), Budget(1.0, 0.1, "zero_out")):
         with refused("budget"):
             fb.privacy.Mechanism([*budgets, other])
@@ -336,33 +281,6 @@ def test_every_silo_may_have_a_budget_of_its_own():
             fb.privacy.Mechanism(budgets, trust=wrong)
     with refused("budget"):
         algo.certificate(fb.Spec(n_agents=4, n_arms=4, dim=2, max_norm=1.0), 200)
-    bound = algo.bind(spec, 200)
-    for silo in range(3):  # less noise than its budget is found, and the others do not make up for it
-        std = np.array(bound.mechanism.trust.std)
-        std[silo] *= 0.99
-        changed = certify(bound.replace(std=std))
-        assert changed.claim == "none"
-        assert [found > 1.001 * asked for asked, _, found in changed.per_silo] == [i == silo for i in range(3)]
-
-
-def test_a_user_defined_trust_model():
-    """It calibrates and certifies like those of the library; test_own.py has runs."""
-    spec = fb.envs.sphere(3, 4, 2, rewards="bernoulli").spec
-    cautious = fb.privacy.GaussianTrust("cautious: two servers add the noise of one each", sources=2)
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(Budget(1.0, 0.1), trust=cautious), schedule=5)
-    found = algo.certificate(spec, 20)
-    assert (found.claim, found.trust) == ("certified", cautious.sentence)
-    assert "as the caller's own trust model says" in found.reason
-    assert 0.99 < found.epsilon_exact <= 1
-    central = algo.replace(trust="central").certificate(spec, 20)
-    assert found.noise_std == pytest.approx(central.noise_std)
-    assert found.server_noise_std == pytest.approx(2**0.5 * central.server_noise_std)
-
-
-def test_sources_are_counted():
-    for sources in (0, -1, 1.5, lambda sizes: 0.5, lambda sizes: None):
-        with refused("sources"):
-            calibrate(Budget(1.0, 0.1), n_syncs=4, trust=fb.privacy.GaussianTrust("mine", sources=sources))
 
 
 def test_sources_are_told_no_batch_that_is_not_there():
@@ -373,5 +291,6 @@ def test_sources_are_told_no_batch_that_is_not_there():
     assert algo.replace(schedule=50).bind(spec, 400).mechanism.trust.sources == 150
     with refused("sources"):
         algo.replace(schedule=fb.schedules.Geometric(2.0, first=50)).bind(spec, 400)
-    with refused("sources"):
-        calibrate(Budget(1.0, 0.1), n_syncs=4, trust=users, batch=5)
+    for sources in (users.sources, -1, lambda sizes: 0.5, lambda sizes: None):
+        with refused("sources"):
+            calibrate(Budget(1.0, 0.1), n_syncs=4, trust=fb.privacy.GaussianTrust("mine", sources=sources), batch=5)

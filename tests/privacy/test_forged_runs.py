@@ -91,7 +91,7 @@ class Lies(Wrapper):
         return feedback._replace(reward=self.more * feedback.reward)
 
 
-@pytest.mark.parametrize("lie", [{"longer": 30.0}, {"more": 30.0}, {"more": -1.0}, {"more": math.nan}])
+@pytest.mark.parametrize("lie", [{"longer": 30.0}, {"more": math.nan}])
 def test_environments_that_lie(world, lie):
     """What they promise is enforced where it enters, and the seed says so."""
     result = run(Lies(env=world, spec=world.spec, **lie), federated(schedule=2), horizon=6, throw=False)
@@ -105,11 +105,6 @@ def test_environment_that_denies_its_users():
     env = Lies(env=world, spec=dataclasses.replace(world.spec, n_users=0))
     with pytest.raises(TypeError, match="n_users is 0"):
         run(env, federated(schedule=2), horizon=2)
-
-
-def test_keys_whose_draws_are_somebody_elses(world):
-    with refused("key"):
-        fb.simulate(world, federated(), horizon=2, key=jax.random.key(0, impl="rbg"), seeds=1)
 
 
 def test_what_reaches_a_policy(key):
@@ -129,37 +124,29 @@ def test_what_reaches_a_policy(key):
 
     bound = federated(policy=fb.pytree(Records)(), schedule=1).bind(SPEC, 2)
     assert certify(bound).claim == "none"  # it tells the host
-    offered = fb.Round(jax.random.normal(key, (4, 3, 2)) / 3)
+    offered = fb.Round(np.random.default_rng(0).uniform(-0.5, 0.5, (4, 3, 2)).astype(np.float32))
 
     @jax.jit
-    def play(reward):
+    def batch(reward):
         state = bound.init(key, SPEC)
         local = bound.download(state, offered)
         arms = bound.act(key, jnp.int32(0), local, offered)
-        return state, *bound.learn(jnp.int32(0), local, offered, arms, reward)
+        local, record = bound.learn(jnp.int32(0), local, offered, arms, reward)
+        records = bound.gather(jax.tree.map(lambda leaf: leaf[None], record))
+        return bound.sync(key, jnp.int32(0), state, local, records), record
 
-    @jax.jit
-    def end(state, local, record):
-        records = jax.tree.map(lambda leaf: leaf[None], record)
-        return bound.sync(key, jnp.int32(0), state, local, bound.gather(records))
-
-    def batch(reward):
+    def told(reward):
+        """What the policy is told before the release, and of it."""
         seen.clear()
-        played = play(jnp.full(4, reward))
+        _, record = jax.block_until_ready(batch(np.full(4, reward, np.float32)))
         jax.effects_barrier()
-        before = sorted(seen, key=repr)
-        end(*played)
-        jax.effects_barrier()
-        return before, seen[-1], played[-1]
+        of_index = sorted((given for name, given in seen if name == "index"), key=repr)
+        return of_index, [given for name, given in seen if name == "update"][-1], record
 
-    calm, (name, (gram, bias, *_)), record = batch(0.0)
-    loud, (_, (same, moved, *_)), _ = batch(1.0)
-    assert ([name for name, _ in calm], name) == (4 * ["index"] + ["update"], "update")
-    shapes = {name: [np.shape(part) for part in given] for name, given in calm}
-    assert shapes == {"update": [(2, 2), (2,), (), ()], "index": [(2,), (2, 2), (3, 2)]}
-    for (_, one), (_, other) in zip(calm, loud):
-        for a, b in zip(one, other):
-            np.testing.assert_array_equal(a, b)
+    calm, (gram, bias, *_), record = told(0.0)
+    loud, (same, moved, *_), _ = told(1.0)
+    assert [[np.shape(part) for part in given] for given in calm] == 4 * [[(2,), (2, 2), (3, 2)]]
+    jax.tree.map(np.testing.assert_array_equal, calm, loud)
     np.testing.assert_array_equal(gram, same)
     np.testing.assert_allclose(moved - bias, record.x.sum(-1), rtol=1e-3)  # through the mechanism, under its noise
     assert abs(bias).max() > 0.1

@@ -148,19 +148,12 @@ TABLE = np.linspace(0, 1, 4, dtype=np.float32)
 INDICES = {
     "boltzmann": lambda key, t, b, x: x @ b + jax.random.gumbel(key, (4,)) / jnp.sqrt(t + 1.0),
     "forced": lambda key, t, b, x: lax.cond(t < 8, lambda: (jnp.arange(4) == t % 4) * 1.0, lambda: x @ b),
-    "scan": lambda key, t, b, x: lax.scan(lambda c, one: (c, one @ b), 0, x)[1],
     "samples": lambda key, t, b, x: (x @ jax.random.multivariate_normal(key, b, jnp.eye(2), (16,)).T).max(1),
-    "gradient": lambda key, t, b, x: jax.grad(lambda b: jnp.tanh(x @ b).sum())(b)[0] * x[:, 0],
-    "ucb": lambda key, t, b, x: x @ b + jnp.sqrt(jnp.einsum("ki,ij,kj->k", x, jnp.linalg.inv(V), x)),
 }
 UPDATES = {
     "dict": by_update(lambda k, b, r: {"theta": ridge(r)}, index=lambda b: b["theta"]),
     "dataclass": by_update(lambda k, b, r: Nested(theta=ridge(r), seen=k), index=lambda b: b.theta),
     "adam": by_update(adam, lambda dim: (jnp.zeros(dim), optax.adam(0.1).init(jnp.zeros(dim))), lambda b: b[0]),
-    "iterated": by_update(
-        lambda k, b, r: lax.fori_loop(0, 5, lambda i, b: b - 0.1 * (r.gram @ b - r.bias), jnp.zeros(2))
-    ),
-    "random": by_update(lambda k, b, r: r.bias + jax.random.normal(jax.random.fold_in(KEY, k), (2,))),
 }
 
 
@@ -172,9 +165,7 @@ def asks(requests, start=None):
 
 
 SCHEDULES = {
-    "every": asks(lambda key, t, memory, since: since >= 5),
     "office": asks(lambda key, t, memory, since: (t % 24 > 7) & (t % 24 < 18)),
-    "random": asks(lambda key, t, memory, since: jax.random.bernoulli(key, 0.1)),
     "drawn": asks(lambda key, t, memory, since: since >= memory, lambda key: jax.random.poisson(key, 5.0)),
     "table": asks(lambda key, t, memory, since: jnp.asarray(TABLE)[t % 4] > 0.5),
 }
@@ -185,7 +176,6 @@ def groups(group):
 
 
 GROUPINGS = {
-    "halves": groups(lambda key, r, last: (r.bias[:, 0] > 0).astype(jnp.int32)),
     "nearest": groups(lambda key, r, last: jnp.linalg.norm(r.bias[:, None] - r.bias[:2], axis=-1).argmin(1)),
     "random": groups(lambda key, r, last: jax.random.randint(key, last.shape, 0, 2)),
     "spectral": groups(lambda key, r, last: (jnp.linalg.eigh(r.bias @ r.bias.T)[1][:, -1] > 0).astype(jnp.int32)),

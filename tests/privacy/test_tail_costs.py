@@ -31,7 +31,7 @@ def delta_of_cut_noise(epsilon, mu, reach):
     return integrate.quad(excess, -reach, reach, points=points, limit=500)[0]
 
 
-@pytest.mark.parametrize(("mu", "epsilon"), [(0.5, 1.0), (1.0, 2.0), (2.0, 4.0), (1.0, 4.0)])
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.5, 1.0), (2.0, 4.0)])
 @pytest.mark.parametrize("reach", [2.5, 4.0])
 def test_cut_gaussian(mu, epsilon, reach):
     """Charging the missing mass covers the truth, and without it the ideal law's delta is refuted where tails count."""
@@ -59,13 +59,6 @@ def test_epsilon_is_charged_at_what_is_given():
     assert at(delta) < right < more < 9
     assert tails.epsilon(at, 1e-9, 1.0, 1e-9) == math.inf
     assert tails.epsilon(at, delta, 0.0, 0.0) == at(delta)
-
-
-def test_a_delta_must_be_above_what_no_epsilon_gives():
-    tails.check_delta(2.0**-38, 2.0**-40)
-    for delta in (tails.smallest_delta(0.0, 2.0**-40), 2.0**-40):  # 2^-39, and less
-        with refused("delta", delta):
-            tails.check_delta(delta, 2.0**-40)
 
 
 def tiny(value):

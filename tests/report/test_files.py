@@ -228,18 +228,12 @@ def test_a_newer_result_is_read_with_a_warning(path):
     equal(dataclasses.replace(loaded, config=made().config), made())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        dict(regret=np.zeros((2, 3))),
-        *(dict(provenance={"odd": odd}) for odd in ({1}, 1j)),
-        dict(counts={"a\0b": np.zeros((2, 2, 3))}),
-    ],
-)
-def test_what_makes_no_sense_is_not_saved(tmp_path, changes):
-    with pytest.raises(BadArgument):
-        made(**changes).save(tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
+def test_what_makes_no_sense_is_not_saved(tmp_path):
+    regret, counts = np.zeros((2, 3)), {"a\0b": np.zeros((2, 2, 3))}
+    for changes in (dict(regret=regret), dict(counts=counts), *(dict(provenance={"odd": odd}) for odd in ({1}, 1j))):
+        with pytest.raises(BadArgument):
+            made(**changes).save(tmp_path / "run")
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_labels_are_an_array(path, monkeypatch):

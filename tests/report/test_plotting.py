@@ -8,15 +8,15 @@ import matplotlib.colors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from handmade import PLAIN, PRIVATE, PROVED, WORLD, account, grid, made, proved, swept
+from handmade import PLAIN, PRIVATE, PROVED, WORLD, grid, made, proved, swept
 from helpers import deep, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
+from fedbandit_jax.cli import parse
+from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.report.plotting import colours
 from fedbandit_jax.report.plotting.frontiers import FRONT, pareto
-
-BUDGET = fb.privacy.Budget(1.0, 1e-6)
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +27,10 @@ def closed():
 
 def legend(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def against_epsilon(result):
+    return fb.plotting.against(result, "epsilon")
 
 
 def error_bars(ax):
@@ -104,7 +108,6 @@ AGAINST = [  # result, coordinate, ticks, and lines with their regrets
     }),
     (swept(ODD), "epsilon", ["1", "7"], {"a(epsilon=7): certified": [1.0], "b: certified": [2.0]}),
     (swept(COUNTS), "n", ["$10^{6}$", r"$2 \times 10^{6}$", "$10^{7}$"], {"a: certified": [1.0] * 3}),
-    (swept(CLAIMS, certificates=WEAKER), "epsilon", ["1", "2", "3"], {"p: no privacy claim": [1.0] * 3}),
 ]  # fmt: skip
 
 
@@ -131,8 +134,6 @@ def test_against_epsilon():
         assert [np.asarray(lines[name].get_ydata()).tolist()[0] for name in "ab"] == [1.0, 2.0]
         assert lines["a"].get_color() == lines["b"].get_color()
         assert lines["a"].get_marker() != lines["b"].get_marker()
-    level = [line.get_xdata() for line in ax.lines if line.get_transform() == ax.get_yaxis_transform(which="grid")]
-    assert all(0 < first < last < 1 for first, last in map(tuple, level))
     (ax,) = fb.plotting.against(swept(ODD), "epsilon", lines=dict.fromkeys(ODD, "one line")).axes
     assert legend(ax) == ["one line: certified"]
     (ax,) = fb.plotting.against(swept(GRAPHS), "algorithm").axes
@@ -141,13 +142,9 @@ def test_against_epsilon():
         fb.plotting.against(swept(GRAPHS), "delta")
 
 
-def against_epsilon(result):
-    return fb.plotting.against(result, "epsilon")
-
-
 def test_a_line_has_the_weakest_claim():
     (ax,) = against_epsilon(swept(CLAIMS, certificates=WEAKER)).axes
-    assert ax.containers[0].lines[0].get_linestyle() == ":"
+    assert (legend(ax), ax.containers[0].lines[0].get_linestyle()) == (["p: no privacy claim"], ":")
 
 
 def test_a_gauge_that_an_algorithm_lacks():
@@ -214,37 +211,15 @@ def test_pareto_against_its_definition():
     assert 0 < sum(beaten) < 60
 
 
-ALGOS = {
-    "FedLinUCB": PLAIN,
-    "FedUCB": fb.algos.fed_ucb(),
-    "tree": PRIVATE,
-    "BLT": PRIVATE.replace(release="blt"),
-    "secagg": PRIVATE.replace(trust="secagg"),
-    "leaky": fb.algos.fed_ucb(BUDGET),
-    "FCLUB-DC": fb.algos.FCLUB(),
-    "CDP-FCLUB-DC": fb.algos.FCLUB(BUDGET),
-    "SCLUB": fb.algos.SCLUB(),
-    "LinUCB": fb.algos.LinUCB(),
-    **{
-        name: fb.algos.SuccessiveElimination(epsilon=None if name == "SE" else 1.0, mechanism=mechanism, trust=trust)
-        for name, (mechanism, trust) in fb.algos.ELIMINATION.items()
-    },
-}
-COMPARED = [  # Shuffle-DP-SE shares a colour with Dist-CDP-SE
-    ("FedLinUCB", "tree", "BLT", "secagg", "LinUCB"),
-    ("FCLUB-DC", "CDP-FCLUB-DC", "SCLUB", "LinUCB"),
-    ("FedUCB", "tree", "leaky"),
-    tuple(name for name in fb.algos.ELIMINATION if name != "Shuffle-DP-SE"),
-]
-
-
-def test_a_name_and_numbers_do_not_change_a_colour():
-    for algo in ALGOS.values():
-        others = [algo.replace(name="another name"), account(algo), swept({"x": 1.0}, algos={"x": algo})]
+@pytest.mark.parametrize(("family", "alike"), [("linear", 1), ("schedules", 0), ("arms", 0), ("clusters", 1)])
+def test_algorithms_of_one_figure_have_colours_of_their_own(family, alike):
+    """But for two variants of one algorithm, and for two of clusters. A name and numbers do not change a colour."""
+    algos = parse(["simulate", family]).asked().arguments["algos"].values()
+    for algo in algos:
+        others = [algo.replace(name="another name"), describe(algo), swept({"x": 1.0}, algos={"x": algo})]
         others += [algo.replace(epsilon=7.0)] if algo.takes("epsilon") else []
         assert {fb.plotting.colour(one) for one in others} == {fb.plotting.colour(algo)}
-    for names in COMPARED:
-        assert len({fb.plotting.colour(ALGOS[name]) for name in names}) == len(names)
+    assert len({fb.plotting.colour(algo) for algo in algos}) == len(algos) - alike
 
 
 def test_an_algorithm_keeps_its_colour_in_every_figure():
@@ -252,7 +227,7 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
     points = {"plain": 1.0} | {
         f"{name}({e})": ({"algorithm": name, "epsilon": e}, 9.0 - e) for name in ("blt", "tree") for e in (1, 2)
     }
-    algos = {label: ALGOS["BLT" if "blt" in label else "tree"] for label in points} | {"plain": PLAIN}
+    algos = {label: PRIVATE.replace(release="blt" if "blt" in label else "tree") for label in points} | {"plain": PLAIN}
     whole = swept(points, algos=algos, certificates={"plain": PUBLIC})
     draws = (fb.plotting.regret, against_epsilon, fb.plotting.privacy_frontier, fb.plotting.communication_frontier)
     seen = {}

@@ -106,7 +106,6 @@ def test_geometric(growth, first, horizon):
 def test_numbers_of_numpy_are_numbers():
     """Of 8 and 16 bits, which have no thousand."""
     assert S.Every(np.uint8(25)).n_syncs(1000) == 40
-    assert S.Every(np.uint8(25)) == S.Every(25)
     wide = S.Geometric(np.float16(1.5), first=np.uint8(10)).rounds(1_000_000)
     np.testing.assert_array_equal(wide, S.Geometric(1.5, first=10).rounds(1_000_000))
     for schedule in (S.LogDet(max_syncs=np.uint8(9)), S.PrivateLogDet(max_syncs=np.uint8(9))):

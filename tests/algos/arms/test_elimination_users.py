@@ -15,7 +15,6 @@ from fedbandit_jax.algos.loops.loop import LEFT_OUT
 from fedbandit_jax.core import random, wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.attendance import Attendance
 
 K, N, T, BLOCK = 3, 7, 3 * (2 + 4 + 8 + 16) + 5, 4
 ARMS, USERS = fb.envs.arms(means=[0.2, 0.5, 0.6], rewards="bernoulli"), fb.privacy.Users
@@ -48,22 +47,6 @@ class Written:
 
     def comers(self, key, size):
         return jnp.asarray(self.who)[jax.random.randint(key, (), 0, len(self.who))]
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_a_table_of_many_is_one_after_the_other(unit):
-    rng = np.random.default_rng(0)
-    one = many = Attendance.none(5)
-    come, once = jax.jit(Attendance.come, static_argnums=1), jax.jit(Attendance.come_once, static_argnums=1)
-    for k in (0, 0, 1, 3, 4, 6, 9):
-        who, comes = rng.integers(0, 5, 9), rng.random(9) < 0.7
-        found, many = once(many, unit, jnp.int32(k), jnp.asarray(who), jnp.asarray(comes))
-        for user, there, entered in zip(who, comes, found):
-            enters, new = come(Attendance(*(column[user] for column in one)), unit, jnp.int32(k))
-            assert bool(entered) == (bool(enters) and bool(there))
-            if there:
-                one = Attendance(*(column.at[user].set(value) for column, value in zip(one, new)))
-        jax.tree.map(np.testing.assert_array_equal, one, many)
 
 
 def batches(env, algo, key):

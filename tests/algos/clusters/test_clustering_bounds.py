@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, stepped
 from scripted_users import draws, population
 
 import fedbandit_jax as fb
+from fedbandit_jax.engine.clocks import ArrivalClock
 from fedbandit_jax.envs._wrapper import Wrapper
 
 A, N = fb.algos, 9
@@ -53,36 +54,45 @@ class Damaged(Wrapper):
         return self.env.clusters(world)
 
 
-def run(key, throw=False, **damage):
-    env = Damaged(env=ENV, **{"spec": ENV.spec, "strange": "user" in damage, **damage})
-    return fb.simulate(env, ALGOS[0], horizon=60, key=key, seeds=2, throw=throw)
+DAMAGES = {
+    "honest": {},
+    "none": dict(factor=0.0),
+    "large": dict(factor=0.0, offset=1.0),
+    "stranger": dict(user=-1),
+    "another": dict(user=10**6),
+    "no number": dict(offset=math.nan),
+    "below": dict(factor=-1.0, offset=-1.0),
+    "above": dict(offset=2.5),
+    "long": dict(scale=3.0),
+    "rounded": dict(scale=1 + 1e-6),
+    "nowhere": dict(scale=math.nan),
+}
+
+
+def told(state, metrics):
+    return metrics.gap, metrics.report.status
 
 
 def test_broken_promises(key):
     """Rewards are clipped, users who do not exist leave nothing, long features are scaled, and all is told."""
-    honest, none, large = run(key), run(key, factor=0.0), run(key, factor=0.0, offset=1.0)
-    stranger, another = run(key, user=-1), run(key, user=10**6)
-    for wrong, right in (
-        (stranger, another),
-        (run(key, offset=math.nan), none),
-        (run(key, factor=-1.0, offset=-1.0), none),
-        (run(key, offset=2.5), large),
-    ):
-        np.testing.assert_array_equal(wrong.regret, right.regret)
-        assert not np.array_equal(wrong.regret, honest.regret)
-        assert (wrong.status == OUTSIDE).all()
-    for one in (honest, none, large):
-        assert (one.status == 0).all()
-        assert (np.diff(one.regret, prepend=0)[:, ::5] > 0).any()
-    assert (np.diff(stranger.regret, prepend=0)[:, ::5] == 0).all()
-    long, rounded, nowhere = (run(key, scale=scale) for scale in (3.0, 1 + 1e-6, math.nan))
-    early = [np.diff(one.regret[:, :5]) for one in (long, honest)]  # until two indices are close
-    np.testing.assert_allclose(*early, atol=1e-5)
-    assert (long.status == OUTSIDE).all()
-    assert (rounded.status == 0).all()
-    assert (nowhere.status & OUTSIDE == OUTSIDE).all()
-    with pytest.raises(fb.SimulationError, match="OUTSIDE_SPEC"):
-        run(key, throw=True, offset=math.nan)
+    bound, horizon = ALGOS[0].bind(ENV.spec, 60), 60
+
+    def run(env):
+        clock = ArrivalClock(env=env, algo=bound, horizon=horizon, block=horizon)
+        return stepped(told, clock, np.arange(1), key)[1]
+
+    envs = [Damaged(env=ENV, spec=ENV.spec, strange="user" in one, **one) for one in DAMAGES.values()]
+    found = jax.jit(jax.vmap(run))(jax.tree.map(lambda *x: np.stack(x), *envs))
+    gaps, status = ({name: x[i].ravel() for i, name in enumerate(DAMAGES)} for x in map(np.asarray, found))
+    pairs = ("stranger", "another"), ("no number", "none"), ("below", "none"), ("above", "large")
+    for wrong, right in pairs:
+        np.testing.assert_array_equal(gaps[wrong], gaps[right])
+        assert not np.array_equal(gaps[wrong], gaps["honest"])
+    assert {name for name in DAMAGES if not status[name]} == {"honest", "none", "large", "rounded"}
+    assert all(one & OUTSIDE for one in status.values() if one)
+    assert all((gaps[name][::5] > 0).any() for name in ("honest", "none", "large"))
+    assert (gaps["stranger"][::5] == 0).all()
+    np.testing.assert_allclose(gaps["long"][1:5], gaps["honest"][1:5], atol=1e-5)  # until two indices are close
 
 
 @pytest.mark.parametrize("algo", deep(ALGOS, keep={0, 2}), ids=lambda algo: algo.name)

@@ -1,4 +1,4 @@
-"""Clustering: limits of one user, one cluster and no noise, clusters that are found, the law of noise, refusals."""
+"""Clustering: limits of one user and one cluster, clusters that are found and bounds of noise."""
 
 import math
 
@@ -6,14 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import refused
-from scripted_users import canonical, draws, noise_of, play, population
-from test_clustering import ALIKE, FCLUB, INF, LARGE, OURS, SMALL, SPLIT, STARTS, A, T
+from scripted_users import draws, noise_of, play, population
+from test_clustering import ALIKE, FCLUB, INF, LARGE, OURS, STARTS, A, T
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.fclub_phases import Held
-
-ALPHA = 1e-4
 
 
 @pytest.mark.slow
@@ -33,23 +30,6 @@ def test_one_user_and_one_cluster(key):
         found = play(limit.bind(many, T), key, given, many)
         np.testing.assert_array_equal(found.arms, arms)
         np.testing.assert_array_equal(found.labels, 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [dict(upload=1.1, **SPLIT), OURS | SPLIT])
-def test_silence_is_the_run_without_a_budget(key, options):
-    size = LARGE if options.get("trigger") == "count" else SMALL
-    spec, given = population(*size), draws(0, size[0])
-    given = given._replace(rewards=given.rewards.clip(0, 1))
-    public = {name: value for name, value in options.items() if name != "shift"}
-    private, plain = FCLUB(1.0, **options).bind(spec, T), FCLUB(**public).bind(spec, T)
-    zero = np.float32(0)
-    mute = play(private.replace(std=zero, rho=zero, vector=zero), key, given, spec)
-    expected, noisy = (play(bound, key, given, spec) for bound in (plain, private))
-    for name in ("arms", "labels", "groups", "uploads", "downloads"):
-        np.testing.assert_array_equal(getattr(mute, name), getattr(expected, name), err_msg=name)
-    np.testing.assert_allclose(mute.state.local.theta, expected.state.local.theta, atol=1e-5)
-    assert not np.array_equal(noisy.arms, expected.arms)
 
 
 FINDERS = (
@@ -94,36 +74,6 @@ def test_rho_and_vector_bound_the_noise(key):
     vectors = np.linalg.norm(prefixes[..., 3], axis=-1)
     assert bound.vector / 10 < vectors.max() < bound.vector
     assert len(np.unique(prefixes[:, 0, 0])) == len(prefixes)
-
-
-@pytest.mark.slow
-def test_what_partitions_and_uploads_tell(key):
-    """With alpha_1 = inf and counts, nothing about rewards: who is in a local cluster, and who uploads when."""
-    spec, given = population(*LARGE), draws(0, LARGE[0])
-    bound = FCLUB(5.0, **OURS, **ALIKE).bind(spec, T)
-    other = given._replace(rewards=given.rewards[::-1].copy(), contexts=given.contexts[::-1].copy())
-    one, two = (play(bound, key, data, spec) for data in (given, other))
-    for name in ("labels", "uploads"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-    assert not np.array_equal(one.arms, two.arms)
-    np.testing.assert_array_equal(canonical(one.labels)[-1], np.arange(8) % 3)
-
-
-LONG = fb.Spec(n_agents=1, n_arms=2, dim=3, max_norm=2.0, n_users=4, n_servers=2)
-
-
-@pytest.mark.parametrize(
-    ("argument", "make"),
-    [
-        ("confidence", lambda: A.LinUCB().replace(confidence="authors").bind(population(4, 2), 10)),
-        ("max_norm", lambda: FCLUB(1.0).bind(LONG, 10)),
-        *(("env", lambda make=make: make().bind(fb.envs.sphere(1, 2, 2).spec, 10))
-          for make in (A.FCLUB, A.homo_dc, A.CLUB, A.SCLUB, A.Grouped)),
-    ],
-)  # fmt: skip
-def test_combinations_that_are_refused(argument, make):
-    with refused(argument):
-        make()
 
 
 def held(theta, live):

@@ -281,23 +281,6 @@ def test_certificates():
 
 
 @pytest.mark.parametrize(
-    ("argument", "options"),
-    [
-        ("trust", dict(privacy=mechanism(trust="central"))),
-        ("schedule", dict(schedule=S.LogDet())),
-        ("schedule", dict(schedule=S.PrivateLogDet(), privacy=mechanism())),
-        ("unit", dict(privacy=mechanism(unit=None))),
-        ("policy", dict(policy=A.PhasedElimination(arms=np.eye(3, dtype=np.float32)))),
-    ],
-)
-def test_parts_that_do_not_fit(argument, options):
-    with refused(argument):
-        A.Grouped(**options).bind(SPEC, T)
-    with refused("messages"):  # before it is bound
-        A.Grouped(privacy=mechanism(messages=True))
-
-
-@pytest.mark.parametrize(
     ("method", "answer"),
     [("group", lambda last: 1.0 * last), ("group", lambda last: last[:2]), ("pool", lambda released: released)],
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers import deep
 from oracles.asynchronous import async_fed_lin_ucb, by_determinant, by_rounds
-from oracles.linear import TreeSilo
+from oracles.linear import Tree
 from scipy import stats
 from scripted_users import Draws, draws, population, scan
 
@@ -86,7 +86,7 @@ def noise_of(bound, key):
 
     def noise(m, k, t):
         drawn = draw(random.stream(random.fold_in(key, jnp.int32(t)), "release"))
-        return trees.setdefault(m, TreeSilo(prefix=True)).randomize(k, 0.0, np.asarray(drawn, float))
+        return trees.setdefault(m, Tree()).release(k, 0.0, np.asarray(drawn, float))
 
     return noise
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import examples as ex
 import jax
 import numpy as np
 import pytest
@@ -10,19 +11,6 @@ from helpers import scripted, silent, stepped
 import fedbandit_jax as fb
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.admission import BoundStatistic
-
-B, K, D = 25, 100, 10
-FIRST = jax.jit(lambda clock, key: clock.step(key, *clock.init(key), 0)[1])
-
-
-def batch_sum(algo, contexts, answers, key):
-    """W | U of the first batch of a one-silo run, before noise."""
-    env = scripted(contexts[:, None], answers[:, None], answers[:, None])
-    plain = algo.replace(privacy=None).bind(env.spec, B)
-    bound = dataclasses.replace(silent(algo.bind(env.spec, B)), policy=plain.policy)
-    clock = RoundClock(env=env, algo=bound, horizon=B)
-    state = FIRST(clock, key)
-    return np.asarray(state.mechanism.sums.high, float)
 
 
 def sums(state, metrics):
@@ -61,13 +49,16 @@ def test_rewards_are_clipped_in_the_statistic(key):
 
     What is not finite never gets there: a clock hands no such reward to anybody.
     """
-    contexts, calm, algo = np.ones((B, 2, 2)) / np.sqrt(2), np.full((B, 2), 0.5), fb.algos.private_fed_lin_ucb
+    contexts, calm = np.full((6, 1, 1, 2), 0.5**0.5), np.full((6, 1, 1), 0.5)
     for clip, loud, moved in ((True, 50.0, 0.5), (False, 50.0, 49.5), (False, np.nan, 0.5)):
-        mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), statistic=fb.privacy.Linear(clip=clip))
-        shouted = calm.copy()
-        shouted[0] = loud
-        one, other = (batch_sum(algo(mechanism, schedule=B), contexts, given, key) for given in (calm, shouted))
-        assert np.linalg.norm(one - other) == pytest.approx(moved, rel=1e-4)
+        privacy, found = ex.private(statistic=fb.privacy.Linear(clip=clip)), []
+        algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=6, privacy=privacy)
+        for first in (0.5, loud):
+            answers = np.concatenate([[[[first]]], calm[1:]])
+            env = scripted(contexts, answers, answers)
+            clock = RoundClock(env=env, algo=silent(algo.bind(env.spec, 6)), horizon=6)
+            found.append(stepped(sums, clock, np.arange(1), key)[1][0])
+        assert np.linalg.norm(found[0] - found[1]) == pytest.approx(moved, rel=1e-4)
 
 
 def test_both_bounds_are_enforced_where_data_enter():

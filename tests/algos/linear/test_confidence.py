@@ -1,14 +1,11 @@
 """The widths are valid: noise bounds and confidence sets cover as often as they promise."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.policies import confidence as widths
-from fedbandit_jax.core import ridge
-from fedbandit_jax.engine.clocks import RoundClock
 
 D, S, STD = 6, 20, 30.0
 
@@ -21,17 +18,6 @@ def built(rule, n_agents, dim, stds, failure, subgaussian, theta_norm, scale, re
 def symmetric(rng, n):
     g = rng.standard_normal((n, D, D)) * STD
     return (g + np.swapaxes(g, 1, 2)) / 2
-
-
-def test_noise_bounds_hold_and_are_not_vacuous():
-    rng = np.random.default_rng(0)
-    cov, bias = widths.noise_bounds(STD, D, S, 0.05)
-    norms = np.abs(np.linalg.eigvalsh(symmetric(rng, 4000 * S))).max(1).reshape(4000, S).max(1)
-    lengths = np.linalg.norm(rng.standard_normal((4000, S, D)) * STD, axis=2).max(1)
-    assert (norms > cov).mean() <= 0.05
-    assert (lengths > bias).mean() <= 0.025
-    assert np.quantile(norms, 0.999) > cov / 2  # within a factor of two of the truth
-    assert np.quantile(lengths, 0.999) > bias / 2
 
 
 @pytest.mark.parametrize("regularizer", ["shift", "project"])
@@ -75,30 +61,6 @@ def test_chi_square_quantile():
     draws = (weights * np.random.default_rng(4).standard_normal((400_000, 10)) ** 2).sum(1)
     bound, truth = widths.chi_square_quantile(weights, probability), np.quantile(draws, 1 - probability)
     assert truth < bound < 1.35 * truth
-
-
-@pytest.mark.slow
-def test_known_noise_covers_whole_private_runs(key):
-    """60 certified runs of BLT noise: ||theta_hat - theta*||_V <= beta at every synchronisation of nearly all."""
-    env = fb.envs.sphere(20, 20, 4, rewards="bernoulli")
-    algo = fb.algos.private_fed_lin_ucb(
-        fb.privacy.Mechanism(fb.privacy.Budget(2.0, 0.1), release="blt"),
-        policy=fb.algos.UCB(confidence="known_noise", regularizer="project", failure=0.05),
-    )
-    clock = RoundClock(env=env, algo=algo.bind(env.spec, 1000), horizon=1000)
-
-    def run(key):
-        def body(carry, k):
-            world, state, _ = clock.step(key, *carry, k)
-            error = state.belief.posterior.theta[:, 0] - world.theta
-            v = jnp.linalg.inv(ridge.matrices(state.belief.posterior)[0])
-            return (world, state), jnp.sqrt(error @ v @ error) / state.belief.width(25 * (k + 1.0))
-
-        return jax.lax.scan(body, clock.init(key), jnp.arange(clock.n_steps))[1].max()
-
-    worst = np.asarray(jax.jit(jax.vmap(run))(jax.random.split(key, 60)))
-    assert (worst > 1).mean() <= 2.5 * 0.05
-    assert np.median(worst) > 0.3
 
 
 @pytest.mark.parametrize("regularizer", ["shift", "project"])

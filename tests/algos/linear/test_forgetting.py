@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import refused, regrets, workload
+from oracles import linear as oracles
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import NoiseLaw, Released, certify
-from fedbandit_jax.privacy.releases import make
 
 Forgetting, UCB, Discounted, Window = fb.algos.Forgetting, fb.algos.UCB, fb.privacy.Discounted, fb.privacy.Window
 BUDGET = fb.privacy.Budget(1.0, 0.1)
@@ -54,29 +54,28 @@ def test_the_policy_within_is_shown_weighted_sums(name):
         assert int(belief.rounds) == math.ceil(round(a @ counts / 2, 4))  # of two agents
 
 
+class Discounts(oracles.Batches):
+    def release(self, k, gamma, noise):
+        self.total = 0.8 * self.total + gamma
+        return self.total
+
+
 def test_d_lin_ucb_by_numpy(script, key):
     """Russac et al. (2019), Algorithm 1, in batches of 3, on the script; widths as the docstring says."""
-    env, batch, horizon, d = script, 3, 30, script.spec.dim
-    memory, m, n = Discounted(0.8), script.spec.n_agents, 10
-    policy = Forgetting(policy=UCB(exploration_scale=0.4), memory=memory)
+    batch, horizon, d, m, n = 3, 30, script.spec.dim, script.spec.n_agents, 10
+    policy = Forgetting(policy=UCB(exploration_scale=0.4), memory=Discounted(0.8))
     algo = fb.algos.Federated(policy=policy, schedule=batch)
-    found = regrets(env, algo.bind(env.spec, horizon), horizon, key)
-    v, u, expected, rounds = np.zeros((d, d)), np.zeros(d), np.zeros(horizon), 0.0
-    new_v, new_u = np.zeros((d, d)), np.zeros(d)
-    for t in range(horizon):
-        inverse = np.linalg.inv(np.eye(d) + v)
+    found = regrets(script, algo.bind(script.spec, horizon), horizon, key)
+
+    def choose(t, i, contexts, v, u):
+        rounds = batch * sum(0.8**j for j in range(t // batch))
         log_term = 2 * math.log(n / 0.01) + d * math.log1p(m * math.ceil(rounds) / d)
-        beta = 0.4 * (1.0 + 0.5 * math.sqrt(log_term))
-        for i in range(m):
-            x = np.asarray(env.contexts[t, i], float)
-            bound = x @ inverse @ u + beta * np.sqrt(((x @ inverse) * x).sum(1))
-            arm = int(bound.argmax())
-            expected[t] += env.means[t, i].max() - env.means[t, i, arm]
-            new_v += np.outer(x[arm], x[arm])
-            new_u += x[arm] * env.answers[t, i, arm]
-        if t % batch == batch - 1:
-            v, u, rounds = 0.8 * v + new_v, 0.8 * u + new_u, 0.8 * rounds + batch
-            new_v, new_u = np.zeros((d, d)), np.zeros(d)
+        return oracles.argmax_ucb(contexts, v, u, 0.4 * (1.0 + 0.5 * math.sqrt(log_term)))
+
+    expected, *_ = oracles.scheduled(
+        script, horizon, choose, lambda t, *_: t % batch == batch - 1, first=1.0, later=1.0, learns=False,
+        silo=Discounts(),
+    )  # fmt: skip
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
@@ -87,13 +86,20 @@ def test_arms_are_scored_alike_with_and_without_contexts():
     for k in range(5):
         sums = np.float32((k + 1) * np.eye(3)), np.ones(3, np.float32), np.float32(40 * (k + 1)), np.float32(0)
         belief = update(np.int32(k), belief, Released(*sums))
-    offered = fb.Round(jnp.asarray(np.random.default_rng(0).normal(size=(4, 2, 3)), jnp.float32))
-    prepared = policy.prepare(belief, offered, False)
-    indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
-    scorer = policy.scorer(jnp.int32(50), prepared)
-    rounds = math.ceil(10 * sum(0.5**j for j in range(5)))
-    np.testing.assert_allclose(scorer.width, policy.policy.scorer(jnp.int32(rounds), prepared.within).width)
-    np.testing.assert_allclose(indices.T, scorer.worth(list(jnp.moveaxis(offered.contexts, -1, 0))), rtol=1e-5)
+    contexts = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
+
+    @jax.jit
+    def scored(belief, contexts):
+        offered = fb.Round(contexts)
+        prepared = policy.prepare(belief, offered, False)
+        scorer = policy.scorer(jnp.int32(50), prepared)
+        rounds = jnp.int32(math.ceil(10 * sum(0.5**j for j in range(5))))
+        widths = scorer.width, policy.policy.scorer(rounds, prepared.within).width
+        indices = policy.indices(jax.random.key(0), jnp.int32(50), prepared, offered)
+        return widths, (indices.T, scorer.worth(list(jnp.moveaxis(contexts, -1, 0))))
+
+    for one, other in scored(belief, contexts):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -102,37 +108,6 @@ def test_a_window_over_everything_forgets_nothing():
     forgets = algo.replace(policy=Forgetting(policy=ex.GREEDY, memory=Window(7)))
     one, other = (ex.play(ex.SCRIPT, a).gaps for a in (algo, forgets))
     np.testing.assert_allclose(one, other, atol=2e-5)
-
-
-WITHIN = UCB(confidence="known_noise")
-ANY = {
-    "Told": dict(policy=Told()),
-    "secagg": dict(trust="secagg"),
-    "users": dict(unit=fb.privacy.Users(3, per_batch=1, apart=2)),
-    "shuffled": dict(trust="shuffle_amplified", release="tree"),
-}
-
-
-@pytest.mark.parametrize("name", ANY)
-def test_it_is_certified_with_any_policy_trust_model_and_unit(name):
-    options = {"policy": WITHIN, "release": Discounted(0.7), **ANY[name]}
-    policy = Forgetting(policy=options.pop("policy"), memory=Discounted(0.7))
-    algo = fb.algos.Federated(policy=policy, schedule=2, privacy=fb.privacy.Mechanism(BUDGET, **options))
-    found = algo.certificate(SILOS.spec, 20)
-    assert (found.claim, found.release) == ("certified", "Tree" if name == "shuffled" else "Discounted")
-    assert 0.99 < found.epsilon_exact <= 1.0
-    assert found.releases_per_user < 9
-
-
-@pytest.mark.parametrize("release", ["tree", "blt", Discounted(0.5), Window(2)])
-def test_it_knows_the_noise_under_any_release(release):
-    memory = Discounted(0.7)
-    algo = fb.algos.Federated(
-        policy=Forgetting(policy=UCB(), memory=memory), schedule=2, privacy=fb.privacy.Mechanism(BUDGET, release)
-    )
-    bound, made = algo.bind(SILOS.spec, 20), make(release, 10)
-    wanted = bound.stds[:10] * np.sqrt(memory.variance(made) / made.prefix_variance())
-    np.testing.assert_allclose(bound.policy.stds[:10], wanted, rtol=1e-5)
 
 
 def test_a_policy_that_is_put_in_after_binding_is_seen():

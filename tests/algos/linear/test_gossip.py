@@ -57,8 +57,8 @@ def test_algorithm_3(name):
         one = jax.random.split(one, bound.n_cliques)[clique[i]]
         mechanism = jax.tree.map(lambda leaf: leaf[clique[i]], bound.mechanism)
         draw = mechanism.trust.noise(one, packed_size(D))
-        tree = trees.setdefault((g, clique[i]), oracles.TreeSilo(prefix=True))
-        return tree.randomize(k, 0.0, np.asarray(unpack(draw, D), float))
+        tree = trees.setdefault((g, clique[i]), oracles.Tree())
+        return tree.release(k, 0.0, np.asarray(unpack(draw, D), float))
 
     def beta(i, grown):
         log_det = D * np.log(sizes[clique[i]] * rho_min) + grown
@@ -122,16 +122,6 @@ def test_denser_graphs_have_less_regret():
         assert difference.mean() > 2 * difference.std(ddof=1) / np.sqrt(len(difference))
 
 
-def test_certificate_claims_nothing():
-    algo = gossip(nx.path_graph(4), 2, fb.privacy.Budget(1.0, 0.1))
-    certificate = algo.certificate(fb.envs.gap(4, 4, 3).spec, 100)
-    assert certificate.claim == "none"
-    assert certificate.epsilon_exact == np.inf
-    assert certificate.releases == 50  # of an estimator that is used every second round
-    assert any("actions inside a batch" in seen for seen in certificate.not_covered)
-    assert any("when silos ask" in seen for seen in certificate.not_covered)
-
-
 @pytest.mark.parametrize(
     ("graph", "most", "trust"), [(nx.empty_graph(4), 1, "silo_local"), (nx.path_graph(3), 2, "silo_local_matrix")]
 )
@@ -173,3 +163,14 @@ def test_uses_of_an_estimator_are_counted_to_the_end():
     algo = fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, schedule=fb.schedules.LogDet("M log T"))
     bound = algo.bind(fb.envs.sphere(3, 4, 2).spec, 5)
     assert float(bound.schedule.threshold) == pytest.approx(3 * 2 / (math.log(1 + 3 / 2) + 1))
+
+
+@pytest.mark.parametrize(("trigger", "first"), [("dp20", 0), ("zc24", 1)])
+def test_the_trigger_of_the_oracle(trigger, first):
+    """One context, 1: V = 2, 3, ... after rounds 0, 1, ...; [DP20] add rho_max - rho_min = 2 to it."""
+    env = fb.envs.script(np.ones((3, 2, 1, 1)), np.zeros((3, 2, 1)))
+    result = gossip_fed_ucb(
+        env, nx.empty_graph(2), [0, 1], 1, 3, rho_min=1.0, rho_max=3.0, threshold=2.5, beta=lambda i, growth: 0.5,
+        trigger=trigger,
+    )  # fmt: skip
+    assert result.log[0] == (first, 0, 0, "request")  # log 4 >= 2.5 / 2 > log 2, but log 3 >= 2.5 / 4

@@ -10,7 +10,6 @@ from helpers import deep, regrets
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 
-S = fb.schedules
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 
 

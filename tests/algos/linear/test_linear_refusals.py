@@ -93,6 +93,18 @@ MADE = [  # the argument that is named, and what is made
     ("arms", lambda: A.PhasedElimination(arms=np.zeros((2, 3)))),
     ("dropouts", lambda: private(dropouts=1)),
     ("trust", lambda: federated(private("tree", "secagg"), schedule=LOG_DET)),
+    ("messages", lambda: A.Grouped(privacy=private(unit="visit", messages=True))),
+    *(
+        (argument, lambda options=options: A.Grouped(**options).bind(ex.USERS.spec, 50))
+        for argument, options in (
+            ("trust", dict(privacy=private("tree", "central", unit="visit"))),
+            ("schedule", dict(schedule=LOG_DET)),
+            ("schedule", dict(schedule=TESTED, privacy=ex.VISIT)),
+            ("unit", dict(privacy=private())),
+            ("policy", dict(policy=PHASED)),
+        )
+    ),
+    ("confidence", lambda: A.LinUCB().replace(confidence="authors").bind(ex.USERS.spec, 50)),
     ("trust", lambda: federated(private("tree", "shuffle_amplified"), schedule=GROWING)),
     ("trust", lambda: federated(private("tree", "shuffle_vector_sum"), schedule=TESTED)),
 ]
@@ -111,6 +123,7 @@ BOUND = [  # the argument that is named, an algorithm, and what it is bound to
     ("schedule", gossip(gamma=2, schedule=1), SPEC),
     ("unit", single(privacy=BUDGET), ex.USERS.spec),
     ("policy", single(LOG_DET, policy=A.Thompson()), ex.USERS.spec),
+    *(("env", make(), SPEC) for make in (A.FCLUB, A.homo_dc, A.CLUB, A.SCLUB, A.Grouped)),
     ("arms", A.dp_dpe(np.eye(2), BUDGET), SPEC),
     *(("confidence", federated(one, policy=AUTHORS), SPEC)  # of which nothing was released
       for one in (private("blt"), private("prefix_tree"), private("tree", "secagg"), private("tree", "central"))),
@@ -121,7 +134,8 @@ BOUND = [  # the argument that is named, an algorithm, and what it is bound to
     ("messages", federated(private(**LEAF, messages=True)), AWAY),
     ("schedule", federated(schedule=LOG_DET), AWAY),
     *(("max_norm", one, LONG) for one in (A.fed_ucb(BUDGET), gossip(privacy=BUDGET))),
-    ("max_norm", single(privacy=ex.VISIT), dataclasses.replace(ex.USERS.spec, max_norm=2.8)),
+    *(("max_norm", one, dataclasses.replace(ex.USERS.spec, max_norm=2.8))
+      for one in (single(privacy=ex.VISIT), A.FCLUB(BUDGET))),
 ]  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def test_every_message(name):
         one = jax.random.fold_in(random.stream(key, "syncs"), rounds[k - 1] - 1)
         one = jax.random.split(random.stream(one, "release"), M)[i]
         draw = np.asarray(unpack(bound.mechanism.trust.noise(one, packed_size(D)), D), float)
-        return trees.setdefault(i, oracles.TreeSilo(prefix=True)).randomize(k, 0.0, draw)
+        return trees.setdefault(i, oracles.Tree()).release(k, 0.0, draw)
 
     width, lam = bound.policy.width, np.asarray(bound.policy.regularization, float)
     expected, sent = released_gossip(

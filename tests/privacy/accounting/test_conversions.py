@@ -58,16 +58,5 @@ def test_advanced_composition_in_closed_form():
     expected += math.sqrt(2 * squares * math.log(1e6))
     assert epsilon == pytest.approx(expected, rel=1e-9)
     assert epsilon < plain
-    assert delta == pytest.approx(1e-6 + 60e-8, rel=1e-12)
+    assert delta == pytest.approx(1e-6 + 60e-8, rel=1e-12, abs=0)
     assert advanced_composition([1.0, 2.0], [1e-8, 0.0], slack=1e-6) == (pytest.approx(3.0, rel=1e-11), 1e-8)
-
-
-@pytest.mark.parametrize(("count", "epsilon"), [(5, 1.0), (30, 0.1), (200, 0.05)])
-def test_advanced_composition_is_never_optimistic(count, epsilon):
-    """Randomised response, the worst (epsilon, 0)-DP mechanism, composed numerically."""
-    flip = pld.privacy_loss_distribution.from_randomized_response(2 / (1 + math.exp(epsilon)), 2)
-    together = flip.self_compose(count)
-    for slack in (1e-2, 1e-6):
-        total, delta = advanced_composition([epsilon] * count, [0.0] * count, slack)
-        exact = together.get_epsilon_for_delta(max(delta, 1e-12))
-        assert 0.5 * total <= exact <= total * (1 + 1e-3)

@@ -19,18 +19,11 @@ from fedbandit_jax.privacy.accounting.discrete import (
 )
 from fedbandit_jax.privacy.accounting.events import PureDP
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
-from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
+from fedbandit_jax.privacy.accounting.lattice import Skellam
 
 ORDERS = (1.001, 1.5, 2, 2.5, 3, 7, 20)
 SCALES = st.floats(-3, 9).map(lambda x: 10**x)
 SHIFTS = st.floats(0, 9).map(lambda x: int(10**x))
-
-
-@pytest.mark.parametrize("scale", [0.5, 2.0, 7.5])
-def test_discrete_laplace_against_its_sum(scale):
-    for shift, alpha in itertools.product((1, 2, 5, 13), ORDERS):
-        exact = renyi(pmf(DiscreteLaplace(scale), 400), shift, alpha)
-        assert discrete_laplace_rdp(shift, scale)(alpha) == pytest.approx(exact, rel=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,10 +43,10 @@ def test_discrete_laplace_in_many_digits(shift, scale, log_order):
         exact = mp.log((ends + middle) * mp.tanh(b / 2)) / (a - 1)
     assert curve(alpha) == pytest.approx(float(exact), rel=1e-11, abs=0)
     assert curve(alpha) <= curve(1 + 2 * 10**log_order) * (1 + 1e-12)
-    assert curve(1e20) == pytest.approx(epsilon, rel=1e-9) or epsilon <= 1e-9
+    assert curve(1e20) == pytest.approx(epsilon, rel=1e-9, abs=0) or epsilon <= 1e-9
     assert curve(1e20) <= epsilon * (1 + 1e-12)
     assert curve(alpha) <= PureDP(min(epsilon, 1e6)).rdp(alpha) * (1 + 1e-9) or epsilon > 1e6
-    assert one(alpha) == pytest.approx(PureDP(1 / scale).rdp(alpha), rel=1e-6)
+    assert one(alpha) == pytest.approx(PureDP(1 / scale).rdp(alpha), rel=1e-6, abs=0)
 
 
 def folded(scale, modulus):
@@ -84,10 +77,10 @@ def test_wrapped_discrete_laplace_by_enumeration():
 def test_wrapping_only_helps(shift, scale, modulus):
     epsilon = wrapped_discrete_laplace_epsilon(shift, scale, modulus)
     assert 0 <= epsilon <= shift / scale * (1 + 1e-12)
-    assert wrapped_discrete_laplace_epsilon(shift, 1e9, 2**61) == pytest.approx(shift / 1e9, rel=1e-12)
+    assert wrapped_discrete_laplace_epsilon(shift, 1e9, 2**61) == pytest.approx(shift / 1e9, rel=1e-12, abs=0)
 
 
-@pytest.mark.parametrize("variance", [0.05, 0.3, 1.0, 5.0, 100.0])
+@pytest.mark.parametrize("variance", [0.05, 1.0, 100.0])
 def test_skellam_is_never_optimistic(variance):
     """The lemma at integers, its chords between them."""
     p = pmf(Skellam(variance), 700)
@@ -109,7 +102,7 @@ def test_skellam_is_close_to_its_bound_when_wide():
     assert rdp_epsilon(curve, 1e-5) > gaussian_epsilon(3 / math.sqrt(40), 1e-5)
 
 
-@pytest.mark.parametrize("n", [1, 16, 64])
+@pytest.mark.parametrize("n", [1, 64])
 def test_skellam_as_printed_for_bandits(n):
     """Theorem 2 at g = s epsilon sqrt(n): the first branch is the lemma's with n left out, the second is too small.
 
@@ -141,10 +134,3 @@ def test_sums_of_discrete_gaussians(sigma):
             assert renyi(p, shift, alpha) <= alpha * privacy.rho * (1 + 1e-9)
     three = discrete_gaussian(0.5 * math.sqrt(3), 3, reach=36)
     assert renyi(three, 1, 1.01) > 1.1 * 1.01 * (2 / 3)
-
-
-def test_discrete_gaussian_sum_in_figures():
-    privacy = discrete_gaussian_sum_zcdp(100, sigma=10.0, n=10**6)
-    assert privacy == pytest.approx((0.5e-4, 0.0, 1e-2))
-    privacy = discrete_gaussian_sum_zcdp(10, sigma=0.5, n=10**6)  # which branch is the smaller
-    assert privacy.epsilon == math.sqrt(4e-4 + privacy.xi / 2) < 0.02 + privacy.xi

@@ -18,7 +18,7 @@ from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian, Pur
 DELTAS = st.floats(-18, -1).map(math.exp)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(0.05, 1.5), min_size=1, max_size=5), DELTAS)
 def test_less_knowledge_is_more_epsilon(mus, delta):
     """exact <= Renyi = zCDP, and exact <= what is left if each mechanism is known at one (epsilon, delta) only."""
@@ -69,7 +69,7 @@ def test_renyi_of_pure_privacy(epsilon, alpha):
     with mp.workdps(80):
         e, a = mp.mpf(epsilon), mp.mpf(alpha)
         exact = mp.log((mp.exp(a * e) + mp.exp((1 - a) * e)) / (1 + mp.exp(e))) / (a - 1)
-    assert PureDP(epsilon).rdp(alpha) == pytest.approx(float(exact), rel=1e-9)
+    assert PureDP(epsilon).rdp(alpha) == pytest.approx(float(exact), rel=1e-9, abs=0)
     assert PureDP(epsilon).rdp(alpha) <= min(epsilon, alpha * epsilon**2 / 2) * (1 + 1e-9)
 
 
@@ -90,16 +90,9 @@ def test_approximate_events():
     assert renyi.accountant == "Renyi"
     assert renyi.epsilon == pytest.approx(compose([*pure, curve], room).epsilon, rel=1e-9)
     assert mixed < renyi.epsilon < 1.1 * mixed
-
-
-def test_a_gaussian_with_a_pure_part_is_both():
-    """Beside events that are known by one (epsilon, delta), and beside Renyi curves."""
-    together, apart = [Gaussian(0.7, pure=0.4)], [Gaussian(0.7), PureDP(0.4)]
-    for other in (ApproximateDP(0.1, 1e-6), Renyi(lambda alpha: alpha / 50)):
-        one, same = (compose([*events, other], 1e-4) for events in (together, apart))
-        assert one.accountant == same.accountant
-        assert one.epsilon == pytest.approx(same.epsilon, rel=1e-6)
-        assert one.epsilon > compose([Gaussian(0.7), other], 1e-4).epsilon + 0.1
+    for other in (ApproximateDP(0.1, 1e-6), curve):  # a Gaussian with a pure part is both
+        one, same = (compose([*own, other], 1e-4) for own in ([Gaussian(0.7, 0.4)], [Gaussian(0.7), PureDP(0.4)]))
+        assert (one.epsilon, one.accountant) == (pytest.approx(same.epsilon, rel=1e-6), same.accountant)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (4.0, 1e-5)])

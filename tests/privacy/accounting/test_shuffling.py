@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
-from fedbandit_jax.privacy import gaussian_epsilon, gaussian_mu
-from fedbandit_jax.privacy.accounting.gaussian import log_delta
+from fedbandit_jax.privacy import gaussian_mu
 from fedbandit_jax.privacy.accounting.shuffling import (
     LemmaError,
     authors_sigma,
@@ -52,35 +50,6 @@ def test_one_node_of_single_points_is_the_closed_form():
     assert shuffled == pytest.approx(closed, rel=1e-6)
 
 
-def clones_delta(epsilon, eps0, m):
-    """Hockey-stick of the pair that dominates m shuffled eps0-local mechanisms (their Theorem 3.2)."""
-    p, alpha, total = math.exp(-eps0), 1 / (1 + math.exp(-eps0)), 0.0
-    weights = binom.pmf(np.arange(m), m - 1, p)
-    for clones in np.flatnonzero(weights > 1e-15):
-        x = np.arange(clones + 2)
-        zero, one = binom.pmf(x, clones, 0.5), binom.pmf(x - 1, clones, 0.5)
-        first, second = alpha * one + (1 - alpha) * zero, alpha * zero + (1 - alpha) * one
-        total += weights[clones] * np.maximum(first - math.exp(epsilon) * second, 0).sum()
-    return total + weights[weights <= 1e-15].sum()
-
-
-def test_closed_form_is_above_the_numerical_bound():
-    m, delta, sigma = 2000, 1e-4, 9.0
-    epsilon = shuffled_epsilon(sigma=sigma, sensitivity=1.0, n_agents=m, points=[1], delta=delta)
-    eps0 = gaussian_epsilon(1 / sigma, delta / (25 * m))
-    assert 2 * m * (math.exp(epsilon) + 1) * delta / (25 * m) + clones_delta(epsilon, eps0, m) <= delta
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.floats(-5, 1).map(lambda x: 10**x), st.floats(-30, -1).map(math.exp), st.integers(2, 5000))
-def test_why_n_points_are_not_n_eps0(mu, delta, n):
-    """The step of the printed proof that fails: at the delta0 of one point, n points cost more than n eps0."""
-    eps0 = gaussian_epsilon(mu, delta)
-    if eps0 > 0 and n * mu < 1e3:
-        assert gaussian_epsilon(n * mu, delta) >= n * eps0 * (1 - 1e-9) - n * 1e-13
-        assert log_delta(n * eps0, n * mu) >= math.log(delta) - 1e-4
-
-
 CASES = st.fixed_dictionaries(
     {
         "epsilon": st.floats(-8, 1).map(lambda x: 10**x),
@@ -105,15 +74,6 @@ def test_least_sigma_is_certified(case, sensitivity):
     assert shuffled_sigma(**{**case, "epsilon": 2 * epsilon}, sensitivity=sensitivity) <= sigma * (1 + 1e-8)
 
 
-@pytest.mark.parametrize("points", [[1], TREE])
-def test_more_agents_need_less_noise(points):
-    rest = {"epsilon": 1e-3, "delta": 1e-3, "sensitivity": 1.0, "points": points}
-    sigmas = [shuffled_sigma(**rest, n_agents=m) for m in (12, 100, 1000, 10**4, 10**5)]
-    assert sigmas == sorted(sigmas, reverse=True)
-    sigma = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=1.0, n_agents=10**6, points=[1])
-    assert sigma < 1 / gaussian_mu(0.05, 1e-6) / 15
-
-
 def test_the_violated_condition_is_named():
     """Where the lemma fails: at which level, of how many points, or for want of agents."""
     rest = {"sensitivity": 1.0, "delta": 1e-4}
@@ -127,8 +87,8 @@ def test_the_violated_condition_is_named():
 # What the shuffler shows of relaxed secure aggregation, by exact convolution of the users' reports.
 
 # epsilon, failure, users, modulus
-PAIRS = [(0.5, 0.01, 2, 5), (1.0, 0.1, 2, 8), (0.1, 0.01, 2, 2), (4.0, 0.2, 2, 6), (20.0, 0.2, 2, 4), (1.0, 0.9, 2, 3)]
-GROUPS = [(1.0, 0.05, 3, 5), (0.3, 0.1, 3, 7), (6.0, 0.05, 3, 11), (1.0, 0.1, 4, 3), (3.0, 0.01, 4, 6)]
+PAIRS = [(0.5, 0.01, 2, 5), (0.1, 0.01, 2, 2), (4.0, 0.2, 2, 6), (1.0, 0.9, 2, 3)]
+GROUPS = [(0.3, 0.1, 3, 7), (6.0, 0.05, 3, 11), (3.0, 0.01, 4, 6)]
 
 
 def report(y, modulus, secagg):
@@ -176,7 +136,7 @@ def test_no_two_inputs_of_a_sum_are_told_apart_and_the_sum_is_told(epsilon, fail
         assert law == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(("epsilon", "failure", "n", "modulus"), PAIRS[:3])
+@pytest.mark.parametrize(("epsilon", "failure", "n", "modulus"), PAIRS[:2])
 def test_nothing_is_given_away(epsilon, failure, n, modulus):
     """Controls: the bound is nearly attained, and not kept with half the width, fewer uniform bits or less spread."""
     secagg = relaxed_secagg(epsilon, failure, n, modulus)
@@ -205,10 +165,7 @@ def test_half_width_is_the_least(log_epsilon, log_failure, n, modulus):
     assert c == 0 or room(c - 1) < 1e-9
 
 
-@pytest.mark.parametrize(
-    ("n", "epsilon", "bits"),
-    [(2, 1.0, 25_414), (256, 1.0, 3.72e8), (256, 0.5, 7.5e8), (1024, 1.0, 1.14e10), (2**20, 1.0, 5.52e17)],
-)
+@pytest.mark.parametrize(("n", "epsilon", "bits"), [(2, 1.0, 25_414), (256, 0.5, 7.5e8), (2**20, 1.0, 5.52e17)])
 def test_bits_of_a_user_of_the_bandit(n, epsilon, bits):
     """Theorem 3 for T = 1e6; twice as many for half the epsilon of the encoding."""
     p, g = 0.5e-6, math.ceil(0.5 * math.sqrt(n))

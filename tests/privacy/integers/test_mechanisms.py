@@ -115,18 +115,6 @@ def test_pure_epsilon_is_never_above_what_was_asked(kind):
         assert ([mechanism.steps(n) for n in SIZES] >= (epsilon - half) * np.sqrt(SIZES)).all()
 
 
-@pytest.mark.parametrize("kind", [Polya, ShuffledPolya])
-def test_pure_epsilon_from_the_pmf(kind):
-    """All shifts up to g of the wrapped pmf, summed over its copies."""
-    mechanism = made(kind, epsilon=2.0)
-    for n in (2, 9):
-        g, m = mechanism.steps(n), mechanism.modulus(n)
-        copies = np.arange(-50, 51)[:, None] * m + np.arange(m)
-        pmf = np.exp(-np.abs(copies) * mechanism.noise_epsilon / g).sum(0)
-        worst = max(np.abs(np.log(pmf / np.roll(pmf, shift))).max() for shift in range(1, g + 1))
-        assert proof(mechanism, n).pure == pytest.approx(worst + (kind is ShuffledPolya), rel=1e-6)
-
-
 def test_skellam_and_gaussian_by_hand():
     """Lemma 3 and Lemma 4 at n = 64: D = 40, v = 6400 and sigma = 10."""
     two = 2 * 1600 / 12800 + min((3 * 1600 + 240) / (4 * 6400**2), 120 / 12800)
@@ -136,7 +124,7 @@ def test_skellam_and_gaussian_by_hand():
     assert privacy[:2] == pytest.approx((0.125, xi), rel=1e-6)
     rough = proof(made(GaussianShares, scale=1.0, epsilon=1.0), 4).zcdp  # sigma = 1
     xi = 10 * sum(math.exp(-2 * math.pi**2 * k / (k + 1)) for k in range(1, 4))
-    assert rough[:2] == pytest.approx((min(1 + xi / 2, (1 + xi) ** 2) / 2, xi), rel=1e-9)
+    assert rough[:2] == pytest.approx((min(1 + xi / 2, (1 + xi) ** 2) / 2, xi), rel=1e-9, abs=0)
 
 
 def certificate(label, horizon=10**6, **options):
@@ -161,7 +149,6 @@ def test_certificates(label):
         assert found.delta == 0
         assert 0.999 < found.epsilon_exact <= 1.0 + 1e-12
         assert max(bounds) <= found.epsilon_exact
-        assert proved[0] <= visits[0] * found.epsilon_exact * (1 + 1e-9)
     if label == "DP-SE":
         assert found.noise_std == pytest.approx(ROOT, rel=1e-8)  # less by 1 / (24 g^2) on the grid
         return
@@ -172,16 +159,12 @@ def test_certificates(label):
     assert found.bits_per_user == (sent(mechanism, 2), sent(mechanism, 2**17))
     lost = 0.5e-6 if kind is ShuffledPolya else 0.0
     tails = [2 * float(law(mechanism, n).tail(mechanism.slack(n))) for n in sizes]
-    assert found.wrap_probability == pytest.approx(max(tails) + lost, rel=1e-3, abs=1e-12)
-    assert found.wrap_probability <= (lost or 0.1 / 19_000) + lost
+    assert found.wrap_probability == pytest.approx(max(tails) + lost, rel=1e-3, abs=0)
     std = max(math.sqrt(law(mechanism, n).variance) / mechanism.steps(n) for n in sizes)
     assert found.server_noise_std == pytest.approx(std)
+    whose = {LocalLaplace: ROOT, ShuffledPolya: 2 * ROOT}.get(kind, found.noise_std)
+    assert found.noise_std == pytest.approx(whose, rel=0.1)
     assert (found.zcdp is not None) == (kind is GaussianShares)
-    if kind is LocalLaplace:
-        assert found.noise_std == pytest.approx(ROOT, rel=0.1)
-        assert found.noise_whose == "of a user's message"
-    if kind is ShuffledPolya:
-        assert found.noise_std == pytest.approx(2 * ROOT, rel=0.1)
     if kind is SkellamShares:  # at n = 2 the third term is largest
         assert bounds[0] == pytest.approx(max(proof(mechanism, n).renyi(2.0) for n in sizes))
         assert 1 < bounds[0] < 1.02

@@ -6,7 +6,7 @@ from helpers import deep
 
 from fedbandit_jax.privacy.releases import Blt, SqrtToeplitz, blt
 
-SIZES = deep([1, 2, 5, 16, 100, 400, 4096, 65_536], keep=range(6))
+SIZES = deep([1, 5, 400, 2, 16, 100, 4096, 65_536], keep=range(3))
 
 
 def noise(release):
@@ -40,19 +40,8 @@ def test_coefficients_are_valid(n):
     assert losses[2] < best * (1.002 if n <= 400 else 1.05)
 
 
-def test_published_numbers_for_400_synchronisations():
-    release = Blt(400)
-    np.testing.assert_allclose(release.theta, [0.997705, 0.960623, 0.665955], atol=2e-6)
-    np.testing.assert_allclose(release.omega, [0.06517, 0.143686, 0.280411], atol=2e-6)
-    assert release.sensitivity_sq() == pytest.approx(2.9700, abs=1e-4)
-
-
 @pytest.mark.parametrize(
-    ("n", "oracle"),
-    [
-        *((3, 1.9338378906), (4, 2.2149810791), (8, 2.9528272799), (16, 3.7786657401), (100, 6.4084209105)),
-        *((400, 8.8492387055), (4096, 13.930635016), (65536, 22.063317467)),
-    ],
+    ("n", "oracle"), [(3, 1.9338378906), (16, 3.7786657401), (400, 8.8492387055), (65536, 22.063317467)]
 )
 def test_as_good_as_jax_privacy(n, oracle):
     """Loss of the three buffers (n - 1 for n = 3) of jax_privacy 2.0.0, buffered_blt.optimize(n=n)."""

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from factors import matrices
 from helpers import refused
 
 from fedbandit_jax.privacy.releases import RELEASES, Decaying, make
@@ -10,13 +9,6 @@ from fedbandit_jax.privacy.releases import RELEASES, Decaying, make
 
 def weighted(release, decay):
     return (decay ** -np.arange(release.n_syncs) * release.prefix_variance() * release.sensitivity_sq()).sum()
-
-
-def test_factors():
-    """C is lower triangular, and every user is worth as much."""
-    _, c, _ = matrices("Decaying", 33)
-    np.testing.assert_allclose((c**2).sum(0), 1, atol=1e-6)
-    np.testing.assert_allclose(np.triu(c, 1), 0)
 
 
 @pytest.mark.parametrize("decay", [1.5, 10.0])

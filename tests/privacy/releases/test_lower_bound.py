@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 from factors import ALL
-from helpers import deep
 
 from fedbandit_jax.privacy.releases.release import least_std, relative_std
 
@@ -46,12 +45,3 @@ def test_no_release_is_below_it(name):
         assert relative_std(release) >= 1 - 1e-9
         if n <= 16:
             assert r * c >= gamma_2(n, 30) * (1 - 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("n", "rounds", "best"), deep([(2, 40, 1.0328), (16, 40, 1.047), (64, 40, 1.035), (400, 12, 1.022)], keep={0, 1})
-)
-def test_how_far_the_bound_is_from_the_optimum(n, rounds, best):
-    """At S = 2 the best release has 2 / sqrt 3: R = C' up to order."""
-    assert gamma_2(n, rounds) / least_std(n) == pytest.approx(best, abs=5e-4)
-    assert n != 2 or gamma_2(n, 40) == pytest.approx(2 / math.sqrt(3))

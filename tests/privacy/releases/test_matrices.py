@@ -4,15 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from factors import ALL, OTHERS, decoder, matrices
+from factors import ALL, OTHERS, SIZE, decoder, matrices
 from helpers import Prefixes, deep, refused
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import Budget, calibrate, releases
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
-from fedbandit_jax.privacy.releases.release import in_float64, outputs
+from fedbandit_jax.privacy.releases.release import outputs
 
-SIZES = deep([1, 8, 33, 2, 3, 4, 5, 7, 15, 16, 31, 32, 100, 400], keep={0, 1, 2})
+SIZES = deep([SIZE, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 100, 400], keep={0})
 SUMS = ("tree", "prefix_tree", "honaker", "input_perturbation")  # messages are plain sums of batches
 
 
@@ -59,7 +59,7 @@ def test_numbers_of_numpy_are_numbers(make):
 
 def test_tree_by_definition():
     """Algorithm 2: node k sums the last 2^ctz(k) batches; prefix k adds the nodes at the one-bits of k."""
-    _, c, r = matrices("tree", 13)
+    _, c, r = matrices("tree", SIZE)
     assert [int(row.sum()) for row in c] == [1, 2, 1, 4, 1, 2, 1, 8, 1, 2, 1, 4, 1]
     assert [sorted(np.flatnonzero(row) + 1) for row in r[[6, 10, 12]]] == [[4, 6, 7], [8, 10, 11], [8, 12, 13]]
     assert [make("tree", s).sensitivity_sq() for s in (1, 2, 3, 4, 7, 8, 400)] == [1, 2, 2, 3, 3, 4, 9]
@@ -78,9 +78,8 @@ def test_honaker_by_definition():
     np.testing.assert_allclose(r[1], pair)
     np.testing.assert_allclose(r[2], [*pair[:3], 1, 0, 0, 0])
     np.testing.assert_allclose(r[3], 4 / 7 * np.eye(7)[6] + 3 / 7 * (pair + np.roll(pair, 3)), atol=1e-15)
-    _, c, _ = matrices("honaker", 32)
     gls = np.linalg.inv(c.T @ c).sum()  # variance of the generalised least-squares estimate of the total
-    assert make("honaker", 32).prefix_variance()[-1] == pytest.approx(gls, rel=1e-12)
+    assert make("honaker", 4).prefix_variance()[-1] == pytest.approx(gls, rel=1e-12)
 
 
 def test_square_root_by_definition():
@@ -103,7 +102,7 @@ def test_silos_encode_and_the_server_decodes_in_a_scan(name):
     """float32, compiled: sums over silos of the messages about matrices decode to the prefix sums. Memory is known."""
     n, shape, release = 60, (2, 4), make(ALL[name], 60)
     for init, arrays in zip((release.encode_init, release.init), ARRAYS[name]):
-        leaves = jax.tree.leaves(init(shape))
+        leaves = jax.tree.leaves(jax.eval_shape(lambda init=init: init(shape)))
         assert sum(leaf.size for leaf in leaves) == arrays * 8
         assert all(leaf.dtype == jnp.float32 for leaf in leaves)
     batches = np.random.default_rng(0).standard_normal((n, 3, *shape), np.float32)  # synchronisations, silos, matrices
@@ -115,8 +114,11 @@ def test_silos_encode_and_the_server_decodes_in_a_scan(name):
         prefix, server = release.decode(server, k, messages.sum(0))
         return prefix, (silos, server)
 
-    silos = jax.vmap(lambda _: release.encode_init(shape))(jnp.arange(3))
-    found = jax.jit(lambda *given: outputs((silos, release.init(shape)), step, *given))(jnp.arange(1, n + 1), batches)
+    def run(ks, batches):
+        silos = jax.vmap(lambda _: release.encode_init(shape))(jnp.arange(3))
+        return outputs((silos, release.init(shape)), step, ks, batches)
+
+    found = jax.jit(run)(np.arange(1, n + 1), batches)
     np.testing.assert_allclose(found, np.cumsum(np.asarray(batches, float).sum(1), axis=0), atol=3e-4)
 
 
@@ -124,34 +126,28 @@ def test_who_sends_what():
     made = {name: make(name, 8) for name in RELEASES}
     assert [name for name in made if made[name].prefix_at_silo] == ["prefix_tree"]
     assert {name: made[name].n_parts for name in made if made[name].n_parts != 1} == {"honaker": 4}
-    assert jax.jit(jax.vmap(made["honaker"].live))(np.arange(1, 9)).sum(1).tolist() == [1, 2, 1, 3, 1, 2, 1, 4]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_releases_of_other_horizons_share_a_program(name):
     """S and coefficients are leaves; the numbers of a compiled release are those of the one that it is given."""
-    few, many = (make(ALL[name], n) for n in (9, 15))
-    assert name not in RELEASES or few == make(name, 9) != many
+    few, many = (make(ALL[name], n) for n in (SIZE, 15))
+    assert name not in RELEASES or few == make(name, SIZE) != many
     assert jax.tree.structure(few) == jax.tree.structure(many)
-    impulse = np.eye(9)[0]
-
-    def noise(release, z):
-        return outputs(release.init(()), release.step, jnp.arange(1, 10), z)
-
-    compiled = jax.jit(noise)
+    compiled = jax.jit(lambda one, ks, z: outputs(one.init((SIZE,)), one.step, ks, z))
     for release in (few, many):
-        exact = in_float64(lambda z, release=release: noise(release, z), impulse)
-        np.testing.assert_allclose(compiled(release, impulse), exact, rtol=1e-5, atol=1e-6)
+        factor = compiled(release, np.arange(1, SIZE + 1), np.eye(SIZE, dtype=np.float32))
+        np.testing.assert_allclose((factor**2).sum(1), release.prefix_variance()[:SIZE], rtol=1e-5)
     assert compiled._cache_size() == 1
 
 
 def test_a_release_needs_only_its_recurrences(monkeypatch):
     """Sensitivity, reach and variance are found, not believed: batch 1 is in all messages."""
     monkeypatch.setitem(RELEASES, "prefixes", Prefixes)
-    for release in (releases.make("prefixes", 7), Prefixes(7)):
-        assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (7.0, 7, 7.0)
-        np.testing.assert_array_equal(release.prefix_variance(), np.ones(7))
-        np.testing.assert_array_equal(decoder(release) @ release.encoder(), np.tril(np.ones((7, 7))))
+    release = releases.make("prefixes", 7)
+    assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (7.0, 7, 7.0)
+    np.testing.assert_array_equal(release.prefix_variance(), np.ones(7))
+    np.testing.assert_array_equal(decoder(release) @ release.encoder(), np.tril(np.ones((7, 7))))
     assert jnp.zeros(1).dtype == jnp.float32  # float64 does not leak out
     with pytest.raises(NotImplementedError, match="Twice"):
         type("Twice", (Prefixes,), {"n_parts": 2})(4).prefix_variance()
@@ -168,15 +164,13 @@ def test_what_has_no_closed_form_is_not_materialised_for_ever():
             use()
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_the_number_of_synchronisations_is_an_integer(name):
-    for n in (0, -1, 2.5, True):
-        with refused("n_syncs", n):
-            make(ALL[name], n)
+def test_the_number_of_synchronisations_is_an_integer():
+    for name in ALL:
+        for n in (0, 2.5, True):
+            with refused("n_syncs", n):
+                make(ALL[name], n)
     with refused("release", "bush"):
         make("bush", 3)
-    with refused("n_buffers", 0):
-        releases.Blt(3, n_buffers=0)
 
 
 def test_a_billion_synchronisations():

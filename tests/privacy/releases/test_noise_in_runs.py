@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from factors import ALL, ALPHA, N, drawn, matrices
+from factors import ALL, ALPHA, SIZE, N, drawn, matrices
 from helpers import silent, variance_test
 
 import fedbandit_jax as fb
@@ -21,13 +21,12 @@ STEPS = ("honaker", "Decaying")  # their one draw per synchronisation is not a m
 
 @pytest.mark.parametrize(("name", "way"), [*((name, "decode") for name in ALL), *((name, "step") for name in STEPS)])
 def test_law(key, name, way):
-    """Variance of every prefix, and all correlations between prefixes; 5 % more or less is ten standard errors."""
-    release, _, r = matrices(name, 8)
+    """Variance of every prefix, and all correlations between prefixes; 10 % more or less is ten standard errors."""
+    release, _, r = matrices(name, SIZE)
     noise, variance = drawn(release, key, way), release.prefix_variance()
     for sample, v in zip(noise, variance):
         assert variance_test(sample, v) > ALPHA
-        assert variance_test(sample, 1.05 * v) < ALPHA
-        assert variance_test(sample, v / 1.05) < ALPHA
+        assert variance_test(sample, 1.1 * v) < ALPHA > variance_test(sample, v / 1.1)
     np.testing.assert_allclose(np.corrcoef(noise), correlations(r), atol=6 / np.sqrt(N))
 
 
@@ -61,31 +60,16 @@ def released_noise(bound, env, key):
     return np.asarray(found, float)  # (n, S, 6): n00, .., n11, n0, n1
 
 
-def private(*, learns=False, **options):
-    """(algorithm bound to 3 silos whose users all have x = 0, environment) with batches of 2."""
+def test_noise_is_in_the_statistics_that_decide(key):
+    """Of 3 silos whose users all have x = 0: the server's sums carry M sigma_0^2 prefix_variance[k] at sync k.
+
+    A wrong sigma is rejected, as are no noise at all, half the scale, and one silo's noise instead of M.
+    """
+    budget, (release, _, r) = fb.privacy.Budget(1.0, 0.1), matrices("blt", S)
     env = fb.envs.script(np.zeros((2 * S, 3, 2, 2)), np.zeros((2 * S, 3, 2)))
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), **options)
-    algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=2, learns_in_batch=learns)
-    return algo.bind(env.spec, 2 * S), env
-
-
-CASES = [
-    (name, {}) for name in ALL
-]  # whether agents learn in the batch, or messages are noised alone, is nothing to it
-CASES += [(name, options) for name in ("tree", "honaker") for options in ({"messages": True}, {"learns": True})]
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),  # one release by default: `test_law` has them all
-    [pytest.param(*case, marks=[pytest.mark.slow] * (case != ("blt", {}))) for case in CASES],
-    ids=str,
-)
-def test_noise_is_in_the_statistics_that_decide(key, name, options):
-    """At sync k the server's sums carry M sigma_0^2 prefix_variance[k]; a wrong sigma is rejected."""
-    bound, env = private(release=ALL[name], **options)
-    noise, (release, _, r) = released_noise(bound, env, key), matrices(name, S)
-    sigma = fb.privacy.calibrate(fb.privacy.Budget(1.0, 0.1), n_syncs=S, release=ALL[name]).sigma
-    assert bound.guarantee().claim == ("as_printed" if "learns" in options else "certified")
+    bound = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, "blt"), schedule=2).bind(env.spec, 2 * S)
+    noise = released_noise(bound, env, key)
+    sigma = fb.privacy.calibrate(budget, n_syncs=S, release="blt").sigma
     for k, variance in enumerate(3 * sigma**2 * release.prefix_variance()):
         for entry, share in ((0, 1.0), (1, 0.5), (3, 1.0), (4, 1.0), (5, 1.0)):
             sample = noise[:, k, entry]
@@ -93,21 +77,10 @@ def test_noise_is_in_the_statistics_that_decide(key, name, options):
             assert variance_test(sample, share * variance * 1.1**2) < ALPHA * 100  # 10 % more would be seen
             assert variance_test(sample, share * variance / 1.2**2) < ALPHA  # and 20 % too little
     np.testing.assert_allclose(np.corrcoef(noise[:, :, 0].T), correlations(r), atol=6 / np.sqrt(RUNS))
-
-
-def test_controls_are_caught(key):
-    """The same test rejects: no noise at all, half the scale, one silo's noise instead of M."""
-    bound, env = private(release="blt")
     std = bound.mechanism.trust.std
-    alone = std * np.array([1, 0, 0], np.float32)
-    for broken in (silent(bound).mechanism.trust.std, std / 2, alone):
+    for broken in (silent(bound).mechanism.trust.std, std / 2, std * np.array([1, 0, 0], np.float32)):
         trust = replace(bound.mechanism.trust, std=broken)
         changed = replace(bound, mechanism=replace(bound.mechanism, trust=trust))
         assert certify(changed).claim == "none"  # and by the certificate, which is read from them
         noise = released_noise(changed, env, key)
         assert variance_test(noise[:, 0, 0], float((std.astype(float) ** 2).sum())) < ALPHA
-
-
-def test_a_certificate_names_what_was_asked_for():
-    for name in ("MultiBlt", "BandMF", "Window"):
-        assert private(release=ALL[name])[0].guarantee().release == name

@@ -1,19 +1,17 @@
 """Sums that forget: their weights, the noise in them under every release, and the releases that suit them."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from factors import ALL, matrices
-from helpers import refused, workload
+from factors import ALL, SIZE, matrices
+from helpers import workload
 
 from fedbandit_jax.privacy import RELEASES, Discounted, Window
 from fedbandit_jax.privacy.releases.release import outputs
 from fedbandit_jax.privacy.releases.toeplitz import sqrt_column
 
 MEMORIES = {"discounted": Discounted(0.7), "window": Window(3), "one batch": Window(1)}
-LENGTH = 8
 
 
 def through(memory, rows):
@@ -27,18 +25,18 @@ def through(memory, rows):
 
 @pytest.mark.parametrize("name", MEMORIES)
 def test_weights(name):
-    memory, a = MEMORIES[name], workload(MEMORIES[name], LENGTH)
-    np.testing.assert_allclose(scipy.linalg.toeplitz(memory.weights(LENGTH), np.zeros(LENGTH)), a, atol=1e-15)
-    np.testing.assert_allclose(through(memory, np.eye(LENGTH, dtype=np.float32)), a, rtol=1e-6)
+    memory, a = MEMORIES[name], workload(MEMORIES[name], SIZE)
+    np.testing.assert_allclose(scipy.linalg.toeplitz(memory.weights(SIZE), np.zeros(SIZE)), a, atol=1e-15)
+    np.testing.assert_allclose(through(memory, np.eye(SIZE, dtype=np.float32)), a, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", MEMORIES)
 def test_noise_by_matrices(name):
     """A gamma is made of differences of prefixes, whose noise is R z: its noise is A D R z, D taking differences."""
-    memory, differences = MEMORIES[name], np.eye(LENGTH) - np.eye(LENGTH, k=-1)
+    memory, differences = MEMORIES[name], np.eye(SIZE) - np.eye(SIZE, k=-1)
     for release in ALL:
-        made, _, r = matrices(release, LENGTH)
-        wanted = ((workload(memory, LENGTH) @ differences @ r) ** 2).sum(1)
+        made, _, r = matrices(release, SIZE)
+        wanted = ((workload(memory, SIZE) @ differences @ r) ** 2).sum(1)
         np.testing.assert_allclose(memory.variance(made), wanted, rtol=1e-5)
 
 
@@ -51,13 +49,7 @@ def test_the_releases_are_square_roots():
     assert Discounted(0.9)(300).touched() == 20
 
 
-@pytest.mark.parametrize(
-    ("memory", "share"),
-    [
-        *((Discounted(decay), share) for decay, share in ((0.5, 0.88), (0.9, 0.41), (0.95, 0.27), (0.98, 0.15))),
-        *((Window(batches), 0.84) for batches in (2, 10)),
-    ],
-)
+@pytest.mark.parametrize(("memory", "share"), [(Discounted(0.5), 0.88), (Discounted(0.98), 0.15), (Window(10), 0.84)])
 def test_less_noise_than_single_batches_and_than_prefix_sums(memory, share):
     n = 400
     mine, single, blt = (
@@ -71,10 +63,3 @@ def test_less_noise_than_single_batches_and_than_prefix_sums(memory, share):
     assert single == pytest.approx(1 / (1 - memory.decay**2), rel=1e-6)
     whole = sqrt_column(n) * memory.decay ** np.arange(n)  # with all bands: what is cut off costs less than 1 %
     assert mine < 1.01 * (whole**2).sum() ** 2
-
-
-def test_other_decays_share_a_program():
-    assert jax.tree.structure(Discounted(0.9)) == jax.tree.structure(Discounted(0.8))
-    assert jax.tree.structure(Window(2)) != jax.tree.structure(Window(3))
-    with refused("n_syncs", 3000):
-        Window(2).variance(Window(2)(3000))
