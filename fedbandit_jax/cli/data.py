@@ -152,8 +152,8 @@ def answers(env: Logged) -> Iterator[str]:
             yield f"It is enough for who comes to {most} silos: if few do, think of leaving out their visits to others."
     yield "(!) is more than best arms gain: too few rows for such a budget."
     if env.log.propensity is None:
-        yield "Nobody says that arms were drawn at random (--propensity): if users of some kind got some arms more often,"
-        yield "this gain may be theirs and not the arms'."
+        yield "Nobody says that arms were drawn at random (--propensity): if users of some kind got some arms more"
+        yield "often, this gain may be theirs and not the arms'."
     if fit.explained <= 0:
         yield "The model predicts no better than the mean of all does, so that this gain may be chance."
     if fit.explained > TOO_GOOD:

@@ -26,7 +26,9 @@ class Released(NamedTuple):
     gram: Float[Array, "d d"]  # sum of x x' over all users of all agents so far, plus noise
     bias: Float[Array, " d"]  # sum of x y over the same users, plus noise
     count: Float[Array, ""]  # how many users are in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
-    std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`; that on `bias` has no larger one
+    # standard deviation of the noise on the diagonal of `gram`; that on `bias` has no larger one. It is a bound where
+    # silos drop out: the noise of those that are away is not there
+    std: Float[Array, ""]
 
     @property
     def dim(self) -> int:
