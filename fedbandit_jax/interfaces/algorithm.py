@@ -239,10 +239,12 @@ def certify(bound: Algorithm) -> Certificate:
     `fedbandit_jax.privacy.behaviour`).
     """
     if not struct.is_sealed(bound):
-        return no_privacy(
-            f"{type(bound).__name__} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which "
-            "is given released statistics only, to have it certified"
+        name = type(bound).__name__
+        nothing = no_privacy(
+            f"{name} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which is given "
+            "released statistics only, to have it certified"
         )
+        return dataclasses.replace(nothing, user_defined=(f"algorithm: {name}",))
     bound = jax.tree.map(lambda leaf: leaf if np.asarray(leaf).dtype == object else np.asarray(leaf), bound)
     for leaf in jax.tree.leaves(bound):
         if np.asarray(leaf).dtype.kind in "iuf":

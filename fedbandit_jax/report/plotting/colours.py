@@ -136,6 +136,8 @@ def styles(result: Result) -> dict[str, Style]:
 
 def promise(certificate: Certificate) -> tuple[str, str]:
     """The line style and the words in the legend for the claim of a certificate."""
+    if certificate.epsilon is None and certificate.user_defined:  # nobody knows what it does
+        return CLAIMS["none"]
     if certificate.epsilon is None:  # asks for no privacy
         return "-", ""
     line, claim = CLAIMS[certificate.claim]

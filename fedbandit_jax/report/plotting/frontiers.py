@@ -92,7 +92,11 @@ def communication_frontier(
         ValueError, TypeError: an argument is not one of these; the message names it and its value.
     """
     axes = checked(result, title, ax, lines)
-    bits = {label: float(result[label].communication["bits"][:, -1].mean()) for label in result}
+    sent = {label: result[label].communication for label in result}
+    bits = {label: float(one["bits"][:, -1].mean()) for label, one in sent.items()}
+    silent = {label: "its bits are not counted" for label in bits if not bits[label] and sent[label]["rounds"].any()}
+    if len(silent) < len(bits):  # algorithms of one's own that report rounds alone
+        bits = {label: bits[label] for label in bits if label not in silent}
     front = pareto(
         [(final(result, label)[0], sent) for label, sent in bits.items()],
         [result.config["environments"][label] for label in bits],
@@ -100,7 +104,7 @@ def communication_frontier(
     inner = [name for name in varied(result) if not _of_worlds(result, name)]
     members = families(result, lines, along=[name for name in inner if name != "algorithm"])
     on = set(itertools.compress(bits, front))
-    _draw(result, members, bits, on, {}, axes, joined=False, stairs=_same_world(result))
+    _draw(result, members, bits, on, silent, axes, joined=False, stairs=_same_world(result))
     axes.set_xlabel("bits sent and received by all agents")
     return ended(result, axes, np.array([final(result, label)[0] for label in result]), title, ours=ax is None)
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import jax.numpy as jnp
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -57,3 +58,28 @@ def test_any_label_can_be_drawn(label):
     result = sweep({label: PLAIN, "other": PRIVATE})
     for figure in (fb.plotting.regret(result), fb.plotting.communication_frontier(result)):
         assert len(svg(figure)) < 3_000_000
+
+
+@fb.pytree
+class First(fb.Algorithm):
+    """An algorithm of one's own, which reports rounds of communication and no bits."""
+
+    def init(self, key, spec):
+        return jnp.zeros(())
+
+    def act(self, key, t, local, offered):
+        return jnp.zeros(len(offered.contexts), jnp.int32)
+
+    def learn(self, t, local, offered, arms, rewards):
+        return local, ()
+
+    def sync(self, key, t, state, local, records):
+        return state, fb.Report(rounds=1)
+
+
+def test_an_algorithm_of_one_s_own_is_neither_called_not_private_nor_free():
+    result = sweep({"mine": First(), "other": PLAIN})
+    words = [text.get_text() for text in fb.plotting.regret(result).axes[0].get_legend().get_texts()]
+    assert words == ["mine: no privacy claim", "other: not private"]
+    (ax,) = fb.plotting.communication_frontier(result).axes
+    assert any("bits are not counted" in text.get_text() for text in ax.get_legend().get_texts())
