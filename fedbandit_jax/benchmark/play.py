@@ -127,7 +127,7 @@ def _play(row: Row, entry: Entry, tasks: list[Task], path: Path | None, progress
 def _recipe(task: Task, entry: Entry) -> Algorithm | str:
     """The recipe of an entry for a task, which can be bound, or the reason why there is none."""
     try:
-        algo = entry.recipe(task)
+        algo = entry.recipe(task.shown)
         if isinstance(algo, Algorithm):
             bound = algo.bind(task.spec, task.horizon)
             if task.graph is not None and identity.describe(getattr(algo, "graph", None)) != identity.describe(

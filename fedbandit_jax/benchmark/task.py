@@ -17,6 +17,7 @@ import numpy as np
 from fedbandit_jax.algos import Uniform, UniformArms
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.identity import digest
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
 from fedbandit_jax.planning.demands import fixed_arms, quietest, silos_away
@@ -28,6 +29,10 @@ SEEDS = 16  # of a row in every task
 MANY = 100  # synchronisations in batches of one length, of which more would gain little and take long
 ROUNDED = 1e-5  # by which a certificate's epsilon may be larger, as it is computed in floating point
 NAMES = {"nobody": "local", "silo": "silo_local", "shuffler": "shuffle_vector_sum", "secagg": "secagg"}
+
+
+def _hidden(*_: Any) -> Any:
+    raise BadValue("env", "must not be read by an entry, which is given a spec and arms", None, got="")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,15 +75,27 @@ class Task:
         """The environment, made when it is first asked for."""
         return self.make()
 
+    @functools.cached_property
+    def _known(self) -> tuple[Spec, np.ndarray | None, int]:
+        """All that an entry may know of the environment: its spec, fixed arms, and silos that are away."""
+        return self.env.spec, fixed_arms(self.env), silos_away(self.env)
+
     @property
     def spec(self) -> Spec:
         """The description of the environment."""
-        return self.env.spec
+        return self._known[0]
 
-    @functools.cached_property
+    @property
     def arms(self) -> np.ndarray | None:
         """The arms (K, d) that every round offers to every user, if these are always the same; else None."""
-        return fixed_arms(self.env)
+        return self._known[1]
+
+    @functools.cached_property
+    def shown(self) -> Task:
+        """This task as an entry sees it: without the environment that it will be played in."""
+        copy = dataclasses.replace(self, make=_hidden, reference=_hidden)
+        vars(copy)["_known"] = self._known
+        return copy
 
     @property
     def budget(self) -> Budget:
@@ -112,7 +129,7 @@ class Task:
             release = "input_perturbation"
         elif trust.releases is not None:
             release = "tree"
-        away = silos_away(self.env) if trust is TRUST["secagg"] else 0
+        away = self._known[2] if trust is TRUST["secagg"] else 0
         default = {"trust": self.trust, "unit": self.unit, "statistic": quietest(self.spec, trust), "dropouts": away}
         return Mechanism(self.budget, release, **{**default, **options})
 

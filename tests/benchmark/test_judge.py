@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from helpers import refused
+
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import TASKS
 
@@ -30,3 +32,13 @@ def test_a_trust_model_with_our_words_is_its_author_s():
     assert found.user_defined == ("trust: GaussianTrust",)
     assert "GaussianTrust" in str(found)
     assert "own" in SILO.refusal(found, 0, 0)
+
+
+def test_an_entry_is_not_given_the_world():
+    """But all that it needs to build a recipe."""
+    shown = SILO.shown
+    for name in ("env", "digest"):
+        with refused("env"):
+            getattr(shown, name)
+    assert (shown.spec, shown.batch, shown.mechanism()) == (SILO.spec, SILO.batch, SILO.mechanism())
+    assert TASKS["fixed-arms"].shown.arms is TASKS["fixed-arms"].arms

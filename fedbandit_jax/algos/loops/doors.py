@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 from fedbandit_jax.algos.loops.beliefs import first_belief
 from fedbandit_jax.certificate import Raw
@@ -105,7 +106,7 @@ def _leak(policy: Policy, spec: Spec) -> str:
     def update(policy: Policy, k: Array, belief: Any, gram: Array, bias: Array, count: Array) -> Any:
         return policy.update(k, belief, Released(gram, bias, count, count))
 
-    known = (leaf for leaf in jax.tree.leaves(policy) if not isinstance(leaf, jax.core.Tracer))
+    known = (leaf for leaf in jax.tree.leaves(policy) if not isinstance(leaf, Tracer))
     if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in known):
         return f"{type(policy).__name__} holds what is no number"
     default = type(policy).start is Policy.start
