@@ -112,11 +112,24 @@ def in_words(label: str) -> str:
     'FedLinUCB, ε = 1, M = 8, schedule = Every(batch=25)'
     >>> in_words("mine (v=2)")
     'mine (v=2)'
+    >>> in_words("mine (new)(epsilon=1.0)")
+    'mine (new), ε = 1'
     """
-    name, _, inside = label.partition("(")
+    start = _last_bracket(label)
+    name, inside = label[:start], label[start + 1 : -1]
     if name.endswith(" ") or not label.endswith(")") or not re.match(r"[\w.]+=", inside):
         return label
-    return ", ".join([name, *(equation(*part.split("=", 1)) for part in re.split(r", (?![^(]*\))", inside[:-1]))])
+    return ", ".join([name, *(equation(*part.split("=", 1)) for part in re.split(r", (?![^(]*\))", inside))])
+
+
+def _last_bracket(label: str) -> int:
+    """The place of the bracket that the last one of a label closes, or 0."""
+    depth = 0
+    for i in range(len(label) - 1, 0, -1):
+        depth += {")": 1, "(": -1}.get(label[i], 0)
+        if not depth:
+            return i if label[i] == "(" else 0
+    return 0
 
 
 def equation(name: str, value: str) -> str:
