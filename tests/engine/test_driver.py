@@ -120,9 +120,13 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
         assert both.regret[seed, -1] == pytest.approx(total, rel=1e-5)
 
 
-def test_compiling_is_told(monkeypatch, capsys):
-    """Without a terminal by a line, unless progress is switched off: a job would be silent for as long as that takes."""
+def test_progress_is_told(monkeypatch, capsys):
+    """By a bar, or that it compiles by a line where there is no terminal; by nothing if it is switched off."""
     monkeypatch.setattr(driver, "PATIENCE", 0.0)
-    for progress, says in ((None, True), (False, False)):
+    said = {}
+    for progress in (None, False, True):
         simulate(algo=PLAIN, progress=progress)
-        assert ("fedbandit_jax: compiling 1 of 1\n" in capsys.readouterr().err) == says
+        said[progress] = capsys.readouterr().err
+    assert "fedbandit_jax: compiling 1 of 1\n" in said[None]
+    assert not said[False]
+    assert "120/120" in said[True]  # rounds of all seeds
