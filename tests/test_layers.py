@@ -78,11 +78,6 @@ def test_imports_go_down():
                 assert mine == other or FLOOR[other] > FLOOR[mine], what
 
 
-def test_what_an_import_is():
-    code = "import fedbandit_jax\nimport fedbandit_jax.core.struct\nfrom fedbandit_jax import envs\nimport fedbandit"
-    assert list(imported(ast.parse(code))) == [[], ["core", "struct"], ["envs"]]
-
-
 def test_files_import_each_other_in_one_direction():
     """Inside a room, too, there is a file to begin with, also for who only wants a type."""
     uses = {}
@@ -136,10 +131,8 @@ def test_products_are_precise():
     ("code", "wrong"),
     [
         ("a @ b", True),
-        ("jnp.matmul(a, b)", True),
         ("jnp.einsum('ij,j->i', a, b, precision='default')", True),
         ("x.dot(y)", True),
-        ("lax.dot_general(a, b, dims)", True),
         ("jnp.matmul(a, b, precision='highest')", False),
         ("np.matmul(a, b)", False),
         ("ridge.inner(a, b)", False),

@@ -183,18 +183,10 @@ def wrong_shapes_are_refused(key):
             offered, world = super().observe(key, world, t)
             return offered._replace(contexts=offered.contexts[:, 0]), world  # (M, d)
 
-    @fb.pytree
-    class Declared(Flat):
-        @jaxtyped(typechecker=checked)
-        def observe(self, key, world, t) -> tuple[fb.Round, typing.Any]:
-            return super().observe(key, world, t)
-
     flat = fb.pytree(Flat)(rewards=env.rewards, spec=env.spec)
     for refused in (
         lambda: solve(jnp.eye(3), jnp.ones(2)),
         lambda: solve(jnp.eye(3), jnp.ones(3, int)),
-        lambda: solve(jnp.ones((3, 2)), jnp.ones(3)),
-        lambda: Declared(rewards=env.rewards, spec=env.spec).observe(key, world, 0),
         lambda: trace(flat, fb.algos.fed_lin_ucb(schedule=2)),
         lambda: env.pull(key, world, offered, jnp.zeros(3, jnp.int32)),
         lambda: env.pull(key, world, offered._replace(contexts=jnp.zeros((2, 3, 4), int)), arms),

@@ -1,5 +1,3 @@
-import sys
-
 import jax
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ def test_agrees_with_scikit_learn(monkeypatch, penalty, correlated):
     oracle = Lasso(alpha=penalty, fit_intercept=False, tol=1e-14, max_iter=1_000_000)
     oracle.fit(x.astype(np.float64), y.astype(np.float64))
     for chunk in (len(x), 7):  # rows that are read at once
-        monkeypatch.setattr(sys.modules["fedbandit_jax.data.datasets"], "CHUNK", chunk)
+        monkeypatch.setattr("fedbandit_jax.data.datasets.CHUNK", chunk)
         np.testing.assert_allclose(fb.data.lasso(x, y, penalty=penalty), oracle.coef_, atol=1e-4)
 
 

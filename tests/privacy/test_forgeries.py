@@ -169,8 +169,8 @@ def other_values(field, old):
     if isinstance(old, bool):
         yield not old
     elif isinstance(old, (int, float)):
-        yield from [old / 10, math.nan] * isinstance(old, float)
         yield from {0 * old, old + 1, 10 * old} - {old}
+        yield from [math.nan] * isinstance(old, float)
     elif isinstance(old, str):
         yield from {"", *WORDS.get(field, ())} - {old}
     elif old is None:
@@ -380,6 +380,10 @@ def disguised(bound):
     return fb.pytree(type("Disguised", (fb.Algorithm,), words))()
 
 
+def little_bounds(**bounds):
+    return at("mechanism.statistic", lambda statistic: put(statistic, "bounds", statistic.bounds._replace(**bounds)))
+
+
 POOLS = "learns inside the batch, from the raw rewards of the users of all silos"
 INTEGERS, TOGETHER = "bounds of contributions must be integers >= 1", "scores the users of all agents"
 LEAKS, DECIDED = "the schedule leaks", "sizes that are fixed in advance, and a schedule decides"
@@ -388,7 +392,13 @@ BELOW = dataclasses.replace(fb.schedules.Every(40).bind(None), batch=np.int32(-4
 LATER = type("Own", (Tree,), {})(8)
 MINDS = nosy(reads=property(lambda self: "nothing"))
 NAMED = {  # what is done to an example, and why nothing is claimed, or the epsilon that is left
+    "budgets of the honest silos": ("silos", at("mechanism.epsilon", np.ones(2)), "2 budgets for 4 silos"),
+    "silos that are not there": ("tree", at("mechanism.n_agents", 40), "bound for 40 silos"),
+    "steps below zero": ("vector sum", at("mechanism.trust.g", operator.neg), "must be at least 1"),
+    "no noise on one of three": ("fclub", at("noise.std", lambda std: std * np.float32([1, 1, 0])), "epsilon = inf"),
     "users who return": ("tree", at("spec.n_users", 9), "another statistic"),
+    "bounds of little": ("tree", little_bounds(weight=0.01, low=0.0, high=0.01), "are not the bounds"),
+    "a scale of little": ("tree", little_bounds(gram_scale=0.1), "are not the bounds"),
     "more releases than levels": ("tree", at("mechanism.release", ten_times_as_many), "keeps 15 synchronisations"),
     "noise that is rounded away": ("own release", at("mechanism.release", rounded_away), "epsilon = inf"),
     "small messages": ("banded", small_messages, "gives epsilon = "),

@@ -120,6 +120,16 @@ def test_tails_are_charged():
     assert "far tails" in large.reason
 
 
+def test_no_tree_has_fewer_leaves_than_are_shown():
+    """A phase shows the first leaf whatever is said; halves of leaves and visits count as whole ones."""
+    noise = replant(BUDGET, leaves=(3, 5, 9))
+    for leaves, same in (((0, -4, 1), (1, 1, 1)), ((2.5, 3.5, 1.5), (3, 4, 2))):
+        broken = dataclasses.replace(noise, leaves=np.float32(leaves))
+        assert broken.releases_per_user == replant(BUDGET, leaves=same).releases_per_user
+    for visits in (0, 0.5, -1):
+        assert dataclasses.replace(noise, visits=visits).epsilon_exact == noise.epsilon_exact
+
+
 def test_room():
     """Uploads of a tree: what its own phase has, and what is left of it in the phases in which it goes on."""
     room = functools.partial(jax.jit(type(noise := replant(BUDGET, leaves=(3, 5, 9))).room), noise)

@@ -172,6 +172,7 @@ def test_bounds_are_enforced():
     fine = admitted(Opinion(), x, [1, 0, 0.5, 2])
     assert fine.clipped.tolist() == fine.outside.tolist() == [False, False, False, True]
     assert admitted(Unweighted(), x, [0] * 4).clipped.all()  # weights alone
+    assert admitted(P.Linear(centred=True), x, [1, 0, 0.5, 2]).v.tolist() == [0.5, -0.5, 0, 0.5]
 
 
 def loops(statistic, **options):

@@ -108,15 +108,16 @@ ROWS = [row.name for row in ex.EXAMPLES.values() if row.oracle == ex.FED_UCB]
 @pytest.mark.parametrize("name", deep([*ROWS, *MORE], keep={0, 1}))
 def test_algorithm_1(name):
     run = ex.played(name) if name in ROWS else ex.play(ex.SCRIPT, MORE[name])
-    expected, synced, statistics, _ = expect(ex.SCRIPT, run.bound, jax.random.fold_in(ex.KEY, 2))
-    state, rounds = run.state(2), np.flatnonzero(run.synced[2]).tolist()
-    assert rounds == synced
-    assert 2 <= len(rounds) <= ex.T
-    assert int(getattr(state, "synced", len(rounds))) == len(rounds)
-    np.testing.assert_allclose(run.gaps[2], expected, atol=2e-5)
-    np.testing.assert_allclose(state.mechanism.view, statistics, rtol=1e-4, atol=1e-3)
-    if not any(word in name for word in ("every", "geometric", "three")):
-        assert np.unique(np.diff([-1, *rounds])).size > 1  # it adapts
+    for seed in (0, 2):
+        expected, synced, statistics, _ = expect(ex.SCRIPT, run.bound, jax.random.fold_in(ex.KEY, seed))
+        state, rounds = run.state(seed), np.flatnonzero(run.synced[seed]).tolist()
+        assert rounds == synced
+        assert 2 <= len(rounds) <= ex.T
+        assert int(getattr(state, "synced", len(rounds))) == len(rounds)
+        np.testing.assert_allclose(run.gaps[seed], expected, atol=2e-5)
+        np.testing.assert_allclose(state.mechanism.view, statistics, rtol=1e-4, atol=1e-3)
+        if not any(word in name for word in ("every", "geometric", "three")):
+            assert np.unique(np.diff([-1, *rounds])).size > 1  # it adapts
 
 
 @pytest.mark.slow
