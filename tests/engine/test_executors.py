@@ -15,7 +15,7 @@ def test_processes_are_spawned():
     with executor("processes:3") as pool:
         assert pool._max_workers == 3
         assert pool._mp_context.get_start_method() == "spawn"
-    with pytest.raises(RuntimeError, match="after shutdown"):
+    with pytest.raises(RuntimeError):
         pool.submit(int)
 
 
