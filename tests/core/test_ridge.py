@@ -29,7 +29,7 @@ def test_scores_and_update(d, agents):
     rng = np.random.default_rng(0)
     rows, bias = rng.standard_normal((agents, 3 * d, d)), rng.standard_normal((agents, d))
     gram = np.einsum("ari,arj->aij", rows, rows) / d + np.eye(d)
-    x = np.float32(rng.standard_normal((M, K, d)) / np.sqrt(d))
+    x = (rng.standard_normal((M, K, d)) / np.sqrt(d)).astype(np.float32)
     arms, y = np.array([0, 5, 2, 2, 1]), np.arange(M, dtype=np.float32)
 
     @jax.jit
