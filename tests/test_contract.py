@@ -244,7 +244,7 @@ class Everybody(A.Grouping):
         return jnp.zeros_like(last)
 
 
-N, ROUNDS, DOUBLING = 1000, 12, S.Geometric(2.0, first=3)  # seeds; after rounds 3, 6, 12
+N, ROUNDS, DOUBLING = 300, 12, S.Geometric(2.0, first=3)  # seeds; after rounds 3, 6, 12
 # Noise drowns all users.
 LITTLE = P.Mechanism(P.Budget(0.01, 1e-6), unit="visit", statistic=P.Linear(gram_scale=0.5))
 COMMON = dict(policy=Told(), schedule=DOUBLING, privacy=LITTLE)

@@ -211,7 +211,7 @@ def shipped_arms() -> list[Case]:
 
     def case(label: str, **options: Any) -> Case:
         mechanism, trust = ELIMINATION[label]
-        growth = None if mechanism == "laplace" else 16 if options else 4
+        growth = None if mechanism == "laplace" else 16 if options and trust == "shuffle" else 4
         common: dict[str, Any] = dict(epsilon=EPSILON, delta=DELTA, growth=growth)
         return arms(SuccessiveElimination(mechanism=mechanism, trust=trust, **common, **options))
 

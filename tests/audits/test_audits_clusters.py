@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import refused
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
@@ -16,39 +15,31 @@ from fedbandit_jax.interfaces import Report
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 PRINTED = fb.algos.FCLUB(BUDGET, calibration="theorem")
+EXACT = fb.algos.FCLUB(BUDGET)
 HOMO = fb.algos.homo_dc(BUDGET, trigger="count")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha_1", [None, 0.05, 3.0])
-@pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
-def test_one_round_cuts_a_link_at_any_threshold(key, alpha_1, adjacency):
+@pytest.mark.parametrize("options", [{}, dict(alpha_1=3.0), dict(alpha_1=0.05, adjacency="zero_out")])
+def test_one_round_cuts_a_link_at_any_threshold(key, options):
     """Local clusters show what noise does not hide: every one of 500 runs differs; at 99.9 % they can show 4.2."""
-    algo = PRINTED.replace(adjacency=adjacency, **{} if alpha_1 is None else dict(alpha_1=alpha_1))
-    audit = audits.labels(algo, name="printed").run(key, n_runs=1000)
+    audit = audits.labels(PRINTED.replace(**options), name="printed").run(key, n_runs=1000)
     assert audit.epsilon_lower > 4
     assert not audit.same_control_flow
 
 
 @pytest.mark.slow
-def test_upload_times_show_what_noise_does_not_hide(key):
-    audit = audits.uploads(PRINTED, name="printed").run(key, n_runs=20_000)
-    assert not audit.passed
-    assert audit.epsilon_lower > 3 * audit.epsilon  # of the noise, at the same delta
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"shift": "once"}, {"adjacency": "zero_out"}])
-def test_upload_times_show_more_than_exact_noise_is_worth(key, options):
-    algo = fb.algos.FCLUB(BUDGET).replace(**options)
-    audit = audits.uploads(algo, name="printed").run(key, n_runs=40_000)
-    assert audit.epsilon_lower > 1.4 * audit.epsilon, audit
+@pytest.mark.parametrize("algo", [PRINTED, EXACT.replace(shift="once"), EXACT.replace(adjacency="zero_out")])
+def test_upload_times_show_what_noise_does_not_hide(key, algo):
+    """At the same delta, also where noise is exact, which is a control."""
+    audit = audits.uploads(algo, name="printed").run(key, n_runs=20_000)
+    assert audit.epsilon_lower > (3 if algo == PRINTED else 1.4) * audit.epsilon, audit
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leak", [audits.labels, audits.uploads])
 def test_certified_runs_have_neither_leak(key, leak):
-    audit = leak(HOMO, name="certified").run(key, n_runs=20_000)
+    audit = leak(HOMO, name="certified").run(key, n_runs=4000)
     assert audit.passed
     assert audit.same_control_flow
     assert audit.epsilon_lower == 0
@@ -86,23 +77,6 @@ def test_transcripts_are_those_of_a_run(key):
     total = shown.released[0].sum(0) + shown.messages.sum(0)  # one group, which is never renewed
     np.testing.assert_allclose(total, _flat(shared).sum(0), rtol=1e-4, atol=1e-4)
     assert shown.uploaded.tolist() == [False, True, True]  # a round is no more than none, in units of one round
-
-
-@pytest.mark.parametrize(
-    ("build", "algo", "argument"),
-    [
-        (audits.clusters, HOMO.replace(alpha_1=1.5), "algo"),
-        (audits.clusters, HOMO.replace(trigger="determinant"), "algo"),
-        (audits.clusters, HOMO.replace(visits=7), "horizon"),  # of six rounds
-        (audits.labels, PRINTED.replace(alpha_1=1e-9), "algo"),  # no number of rounds is enough to break a link
-        (audits.labels, PRINTED.replace(regularization=1e9), "algo"),
-        (audits.clusters, fb.algos.homo_dc(), "algo"),
-        (audits.streams, fb.algos.Grouped(), "algo"),
-    ],
-)
-def test_only_certified_algorithms_have_a_case(build, algo, argument):
-    with refused(argument):
-        build(algo, name="x")
 
 
 def test_sums_are_shown_in_units_of_their_noise():

@@ -77,25 +77,25 @@ def test_exact_noise_passes_and_the_bounds_are_tight(key, claim):
 
 
 @pytest.mark.parametrize("claim", EXPECTED)
-@pytest.mark.parametrize("factor", [2.0, math.sqrt(4.5 / 2)])
-def test_too_little_gaussian_noise_is_caught(key, claim, factor):
-    """Half the noise; calibration to one stream instead of both. It is said if views must be Gaussian, as promised."""
-    a = run(gaussian, sides(claim, factor), claim, key, gaussian=True)
+def test_too_little_gaussian_noise_is_caught(key, claim):
+    """Calibration to one stream instead of both. It is said if views must be Gaussian, as promised."""
+    factor = math.sqrt(4.5 / 2)
+    a = run(gaussian, sides(claim, factor), claim, key, gaussian=True, n_runs=20_000)
     assert (a.passed, a.mu_lower <= factor * gaussian_mu(*claim)) == (False, True)
     assert f"{a.epsilon_lower:.4g} " in a.reasons[0]
     assert ("Gaussian" in a.reasons[0]) == ("Gaussian" in a.bound)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
 @pytest.mark.parametrize("mechanism", [laplace, randomized_response])
 def test_pure_dp(key, mechanism, epsilon):
     """Clopper-Pearson at delta = 0, on a continuous and on a discrete view: the truth passes, double is caught."""
     for true, passed in ((epsilon, True), (2 * epsilon, False)):
         parameter = np.float32(1 / true if mechanism is laplace else true)
         pair = (np.float32(0), parameter), (np.float32(1), parameter)
-        a = run(mechanism, pair, (epsilon, 0.0), key)
+        a = run(mechanism, pair, (epsilon, 0.0), key, n_runs=20_000)
         assert a.passed == passed
-        assert 0.85 * true < a.epsilon_lower <= true
+        assert 0.75 * true < a.epsilon_lower <= true
         assert (a.bound, a.mu_lower) == ("Clopper-Pearson", None)
         assert a.same_control_flow == (mechanism is laplace)  # a bit may be the answer: none is claimed
 
@@ -104,7 +104,7 @@ def test_pure_dp(key, mechanism, epsilon):
 def test_coverage():
     """At equality a claim fails in at most 5 % of 70 audits, plus 3 standard errors, by any choice of the test.
 
-    `test_statistics` tries each bound by itself 1,000 times.
+    `test_statistics` tries each bound by itself 500 times.
     """
     repeats, allowed = 70, 0.05 + 3 * math.sqrt(0.05 * 0.95 / 70)
     claim = (1.0, 0.1)
@@ -123,7 +123,7 @@ def test_coverage():
 )
 def test_noise_that_is_missing_or_shared(key, mechanism, moved, sigma):
     pair = ((np.float32(x), np.float32(sigma)) for x in (0.5, 0.5 + moved))
-    assert run(mechanism, pair, (5.0, 1e-5), key).epsilon_lower > 9
+    assert run(mechanism, pair, (5.0, 1e-5), key, n_runs=20_000).epsilon_lower > 7.5
 
 
 def test_schedule_that_depends_on_the_data(key):
@@ -145,6 +145,13 @@ def norm(view, other):
     return np.linalg.norm(view["sum"] - other["sum"])
 
 
+def far(moved, mechanism, key, **options):
+    """The audit of a mechanism that a user moves by `moved`, and what single runs with equal keys differ by."""
+    x, y = np.zeros(40, np.float32), np.full(40, moved / 40**0.5, np.float32)
+    asked = dict(epsilon=9.0, delta=0.1, key=key, n_runs=8000, sensitivity=1.0, measure=norm)
+    return audit(mechanism, x, y, **asked | options), norm(mechanism(key, x), mechanism(key, y))
+
+
 @pytest.mark.parametrize("moved", [1.0, 2.0])
 def test_sensitivity_is_measured(key, moved):
     """Far below what the claim could show, equal keys still see the difference of the views."""
@@ -152,8 +159,7 @@ def test_sensitivity_is_measured(key, moved):
     def mechanism(key, x):
         return {"sum": x + 100 * jax.random.normal(key, x.shape), "synced": jnp.arange(3)}
 
-    x = np.zeros(4, np.float32)
-    a = audit(mechanism, x, x + moved / 2, epsilon=1.0, delta=0.1, key=key, n_runs=1000, sensitivity=1.0, measure=norm)
+    a, _ = far(moved, mechanism, key, n_runs=1000)
     assert a.sensitivity_measured == pytest.approx(moved, rel=1e-3)
     assert (a.passed, len(a.reasons)) == ((True, 0) if moved == 1 else (False, 1))
     assert a.same_control_flow
@@ -166,9 +172,7 @@ def test_sensitivity_that_cannot_be_measured_fails(key, measure):
     def mechanism(key, x):
         return {"sum": x + 100 * jax.random.normal(key, x.shape), "long": (measure is norm) & (x[0] > 1)}
 
-    x = np.zeros(4, np.float32)
-    options = dict(epsilon=9.0, delta=0.1, key=key, n_runs=1000, fixed_control_flow=False, sensitivity=1.0)
-    a = audit(mechanism, x, x + 100, **options, measure=measure)
+    a, _ = far(600.0, mechanism, key, n_runs=1000, measure=measure)
     assert np.isnan(a.sensitivity_measured)
     assert not make(sensitivity_measured=a.sensitivity_measured).passed
     assert not a.passed
@@ -181,9 +185,8 @@ def test_rounding_after_the_noise_moves_no_more(key, moved):
     def mechanism(key, x):
         return {"sum": 2 * jnp.round((x + 10 * jax.random.normal(key, x.shape)) / 2)}
 
-    x, y = np.zeros(40, np.float32), np.full(40, moved / 40**0.5, np.float32)
-    a = audit(mechanism, x, y, epsilon=1.0, delta=0.1, key=key, n_runs=8000, sensitivity=1.0, measure=norm)
-    assert norm(mechanism(key, x), mechanism(key, y)) > 2 * moved
+    a, single = far(moved, mechanism, key)
+    assert single > 2 * moved
     assert a.passed == (moved == 1)
     assert 0.8 * moved < a.sensitivity_measured <= moved
 
@@ -243,9 +246,9 @@ def test_mechanisms_that_are_pytrees_share_a_program(key):
     """And numbers in them are those that run: half of the noise is caught by the program of the right one."""
     x, sigma = np.zeros(1, np.float32), np.float32(1 / gaussian_mu(1.0, 0.1))
     asked = [(sigma, key), (sigma, key), (sigma, jax.random.key(1)), (sigma / 2, key)]
-    found = [audit(Scaled(sigma=s), x, x + 1, epsilon=1, delta=0.1, key=k, n_runs=30_001) for s, k in asked]
+    found = [audit(Scaled(sigma=s), x, x + 1, epsilon=1, delta=0.1, key=k, n_runs=4001) for s, k in asked]
     assert len(TRACED) <= 1 + len(asked)  # shapes, and one program for both sides and all chunks
-    assert [(one.passed, one.n_runs) for one in found] == [(True, 30_001)] * 3 + [(False, 30_001)]
+    assert [(one.passed, one.n_runs) for one in found] == [(True, 4001)] * 3 + [(False, 4001)]
     assert found[0].epsilon_lower == found[1].epsilon_lower != found[2].epsilon_lower
 
 

@@ -150,20 +150,20 @@ def test_bounds_are_those_of_clopper_and_pearson():
 
 @pytest.mark.parametrize("delta", [1e-5, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_bounds_hold_as_often_as_they_say(delta):
-    """1,000 times at equality, the event chosen on other runs: no more than 5 % are above the truth, plus 3 errors.
+    """500 times at equality, the event chosen on other runs: no more than 5 % are above the truth, plus 3 errors.
 
     By means also with the same noise for both data sets, where only that noise's size is not known.
     """
     rng, mu, n, alpha = np.random.default_rng(8), 1.0, 500, 0.05 / 2
     above, d = np.zeros(4), math.sqrt(math.expm1(mu**2))  # d: where the bound by means is tight, if it is believed
-    for _ in range(1000):
+    for _ in range(500):
         x, y, x2, y2 = (rng.standard_normal(n) + m for m in (0, mu, 0, mu))
         above[2] += mean_bound(x, x + d, 0.05) > mu
         above[3] += mean_bound(x, y + d - mu, 0.05) > mu
         bound = epsilon_bound(delta)
         above[0] += show(bound, x2, y2, choose(bound, x, y, 0.1)[1], alpha) > gaussian_epsilon(mu, delta)
         above[1] += show(mu_bound, x2, y2, middle(x, y), alpha) > mu
-    assert (above / 1000 <= 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5).all(), above
+    assert (above / 500 <= 0.05 + 3 * (0.05 * 0.95 / 500) ** 0.5).all(), above
 
 
 def test_every_threshold_is_charged_for_the_others():

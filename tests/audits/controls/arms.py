@@ -41,7 +41,7 @@ def own(**methods):
     return lambda noise: override(noise, **methods)
 
 
-MESSAGES, LOCAL = dict(messages=True, growth=16), dict(trust="local")
+MESSAGES, LOCAL = dict(messages=True), dict(trust="local")
 NOISES = {  # change of the noise, and options
     "inverted Polya scale": (  # gamma with (1 - beta) / beta for its scale, as in released code: the scale of 1 - beta
         lambda noise: replace(noise, scale=np.float32(-1 / np.log(-np.expm1(-1 / noise.scale)))), MESSAGES,

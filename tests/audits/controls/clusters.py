@@ -1,10 +1,7 @@
 """Trees of local clusters whose noise is wrong, or missing, or not drawn for what it is added to."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from _damage import changed, damaged_clusters, override, resized, turned
 
 import fedbandit_jax as fb
@@ -49,7 +46,6 @@ TREES = {  # change of the trees, and options
     "one phase's noise": (  # of two leaves, and one in each later phase: composition over phases is forgotten
         lambda noise: resized(noise, std=(1 / 3) ** 0.5), dict(horizon=14, max_uploads=1),
     ),
-    "std for variance, clusters": (lambda noise: replace(noise, std=np.sqrt(noise.std) * np.ones(3, np.float32)), {}),
     "clusters without noise on x y": (lambda noise: resized(noise, std=[1, 1, 0]), {}),
     "clusters without noise on x x'": (lambda noise: resized(noise, std=[0, 0, 1]), {}),  # of x and -x it is the same
 }  # fmt: skip

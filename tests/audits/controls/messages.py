@@ -32,7 +32,7 @@ MESSAGES = {  # change of the mechanism, and its options
     "known noise in messages": (noisy(randomize=the_same), PAIR),  # and differences of messages have none
     "noise in the first silo only": (scaled(std=[1, 1e-3]), PAIR),
     "shares of one silo only": (
-        noisy(randomize=first_silo), dict(n_agents=10, n_syncs=4, trust="secagg", release="blt"),
+        noisy(randomize=first_silo), dict(n_agents=4, n_syncs=4, trust="secagg", release="blt"),
     ),
     "bits not mixed": (noisy(third_party=in_order), dict(n_syncs=1, **SMALL | {"n_agents": 8})),  # no shuffler
     "noise bits all one": (noisy(randomize=all_ones), dict(n_syncs=1, **SMALL)),

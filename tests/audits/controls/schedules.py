@@ -97,7 +97,7 @@ def broken_runs():
     return [
         changed(twice, "private_logdet without noise", without_noise),
         changed(twice, "private_logdet, little noise in releases", little()),
-        changed(once, "private_logdet, half the noise in releases", little(0.5)),
+        changed(once, "private_logdet, a third of the noise in releases", little(1 / 3)),
         changed(rarer, "geometric, little noise", little()),
         changed(shipped["asynchronous blt geometric"], "asynchronous, little noise", little()),
         changed(
