@@ -232,7 +232,7 @@ USUAL = {
     **dict(n_users=(6, count(1, 10**6)), n_clusters=(3, count()), horizon=(4, count()), n_syncs=(4, count())),
     **dict(env=SPHERE, spec=SPHERE.spec, rewards="gaussian", noise_std=(0.5, non_negative), shape=None),
     **dict(contexts="fresh", arrivals="uniform", features=EYE, theta=(EYE[0] / 2, array(1)), silos=(1, count())),
-    **dict(fixed_contexts=(False, flag), drops=(False, flag)),
+    **dict(fixed_contexts=(False, flag), drops=(False, flag), rejects=(False, flag)),
     # Algorithms.
     **dict(name=("x", text), policy=A.UCB(), privacy=BUDGET, schedule=(5, count()), learns_in_batch=(False, flag)),
     **dict(failure=(0.1, failure), regularization=(1.0, number(1e-5, 3.4e38)), subgaussian=(1.0, non_negative)),

@@ -140,7 +140,7 @@ def test_what_is_printed(rng, key):
     assert 1 < found.rows < len(env.rows)
     assert not values.doubt
     few = fb.off_policy(env, algos, horizon=3, key=key, seeds=1, progress=False)
-    assert "fewer than 50 rows count for private, less private" in few.doubt
+    assert "fewer than 50 rows count for plain" in few.doubt
     log, *_ = made(rng)
     for wrong in (0.8 * log["p"], np.full(N, 0.9)):
         text = evaluation._doubt(logged(log | dict(p=wrong)))

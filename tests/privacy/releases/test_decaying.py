@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import refused
 
-from fedbandit_jax.privacy.releases import RELEASES, Decaying, make
+from fedbandit_jax.privacy.releases import RELEASES, Decaying, decaying, make
 
 
 def weighted(release, decay):
@@ -35,6 +35,7 @@ def test_it_is_the_best_for_its_weights(decay):
 def test_it_is_made_once_and_in_few_steps(monkeypatch):
     """In 65 steps for weights down to 1.5^-27: by eigenvalues of B' B rounding moved the fixed point for ever."""
     steps, svd = [], np.linalg.svd
+    decaying._optimal.cache_clear()  # of what other tests have made
     monkeypatch.setattr(np.linalg, "svd", lambda x: steps.append(1) or svd(x))
     release = Decaying(1.5)(28)
     assert 40 < len(steps) <= 100
