@@ -1,4 +1,4 @@
-"""What is seen of clusters of users, and of users with a stream each: covered by noise if certified, else glaring."""
+"""What is seen of clusters of users: covered by noise if certified, else glaring."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,6 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
-from fedbandit_jax.audits.arrivals import shipped_streams
 from fedbandit_jax.audits.clusters import TranscriptOfVisits, _flat, one_item, spec_of_visits
 from fedbandit_jax.engine.clocks import ArrivalClock
 from fedbandit_jax.envs import Script
@@ -109,14 +108,3 @@ def test_arms_of_other_servers_users_are_shown():
     transcript = TranscriptOfVisits(algo=Longer(), spec=spec_of_visits(3, 2, n_arms=2))
     _, arms = transcript(jax.random.key(0), (contexts, np.zeros((4, 1, 2), np.float32), users))
     assert arms.tolist() == [0, 1, 0, 0]  # users 0 and 2 are at the server that is trusted with them
-
-
-@pytest.mark.slow
-def test_the_sensitivity_of_streams_is_attained(key):
-    """By the first pair, in all streams together; streams of others do not move."""
-    case = shipped_streams()[1]
-    one, other = (jax.jit(case.mechanism)(key, data) for data in (case.data, case.neighbour))
-    assert case.measure is not None
-    assert case.measure(one, other) == pytest.approx(case.sensitivity, rel=1e-5)
-    np.testing.assert_array_equal(one[0][:, 1:], other[0][:, 1:])
-    assert np.abs(np.asarray(one[0][-1, 0]) - other[0][-1, 0]).max() > 0.1
