@@ -106,7 +106,7 @@ SILOS = [
           card="UCB by known noise"),
     silos("Thompson, central", THOMPSON, private("tree", "central"), plain="Thompson", card="Thompson sampling",
           oracle=BATCHES),
-    silos("Epsilon-greedy", A.EpsilonGreedy(explore=10.0, shrinkage=0.3), private("input_perturbation", "local"),
+    silos("Epsilon-greedy", A.EpsilonGreedy(explore=10.0, shrinkage=3.0), private("input_perturbation", "local"),
           card="Epsilon-greedy", oracle=BATCHES),
     silos("Greedy", GREEDY, private(statistic=HALF), oracle=BATCHES),
     proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=6), SCRIPT, card="AdaC-OFUL", oracle=BATCHES, audit="linear"),

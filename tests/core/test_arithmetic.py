@@ -47,7 +47,7 @@ def test_strict_settings(name, value):
 def test_a_process_that_was_forked(monkeypatch):
     """JAX waits for ever in it."""
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(RuntimeError, match="forked"):
+    with pytest.raises(RuntimeError):
         simulate()
 
 
