@@ -47,7 +47,9 @@ def check() -> None:
             float32 arithmetic, or add up wrongly on a GPU.
         RuntimeError: the process was forked from one that had run a program.
     """
-    if (_process or _process.append(os.getpid()) or _process)[0] != os.getpid():
+    if not _process:
+        _process.append(os.getpid())
+    if _process[0] != os.getpid():
         raise RuntimeError(
             f"process {os.getpid()} was forked from process {_process[0]}, which has run JAX: programs would wait for "
             "ever. Start processes with multiprocessing.get_context('spawn'), or by executor 'processes:N'"
