@@ -54,7 +54,11 @@ class Cell:
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def check(self, name: str) -> None:
-        """Raises a ValueError or a TypeError unless this can be the result of a run in the task of this name."""
+        """Checks that a run in the task of this name can have this result.
+
+        Raises:
+            ValueError, TypeError: a field is wrong.
+        """
         for part, kind in (("task", str), ("refused", str), ("algorithm", Mapping), ("provenance", Mapping)):
             validate.instance(f"{name}.{part}", getattr(self, part), kind, f"a {kind.__name__}")
         if self.task != name or not re.fullmatch("[0-9a-f]{64}", str(self.digest)):
@@ -136,13 +140,17 @@ class Row:
     cells: Mapping[str, Cell] = dataclasses.field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises a ValueError or a TypeError unless this can be a row, whose digest is that of its code."""
+        """Checks the texts, and that the digest matches the code.
+
+        Raises:
+            ValueError, TypeError: one is wrong.
+        """
         for part in ("name", "about", "function", "source", "digest", "nonce"):
             validate.instance(part, getattr(self, part), str, "a text")
         validate.one_of("track", self.track, TRACKS)
         validate.integer("trials", self.trials, at_least=0)
         if self.digest != digest_of(self.function, self.source):
-            raise ValueError("its digest is not that of its code")
+            raise ValueError("its digest does not match its code")
 
     @property
     def score(self) -> float:

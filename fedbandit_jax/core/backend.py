@@ -30,7 +30,7 @@ def on_gpu() -> bool:
     return jax.default_backend() == "gpu" and not _without_kernels.get()
 
 
-_SETTINGS = {  # of JAX -> what they must be, and why
+_SETTINGS = {  # setting of JAX -> the value needed, and why
     "jax_default_prng_impl": ("threefry2x32", "whose words are used"),
     "jax_disable_jit": (False, "where one round would take seconds: print from your own code with jax.debug.print"),
     "jax_numpy_dtype_promotion": ("standard", "as for most of JAX; set 'strict' where your own code is traced"),

@@ -36,8 +36,8 @@ MARK = "made by fedbandit_jax"  # near the beginning or the end of every file th
 _SEALED = "; SHA-256 of all before: "
 _MARKS = MARK.encode(), _SEALED.encode()
 _NEAR = 1 << 16  # bytes
-_EXTRA = struct.pack("<HH", 0xFEDB, len(MARK)) + MARK.encode()  # as zip archives keep what they do not know
-_MOST, _DENSEST = 1 << 30, 100  # bytes of an archive's content, unless it is so many times as large as the file
+_EXTRA = struct.pack("<HH", 0xFEDB, len(MARK)) + MARK.encode()  # a field of a zip archive that other readers skip
+_MOST, _DENSEST = 1 << 30, 100  # refuse archives that unpack to more bytes, and to more times their size
 LOCK = ".fedbandit-lock"  # the ending of locks
 _OWNER = b'{"process": '  # how the text of a lock begins
 
@@ -70,11 +70,10 @@ def check_free(name: str, *paths: Path) -> None:
         elif path.is_dir():
             what = "a folder"
         elif path.exists() and not is_ours(path):
-            what = "a file that fedbandit_jax has not written"
+            what = "a file of another tool"
         else:
             continue
-        got = f"{str(path)!r}, where {what} is"
-        raise BadValue(name, "must be free, or have a file that fedbandit_jax has written", path, got=got)
+        raise BadValue(name, "must be free, or an older file of fedbandit_jax", path, got=f"{str(path)!r}, {what}")
 
 
 def is_ours(path: Path) -> bool:

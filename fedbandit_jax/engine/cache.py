@@ -83,7 +83,7 @@ def _make_room(folder: Path) -> None:
 def default_folder() -> Path:
     """The folder for programs of this kind of processor, in the user's cache folder.
 
-    Where JAX is to keep a limit, it has a folder of its own: JAX then wants a second file beside every program.
+    If JAX's cache has a size limit, it gets a separate folder: JAX then expects a timestamp file beside every program.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():  # as the standard asks

@@ -161,7 +161,7 @@ class Listed(Environment, Protocol):
 class Rejecting(Environment, Protocol):
     """An environment that knows the answers to some arms only, and has agents play again until it accepts theirs.
 
-    Its spec has `rejects`, so that certificates leave out the people whose rows decide what is accepted.
+    Set `rejects` in its spec: certificates then exclude the people behind the rows.
     `observe` offers another user to agents who were refused in a round, and to others what they were offered before.
     """
 

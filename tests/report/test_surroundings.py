@@ -60,6 +60,11 @@ def test_any_label_can_be_drawn(label):
         assert len(svg(figure)) < 3_000_000
 
 
+def test_titles_of_two_lines_and_formulas_are_drawn_without_a_word(result, caplog):
+    assert svg(fb.plotting.regret(result, title="at $10^{-7}$,\nin two lines"))
+    assert not caplog.records
+
+
 @fb.pytree
 class First(fb.Algorithm):
     """An algorithm of one's own, which reports rounds of communication and no bits."""

@@ -85,7 +85,7 @@ def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: fl
 
 
 def once(figure: Figure) -> Figure:
-    """A figure that a notebook draws once, as the value of a cell, and not again as one that pyplot still has."""
+    """Closes a figure in pyplot if a notebook would otherwise draw it twice, and returns it."""
     if mpl.get_backend() in ("inline", "module://matplotlib_inline.backend_inline"):
         plt.close(figure)
     return figure
@@ -174,18 +174,19 @@ def wrapped(text: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """A text that matplotlib can draw: not too long, and with plain dollars where they are around no formula."""
-    text = shorten(text)
+    """Shortens a text to `LONGEST` characters, and escapes the dollars of lines that are no valid formulas."""
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}..."
+    return "\n".join(map(_escaped, text.split("\n")))
+
+
+def _escaped(line: str) -> str:
     try:
-        MathTextParser("path").parse(text)
+        if "$" in line:
+            MathTextParser("path").parse(line)
     except ValueError:
-        return re.sub(r"(?<!\\)\$", r"\$", text)
-    return text
-
-
-def shorten(text: str) -> str:
-    """A text of at most `LONGEST` characters."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+        return re.sub(r"(?<!\\)\$", r"\$", line)
+    return line
 
 
 def whose(result: Result) -> str:
