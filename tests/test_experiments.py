@@ -16,7 +16,9 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 FIGURES = EXPERIMENTS / "figures"
 PAGES = Path(__file__).parents[1] / "docs" / "reproduction"
 README = PAGES.parents[1] / "README.md"
+SUMMARY = PAGES.parent / "reproduction.md"
 QUOTING = [path for path in (README, *sorted(PAGES.parent.rglob("*.md"))) if " ± " in path.read_text()]
+QUOTING.remove(SUMMARY)  # it has no pictures
 
 
 def page(name):
@@ -81,7 +83,6 @@ ELSEWHERE = {  # how many numbers "a ± b" of a page are in no picture of it: di
     "findings.md": 9,
     "liu2022.md": 63,
     "zhou2024.md": 91,
-    "reproduction.md": 17,
     "schedules-and-networks.md": 13,
     "your-data.md": 3,
     "README.md": 2,
@@ -124,6 +125,32 @@ def test_numbers_of_a_page_are_in_its_pictures(curves, page):
     quoted = NUMBERS.findall(text)
     lost = [pair for pair in quoted if not any(is_rounded(pair[0], m) and is_rounded(pair[1], e) for m, e in points)]
     assert len(lost) == ELSEWHERE.get(page.name, 0), lost
+
+
+def test_summaries_have_the_numbers_of_what_they_sum_up(curves):
+    """Of pages that other tests hold to their pictures, of ratios by delta, of uploads, and of rare losses."""
+    text = SUMMARY.read_text()
+    pages = {pair for name in re.findall(r"reproduction/(\w+)\.md", text) for pair in NUMBERS.findall(page(name))}
+    by_delta = kept(curves, "chowdhury2023_delta")
+    for panel in dict.fromkeys(one.panel for one in by_delta):
+        pure, renyi, *_ = curves.pick(by_delta, panel)
+        ratios = [curves.quotient(y, pure.y[0]) for y in renyi.y]
+        pages |= {(f"{value:.2f}", f"{error:.2f}") for value, error in ratios}
+    assert [pair for pair in NUMBERS.findall(text) if pair not in pages] == []
+
+    sent = curves.pick(kept(curves, "liu2022_long"), "uploads and downloads")
+    medians = [np.median(np.diff(one.y, axis=0), axis=1) for one in sent if one.label != "LinUCB"]
+    more = [100 * (last / before - 1) for *_, before, last in medians]
+    assert all(f"{min(more):.0f} to {max(more):.0f} %" in words for words in (text, page("liu2022")))
+
+    arms, both = kept(curves, "beyond_policies"), ("AdaC-UCB", "ours: Dist-DP-SE, exact radius")
+    panels = [f"10 {kind} arms, T = 1,000,000, pure ε-DP" for kind in ("easy", "hard")]
+    pairs = [[curves.pick(arms, panel, name)[0] for name in both] for panel in panels]
+    gains = np.stack([slow.mean / fast.mean for fast, slow in pairs])
+    lost = [(one.y[0] > 3 * np.median(one.y[0])).sum() for one in pairs[0]]
+    beyond = (PAGES.parent / "beyond.md").read_text()
+    assert f"factor of {gains.min():.1f} to {gains.max():.1f}" in beyond
+    assert "in {} of 400 instances, and exact elimination in {}".format(*lost) in beyond
 
 
 def test_ratios_are_those_of_the_picture(curves):
