@@ -9,6 +9,7 @@ from _damage import SMALL, all_damaged, honest, noisy, override, private, scaled
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import BUDGET, linear
+from fedbandit_jax.audits.linear import TOTALS
 from fedbandit_jax.privacy.trust import SiloLocal
 
 
@@ -67,7 +68,6 @@ def allowing(**changes):
 
 LINEAR, USERS = fb.privacy.Linear, fb.privacy.Users
 APART = dict(release="blt", batch=3, unit=USERS(3, per_batch=1, apart=3))
-TOTALS = dict(release="blt", batch=8, unit=USERS(1, total=1.0), statistic=LINEAR(centred=True, gram_scale=0.05))
 AWAY = dict(n_agents=2, trust="secagg", release="input_perturbation", dropouts=1, drops=True)
 MATRIX = dict(trust="silo_local_matrix", release="prefix_tree")
 MANY = dict(n_agents=30, batch=10, n_syncs=1, trust="shuffle_vector_sum")
@@ -77,7 +77,8 @@ DAMAGES = {  # change of the mechanism, and its options
     "visits not counted": (allowing(visits=100), APART | dict(unit=USERS(2, per_batch=1, apart=2))),
     "batches not apart": (allowing(apart=1), APART),
     "visits of a batch not bounded": (allowing(per_batch=3), APART),
-    "totals not clipped": (allowing(total=99.0), TOTALS),
+    "totals not clipped": (allowing(total=99.0), TOTALS | dict(release="blt")),
+    "totals not clipped, secagg": (allowing(total=99.0), TOTALS | dict(n_agents=2, trust="secagg")),
     "shares for silos that are always there": (scaled(share=0.5**0.5), AWAY),
     "three of four silos add no noise": (scaled(share=0.5), dict(n_agents=4, trust="secagg", release="blt")),
     "a sixteenth of the bits": (
