@@ -1,6 +1,7 @@
 """What missing tails cost, against the exact trade-off of noise that is cut, and the claims that are left."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -117,6 +118,17 @@ def test_what_the_tails_do_not_support():
         large = certificate(90.0, trust=trust)
         assert (large.claim, large.epsilon_exact) == ("none", math.inf)
         assert "far tails" in large.reason
+    budget, silos = fb.privacy.Budget(1e6, 1e-5), fb.envs.sphere(100, 3, 10).spec
+    for trust in ("silo_local", "secagg", "shuffle_vector_sum", "central"):  # the grid has room for noise so small
+        algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, trust=trust), schedule=25)
+        assert algo.certificate(silos, 10_000).claim == "none"
+    for mechanism in ("skellam", "discrete_gaussian"):  # a large epsilon at delta = 1e-6, and so are its tails
+        algo = fb.algos.SuccessiveElimination(epsilon=10.0, mechanism=mechanism, trust="secagg")
+        renyi = algo.certificate(ARMS.spec, 1000)
+        assert (renyi.claim, renyi.epsilon_exact, renyi.smallest_delta) == ("none", math.inf, 1)
+        (needed,) = re.findall(r"at epsilon = ([\d.]+) it gives no delta", renyi.reason)
+        assert 98 < float(needed) < 120  # not 10: 98 for a Gaussian, and more by Renyi orders
+        assert algo.replace(epsilon=5.0).certificate(ARMS.spec, 1000).claim == "certified"
     assert "far tails" in arms.replace(epsilon=60.0).certificate(ARMS.spec, 1000).reason
     assert arms.replace(epsilon=40.0).certificate(ARMS.spec, 1000).claim == "certified"
     bound = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1)).bind(ENV.spec, 200)

@@ -142,7 +142,8 @@ def certify(
     if not spent <= asked * (1 + ROOM):
         reason = f"the noise is that of {notion} with epsilon = {spent:g}, more than the {asked:g} asked for"
     elif not smallest < at:
-        reason = tails.sentence(smallest, exact, at)
+        ideal = exact if math.isfinite(exact) else min(events.returning(event, at, 1))
+        reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, at)
 
     def together(n: int) -> tuple[int, float, float, float]:
         known = functools.cache(lambda delta: events.returning(event, delta, n))  # tails may cost less than a digit

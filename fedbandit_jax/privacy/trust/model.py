@@ -232,10 +232,10 @@ def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
     Raises:
         ValueError: if even mu = top / 1000 does not give the budget.
     """
-    epsilon, delta = ask.budget.epsilon, ask.budget.delta
+    epsilon, delta, top = ask.budget.epsilon, ask.budget.delta, min(top, LITTLE)
     needed = tails.smallest_delta(epsilon, model(top).missing(ask))
     if not needed < delta:  # as of Gaussian noise, of which nothing is claimed either
-        return model(min(top, LITTLE))
+        return model(top)
     low, high = top, top
     while model(low).proof(ask).epsilon > epsilon:
         low, high = low / 1.5, low
