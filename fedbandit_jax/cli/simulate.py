@@ -22,8 +22,8 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
 from fedbandit_jax.core.validate import BadValue
 
-UNIFORM = "uniform play"  # the algorithm that learns nothing, in both of the next
 LINEAR = ("linear", "schedules")  # families whose algorithms play a table of one's own
+BESIDE = ("uniform play", "without privacy")  # how labels end of what is seen beside others on a table
 PRESETS = Path(__file__).parent / "presets"
 PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough where it is the only one:"
 SIZES = {"agents": "n_agents", "arms": "n_arms"}  # flag -> parameter
@@ -89,8 +89,10 @@ class SimulateCommand(Command):
         found = [f"key={self.random_seed}"]
         if self.data is not None:
             found.append(f"environment={self.columns.toml(self.data)}")
-            if self.algorithms is None:  # small tables teach little, which is seen beside random arms only
-                found.append(f"compare={[*dict.fromkeys([*self.contents()['compare'], UNIFORM])]}")
+            if self.algorithms is None:  # small tables teach little, and another recipe may suit them less than privacy
+                file = self.contents()
+                shown = [one for one in file["algorithms"] if one in file["compare"] or one.endswith(BESIDE)]
+                found.append(f"compare={shown}")
         for name in ("horizon", "seeds", "stride", "agents", "arms", "dim", "delta"):
             if getattr(self, name) is not None:
                 found.append(f"{SIZES.get(name, name)}={getattr(self, name)}")

@@ -58,6 +58,26 @@ def test_simulate_and_sweep_take_a_table(tmp_path, flags, arguments):
     assert same(swept(tmp_path, f'type = "table"\nsource = "log.csv"\n{"".join(lines)}'), wanted)
 
 
+def plain(algo):
+    """The same recipe without privacy; where there is no noise, optimism that knows its law is optimism."""
+    algo = algo.replace(privacy=None, name="any") if hasattr(algo, "privacy") else algo
+    return algo.replace(policy=fb.algos.UCB()) if isinstance(getattr(algo, "policy", None), fb.algos.UCB) else algo
+
+
+@pytest.mark.parametrize(("family", "n"), [("linear", 4), ("schedules", 1)])
+def test_private_recipes_of_a_table_have_themselves_without_privacy_beside_them(family, n):
+    """Where they are certified, and times are fixed: lest another recipe makes privacy seem to help."""
+    asked = parse(shlex.split(f"simulate {family} {WORDS} --horizon 200")).asked().arguments
+    algos, spec = asked["algos"].values(), asked["env"].spec
+    private = [
+        one for one in algos if getattr(one, "privacy", None) and one.certificate(spec, 200).claim == "certified"
+    ]
+    fixed = [one for one in private if not isinstance(one.schedule, fb.schedules.PrivateLogDet)]
+    there = [plain(one) for one in algos if not getattr(one, "privacy", None)]
+    assert len(fixed) == n
+    assert [one for one in fixed if plain(one) not in there] == []
+
+
 def swept(folder, environment):
     """The environment of a file of a sweep."""
     text = f'horizon = 5\nseeds = 2\n[environment]\n{environment}[algorithms.plain]\ntype = "fed_lin_ucb"\n'
