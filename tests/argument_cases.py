@@ -233,6 +233,7 @@ USUAL = {
     **dict(env=SPHERE, spec=SPHERE.spec, rewards="gaussian", noise_std=(0.5, non_negative), shape=None),
     **dict(contexts="fresh", arrivals="uniform", features=EYE, theta=(EYE[0] / 2, array(1)), silos=(1, count())),
     **dict(fixed_contexts=(False, flag), drops=(False, flag), rejects=(False, flag)),
+    **dict(of_rows=(True, flag)),
     # Algorithms.
     **dict(name=("x", text), policy=A.UCB(), privacy=BUDGET, schedule=(5, count()), learns_in_batch=(False, flag)),
     **dict(failure=(0.1, failure), regularization=(1.0, number(1e-5, 3.4e38)), subgaussian=(1.0, non_negative)),

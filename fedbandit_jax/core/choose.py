@@ -25,10 +25,10 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int, Integer
 
-from fedbandit_jax.core import control, ridge
+from fedbandit_jax.core import control, lots, ridge
 from fedbandit_jax.core.backend import on_gpu
 from fedbandit_jax.core.choose_kernel import choose_by_kernel
-from fedbandit_jax.core.ridge import NOWHERE
+from fedbandit_jax.core.lots import NONE, UNKNOWN, Lots
 from fedbandit_jax.core.scoring import Offer, Scorer
 
 LANES = 64  # agents that fill vectors and their pipelines; with fewer, arms are the last axis if there are more of them
@@ -70,6 +70,7 @@ def choose_rows(
     scorer: Scorer,
     mean: Callable[[Array], Array],
     n_arms: int,
+    drawn: Lots,
     first: Int[Array, " A"],
     count: Int[Array, " A"],
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
@@ -85,34 +86,37 @@ def choose_rows(
         scorer: what they are worth.
         mean: features (d, size) -> their mean rewards (size,).
         n_arms: K, the most rows that an agent is offered.
+        drawn: lots, by which ties are broken.
         first: the first row that each agent is offered.
         count: how many rows it is offered.
     """
     n, size = len(first), min(ROWS, n_arms)
     tiles = (count + size - 1) // size
     ends = jnp.cumsum(tiles)
+    of_arm = jnp.pad(drawn.arm, (0, size))
 
     def score(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        i, arm, index, best = carry
+        i, lot, index, best = carry
         agent = jnp.minimum((ends <= i).sum(), n - 1)  # in lanes whose queue is over, a tile without rows
         start = (i - (ends - tiles)[agent]) * size
         x = control.stored(lambda: rows(first[agent] + start, size), i)
         arms = start + lax.iota(jnp.int32, size)
         exists = arms < count[agent]
         value = jnp.where(exists, scorer.one(agent).worth(x), -jnp.inf)
-        largest = value.max()
-        here = jnp.where(value == largest, arms, NOWHERE).min()
-        better = (largest > index[agent]) | jnp.isnan(largest)  # nothing exceeds a NaN, whose `here` is `NOWHERE`
+        largest = jnp.maximum(value.max(), index[agent])
+        words, good = lax.dynamic_slice(of_arm, (start,), (size,)) + drawn.agent[agent], lots.near(largest)
+        own = jnp.where(exists, lots.drawn(value, good, words, arms, n_arms), NONE).min()
+        before = jnp.where((index[agent] >= good) | (lot[agent] == UNKNOWN), lot[agent], NONE)
         found = jnp.where(exists, mean(x), -jnp.inf).max()
         return (
             i + 1,
-            arm.at[agent].set(jnp.where(better, here, arm[agent])),
-            index.at[agent].set(jnp.where(better, largest, index[agent])),
+            lot.at[agent].set(jnp.minimum(own, before)),
+            index.at[agent].set(largest),
             best.at[agent].max(found),
         )
 
     nothing = jnp.full(n, -jnp.inf)
-    start = jnp.int32(0), jnp.full(n, NOWHERE, jnp.int32), nothing, nothing
+    start = jnp.int32(0), jnp.full(n, NONE), nothing, nothing
     end = control.largest(ends[-1])
-    _, arm, _, best = lax.while_loop(lambda carry: carry[0] < end, score, start)
-    return arm, best
+    _, lot, _, best = lax.while_loop(lambda carry: carry[0] < end, score, start)
+    return lots.arm_of(lot, n_arms), best

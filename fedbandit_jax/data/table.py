@@ -229,6 +229,7 @@ def _spec(fit: Fit, design: JointFeatures, rows: np.ndarray, *, fixed_contexts: 
         constant=True,
         silos=fit.crossing,
         basis=fit.sentence,
+        of_rows=True,
     )
 
 

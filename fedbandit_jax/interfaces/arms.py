@@ -47,7 +47,7 @@ class ArmAlgorithm(Algorithm):
 
     n_batches: int = 0  # S; must suffice to reach the horizon even with a single active arm
     unit: Any = None  # `fb.privacy.Users` with one contribution to a batch, beyond which rewards enter sums as 0
-    round_robin: bool = False  # whether arms get one user each in turn, or all their users one arm after another
+    round_robin: bool = False  # whether arms get one user each in turn, or all their users in turn, in a random order
 
     def pulls(self, state: Any, k: Int[Array, ""]) -> Pulls:
         """The arms and users of batch k."""

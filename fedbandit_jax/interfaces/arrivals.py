@@ -49,7 +49,7 @@ class ArrivalAlgorithm(Algorithm):
     def index(
         self, key: Key[Array, ""], t: Int[Array, ""], state: Any, user: Int[Array, ""], contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
-        """The worth of every arm to this user, from the arms' features; the first largest is played."""
+        """The worth of every arm to this user, from the arms' features; one of the largest is played."""
         raise NotImplementedError(f"{type(self).__name__}.index")
 
     def serve(

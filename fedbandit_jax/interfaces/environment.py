@@ -35,6 +35,7 @@ class Spec:
     silos: int = struct.later(1)  # the most silos that one user who returns comes to
     basis: str = struct.later("")  # what the answers are a model of, in words that summaries and figures show
     rejects: bool = struct.later(False)  # whether rows of a log are left out by what was played, see `Rejecting`
+    of_rows: bool = struct.later(False)  # whether users are made of people's rows, in a table or a log
 
     def __post_init__(self):
         for name in ("n_agents", "dim", "n_servers", "silos"):
@@ -42,15 +43,12 @@ class Spec:
         validate.integer("n_arms", self.n_arms, at_least=1, at_most=MAX_ARMS)
         for name in ("n_users", "late"):
             validate.integer(name, getattr(self, name), at_least=0)
-        for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops", "rejects"):
+        for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops", "rejects", "of_rows"):
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
         validate.instance("basis", self.basis, str, "a string, which may be empty")
-
-    @property
-    def of_rows(self) -> bool:
-        """Whether users are made of people's rows, in a table or a log."""
-        return bool(self.basis) or self.rejects
+        if self.rejects and not self.of_rows:
+            raise BadValue("of_rows", "must be True where rows are rejected", False, others=("rejects",))
 
     def visits(self, horizon: int) -> int:
         """The number of visits of users in T = `horizon` rounds: M T, also if n users return."""
@@ -161,7 +159,7 @@ class Listed(Environment, Protocol):
 class Rejecting(Environment, Protocol):
     """An environment that knows the answers to some arms only, and has agents play again until it accepts theirs.
 
-    Set `rejects` in its spec: certificates then exclude the people behind the rows.
+    Set `rejects` and `of_rows` in its spec: certificates then exclude the people behind the rows.
     `observe` offers another user to agents who were refused in a round, and to others what they were offered before.
     """
 

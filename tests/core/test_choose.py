@@ -10,6 +10,7 @@ from helpers import deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import choose, control
+from fedbandit_jax.core.lots import Lots
 from fedbandit_jax.core.ridge import NOWHERE, Posterior
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.engine.clocks import RoundClock, batch, drawn
@@ -153,8 +154,11 @@ def table(dim):
     return fb.envs.replay(x, SIZES, theta, n_agents=5)
 
 
+FAMILIES["greedy"] = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=4)  # to which all rows are alike at first
+
+
 @pytest.mark.parametrize("dim", deep([4, 23], keep=(0,)))
-@pytest.mark.parametrize("family", deep(list(FAMILIES), keep=(0,)))
+@pytest.mark.parametrize("family", deep(list(FAMILIES), keep=(0, -1)))
 def test_listed_and_padded_agree(family, dim, key, monkeypatch):
     monkeypatch.setattr(choose, "ROWS", 2)
     env = table(dim)
@@ -179,7 +183,8 @@ def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
 
     def lane(inverse, theta, first, count):
         scorer = Scorer(Posterior(inverse, theta), jnp.arange(3.0))
-        return choose.choose_rows(rows, scorer, lambda x: -x[0], 16, first, count)
+        drawn = Lots(jnp.arange(16, dtype=jnp.uint32) << 8, jnp.zeros(3, jnp.uint32))  # in the order of arms
+        return choose.choose_rows(rows, scorer, lambda x: -x[0], 16, drawn, first, count)
 
     def rows(first, size):
         return jax.lax.dynamic_slice(jnp.asarray(x), (0, first), (23, size))

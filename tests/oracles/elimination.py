@@ -16,13 +16,13 @@ class Batch(NamedTuple):
     left: list[int]
 
 
-def successive_elimination(means, horizon, batch_size, radius, reward, add_up, *, round_robin=False):
+def successive_elimination(means, horizon, batch_size, radius, reward, add_up, turns, *, round_robin=False):
     """Algorithm 1 of Chowdhury & Zhou (2023), or the order of Sajed & Sheffet (2019): regret of every user, batches.
 
     batch_size(b, n) and radius(b, n) of batch b = 1, 2, ... with n arms; reward(b, arm, i) of user i = 0, 1, ...;
-    add_up(b, arm, rewards) is what the analyzer makes of them.
+    add_up(b, arm, rewards) is what the analyzer makes of them, and arms take `turns` in this order.
     """
-    active, regret, batches = list(range(len(means))), [], []
+    active, regret, batches = list(turns), [], []
     for b in itertools.count(1):
         users = range(batch_size(b, len(active)))
         order = [(a, i) for i in users for a in active] if round_robin else [(a, i) for a in active for i in users]
@@ -40,16 +40,16 @@ def successive_elimination(means, horizon, batch_size, radius, reward, add_up, *
     raise AssertionError("there is always a next batch")
 
 
-def adac_ucb(means, horizon, radius, reward, add_up):
+def adac_ucb(means, horizon, radius, reward, add_up, lots):
     """AdaC-UCB in batches of 2^j users: regret of every user, and (arm, noisy sum) of every batch that fits.
 
     radius(j) is that of an arm's j-th batch; reward(b, arm, i) and add_up(b, arm, j, rewards) as above, with batches b
-    = 1, 2, ... of any arm.
+    = 1, 2, ... of any arm. Of several best arms the one with the smallest of the `lots` is next.
     """
     asked, sums, regret, batches = [0] * len(means), [0.0] * len(means), [], []
     for b in itertools.count(1):
         bounds = [s / 2**j + radius(j) if j else np.inf for j, s in zip(asked, sums)]
-        arm = int(np.argmax(bounds))
+        arm = min(np.flatnonzero(np.equal(bounds, max(bounds))), key=lambda a: lots[a])
         size = 2 ** (asked[arm] + 1)
         regret += [max(means) - means[arm]] * min(size, horizon - len(regret))
         if len(regret) == horizon and sum(2 ** (j + 1) - 2 for j in asked) + size > horizon:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops.loop import LEFT_OUT
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Report, Spec
 from fedbandit_jax.privacy import tails
@@ -174,6 +174,7 @@ class AdaCState(NamedTuple):
     asked: Array  # (K,) int32, how often every arm was asked about
     sums: Array  # (K,) the noisy sum of every arm's last batch
     pulled: Array  # (K,) bool, which arm the last batch was about
+    lot: Array  # (K,) which of several best arms is next: the one with the least
 
 
 @struct.sealed
@@ -196,14 +197,15 @@ class BoundAdaC(SumLoop):
     @override
     def init(self, key: Array, spec: Spec) -> AdaCState:
         nothing = jnp.zeros(spec.n_arms)
-        return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0)
+        lot = random.uniform(random.stream(key, "ties"), (spec.n_arms,))
+        return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0, lot)
 
     @override
     def pulls(self, state: AdaCState, k: Array) -> Pulls:
         last = jnp.maximum(state.asked - 1, 0)
         users, radius = jnp.asarray(self.users), jnp.asarray(self.radius)
         bound = jnp.where(state.asked > 0, state.sums / users[last] + radius[last], jnp.inf)
-        best = bound.argmax()
+        best = jnp.where(bound == bound.max(), state.lot, jnp.inf).argmin()
         row = self._row(state, best)
         return Pulls(jnp.arange(len(bound)) == best, users[row], self.protocol.admits(row, users[row]), row)
 
@@ -223,7 +225,7 @@ class BoundAdaC(SumLoop):
             float_bits=jnp.asarray(self.protocol.bits)[row],
             counts={"decodings": 1, "decoding failures": (decoded.failed & pulled).sum()},
         )
-        return AdaCState(state.asked + pulled, jnp.where(pulled, decoded.sums, state.sums), pulled), report
+        return AdaCState(state.asked + pulled, jnp.where(pulled, decoded.sums, state.sums), pulled, state.lot), report
 
     def view(self, state: AdaCState) -> tuple[Array, Array]:
         """The release of the last batch: its noisy sum (K,), 0 for other arms, and which arm it was of (K,)."""

@@ -19,7 +19,7 @@ from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.beliefs import next_belief
 from fedbandit_jax.algos.loops.doors import policy_doors
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
-from fedbandit_jax.core import random, ridge, struct, wide
+from fedbandit_jax.core import lots, random, struct, wide
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.admission import BoundStatistic
@@ -65,7 +65,7 @@ class PlayingLoop(Algorithm):
         indices = self.indices(key, t, local, offered)
         if offered.mask is not None:
             indices = jnp.where(offered.mask.T, indices, -jnp.inf)
-        return ridge.first_argmax(indices)
+        return lots.best(key, indices)
 
     @property
     @override

@@ -42,8 +42,8 @@ class Greedy(Policy):
     on W. Where data outweigh the noise that is the ridge estimate. Where they do not, W is little but noise, and theta
     points along U, which is right if features are spread alike in all directions. Optimism pays for the worst case;
     users who come with arms of all directions make it unnecessary (Bastani, Bayati & Khosravi 2021), and the noise of
-    the first releases explores as well. Where every round offers the same arms it is not safe: before the first release
-    all agents play the first arm.
+    the first releases explores as well. Where every round offers the same arms it is not safe: nothing explores after
+    the first release, before which all arms are equally likely.
 
     Acting on a release that came too early can cost more than what came too late: greedy agents then see arms of one
     direction only. The first release should have at least

@@ -50,9 +50,9 @@ class Came(NamedTuple):
 class ArmBatchClock(Clock):
     """A clock in which a step is a batch of users; their number depends on which arms are still active.
 
-    Every seed has named streams: the world, users' rewards, the coins by which they round, their shares of the noise,
-    and what is drawn once per batch. The last two are privacy noise, and `salted`. User i of an arm and a batch is the
-    same for every algorithm.
+    Every seed has named streams: the world, users' rewards, the order in which arms take turns, coins by which users
+    round, their shares of the noise, and what is drawn once per batch. The last two are privacy noise, and `salted`.
+    User i of an arm and a batch is the same for every algorithm.
     """
 
     env: ArmEnvironment
@@ -106,10 +106,12 @@ class ArmBatchClock(Clock):
             gap = jnp.where(pulls.active, gaps, 0).sum(keepdims=True) / n_active
             rounds = jnp.where(whole, pulls.users * n_active, rest)[None]
         else:
-            rank = jnp.cumsum(pulls.active) - 1
+            turns = jax.random.permutation(random.stream(key, "turns"), len(gaps))
+            active, gap = pulls.active[turns], gaps[turns]
+            rank = jnp.cumsum(active) - 1
             served = jnp.minimum(rest // pulls.users, n_active)  # arms all of whose users come; no product overflows
             some = jnp.where(rank == served, rest - served * pulls.users, 0)
-            gap, rounds = gaps, jnp.where(pulls.active, jnp.where(rank < served, pulls.users, some), 0)
+            rounds = jnp.where(active, jnp.where(rank < served, pulls.users, some), 0)
         state = played + rounds.sum(), learner, None if came is None else came.attendance
         if self.recorder is not None and recording is not None:
             recording = self.recorder.serve(recording, Moment(played, world, before, self.algo), rounds.sum())

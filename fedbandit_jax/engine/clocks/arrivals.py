@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.core import graph, random, ridge, struct
+from fedbandit_jax.core import graph, lots, random, struct
 from fedbandit_jax.core.returned import is_array, need
 from fedbandit_jax.engine.clocks.batch import impossible
 from fedbandit_jax.engine.clocks.checks import check_environment, need_step, shapes
@@ -86,7 +86,7 @@ class ArrivalClock(Clock):
             index = self.algo.index(choices, t, state, user, contexts)
             if now.mask is not None:
                 index = jnp.where(now.mask[0], index, -jnp.inf)
-            arm = ridge.first_argmax(index)  # no arm at all if an index is NaN
+            arm = lots.best(random.fold_in(choices, t), index[:, None])[0]  # no arm at all if an index is NaN
             offers = arm < len(index) if now.mask is None else (arm < len(index)) & now.mask[0, arm]
             reward = jnp.where(offers, answers.reward[arm], 0)
             if self.recorder is not None and recording is not None:

@@ -36,6 +36,7 @@ class Clock:
     step_rounds = 0  # rounds of every step but the last; 0 if they depend on the run, see `Metrics.rounds`
     branches = False  # whether a step branches on data; on a CPU a run is then faster by itself than beside others
     stores = False  # whether the contexts of a round are stored
+    drawable = False  # whether fresh arms could be drawn while they are scored, and the first of the best is played
     emitters = False  # whether XLA:CPU is to use its fusion emitters, which take half as long again to compile
     seeds_abreast = 1  # how many seeds side by side fill the vector units of a CPU, and still fit into its cache
 

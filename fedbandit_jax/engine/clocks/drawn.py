@@ -13,6 +13,7 @@ from jax import Array, lax
 from fedbandit_jax.core import control
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.choose import choose, choose_rows
+from fedbandit_jax.core.lots import Lots
 from fedbandit_jax.core.scoring import Offer, Scorer
 from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, play_rounds
 from fedbandit_jax.engine.clocks.clock import Clock, spread
@@ -72,7 +73,7 @@ def play_agents(
     state: Any,
     rounds: Array,
     agents: Array,
-    choose: Callable[[Clock, Array, Any, Array, Scorer, Array], Chosen],
+    choose: Callable[[Clock, Streams, Any, Array, Scorer, Array], Chosen],
 ) -> Played:
     """Plays a batch with the agents of these numbers, who choose so; those from M on do not count."""
     env, algo = cast(Any, clock.env), clock.algo
@@ -80,12 +81,12 @@ def play_agents(
     nobody = jnp.zeros(len(agents), jnp.int32)
 
     def play(local, now):
-        t, (users, answers, _) = now
-        x, best, nowhere = choose(clock, users, world, t, algo.scorer(t, local), agents)
+        t, keys = now
+        x, best, nowhere = choose(clock, keys, world, t, algo.scorer(t, local), agents)
 
         def answer():
             mean = env.mean_at(world, x)
-            return mean, env.reward_at(answers, mean, agents)
+            return mean, env.reward_at(keys.answers, mean, agents)
 
         mean, reward = control.once(answer, t)
         reward, wrong = allowed(reward, nowhere, spec.rewards_in_unit)
@@ -99,9 +100,9 @@ def play_agents(
     return Played(world, local, *played)
 
 
-def draw(clock: Clock, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+def draw(clock: Clock, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
     """The choice of agents (A,) among arms whose features are drawn while they are scored."""
-    env, last = cast(Drawn, clock.env), clock.env.spec.n_arms - 1
+    env, key, last = cast(Drawn, clock.env), keys.users, clock.env.spec.n_arms - 1
     offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(key)), t))
     chosen, best = choose(offer, scorer, clock.env.spec.n_arms, agents, t)
     arms = jnp.minimum(chosen, last)
@@ -109,13 +110,12 @@ def draw(clock: Clock, key: Array, world: Any, t: Array, scorer: Scorer, agents:
     return Chosen(x, best, arms != chosen)
 
 
-def look_up(clock: Clock, key: Array, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+def look_up(clock: Clock, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
     """The choice of agents (M,) among rows of a table."""
-    env = cast(Listed, clock.env)
-    first, count = env.listed(key, world, t)
-    chosen, best = choose_rows(
-        env.rows_at, scorer, lambda x: env.mean_at(world, x), clock.env.spec.n_arms, first, count
-    )
+    env, k = cast(Listed, clock.env), clock.env.spec.n_arms
+    first, count = env.listed(keys.users, world, t)
+    lots = Lots.draw(keys.choices, k, len(agents))
+    chosen, best = choose_rows(env.rows_at, scorer, lambda x: env.mean_at(world, x), k, lots, first, count)
     arms = jnp.minimum(chosen, count - 1)
     x = jax.vmap(lambda row: env.rows_at(row, 1)[:, 0], out_axes=1)(first + arms)
     return Chosen(x, best, arms != chosen)

@@ -131,7 +131,7 @@ class RoundClock(Clock):
     def unstored(self) -> bool:
         """Whether agents can do without `observe`: who came, which silos are away and what arrives, only that knows."""
         spec = self.env.spec
-        if self.recorder is not None or spec.fixed_contexts or spec.n_users or spec.drops or spec.late:
+        if spec.fixed_contexts or spec.n_users or spec.drops or spec.late:
             return False
         return struct.is_sealed(self.algo) and self.algo.scores_alone
 
@@ -141,10 +141,15 @@ class RoundClock(Clock):
         return not (self.draws or self.lists)
 
     @property
+    @override
+    def drawable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether contexts could be drawn while they are scored: the first of the best arms is then played."""
+        return self.env.spec.dim <= UNROLL_DIM and drawn.has_hooks(self.env, "features_at") and self.unstored
+
+    @property
     def draws(self) -> bool:
         """Whether contexts are drawn while they are scored; what several configurations share is worth storing."""
-        few = not self.shared and self.env.spec.dim <= UNROLL_DIM
-        return few and drawn.has_hooks(self.env, "features_at") and self.unstored
+        return not self.shared and self.recorder is None and self.drawable
 
     @property
     @override
@@ -154,7 +159,9 @@ class RoundClock(Clock):
     @property
     def lists(self) -> bool:
         """Whether arms are chosen among rows of a table, which configurations may share."""
-        if self.mesh is not None or not (on_cpu() and drawn.has_hooks(self.env, "listed", "rows_at")):
+        if self.mesh is not None or self.recorder is not None:
+            return False
+        if not (on_cpu() and drawn.has_hooks(self.env, "listed", "rows_at")):
             return False
         return cast(Listed, self.env).ragged and self.unstored
 

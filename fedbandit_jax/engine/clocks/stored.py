@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fedbandit_jax.core import ridge
 from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, impossible, play_rounds
 from fedbandit_jax.engine.clocks.clock import Clock
 from fedbandit_jax.engine.recorder import Moment, Recording
@@ -63,8 +64,15 @@ def offer(clock: Clock, key: Array, world: Any, t: Array) -> tuple[Round, Array 
 
 def _choice(clock: Clock, world: Any, local: Any, t: Array, keys: Streams) -> Choice:
     offered, strangers, world = offer(clock, keys.users, world, t)
-    arms, refused = _existing(clock.algo.act(keys.choices, t, local, offered), offered)
+    chosen = _first(clock, t, local, offered) if clock.drawable else clock.algo.act(keys.choices, t, local, offered)
+    arms, refused = _existing(chosen, offered)
     return Choice(world, offered, arms, refused | strangers)
+
+
+def _first(clock: Clock, t: Array, local: Any, offered: Round) -> Array:
+    """The first of the best arms, as `drawn.draw` chooses among the same contexts."""
+    worth = clock.algo.scorer(t, local).worth(list(ridge.transposed(offered.contexts)))
+    return ridge.first_argmax(worth if offered.mask is None else jnp.where(offered.mask.T, worth, -jnp.inf))
 
 
 def _accepted(clock: Clock, world: Any, local: Any, t: Array, keys: Streams) -> Choice:

@@ -42,6 +42,7 @@ def test_adac_ucb(key, private):
         lambda j: float(bound.radius[j - 1]),
         lambda b, a, i: rewards[b - 1, a, i],
         add_up,
+        np.asarray(states[0].lot),
     )
     np.testing.assert_allclose(found, np.cumsum(regret), atol=1e-3)
     for state, (arm, total) in zip(states, batches):

@@ -43,15 +43,16 @@ def syncs(clock, key):
     return [jax.random.fold_in(random.stream(key, "syncs"), k) for k in range(clock.n_steps)]
 
 
-def expected(clock, rewards, *rules, **options):
-    """Regret and batches of the oracle, by its sizes, radii and sums."""
+def expected(clock, key, rewards, *rules, **options):
+    """Regret and batches of the oracle, by its sizes, radii and sums, and the order in which arms take turns."""
     sizes, radius, add_up = rules
 
     def reward(b, a, i):
         return rewards[b - 1, a, i]
 
     means = clock.env.means(clock.env.fixed).tolist()
-    return oracles.successive_elimination(means, HORIZON, sizes, radius, reward, add_up, **options)
+    turns = jax.random.permutation(random.stream(key, "turns"), len(means)).tolist()
+    return oracles.successive_elimination(means, HORIZON, sizes, radius, reward, add_up, turns, **options)
 
 
 def check(run, regret, batches, bits=lambda _: 32, failures=None, *, tolerance=1e-3):
@@ -61,7 +62,7 @@ def check(run, regret, batches, bits=lambda _: 32, failures=None, *, tolerance=1
     totals, curves = dict.fromkeys(counters, 0), {name: np.zeros(HORIZON, int) for name in counters}
     for k, batch in enumerate(batches):
         active, shown = states[k]
-        assert np.flatnonzero(active).tolist() == batch.left
+        assert np.flatnonzero(active).tolist() == sorted(batch.left)
         if len(batch.asked) > 1:
             sums = [batch.sums.get(a, 0.0) for a in range(len(active))]
             np.testing.assert_allclose(shown, sums, rtol=1e-5)
@@ -96,7 +97,7 @@ def test_se_is_algorithm_1(key, growth):
     rewards, uniforms = drawn(clock, key)
     rules = lambda b, _: growth**b, lambda b, n: lemma_2(b, growth**b, n, 0, 0)
     exact = grid_sums(uniforms, 2**24)  # as fine as float32 resolves
-    regret, batches = expected(clock, rewards, *rules, exact)
+    regret, batches = expected(clock, key, rewards, *rules, exact)
     check(run, regret, batches)
     assert len(batches[-1].left) == 1  # and the users of one arm are not asked any more
 
@@ -127,7 +128,7 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
 
     for table, rule in ((clock.algo.users, size), (clock.algo.radius, half_threshold)):
         np.testing.assert_allclose(table[:2, 1:], [[rule(e, n) for n in range(1, 5)] for e in (1, 2)], rtol=1e-6)
-    regret, batches = expected(clock, rewards, size, half_threshold, sums, round_robin=True)
+    regret, batches = expected(clock, key, rewards, size, half_threshold, sums, round_robin=True)
     check(run, regret, batches, tolerance=1.0)
     start, total = 0, np.cumsum(regret)
     for batch in [*batches, oracles.Batch(HORIZON, 0, batches[-1].left, {}, [])]:
@@ -211,7 +212,7 @@ def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
             return relaxed_secagg(epsilon / 2, 1 / (2 * HORIZON), n, m).bits
         return math.ceil(math.log2(m))
 
-    regret, batches = expected(clock, rewards, lambda b, _: growth**b, radius, add_up)
+    regret, batches = expected(clock, key, rewards, lambda b, _: growth**b, radius, add_up)
     check(run, regret, batches, bits, failures)
 
 

@@ -1,0 +1,76 @@
+"""Ties among arms are broken by lot, so that the order of arms, and hence their names, decides nothing.
+
+Before anything was learned a greedy index is 0 for all arms, and a confidence bound the same for all of one norm: the
+first of the best would be the same arm for all agents until the first release.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float, Int, Key, UInt32
+
+from fedbandit_jax.core import control, random
+from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.core.ridge import NOWHERE
+
+ROUNDING = 1e-6  # share of the largest index by which others of the same worth may be below it, as float32 rounds
+UNKNOWN, LEAST, NONE = np.uint32(0), np.uint32(1 << 31), np.uint32(2**32 - 1)  # a lot of NaN, and the ends of others
+
+
+class Lots(NamedTuple):
+    """The lots of a round, of which those of arm k and agent m are a function of word k and word m."""
+
+    arm: UInt32[Array, " K"]
+    agent: UInt32[Array, " M"]
+
+    @classmethod
+    def draw(cls, key: Key[Array, ""], n_arms: int, n_agents: int) -> Lots:
+        """Draws the lots of a round under the key of its choices."""
+        arm, agent = random.bits(random.stream(key, "ties"), max(n_arms, n_agents))
+        return cls(arm[:n_arms], agent[:n_agents])
+
+
+def near(largest: Float[Array, "*M"]) -> Float[Array, "*M"]:
+    """The index from which on an arm is as good as one of the largest index."""
+    return largest - jnp.where(jnp.isfinite(largest), ROUNDING * jnp.abs(largest), 0)
+
+
+def drawn(
+    scores: Float[Array, " K *M"], least: Float[Array, "*M"], words: UInt32[Array, " K *M"], arms: Array, n_arms: int
+) -> UInt32[Array, " K *M"]:
+    """The lots of arms, which end in their numbers, as `arm_of` reads them; `NONE` for scores below the least.
+
+    Of the sums of two words, `words`, a multiplication makes lots that are apart for all pairs.
+    """
+    lot = (words ^ words >> 16) * np.uint32(0x85EBCA6B)
+    lot = (lot | LEAST) & ~np.uint32(_low(n_arms)) | arms.astype(jnp.uint32)
+    return jnp.where(jnp.isnan(scores), UNKNOWN, jnp.where(scores >= least, lot, NONE))
+
+
+def arm_of(lot: UInt32[Array, "*M"], n_arms: int) -> Int[Array, "*M"]:
+    """The arm that the smallest of lots is of, and `NOWHERE` where a score was NaN."""
+    return jnp.where(lot < LEAST, NOWHERE, (lot & np.uint32(_low(n_arms))).astype(jnp.int32))
+
+
+def _low(n_arms: int) -> int:
+    return (1 << (n_arms - 1).bit_length()) - 1
+
+
+def best(key: Key[Array, ""], scores: Float[Array, " K M"]) -> Int[Array, " M"]:
+    """The index of the largest score over the leading axis, on ties by lot, and `NOWHERE` where any score is NaN."""
+    # XLA:GPU would take a maximum, and what is compared to it, for a softmax, see `ridge.first_argmax`
+    largest = scores.max(0) if on_cpu() else jnp.take_along_axis(scores, jnp.argmax(scores, 0)[None], 0)[0]
+    least, arms = near(largest), lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+    first = jnp.where(scores >= least, arms, NOWHERE).min(0)
+    tied = (~(scores < least)).sum(0) != 1  # or NaN, of which no comparison holds
+
+    def by_lot(_: Array) -> Array:
+        lots = Lots.draw(key, *scores.shape)
+        words = lots.arm[:, None] + lots.agent
+        return arm_of(drawn(scores, least, words, arms, len(scores)).min(0), len(scores))
+
+    return control.cond_any(tied.any(), by_lot, first)
