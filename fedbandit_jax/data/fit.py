@@ -34,6 +34,7 @@ class Fit:
     sizes: tuple[int, int, int]  # replayed rows of the smallest, the middle and the largest silo
     users: int  # n who are told apart, 0 if all are new
     crossing: int  # most silos that one user comes to
+    seen: int  # users who are also among the rows of the fit, as they have a silo for themselves
     arms: int  # K
     dim: int  # d
     explained: float  # R^2 of "linear", share of the deviance of "logistic": 1 at best, 0 as the mean of all, or less
@@ -60,11 +61,14 @@ class Fit:
     @property
     def sentence(self) -> str:
         """The caveat that must be stated wherever results are shown."""
+        others = self.users - self.seen
+        same = f" and {self.seen:,} of the same" if self.seen else ""
+        of = f" of {others:,} other users{same}" if others else f" of the same {self.users:,} users" * (self.users > 0)
         return (
             f"Rewards are those of a model of {self.source}, not of the world: {self.model} in d = {self.dim} "
-            f"features, fitted to {self.fitted_rows:,} rows; on {self.replayed_rows:,} others, which are replayed, its "
-            f"{self.measure} is {self.explained:z.3f}, and the mean of a tenth of them is off by {self.miss:.3f} on "
-            f"average; {100 * self.clipped:.2g} % of means are clipped; best arms gain "
+            f"features, fitted to {self.fitted_rows:,} rows; on {self.replayed_rows:,} others{of}, which are replayed, "
+            f"its {self.measure} is {self.explained:z.3f}, and the mean of a tenth of them is off by {self.miss:.3f} "
+            f"on average; {100 * self.clipped:.2g} % of means are clipped; best arms gain "
             f"{self.best - self.uniform:.4f} a round over random ones."
         )
 

@@ -15,19 +15,44 @@ from fedbandit_jax.data.design import JointFeatures
 from fedbandit_jax.data.fit import CHUNK
 
 
-def split(place: np.ndarray, fit_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that fit the model, and the others, silo by silo: this share of every silo's, which keeps one at least.
+def split(
+    place: np.ndarray, fit_share: float, seed: int, user: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that fit the model, and the others, silo by silo: every silo keeps one at least.
 
-    Silos are given as numbers (N,).
+    Without users a share of every silo's rows fits. With users a share of the users does, each with all her rows: what
+    a fit says of the others is then about people whom it has not seen. Of a silo all of whose users were drawn, the
+    last one is kept; one that has a single user keeps some of her rows, so that she is in both halves.
+
+    Args:
+        place: silos (N,) as numbers, 0 ... M - 1.
+        fit_share: the share.
+        seed: of the draw.
+        user: users (N,) as numbers, 0 ... n - 1, if they are told apart.
     """
-    order = np.lexsort((np.random.default_rng(seed).random(len(place)), place))
-    counts = np.bincount(place)
-    rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-    taken = np.minimum(np.round(fit_share * counts), counts - 1)
-    fitted = np.empty(len(place), bool)
-    fitted[order] = rank < np.repeat(taken, counts)
+    rng = np.random.default_rng(seed)
+    fitted = _share(rng.random(len(place)), place, fit_share)
+    if user is not None:
+        lot = rng.permutation(user.max() + 1)
+        of_silo = np.unique(np.stack([place, user]), axis=1)
+        crowd = np.bincount(of_silo[0])  # users of every silo
+        last = np.full(len(crowd), -1)
+        np.maximum.at(last, of_silo[0], lot[of_silo[1]])
+        drawn = lot < round(fit_share * len(lot))
+        emptied = (crowd > 1) & (last < round(fit_share * len(lot)))
+        drawn[np.isin(lot, last[emptied])] = False
+        fitted = np.where(crowd[place] > 1, drawn[user], fitted)
     others = np.flatnonzero(~fitted)
     return np.flatnonzero(fitted), others[np.argsort(place[others], kind="stable")]
+
+
+def _share(draws: np.ndarray, place: np.ndarray, share: float) -> np.ndarray:
+    """Which rows (N,) are this share of every silo's with the least draws, of which one at least is left out."""
+    order, counts = np.lexsort((draws, place)), np.bincount(place)
+    rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = np.empty(len(place), bool)
+    found[order] = rank < np.repeat(np.minimum(np.round(share * counts), counts - 1), counts)
+    return found
 
 
 def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: Columns) -> None:

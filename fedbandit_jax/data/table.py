@@ -38,10 +38,11 @@ def table(
 ) -> Logged:
     """Turns a log, whose rows say who came where, what was shown and what happened, into an environment.
 
-    A share of the rows of each silo, `fit_share`, drawn at random, fits a model of the reward. The others are replayed:
-    in every round each silo serves one of them, drawn uniformly, who may play any arm and is answered by the model. So
-    regret is that of the model. How well it predicts the rows that it was not fitted to is in `env.fit`, in every
-    result and under every figure; `print(env.fit)` shows it. No silo is ever without a user, whatever its size.
+    A share of the rows of each silo, `fit_share`, drawn at random, fits a model of the reward; if users return, a share
+    of the users with all their rows. The others are replayed: in every round each silo serves one of them, drawn
+    uniformly, who may play any arm and is answered by the model. So regret is that of the model. How well it predicts
+    the rows that it was not fitted to is in `env.fit`, in every result and under every figure; `print(env.fit)` shows
+    it. No silo is ever without a user, whatever its size.
 
     Features: of the user a constant and the columns `features`, z in R^p; without `arm_features` an arm has them for
     itself, x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With `arm_features` an arm is described by a constant
@@ -61,7 +62,7 @@ def table(
         features: columns that are known of a user before an arm is chosen, numbers or texts; by default there are none.
         arm_features: columns that describe the arm, which are the same in all rows of an arm.
         propensity: column of probabilities in (0, 1] with which arms were shown; kept in `env.log`.
-        fit_share: share of the rows that fit the model, in (0, 1).
+        fit_share: share of the rows, or of the users, that fit the model, in (0, 1).
         model: "linear", least squares of means that are clipped to [0, 1]; "logistic", whose mean is 1 / (1 + exp(-<x,
             theta>)), which linear algorithms do not know.
         seed: seed of the draw of these rows, >= 0.
@@ -98,12 +99,13 @@ def table(
     design = designs.make(columns, found["arm"], listed)
 
     place, played = found["silo"].values, found["arm"].values
-    fitted, replayed = modelling.split(place, fit_share, seed)
+    who = found["user"].values if "user" in found else None
+    fitted, replayed = modelling.split(place, fit_share, seed, who)
     modelling.check_rows(design, found["arm"], played[fitted], columns)
     theta = modelling.fitted(model, design, fitted, played, rewards)
 
     counts = np.bincount(place[replayed], minlength=len(levels_of(found["silo"])))
-    users, crossing = (None, 1) if user is None else _users(found["user"].values[replayed], place[replayed])
+    users, crossing = (None, 1) if who is None else _users(who[replayed], place[replayed])
     fit = Fit(
         model=model,
         source=columns.title,
@@ -115,6 +117,7 @@ def table(
         sizes=(int(counts.min()), int(np.median(counts)), int(counts.max())),
         users=0 if users is None else int(users.max()) + 1,
         crossing=crossing,
+        seen=0 if who is None else len(np.intersect1d(who[fitted], who[replayed])),
         arms=len(design.arms),
         dim=design.dim,
         **modelling.measured(model, design, theta, replayed, played, rewards, float(rewards[fitted].mean())),

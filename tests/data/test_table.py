@@ -196,6 +196,39 @@ def test_rows_are_drawn_in_every_silo():
     assert alone.log.row[-1] == 7
 
 
+def test_a_fit_is_judged_by_users_whom_it_has_not_seen():
+    """Each user's mean is her own, and her features are her name: of others nothing is known, and R^2 is 0."""
+    rng, n = np.random.default_rng(0), 3000
+    user, silo, arm = rng.integers(0, 40, n), rng.integers(0, 5, n), rng.integers(0, 2, n)
+    log = dict(
+        hospital=silo, drug=arm, user=user, name=np.char.add("u", user.astype(str)), cured=np.linspace(0, 1, 40)[user]
+    )
+    env, before = table(log, user="user", features=["name"]), table(log, features=["name"])
+    fitted, replayed = np.setdiff1d(np.arange(n), env.log.row), np.asarray(env.log.row)
+    assert not set(user[fitted]) & set(user[replayed])
+    assert (env.fit.users, env.fit.seen) == (20, 0)
+    assert before.fit.explained > 0.95
+    assert env.fit.explained < 0.05
+    assert "of 20 other users, which are replayed" in env.fit.sentence
+
+
+def test_every_silo_keeps_a_user():
+    """Also one with a single user, who is then in both halves, and one whose users were all drawn."""
+    rng = np.random.default_rng(1)
+    user = np.r_[rng.integers(0, 30, 600), np.full(8, 30), [0, 1] * 5, [2, 3] * 5, [4, 5] * 5]
+    silo = np.r_[rng.integers(0, 2, 600), np.full(8, 2), np.repeat([3, 4, 5], 10)]
+    log = dict(hospital=silo, drug=np.arange(len(user)) % 2, user=user, cured=rng.random(len(user)))
+    fits = [table(log, user="user", seed=seed, fit_share=0.8) for seed in range(10)]
+    for env in fits:
+        fitted = np.setdiff1d(np.arange(len(user)), env.log.row)
+        assert env.counts.min() >= 1
+        assert set(user[fitted]) & set(user[env.log.row]) == {30}
+        assert env.counts[2] == 2
+        assert env.fit.seen == 1
+        assert " other users and 1 of the same, which are replayed" in env.fit.sentence
+    assert len({env.fit.users for env in fits}) > 1  # as users were kept for silos
+
+
 @pytest.mark.parametrize("model", ["linear", "logistic"])
 def test_gaps_and_rewards_are_those_of_the_model(model):
     days = table(reward="days", features=["age"])
