@@ -11,7 +11,6 @@ import io
 import multiprocessing
 import re
 import runpy
-import shutil
 import sys
 import tempfile
 import time
@@ -21,6 +20,8 @@ from pathlib import Path
 
 import tyro
 from gallery import OF_COMMANDS
+
+from fedbandit_jax.core.files import write_atomic
 
 HERE = Path(__file__).parent
 SHARED = ("all", "arms", "clusters", "curves", "drawing", "gallery", "options", "silos")  # no scripts that draw
@@ -67,7 +68,10 @@ def of_command(words: list[str]) -> None:
     with tempfile.TemporaryDirectory() as made:
         if cli.main([*words, "--out", made, "--name", name]):
             raise RuntimeError(f"fedbandit {' '.join(words)} failed")
-        shutil.copy(Path(made) / f"{name}.png", folder)
+        made, kept = Path(made) / f"{name}.png", folder / f"{name}.png"
+        if folder == HERE / "figures":  # older pictures do not say that they are ours
+            kept.unlink(missing_ok=True)
+        write_atomic(kept, lambda file: file.write(made.read_bytes()))
 
 
 def main(

@@ -11,6 +11,8 @@ import csv
 import dataclasses
 import hashlib
 import io
+import itertools
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -256,6 +258,9 @@ def keep(picture: Path, curves: Sequence[Curve], caption: str = "") -> Path:
     command = f"python experiments/{script.name} {options}".strip()
     if "--redraw" in sys.argv and (made := numbers_of(path)).exists():  # by the run with so many seeds
         command = head(made)[0]
+    if path.is_symlink() or (path.exists() and not path.read_bytes().startswith(b"# python experiments/")):
+        names = (picture.with_suffix(f".{i}.csv") for i in itertools.count(1))
+        path = next(one for one in names if not os.path.lexists(one))
     path.write_text(f"# {command} | {digest(script, numbers, picture.read_bytes())}\n{numbers}", encoding="utf-8")
     return path
 

@@ -356,3 +356,17 @@ def test_what_audits_find_is_quoted(curves):
     rows = text.partition("| mechanisms | lower bound / claim | why |\n")[2].partition("\n\n")[0]
     quoted = {float(number) for number in re.findall(r"\d\.\d\d", rows)}
     assert quoted == {round(float(one.mean[0] / one.x[0]), 2) for one in shipped if one.mean[0] < 0.8 * one.x[0]}
+
+
+def test_numbers_beside_a_picture(curves, tmp_path):
+    """Those of an experiment go to another name, as they may have taken hours."""
+    (picture := tmp_path / "it.png").write_bytes(b"")
+    for make in (lambda path: path.write_text("Chapter 1"), lambda path: path.symlink_to(tmp_path / "thesis")):
+        make(other := tmp_path / "it.csv")
+        kept = curves.keep(picture, [])
+        assert curves.keep(picture, []).name != "it.csv"
+        assert kept.read_text().startswith("# python experiments/")
+        assert other.is_symlink() or other.read_text() == "Chapter 1"
+        other.unlink()
+    assert not (tmp_path / "thesis").exists()
+    assert curves.keep(picture, []) == curves.keep(picture, []) == tmp_path / "it.csv"

@@ -34,8 +34,7 @@ WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # for w
 _DIGITS = 64  # of a SHA-256 digest, in hexadecimal
 MARK = "made by fedbandit_jax"  # near the beginning or the end of every file that this package writes
 _SEALED = "; SHA-256 of all before: "
-_MARKS = MARK.encode(), _SEALED.encode()
-_NEAR = 1 << 16  # bytes
+_NEAR, _FAR = 1 << 11, 1 << 16  # bytes at the beginning and at the end of a file where the mark may be
 _EXTRA = struct.pack("<HH", 0xFEDB, len(MARK)) + MARK.encode()  # a field of a zip archive that other readers skip
 _MOST, _DENSEST = 1 << 30, 100  # refuse archives that unpack to more bytes, and to more times their size
 LOCK = ".fedbandit-lock"  # the ending of locks
@@ -65,24 +64,30 @@ def check_free(name: str, *paths: Path) -> None:
         ValueError: a file of another tool, a folder or a symbolic link is there.
     """
     for path in paths:
-        if path.is_symlink():
-            what = "a symbolic link"
-        elif path.is_dir():
-            what = "a folder"
-        elif path.exists() and not is_ours(path):
-            what = "a file of another tool"
-        else:
+        if not os.path.lexists(path) or is_ours(path):
             continue
+        kinds = {"a symbolic link": path.is_symlink, "a folder": path.is_dir, "a file of another tool": path.is_file}
+        what = next((words for words, fits in kinds.items() if fits()), "a device or a pipe")
         raise BadValue(name, "must be free, or an older file of fedbandit_jax", path, got=f"{str(path)!r}, {what}")
 
 
 def is_ours(path: Path) -> bool:
-    """Whether this package has written a file, which then says so, or whether the file is empty."""
+    """Whether this is a file that this package has written, which then says so at its own place, or an empty file.
+
+    A page or an archive of somebody else's in which one of ours stands is not ours.
+    """
+    if path.is_symlink() or not path.is_file():
+        return False
     with open(path, "rb") as file:
         start = file.read(_NEAR)
-        file.seek(-min(_NEAR, file.seek(0, os.SEEK_END)), os.SEEK_END)
-        both = start, file.read()
-    return not start or any(mark in part for mark in _MARKS for part in both)
+        file.seek(-min(_FAR, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        end = file.read()
+    if start[:4] == b"PK\3\4":  # the first entry of an archive has the mark, also if the end is missing
+        name, extra = struct.unpack("<HH", start[26:30].ljust(4, b"\0"))
+        return _EXTRA in start[30 + name :][:extra] or _SEALED.encode() in end[-2 * _DIGITS :]
+    if start[:4] == b"%PDF":
+        return MARK.encode() in start + end
+    return not start or MARK.encode() in start or _SEALED.encode() in end[-2 * _DIGITS :]
 
 
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Path | None = None) -> None:
@@ -109,7 +114,13 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Pa
             os.fsync(file.fileno())
         if before is not None and path.exists():
             os.replace(path, before)
-        os.replace(temporary, path)
+        try:
+            os.link(temporary, path)  # fails where there is a file by now
+        except OSError:  # or where there are no links
+            check_free("path", path)
+            os.replace(temporary, path)
+        else:
+            temporary.unlink()
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
@@ -297,7 +308,7 @@ def _opened(path: Path, what: str, otherwise: str) -> IO[str]:
         if path.is_symlink() or path.is_dir():
             raise in_the_way from error
         raise
-    start = os.read(file.fileno(), len(_OWNER))
+    start = os.read(file.fileno(), len(_OWNER)) if path.is_file() else b"no file"
     if start != _OWNER[: len(start)]:
         file.close()
         raise in_the_way

@@ -78,6 +78,7 @@ class Checkpoints:
             ValueError: it belongs to another run, or there are only damaged ones.
         """
         path = self._path(program)
+        check_free("checkpoint", path, _before(path))
         remove_unfinished(path)
         damaged: dict[Path, str] = {}
         for one in (path, _before(path)):
@@ -97,8 +98,6 @@ class Checkpoints:
                 )
                 with contextlib.suppress(OSError):
                     os.replace(one, path)  # lest the damaged one becomes the one before
-            else:
-                check_free("checkpoint", path, _before(path))
             return _continued(about, arrays, fresh)
         if damaged:
             first, *others = damaged
@@ -107,7 +106,6 @@ class Checkpoints:
                 f"checkpoint {str(first)!r} cannot be continued, delete {'both' if also else 'it'} to begin anew or "
                 f"give another path: {damaged[first]}{also}"
             )
-        check_free("checkpoint", path, _before(path))  # of links to nowhere
         return fresh
 
     def _path(self, program: int) -> Path:

@@ -1,18 +1,21 @@
 """No file of another tool is replaced, emptied or deleted."""
 
 import functools
+import os
+from pathlib import Path
 
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import simulate
+from helpers import refused, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
 from fedbandit_jax.benchmark import board
-from fedbandit_jax.core.files import LOCK, is_ours, locked, write_archive
+from fedbandit_jax.core.files import LOCK, MARK, is_ours, locked, write_archive, write_atomic
 from fedbandit_jax.engine import cache
+from fedbandit_jax.engine.checkpoint import Checkpoints
 from fedbandit_jax.report import html
 
 SIMULATE = "simulate --agents 3 --arms 4 --dim 3 --horizon 20 --seeds 2 --name it --out"
@@ -62,7 +65,7 @@ WRITES = {
 def test_what_others_have_written_stays(what, tmp_path, capsys):
     name, write = WRITES[what]
     there = tmp_path / name
-    for text in ("Chapter 1 of fedbandit_jax", "{}"):
+    for text in ("Chapter 1 of fedbandit_jax", "{}", f"{'Chapter 1, a figure ' * 500}{MARK}{' and more' * 500}"):
         there.write_text(text)
         with pytest.raises((ValueError, OSError)):
             write(tmp_path)
@@ -75,11 +78,14 @@ def test_what_others_have_written_stays(what, tmp_path, capsys):
         write(tmp_path)
     assert there.is_symlink()
     assert thesis.read_text() == "Chapter 1"
-    there.unlink()
-    there.mkdir()
-    with pytest.raises((ValueError, OSError)):
-        write(tmp_path)
-    assert there.is_dir()
+    for make, kind in ((lambda: there.symlink_to(tmp_path / "nowhere"), Path.is_symlink), (there.mkdir, Path.is_dir),
+                       (lambda: os.mkfifo(there), Path.is_fifo)):  # fmt: skip
+        there.rmdir() if there.is_dir() else there.unlink()
+        make()
+        with pytest.raises((ValueError, OSError)):
+            write(tmp_path)
+        assert kind(there)
+    assert not (tmp_path / "nowhere").exists()
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -90,6 +96,10 @@ def test_what_is_ours_is_replaced(tmp_path):
         path.write_bytes(result().save(tmp_path / "other").read_bytes()[:1000] if content is None else content)
         result().save(path)
         assert fb.Result.load(path).regret.shape == result().regret.shape
+    os.link(path, backup := tmp_path / "backup")
+    before = backup.read_bytes()
+    write_archive(path, "result", {}, {"x": np.ones(2)})
+    assert backup.read_bytes() == before != path.read_bytes()
     for ending in ("png", "pdf", "svg"):
         for _ in range(2):
             (written,) = fb.plotting.save(fb.plotting.regret(result()), tmp_path / f"it.{ending}")
@@ -98,7 +108,11 @@ def test_what_is_ours_is_replaced(tmp_path):
 
 def test_files_beside_ours_stay(tmp_path, monkeypatch):
     """Of names that look like ours: checkpoints that a run removes, unfinished copies, programs that JAX keeps."""
-    others = [tmp_path / name for name in (".it.checkpoint.txt", ".it.npz.0123abcd.tmp", "my-cache", "run.0.backup")]
+    names = ".it.checkpoint.txt", ".it.npz.0123abcd.tmp", "my-cache", "run.0.backup", "Is.npz", "it.npz.bak"
+    others = [tmp_path / name for name in names]
+    for name in (".it.checkpoint.d", f"jit_g-{'0f' * 32}-cache"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".it.checkpoint.link").symlink_to(tmp_path / "nowhere")
     for path in others:
         path.write_text("Chapter 1")
     assert cli.main([*SIMULATE.split(), str(tmp_path)]) == 0
@@ -112,3 +126,27 @@ def test_files_beside_ours_stay(tmp_path, monkeypatch):
         jax.config.update("jax_compilation_cache_dir", before)
     assert not program.exists()
     assert [path.read_text() for path in others] == ["Chapter 1"] * len(others)
+
+
+def test_what_appears_while_a_file_is_written_stays(tmp_path):
+    """Between the check and the end."""
+    path = tmp_path / "it"
+
+    def write(file):
+        file.write(MARK.encode())
+        path.write_text("Chapter 1")
+
+    with refused("path", path):
+        write_atomic(path, write)
+    assert [one.name for one in tmp_path.iterdir()] == ["it"]
+    assert path.read_text() == "Chapter 1"
+
+
+def test_a_good_checkpoint_beside_another_tool_s_file(tmp_path, monkeypatch):
+    """It had taken the place of that file, as if that were a damaged one."""
+    (other := tmp_path / "run.0").write_text("Chapter 1")
+    write_archive(tmp_path / "run.0.before", "checkpoint", {"steps": 1}, {"x": np.ones(2)})
+    monkeypatch.setattr(Checkpoints, "_check", lambda *given: None)
+    with refused("checkpoint", other):
+        Checkpoints(tmp_path / "run", "it").restore(0, None)
+    assert other.read_text() == "Chapter 1"

@@ -256,7 +256,8 @@ def test_a_crash_leaves_the_old_file(path, monkeypatch, error):
     def crash(*_):
         raise error
 
-    monkeypatch.setattr(os, "replace", crash)
+    for move in ("link", "replace"):
+        monkeypatch.setattr(os, move, crash)
     for other in (path, path.with_name("new.npz")):
         with pytest.raises(type(error)):
             made(seeds=4).save(other)
