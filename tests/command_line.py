@@ -27,6 +27,7 @@ def refuses(command, capsys, folder):
     before = sorted(folder.rglob("*"))
     code, error = main(command.split()), capsys.readouterr().err
     *_, flag = re.findall(r"--(?:set [\w.]+|[\w-]+)", command) or [""]
-    about = error.startswith(f"fedbandit: {flag}") and (" must " in error or " applies only " in error)
+    words = " must ", " applies only ", " does not support "
+    about = error.startswith(f"fedbandit: {flag}") and any(one in error for one in words)
     left = [path for path in folder.rglob("*") if path not in before and not path.is_dir()]
     return (code, about, error.count("\n"), left) == (2, True, 1, []) or print(code, error, left)

@@ -14,31 +14,20 @@ from fedbandit_jax.algos.loops.batches import BatchLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.loops.scheduled import ScheduledLoop
 from fedbandit_jax.algos.policies.greedy import Greedy, Thompson
-from fedbandit_jax.algos.policies.log_det_ucb import LogDetUCB
-from fedbandit_jax.algos.policies.phased_elimination import PhasedElimination
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Policy, Spec
+from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.aggregates import AGGREGATES
 from fedbandit_jax.privacy.apart import shown_apart
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.liars import Liars
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
-from fedbandit_jax.privacy.statistic import LINEAR, Bounds
+from fedbandit_jax.privacy.statistic import LINEAR
 from fedbandit_jax.privacy.sums import USERS
-from fedbandit_jax.privacy.trust import SiloLocal, check_schedule, find
-from fedbandit_jax.schedules import Every, Fixed, Geometric, LogDet, Schedule
-
-UNPROVED = "its noise is not that of single silos, equal on all that they send"
-UNSEEN = {  # why a server cannot tell honest messages from lies
-    "secagg": "with secure aggregation the server sees the sum of all messages and no single one",
-    "central": "the server is trusted with silos' exact sums, and no silo adds noise to a message",
-    "shuffle_amplified": "a shuffler hides which messages are of one silo",
-    "shuffle_vector_sum": "a shuffler mixes the bits of all silos' users",
-    "local": "noise is added by users, and silos are not trusted to add up what they say",
-}
+from fedbandit_jax.schedules import Every, Geometric, LogDet, Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,6 +75,8 @@ class Federated(PolicyRecipe):
     Reference: Zhou & Chowdhury (2024), Algorithms 1 and 8.
     """
 
+    bears_dropouts = bears_delay = True
+
     policy: Policy = UCB()
     schedule: Schedule | int = Every(25)
     learns_in_batch: bool = False
@@ -93,71 +84,28 @@ class Federated(PolicyRecipe):
     liars: Liars | None = None
 
     def __post_init__(self):
-        super().__post_init__()
-        schedule, privacy = self.normalised
         validate.one_of("aggregate", self.aggregate, AGGREGATES)
         if self.liars is not None:
             validate.instance("liars", self.liars, Liars, "fb.privacy.Liars or None")
-        if self.apart:
-            self._check_apart()
         validate.boolean("learns_in_batch", self.learns_in_batch)
-        if privacy is not None and not isinstance(schedule, Every):
-            check_schedule(privacy.trust, fixed=isinstance(schedule, Fixed))
-        if privacy is not None and self.learns_in_batch and find(privacy.trust).hides_users:
-            raise BadValue(
-                "learns_in_batch",
-                f"must be False with trust={privacy.trust!r}: a silo sees no raw statistics it could learn from",
-                True,
-                others=("trust",),
-            )
-        if privacy is not None and self.learns_in_batch and Bounds.of(privacy.statistic).weighted:
-            raise BadValue(
-                "learns_in_batch",
-                "must be False with a statistic that has weights, as policies learn from x and y in a batch",
-                privacy.statistic,
-                got=f"True and {privacy.statistic!r}",
-            )
-        if privacy is not None and self.learns_in_batch and privacy.users.total is not None:
-            raise BadValue("learns_in_batch", "must be False where totals of users are clipped", privacy.users)
-        if privacy is not None and privacy.users.total is not None and isinstance(self.policy, PhasedElimination):
-            raise BadValue("policy", "must not be PhasedElimination where totals are clipped", privacy.users)
-        if isinstance(self.policy, UCB) and isinstance(schedule, LogDet) and schedule.trigger == "dp20":
-            raise BadValue("schedule", "must not have trigger 'dp20', which needs LogDetUCB's rho_max", schedule)
-        if self.learns_in_batch and isinstance(schedule, Every) and schedule.batch > REFRESH:
-            raise BadValue("schedule", f"must be <= {REFRESH} where agents learn in a batch", schedule.batch)
+        super().__post_init__()
+
+    @property
+    @override
+    def tags(self) -> Tags:
+        schedule, name = self.schedule, "liars" if self.aggregate == "sum" else "aggregate"
+        long = isinstance(schedule, Every) and schedule.batch > REFRESH
+        return (
+            super().tags
+            | tagged("learns_in_batch", self.learns_in_batch, {"learning in a batch": self.learns_in_batch})
+            | tagged(name, getattr(self, name), {"server shown silos": self.apart})
+            | tagged("schedule", schedule, {"long batch": long})
+        )
 
     @property
     def apart(self) -> bool:
         """Whether the server is shown the sums of every silo apart, because it must bear lies or is told some."""
         return self.aggregate != "sum" or self.liars is not None
-
-    def _check_apart(self) -> None:
-        (schedule, privacy), named = self.normalised, f"aggregate={self.aggregate!r} and liars={self.liars!r}"
-        trust = "silo_local" if privacy is None else privacy.trust
-        if find(trust) is not SiloLocal:
-            why = UNSEEN.get(trust, UNPROVED) if isinstance(trust, str) else UNPROVED
-            raise BadValue("trust", f"must be 'silo_local' with {named}: {why}", trust)
-        if privacy is not None and len(privacy.budgets) > 1:
-            raise BadValue("budget", f"must be one for all silos with {named}", len(privacy.budgets))
-        if privacy is not None and privacy.users.total is not None:
-            raise BadValue("total", f"must be None with {named}", privacy.users.total)
-        if privacy is not None and privacy.messages:
-            raise BadValue("messages", f"must be False with {named}, where every silo's sums are made anyway", True)
-        if not isinstance(schedule, (Every, Fixed)):
-            raise BadValue(
-                "schedule",
-                f"must be fixed in advance with {named}, as a silo that lies may ask whenever it likes",
-                schedule,
-            )
-        if self.learns_in_batch:
-            raise BadValue("learns_in_batch", f"must be False with {named}", True)
-        other = isinstance(self.policy, LogDetUCB) or getattr(self.policy, "confidence", None) == "authors"
-        if self.policy.needs_all_users or other:
-            raise BadValue(
-                "policy",
-                f"must read sums over all batches by their std, as fb.algos.Greedy does, with {named}",
-                self.policy,
-            )
 
     def patient(self, spec: Spec, horizon: int) -> Federated:
         """The same recipe with a first release that is late enough, by the rule of `fb.algos.Greedy`.
@@ -206,23 +154,6 @@ class Federated(PolicyRecipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
         (schedule, _), m = self.normalised, spec.n_agents
-        if spec.drops and self.apart:
-            raise BadValue("aggregate", "must be 'sum' and liars None where silos drop out", self.aggregate)
-        if spec.drops and (self.learns_in_batch or not isinstance(schedule, (Every, Fixed))):
-            raise BadValue(
-                "schedule",
-                "must be fixed in advance, and learns_in_batch False, where silos drop out",
-                schedule,
-                got=f"{schedule!r} and {self.learns_in_batch}",
-            )
-        if (spec.drops or spec.late) and isinstance(self.policy, PhasedElimination):
-            raise BadValue(
-                "policy",
-                "must not be PhasedElimination where silos drop out or rewards come late, "
-                "because rewards may arrive after the end of their phase",
-                self.policy,
-                got=type(self.policy).__name__,
-            )
         batch = schedule.batch if isinstance(schedule, Every) else None
         longest = min(REFRESH, max(1, USERS // m))
         sizes = dict(batch=batch, most=schedule.longest(horizon), longest=longest, rounds=horizon)
@@ -231,13 +162,7 @@ class Federated(PolicyRecipe):
             mechanism = shown_apart(mechanism, self.aggregate, self.liars)
             stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
         policy = self.informed(spec, mechanism, m, BatchLoop.shown_stds(stds, 1, horizon))
-        if self.learns_in_batch and not policy.keeps_matrix:
-            raise BadValue(
-                "policy",
-                "must keep a matrix, as fb.algos.UCB does, for agents that learn in a batch",
-                self.policy,
-                got=f"{type(self.policy).__name__}: it can act between synchronisations with learns_in_batch=False",
-            )
+        compatibility.check(self.tags | self.keeps(policy))
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:
             return BatchLoop(**common, batch=batch)
@@ -287,15 +212,15 @@ class AsyncFederated(PolicyRecipe):
     Reference: He, Wang, Min & Gu (2022), Algorithm 1. Privacy, and schedules but its own, are ours.
     """
 
-    by_itself = "as agents upload by themselves"
+    by_itself = True
 
     policy: Policy = UCB()
     schedule: Schedule | int = LogDet(math.log(2), "he22")
 
-    def __post_init__(self):
-        super().__post_init__()
-        if isinstance(self.schedule, LogDet) and self.schedule.trigger == "dp20":
-            raise BadValue("schedule", "must not have trigger 'dp20', as agents have no common V", self.schedule)
+    @property
+    @override
+    def tags(self) -> Tags:
+        return super().tags | tagged("recipe", type(self).__name__, {"agents at their own pace": True})
 
     @property
     @override

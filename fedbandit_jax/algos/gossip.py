@@ -22,9 +22,8 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Spec
 from fedbandit_jax.networks import Network
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
-from fedbandit_jax.privacy.trust import check_schedule
-from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import Every, Geometric, LogDet
 
 
@@ -104,7 +103,7 @@ class Gossip(NetworkRecipe):
         'certified'
     """
 
-    by_itself = "as there is no server"
+    by_itself = True
     policy: Policy = UCB(confidence="known_noise", regularizer="project")
     schedule: Every | Geometric | int = Every(25)
 
@@ -209,11 +208,11 @@ class GossipFedUCB(NetworkRecipe):
             raise BadValue("schedule", "must have max_syncs=None, as no agent sees all synchronisations", self.schedule)
         object.__setattr__(self, "privacy", privatizer(self.privacy))
         super().__post_init__()
-        _, privacy = self.normalised
-        if privacy is not None:
-            check_schedule(privacy.trust)
-            if isinstance(privacy.unit, Users):
-                raise BadValue("unit", "must be None or 'visit', as nobody is left out here", privacy.unit)
+
+    @property
+    @override
+    def tags(self) -> Tags:
+        return super().tags | tagged("recipe", type(self).__name__, {"cliques of agents": True})
 
     @property
     @override

@@ -14,9 +14,9 @@ from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, check_grou
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.trust import find
 from fedbandit_jax.schedules import Geometric, Schedule
@@ -59,7 +59,7 @@ class Grouped(PolicyRecipe):
     Chowdhury (2024), Algorithm 2, with a silo for each user.
     """
 
-    by_itself = "as every user has a stream of her own"
+    by_itself = True
 
     grouping: Grouping = Mixture()
     policy: Policy = Greedy()
@@ -70,9 +70,11 @@ class Grouped(PolicyRecipe):
         if isinstance(self.privacy, Budget):
             object.__setattr__(self, "privacy", Mechanism(self.privacy, "blt", unit="visit"))
         super().__post_init__()
-        _, privacy = self.normalised
-        if privacy is not None and privacy.messages:
-            raise BadValue("messages", "must be False where every user has a stream of her own", True)
+
+    @property
+    @override
+    def tags(self) -> Tags:
+        return super().tags | tagged("recipe", type(self).__name__, {"stream of every user": True})
 
     @property
     @override
@@ -82,13 +84,8 @@ class Grouped(PolicyRecipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundGrouped:
         spec.need_users(str(self.name))
-        schedule, privacy = self.normalised
-        refusal = BadValue("schedule", "must be one that reads nothing, such as Geometric", schedule)
-        if np.any(schedule.pure(1.0)):
-            raise refusal
+        _, privacy = self.normalised
         bound, _ = self.scheduled(spec, horizon, 1)
-        if bound.reads != "nothing":
-            raise refusal
         mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)
         bias_scale = 1.0
         if privacy is not None:

@@ -17,8 +17,9 @@ from fedbandit_jax.algos.loops.loop import PlayingLoop
 from fedbandit_jax.algos.policies.ucb import UCB, BoundUCB, Estimate, Prepared
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Algorithm, NoiseLaw, Partition, Recipe, Report, Round, Spec
+from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.privacy.compatibility import tagged
 
 
 class LinUCBState(NamedTuple):
@@ -132,9 +133,8 @@ class LinUCB(Recipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
         if spec.n_users and spec.n_agents == 1:
-            if self.policy.confidence != "theory":
-                confidence = self.policy.confidence
-                raise BadValue("confidence", "must be 'theory' where users are told apart", confidence)
+            alone = tagged("n_users", spec.n_users, {"a model for each user": True})
+            compatibility.check(self.policy.tags | alone)
             return BoundUserLinUCB(**seats.common(spec, self.policy))
         policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
         return BoundLinUCB(policy=policy, spec=spec, batch=seats.RESOLVE)

@@ -14,15 +14,14 @@ from fedbandit_jax import schedules
 from fedbandit_jax.algos.loops.doors import check_policy
 from fedbandit_jax.core import memory, validate
 from fedbandit_jax.core.padding import padded
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Recipe, Spec
+from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact
 from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
-from fedbandit_jax.privacy.statistic import Bounds
-from fedbandit_jax.privacy.trust import TRUST, find
 from fedbandit_jax.schedules import BoundSchedule, Schedule, Setting
 
 NOISES = 3  # copies of the standard deviations of all silos, in float64, while a mechanism is bound
@@ -39,7 +38,7 @@ class PolicyRecipe(Recipe):
         name: label in results; None: `label`.
     """
 
-    by_itself: ClassVar[str] = ""  # why every silo, agent or user releases by itself, if so
+    by_itself: ClassVar[bool] = False  # does every silo, agent or user release by itself?
     policies: ClassVar[tuple[Any, str]] = Policy, "an fb.Policy"  # what `policy` may be, and in words
 
     policy: Policy
@@ -52,20 +51,7 @@ class PolicyRecipe(Recipe):
         schedule, privacy = schedules.as_schedule(self.schedule), as_mechanism(self.privacy)
         object.__setattr__(self, "schedule", schedule)
         object.__setattr__(self, "privacy", privacy)
-        if privacy is None and np.max(schedule.pure(1.0)) > 0:
-            raise BadValue("schedule", "must spend no budget without privacy", schedule)
-        if self.by_itself and self.policy.needs_all_users:
-            raise BadValue("policy", f"must not be {type(self.policy).__name__}, {self.by_itself}", self.policy)
-        if self.by_itself and privacy is not None:
-            if not find(privacy.trust).per_silo:
-                able = " or ".join(repr(name) for name, model in TRUST.items() if model.per_silo)
-                raise BadValue("trust", f"must be {able}, {self.by_itself}", privacy.trust)
-            if len(privacy.budgets) > 1:
-                raise BadValue("budget", f"must be one for all, {self.by_itself}", len(privacy.budgets))
-            if privacy.users.total is not None:
-                raise BadValue("total", f"must be None, {self.by_itself}", privacy.users.total)
-            if getattr(self.policy, "confidence", None) == "authors":
-                raise BadValue("confidence", f"must not be 'authors', {self.by_itself}", self.policy)
+        compatibility.check(self.tags)
         object.__setattr__(self, "name", validate.text("name", self.label if self.name is None else self.name))
 
     @property
@@ -77,6 +63,23 @@ class PolicyRecipe(Recipe):
     @override
     def private(self) -> bool:
         return self.privacy is not None
+
+    @property
+    def tags(self) -> Tags:
+        """What this recipe and its parts are, for `privacy.compatibility`."""
+        schedule, privacy = self.normalised
+        alone = {
+            "algorithm that waits for all silos": not self.bears_dropouts,
+            "algorithm that needs rewards at once": not self.bears_delay,
+            "recipe of single senders": self.by_itself,
+            "noise of single senders": self.by_itself and privacy is not None,
+        }
+        return (
+            self.policy.tags
+            | schedule.tags
+            | (tagged("privacy", None, {"no privacy": True}) if privacy is None else privacy.tags)
+            | tagged("recipe", type(self).__name__, alone)
+        )
 
     @property
     def normalised(self) -> tuple[Schedule, Mechanism | None]:
@@ -91,6 +94,7 @@ class PolicyRecipe(Recipe):
     def calibrated(self, spec: Spec, n_agents: int, n_syncs: int, **rounds: Any) -> tuple[BoundMechanism, np.ndarray]:
         """The bound mechanism of `n_agents` silos, and the standard deviation of the noise of every release, (S,)."""
         schedule, privacy = self.normalised
+        compatibility.check(self.tags | BoundStatistic.of(spec).tags)
         if privacy is None:
             return Exact(n_agents=n_agents), np.zeros(n_syncs)
         check_norms(str(self.name), spec.max_norm)
@@ -118,29 +122,22 @@ class PolicyRecipe(Recipe):
         setting = Setting(n_agents, spec.dim, horizon, low, high, shares)
         bound = schedule.bind(setting)
         schedules.check(bound, n_agents)
+        compatibility.check(self.tags | self.reads(bound))
         return bound, schedule.shift(setting)
+
+    def keeps(self, policy: Any) -> Tags:
+        """What the bound policy is, for `privacy.compatibility`."""
+        return tagged("policy", self.policy, {"policy without a matrix": not policy.keeps_matrix})
+
+    def reads(self, schedule: BoundSchedule) -> Tags:
+        """What the bound schedule is, for `privacy.compatibility`."""
+        return tagged("schedule", self.schedule, {"schedule that reads users": schedule.reads != "nothing"})
 
     def timed(self, spec: Spec, horizon: int, n_agents: int, policy: Any) -> tuple[BoundSchedule, float]:
         """The same for a bound policy, which must keep what the schedule reads."""
-        schedule, privacy = self.normalised
         bounds = policy.rho if policy.keeps_matrix else ()
         bound, shift = self.scheduled(spec, horizon, n_agents, *bounds)
-        if privacy is not None and Bounds.of(privacy.statistic).weighted and bound.reads != "nothing":
-            raise BadValue(
-                "statistic",
-                "must have no weights with a schedule that reads what x x' users have added",
-                privacy.statistic,
-                got=f"{privacy.statistic!r} and {schedule!r}",
-            )
-        if privacy is not None and privacy.users.total is not None and bound.reads != "nothing":
-            raise BadValue("total", "must be None with a schedule that reads what users have added", schedule)
-        if not policy.keeps_matrix and bound.reads != "nothing":
-            raise BadValue(
-                "policy",
-                "must keep a matrix, as fb.algos.UCB does, for a schedule that reads what agents have learned",
-                self.policy,
-                got=type(self.policy).__name__,
-            )
+        compatibility.check(self.tags | self.keeps(policy) | self.reads(bound))
         return bound, shift
 
 

@@ -127,7 +127,7 @@ class Task:
         trust = find(options.get("trust", self.trust))
         if trust is TRUST["local"] or self.spec.drops:
             release = "input_perturbation"
-        elif trust.releases is not None:
+        elif trust.for_trees:
             release = "tree"
         away = self._known[2] if trust is TRUST["secagg"] else 0
         default = {"trust": self.trust, "unit": self.unit, "statistic": quietest(self.spec, trust), "dropouts": away}

@@ -81,7 +81,7 @@ class Command:
         """The error message, whose first word, an argument of the public API, is replaced by the flag."""
         argument, space, rest = error.partition(" ")
         flag = self.flag_of.get(argument, argument.removeprefix("n_"))
-        if rest.startswith(("must ", "applies ")) and flag in _flags(type(self)):
+        if rest.startswith(("must ", "applies ", "= ")) and flag in _flags(type(self)):
             dashes = "" if str(type(self).__annotations__.get(flag)).startswith("tyro.conf.Positional") else "--"
             return f"{dashes}{flag.replace('_', '-')}{space}{rest}"
         return error

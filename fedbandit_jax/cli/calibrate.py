@@ -82,12 +82,14 @@ class CalibrateCommand(Command):
     @override
     def run(self) -> int:
         from fedbandit_jax import privacy
-        from fedbandit_jax.privacy.trust import check
+        from fedbandit_jax.privacy import compatibility
+        from fedbandit_jax.privacy.calibration import noise_tags, of_method
 
         check_values("epsilon", self.epsilon)
         batch = validate.integer("batch", self.batch, at_least=1)
         n_syncs = validate.integer("horizon", self.horizon, at_least=batch) // batch
-        check(self.trust, self.release, "tight")
+        parts = noise_tags(self.trust, self.release)
+        compatibility.check(parts)
         model = privacy.TRUST[self.trust]
         able = ", ".join(name for name, one in privacy.TRUST.items() if "dim" in one.needs)
         self.applies_to(f"--trust {able}", "dim" in model.needs, "dim")
@@ -116,12 +118,9 @@ class CalibrateCommand(Command):
         common |= dict(trust=self.trust, n_agents=self.agents, batch=batch, dim=self.dim)
         for budget in budgets:
             for method in model.methods:
-                try:
-                    check(self.trust, self.release, method)
-                except ValueError:
-                    continue  # this method is not defined for this release
-                if method != "tight" and self.total is not None:
-                    continue  # nor for clipped totals
+                printed = compatibility.tagged("method", method, of_method(method))
+                if compatibility.conflict(parts | users.tags | printed):
+                    continue  # this method is not defined for this release, or for clipped totals
                 try:
                     c = privacy.calibrate(budget, method=method, **common)
                 except ValueError as error:

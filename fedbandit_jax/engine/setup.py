@@ -19,6 +19,9 @@ from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.engine.sizes import check_records
 from fedbandit_jax.interfaces import Algorithm, certify
+from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.privacy.admission import BoundStatistic
+from fedbandit_jax.privacy.compatibility import tagged
 from fedbandit_jax.report.measured import OF_LABELS, spans
 
 _CHECKED: set[Any] = set()  # signatures of clocks whose shapes are already checked, since tracing takes a while
@@ -135,22 +138,11 @@ def bind(
             "algo", f"{label!r} must not be bound to another environment, {was}", bound, got="", others=("env",)
         )
     validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
-    if env.spec.late and not bound.bears_delay:
-        raise BadValue(
-            "env",
-            f"must have rewards that come at once for algorithm {label!r}: only fb.algos.Federated does without",
-            env,
-            got="",
-            others=("algo",),
-        )
-    if env.spec.drops and not bound.bears_dropouts:
-        raise BadValue(
-            "env",
-            f"must have silos that are always there for algorithm {label!r}: only fb.algos.Federated does without",
-            env,
-            got="",
-            others=("algo",),
-        )
+    bears = {
+        "algorithm that needs rewards at once": not bound.bears_delay,
+        "algorithm that waits for all silos": not bound.bears_dropouts,
+    }
+    compatibility.check(BoundStatistic.of(env.spec).tags | tagged("algo", label, bears))
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
         for leaf in jax.tree.leaves(value):
             if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):

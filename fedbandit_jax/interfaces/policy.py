@@ -14,6 +14,7 @@ from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces.environment import Round
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 
 class Released(NamedTuple):
@@ -65,6 +66,12 @@ class Policy:
     """Whether a belief has `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
     learning inside a batch need."""
 
+    @property
+    def tags(self) -> Tags:
+        """What this policy is, for `privacy.compatibility`."""
+        said = {"policy of all users": self.needs_all_users, "policy that calls the host": self.calls_host}
+        return tagged("policy", self, said)
+
     def bind(self, law: NoiseLaw) -> Policy:
         """The policy that runs, set up on the host once the law of the noise is known."""
         return self
@@ -90,7 +97,7 @@ class Policy:
     def index(
         self, key: Key[Array, ""], t: Int[Array, ""], belief: Any, contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
-        """The worth of every arm to the user who came, from the arms' features; the first best is played."""
+        """The worth of every arm to the user who came, from the arms' features; one of the best is played."""
         raise NotImplementedError(f"{type(self).__name__}.index")
 
     def prepare(self, belief: Any, offered: Round, fixed_contexts: bool) -> Any:

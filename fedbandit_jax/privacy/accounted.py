@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy import compatibility, releases, tails
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import (
     MOST_USERS,
@@ -23,9 +23,10 @@ from fedbandit_jax.privacy.bound import (
     Timing,
 )
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
-from fedbandit_jax.privacy.statistic import is_plain
+from fedbandit_jax.privacy.statistic import is_plain, statistic_tags
 from fedbandit_jax.privacy.sums import too_coarse
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Proof, Trust
@@ -70,10 +71,19 @@ class AccountedMechanism(BoundMechanism):
         return self.statistic.drops and (self.resends or self.trust.away == "few")
 
     @property
-    def mixed(self) -> str:
-        """The objection to a release in which a message holds parts of several batches, or ""."""
-        n = self.release.touched()
-        return "" if n == 1 else f"{type(self.release).__name__} has a batch in {n}, and silos miss some of them"
+    def tags(self) -> Tags:
+        """What the bound parts are, for `privacy.compatibility`."""
+        one, trust, release, n = self.statistic, type(self.trust), type(self.release), np.size(self.epsilon)
+        mixed = {"batch in several messages": one.drops and self.release.touched() > 1}
+        return (
+            tagged("trust", trust.__name__, trust.tags())
+            | tagged("release", release.__name__, releases.tags(release) | mixed)
+            | statistic_tags(one.rule)
+            | tagged("total", one.total, {"clipped totals": one.total is not None})
+            | one.tags
+            | tagged("budget", n, {"several budgets": n > 1})
+            | tagged("messages", True, {"single messages": self.fixed_batches})
+        )
 
     @property
     def has_own_parts(self) -> bool:
@@ -218,21 +228,11 @@ class AccountedMechanism(BoundMechanism):
             return f"{type(release).__name__} keeps {size} synchronisations, of {release.n_syncs}"
         if not struct.is_sealed(self.trust):
             return f"{model.__name__} is a trust model of its own, and its code is not proved"
-        if model.releases is not None and type(release) not in model.releases:
-            return f"the proof of {model.__name__} does not cover {type(release).__name__}: {model.why}"
-        if release.prefix_at_silo and not model.per_silo:
-            return f"the proof of {model.__name__} does not cover silos that send prefix sums"
         one = self.statistic
         if wrong := one.misfit():
             return wrong
-        if model.plain and not (is_plain(one.rule) and one.total is None):
-            return f"the proof of {model.__name__} is for (x y, x x') as they are"
-        if one.drops and (model.away == "none" or self.needs_users or one.total is not None):
-            return f"the proof of {model.__name__} does not cover silos that drop out"
-        if one.drops and self.apart:
-            return "the proof of a server that is shown silos apart does not cover silos that drop out"
-        if one.drops and self.mixed:
-            return f"silos drop out, and {self.mixed}"
+        if wrong := compatibility.objection(self.tags | timing.tags):
+            return wrong
         if self.waits and model.away == "few" and not (timing.total or math.inf) <= self.held:
             return f"a message may hold sums of all {timing.total} rounds, and there is room for {int(self.held)}"
         if np.ndim(self.epsilon) != 1 or len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
@@ -243,10 +243,8 @@ class AccountedMechanism(BoundMechanism):
             return f"bounds of contributions must be integers >= 1, got {self.users}"
         if one.total != self.users.total:
             return f"totals are clipped to {one.total}, and the proof is for {self.users.total}"
-        if one.total is not None and (self.needs_users or model.hides_users or not (self.enforced and one.bounded)):
+        if one.total is not None and not (self.enforced and one.bounded):
             return "totals are clipped of users who are told apart, whose visits have bounds"
-        if one.total is not None and self._pure(timing):
-            return "a schedule that tests sums is charged for visits, and totals are of any number of them"
         if self.enforced and not one.n_users:
             return "users are not told apart, so that nobody can be left out"
         if self.enforced and self.users.silos < one.silos:
@@ -258,13 +256,11 @@ class AccountedMechanism(BoundMechanism):
         if timing.n_agents not in (None, self.n_agents):
             return f"the schedule tests {timing.n_agents} silos, there are {self.n_agents}"
         covered = "equal" if self.fixed_batches else model.batches
+        if covered != "any" and self.batch is None:
+            return "it needs batches of known sizes"
         if covered == "fixed" and not timing.fixed:
-            if self.batch is None or timing.longest is None:
-                return "it needs batches of sizes that are fixed in advance, and a schedule decides about them"
-            if timing.longest > self.batch:
+            if not (timing.longest or math.inf) <= (self.batch or 0):
                 return f"it is bound to batches of at most {self.batch} rounds, and runs with up to {timing.longest}"
-        elif covered != "any" and (self.batch is None or not timing.fixed):
-            return "it needs batches of one known size, and a schedule decides about them"
         elif self.batch is not None and batch != self.batch:
             return f"it is bound to batches of {self.batch} rounds, and runs with {batch}"
         return self.trust.misfit(self._ask(0, timing))

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import leak
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.packing import pack, packed_size, unpack
 from fedbandit_jax.privacy.statistic import LINEAR, Bounds, Linear, Statistic
 from fedbandit_jax.privacy.sums import step_of
@@ -67,6 +68,17 @@ class BoundStatistic:
             late=spec.late > 0,
             drops=spec.drops,
             constant=spec.constant,
+        )
+
+    @property
+    def tags(self) -> Tags:
+        """What these users are, for `privacy.compatibility`."""
+        who = {"users who are all new": not self.n_users, "users who return": self.n_users}
+        return (
+            tagged("n_users", self.n_users, who)
+            | tagged("constant", self.constant, {"no constant feature": not self.constant})
+            | tagged("late", self.late, {"late rewards": self.late})
+            | tagged("drops", self.drops, {"silos that drop out": self.drops})
         )
 
     @property

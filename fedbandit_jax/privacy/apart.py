@@ -22,10 +22,10 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoRelease, Timing
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.liars import ATTACKS, Liars
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism
 from fedbandit_jax.privacy.packing import pack, packed_size, unpack
-from fedbandit_jax.privacy.trust.gaussian import SiloLocal
 
 
 @struct.sealed
@@ -83,6 +83,11 @@ class Apart(NoisyMechanism):
 
     server: Server
 
+    @property
+    @override
+    def tags(self) -> Tags:
+        return super().tags | tagged("aggregate", self.server.aggregate, {"server shown silos": True})
+
     @override
     def stds(self) -> np.ndarray:
         size = packed_size(self.statistic.dim)
@@ -127,8 +132,6 @@ class Apart(NoisyMechanism):
 
     @override
     def _misfit(self, timing: Timing, batch: int | None) -> str:
-        if type(self.trust) is not SiloLocal or len(self.epsilon) != 1:
-            return "silos that are shown apart must have noise of their own, of one budget"
         if not struct.is_sealed(self.server):
             return f"{type(self.server).__name__} is a server of its own"
         return super()._misfit(timing, batch)

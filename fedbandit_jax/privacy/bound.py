@@ -19,6 +19,7 @@ from typing_extensions import override
 from fedbandit_jax.certificate import BEYOND, Certificate, no_privacy
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.admission import Admitted
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.packing import added, packed_size, rows
 from fedbandit_jax.privacy.sums import Steps, Sums
 
@@ -32,6 +33,16 @@ class Timing(NamedTuple):
     longest: int | None = None  # the most rounds of a batch, if sizes differ and are fixed in advance
     total: int | None = None  # the most rounds of all batches, if they are fixed in advance
     n_agents: int | None = None  # number of silos that a private schedule tests, each with noise of its own
+
+    @property
+    def tags(self) -> Tags:
+        """What the schedule is, for `privacy.compatibility`."""
+        said = {
+            "unequal batches": not self.fixed,
+            "adaptive schedule": not (self.fixed or self.longest is not None),
+            "schedule that spends budget": np.any(self.pure),
+        }
+        return tagged("schedule", self.sentence, said)
 
 
 class MechanismState(NamedTuple):

@@ -15,11 +15,12 @@ from typing import Any
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.privacy import releases
+from fedbandit_jax.privacy import compatibility, releases
 from fedbandit_jax.privacy import trust as _trust
 from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.ask import Ask
@@ -182,23 +183,11 @@ def calibrate(
     """
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
     model = _trust.find(trust)
+    validate.one_of("method", method, _trust.METHODS)
     if moves_sq is not None:
         validate.within("moves_sq", moves_sq, 1e-6, 1e3)
-        if method != "tight" or model.plain:
-            raise BadValue(
-                "moves_sq",
-                f"must be None with method={method!r} and trust={trust!r}",
-                moves_sq,
-                others=("method", "trust"),
-            )
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     validate.instance("users", users, Users, "fb.privacy.Users(...)")
-    if users.total is not None and (method != "tight" or model.plain):
-        raise BadValue(
-            "total", f"must be None with method={method!r} and trust={trust!r}", users.total, others=("method", "trust")
-        )
-    validate.one_of("method", method, _trust.METHODS)
-    _trust.check(trust, release, method)
     sizes: dict[str, Any] = dict(n_agents=n_agents, batch=batch, dim=dim)
     for name, value in sizes.items():
         if value is not None:
@@ -208,11 +197,19 @@ def calibrate(
     pure = users.together * validate.non_negative("pure", pure)
     if not pure < budget.epsilon:
         raise BadValue("pure", f"must leave some of epsilon = {budget.epsilon:g} for the releases", pure)
-    if pure:
-        _trust.check_schedule(trust)
+    dropouts = validate.integer("dropouts", dropouts, at_least=0)
+    if n_agents is not None and dropouts >= n_agents:
+        raise BadValue("dropouts", f"must be < n_agents = {n_agents}", dropouts)
+    compatibility.check(
+        noise_tags(trust, release, dropouts)
+        | tagged("method", method, of_method(method))
+        | users.tags
+        | tagged("moves_sq", moves_sq, {"other statistic": moves_sq is not None})
+        | tagged("pure", pure, {"unequal batches": pure > 0, "adaptive schedule": pure > 0})
+    )
     made = releases.make(release, n_syncs)
     if made.prefix_at_silo:  # a function that makes it does not say so beforehand
-        _trust.check(trust, type(made), method)
+        compatibility.check(noise_tags(trust, type(made)))
     ask = Ask(
         budget=budget,
         release=made,
@@ -220,7 +217,7 @@ def calibrate(
         by_silo=model.per_silo,
         joint_matrix=model.joint_matrix,
         pure=pure,
-        dropouts=check_dropouts(dropouts, trust, n_agents),
+        dropouts=dropouts,
         held=validate.integer("held", held, at_least=0),
         moves_sq=moves_sq,
         rounding=validate.within("rounding", rounding, 0, 1e3),
@@ -232,16 +229,20 @@ def calibrate(
     return Calibration(ask=ask, model=bound, method=method)
 
 
-def check_dropouts(dropouts: int, trust: str | type[Trust] | GaussianTrust, n_agents: int | None = None) -> int:
-    """The number of silos that may be missing, if it suits the trust model and M, and otherwise a ValueError."""
-    dropouts = validate.integer("dropouts", dropouts, at_least=0)
-    if dropouts and _trust.find(trust).away != "few":
-        raise BadValue(
-            "dropouts", f"must be 0 with trust={trust!r}, whose noise has no shares", dropouts, others=("trust",)
-        )
-    if n_agents is not None and dropouts >= max(n_agents, 1):
-        raise BadValue("dropouts", f"must be < n_agents = {n_agents}", dropouts)
-    return dropouts
+def noise_tags(
+    trust: str | type[Trust] | GaussianTrust, release: str | Callable[[int], Release], dropouts: int = 0
+) -> Tags:
+    """What a trust model and a release are, for `privacy.compatibility`."""
+    return (
+        tagged("trust", trust, _trust.find(trust).tags())
+        | tagged("release", release, releases.tags(release))
+        | tagged("dropouts", dropouts, {"dropouts > 0": dropouts > 0})
+    )
+
+
+def of_method(method: str) -> dict[str, bool]:
+    """What a calibration is, for `privacy.compatibility`."""
+    return {"noise as printed": method != "tight", "noise of the authors' code": method == "authors"}
 
 
 def epsilon_of(

@@ -14,15 +14,16 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.privacy import trust
+from fedbandit_jax.privacy import compatibility, trust
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
-from fedbandit_jax.privacy.calibration import calibrate, check_dropouts
+from fedbandit_jax.privacy.calibration import calibrate, noise_tags, of_method
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
-from fedbandit_jax.privacy.statistic import LINEAR, Linear, Statistic, is_plain
+from fedbandit_jax.privacy.statistic import LINEAR, Statistic, is_plain, statistic_tags
 from fedbandit_jax.privacy.trust.model import Trust
 from fedbandit_jax.privacy.trust.own import GaussianTrust
 from fedbandit_jax.privacy.users import ONCE, Users
@@ -100,54 +101,35 @@ class Mechanism:
         budgets = self.budgets
         if not budgets or not all(isinstance(one, Budget) for one in budgets):
             raise BadType("budget", "must be an fb.privacy.Budget, or one for every silo", self.budget)
-        trust.check(self.trust, self.release, self.calibration)
-        model = trust.find(self.trust)
-        if len(budgets) > 1:
-            if not model.per_silo:
-                raise BadValue(
-                    "trust",
-                    "must be 'silo_local' or 'silo_local_matrix' when every silo has its own budget",
-                    self.trust,
-                )
-            for name in ("delta", "adjacency"):
-                values = {getattr(one, name) for one in budgets}
-                if len(values) > 1:
-                    raise BadValue("budget", f"must have one {name} for all silos", sorted(values))
+        for name in ("delta", "adjacency"):
+            values = {getattr(one, name) for one in budgets}
+            if len(values) > 1:
+                raise BadValue("budget", f"must have one {name} for all silos", sorted(values))
+        validate.one_of("calibration", self.calibration, trust.METHODS)
         if isinstance(self.unit, str) and self.unit != "visit":
             raise BadValue("unit", "must be 'visit' or fb.privacy.Users(...)", self.unit)
         if not isinstance(self.unit, (str, type(None))) and type(self.unit) is not Users:
             raise BadType("unit", "must be 'visit', fb.privacy.Users(...) or None", self.unit)
-        if len(budgets) > 1 and self.users.silos > 1:
-            raise BadValue("silos", "must be 1 when every silo has its own budget", self.users.silos)
         validate.boolean("messages", self.messages)
         validate.boolean("resends", self.resends)
-        check_dropouts(self.dropouts, self.trust)
+        validate.integer("dropouts", self.dropouts, at_least=0)
         validate.instance("statistic", self.statistic, Statistic, "an fb.privacy.Statistic such as fb.privacy.Linear()")
-        if not is_plain(self.statistic) and (self.calibration != "tight" or model.plain):
-            raise BadValue(
-                "statistic",
-                f"must be neither weighted, centred nor scaled with calibration={self.calibration!r} and "
-                f"trust={self.trust!r}, whose noise is for (x y, x x') as they are",
-                self.statistic,
-                others=("calibration", "trust"),
-            )
-        if self.users.total is not None and (self.calibration != "tight" or model.plain or model.hides_users):
-            raise BadValue(
-                "total",
-                f"must be None with calibration={self.calibration!r} and trust={self.trust!r}, whose noise is for "
-                "single visits",
-                self.users.total,
-                others=("calibration", "trust"),
-            )
-        if self.messages and self.users.total is not None:
-            raise BadValue("messages", "must be False where totals of users are clipped", self.users)
-        if self.messages and model.randomize is Trust.randomize:
-            raise BadValue(
-                "messages",
-                f"must be False with trust={self.trust!r}, which has no `randomize`",
-                True,
-                others=("trust",),
-            )
+        compatibility.check(self.tags)
+
+    @property
+    def tags(self) -> Tags:
+        """What this mechanism is, for `privacy.compatibility`."""
+        n = len(self.budgets)
+        unit = {"no privacy unit": self.unit is None, "unit of returning users": isinstance(self.unit, Users)}
+        return (
+            noise_tags(self.trust, self.release, self.dropouts)
+            | tagged("calibration", self.calibration, of_method(self.calibration))
+            | tagged("budget", n, {"several budgets": n > 1})
+            | tagged("unit", self.unit, unit)
+            | self.users.tags
+            | statistic_tags(self.statistic)
+            | tagged("messages", True, {"single messages": self.messages})
+        )
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -163,54 +145,6 @@ class Mechanism:
         """Epsilon per visit, for all silos or (M,) for each, of which a private schedule takes its share."""
         epsilons = np.array([one.epsilon for one in self.budgets]) / self.users.together
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
-
-    def _check_users(self, statistic: BoundStatistic, n_agents: int, pure: np.ndarray | float) -> None:
-        """Raises ValueError unless budgets and unit suit an environment of these users and silos."""
-        if len(self.budgets) not in (1, n_agents):
-            raise BadValue("budget", f"must name one budget for each of {n_agents} silos", len(self.budgets))
-        if statistic.n_users and self.unit is None:
-            raise BadValue(
-                "unit",
-                f"must say what is protected, as the {statistic.n_users} users of this environment return",
-                None,
-                got=(
-                    "None: fb.privacy.Mechanism(budget, unit='visit') protects each interaction by itself, and "
-                    "unit=fb.privacy.Users(visits=r) all r of one user"
-                ),
-            )
-        if isinstance(self.unit, Users) and self.users.silos < statistic.silos:
-            raise BadValue(
-                "unit",
-                f"must be Users(..., silos={statistic.silos}) or more, as users of this environment come to so "
-                "many silos",
-                self.users.silos,
-                got=f"silos={self.users.silos}",
-                others=("silos",),
-            )
-        if self.users.total is not None and not (statistic.n_users and np.max(pure) == 0):
-            why = "a schedule that spends budget" if statistic.n_users else "users who are all new"
-            raise BadValue("total", f"must be None with {why}", self.users.total)
-
-    def _check_messages(self, statistic: BoundStatistic, batch: int | None, most: int | None) -> None:
-        """Raises ValueError unless what is sent suits these batches, silos that drop out and features."""
-        if statistic.drops:
-            if trust.find(self.trust).away == "none":
-                able = ", ".join(repr(name) for name, model in trust.TRUST.items() if model.away != "none")
-                raise BadValue("trust", f"must be one of {able} where silos drop out", self.trust)
-            for name, value in (("messages", self.messages), ("total", self.users.total)):
-                if value:
-                    raise BadValue(name, "must not be set where silos drop out", value)
-        if batch is None:
-            trust.check_schedule(self.trust, fixed=most is not None)
-            if self.messages:
-                raise BadValue("messages", "must be False with a schedule that is not fb.schedules.Every", True)
-        if isinstance(self.statistic, Linear) and self.statistic.centred and not statistic.constant:
-            raise BadValue(
-                "centred",
-                "must be False unless all feature vectors of the environment have the same constant entry, as "
-                "its fb.Spec says by constant=True",
-                True,
-            )
 
     def bind(
         self,
@@ -244,17 +178,23 @@ class Mechanism:
             ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or so
                 many users cannot be added up exactly enough for the noise.
         """
-        self._check_users(statistic, n_agents, pure)
+        if len(self.budgets) not in (1, n_agents):
+            raise BadValue("budget", f"must name one budget for each of {n_agents} silos", len(self.budgets))
+        if isinstance(self.unit, Users) and self.users.silos < statistic.silos:
+            why = f"must be Users(..., silos={statistic.silos}) or more, as users come to so many"
+            raise BadValue("unit", why, self.users.silos, got=f"silos={self.users.silos}", others=("silos",))
         if n_syncs > MAX_SYNCS:
             raise BadValue("horizon", f"must allow at most {MAX_SYNCS:,} synchronisations", n_syncs, got=f"{n_syncs:,}")
+        unequal = {"unequal batches": batch is None, "adaptive schedule": batch is None and most is None}
+        said = self.tags | statistic.tags | tagged("batch", batch, unequal)
+        compatibility.check(said | tagged("schedule", pure, {"schedule that spends budget": np.any(pure)}))
         if n_syncs == 0:
             return NoRelease(n_agents=n_agents)
-        self._check_messages(statistic, batch, most)
         statistic = dataclasses.replace(statistic, rule=self.statistic, total=self.users.total)
         if wrong := statistic.misfit():
             raise TypeError(wrong)
         waits = statistic.drops and (self.resends or trust.find(self.trust).away == "few")
-        users, held = self.users.anyhow if waits else self.users, rounds if waits else 0
+        held = rounds if waits else 0
         known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch
         shares = np.broadcast_to(pure, len(self.budgets))
         noises = [
@@ -264,7 +204,7 @@ class Mechanism:
                 release=self.release,
                 method=self.calibration,
                 trust=self.trust,
-                users=users,
+                users=self.users.anyhow if waits else self.users,
                 n_agents=n_agents,
                 batch=known,
                 dim=statistic.dim,
@@ -296,10 +236,8 @@ class Mechanism:
             held=np.int32(held),
             method=self.calibration,
         )
-        if statistic.drops and (wrong := bound.mixed):
-            raise BadValue(
-                "release", f"must have every batch in one message where silos drop out: {wrong}", self.release, got=""
-            )
+        mixed = {"batch in several messages": statistic.drops and bound.release.touched() > 1}
+        compatibility.check(said | tagged("release", self.release, mixed))
         if wrong := bound.coarse(batch):
             names = ("horizon", "batch", "epsilon")
             raise BadValue(

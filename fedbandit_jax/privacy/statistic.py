@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import lapack, struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 LEAST_SCALE = 1e-3
 
@@ -111,6 +112,18 @@ class Bounds(NamedTuple):
 def is_plain(rule: Statistic) -> bool:
     """Whether this is the statistic (x x', x v) as it is, with v in [0, 1]."""
     return type(rule) is Linear and not rule.centred and rule.gram_scale == 1
+
+
+def statistic_tags(rule: Statistic) -> Tags:
+    """What a statistic is, for `privacy.compatibility`, by its bounds."""
+    bounds = Bounds.of(rule)
+    said = {
+        "other statistic": not is_plain(rule),
+        "weighted statistic": bounds.weighted,
+        "scaled statistic": bounds.gram_scale != 1,
+    }
+    centred = isinstance(rule, Linear) and rule.centred
+    return tagged("statistic", rule, said) | tagged("centred", True, {"centred statistic": centred})
 
 
 @struct.sealed

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 MOST = 2**30  # the largest bound, so that int32 counts to it
 
@@ -87,6 +88,12 @@ class Users:
     def together(self) -> int:
         """The most contributions of one user, at all silos."""
         return self.visits * self.silos
+
+    @property
+    def tags(self) -> Tags:
+        """What these bounds are, for `privacy.compatibility`."""
+        total = tagged("total", self.total, {"clipped totals": self.total is not None})
+        return total | tagged("silos", self.silos, {"users at several silos": self.silos > 1})
 
     @property
     def sentence(self) -> str:

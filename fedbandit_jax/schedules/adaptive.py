@@ -16,6 +16,7 @@ from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.privacy.budget import MAX_NORM
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.samplers import discrete_laplace
 from fedbandit_jax.schedules.schedule import Asked, BoundSchedule, Schedule, Setting, Since
 
@@ -82,6 +83,11 @@ class LogDet(Schedule):
     def shift(self, setting: Setting) -> float:
         """c = M (rho_max - rho_min) for the trigger as printed, 0 for the restated one."""
         return setting.n_agents * (setting.rho_max - setting.rho_min) if self.trigger == "dp20" else 0.0
+
+    @property
+    @override
+    def tags(self) -> Tags:
+        return super().tags | tagged("schedule", self, {"dp20 trigger": self.trigger == "dp20"})
 
     @override
     def bind(self, setting: Setting) -> BoundLogDet:

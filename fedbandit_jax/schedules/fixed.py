@@ -16,6 +16,7 @@ from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.bound import Timing
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.schedules.schedule import Asked, BoundSchedule, Schedule, Setting, Since
 
 
@@ -66,6 +67,11 @@ class Every(Schedule):
     def longest(self, horizon: int) -> int:
         return min(self.batch, horizon)
 
+    @property
+    @override
+    def tags(self) -> Tags:
+        return {}
+
     @override
     def bind(self, setting: Setting) -> BoundEvery:
         return BoundEvery(batch=np.int32(self.batch))
@@ -114,6 +120,11 @@ class Fixed(Schedule):
     @override
     def longest(self, horizon: int) -> int:
         return _longest(self._rounds(horizon)) or 0
+
+    @property
+    @override
+    def tags(self) -> Tags:
+        return tagged("schedule", self, {"unequal batches": True})
 
     @override
     def bind(self, setting: Setting) -> BoundFixed:

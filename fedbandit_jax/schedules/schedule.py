@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int, Key, Num
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.bound import Timing
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 Since = Int[Array, ""] | Int[Array, " M"]
 Asked = Bool[Array, ""] | Bool[Array, " M"]
@@ -111,6 +112,16 @@ class Schedule:
     def shift(self, setting: Setting) -> float:
         """c >= 0: a schedule that reads "log_det" is handed log det (V_i + c I) - log det V."""
         return 0.0
+
+    @property
+    def tags(self) -> Tags:
+        """What this schedule is, for `privacy.compatibility`."""
+        said = {
+            "unequal batches": True,
+            "adaptive schedule": True,
+            "schedule that spends budget": np.max(self.pure(1.0)) > 0,
+        }
+        return tagged("schedule", self, said)
 
     def bind(self, setting: Setting) -> BoundSchedule:
         """The bound schedule, which decides during a run."""

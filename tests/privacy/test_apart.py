@@ -194,8 +194,8 @@ def test_the_claim_is_that_of_every_silo():
 
     office = Office(**{field.name: getattr(mechanism.server, field.name) for field in dataclasses.fields(Server)})
     for changes, words in (
-        (dict(trust=Central(std=mechanism.trust.std[0])), "silos that are shown apart must have noise of their own"),
-        (dict(epsilon=np.ones(M)), "silos that are shown apart must have noise of their own"),
+        (dict(trust=Central(std=mechanism.trust.std[0])), "trust = 'Central' does not support aggregate"),
+        (dict(epsilon=np.ones(M)), f"budget = {M} does not support aggregate"),
         (dict(server=office), "Office is a server of its own"),
         (dict(trust=dataclasses.replace(mechanism.trust, std=mechanism.trust.std / 2)), "gives epsilon = "),
     ):

@@ -103,7 +103,7 @@ def test_composed_dishonestly(name):
 @pytest.mark.parametrize(
     ("registry", "name", "value", "options", "words"),
     [
-        (RELEASES, "tree", Blt, {"trust": "shuffle_amplified"}, "release must be"),
+        (RELEASES, "tree", Blt, {"trust": "shuffle_amplified"}, "does not support trust"),
         (RELEASES, "blt", PrefixTree, {"release": "blt", "trust": "secagg"}, "prefix sums"),
         (TRUST, "silo_local", subclass(SiloLocal, noise=lambda s, key, n: jnp.zeros(n)), {}, OWN),
     ],

@@ -386,7 +386,7 @@ def little_bounds(**bounds):
 
 POOLS = "learns inside the batch, from the raw rewards of the users of all silos"
 INTEGERS, TOGETHER = "bounds of contributions must be integers >= 1", "scores the users of all agents"
-LEAKS, DECIDED = "the schedule leaks", "sizes that are fixed in advance, and a schedule decides"
+LEAKS, DECIDED = "the schedule leaks", "its noise is for sizes fixed in advance"
 ADAPTIVE = honest("tested").schedule
 BELOW = dataclasses.replace(fb.schedules.Every(40).bind(None), batch=np.int32(-40))
 LATER = type("Own", (Tree,), {})(8)

@@ -119,4 +119,4 @@ def test_a_list_of_rounds_whose_schedule_is_another(world):
     privacy = fb.privacy.Mechanism(BUDGET, "blt", "secagg")
     algo = fb.algos.Federated(policy=Bias(), schedule=Swapped(), privacy=privacy)
     found = algo.certificate(world.spec, HORIZON)
-    assert (found.claim, "sizes that are fixed in advance, and a schedule decides" in found.reason) == ("none", True)
+    assert (found.claim, "its noise is for sizes fixed in advance" in found.reason) == ("none", True)

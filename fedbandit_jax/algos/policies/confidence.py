@@ -42,10 +42,8 @@ from scipy.optimize import minimize_scalar
 
 from fedbandit_jax.algos.policies.widths import Exploration, Width, check_width
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw
-from fedbandit_jax.privacy.releases import Tree
-from fedbandit_jax.privacy.trust import Shuffled, SiloLocal, VectorSum
+from fedbandit_jax.privacy.trust import VectorSum
 
 CONFIDENCE = ("theory", "known_noise", "authors")
 REGULARIZERS = ("shift", "project")
@@ -197,19 +195,8 @@ def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
     With Gaussian noise that is sqrt(L) times the standard deviation of a node. For the vector sum it is
     L sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, whatever the noise in its bits really is. If silos have budgets of
     their own, epsilon is the least of them.
-
-    Raises:
-        ValueError: the code has no constants for this release and trust model.
     """
-    release, trust = type(mechanism.release).__name__, mechanism.trust
-    if type(mechanism.release) is not Tree or type(trust) not in (SiloLocal, Shuffled, VectorSum):
-        raise BadValue(
-            "confidence",
-            "must not be 'authors' where the authors' code has no constants, which is for release='tree' with "
-            "trust='silo_local', 'shuffle_amplified' or 'shuffle_vector_sum' only",
-            release,
-            got=f"{release} and {type(trust).__name__}",
-        )
+    trust = mechanism.trust
     levels = mechanism.release.n_levels
     if type(trust) is not VectorSum:
         return levels, math.sqrt(levels) * trust.sum_std()

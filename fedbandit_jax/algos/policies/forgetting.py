@@ -17,6 +17,8 @@ from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
+from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.privacy.compatibility import tagged
 from fedbandit_jax.privacy.releases.forgetting import Memory
 
 
@@ -154,10 +156,7 @@ class Forgetting(Policy):
         if not (isinstance(self.memory, Memory) and struct.is_sealed(self.memory)):
             got = validate.shown(self.memory)
             raise BadType("memory", "must be fb.privacy.Discounted(...) or fb.privacy.Window(...)", got, got=got)
-        if type(self.policy).needs_all_users or getattr(self.policy, "confidence", None) == "authors":
-            raise BadValue("policy", "must act on any sums, not on prefix sums only", self.policy)
-        if type(self.policy).calls_host:
-            raise BadValue("policy", "must not call the host to forget", self.policy)
+        compatibility.check(self.policy.tags | tagged("memory", self.memory, {"policy that forgets": True}))
 
     @override
     def bind(self, law: NoiseLaw) -> OwnForgetting:

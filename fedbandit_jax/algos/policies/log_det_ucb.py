@@ -16,10 +16,10 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
 from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.spectral import Spectral
-from fedbandit_jax.privacy.trust import SiloLocal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,11 @@ class LogDetUCB(Exploration, Policy):
     def __post_init__(self):
         super().__post_init__()
         validate.one_of("spectral", self.spectral, spectral.SPECTRAL)
+
+    @property
+    @override
+    def tags(self) -> Tags:
+        return super().tags | tagged("policy", self, {"policy that bounds silos' noise": True})
 
     @override
     def bind(self, law: NoiseLaw) -> BoundUCB:
@@ -83,19 +88,10 @@ class LogDetUCB(Exploration, Policy):
         if not isinstance(mechanism, NoisyMechanism):
             return Spectral(self.least, self.least, 0.0)
         budget, release, trust = mechanism.budget(0), mechanism.release, mechanism.trust
-        if not isinstance(trust, SiloLocal):
-            raise BadValue("trust", "must be 'silo_local_matrix' or 'silo_local' with LogDetUCB", trust.sentence)
-        if mechanism.weighs or mechanism.statistic.gram_scale != 1:
-            raise BadValue(
-                "statistic",
-                "must have no weights and gram_scale=1 with LogDetUCB, whose bounds are for equal noise on x x' "
-                "and x y",
-                mechanism.statistic.rule,
-            )
         printed = self.spectral == "theory"
         return spectral.bounds(
             self.spectral,
-            sigma=trust.sigma_of_silo(),
+            sigma=trust.sigma_of_silo(),  # pyright: ignore[reportAttributeAccessIssue]
             nodes=1 + math.ceil(math.log2(release.n_syncs)) if printed else release.largest_variance(),
             dim=law.dim,
             n_syncs=n_releases,

@@ -36,6 +36,7 @@ from fedbandit_jax.core import lapack, struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 STEPS = 100  # of the search for a design, each of which brings it nearer to the optimum
 FLAT = 3e-3  # a direction does not count in which no arm reaches more than this share of the largest reach
@@ -187,15 +188,17 @@ class PhasedElimination(Policy):
         validate.within("failure", validate.probability("failure", self.failure), LEAST_FAILURE, 1)
         validate.single("exploration_scale", validate.positive("exploration_scale", self.exploration_scale))
 
+    @property
+    @override
+    def tags(self) -> Tags:
+        return super().tags | tagged("policy", self, {"policy in phases": True})
+
     @override
     def bind(self, law: NoiseLaw) -> BoundPhasedElimination:
         arms, phases = np.array(self.arms, np.float32), len(law.stds)
         if arms.shape[1] != law.dim:
             raise BadValue("arms", f"must have the {law.dim} features of the environment", arms.shape[1])
         private = phases > 0 and law.stds.any()
-        if law.mechanism.weighs:
-            rule = law.mechanism.statistic.rule
-            raise BadValue("statistic", "must have no weights with PhasedElimination, as widths are of x x'", rule)
         centred = private and law.mechanism.statistic.rule.centred
         return BoundPhasedElimination(
             arms=arms,

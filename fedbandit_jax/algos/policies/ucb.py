@@ -16,8 +16,9 @@ from fedbandit_jax.algos.policies.widths import Exploration, LogDetWidth, Width
 from fedbandit_jax.core import lapack, ridge, struct, validate
 from fedbandit_jax.core.ridge import Posterior
 from fedbandit_jax.core.scoring import Scorer
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released, Round
+from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 
 class Estimate(NamedTuple):
@@ -45,7 +46,7 @@ def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> tuple[Float[
 @struct.sealed
 @struct.pytree
 class BoundUCB(Policy):
-    """A bound `UCB`: plays argmax of <x, theta> + beta_t sqrt(x' V^-1 x), the first such arm on ties."""
+    """A bound `UCB`: plays argmax of <x, theta> + beta_t sqrt(x' V^-1 x), on ties by lot."""
 
     keeps_matrix = True
 
@@ -144,10 +145,24 @@ class UCB(Exploration, Policy):
         super().__post_init__()
         validate.one_of("confidence", self.confidence, confidence.CONFIDENCE)
         validate.one_of("regularizer", self.regularizer, confidence.REGULARIZERS)
-        if self.confidence == "authors" and self.regularization is not None:
-            raise BadValue("regularization", "must be None with confidence='authors'", self.regularization)
-        if self.confidence == "known_noise" and self.theta_norm == 0:
-            raise BadValue("theta_norm", "must be > 0 with confidence='known_noise'", 0)
+        compatibility.check(self.tags)
+
+    @property
+    @override
+    def tags(self) -> Tags:
+        given = self.regularization is not None
+        widths = {
+            "width of the authors' code": self.confidence == "authors",
+            "width of known noise": self.confidence == "known_noise",
+            "width that is not theory's": self.confidence != "theory",
+        }
+        return (
+            super().tags
+            | tagged("policy", self, {"policy without rho_max": True})
+            | tagged("confidence", self.confidence, widths)
+            | tagged("theta_norm", self.theta_norm, {"theta_norm = 0": self.theta_norm == 0})
+            | tagged("regularization", self.regularization, {"regularization that is given": given})
+        )
 
     @override
     def bind(self, law: NoiseLaw) -> BoundUCB:

@@ -63,3 +63,14 @@ def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
         got = validate.shown(release)
         raise BadType("release", "must be a name or a class (or a function of S that makes a Release)", got, got=got)
     return RELEASES[validate.one_of("release", release, RELEASES)]
+
+
+def tags(release: str | Callable[[int], Release]) -> dict[str, bool]:
+    """What a release is, for `privacy.compatibility`, as far as its class says so."""
+    kind = find(release)
+    return {
+        "prefix sums of silos": getattr(kind, "prefix_at_silo", False),
+        "release that is no tree": kind is not Tree,
+        "release of no paper": kind not in (Tree, PrefixTree),
+        "release of sums over batches": kind is not InputPerturbation,
+    }

@@ -19,7 +19,6 @@ from typing_extensions import override
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import matrix_weights
-from fedbandit_jax.privacy.releases import InputPerturbation
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import (
@@ -50,7 +49,7 @@ class SiloLocal(Trust):
     methods = METHODS
     batches = "any"
     away = "any"
-    per_silo = True
+    per_silo = of_silos = alike = True
 
     std: Any  # (M,) standard deviation of every silo's noise
 
@@ -115,8 +114,8 @@ class SiloLocalMatrix(SiloLocal):
     whose = "of a silo's message, sqrt 2 of it on the diagonal"
     methods = ("tight", "theorem")
     away = "none"
-    plain = True
-    joint_matrix = True
+    alike = False
+    plain = joint_matrix = True
 
     @classmethod
     @override
@@ -205,8 +204,6 @@ class Local(Trust):
     )
     trusted = "nobody"
     whose = "of a user's report"
-    releases = (InputPerturbation,)
-    why = "a user reports once, so that there is nothing for a tree to save"
     needs = ("n_agents", "batch")
     hides_users = True
 

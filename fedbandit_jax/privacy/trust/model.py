@@ -26,7 +26,6 @@ from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.events import Event, Gaussian
 from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.budget import MAX_NORM
-from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.trust.ask import Ask
 
 METHODS = ("tight", "theorem", "authors")  # calibrations, see `Trust.calibrate`
@@ -58,10 +57,8 @@ class Trust:
     """Whom users must trust, one of `fedbandit_jax.certificate.PARTIES`."""
     whose: ClassVar[str] = "of a message"
     """Whose noise `Proof.sigma` describes."""
-    releases: ClassVar[tuple[type[Release], ...] | None] = None
-    """The release classes that the proof covers, or None if it covers all."""
-    why: ClassVar[str] = ""
-    """The reason why other releases are refused, for error messages."""
+    for_trees: ClassVar[bool] = False
+    """Whether the proof covers the release `Tree` only."""
     methods: ClassVar[tuple[str, ...]] = ("tight",)
     """The calibrations that the model has."""
     needs: ClassVar[tuple[str, ...]] = ()
@@ -78,8 +75,12 @@ class Trust:
     per_silo: ClassVar[bool] = False
     """Whether every silo's messages are proved alone: it may have a budget of its own, and send private prefix sums."""
 
+    of_silos: ClassVar[bool] = False
+    """Whether every silo adds noise of its own to its messages."""
+    alike: ClassVar[bool] = False
+    """Whether a server is shown these messages one by one, with equal noise on all entries."""
     hides_users: ClassVar[bool] = False
-    """Whether users hide their raw statistics even from their silo."""
+    """Whether users hide their raw statistics even from their silo, and report once."""
     needs_users: ClassVar[bool] = False
     """Whether `randomize` works on the users in the tree node, not on their sum."""
     shows_sum: ClassVar[bool] = False
@@ -90,6 +91,25 @@ class Trust:
     """f, silos whose shares of the noise may be missing in a sum, with `away` = "few"."""
     width: int = 0
     """The most bits that a user sends for an entry, with `needs_users`."""
+
+    @classmethod
+    def tags(cls) -> dict[str, bool]:
+        """What this model is, for `privacy.compatibility`."""
+        return {
+            "noise in sums of silos": not cls.per_silo,
+            "noise that silos do not add": not cls.of_silos,
+            "noise that hides silos": not cls.alike,
+            "noise for trees": cls.for_trees,
+            "noise for (x y, x x')": cls.plain,
+            "noise of users": cls.hides_users,
+            "noise for equal batches": cls.batches == "equal",
+            "noise for fixed batches": cls.batches != "any",
+            "noise of every silo": cls.away == "none",
+            "noise without spare shares": cls.away != "few",
+            "no printed noise": cls.methods == ("tight",),
+            "nothing in the authors' code": "authors" not in cls.methods,
+            "noise without messages": cls.randomize is Trust.randomize,
+        }
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> Trust:

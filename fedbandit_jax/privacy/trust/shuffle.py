@@ -17,12 +17,10 @@ from typing_extensions import override
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import shuffling
 from fedbandit_jax.privacy.budget import sensitivity_sq
-from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal
 from fedbandit_jax.privacy.trust.model import METHODS, Proof, gaussian_sigma, noise_std
 
-WHY = "a shuffler amplifies plain sums over disjoint batches of all silos: a tree's nodes, sent as they are"
 LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
 _ANY_TWO = math.sqrt(sensitivity_sq("replace"))  # the lemma compares any two users, whatever the adjacency
 
@@ -41,14 +39,13 @@ class Shuffled(SiloLocal):
         "hides whose message is whose; the server is not trusted"
     )
     trusted = "shuffler"
-    releases = (Tree,)
-    why = WHY
+    for_trees = True
     methods = METHODS
     needs = ("n_agents", "batch")
     batches = "equal"
     away = "none"
     plain = True
-    per_silo = False
+    per_silo = alike = False
 
     @classmethod
     def calibrate(cls, ask: Ask, method: str = "tight") -> Shuffled:

@@ -21,12 +21,10 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import pack_users, packed_size
-from fedbandit_jax.privacy.releases import Tree
 from fedbandit_jax.privacy.samplers import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import METHODS, Proof, Trust, least, same_sizes
-from fedbandit_jax.privacy.trust.shuffle import WHY
 
 
 @struct.sealed
@@ -52,8 +50,7 @@ class VectorSum(Trust):
     )
     trusted = "shuffler"
     whose = "of the sum over silos"
-    releases = (Tree,)
-    why = WHY
+    for_trees = True
     methods = METHODS
     needs = ("n_agents", "batch", "dim")
     plain = True

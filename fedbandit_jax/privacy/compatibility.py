@@ -1,0 +1,134 @@
+"""What goes with what: parts say what they are by tags, and one table says which two tags exclude each other.
+
+Recipes ask the table before they bind, and raise an error that names both arguments. Certificates ask it again, of the
+parts that are bound, and claim nothing where two exclude each other. `table` prints it for the documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedbandit_jax.core.validate import BadValue, shown
+
+Tags = dict[str, tuple[str, Any]]  # tag -> the argument that it is about, and its value
+
+# A tag, another one that it does not support, why, and what to use instead. An error refuses the argument of the first.
+TABLE = """
+noise in sums of silos | prefix sums of silos | only silos with noise of their own send these | trust='silo_local'
+release that is no tree | noise for trees | a shuffler amplifies sums over disjoint batches | release='tree'
+release of sums over batches | noise of users | users report once | release='input_perturbation'
+noise as printed | no printed noise | nothing is printed for this trust model | calibration='tight'
+noise of the authors' code | nothing in the authors' code | it has no noise for this trust model | calibration='tight'
+release of no paper | noise as printed | papers calibrate noise for trees | calibration='tight', or release='tree'
+other statistic | noise as printed | papers calibrate noise for (x y, x x') | calibration='tight'
+clipped totals | noise as printed | papers calibrate noise for single visits | calibration='tight'
+noise in sums of silos | several budgets | one noise protects the users of all silos | trust='silo_local', or one budget
+users at several silos | several budgets | such a user has no budget of her own | silos=1, or one budget
+no privacy unit | users who return | what is protected must be said | unit='visit', or fb.privacy.Users(visits=r)
+other statistic | noise for (x y, x x') | its noise is for no other | fb.privacy.Linear(), or trust='silo_local'
+centred statistic | no constant feature | without an intercept means do not move by 1/2 | centred=False
+clipped totals | noise for (x y, x x') | its noise is for single visits | trust='silo_local', or total=None
+clipped totals | noise of users | users report single visits | trust='silo_local', or total=None
+clipped totals | users who are all new | nobody's visits can be added up | total=None, or fb.envs.returning
+clipped totals | schedule that spends budget | its tests are charged for each visit | fb.schedules.Geometric
+clipped totals | schedule that reads users | it reads single visits | fb.schedules.Geometric
+clipped totals | silos that drop out | totals that were not sent cannot be released | total=None
+clipped totals | recipe of single senders | totals are of users of all silos | total=None
+noise for equal batches | unequal batches | its noise is for one size | fb.schedules.Every, or trust='silo_local'
+noise for fixed batches | adaptive schedule | its noise is for sizes fixed in advance | fb.schedules.Geometric
+schedule that spends budget | no privacy | there is no budget to share | fb.schedules.LogDet
+weighted statistic | schedule that reads users | it reads x x' without weights | fb.schedules.Geometric
+policy without a matrix | schedule that reads users | it reads the policy's matrix | fb.algos.UCB
+dp20 trigger | policy without rho_max | the trigger needs it | fb.algos.LogDetUCB, or trigger='he22'
+dp20 trigger | agents at their own pace | agents have no common V | trigger='he22'
+learning in a batch | noise of users | a silo sees no raw statistics | learns_in_batch=False, or trust='silo_local'
+learning in a batch | weighted statistic | policies learn from x and y in a batch | learns_in_batch=False
+learning in a batch | clipped totals | policies learn from single visits | learns_in_batch=False
+learning in a batch | silos that drop out | silos would know what others do not | learns_in_batch=False
+learning in a batch | server shown silos | silos send sums and no estimates | learns_in_batch=False
+policy without a matrix | learning in a batch | agents update the policy's matrix | fb.algos.UCB
+long batch | learning in a batch | float32 bears 1,000 updates of rank one | a shorter batch
+policy of all users | recipe of single senders | it needs releases of all users together | fb.algos.UCB
+policy in phases | clipped totals | it needs the rewards of single visits | fb.algos.UCB, or total=None
+policy in phases | silos that drop out | rewards may arrive after their phase | fb.algos.UCB
+policy in phases | late rewards | rewards may arrive after their phase | fb.algos.UCB
+weighted statistic | policy in phases | its widths are for x x' without weights | fb.privacy.Linear()
+noise that silos do not add | policy that bounds silos' noise | there is none at a silo | trust='silo_local'
+weighted statistic | policy that bounds silos' noise | its bounds are for x x' without weights | fb.privacy.Linear()
+scaled statistic | policy that bounds silos' noise | its bounds are for equal noise on x x' and x y | gram_scale=1
+width of the authors' code | noise of single senders | it is for the sum of all silos | confidence='known_noise'
+width of the authors' code | nothing in the authors' code | it has no constants here | confidence='known_noise'
+width of the authors' code | release that is no tree | it has constants for trees | confidence='known_noise'
+policy of all users | policy that forgets | it needs the sums of all batches | fb.algos.UCB
+width of the authors' code | policy that forgets | it is for sums of all batches | confidence='known_noise'
+policy that calls the host | policy that forgets | beliefs are computed anew in every batch | a policy of JAX code
+regularization that is given | width of the authors' code | it has its own | regularization=None
+theta_norm = 0 | width of known noise | it is for theta of a known norm | theta_norm > 0
+width that is not theory's | a model for each user | it is for sums of all users | confidence='theory'
+noise of every silo | silos that drop out | its noise needs the share of every silo | trust='secagg' or 'central'
+dropouts > 0 | noise without spare shares | it has none to lose | dropouts=0, or trust='secagg'
+adaptive schedule | silos that drop out | silos that are away cannot ask | fb.schedules.Geometric
+batch in several messages | silos that drop out | later sums would lack a message | release='input_perturbation'
+algorithm that waits for all silos | silos that drop out | it would wait for ever | fb.algos.Federated
+algorithm that needs rewards at once | late rewards | it has no place for them | fb.algos.Federated
+noise that hides silos | server shown silos | it must see each one's message, with equal noise | trust='silo_local'
+several budgets | server shown silos | messages must have equal noise | one budget
+clipped totals | server shown silos | totals are added up over silos | total=None
+adaptive schedule | server shown silos | a silo that lies may ask whenever it likes | fb.schedules.Geometric
+policy of all users | server shown silos | it needs plain sums | fb.algos.UCB
+width of the authors' code | server shown silos | it is for plain sums | confidence='known_noise'
+server shown silos | silos that drop out | a robust centre needs all messages | aggregate='sum' and liars=None
+noise in sums of silos | recipe of single senders | everybody sends alone | trust='silo_local'
+several budgets | recipe of single senders | all senders have one mechanism | one budget
+several budgets | cliques of agents | all agents have one mechanism | one budget
+unit of returning users | cliques of agents | nobody's visits are left out | unit='visit'
+schedule that reads users | stream of every user | all streams are released at public times | fb.schedules.Geometric
+schedule that spends budget | stream of every user | all streams are released at public times | fb.schedules.Geometric
+single messages | noise without messages | there are none to look at | messages=False
+single messages | unequal batches | messages are made of batches of one size | fb.schedules.Every
+single messages | clipped totals | messages are made of single visits | messages=False
+single messages | silos that drop out | messages are made at once | messages=False
+single messages | server shown silos | every silo's sums are made anyway | messages=False
+single messages | recipe of single senders | every stream is one sender's | messages=False
+"""
+HEAD = ["this", "does not support", "because", "use"]
+ROWS = [row.split(" | ") for row in TABLE.strip().splitlines()]
+EXCLUDES = {(one, other): f"{why}. Use {use}." for one, other, why, use in ROWS}
+TAGS = frozenset(tag for pair in EXCLUDES for tag in pair)
+
+
+def tagged(argument: str, value: Any, tags: Mapping[str, Any]) -> Tags:
+    """The tags that hold, each with the argument that it is about: `tags` says of each whether it does."""
+    if unknown := set(tags) - TAGS:
+        raise KeyError(f"no rule has the tags {sorted(unknown)}")
+    return {tag: (argument, value) for tag, holds in tags.items() if holds}
+
+
+def conflict(tags: Tags) -> tuple[str, str] | None:
+    """The first two of these tags that exclude each other, or None."""
+    return next((pair for pair in EXCLUDES if pair[0] in tags and pair[1] in tags), None)
+
+
+def objection(tags: Tags) -> str:
+    """The sentence of the first two of these tags that exclude each other, or "".
+
+    >>> objection({"dp20 trigger": ("trigger", "dp20"), "policy without rho_max": ("policy", "UCB")})[:50]
+    "trigger = 'dp20' does not support policy = 'UCB': "
+    """
+    if not (pair := conflict(tags)):
+        return ""
+    one, other = (f"{argument} = {shown(value)}" for argument, value in map(tags.__getitem__, pair))
+    return f"{one} does not support {other}: {EXCLUDES[pair]}"
+
+
+def check(tags: Tags) -> None:
+    """Raises a ValueError, which names both arguments, if two of these tags exclude each other."""
+    if pair := conflict(tags):
+        (argument, value), (other, _) = map(tags.__getitem__, pair)
+        raise BadValue(argument, objection(tags).removeprefix(f"{argument} "), value, got="", others=(other,))
+
+
+def table() -> str:
+    """The table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [HEAD, ["---"] * len(HEAD), *ROWS])
