@@ -13,7 +13,7 @@ import pytest
 from helpers import deep, in_chunks, refused, same_runs, silent, stopped_after
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.loop import LEFT_OUT, MISSED
+from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
 from fedbandit_jax.audits import FAMILIES
 from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import setup

@@ -10,9 +10,8 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops.asynchronous import AsyncLoop
-from fedbandit_jax.algos.loops.batches import BatchLoop
 from fedbandit_jax.algos.loops.own_rows import REFRESH
-from fedbandit_jax.algos.loops.scheduled import ScheduledLoop
+from fedbandit_jax.algos.loops.server import ServerLoop
 from fedbandit_jax.algos.policies.greedy import Greedy, Thompson
 from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
@@ -152,7 +151,7 @@ class Federated(PolicyRecipe):
         return one
 
     @override
-    def bind(self, spec: Spec, horizon: int) -> BatchLoop | ScheduledLoop:
+    def bind(self, spec: Spec, horizon: int) -> ServerLoop:
         (schedule, _), m = self.normalised, spec.n_agents
         batch = schedule.batch if isinstance(schedule, Every) else None
         longest = min(REFRESH, max(1, USERS // m))
@@ -161,13 +160,13 @@ class Federated(PolicyRecipe):
         if self.apart:
             mechanism = shown_apart(mechanism, self.aggregate, self.liars)
             stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
-        policy = self.informed(spec, mechanism, m, BatchLoop.shown_stds(stds, 1, horizon))
+        policy = self.informed(spec, mechanism, m, ServerLoop.shown_stds(stds, 1, horizon))
         compatibility.check(self.tags | self.keeps(policy))
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:
-            return BatchLoop(**common, batch=batch)
+            return ServerLoop(**common, schedule=None, batch=batch)
         chosen, shift = self.timed(spec, horizon, m, policy)
-        return ScheduledLoop(**common, schedule=chosen, shift=np.float32(shift), shifts=shift > 0)
+        return ServerLoop(**common, schedule=chosen, shift=np.float32(shift), shifts=shift > 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from fedbandit_jax.algos import (
     dp_dpe,
     private_fed_lin_ucb,
 )
-from fedbandit_jax.algos.loops.batches import BatchLoop
+from fedbandit_jax.algos.loops.server import ServerLoop
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.transcripts import Transcript, case_of, certified, one_budget, spec_of
 from fedbandit_jax.core import validate
@@ -88,7 +88,8 @@ def linear(
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
     options: dict[str, Any] = {}
-    whole = batch if type(bound) is BatchLoop else 0  # the view of other loops is not one sum of all silos
+    by_batch = type(bound) is ServerLoop and bound.schedule is None
+    whole = batch if by_batch else 0  # the view of other loops is not one sum of all silos
     if whole and not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
         by_silo = privacy.messages or mechanism.apart
         by_prefix = mechanism.release.prefix_at_silo or mechanism.apart or not privacy.messages

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fedbandit_jax as fb
 from fedbandit_jax import networks
-from fedbandit_jax.algos.loops.loop import LEFT_OUT
+from fedbandit_jax.algos.loops.ledger import LEFT_OUT
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.attendance import Attendance
 
@@ -131,7 +131,7 @@ def test_silos_leave_out_the_rest(kind, unit):
             np.testing.assert_allclose(state.sent[i], sums(env, enters, until, slice(i, i + 1)), atol=2e-5)
         np.testing.assert_array_equal(state.belief, bound.hears @ enters[:until].sum(0))
     else:
-        np.testing.assert_allclose(state.mechanism.view, sums(env, enters, until), atol=2e-5)
+        np.testing.assert_allclose(state.ledger.mechanism.view, sums(env, enters, until), atol=2e-5)
         assert state.belief == enters[:until].sum()
 
 
@@ -160,7 +160,7 @@ def test_users_by_themselves_leave_out_the_rest(kind, unit):
             last[user] = t + 1 if ends[came[user] - 1] else last[user]
     enters = np.stack([entering(env.users, batches, unit)[:, 0] & (env.users[:, 0] == u) for u in range(N)], 1)
     assert count == T - enters.sum()
-    shown = (state.agents.mechanism if kind == "agents" else state.streams).view
+    shown = (state.agents.ledger if kind == "agents" else state.ledgers).mechanism.view
     for u in range(N):
         np.testing.assert_allclose(shown[u], sums(env, enters[:, u : u + 1], last[u]), atol=2e-5)
     entered = [enters[: last[u], u].sum() for u in range(N)]

@@ -53,7 +53,7 @@ def played(algo, env, key):
     """The bound algorithm and the states of its mechanism after every batch; what arrived in every round."""
     bound, keys = silent(algo.bind(env.spec, T)), jax.random.split(key, T)
     offers = [env.observe(keys[t], None, t)[0] for t in range(T)]
-    states = [state.mechanism for state, _ in by_batches(bound, offers, env.env.answers, key)]
+    states = [state.ledger.mechanism for state, _ in by_batches(bound, offers, env.env.answers, key)]
     return bound, states, [np.asarray(offer.arrives) for offer in offers]
 
 

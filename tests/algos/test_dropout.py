@@ -9,7 +9,7 @@ import pytest
 from helpers import by_batches, deep, refused, silent, within_ball
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.loop import MISSED
+from fedbandit_jax.algos.loops.ledger import MISSED
 from fedbandit_jax.interfaces.algorithm import certify
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
@@ -51,7 +51,7 @@ def played(algo, env, key):
     bound = bound if bound.mechanism.trust.on_grid else silent(bound)
     offers = [env.observe(key, None, t)[0] for t in range(T)]
     states, reports = zip(*by_batches(bound, offers, env.env.answers, key))
-    return bound, [one.mechanism for one in states], np.array([int(one.counts[MISSED]) for one in reports])
+    return bound, [one.ledger.mechanism for one in states], np.array([int(one.counts[MISSED]) for one in reports])
 
 
 def oracle(env, ends, needed, resends):
@@ -131,7 +131,7 @@ def test_noise_is_of_those_who_are_there(trust):
             local, record = bound.learn(t, local, offered, jnp.zeros(M, jnp.int32), jnp.zeros(M))
             records = bound.gather(jax.tree.map(lambda x: x[None], record))
             state, _ = bound.sync(jax.random.fold_in(key, t), jnp.int32(t), state, local, records)
-            found.append(state.mechanism.view[:, -1])
+            found.append(state.ledger.mechanism.view[:, -1])
         return jnp.stack(found)
 
     views = np.asarray(jax.jit(jax.vmap(shown))(jax.random.split(jax.random.key(5), 4000)))

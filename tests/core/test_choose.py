@@ -64,7 +64,7 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
         monkeypatch.setattr(drawn, "GROUP", 2 if few else 8)  # 5 >= 2 * 2: groups; 5 > 8 / 2: one, of whole vectors
         parts, state = play(process, key)
         np.testing.assert_allclose(parts, fused, atol=1e-5)
-        np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
+        np.testing.assert_allclose(state.ledger.mechanism.sums.high, last.ledger.mechanism.sums.high, atol=1e-5)
 
 
 @pytest.mark.slow  # by default `test_choose_gpu` compares the kernel with stored contexts
@@ -110,7 +110,7 @@ def test_a_gpu_adds_up_round_by_round(family, contexts, key, monkeypatch):
     np.testing.assert_allclose(parts, whole, atol=1e-5)
     if process.algo.adds:
         assert {len(records.v) for records in gathered} == {1}
-        np.testing.assert_allclose(state.mechanism.sums.high, last.mechanism.sums.high, atol=1e-5)
+        np.testing.assert_allclose(state.ledger.mechanism.sums.high, last.ledger.mechanism.sums.high, atol=1e-5)
 
 
 def fields(part):

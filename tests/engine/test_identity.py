@@ -60,7 +60,7 @@ def released(clock):
 
     def run(key):
         world, state = jax.jit(clock.init)(key)
-        return clock.step(key, world, state, 0)[1].mechanism.view
+        return clock.step(key, world, state, 0)[1].ledger.mechanism.view
 
     return jax.vmap(run)(jax.random.split(jax.random.key(7), RUNS))
 

@@ -94,7 +94,7 @@ def test_the_last_state_is_that_of_the_horizon(monkeypatch):
     result = simulate(algo, record, horizon=7, seeds=1)
     batching._advance.cache_clear()
     np.testing.assert_allclose(result.regret, result.records["gaps"].sum(-1).cumsum(-1), rtol=1e-5)
-    np.testing.assert_array_equal(result.records["state.since"], [[7]])  # rounds in the first epoch, which never ends
+    np.testing.assert_array_equal(result.records["state.epoch.rounds"], [[7]])  # in the first epoch, which never ends
 
 
 class Steps:
@@ -130,7 +130,7 @@ def test_sweeps_keep_records(found, tmp_path):
     both = fb.sweep(GAP, [PLAIN, PRIVATE], record=EVERYTHING, **OPTIONS)
     for name, array in found.records.items():
         np.testing.assert_allclose(both["FedLinUCB"].records[name], array, atol=1e-5)
-    release = both.records["state.mechanism.release"]
+    release = both.records["state.ledger.mechanism.release"]
     assert np.isnan(release[0]).all()
     assert np.isfinite(release[1]).all()
     stored = fb.sweep(GAP, [PLAIN, PRIVATE], store=tmp_path / "store", record=EVERYTHING, **OPTIONS)

@@ -271,7 +271,7 @@ def releases(name, algo, key):
             state = algo.sync(jax.random.fold_in(key, t), t, state, state, ())[0]
             return state, state.sent
         state = algo.serve(key, t, state, t % 4, jnp.zeros(2), jnp.float32(0))[0]
-        return state, (state.streams if name == "streams" else state.agents.mechanism).view
+        return state, (state.ledgers if name == "streams" else state.agents.ledger).mechanism.view
 
     sent = jax.lax.scan(after, algo.init(key, algo.spec), jnp.arange(12))[1]
     return algo.mechanism.statistic.pack(sent[3::4])

@@ -192,8 +192,8 @@ def test_a_run_that_goes_on_hands_over_as_often(key):
     world, state = jax.jit(process.init)(key)
     for k in range(30):
         world, state, _ = step(key, world, state, k)
-        assert np.trace(real(state.pending)[:, :5, 0]) <= 3 * 10 + 1e-3  # of vectors of norm <= 1, three in a round
-    assert np.trace(high(state.mechanism.sums)[:, :5]) > 3 * 15
+        assert np.trace(real(state.ledger.pending)[:, :5, 0]) <= 3 * 10 + 1e-3  # of norm <= 1, three in a round
+    assert np.trace(high(state.ledger.mechanism.sums)[:, :5]) > 3 * 15
 
 
 def test_batches_longer_than_is_claimed():

@@ -226,10 +226,10 @@ def test_what_is_summed(script, key, name, statistic):
             ridge = (1 + 2 * math.sqrt(2 * d) * stds) * np.eye(d)
             seen = [np.linalg.solve(one[:, :-1] + ridge, one[:, -1]) for one in sums]
     assert plays == horizon * m
-    released = state.mechanism.view
+    released = state.ledger.mechanism.view
     pending = getattr(state, "pending", None)
     if name == "gossip":
-        found = np.asarray(bound.mechanism.real(state.pending)).transpose(2, 0, 1) + released
+        found = np.asarray(bound.mechanism.real(state.ledger.pending)).transpose(2, 0, 1) + released
     elif pending is not None:
         found = (np.asarray(bound.mechanism.real(pending))[..., 0] + released)[None]
         total = total.sum(0)[None]

@@ -10,7 +10,7 @@ import pytest
 from helpers import by_batches, refused, within_ball
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.loop import CLIPPED, LEFT_OUT
+from fedbandit_jax.algos.loops.ledger import CLIPPED, LEFT_OUT
 from fedbandit_jax.interfaces.algorithm import certify
 from fedbandit_jax.privacy.totals import UserTotals
 
@@ -70,7 +70,7 @@ def played(algo, env):
     bound, offers = algo.bind(env.spec, T), [env.observe(None, None, t)[0] for t in range(T)]
     states, reports = zip(*by_batches(bound, offers, env.answers, jax.random.key(1)))
     counts = [[int(one.counts[name]) for name in (LEFT_OUT, CLIPPED)] for one in reports]
-    return bound, [one.mechanism for one in states], np.array(counts)
+    return bound, [one.ledger.mechanism for one in states], np.array(counts)
 
 
 def bind(unit, spec=None, schedule=B, **options):

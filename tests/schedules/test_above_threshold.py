@@ -136,7 +136,7 @@ def test_one_user_moves_a_running_sum(script, key):
     other = fb.envs.script(contexts, script.answers, script.means)
 
     def sums(state, metrics):
-        return state.counted, state.memory.cap
+        return state.epoch.counted, state.epoch.memory.cap
 
     bound = algo.bind(script.spec, 60)
     clocks = (RoundClock(env=env, algo=bound, horizon=60) for env in (script, other))
@@ -158,10 +158,10 @@ def test_the_sum_that_is_read_is_a_close_bound(script, key):
     clock = RoundClock(env=script, algo=bound, horizon=60)
     state, _ = stepped(lambda state, metrics: metrics.gap, clock, np.arange(60), key)
     assert int(state.synced) == 0
-    v, rows = (np.asarray(x, float) for x in (state.belief.gram, bound.mechanism.real(state.pending)))
+    v, rows = (np.asarray(x, float) for x in (state.belief.gram, bound.mechanism.real(state.ledger.pending)))
     log_det = np.linalg.slogdet(v + rows[:, :-1, 0])[1] - np.linalg.slogdet(v)[1]  # of all agents together
-    unit = float(state.memory.cap) / S.UNITS
-    assert log_det < state.counted.sum() * unit < 1.1 * log_det + 180 * unit
+    unit = float(state.epoch.memory.cap) / S.UNITS
+    assert log_det < state.epoch.counted.sum() * unit < 1.1 * log_det + 180 * unit
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops.loop import LEFT_OUT
+from fedbandit_jax.algos.loops.ledger import LEFT_OUT
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.wide import Wide

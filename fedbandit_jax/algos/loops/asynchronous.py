@@ -22,13 +22,13 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
+from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
-from fedbandit_jax.privacy.attendance import Attendance
-from fedbandit_jax.privacy.bound import WHO_COMES, MechanismState
+from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.privacy.packing import added
 from fedbandit_jax.privacy.sums import Sums
 from fedbandit_jax.schedules import BoundSchedule
@@ -37,9 +37,9 @@ from fedbandit_jax.schedules import BoundSchedule
 class Agent(NamedTuple):
     """The state of an agent; in `AsyncState`, of all M agents, along a new leading axis."""
 
-    mechanism: MechanismState  # exact sums of its rounds, and its last release
+    ledger: Ledger  # of its rounds, in which nothing is pending
     belief: Any  # the policy's belief, from its last download
-    pending: Array | None  # (d, d + 1) sum of [x x' | x y] of this epoch; None unless the schedule reads log det
+    rows: Array | None  # (d, d + 1) sum of [x x' | x y] of this epoch; None unless the schedule reads log det
     own: Tracked | None  # V + U, likewise
     counted: Array  # () int32: sum of `count` over its rounds of this epoch, if the schedule reads that
     memory: Any  # the schedule's memory of this epoch
@@ -47,7 +47,6 @@ class Agent(NamedTuple):
     sent: Array  # () int32: number of these at its last release
     users: Array  # () int32: number of these in that release
     synced: Array  # () int32: its uploads so far
-    attendance: Attendance | None  # of itself, (1, 1), if its contributions are bounded
 
 
 class AsyncState(NamedTuple):
@@ -93,8 +92,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         d, n = spec.dim, spec.n_users
         belief, status = first_belief(self.policy, d)
         zero = jnp.int32(0)
-        attendance = self.nobody_came(1, 1)
-        blank = Agent(self.mechanism.init(d), belief, None, None, zero, (), zero, zero, zero, zero, attendance)
+        blank = Agent(self.stages.open(None, 1, 1), belief, None, None, zero, (), zero, zero, zero, zero)
         agents = jax.vmap(lambda key: self._epoch(key, blank))(jax.random.split(key, n))
         nothing = jnp.zeros((d, d + 1))
         return AsyncState(agents, Sums(nothing, nothing), jnp.float32(0), jnp.float32(0), zero, status)
@@ -109,19 +107,18 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         """Adds the round to the agent's sums, and has it upload and download if its schedule asks (lines 7-14)."""
         key = random.fold_in(key, t)
         agent, exists = tables.take(state.agents, user), user < self.spec.n_users
-        x, v, broken, clipped = self.admit(x[:, None], y[None], agent.mechanism.seen)  # as of one silo
-        attendance, x, left_out, _ = self.attend(agent.attendance, agent.synced, jnp.zeros(1, jnp.int32), x)
+        came = jnp.zeros(1, jnp.int32)
+        ledger, x, v = self.stages.add(agent.ledger, agent.synced, came, x[:, None], y[None])  # as of one silo
         counted = agent.counted
         if self.reads == "users":
             leverage = ridge.gain(agent.belief.posterior, x, v).leverage
             counted = jnp.minimum(counted + self.schedule.count(agent.memory, leverage)[0], 2**29)
         agent = agent._replace(
-            mechanism=self.mechanism.absorb(agent.mechanism, self.mechanism.summands(x, v)[..., 0]),
-            pending=None if agent.pending is None else agent.pending + added(x, v)[..., 0],
+            ledger=ledger,
+            rows=None if agent.rows is None else agent.rows + added(x, v)[..., 0],
             own=follow(agent.own, x, v),
             counted=counted,
             rounds=agent.rounds + 1,
-            attendance=attendance,
         )
         gained = {"nothing": None, "users": counted[None], "log_det": agent.own and agent.own.gained}[self.reads]
         since = agent.rounds - agent.sent
@@ -131,8 +128,8 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         before = state._replace(agents=agent)  # of the one agent alone, so that no branch copies the others
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
         agent = self._refresh(after.agents)
-        status = after.status | jnp.where(exists, broken, 0)
-        counts = self.tally(*(jnp.where(exists, one, 0) for one in (clipped, left_out)))
+        status, counts = jax.tree.map(lambda one: jnp.where(exists, one, 0), (ledger.status, ledger.counts))
+        status |= after.status
         report = self.report(due, before.agents.synced, status, receivers=1, counts=counts)
         return after._replace(agents=tables.put(state.agents, user, agent)), report
 
@@ -143,21 +140,21 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
 
     @override
     def view(self, state: AsyncState) -> Any:
-        return state.agents.mechanism.view, state.agents.synced
+        return state.agents.ledger.mechanism.view, state.agents.synced
 
     def _exchange(self, key: Array, state: AsyncState) -> AsyncState:
         """Uploads the sums of one agent, `state.agents`, and downloads the server's; the agent begins an epoch."""
-        agent, d = state.agents, self.spec.dim
-        k, nothing = agent.synced, jnp.zeros((d, d + 1))
-        statistics, sent = self.release(random.stream(key, "release"), k, agent.mechanism, nothing)
+        agent, k = state.agents, state.agents.synced
+        before, attendance = agent.ledger.mechanism.view, agent.ledger.attendance
+        statistics, ledger = self.stages.release(random.stream(key, "release"), k, agent.ledger)
         variances = jnp.asarray(self.stds) ** 2
-        server = state.server.add(statistics - agent.mechanism.view)
-        entered = agent.rounds if agent.attendance is None else agent.attendance.count[0, 0]
+        server = state.server.add(statistics - before)
+        entered = agent.rounds if attendance is None else attendance.count[0, 0]
         users = state.users + (entered - agent.users)
         variance = state.variance + variances[k] - jnp.where(k > 0, variances[k - 1], 0)
         released = Released(server.high[:, :-1], server.high[:, -1], users, jnp.sqrt(variance))
         belief, status = next_belief(self.policy, state.synced, agent.belief, released)
-        agent = agent._replace(mechanism=sent, belief=belief, sent=agent.rounds, users=entered, synced=k + 1)
+        agent = agent._replace(ledger=ledger, belief=belief, sent=agent.rounds, users=entered, synced=k + 1)
         return AsyncState(
             agents=self._epoch(random.stream(key, "epoch"), agent),
             server=server,
@@ -171,7 +168,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         d, reads = self.spec.dim, self.reads
         floor = jnp.float32(0) if reads == "nothing" else own_rows.floor(agent.belief.posterior)
         return agent._replace(
-            pending=jnp.zeros((d, d + 1)) if reads == "log_det" else None,
+            rows=jnp.zeros((d, d + 1)) if reads == "log_det" else None,
             own=Tracked(agent.belief.posterior, jnp.zeros(1)) if reads == "log_det" else None,
             counted=jnp.int32(0),
             memory=self.schedule.start(key, floor),
@@ -179,14 +176,14 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
 
     def _refresh(self, agent: Agent) -> Agent:
         """Computes the inverse of V + U anew once in so many rounds, against rounding drift."""
-        if agent.own is None or agent.pending is None:
+        if agent.own is None or agent.rows is None:
             return agent
-        belief, pending, everyone = agent.belief, agent.pending, Turn(slice(None), slice(None), True)
+        belief, rows, everyone = agent.belief, agent.rows, Turn(slice(None), slice(None), True)
         since = agent.rounds - agent.sent
 
         def anew(own: Tracked) -> Tracked:
-            bias = jnp.matmul(belief.gram, belief.posterior.theta[:, 0], precision="highest") + pending[:, -1]
-            v = belief.gram + pending[:, :-1]
+            bias = jnp.matmul(belief.gram, belief.posterior.theta[:, 0], precision="highest") + rows[:, -1]
+            v = belief.gram + rows[:, :-1]
             return own_rows.solve_anew(v[None], bias[None], jnp.zeros(1), own, None, everyone)[0]
 
         return agent._replace(own=control.cond_any((since + 1) % own_rows.REFRESH == 0, anew, agent.own))

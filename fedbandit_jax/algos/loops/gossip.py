@@ -13,13 +13,13 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
+from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PEERS, PolicyLoop, without_sums
 from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, ridge, struct
 from fedbandit_jax.interfaces import Released, Report, Round, Spec
-from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import BoundSchedule
 
@@ -27,16 +27,13 @@ from fedbandit_jax.schedules import BoundSchedule
 class GossipState(NamedTuple):
     """The state of silos and agents between two rounds."""
 
-    mechanism: Any  # `MechanismState` of every silo, leaves (M, ...)
-    pending: Array  # (d, d + 1, M) sums of the mechanism's summands since the last release
+    ledgers: Ledger  # of every silo, with leading axis M
+    status: Array  # int32 `Status` bits
     sent: Array  # (M, d, d + 1) the last release of every silo
     users: Array  # (M,) float32: number of users in it
     belief: Any  # the policy's, of every agent, from the releases that it has heard of, leaves (M, ...)
     released: Array  # int32: number of releases so far
     heard: Array  # int32: number of releases that have arrived everywhere
-    status: Array  # int32 `Status` bits
-    attendance: Attendance | None  # (M, n) of all users of every silo, if their contributions are bounded
-    counts: dict[str, Array]  # int32: contributions of the last round that were clipped and left out, if counted
 
 
 @struct.sealed
@@ -71,16 +68,13 @@ class GossipLoop(PolicyLoop):
         m, d = spec.n_agents, spec.dim
         belief, status = jax.vmap(lambda policy: first_belief(policy, d), axis_size=m)(self.policy)
         return GossipState(
-            mechanism=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(m)),
-            pending=jnp.zeros((d, d + 1, m), self.mechanism.dtype),
+            ledgers=self.stages.open_all(m, spec.n_users),
+            status=jnp.bitwise_or.reduce(status),
             sent=jnp.zeros((m, d, d + 1)),
             users=jnp.zeros(m),
             belief=belief,
             released=jnp.int32(0),
             heard=jnp.int32(0),
-            status=jnp.bitwise_or.reduce(status),
-            attendance=self.nobody_came(m, spec.n_users),
-            counts=self.tally(),
         )
 
     @override
@@ -99,14 +93,11 @@ class GossipLoop(PolicyLoop):
     def learn(
         self, t: Array, local: GossipState, offered: Round, arms: Array, rewards: Array
     ) -> tuple[GossipState, tuple[()]]:
-        x, v, broken, clipped = self.admit(ridge.take(offered.contexts, arms), rewards, local.mechanism.seen, True)
-        attendance, x, left_out, _ = self.attend(local.attendance, local.released, offered.user, x)
-        return local._replace(
-            pending=local.pending + self.mechanism.summands(x, v),
-            status=local.status | broken,
-            attendance=attendance,
-            counts=self.tally(clipped, left_out),
-        ), ()
+        x = ridge.take(offered.contexts, arms)
+        user = None if offered.user is None else offered.user[:, None]
+        add = jax.vmap(self.stages.add, (0, None, 0, 1, 0))
+        ledgers, *_ = add(local.ledgers, local.released, user, x[..., None], rewards[:, None])
+        return local._replace(ledgers=ledgers, status=local.status | jnp.bitwise_or.reduce(ledgers.status)), ()
 
     def sync(
         self, key: Array, k: Array, state: GossipState, local: GossipState, records: Any
@@ -127,7 +118,7 @@ class GossipLoop(PolicyLoop):
             counts={
                 "messages": jnp.where(due, m, 0),
                 "hops": jnp.where(due, hops, 0),
-                **local.counts,
+                **jax.tree.map(jnp.sum, local.ledgers.counts),
             },
         )
 
@@ -140,10 +131,10 @@ class GossipLoop(PolicyLoop):
 
     def _release(self, key: Array, t: Array, state: GossipState) -> GossipState:
         k = state.released
-        sent, mechanism = self.release_all(key, k, state.mechanism, jnp.moveaxis(state.pending, 2, 0))
-        users = jnp.full(self.spec.n_agents, t + 1) if state.attendance is None else state.attendance.count.sum(1)
-        state = state._replace(mechanism=mechanism, pending=jnp.zeros_like(state.pending), sent=sent, released=k + 1)
-        return state._replace(users=users.astype(jnp.float32))
+        sent, ledgers = self.stages.release_all(key, k, state.ledgers)
+        came = ledgers.attendance
+        users = jnp.full(self.spec.n_agents, t + 1) if came is None else came.count.sum((1, 2))
+        return state._replace(ledgers=ledgers, sent=sent, released=k + 1, users=users.astype(jnp.float32))
 
     def _hear(self, state: GossipState) -> GossipState:
         hears, k = jnp.asarray(self.hears), state.heard
@@ -155,11 +146,8 @@ class GossipLoop(PolicyLoop):
             return next_belief(policy, k, old, Released(total[:, :-1], total[:, -1], count, std))
 
         belief, status = jax.vmap(update)(self.policy, state.belief, total, count, std)
-        status = state.status | jnp.bitwise_or.reduce(status)
-        return state._replace(belief=belief, heard=k + 1, status=status)
+        return state._replace(belief=belief, heard=k + 1, status=state.status | jnp.bitwise_or.reduce(status))
 
     def _refresh(self, state: GossipState, turn: Turn) -> GossipState:
         """Hands pending rows to the silos' mechanisms, whose sums are more than float32."""
-        due = jnp.moveaxis(jnp.where(turn.due, state.pending, 0), 2, 0)
-        mechanism = jax.vmap(self.mechanism.absorb)(state.mechanism, due)
-        return state._replace(mechanism=mechanism, pending=jnp.where(turn.due, 0, state.pending))
+        return state._replace(ledgers=jax.vmap(self.stages.hand_over, (0, None))(state.ledgers, turn.due))

@@ -9,7 +9,6 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,21 +17,19 @@ from typing_extensions import override
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.beliefs import next_belief
 from fedbandit_jax.algos.loops.doors import policy_doors
+from fedbandit_jax.algos.loops.ledger import Stages
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
-from fedbandit_jax.core import lots, random, struct, wide
+from fedbandit_jax.core import lots, random, struct
 from fedbandit_jax.core.scoring import Scorer
-from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec, Status
+from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.attendance import Attendance
-from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState, Timing
+from fedbandit_jax.privacy.bound import BoundMechanism, Timing
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.statistic import LINEAR
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
-LEFT_OUT = "contributions left out"
-MISSED = "silos that missed a synchronisation"
-CLIPPED = "contributions clipped"
 PEERS = "there is no server: silos send messages to each other"
 
 
@@ -140,115 +137,10 @@ class PolicyLoop(PlayingLoop):
     def guarantee(self) -> Certificate:
         return self.proof(self.spec).through(self.raw)
 
-    def admit(self, x: Array, y: Array, seen: Any, each: bool = False) -> tuple[Array, Array, Array, Array]:
-        """Features (d, M) and responses as they enter sums, `Status` bits, and the number of contributions clipped."""
-        x, v, outside, clipped = self.mechanism.admit(x, y, seen, each)
-        return x, v, jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0), clipped.sum(dtype=jnp.int32)
-
-    def tally(
-        self,
-        clipped: Array | int = 0,
-        left_out: Array | int = 0,
-        away: Array | None = None,
-        due: Array | bool = False,
-    ) -> dict[str, Array]:
-        """Numbers of contributions clipped and left out, and of silos away when a release was due, where counted."""
-        counts = {CLIPPED: clipped} if self.mechanism.clips else {}
-        counts |= {LEFT_OUT: left_out} if self.mechanism.enforced else {}
-        return jax.tree.map(jnp.int32, counts) | (self.missed(away, due) if self.spec.drops else {})
-
-    def missed(self, away: Array | None, due: Array | bool) -> dict[str, Array]:
-        """The number of silos that miss a synchronisation that is due."""
-        return {MISSED: jnp.int32(0) if away is None else jnp.where(due, away.sum(dtype=jnp.int32), 0)}
-
-    def away(self, offered: Round) -> Array | None:
-        """(M,) bool, the silos that miss the synchronisation after a round; None if none does."""
-        return offered.away if self.spec.drops else None
-
-    def nothing_held(self) -> Any:
-        """The sums (d, d + 1, M) that silos have not sent before the first round; None if all are always there."""
-        if not self.spec.drops:
-            return None
-        nothing = jnp.zeros((self.spec.dim, self.spec.dim + 1, self.spec.n_agents), self.mechanism.dtype)
-        return wide.from_int32(nothing) if nothing.dtype == jnp.int32 else nothing
-
-    def more(self, held: Any, part: Array) -> Any:
-        """The sums that silos have not sent, with those of later users added."""
-        return wide.add(held, wide.from_int32(part)) if isinstance(held, wide.Wide) else held + part
-
-    def sent(self, held: Any, part: Array, away: Array) -> tuple[Any, Any, Array, Array]:
-        """The sums that silos send, and those that they keep, at a synchronisation that some miss.
-
-        Args:
-            held: sums (d, d + 1, M) that they have not sent before.
-            part: the same of the users since.
-            away: (M,) bool, who misses it.
-
-        Returns:
-            The sum over silos that send, what all have not sent afterwards, who sends, and whether these are enough.
-        """
-        enough = (~away).sum() >= self.mechanism.needed
-        sends = ~away & enough
-        ready = self.more(held, part)
-        keeps = ~sends if self.mechanism.resends else ~enough  # what others have sent without it is lost
-        held = jax.tree.map(lambda x: jnp.where(keeps, x, jnp.zeros_like(x)), ready)
-        going = jax.tree.map(lambda x: jnp.where(sends, x, jnp.zeros_like(x)), ready)
-        return wide.add_up(going) if isinstance(going, wide.Wide) else going.sum(-1), held, sends, enough
-
-    def nobody_came(self, *shape: int) -> Attendance | None:
-        """The attendance of users (*shape) before the first round; None if nothing is left out."""
-        return Attendance.none(*shape) if self.mechanism.enforced else None
-
-    def attend(
-        self, attendance: Attendance | None, k: Array, user: Array | None, x: Array
-    ) -> tuple[Attendance | None, Array, Array, tuple[Array, Array] | None]:
-        """Has users (M,) come in batch k, and leaves out what they contribute beyond the bounds of the mechanism.
-
-        Args:
-            attendance: of all users of every silo, (M, n).
-            k: number of the batch.
-            user: who came to each silo; n for nobody.
-            x: (d, M) their features.
-
-        Returns:
-            The new attendance, the features, zero where they are left out, of how many contributions they are, and
-            whose visits enter, and are the first ones in this batch, (M,) each, or None if nothing is left out.
-        """
-        if attendance is None:
-            return None, x, jnp.int32(0), None
-        assert user is not None
-        assert isinstance(self.mechanism, NoisyMechanism)
-        at = jnp.arange(len(user)), user
-        enters, rows = jax.tree.map(lambda table: table[at], attendance).come(self.mechanism.users, k)
-        exists = user < attendance.count.shape[1]
-        attendance = jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), attendance, rows)
-        left_out = (exists & ~enters).sum(dtype=jnp.int32)
-        return attendance, jnp.where(enters & exists, x, 0), left_out, (enters & exists, rows.now == 1)
-
-    def release(
-        self,
-        key: Array,
-        k: Array,
-        state: MechanismState,
-        total: Any,
-        users: tuple[Array, Array] | None = None,
-        sends: Array | None = None,
-    ) -> tuple[Array, MechanismState]:
-        """Release k = 0, 1, ... of [W | U], (d, d + 1), where `total` is the sum of what was not absorbed before."""
-        d, silos = self.spec.dim, self.mechanism.n_agents
-        x, v = users or (jnp.zeros((0, d, silos)), jnp.zeros((0, silos)))
-        some = () if sends is None else (sends,)  # a mechanism of one's own need not know of them
-        statistics, sent = self.mechanism.step(key, k + 1, state, total, x, v, *some)
-        std = jnp.asarray(self.stds)[k]
-        if sent.totals is not None:
-            statistics, totals = sent.totals.release(self.mechanism, statistics, std)
-            sent = sent._replace(totals=totals)
-        return statistics, sent._replace(seen=self.mechanism.read(statistics, std))
-
-    def release_all(self, key: Array, k: Array, states: Any, totals: Array) -> tuple[Array, Any]:
-        """Release k of n mechanisms like this one, each with noise of its own; all has a leading axis n."""
-        keys = jax.random.split(random.stream(key, "release"), len(totals))
-        return jax.vmap(self.release, (0, None, 0, 0))(keys, k, states, totals)
+    @property
+    def stages(self) -> Stages:
+        """The stages that contributions pass on their way into a release."""
+        return Stages(self.mechanism, self.spec, self.stds)
 
     def shown(
         self, k: Array, belief: Any, statistics: Array, rounds: Array, attendance: Attendance | None

@@ -18,14 +18,14 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.doors import CALLS_HOST
+from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop, without_sums
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.core.programs import refusal
 from fedbandit_jax.core.returned import is_array, need, returned
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
-from fedbandit_jax.privacy.attendance import Attendance
-from fedbandit_jax.privacy.bound import WHO_COMES, MechanismState
+from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.schedules import BoundSchedule
 
 
@@ -107,14 +107,12 @@ def _released(spec: Spec) -> tuple[Array, UserReleases, Array]:
 class StreamState(NamedTuple):
     """The state between two rounds."""
 
-    streams: MechanismState  # exact sums and the noise that was drawn, with leading axis n
-    pending: Array  # (n, d, d + 1) sums of the mechanism's summands since the last release
+    ledgers: Ledger  # of every user, with leading axis n
     count: Array  # (n,) int32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
     label: Array  # (n,) int32, the group of every user
     belief: Any  # the policy's belief of every user, with leading axis n
     synced: Array  # () int32, releases so far
     status: Array  # () int32 `Status` bits
-    attendance: Attendance | None  # (1, n), if contributions of a user are bounded
 
 
 @struct.sealed
@@ -150,14 +148,12 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         n, d = spec.n_users, spec.dim
         belief, status = first_belief(self.policy, d)
         return StreamState(
-            streams=jax.vmap(lambda _: self.mechanism.init(d))(jnp.arange(n)),
-            pending=jnp.zeros((n, d, d + 1), self.mechanism.dtype),
+            ledgers=self.stages.open_all(n),
             count=jnp.zeros(n, jnp.int32),
             label=jnp.zeros(n, jnp.int32),
             belief=jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *jnp.shape(x))), belief),
             synced=jnp.int32(0),
             status=status,
-            attendance=self.nobody_came(1, n),
         )
 
     @override
@@ -168,24 +164,25 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     def serve(
         self, key: Array, t: Array, state: StreamState, user: Array, x: Array, y: Array
     ) -> tuple[StreamState, Report]:
-        x, v, broken, clipped = self.admit(x[:, None], y[None], tables.take(state.streams.seen, user))
-        attendance, x, left_out, _ = self.attend(state.attendance, state.synced, user[None], x)
-        sums, count = tables.take((state.streams.sums, state.count), user)
-        pending = state.pending[user] + self.mechanism.summands(x, v)[..., 0]
-        sums, pending = self._hand_over(sums, pending, count + 1)
+        exists, all_of = user < self.spec.n_users, state.ledgers.mechanism
+        small = state.ledgers._replace(mechanism=all_of._replace(release=(), trust=(), view=()))
+        one, count = tables.take((small, state.count), user)
+        one, *_ = self.stages.add(one, state.synced, jnp.zeros(1, jnp.int32), x[:, None], y[None])  # as of one silo
+        full = (count + 1) % max(1, self.longest) == 0
+        one = control.cond_any(full, lambda one: self.stages.hand_over(one, True), one)
+        small = tables.put(small, user, one)
+        noise = dict(release=all_of.release, trust=all_of.trust, view=all_of.view)
+        status, counts = jax.tree.map(lambda one: jnp.where(exists, one, 0), (one.status, one.counts))
         state = state._replace(
-            streams=state.streams._replace(sums=tables.put(state.streams.sums, user, sums)),
-            pending=tables.put(state.pending, user, pending),
+            ledgers=small._replace(mechanism=small.mechanism._replace(**noise)),
             count=tables.put(state.count, user, count + 1),
-            status=state.status | broken,
-            attendance=attendance,
+            status=state.status | status,
         )
         key = jax.random.fold_in(key, t)
         due = self.schedule.requests(random.stream(key, "requests"), t, (), None, jnp.int32(1))
         due &= state.synced < self.n_syncs
         k, n = state.synced, self.spec.n_users
         state = control.seldom(due, lambda state: self._release(key, state), state)
-        counts = self.tally(clipped, left_out)
         return state, self.report(due, k, state.status, senders=n, receivers=n, counts=counts)
 
     @override
@@ -194,27 +191,20 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
 
     @override
     def view(self, state: StreamState) -> Any:
-        return state.streams.view, state.label, state.synced
-
-    def _hand_over(self, sums: Any, pending: Array, count: Array) -> tuple[Any, Array]:
-        def absorb(both: tuple[Any, Array]) -> tuple[Any, Array]:
-            state = MechanismState(both[0], (), (), ())
-            return self.mechanism.absorb(state, both[1]).sums, jnp.zeros_like(both[1])
-
-        return control.cond_any(count % max(1, self.longest) == 0, absorb, (sums, pending))
+        return state.ledgers.mechanism.view, state.label, state.synced
 
     def _release(self, key: Array, state: StreamState) -> StreamState:
         k = state.synced
-        statistics, streams = self.release_all(key, k, state.streams, state.pending)
+        statistics, ledgers = self.stages.release_all(key, k, state.ledgers)
+        attendance = ledgers.attendance
         std = jnp.asarray(self.stds)[k]
-        entered = state.count if state.attendance is None else state.attendance.count[0]
+        entered = state.count if attendance is None else attendance.count[:, 0, 0]
         releases = UserReleases(statistics[..., :-1], statistics[..., -1], entered * 1.0, std, self.bias_scale * std)
         label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
         shown = jax.vmap(lambda belief, released: next_belief(self.policy, k, belief, released))
         belief, status = shown(state.belief, self.grouping.pool(releases, label))
         return state._replace(
-            streams=streams,
-            pending=jnp.zeros_like(state.pending),
+            ledgers=ledgers,
             label=label,
             belief=belief,
             synced=k + 1,

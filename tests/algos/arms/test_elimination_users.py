@@ -11,7 +11,7 @@ from four_arms import INIT, STEP
 from helpers import deep, refused
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.loop import LEFT_OUT
+from fedbandit_jax.algos.loops.ledger import LEFT_OUT
 from fedbandit_jax.core import random, wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import certify

@@ -124,7 +124,7 @@ def test_oracle(key, grouping, epsilon, options, longest):
         centre=0.5 * options.get("statistic", P.Linear()).centred,
     )  # fmt: skip
     np.testing.assert_array_equal(arms, expected)
-    np.testing.assert_allclose(state.streams.view, shown[-1], rtol=2e-4, atol=2e-3)
+    np.testing.assert_allclose(state.ledgers.mechanism.view, shown[-1], rtol=2e-4, atol=2e-3)
     np.testing.assert_array_equal(partition.shared, seen[-1])
     np.testing.assert_array_equal(found.local[times[0]], seen[0])
     assert int(state.synced) == len(times)

@@ -15,7 +15,7 @@ from fedbandit_jax.privacy.admission import BoundStatistic
 
 def sums(state, metrics):
     """[W | U] after a batch, and the arms' gaps."""
-    return state.mechanism.view, metrics.gap
+    return state.ledger.mechanism.view, metrics.gap
 
 
 @pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow)])

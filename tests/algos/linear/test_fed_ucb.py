@@ -115,7 +115,7 @@ def test_algorithm_1(name):
         assert 2 <= len(rounds) <= ex.T
         assert int(getattr(state, "synced", len(rounds))) == len(rounds)
         np.testing.assert_allclose(run.gaps[seed], expected, atol=2e-5)
-        np.testing.assert_allclose(state.mechanism.view, statistics, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(state.ledger.mechanism.view, statistics, rtol=1e-4, atol=1e-3)
         if not any(word in name for word in ("every", "geometric", "three")):
             assert np.unique(np.diff([-1, *rounds])).size > 1  # it adapts
 

@@ -112,7 +112,7 @@ def test_algorithms_1_and_8(name):
         )  # fmt: skip
         np.testing.assert_allclose(run.gaps[seed], expected, atol=2e-5)
         state = run.state(seed)
-        found = state.mechanism.view if algo.privacy else state.mechanism.sums.high
+        found = state.ledger.mechanism.view if algo.privacy else state.ledger.mechanism.sums.high
         np.testing.assert_allclose(found, synced, rtol=1e-4, atol=1e-3)
         gram = oracles.project(synced[:, :D]) if psd else synced[:, :D]
         v, belief = lam * np.eye(D) + gram, state.belief
@@ -132,14 +132,18 @@ def test_long_sums_do_not_lose_the_small_terms(key):
     bound = fb.algos.fed_lin_ucb(schedule=1).bind(env.spec, 20_000)
     clock = RoundClock(env=env, algo=bound, horizon=20_000)
     world, state = jax.jit(clock.init)(key)
-    sums = state.mechanism.sums
-    state = state._replace(mechanism=state.mechanism._replace(sums=sums._replace(high=sums.high + 2.0**17)))
+    sums = state.ledger.mechanism.sums
+    state = state._replace(
+        ledger=state.ledger._replace(
+            mechanism=state.ledger.mechanism._replace(sums=sums._replace(high=sums.high + 2.0**17))
+        )
+    )
 
     def body(carry, k):
         return clock.step(key, *carry, k)[:2], None
 
     (_, state), _ = jax.jit(lambda c: jax.lax.scan(body, c, np.arange(20_000)))((world, state))
-    np.testing.assert_allclose(state.mechanism.sums.high - 2.0**17, [[200.0, 2000.0]], rtol=1e-3)
+    np.testing.assert_allclose(state.ledger.mechanism.sums.high - 2.0**17, [[200.0, 2000.0]], rtol=1e-3)
 
 
 def test_released_constants():

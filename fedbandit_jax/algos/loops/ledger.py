@@ -1,0 +1,176 @@
+"""The way of contributions into the sums that senders owe, and of these into a release.
+
+Letters: M silos, d features, n users of a silo; W = sum x x' and U = sum x y over users.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedbandit_jax.algos.loops.late import Late
+from fedbandit_jax.core import random, wide
+from fedbandit_jax.interfaces import Spec, Status
+from fedbandit_jax.privacy.attendance import Attendance
+from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
+
+LEFT_OUT = "contributions left out"
+MISSED = "silos that missed a synchronisation"
+CLIPPED = "contributions clipped"
+
+
+class Ledger(NamedTuple):
+    """The sums that senders owe, and the states of the stages that contributions pass on their way there.
+
+    A stage that a run does without has None for its state.
+    """
+
+    mechanism: MechanismState  # exact sums that were handed over, and the noise that was drawn
+    pending: Any  # (d, d + 1, A) sums that were not; A = M, or 1 for all together; None: all is handed over
+    attendance: Attendance | None  # of all users of every silo, if their contributions are bounded
+    late: Late | None  # whose rewards have not arrived, if these come late
+    held: Any  # (d, d + 1, M) sums that were not sent, and are not pending, if silos may be away; `Wide` in steps
+    away: Array | None  # (M,) bool, which silos would miss a synchronisation now, if they may
+    counts: dict[str, Array]  # int32, contributions that were clipped and left out, if these are counted
+    status: Array  # int32 `Status` bits
+
+
+class Stages(NamedTuple):
+    """The stages of a mechanism in an environment; `stds` are those of the noise in releases, see `PolicyLoop`."""
+
+    mechanism: BoundMechanism
+    spec: Spec
+    stds: Any
+
+    def open(self, n_sums: int | None, *users: int, status: Array | int = 0) -> Ledger:
+        """The ledger before anybody comes, with A = `n_sums` sums (None: none are pending) and a table of `users`."""
+        one, spec = self.mechanism, self.spec
+        shape, held = (spec.dim, spec.dim + 1), None
+        if spec.drops:
+            held = jnp.zeros((*shape, spec.n_agents), one.dtype)
+            held = wide.from_int32(held) if held.dtype == jnp.int32 else held
+        return Ledger(
+            mechanism=one.init(spec.dim),
+            pending=None if n_sums is None else jnp.zeros((*shape, n_sums), one.dtype),
+            attendance=Attendance.none(*users) if one.enforced else None,
+            late=Late.none(spec),
+            held=held,
+            away=jnp.zeros(spec.n_agents, bool) if spec.drops else None,
+            counts=self.tally(),
+            status=jnp.int32(status),
+        )
+
+    def open_all(self, n: int, n_users: int = 1) -> Ledger:
+        """The ledgers of n senders who are told their `n_users` users apart, along a new leading axis."""
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *leaf.shape)), self.open(1, 1, n_users))
+
+    def tally(self, clipped: Array | int = 0, left_out: Array | int = 0) -> dict[str, Array]:
+        """Numbers of contributions clipped and left out, where these are counted."""
+        counts = {CLIPPED: clipped} if self.mechanism.clips else {}
+        counts |= {LEFT_OUT: left_out} if self.mechanism.enforced else {}
+        return jax.tree.map(jnp.int32, counts)
+
+    def add(self, ledger: Ledger, k: Array, user: Array | None, x: Array, y: Array) -> tuple[Ledger, Array, Array]:
+        """Adds contributions to batch k: bounded, left out beyond the bounds of their users, and summed up.
+
+        Args:
+            ledger: before they came; its counts are not added to.
+            k: number of the batch.
+            user: (M,) who came to each silo, n for nobody; None if users are not told apart.
+            x: (d, M) features.
+            y: (M,) rewards.
+
+        Returns:
+            The ledger, the features as they enter, zero where they are left out, and the responses, as `admit` says.
+        """
+        x, v, outside, clipped = self.mechanism.admit(x, y, ledger.mechanism.seen)
+        status = ledger.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0)
+        clipped, left_out = clipped.sum(dtype=jnp.int32), jnp.int32(0)
+        mechanism, pending, attendance = ledger.mechanism, ledger.pending, ledger.attendance
+        enters = first = jnp.ones(x.shape[1:], bool)
+        if attendance is not None:
+            attendance, enters, first, left_out = self._attend(attendance, k, user)
+            x = jnp.where(enters, x, 0)
+        if mechanism.totals is not None:
+            totals, change, cut = mechanism.totals.add(self.mechanism, user, enters, first, x, v)
+            mechanism, clipped, part = mechanism._replace(totals=totals), clipped + cut, change[..., None]
+        elif pending is not None and pending.shape[-1] == 1 < len(y):
+            part = self.mechanism.total(x[None], v[None])[..., None]
+        else:
+            part = self.mechanism.summands(x, v)
+        if pending is None:
+            mechanism = self.mechanism.absorb(mechanism, part[..., 0])
+        else:
+            pending = pending + part
+        ledger = ledger._replace(mechanism=mechanism, pending=pending, attendance=attendance, status=status)
+        return ledger._replace(counts=self.tally(clipped, left_out)), x, v
+
+    def _attend(self, attendance: Attendance, k: Array, user: Any) -> tuple[Attendance, Array, Array, Array]:
+        """The new table, whose visits enter, which are the first ones of the batch, and how many are left out."""
+        assert isinstance(self.mechanism, NoisyMechanism)
+        at = jnp.arange(len(user)), user
+        enters, rows = jax.tree.map(lambda table: table[at], attendance).come(self.mechanism.users, k)
+        exists = user < attendance.count.shape[1]
+        attendance = jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), attendance, rows)
+        return attendance, enters & exists, rows.now == 1, (exists & ~enters).sum(dtype=jnp.int32)
+
+    def hand_over(self, ledger: Ledger, due: Array | bool) -> Ledger:
+        """Hands pending sums to the mechanism, whose sums are more than float32 and int32, where they are `due`."""
+        part = jnp.where(due, ledger.pending, 0)
+        ledger = ledger._replace(pending=jnp.where(due, 0, ledger.pending))
+        if ledger.held is not None:
+            return ledger._replace(held=self._more(ledger.held, part))
+        part = part if self.mechanism.apart else part.sum(-1)
+        return ledger._replace(mechanism=self.mechanism.absorb(ledger.mechanism, part))
+
+    def _more(self, held: Any, part: Array) -> Any:
+        return wide.add(held, wide.from_int32(part)) if isinstance(held, wide.Wide) else held + part
+
+    def enough(self, ledger: Ledger) -> Array | bool:
+        """Whether so many silos are there that something is released."""
+        return True if ledger.away is None else (~ledger.away).sum() >= self.mechanism.needed
+
+    def release(
+        self, key: Array, k: Array, ledger: Ledger, users: tuple[Array, Array] | None = None
+    ) -> tuple[Array, Ledger]:
+        """Release k = 0, 1, ... of [W | U], (d, d + 1), and the ledger in which nothing is pending.
+
+        Silos that are away send nothing. What they owe they keep, or lose if the mechanism does not resend.
+
+        Args:
+            key: of the noise.
+            k: number of the release.
+            ledger: of silos of whom `enough` are there.
+            users: features (B, d, M) and responses of single users, if the mechanism needs them.
+        """
+        total, held, some = ledger.pending, ledger.held, ()
+        if ledger.away is not None:
+            sends = ~ledger.away
+            owed = self._more(held, total)
+            going = jax.tree.map(lambda x: jnp.where(sends, x, jnp.zeros_like(x)), owed)
+            total = wide.add_up(going) if isinstance(going, wide.Wide) else going.sum(-1)
+            keeps = ledger.away & self.mechanism.resends
+            held, some = jax.tree.map(lambda x: jnp.where(keeps, x, jnp.zeros_like(x)), owed), (sends,)
+        elif total is None:
+            total = jnp.zeros((self.spec.dim, self.spec.dim + 1))
+        elif not self.mechanism.apart:
+            total = total.sum(-1)
+        nobody = jnp.zeros((0, self.spec.dim, self.mechanism.n_agents))
+        x, v = users or (nobody, nobody[:, 0])
+        statistics, state = self.mechanism.step(key, k + 1, ledger.mechanism, total, x, v, *some)
+        std = jnp.asarray(self.stds)[k]
+        if state.totals is not None:
+            statistics, totals = state.totals.release(self.mechanism, statistics, std)
+            state = state._replace(totals=totals)
+        state = state._replace(seen=self.mechanism.read(statistics, std))
+        pending = None if ledger.pending is None else jnp.zeros_like(ledger.pending)
+        return statistics, ledger._replace(mechanism=state, pending=pending, held=held, counts=self.tally())
+
+    def release_all(self, key: Array, k: Array, ledgers: Ledger) -> tuple[Array, Ledger]:
+        """The same of n senders, whose ledgers have a leading axis n, each with noise of its own."""
+        keys = jax.random.split(random.stream(key, "release"), len(ledgers.status))
+        return jax.vmap(self.release, (0, None, 0))(keys, k, ledgers)

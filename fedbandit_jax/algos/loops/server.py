@@ -1,0 +1,216 @@
+"""The loop of federated learning with a server, in batches or when a schedule says so, for any policy and mechanism.
+
+Letters: M agents, d features, B rounds in a batch, S synchronisations. An epoch is the time between two of these; V is
+the matrix that all share since the last one, V_i = V + sum x x' over what agent i has seen since, and c >= 0 the shift
+by which some schedules read log det (V_i + c I).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.algos.loops import own_rows
+from fedbandit_jax.algos.loops.beliefs import first_belief
+from fedbandit_jax.algos.loops.late import arrived
+from fedbandit_jax.algos.loops.ledger import MISSED, Ledger
+from fedbandit_jax.algos.loops.loop import PolicyLoop
+from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
+from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.interfaces import Report, Round, Spec, Status
+
+
+class Epoch(NamedTuple):
+    """The account of an epoch for a schedule, and for agents who learn in it; None what nobody asks for."""
+
+    own: Any  # `Tracked`, V_i
+    shifted: Any  # `Tracked`, V_i + c I
+    settled: Any  # (d, d + 1, M) rows that are in the mechanism already, of which V_i is made anew
+    counted: Array | None  # (M,) int32, sums of `count` over users
+    memory: Any  # the schedule's
+    rounds: Array  # int32
+
+
+class ServerState(NamedTuple):
+    """The state of the server and the agents between two batches, or two rounds under a schedule."""
+
+    ledger: Ledger
+    belief: Any  # the policy's, from the releases
+    synced: Array  # int32, synchronisations so far
+    asked: Array | None  # (M,) bool, which agents asked for one after the last round; None: each batch ends in one
+    epoch: Any  # `Epoch`; None likewise
+
+
+class Local(NamedTuple):
+    """The state of the agents within a batch."""
+
+    prepared: Any  # input of the policy's `indices`
+    state: ServerState
+
+
+@struct.sealed
+@struct.pytree
+class ServerLoop(PolicyLoop):
+    """Federated learning with a server, for a known environment and horizon; private if mechanism and schedule are.
+
+    All silos send at a synchronisation, and the mechanism releases their sum. Of another rule of who sends make a
+    subclass of `PolicyLoop`. What is raw stays behind two doors: V_i is kept only if agents learn within their epoch or
+    the schedule reads log det V_i, and a schedule is handed no more than it says it reads.
+
+    With B = 1 and no schedule, learning inside the batch opens no door to raw data: the next batch downloads what was
+    released, before any other user comes.
+    """
+
+    bears_dropouts = bears_delay = True
+
+    batch: int = struct.static(default=1)  # B
+    shift: struct.Number = 0.0  # c
+    shifts: bool = struct.static(default=False)  # whether c > 0
+
+    @property
+    def tracks(self) -> bool:
+        """Whether every agent's own matrix V_i is needed from round to round."""
+        return self.schedule is not None and (self.reads == "log_det" or self.learns_in_batch)
+
+    @property
+    @override
+    def adds(self) -> bool:
+        one, spec = self.mechanism, self.spec
+        alone = one.needs_users or one.enforced or one.apart or spec.drops or spec.late
+        return self.schedule is None and not alone
+
+    @override
+    def init(self, key: Array, spec: Spec) -> ServerState:
+        belief, status = first_belief(self.policy, spec.dim)
+        each, asks, m = self.tracks or self.mechanism.apart or spec.drops, self.schedule is not None, spec.n_agents
+        ledger = self.stages.open(m if each else 1, m, spec.n_users, status=status)
+        asked = jnp.zeros(m, bool) if asks else None
+        return ServerState(ledger, belief, jnp.int32(0), asked, self._epoch(key, belief))
+
+    @override
+    def download(self, state: ServerState, offered: Round) -> Local:
+        belief, epoch, fixed = state.belief, state.epoch, self.spec.fixed_contexts and self.schedule is None
+        if self.learns_in_batch and epoch is None:
+            belief = belief._replace(posterior=ridge.tile(belief.posterior, len(offered.contexts)))
+        elif self.learns_in_batch:
+            belief = belief._replace(posterior=epoch.own.posterior, log_det=belief.log_det + epoch.own.gained)
+        return Local(self.policy.prepare(belief, offered, fixed), state)
+
+    @override
+    def prepared(self, t: Array, local: Local, offered: Round) -> Any:
+        return local.prepared
+
+    def learn(self, t: Array, local: Local, offered: Round, arms: Array, rewards: Array) -> tuple[Local, Any]:
+        """Records what enters the sums (Algorithm 8, lines 5, 8) and, behind a door, learns (Algorithm 1, line 7)."""
+        state, ledger, epoch = local.state, local.state.ledger, local.state.epoch
+        if self.adds:
+            x = ridge.take(offered.contexts, arms)
+            x, v, outside, clipped = self.mechanism.admit(x, rewards, ledger.mechanism.seen)
+            record = x, v, outside, clipped if self.mechanism.clips else None
+        else:
+            x, y, user, late = arrived(ledger.late, offered, arms, rewards)
+            ledger = ledger._replace(late=late, away=offered.away if self.spec.drops else None)
+            before = ledger.counts if epoch is None else self.stages.tally()  # of the batch, or of this round
+            ledger, x, v = self.stages.add(ledger, state.synced, user, x, y)
+            ledger = ledger._replace(counts=jax.tree.map(jnp.add, before, ledger.counts))
+            state, record = state._replace(ledger=ledger), (x, v) if self.mechanism.needs_users else ()
+        if self.learns_in_batch and epoch is None:
+            return Local(self.policy.learn(local.prepared, offered, x, v), state), record
+        if epoch is not None:
+            counted = epoch.counted
+            if counted is not None and self.schedule is not None:
+                leverage = ridge.gain(state.belief.posterior, x, v).leverage
+                counted = jnp.minimum(counted + self.schedule.count(epoch.memory, leverage), 2**29)
+            own, shifted = follow(epoch.own, x, v), follow(epoch.shifted, x, v)
+            epoch = epoch._replace(own=own, shifted=shifted, counted=counted, rounds=epoch.rounds + 1)
+        return local._replace(state=state._replace(epoch=epoch)), record
+
+    @override
+    def gather(self, records: Any) -> Any:
+        if not self.adds:
+            return records
+        x, v, outside, clipped = records
+        clipped = 0 if clipped is None else clipped.sum(dtype=jnp.int32)
+        return self.mechanism.total(x, v), outside.sum(dtype=jnp.int32), clipped
+
+    def sync(self, key: Array, k: Array, state: ServerState, local: Any, records: Any) -> tuple[ServerState, Report]:
+        """Releases the sums of the batch if it is time to, and shows the policy the release (Algorithm 1, lines 9-24).
+
+        Under a schedule k = 0, 1, ... numbers rounds, and otherwise batches.
+        """
+        m, users = self.spec.n_agents, records if self.mechanism.needs_users else None
+        if self.adds:
+            total, outside, clipped = records
+            status = state.ledger.status | jnp.where(outside > 0, Status.OUTSIDE_SPEC, 0)
+            ledger = state.ledger._replace(pending=total[..., None], counts=self.stages.tally(clipped), status=status)
+            state = state._replace(ledger=ledger)
+        else:
+            state = local.state
+        due, stream, rounds = k < self.n_syncs, key, self.batch * (k + 1)
+        if state.epoch is not None:
+            asked = self._asked(key, k, state.epoch) & (state.synced < self.n_syncs)
+            asked = jnp.broadcast_to(asked, (m,))
+            state, due, stream = state._replace(asked=asked), asked.any(), random.stream(key, "release")
+        counts, senders, away = state.ledger.counts, 1, state.ledger.away
+        if away is not None:
+            counts, senders = counts | {MISSED: jnp.where(due, away.sum(dtype=jnp.int32), 0)}, (~away).mean()
+        due &= self.stages.enough(state.ledger)
+        new = control.cond_any(due, lambda state: self._release(key, stream, rounds, state, users), state)
+        if state.epoch is not None:
+            new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
+        elif not self.adds:
+            ledger = self.stages.hand_over(new.ledger, True) if away is not None else new.ledger
+            new = new._replace(ledger=ledger._replace(counts=self.stages.tally()))
+        status = new.ledger.status
+        return new, self.report(due, state.synced, status, senders=senders, receivers=m, counts=counts)
+
+    @override
+    def view(self, state: ServerState) -> Any:
+        view = state.ledger.mechanism.view
+        return view if state.asked is None else (view, state.synced, state.asked)
+
+    def _asked(self, key: Array, k: Array, epoch: Epoch) -> Array:
+        read = epoch.counted
+        if self.reads == "log_det":
+            read = (epoch.own if epoch.shifted is None else epoch.shifted).gained
+        assert self.schedule is not None
+        return self.schedule.requests(random.stream(key, "requests"), k, epoch.memory, read, epoch.rounds)
+
+    def _release(self, key: Array, stream: Array, rounds: Array, state: ServerState, users: Any) -> ServerState:
+        statistics, ledger = self.stages.release(stream, state.synced, state.ledger, users)
+        belief, status = self.shown(state.synced, state.belief, statistics, rounds, ledger.attendance)
+        ledger = ledger._replace(status=ledger.status | status)
+        return state._replace(ledger=ledger, belief=belief, synced=state.synced + 1, epoch=self._epoch(key, belief))
+
+    def _epoch(self, key: Array, shared: Any) -> Epoch | None:
+        if self.schedule is None:
+            return None
+        m, d, own, shifted, settled, floor = self.spec.n_agents, self.spec.dim, None, None, None, jnp.float32(0)
+        if self.tracks:
+            own, settled = Tracked(ridge.tile(shared.posterior, m), jnp.zeros(m)), jnp.zeros((d, d + 1, m))
+        if self.shifts:
+            gram = (shared.gram + self.shift * jnp.eye(d))[None]
+            posterior, log_det, _ = ridge.solve(gram, jnp.zeros((1, d)))
+            shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))
+        if self.reads != "nothing":
+            floor = own_rows.floor(shared.posterior)
+        counted = jnp.zeros(m, jnp.int32) if self.reads == "users" else None
+        memory = self.schedule.start(random.stream(key, "epoch"), floor)
+        return Epoch(own, shifted, settled, counted, memory, jnp.int32(0))
+
+    def _refresh(self, state: ServerState, turn: Turn) -> ServerState:
+        """Hands pending sums over, and computes inverses anew, of the agents whose turn it is."""
+        epoch, pending = state.epoch, state.ledger.pending
+        state = state._replace(ledger=self.stages.hand_over(state.ledger, turn.due))
+        if epoch is None or epoch.own is None:
+            return state
+        rows, _, settled = own_rows.add_pending(self.mechanism.real(pending), epoch.settled, turn)
+        shared, shift = state.belief, jnp.broadcast_to(self.shift, rows.shape[:1])
+        bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest") + rows[..., -1]
+        gram = shared.gram + rows[..., :-1]
+        own, shifted = own_rows.solve_anew(gram, bias, shift, epoch.own, epoch.shifted, turn)
+        return state._replace(epoch=epoch._replace(own=own, shifted=shifted, settled=settled))
