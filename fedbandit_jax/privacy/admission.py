@@ -157,21 +157,20 @@ class BoundStatistic:
         """The summary of a release for users' contributions, in float32, see `Statistic.read`."""
         return self.rule.read(gram, bias, std)
 
-    def admit(self, x: Float[Array, "d M"], y: Float[Array, " M"], seen: Any = (), each: bool = False) -> Admitted:
+    def admit(self, x: Float[Array, "d M"], y: Float[Array, " M"], seen: Any = ()) -> Admitted:
         """Scales features to norm <= 1, and bounds each user's summand.
 
         Args:
             x: features, one column per silo's user.
             y: rewards, in units of reward.
-            seen: `read`'s summary of the last release; if `each`, of that of every silo, with leading axis M.
-            each: see there.
+            seen: `read`'s summary of the last release.
         """
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)  # sums of shorter floats move by more than one user
         square = (x * x).sum(0)
         finite = jnp.isfinite(square)
         x = jnp.where(finite, x * jnp.where(square > MAX_NORM**2, 1 / jnp.sqrt(square), 1), 0)
         outside = ~(square <= (1 + TOLERANCE) ** 2)
-        w, v = self._contributions(x, y, seen, each)
+        w, v = self._contributions(x, y, seen)
         if not self.bounded:
             return Admitted(x, v, outside, jnp.zeros(y.shape, bool))
         if self.unit_rewards:
@@ -186,15 +185,15 @@ class BoundStatistic:
             v = jnp.stack([w, v])
         return Admitted(x, v, outside, clipped)
 
-    def _contributions(self, x: Array, y: Array, seen: Any, each: bool) -> list[Array]:
+    def _contributions(self, x: Array, y: Array, seen: Any) -> list[Array]:
         """Weights and responses (M,); of one's own, by a program that was traced for one user."""
         contribution: Any = self.rule.contribution
         if not struct.is_sealed(self.rule):
-            one = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[each:], leaf.dtype), seen)
+            one = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), seen)
             program, shape = jax.make_jaxpr(contribution, return_shape=True)(jnp.zeros(self.dim), jnp.float32(0), one)
             alone, structure = jaxpr_as_fun(program), jax.tree.structure(shape)
             contribution = lambda *given: jax.tree.unflatten(structure, alone(*jax.tree.leaves(given)))  # noqa: E731
-        found = jax.vmap(contribution, (1, 0, 0 if each else None), -1)(x, y, seen)
+        found = jax.vmap(contribution, (1, 0, None), -1)(x, y, seen)
         return [jnp.broadcast_to(jnp.asarray(part, jnp.float32), y.shape) for part in found]
 
     def pack(self, statistics: Float[Array, "*n d d+1"]) -> Float[Array, "*n D"]:

@@ -62,7 +62,7 @@ class BoundMechanism:
 
     n_agents: int = struct.static()
 
-    def admit(self, x: Array, y: Array, seen: Any = (), each: bool = False) -> Admitted:
+    def admit(self, x: Array, y: Array, seen: Any = ()) -> Admitted:
         """The admitted form of features (d, M) and rewards (M,), see `BoundStatistic.admit`; here unchanged."""
         nobody = jnp.zeros(y.shape, bool)
         return Admitted(x, y, nobody, nobody)

@@ -38,8 +38,8 @@ class NoisyMechanism(AccountedMechanism):
         return self.n_agents - self.trust.dropouts if self.trust.away == "few" else 0
 
     @override
-    def admit(self, x: Array, y: Array, seen: Any = (), each: bool = False) -> Admitted:
-        return self.statistic.admit(x, y, seen, each)
+    def admit(self, x: Array, y: Array, seen: Any = ()) -> Admitted:
+        return self.statistic.admit(x, y, seen)
 
     @override
     def read(self, statistics: Array, std: Array) -> Any:
