@@ -45,7 +45,7 @@ class ServerState(NamedTuple):
     epoch: Any  # `Epoch`; None likewise
 
 
-class Local(NamedTuple):
+class InBatch(NamedTuple):
     """The state of the agents within a batch."""
 
     prepared: Any  # input of the policy's `indices`
@@ -92,19 +92,19 @@ class ServerLoop(PolicyLoop):
         return ServerState(ledger, belief, jnp.int32(0), asked, self._epoch(key, belief))
 
     @override
-    def download(self, state: ServerState, offered: Round) -> Local:
+    def download(self, state: ServerState, offered: Round) -> InBatch:
         belief, epoch, fixed = state.belief, state.epoch, self.spec.fixed_contexts and self.schedule is None
         if self.learns_in_batch and epoch is None:
             belief = belief._replace(posterior=ridge.tile(belief.posterior, len(offered.contexts)))
         elif self.learns_in_batch:
             belief = belief._replace(posterior=epoch.own.posterior, log_det=belief.log_det + epoch.own.gained)
-        return Local(self.policy.prepare(belief, offered, fixed), state)
+        return InBatch(self.policy.prepare(belief, offered, fixed), state)
 
     @override
-    def prepared(self, t: Array, local: Local, offered: Round) -> Any:
+    def prepared(self, t: Array, local: InBatch, offered: Round) -> Any:
         return local.prepared
 
-    def learn(self, t: Array, local: Local, offered: Round, arms: Array, rewards: Array) -> tuple[Local, Any]:
+    def learn(self, t: Array, local: InBatch, offered: Round, arms: Array, rewards: Array) -> tuple[InBatch, Any]:
         """Records what enters the sums (Algorithm 8, lines 5, 8) and, behind a door, learns (Algorithm 1, line 7)."""
         state, ledger, epoch = local.state, local.state.ledger, local.state.epoch
         if self.adds:
@@ -119,7 +119,7 @@ class ServerLoop(PolicyLoop):
             ledger = ledger._replace(counts=jax.tree.map(jnp.add, before, ledger.counts))
             state, record = state._replace(ledger=ledger), (x, v) if self.mechanism.needs_users else ()
         if self.learns_in_batch and epoch is None:
-            return Local(self.policy.learn(local.prepared, offered, x, v), state), record
+            return InBatch(self.policy.learn(local.prepared, offered, x, v), state), record
         if epoch is not None:
             counted = epoch.counted
             if counted is not None and self.schedule is not None:
