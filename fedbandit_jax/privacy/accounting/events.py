@@ -14,8 +14,8 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU
+from fedbandit_jax.privacy.accounting.losses import Losses
 from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
-from fedbandit_jax.privacy.accounting.pld import PLD
 
 
 def _dp_event() -> Any:
@@ -38,12 +38,6 @@ class Gaussian:
     def __post_init__(self):
         validate.within("mu", self.mu, 0, MOST_MU)
         validate.within("pure", self.pure, 0, EPSILON_RANGE[1])
-
-    @property
-    def pld(self) -> PLD:
-        """The privacy loss distribution."""
-        alone = PLD.from_gaussian(self.mu)
-        return alone.compose(PLD.from_pure(self.pure)) if self.pure else alone
 
     def to_dp_accounting(self) -> Any:
         """The same event for the package dp_accounting, under its default relation of neighbours.
@@ -69,11 +63,6 @@ class PureDP:
 
     def __post_init__(self):
         validate.within("epsilon", self.epsilon, 0, EPSILON_RANGE[1])
-
-    @property
-    def pld(self) -> PLD:
-        """The privacy loss distribution of the worst such mechanism, randomised response."""
-        return PLD.from_pure(self.epsilon)
 
     def to_dp_accounting(self) -> Any:
         """Randomised response with this epsilon for the package dp_accounting, under its relation REPLACE_ONE.
@@ -128,11 +117,6 @@ class ApproximateDP:
         validate.within("epsilon", self.epsilon, 0, EPSILON_RANGE[1])
         validate.within("delta", self.delta, 0, 1)
 
-    @property
-    def pld(self) -> PLD:
-        """The privacy loss distribution of the worst such mechanism: with probability delta it tells everything."""
-        return PLD.from_approximate(self.epsilon, self.delta)
-
     def rdp(self, alpha: float) -> float:
         """The largest possible Renyi divergence of order alpha of what happens with probability 1 - delta."""
         return PureDP(self.epsilon).rdp(alpha)
@@ -160,9 +144,9 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     of ideal noise: for tails that are never drawn, certificates only are charged, see `Certificate.smallest_delta`.
 
     Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022). With `PureDP` and `ApproximateDP`
-    events among them, privacy loss distributions are convolved, see `fedbandit_jax.privacy.accounting.pld`: that gives
-    the epsilon of the worst such mechanisms, rounded up by about a part in 10^6, also if queries to several of them
-    interleave (Vadhan & Zhang 2023). If some event is known by its Renyi divergences only, all curves are added.
+    events among them, privacy losses are enumerated, see `fedbandit_jax.privacy.accounting.losses`. That gives the
+    epsilon of the worst such mechanisms, also if queries to several of them interleave (Vadhan & Zhang 2023). If an
+    event is known by its Renyi divergences only, or there are too many different epsilons, all Renyi curves are added.
     Integer noise that is nearly Gaussian, the `event` of "secagg" and "shuffle_vector_sum", is composed as Gaussian
     noise with what its proof adds to it, see `fedbandit_jax.privacy.accounting.nearly_gaussian`.
 
@@ -191,35 +175,35 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     near = NearlyGaussian.together([event for event in events if isinstance(event, NearlyGaussian)])
     events = [event for event in events if not isinstance(event, NearlyGaussian)]
     events += [Gaussian(near.mu)] if near else []
-    known = collections.Counter(event for event in events if not isinstance(event, Renyi))
-    total = PLD()
+    known = collections.Counter(events)
+    mu = math.hypot(*(event.mu for event in events if isinstance(event, Gaussian)))
+    if mu > MOST_MU:
+        raise BadValue("events", "must have a mu of at most 10000 together", mu)
+    own = [event.delta for event in events if isinstance(event, ApproximateDP)]
+    log_finite = math.fsum(math.log1p(-one) if one < 1 else -math.inf for one in own)
+    pure: collections.Counter[float] = collections.Counter()
     for event, n in known.items():
-        total = total.compose(event.pld.times(n))
-    if total.mu > MOST_MU:
-        raise BadValue("events", "must have a mu of at most 10000 together", total.mu)
-    exact = known.total() == len(events)  # all have privacy loss distributions
-    if exact:
-        at = dataclasses.replace(total, log_finite=0.0).epsilon
-        gaussian = all(isinstance(event, Gaussian) and not event.pure for event in known)
-        accountant = "exact Gaussian" if gaussian else "privacy loss distribution"
+        pure[event.pure if isinstance(event, Gaussian) else getattr(event, "epsilon", 0.0)] += n
+    losses = Losses.of(mu, {epsilon: n for epsilon, n in pure.items() if epsilon > 0})
+    losses = None if any(isinstance(event, Renyi) for event in events) else losses
+    if losses is None:
+        at = functools.partial(rdp_epsilon, lambda alpha: math.fsum(n * event.rdp(alpha) for event, n in known.items()))
+        accountant = "Renyi"
     else:
-        curves = [*known.items(), *((event, 1) for event in events if isinstance(event, Renyi))]
-
-        def rdp(alpha: float) -> float:
-            return math.fsum(n * event.rdp(alpha) for event, n in curves)
-
-        at, accountant = functools.partial(rdp_epsilon, rdp), "Renyi"
-    room = delta + math.expm1(total.log_finite)  # for finite losses
+        at = losses.epsilon
+        accountant = "privacy loss distribution" if own or len(losses.values) > 1 else "exact Gaussian"
+    room = delta + math.expm1(log_finite)  # for finite losses
+    level, epsilon = min(room * math.exp(-log_finite), 1 - 1e-16) if room > 0 else 0.0, math.inf
     if near:
-        level, accountant = room * math.exp(-total.log_finite), f"{accountant}, corrected for integer noise"
+        accountant = f"{accountant}, corrected for integer noise"
         epsilon = near.epsilon(level, at) if room > 0 else math.inf
-    elif exact:
-        epsilon = total.epsilon(delta)
-    else:
-        epsilon = at(room * math.exp(-total.log_finite)) if room > 0 else math.inf
+    elif room > 0:
+        epsilon = at(level)
+    elif room > -1e-15 * delta and losses is not None and not mu:
+        epsilon = float(losses.values.max())
     if epsilon == math.inf:
-        own = -math.expm1(total.log_finite) + (near.rest if near else 0.0)
-        raise BadValue("delta", f"must exceed the events' own deltas, {own:g} together", delta)
+        spent = -math.expm1(log_finite) + (near.rest if near else 0.0)
+        raise BadValue("delta", f"must exceed the events' own deltas, {spent:g} together", delta)
     return Composition(epsilon, accountant)
 
 
