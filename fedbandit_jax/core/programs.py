@@ -11,9 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import batching
 
+from fedbandit_jax.core import struct
 from fedbandit_jax.core.backend import without_kernels
+from fedbandit_jax.core.validate import BadType
 
 ANSWERS = ("pure_callback", "io_callback", "ffi_call", "infeed")  # from where the program does not say what comes
 HOST = (*ANSWERS, "debug_callback", "pallas_call", "outfeed")
@@ -59,6 +62,33 @@ def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: A
         f"{type(owner).__name__}.{method} must compute its result from its arguments and do no more, got {found}: "
         "leave it out, or let the class say `calls_host = True`, and nothing is claimed of it"
     )
+
+
+def call(owner: Any, method: str, *arguments: Any) -> Any:
+    """The result of a method of a part, which must follow from the part and the arguments, Python integers included.
+
+    `leak` looks at a trace before the run. A part of the caller's own may behave otherwise in the run, so that there it
+    is traced by itself as well.
+
+    Raises:
+        TypeError: it uses a value of the trace around it, such as what another user was offered.
+    """
+    if struct.is_sealed(owner):
+        return getattr(owner, method)(*arguments)
+    every = (owner, *arguments)
+    fixed = [type(one) is int or (one is owner and jax.tree.leaves(one) == [one]) for one in every]  # no numbers of JAX
+    given = [one for one, stays in zip(every, fixed) if not stays]
+
+    def alone(*given: Any) -> Any:
+        rest = iter(given)
+        owner, *arguments = [one if stays else next(rest) for one, stays in zip(every, fixed)]
+        return getattr(owner, method)(*arguments)
+
+    program, form = jax.make_jaxpr(alone, return_shape=True)(*given)
+    if any(isinstance(const, Tracer) for const in program.consts):
+        where = f"{type(owner).__name__}.{method}"
+        raise BadType(where, "must compute its result from its arguments", None, got="a value of a trace around it")
+    return jax.tree.unflatten(jax.tree.structure(form), jaxpr_as_fun(program)(*jax.tree.leaves(given)))
 
 
 @contextlib.contextmanager

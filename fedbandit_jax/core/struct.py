@@ -3,12 +3,16 @@
 Of a pytree numbers are leaves, and `static()` fields are compile-time constants.
 """
 
+import abc
 import dataclasses
+import functools
+import sys
 import types
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, Protocol, TypeVar, dataclass_transform
 
 import jax
+import jax.core
 import networkx as nx
 import numpy as np
 
@@ -16,7 +20,7 @@ from fedbandit_jax.core.validate import BadType
 
 T = TypeVar("T", bound=type)
 Number = Any  # the type of a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
-PLAIN = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic, jax.Array, nx.Graph)
+PLAIN = bool, int, float, complex, str, bytes, type(None), np.ndarray, nx.Graph, *np.sctypeDict.values()
 
 
 def static(*, later: bool = False, **kwargs: Any) -> Any:
@@ -27,12 +31,17 @@ def static(*, later: bool = False, **kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True, "later": later}, **kwargs)
 
 
+def part(**kwargs: Any) -> Any:
+    """Declares a field of a sealed class that may hold a part of the caller's own, such as a policy."""
+    return dataclasses.field(metadata={"part": True}, **kwargs)
+
+
 def later(default: Any) -> Any:
     """Declares a field that came later: accounts leave out its default, so that runs of before keep their digest."""
     return dataclasses.field(default=default, metadata={"later": True})
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, part, dataclasses.field))
 def pytree(cls: T) -> T:
     """Turns `cls` into a frozen keyword-only dataclass that is a JAX pytree.
 
@@ -109,7 +118,7 @@ def _alike(a: Any, b: Any) -> bool:
     return mine.keys() == others.keys() and all(_alike(mine[name], others[name]) for name in mine)
 
 
-_SEALED: set[type] = set()
+_SEALED: dict[int, type] = {}  # by id, as a metaclass may say that its classes equal others
 
 
 def sealed(cls: T) -> T:
@@ -128,14 +137,19 @@ def sealed(cls: T) -> T:
             cls.__name__,
             got=f"{cls.__name__}",
         )
-    _SEALED.add(cls)
+    _SEALED[id(cls)] = cls
     return cls
 
 
 def is_sealed(value: Any) -> bool:
     """Whether this is an object of a sealed class itself, not of a subclass, and has no attribute beside its fields."""
+    return id(type(value)) in _SEALED and is_ours(value)
+
+
+def is_ours(value: Any) -> bool:
+    """Whether this is an object of a class of this package, and has no attribute beside its fields."""
     fields = getattr(type(value), "__dataclass_fields__", {})
-    return type(value) in _SEALED and getattr(value, "__dict__", {}).keys() <= fields.keys()
+    return _ours(type(value)) and getattr(value, "__dict__", {}).keys() <= fields.keys()
 
 
 def shipped(value: Any) -> bool:
@@ -144,7 +158,7 @@ def shipped(value: Any) -> bool:
         return all(map(shipped, value))
     if isinstance(value, Mapping):
         return all(map(shipped, value.values()))
-    if isinstance(value, PLAIN):
+    if _exact(value):
         return True
     named = value if isinstance(value, (type, types.FunctionType)) else type(value)
     if not _ours(named):
@@ -155,7 +169,69 @@ def shipped(value: Any) -> bool:
 
 
 def _ours(named: Any) -> bool:
-    return named.__module__.partition(".")[0] == __name__.partition(".")[0]
+    """Whether a class or function is defined in this package, whatever module it says that it is from."""
+    name = named.__globals__["__name__"] if isinstance(named, types.FunctionType) else named.__module__
+    module = sys.modules.get(name)
+    if module is None or name.partition(".")[0] != __name__.partition(".")[0]:
+        return False
+    if isinstance(named, types.FunctionType):
+        return named.__globals__ is vars(module)
+    found: Any = module
+    for one in named.__qualname__.split("."):
+        found = getattr(found, one, None)
+    return found is named
+
+
+def strange(value: Any) -> str:
+    """The first field of a part, or of one within, that may answer differently when it is asked again; "" if none may.
+
+    The host reads numbers and words of a sealed part, and a program is given them. Plain numbers, texts and arrays are
+    the same for both, as objects of this package are, and a subclass of these need not be. What a field holds that is
+    declared by `part` may be the caller's own, if its methods are those of its class.
+
+    >>> strange(1.0), strange(type("Own", (float,), {})(1.0))
+    ('', 'Own')
+    """
+    if _exact(value):
+        return ""
+    kind = type(value)
+    if kind is dict:
+        named = enumerate(value.values())
+    elif kind is tuple or kind is list or (isinstance(value, tuple) and _ours(kind)):
+        named = enumerate(value)
+    elif dataclasses.is_dataclass(value) and _ours(kind):
+        if not is_ours(value):
+            return f"{kind.__name__} with attributes that are no fields"
+        named = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+    else:
+        return "" if _ours(value if isinstance(value, (type, types.FunctionType)) else kind) else kind.__qualname__
+    for name, one in named:
+        part = isinstance(name, dataclasses.Field) and name.metadata.get("part")
+        if found := _hides(one) if part and not (_exact(one) or _ours(type(one))) else strange(one):
+            return found if isinstance(name, int) else f"{found} in {name.name}"
+    return ""
+
+
+def _exact(value: Any) -> bool:
+    """Whether this is a plain number, text, array or graph, and no object of a subclass."""
+    return id(type(value)) in _plain() or isinstance(value, jax.core.Tracer)
+
+
+@functools.cache
+def _plain() -> frozenset[int]:
+    return frozenset(map(id, (*PLAIN, type(jax.device_put(False)), type(jax.random.key(0)))))
+
+
+def _hides(part: Any) -> str:
+    """The class of a part of the caller's own whose attributes are not found as usual, or hide methods; else ""."""
+    kind, found = type(part), f"{type(part).__qualname__}, whose methods are not those of its class,"
+    if not any(type(kind) is one for one in (type, abc.ABCMeta, type(Protocol))):
+        return found
+    for words in map(vars, kind.__mro__[:-1]):
+        usual = isinstance(words.get("__dict__", vars(type)["__dict__"]), types.GetSetDescriptorType)
+        if not usual or {"__getattribute__", "__getattr__"} & words.keys():
+            return found
+    return found if any(callable(getattr(kind, name, None)) for name in getattr(part, "__dict__", ())) else ""
 
 
 def user_defined(value: Any) -> Iterator[str]:

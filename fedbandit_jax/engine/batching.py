@@ -86,8 +86,7 @@ class Pieces:
         self.recorder = clock.recorder
         if clock.mesh is not None:  # one piece after the other, on all devices together
             devices = [NamedSharding(clock.mesh, PartitionSpec())]
-        rejects = callable(getattr(clock.env, "accepts", None))  # worlds then depend on the arms played
-        alone = rejects or (clock.branches and on_cpu())
+        alone = clock.rejects or (clock.branches and on_cpu())  # worlds of who rejects depend on the arms played
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
         if on_cpu():

@@ -130,6 +130,7 @@ def bind(
     """The clock of an algorithm, once it is bound and fits, and the digest of both; b"" and no salt if traced."""
     env = one.env
     bound = one.algo.bind(env.spec, horizon)
+    bound = jax.tree.map(lambda leaf: np.array(leaf) if type(leaf) is np.ndarray else leaf, bound)  # no part has these
     if not isinstance(bound, Algorithm):
         raise BadType(f"algorithm {label!r}'s bind", "must return an fb.Algorithm", bound)
     if getattr(bound, "spec", env.spec) != env.spec:

@@ -225,8 +225,12 @@ def _rounds(spec: Spec, horizon: int) -> int:
 
 def certificate_of(bound: Algorithm, spec: Spec, horizon: int) -> Certificate:
     """The guarantee of a bound algorithm for a run of T = `horizon` rounds in an environment with this `spec`."""
-    found = certify(bound).among(spec.visits(horizon))
-    if found.claim == "none" or not spec.of_rows:
+    spec = getattr(bound, "spec", spec)  # which is what the proof is about
+    found = certify(bound)
+    if found.claim == "none" or not isinstance(spec, Spec):
+        return found
+    found = found.among(spec.visits(horizon))
+    if not spec.of_rows:
         return found
     return dataclasses.replace(found, not_covered=(*found.not_covered, OF_A_TABLE))
 
@@ -245,6 +249,7 @@ def certify(bound: Algorithm) -> Certificate:
             "released statistics only, to have it certified"
         )
         return dataclasses.replace(nothing, user_defined=(f"algorithm: {name}",))
+    strange = struct.strange(bound)
     bound = jax.tree.map(lambda leaf: leaf if np.asarray(leaf).dtype == object else np.asarray(leaf), bound)
     for leaf in jax.tree.leaves(bound):
         if np.asarray(leaf).dtype.kind in "iuf":
@@ -255,6 +260,8 @@ def certify(bound: Algorithm) -> Certificate:
     found, mechanism = bound.guarantee(), getattr(bound, "mechanism", None)
     if found.epsilon is not None:
         found = dataclasses.replace(found, user_defined=tuple(dict.fromkeys(struct.user_defined(bound))))
+    if found.claim != "none" and strange:
+        return no_privacy(f"nothing is proved of {strange}, which is not the package's own")
     if found.claim == "none" or not isinstance(mechanism, NoisyMechanism):
         return found
     if struct.shipped(bound) and not mechanism.has_own_parts:

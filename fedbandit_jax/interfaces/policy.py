@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces.environment import Round
@@ -110,7 +111,7 @@ class Policy:
     def indices(self, key: Key[Array, ""], t: Int[Array, ""], prepared: Any, offered: Round) -> Float[Array, "K M"]:
         """The `index` of all agents; raises a TypeError if `index` does not return (K,)."""
         keys = jax.random.split(key, len(offered.contexts))
-        values = jax.vmap(lambda key, contexts: self.index(key, t, prepared, contexts))(keys, offered.contexts)
+        values = jax.vmap(lambda key, contexts: call(self, "index", key, t, prepared, contexts))(keys, offered.contexts)
         shape = getattr(values, "shape", None)
         if shape != offered.contexts.shape[:2]:
             name, k = type(self).__name__, offered.contexts.shape[1]

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Bool, Float
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.programs import leak
+from fedbandit_jax.core.programs import call, leak
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.packing import pack, packed_size, unpack
@@ -47,7 +46,7 @@ class BoundStatistic:
     n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
     silos: int = 1  # the most silos that one of them comes to
     constant: bool = False  # have all feature vectors the same constant entry?
-    rule: Statistic = LINEAR
+    rule: Statistic = struct.part(default=LINEAR)  # noqa: RUF009 - a field
     late: bool = False  # do rewards come late?
     drops: bool = False  # may silos miss synchronisations?
     total: float | None = None  # C, to which totals of users in a batch are clipped
@@ -155,7 +154,7 @@ class BoundStatistic:
 
     def read(self, gram: Array, bias: Array, std: Array) -> Any:
         """The summary of a release for users' contributions, in float32, see `Statistic.read`."""
-        return self.rule.read(gram, bias, std)
+        return call(self.rule, "read", gram, bias, std)
 
     def admit(self, x: Float[Array, "d M"], y: Float[Array, " M"], seen: Any = ()) -> Admitted:
         """Scales features to norm <= 1, and bounds each user's summand.
@@ -187,12 +186,10 @@ class BoundStatistic:
 
     def _contributions(self, x: Array, y: Array, seen: Any) -> list[Array]:
         """Weights and responses (M,); of one's own, by a program that was traced for one user."""
-        contribution: Any = self.rule.contribution
-        if not struct.is_sealed(self.rule):
-            one = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), seen)
-            program, shape = jax.make_jaxpr(contribution, return_shape=True)(jnp.zeros(self.dim), jnp.float32(0), one)
-            alone, structure = jaxpr_as_fun(program), jax.tree.structure(shape)
-            contribution = lambda *given: jax.tree.unflatten(structure, alone(*jax.tree.leaves(given)))  # noqa: E731
+
+        def contribution(*given: Any) -> Any:
+            return call(self.rule, "contribution", *given)
+
         found = jax.vmap(contribution, (1, 0, None), -1)(x, y, seen)
         return [jnp.broadcast_to(jnp.asarray(part, jnp.float32), y.shape) for part in found]
 

@@ -27,6 +27,7 @@ from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, ridge, struct, tables
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.privacy.packing import added
@@ -70,7 +71,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
     it reads.
     """
 
-    schedule: BoundSchedule  # of one agent
+    schedule: BoundSchedule = struct.part()  # of one agent
 
     @classmethod
     @override
@@ -112,7 +113,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         counted = agent.counted
         if self.reads == "users":
             leverage = ridge.gain(agent.belief.posterior, x, v).leverage
-            counted = jnp.minimum(counted + self.schedule.count(agent.memory, leverage)[0], 2**29)
+            counted = jnp.minimum(counted + call(self.schedule, "count", agent.memory, leverage)[0], 2**29)
         agent = agent._replace(
             ledger=ledger,
             rows=None if agent.rows is None else agent.rows + added(x, v)[..., 0],
@@ -123,7 +124,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         gained = {"nothing": None, "users": counted[None], "log_det": agent.own and agent.own.gained}[self.reads]
         since = agent.rounds - agent.sent
         given = random.stream(key, "requests"), agent.rounds - 1, agent.memory, gained, since
-        asked = jnp.any(self.schedule.requests(*given))
+        asked = jnp.any(call(self.schedule, "requests", *given))
         due = asked & (agent.synced < self.n_syncs) & exists
         before = state._replace(agents=agent)  # of the one agent alone, so that no branch copies the others
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
@@ -171,7 +172,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
             rows=jnp.zeros((d, d + 1)) if reads == "log_det" else None,
             own=Tracked(agent.belief.posterior, jnp.zeros(1)) if reads == "log_det" else None,
             counted=jnp.int32(0),
-            memory=self.schedule.start(key, floor),
+            memory=call(self.schedule, "start", key, floor),
         )
 
     def _refresh(self, agent: Agent) -> Agent:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import Policy, Released, Status
 
@@ -32,10 +33,10 @@ def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
 
 def first_belief(policy: Policy, dim: int) -> tuple[Any, Array]:
     """The belief before the first release, zeros if that is not finite, and `Status` bits."""
-    belief = jax.tree.map(jnp.asarray, policy.start(dim))
+    belief = jax.tree.map(jnp.asarray, call(policy, "start", dim))
     return finite_or(jax.tree.map(jnp.zeros_like, belief), belief)
 
 
 def next_belief(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
     """The belief after release k = 0, 1, ..., the old one if that is not finite, and `Status` bits."""
-    return finite_or(belief, policy.update(k, belief, released))
+    return finite_or(belief, call(policy, "update", k, belief, released))

@@ -19,6 +19,7 @@ from fedbandit_jax.algos.loops.own_rows import Turn, in_turn
 from fedbandit_jax.algos.policies.ucb import BoundUCB, Prepared
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, ridge, struct
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Released, Report, Round, Spec
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.schedules import BoundSchedule
@@ -44,8 +45,8 @@ class GossipLoop(PolicyLoop):
     The mechanism and `stds` are of one silo, and all have noise of the same law; every agent has a policy of its own.
     """
 
-    policy: Any  # leaves (M, ...)
-    schedule: BoundSchedule
+    policy: Any = struct.part()  # leaves (M, ...)
+    schedule: BoundSchedule = struct.part()
     hears: Any  # (M, M) float32, 1 where agent i hears of silo j
     hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
     delay: struct.Number  # gamma - 1, full rounds between a release and the first use of it
@@ -82,7 +83,7 @@ class GossipLoop(PolicyLoop):
         if isinstance(self.policy, BoundUCB):
             return super().indices(key, t, local, offered)
         keys = jax.random.split(key, self.spec.n_agents)
-        alone = jax.vmap(lambda policy, key, belief, contexts: policy.index(key, t, belief, contexts))
+        alone = jax.vmap(lambda policy, key, belief, contexts: call(policy, "index", key, t, belief, contexts))
         return alone(self.policy, keys, local.belief, offered.contexts).T
 
     @override
@@ -127,7 +128,7 @@ class GossipLoop(PolicyLoop):
         return state.sent, state.released
 
     def _asked(self, t: Array) -> Array:
-        return jnp.all(self.schedule.requests(jax.random.key(0), t, (), None, jnp.int32(1)))
+        return jnp.all(call(self.schedule, "requests", jax.random.key(0), t, (), None, jnp.int32(1)))
 
     def _release(self, key: Array, t: Array, state: GossipState) -> GossipState:
         k = state.released

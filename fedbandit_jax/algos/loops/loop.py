@@ -46,7 +46,7 @@ def without_sums(found: Certificate, aside: str, most: float, sums: str, *, serv
 class PlayingLoop(Algorithm):
     """A loop whose agents play the best arms by a policy's indices."""
 
-    policy: Policy
+    policy: Policy = struct.part()
     spec: Spec = struct.static()
 
     def prepared(self, t: Array, local: Any, offered: Round) -> Any:
@@ -85,7 +85,7 @@ class PolicyLoop(PlayingLoop):
     mechanism: BoundMechanism
     stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) zero without noise
     n_syncs: struct.Number  # S
-    schedule: BoundSchedule | None  # None: after each of its batches, which are of equal length
+    schedule: BoundSchedule | None = struct.part()  # None: after each of its batches, which are of equal length
     learns_in_batch: bool = struct.static(default=False)
 
     @classmethod

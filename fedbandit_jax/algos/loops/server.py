@@ -21,6 +21,7 @@ from fedbandit_jax.algos.loops.ledger import MISSED, Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
 
 
@@ -124,7 +125,7 @@ class ServerLoop(PolicyLoop):
             counted = epoch.counted
             if counted is not None and self.schedule is not None:
                 leverage = ridge.gain(state.belief.posterior, x, v).leverage
-                counted = jnp.minimum(counted + self.schedule.count(epoch.memory, leverage), 2**29)
+                counted = jnp.minimum(counted + call(self.schedule, "count", epoch.memory, leverage), 2**29)
             own, shifted = follow(epoch.own, x, v), follow(epoch.shifted, x, v)
             epoch = epoch._replace(own=own, shifted=shifted, counted=counted, rounds=epoch.rounds + 1)
         return local._replace(state=state._replace(epoch=epoch)), record
@@ -178,7 +179,7 @@ class ServerLoop(PolicyLoop):
         if self.reads == "log_det":
             read = (epoch.own if epoch.shifted is None else epoch.shifted).gained
         assert self.schedule is not None
-        return self.schedule.requests(random.stream(key, "requests"), k, epoch.memory, read, epoch.rounds)
+        return call(self.schedule, "requests", random.stream(key, "requests"), k, epoch.memory, read, epoch.rounds)
 
     def _release(self, key: Array, stream: Array, rounds: Array, state: ServerState, users: Any) -> ServerState:
         statistics, ledger = self.stages.release(stream, state.synced, state.ledger, users)
@@ -199,7 +200,7 @@ class ServerLoop(PolicyLoop):
         if self.reads != "nothing":
             floor = own_rows.floor(shared.posterior)
         counted = jnp.zeros(m, jnp.int32) if self.reads == "users" else None
-        memory = self.schedule.start(random.stream(key, "epoch"), floor)
+        memory = call(self.schedule, "start", random.stream(key, "epoch"), floor)
         return Epoch(own, shifted, settled, counted, memory, jnp.int32(0))
 
     def _refresh(self, state: ServerState, turn: Turn) -> ServerState:

@@ -22,7 +22,7 @@ from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop, without_sums
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
-from fedbandit_jax.core.programs import refusal
+from fedbandit_jax.core.programs import call, refusal
 from fedbandit_jax.core.returned import is_array, need, returned
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.bound import WHO_COMES
@@ -123,8 +123,8 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     The mechanism and `stds` are of one user's stream.
     """
 
-    grouping: Grouping
-    schedule: BoundSchedule
+    grouping: Grouping = struct.part()
+    schedule: BoundSchedule = struct.part()
     bias_scale: Any  # the noise on U is this times that on the diagonal of W
 
     @property
@@ -179,7 +179,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
             status=state.status | status,
         )
         key = jax.random.fold_in(key, t)
-        due = self.schedule.requests(random.stream(key, "requests"), t, (), None, jnp.int32(1))
+        due = call(self.schedule, "requests", random.stream(key, "requests"), t, (), None, jnp.int32(1))
         due &= state.synced < self.n_syncs
         k, n = state.synced, self.spec.n_users
         state = control.seldom(due, lambda state: self._release(key, state), state)
@@ -200,9 +200,9 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         std = jnp.asarray(self.stds)[k]
         entered = state.count if attendance is None else attendance.count[:, 0, 0]
         releases = UserReleases(statistics[..., :-1], statistics[..., -1], entered * 1.0, std, self.bias_scale * std)
-        label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
+        label = call(self.grouping, "group", random.stream(key, "grouping"), releases, state.label)
         shown = jax.vmap(lambda belief, released: next_belief(self.policy, k, belief, released))
-        belief, status = shown(state.belief, self.grouping.pool(releases, label))
+        belief, status = shown(state.belief, call(self.grouping, "pool", releases, label))
         return state._replace(
             ledgers=ledgers,
             label=label,

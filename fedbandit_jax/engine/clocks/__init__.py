@@ -22,7 +22,7 @@ def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Record
         ValueError: a multi-armed environment has several agents, there are more users than can be counted, or data
             decide which rounds count (`accepts`), and the spec does not say so (`rejects`).
     """
-    if callable(getattr(env, "accepts", None)) and not env.spec.rejects:
+    if callable(getattr(env, "accepts", None)) and not getattr(algo, "spec", env.spec).rejects:
         raise BadValue("env", "must have spec.rejects where it has `accepts`: data decide which rows count", env)
     if isinstance(algo, ArrivalAlgorithm):
         if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):

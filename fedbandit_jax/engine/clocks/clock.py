@@ -41,6 +41,11 @@ class Clock:
     seeds_abreast = 1  # how many seeds side by side fill the vector units of a CPU, and still fit into its cache
 
     @property
+    def rejects(self) -> bool:
+        """Whether the environment accepts or rejects arms, as the spec says that the certificate is about."""
+        return getattr(self.algo, "spec", self.env.spec).rejects and callable(getattr(self.env, "accepts", None))
+
+    @property
     def n_steps(self) -> int:
         """The most steps that a run may have."""
         return -(-self.horizon // self.step_rounds)

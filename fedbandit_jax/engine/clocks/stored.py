@@ -46,7 +46,7 @@ def play(clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, 
 def play_round(clock: Clock, world: Any, state: Any, local: Any, t: Array, keys: Streams) -> tuple[Moment, Array]:
     """Plays one round; returns it, and the agents (M,) who met a violation of the environment's spec."""
     env = clock.env
-    choose = _accepted if callable(getattr(env, "accepts", None)) else _choice
+    choose = _accepted if clock.rejects else _choice
     world, offered, arms, wrong = choose(clock, world, local, t, keys)
     feedback = env.pull(keys.answers, world, offered, arms)
     reward, wrong = allowed(feedback.reward, wrong, env.spec.rewards_in_unit)
