@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
-import importlib
 import inspect
 import linecache
 import sys
@@ -77,7 +76,7 @@ class Entry:
                 raise BadValue(
                     "entry", "must be FILE.py or FILE.py:FUNCTION", entry, got=f"{str(entry)!r}, and no such file"
                 )
-            return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem, str(path.parent))
+            return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem)
         if not inspect.isfunction(entry):
             raise BadType("entry", "must be a function, or a path such as 'mine.py:recipe'", entry)
         try:
@@ -95,21 +94,14 @@ class Entry:
         return cls(name or entry.__name__, entry.__name__, source, entry)
 
     @classmethod
-    def read(cls, source: str, function: str, name: str, folder: str | None = None) -> Entry:
-        """Runs the text of a file, with imports from `folder`, and takes the function of this name."""
+    def read(cls, source: str, function: str, name: str) -> Entry:
+        """Runs the text of a file, which is all that the seeds depend on, and takes the function of this name."""
         digest = hashlib.sha256(source.encode()).hexdigest()
         module = types.ModuleType(f"entry_{digest[:16]}")  # where classes of the entry say that they are
         module.__file__ = f"{name}.py"
         sys.modules[module.__name__] = module
         linecache.cache[module.__file__] = len(source), None, source.splitlines(keepends=True), module.__file__
-        if folder is not None:
-            sys.path.insert(0, folder)
-            importlib.invalidate_caches()
-        try:
-            exec(compile(source, module.__file__, "exec", dont_inherit=True), vars(module))
-        finally:
-            if folder is not None:
-                sys.path.remove(folder)
+        exec(compile(source, module.__file__, "exec", dont_inherit=True), vars(module))
         if not inspect.isfunction(getattr(module, function, None)):
             there = ", ".join(found for found, one in vars(module).items() if inspect.isfunction(one)) or "none"
             raise BadValue(

@@ -19,7 +19,7 @@ from fedbandit_jax.benchmark.entry import TRACKS, Entry
 from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, Task
-from fedbandit_jax.core import bars, validate
+from fedbandit_jax.core import bars, struct, validate
 from fedbandit_jax.core.files import LOCK, check_free, check_writable, locked
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine import identity
@@ -27,7 +27,7 @@ from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm
 
 DEVELOPMENT = "development"  # the nonce and the entry of seeds on which anything may be tried
-CHANCE, REFERENCE = "uniform play", "reference"
+ENTRY, CHANCE, REFERENCE = "entry", "uniform play", "reference"
 ARRIVALS = "use fb.algos.Grouped or AsyncFederated"
 MACHINE = (MemoryError, jax.errors.JaxRuntimeError)  # errors that are not the entry's, which no row may keep
 
@@ -129,11 +129,13 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
     try:
         algo = entry.recipe(task.shown)
         if isinstance(algo, Algorithm):
+            if not struct.is_ours(algo):  # it may bind otherwise when it is played
+                return f"its recipe is of a class of its own, {type(algo).__name__}: own parts go into one of fb.algos"
+            if task.graph is not None:
+                if identity.describe(getattr(algo, "graph", None)) != identity.describe(task.graph):
+                    return "its graph is not the task's: use fb.algos.Gossip(graph=task.graph, ...)"
+                algo = algo.replace(graph=task.graph)
             bound = algo.bind(task.spec, task.horizon)
-            if task.graph is not None and identity.describe(getattr(algo, "graph", None)) != identity.describe(
-                task.graph
-            ):
-                return "its graph is not the task's: use fb.algos.Gossip(graph=task.graph, ...)"
             if task.family == "clusters" and not isinstance(bound, ArrivalAlgorithm):
                 return f"it has one silo of all users, which is a trusted server: {ARRIVALS}"
     except MACHINE:
@@ -154,8 +156,7 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
     started, cell = time.monotonic(), Cell(task=task.name, digest=task.digest)
     if isinstance(algo, str):
         return dataclasses.replace(cell, refused=algo)
-    label = algo.name if algo.name not in (CHANCE, REFERENCE) else "entry"
-    every = {label: algo, CHANCE: task.uniform, REFERENCE: task.reference(task)}
+    every = {ENTRY: algo, CHANCE: task.uniform, REFERENCE: task.reference(task)}
     key = task.key(DEVELOPMENT if nonce == DEVELOPMENT else entry.digest, nonce)
     options: dict[str, Any] = {"horizon": task.horizon, "stride": task.horizon, "key": key, "seeds": SEEDS}
     try:
@@ -164,7 +165,7 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
         raise
     except Exception as error:
         return dataclasses.replace(cell, refused=f"it failed: {entry.where(error)}")
-    own = found[label]
+    own = found[ENTRY]
     syncs, bits = (own.communication[part][:, -1].astype(float) for part in ("rounds", "bits"))
     regret, chance, reference = (found[one].regret[:, -1].astype(float) for one in every)
     status = int(np.bitwise_or.reduce(own.status, axis=None))
@@ -178,7 +179,7 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
         syncs=syncs,
         bits=bits / task.spec.n_agents,
         certificate=own.certificate,
-        algorithm=own.config["algorithms"][label],
+        algorithm=own.config["algorithms"][ENTRY],
         provenance={
             **{part: own.provenance[part] for part in (*identity.versions(), "device", "date")},
             "code": identity.code(),
@@ -232,7 +233,7 @@ def _done(path: Path, row: Row) -> dict[str, Cell]:
     else:
         return known
     names = (path.with_suffix(f".before{number or ''}") for number in itertools.count())
-    kept = next(one for one in names if not one.exists())
+    kept = next(one for one in names if not os.path.lexists(one))
     os.replace(path, kept)
     warnings.warn(f"{path} {differs}: it is {kept} now", stacklevel=4)
     return {}

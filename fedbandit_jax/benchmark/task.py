@@ -93,8 +93,10 @@ class Task:
     @functools.cached_property
     def shown(self) -> Task:
         """This task as an entry sees it: without the environment that it will be played in."""
-        copy = dataclasses.replace(self, make=_hidden, reference=_hidden)
-        vars(copy)["_known"] = self._known
+        spec, arms, away = self._known
+        graph, arms = (None if one is None else one.copy() for one in (self.graph, arms))  # not what the judge looks at
+        copy = dataclasses.replace(self, make=_hidden, reference=_hidden, graph=graph)
+        vars(copy)["_known"] = spec, arms, away
         return copy
 
     @property

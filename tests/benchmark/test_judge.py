@@ -2,12 +2,25 @@
 
 import dataclasses
 
+import networkx as nx
+import numpy as np
+import pytest
 from helpers import refused
+from small import SMALL
 
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import TASKS
+from fedbandit_jax.benchmark.entry import Entry
+from fedbandit_jax.benchmark.play import _recipe
 
-SILO = TASKS["sphere-silo"]
+SILO, LINE = TASKS["sphere-silo"], nx.path_graph(4)
+
+
+def fixed(arms):
+    """What `fb.envs.script` needs to offer these arms in every round to two silos."""
+    contexts = np.broadcast_to(np.float32(arms), (4, 2, *np.shape(arms)))
+    answers = np.zeros(contexts.shape[:3], np.float32)
+    return contexts, answers, answers
 
 
 def certificate(**options):
@@ -41,4 +54,54 @@ def test_an_entry_is_not_given_the_world():
         with refused("env"):
             getattr(shown, name)
     assert (shown.spec, shown.batch, shown.mechanism()) == (SILO.spec, SILO.batch, SILO.mechanism())
-    assert TASKS["fixed-arms"].shown.arms is TASKS["fixed-arms"].arms
+    np.testing.assert_array_equal(TASKS["fixed-arms"].shown.arms, TASKS["fixed-arms"].arms)
+
+
+def test_what_an_entry_does_to_what_it_is_given():
+    """It can change its own copies only."""
+    one, two, *_ = arms = np.eye(3)
+    task = dataclasses.replace(SMALL, make=lambda: fb.envs.script(*fixed(arms), fixed_contexts=True), graph=LINE)
+    task.shown.arms[:] = one
+    task.shown.graph.add_edges_from(nx.complete_graph(4).edges)
+    np.testing.assert_array_equal(task.arms[1], two)
+    assert set(task.graph.edges) == set(nx.path_graph(4).edges)
+
+
+class Full(fb.algos.Gossip):
+    """Says that it is on the graph of the task, and plays where everybody hears everybody."""
+
+    def bind(self, spec, horizon):
+        return fb.algos.Gossip.bind(dataclasses.replace(self, graph=nx.complete_graph(4)), spec, horizon)
+
+
+class Shy(nx.Graph):
+    """A graph that has more edges from the second time on that it is asked for them."""
+
+    asked = 0
+
+    def __getattribute__(self, name):
+        if name in ("adj", "edges", "_adj"):
+            Shy.asked += 1
+            if Shy.asked > 50:
+                return getattr(nx.complete_graph(4), name)
+        return super().__getattribute__(name)
+
+
+def bound_otherwise(algo):
+    """A recipe that hides its `bind`."""
+    object.__setattr__(algo, "bind", lambda spec, horizon: Full(graph=LINE).bind(spec, horizon))
+    return algo
+
+
+@pytest.mark.parametrize("make", [Full, lambda **more: bound_otherwise(fb.algos.Gossip(**more))])
+def test_a_recipe_of_one_s_own_may_bind_otherwise(make):
+    task = dataclasses.replace(SMALL, graph=LINE)
+    entry = Entry("mine", "recipe", "", lambda task: make(graph=task.graph, schedule=6, privacy=task.mechanism()))
+    assert "class of its own" in _recipe(task, entry)
+
+
+def test_the_graph_that_is_played_is_the_judge_s():
+    task = dataclasses.replace(SMALL, graph=LINE)
+    entry = Entry("mine", "recipe", "", lambda task: fb.algos.Gossip(graph=Shy(LINE), schedule=6))
+    algo = _recipe(task, entry)
+    assert isinstance(algo, str) or algo.graph is LINE
