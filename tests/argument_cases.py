@@ -405,6 +405,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     },
     fb.audits.asynchronous: dict(algo=ASYNC, horizon=(12, count())),
     fb.audits.above_threshold: dict(schedule=S.PrivateLogDet(), epochs=(1, count())),
+    fb.audits.by_message: dict(bound=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.transcript: dict(algo=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.arms: dict(algo=SUMS),
     fb.audits.clusters: dict(algo=A.homo_dc(BUDGET, trigger="count")),

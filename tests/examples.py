@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 from data import made_up
-from helpers import Prefixes, random_script
+from helpers import ByMessage, Prefixes, random_script
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import ELIMINATION
@@ -115,7 +115,8 @@ SILOS = [
         card="FedUCB, private schedule", oracle=FED_UCB, audit="schedules"),
     *deep(
         silos("vector sums", A.UCB(), private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
-        silos("joint matrix, messages", UCB, private("honaker", "silo_local_matrix", messages=True)),
+        proved("joint matrix, messages", ByMessage(
+            policy=UCB, schedule=6, privacy=private("honaker", "silo_local_matrix")), SCRIPT, audit="linear"),
         silos("Greedy, growing", GREEDY, None, GROWING),
         silos("Greedy, Decaying", GREEDY, private(P.Decaying(1.5), statistic=HALF), GROWING, plain="Greedy, growing",
               card="Greedy, growing batches"),

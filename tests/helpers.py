@@ -34,6 +34,13 @@ def refused(argument, *value, other=None):
     assert other is None or other in found.value.others, str(found.value)
 
 
+class ByMessage(fb.algos.Federated):
+    """Federated learning in which every message of every silo is made, as audits see it."""
+
+    def bind(self, spec, horizon):
+        return fb.audits.by_message(super().bind(spec, horizon))
+
+
 def simulate(env=ENV, algo=PRIVATE, **options):
     return fb.simulate(env, algo, **{"horizon": 40, "key": jax.random.key(0), "seeds": 3, **options})
 

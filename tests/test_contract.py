@@ -103,7 +103,7 @@ def it_bears_silos_that_are_away_and_rewards_that_are_late(row):
             continue
         one = Configuration(wrap(row.env, how), row.algo, {})
         wrong = refusal(lambda one=one: setup.bind(row.name, one, ex.T))
-        parts_of_it = {"release", "trust", "messages", "schedule", "policy", "aggregate", "total"}
+        parts_of_it = {"release", "trust", "bound", "schedule", "policy", "aggregate", "total"}
         assert wrong in ({None} if bears else {"env"}) | parts_of_it
         if wrong is None:
             assert row.algo.certificate(one.env.spec, ex.T).claim == row.claim

@@ -31,6 +31,7 @@ from fedbandit_jax.audits.schedules import shipped_schedules as _shipped_schedul
 from fedbandit_jax.audits.schedules import timing as timing
 from fedbandit_jax.audits.transcripts import transcript as transcript
 from fedbandit_jax.core import validate
+from fedbandit_jax.privacy.messages import by_message as by_message
 from fedbandit_jax.report.findings import Audit as Audit
 
 FAMILIES = {

@@ -26,6 +26,7 @@ from fedbandit_jax.audits.transcripts import Transcript, case_of, certified, one
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
+from fedbandit_jax.privacy.messages import by_message
 from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.releases import RELEASES, Decaying, Discounted, Window
 from fedbandit_jax.privacy.statistic import Linear, Logistic, Statistic
@@ -57,6 +58,7 @@ def linear(
     n_agents: int,
     horizon: int | None = None,
     drops: bool = False,
+    messages: bool = False,
     name: str | None = None,
 ) -> Case:
     """Builds a case of all that a certified linear algorithm shows: releases, their rounds, who asked, and arms.
@@ -72,6 +74,7 @@ def linear(
         n_agents: M.
         horizon: T; default: 8 batches, or 12 rounds if the batch is not fixed.
         drops: whether silos take turns to miss a batch.
+        messages: whether every message of every silo is shown, see `by_message`.
         name: name of the case; default: trust model and release.
 
     Raises:
@@ -85,19 +88,20 @@ def linear(
     returns = isinstance(privacy.unit, Users)
     spec = spec_of(n_agents, constant=privacy.statistic.centred, n_users=int(returns), drops=drops)
     bound = certified(algo, spec, horizon)
+    bound = by_message(bound) if validate.boolean("messages", messages) else bound
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
     options: dict[str, Any] = {}
     by_batch = type(bound) is ServerLoop and bound.schedule is None
     whole = batch if by_batch else 0  # the view of other loops is not one sum of all silos
     if whole and not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
-        by_silo = privacy.messages or mechanism.apart
-        by_prefix = mechanism.release.prefix_at_silo or mechanism.apart or not privacy.messages
+        by_silo = messages or mechanism.apart
+        by_prefix = mechanism.release.prefix_at_silo or mechanism.apart or not messages
         measure = prefixes_moved(mechanism, by_silo) if by_prefix else _messages_moved
         options = dict(sensitivity=mechanism.sensitivity, measure=measure)
     elif whole:  # by how much slower are integers, counts of users' bits, and both message by message?
-        options = dict(slow=(12 if mechanism.trust.needs_users else 8) if privacy.messages else 4)
-    options["name"] = f"{privacy.trust} {privacy.release}{' messages' * privacy.messages}" if name is None else name
+        options = dict(slow=(12 if mechanism.trust.needs_users else 8) if messages else 4)
+    options["name"] = f"{privacy.trust} {privacy.release}{' messages' * messages}" if name is None else name
     options["mechanism"] = Transcript(algo=bound, spec=spec, horizon=horizon)
     return case_of(bound, budget, horizon, n_agents, horizon if returns else 1, fixed=fixed, **options)
 
@@ -133,7 +137,7 @@ def shipped_linear() -> list[Case]:
 
     def case(n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, **options: Any) -> Case:
         asked: dict[str, Any] = {name: options.pop(name, None) for name in ("horizon", "name")}
-        asked["drops"] = options.pop("drops", False)
+        asked |= {name: options.pop(name, False) for name in ("drops", "messages")}
         return linear(private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch), n_agents=n_agents, **asked)
 
     silo_local = [

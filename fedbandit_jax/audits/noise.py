@@ -24,7 +24,8 @@ from scipy.stats import norm
 
 from fedbandit_jax.privacy.apart import Apart
 from fedbandit_jax.privacy.behaviour import zero_batch
-from fedbandit_jax.privacy.noisy_sums import Messages, NoisyMechanism
+from fedbandit_jax.privacy.messages import Messages
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 
 DRAWS = 2**21  # numbers of noise

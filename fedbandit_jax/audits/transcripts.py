@@ -22,7 +22,8 @@ from fedbandit_jax.envs import Dropout, Script
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
-from fedbandit_jax.privacy.noisy_sums import Messages, NoisyMechanism
+from fedbandit_jax.privacy.messages import Messages
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
 PARTS = 4  # of the bits that a shuffler shows, whose ones are counted: were they not mixed, the parts would differ
 FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # the user (x, y) who replaces x = (1, 0), y = 1; see `farthest_user`

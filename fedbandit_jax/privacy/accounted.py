@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -45,8 +45,6 @@ class AccountedMechanism(BoundMechanism):
     computed from these fields alone.
     """
 
-    fixed_batches: ClassVar[bool] = False  # can it run with batches of one known size only?
-
     trust: Trust
     release: Release
     statistic: BoundStatistic = struct.static()
@@ -82,7 +80,6 @@ class AccountedMechanism(BoundMechanism):
             | tagged("total", one.total, {"clipped totals": one.total is not None})
             | one.tags
             | tagged("budget", n, {"several budgets": n > 1})
-            | tagged("messages", True, {"single messages": self.fixed_batches})
         )
 
     @property
@@ -255,10 +252,9 @@ class AccountedMechanism(BoundMechanism):
             return "the schedule's tests have less noise than an epsilon can be computed for"
         if timing.n_agents not in (None, self.n_agents):
             return f"the schedule tests {timing.n_agents} silos, there are {self.n_agents}"
-        covered = "equal" if self.fixed_batches else model.batches
-        if covered != "any" and self.batch is None:
+        if model.batches != "any" and self.batch is None:
             return "it needs batches of known sizes"
-        if covered == "fixed" and not timing.fixed:
+        if model.batches == "fixed" and not timing.fixed:
             if not (timing.longest or math.inf) <= (self.batch or 0):
                 return f"it is bound to batches of at most {self.batch} rounds, and runs with up to {timing.longest}"
         elif self.batch is not None and batch != self.batch:

@@ -28,7 +28,8 @@ from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.apart import Apart
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum
-from fedbandit_jax.privacy.noisy_sums import Messages, NoisyMechanism
+from fedbandit_jax.privacy.messages import Messages
+from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 from fedbandit_jax.privacy.releases.release import in_float64, outputs
 from fedbandit_jax.privacy.trust.model import Trust

@@ -85,12 +85,6 @@ several budgets | cliques of agents | all agents have one mechanism | one budget
 unit of returning users | cliques of agents | nobody's visits are left out | unit='visit'
 schedule that reads users | stream of every user | all streams are released at public times | fb.schedules.Geometric
 schedule that spends budget | stream of every user | all streams are released at public times | fb.schedules.Geometric
-single messages | noise without messages | there are none to look at | messages=False
-single messages | unequal batches | messages are made of batches of one size | fb.schedules.Every
-single messages | clipped totals | messages are made of single visits | messages=False
-single messages | silos that drop out | messages are made at once | messages=False
-single messages | server shown silos | every silo's sums are made anyway | messages=False
-single messages | recipe of single senders | every stream is one sender's | messages=False
 """
 HEAD = ["this", "does not support", "because", "use"]
 ROWS = [row.split(" | ") for row in TABLE.strip().splitlines()]

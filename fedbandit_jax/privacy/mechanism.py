@@ -20,7 +20,7 @@ from fedbandit_jax.privacy.bound import NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.calibration import calibrate, noise_tags, of_method
 from fedbandit_jax.privacy.compatibility import Tags, tagged
-from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, NoisyMechanism, Rounded
+from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 from fedbandit_jax.privacy.statistic import LINEAR, Statistic, is_plain, statistic_tags
@@ -70,10 +70,6 @@ class Mechanism:
         resends: whether a silo that was away adds what it could not send to its next message, or loses it once others
             have sent without it. Where silos drop out, every batch must be in one message, as with the release
             "input_perturbation".
-        messages: whether every message of every silo is randomised, passed on and analysed, which is slow and meant for
-            audits. If not, the total noise of all messages is drawn at once. For Gaussian trust models that is exactly
-            the same law; for "secagg" and "shuffle_vector_sum" the two agree up to the factors that these classes
-            state, and the certificate is about the protocol with single messages.
 
     Raises:
         ValueError, TypeError: if an argument is out of range, of the wrong type, or does not go with another one.
@@ -93,7 +89,6 @@ class Mechanism:
     statistic: Statistic = LINEAR
     dropouts: int = 0
     resends: bool = True
-    messages: bool = False
 
     def __post_init__(self):
         if isinstance(self.budget, (list, tuple)):
@@ -110,7 +105,6 @@ class Mechanism:
             raise BadValue("unit", "must be 'visit' or fb.privacy.Users(...)", self.unit)
         if not isinstance(self.unit, (str, type(None))) and type(self.unit) is not Users:
             raise BadType("unit", "must be 'visit', fb.privacy.Users(...) or None", self.unit)
-        validate.boolean("messages", self.messages)
         validate.boolean("resends", self.resends)
         validate.integer("dropouts", self.dropouts, at_least=0)
         validate.instance("statistic", self.statistic, Statistic, "an fb.privacy.Statistic such as fb.privacy.Linear()")
@@ -128,7 +122,6 @@ class Mechanism:
             | tagged("unit", self.unit, unit)
             | self.users.tags
             | statistic_tags(self.statistic)
-            | tagged("messages", True, {"single messages": self.messages})
         )
 
     @property
@@ -171,8 +164,7 @@ class Mechanism:
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
         Returns:
-            `Messages` if `messages` is set, otherwise `Rounded` if the trust model's noise is on a grid, and
-            `Aggregated` if it is not; `NoRelease` if n_syncs is 0.
+            `Rounded` if the trust model's noise is on a grid, else `Aggregated`; `NoRelease` if n_syncs is 0.
 
         Raises:
             ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or so
@@ -219,7 +211,7 @@ class Mechanism:
         model = noises[0].model
         if len(noises) > 1:
             model = dataclasses.replace(model, std=np.array([one.model.std[0] for one in noises]))  # pyright: ignore
-        form = Messages if self.messages else Rounded if model.on_grid else Aggregated
+        form = Rounded if model.on_grid else Aggregated
         bound = form(
             n_agents=n_agents,
             trust=model,

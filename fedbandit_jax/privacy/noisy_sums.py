@@ -1,31 +1,23 @@
-"""Noisy sums, with noise drawn at once (`Aggregated`, on a grid `Rounded`) or message by message (`Messages`).
+"""Noisy sums: the noise of all messages is drawn at once (`Aggregated`), on a grid if it is of integers (`Rounded`).
 
-All are bound for S synchronisations; later releases are NaN.
-
-For Gaussian trust models `Messages` has exactly the law of `Aggregated`; for integer noise it has that of `Rounded` up
-to what the trust model states, and certificates are about the protocol with single messages. It is slower by a factor
-of M; audits look at its view.
+Both are bound for S synchronisations; later releases are NaN. `privacy.messages` has the same message by message.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, whole, wide
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounted import AccountedMechanism
 from fedbandit_jax.privacy.admission import Admitted
 from fedbandit_jax.privacy.bound import MechanismState
-from fedbandit_jax.privacy.packing import added, pack_users, packed_size
+from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.privacy.sums import Steps, Sums
 from fedbandit_jax.privacy.totals import UserTotals
-
-MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
 
 
 @struct.pytree
@@ -147,86 +139,3 @@ class Rounded(NoisyMechanism):
         statistics = self._released(k, self.statistic.unpack(prefix))
         sent = dict(sums=self.nothing(self.statistic.dim), release=(encoder, decoder), trust=trust, view=statistics)
         return statistics, state._replace(**sent)
-
-
-@struct.sealed
-@struct.pytree
-class Messages(NoisyMechanism):
-    """A mechanism that randomises every message of every silo, which is slow: it is meant for audits and tests."""
-
-    fixed_batches = True
-
-    @override
-    def init(self, dim: int) -> MechanismState:
-        size, release = packed_size(dim), self.release
-        batch = self.batch or 0  # `Mechanism.bind` makes `Messages` only for batches of one known size
-        users = ()
-        if self.trust.needs_users:
-            most = release.size  # pyright: ignore[reportAttributeAccessIssue] - of a `Tree`
-            bits = most * batch * self.n_agents * size * self.trust.width
-            if bits > MAX_BITS:
-                raise BadValue(
-                    "messages",
-                    f"must be False where messages have more than {MAX_BITS:.0e} bits at once",
-                    True,
-                    got=f"{bits:.3g} bits: choose fewer silos, rounds or features",
-                )
-            users = jnp.zeros((most, batch, size, self.n_agents))
-        decoder = release.init((size,))
-        state = MechanismState(
-            sums=None,
-            release=(
-                self._each(release.encode_init((size,))),
-                self._each(decoder) if release.prefix_at_silo else decoder,
-            ),
-            trust=users,
-            view=None,
-            seen=self.read(jnp.zeros((dim, dim + 1)), jnp.float32(0)),
-        )
-        x, v = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
-        zeros = jnp.zeros((dim, dim + 1))
-        view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, zeros, x, v)[1].view
-        return state._replace(view=jnp.zeros(view.shape, view.dtype))
-
-    @property
-    @override
-    def needs_users(self) -> bool:
-        return True
-
-    @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
-        if not len(x) and self.batch:
-            raise NotImplementedError(
-                "Messages.step: messages are made of the users of every silo, of whom none is given"
-            )
-        trust, release, m = self.trust, self.release, self.n_agents
-        silos, third, server = jax.random.split(key, 3)
-        encoders, decoder = state.release
-        sums = self.statistic.pack(jnp.moveaxis(self.real(self.summands(x, v).sum(0)), -1, 0))
-        messages, encoders = jax.vmap(release.encode, (0, None, 0))(encoders, k, sums)
-        users = state.trust
-        if trust.needs_users:
-            users = users.at[k - 1].set(pack_users(x, v), mode="drop")
-            batches = jnp.arange(1, len(users) + 1)
-            inside = jnp.repeat((batches <= k) & (batches > k - (k & -k)), x.shape[0])
-            messages = (
-                jnp.moveaxis(users, 3, 0).reshape(m, len(inside), -1),
-                jnp.broadcast_to(inside, (m, len(inside))),
-            )
-        keys = jax.random.split(silos, m)
-        sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(m), k, messages)
-        if release.prefix_at_silo:
-            sent, decoder = jax.vmap(release.decode, (0, None, 0))(decoder, k, sent)
-        shown = trust.third_party(third, sent)
-        total = prefix = trust.analyze(server, k, shown)
-        if not release.prefix_at_silo:
-            prefix, decoder = release.decode(decoder, k, total)
-        view = total if trust.shows_sum else shown
-        if state.view is not None:
-            view = jnp.where(k <= release.n_syncs, view, state.view)
-        return self._released(k, self.statistic.unpack(prefix)), MechanismState(None, (encoders, decoder), users, view)
-
-    def _each(self, state: Any) -> Any:
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.n_agents, *jnp.shape(leaf))), state)

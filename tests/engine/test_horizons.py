@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from examples import EXAMPLES
-from helpers import BUDGET, Prefixes
+from helpers import BUDGET, ByMessage, Prefixes
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import _configuration
@@ -43,10 +43,14 @@ RELEASED = (*RELEASES, fb.privacy.Banded(4), fb.privacy.Discounted(0.8), Prefixe
 MECHANISMS = [fb.privacy.Mechanism(BUDGET, release) for release in RELEASED]
 MECHANISMS += [fb.privacy.Mechanism(BUDGET, fb.privacy.MultiBlt(fb.privacy.Users(4, 1, 3), 1))]
 MECHANISMS += [fb.privacy.Mechanism(BUDGET, trust=f"shuffle_{kind}") for kind in ("amplified", "vector_sum")]
-MECHANISMS += [fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum", messages=True)]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: f"{one.release} {one.trust}"[:40])
 def test_every_mechanism(mechanism):
     algo = fb.algos.private_fed_lin_ucb(mechanism, schedule=5)
+    assert program(GAP, algo, 100) == program(GAP, algo, 153)
+
+
+def test_every_message():
+    algo = ByMessage(privacy=fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum"), schedule=5)
     assert program(GAP, algo, 100) == program(GAP, algo, 153)

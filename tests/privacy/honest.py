@@ -7,7 +7,7 @@ import math
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
-from helpers import Prefixes
+from helpers import ByMessage, Prefixes
 
 import fedbandit_jax as fb
 from fedbandit_jax.privacy import GaussianTrust
@@ -78,7 +78,7 @@ HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, r
     "local": (federated(trust="local", release="input_perturbation"), SPEC),
     "matrix": (federated(trust="silo_local_matrix", release="prefix_tree"), SPEC),
     "central": (federated(trust="central", release="sqrt_toeplitz", schedule=GROWING), SPEC),
-    "messages": (federated(messages=True), SPEC),
+    "messages": (ByMessage(**vars(federated())), SPEC),
     "statistic": (federated(statistic=P.Logistic(), release="blt"), SPEC),
     "own release": (federated(release=Prefixes), SPEC),
     "own trust": (federated(trust=PAIRS), SPEC),

@@ -209,7 +209,6 @@ REFUSED = [
     *((dict(privacy=P.Mechanism(BUDGET, trust=one)), "trust") for one in ("secagg", "silo_local_matrix")),
     (SUMMED, "trust"),
     (dict(privacy=(BUDGET, P.Budget(2.0, 0.1))), "budget"),
-    (dict(privacy=P.Mechanism(BUDGET, messages=True)), "messages"),
     (dict(schedule=S.PrivateLogDet(0.5), policy=A.UCB()), "schedule"),
     (dict(policy=A.UCB(), learns_in_batch=True), "learns_in_batch"),
     (dict(policy=A.LogDetUCB()), "policy"),

@@ -138,9 +138,10 @@ OTHERS = {
 }
 
 
-def bind(trust="silo_local", release="tree", budget=BUDGET, m=M, dim=2, n_syncs=S, **options):
+def bind(trust="silo_local", release="tree", budget=BUDGET, m=M, dim=2, n_syncs=S, messages=False, **options):
     recipe = P.Mechanism(budget, OTHERS.get(release, release), trust, **options)
-    return recipe.bind(BoundStatistic(dim, constant=True), n_agents=m, n_syncs=n_syncs, batch=2)
+    bound = recipe.bind(BoundStatistic(dim, constant=True), n_agents=m, n_syncs=n_syncs, batch=2)
+    return fb.audits.by_message(bound) if messages else bound
 
 
 # Of every trust model but that of bits, which `test_trust.py` counts, and of every form of a message: whole, in parts,

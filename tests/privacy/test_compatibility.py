@@ -20,7 +20,7 @@ A, P, S = fb.algos, fb.privacy, fb.schedules
 DOCS = Path(__file__).parents[2] / "docs"
 M, BUDGET = 12, P.Budget(2.0, 0.05)
 SPEC = dict(n_agents=M, n_arms=3, dim=2, max_norm=1.0, rewards_in_unit=True, constant=True)
-MECHANISM = ("budget", "release", "trust", "calibration", "unit", "statistic", "dropouts", "messages")
+MECHANISM = ("budget", "release", "trust", "calibration", "unit", "statistic", "dropouts")
 NETWORK = dict(graph=nx.path_graph(M))
 
 
@@ -54,7 +54,6 @@ CHANGES = {
     "scaled": (dict(statistic=P.Linear(gram_scale=0.5)), {}),
     "logistic": (dict(statistic=P.Logistic()), {}),
     "dropouts": (dict(dropouts=1), dict(trust="secagg")),
-    "messages": (dict(messages=True), {}),
     "exact": (dict(privacy=None), {}),
     "Greedy": (dict(policy=A.Greedy()), {}),
     "EpsilonGreedy": (dict(policy=A.EpsilonGreedy()), {}),
@@ -92,7 +91,7 @@ REFUSED = {
     "Cliques",
     "local": "tree prefixes theorem authors budgets total dropouts constants LogDetUCB learns growing LogDet dp20 "
     "tests median liars drops Gossip Async Grouped Cliques",
-    "own": "prefixes theorem authors budgets dropouts messages constants LogDetUCB dp20 median liars drops Gossip "
+    "own": "prefixes theorem authors budgets dropouts constants LogDetUCB dp20 median liars drops Gossip "
     "Async Grouped Cliques",
     "tree": "drops",
     "reports": "theorem authors constants",
@@ -102,13 +101,12 @@ REFUSED = {
     "budgets": "silos dropouts median liars Gossip Async Grouped Cliques",
     "users": "Cliques",
     "silos": "Cliques",
-    "total": "messages phases learns LogDet dp20 tests median liars drops Gossip Async Grouped Cliques",
+    "total": "phases learns LogDet dp20 tests median liars drops Gossip Async Grouped Cliques",
     "no-unit": "returns Async Grouped",
     "centred": "no-intercept",
     "scaled": "LogDetUCB dp20 Cliques",
     "logistic": "LogDetUCB phases learns LogDet dp20 tests Cliques",
     "dropouts": "constants LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
-    "messages": "growing LogDet dp20 tests median liars drops Gossip Async Grouped Cliques",
     "exact": "tests",
     "EpsilonGreedy": "learns LogDet dp20 tests",
     "constants": "dp20 median liars drops Gossip Async Grouped",

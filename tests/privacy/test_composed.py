@@ -104,7 +104,7 @@ def test_composed_dishonestly(name):
     ("registry", "name", "value", "options", "words"),
     [
         (RELEASES, "tree", Blt, {"trust": "shuffle_amplified"}, "does not support trust"),
-        (RELEASES, "blt", PrefixTree, {"release": "blt", "trust": "secagg"}, "prefix sums"),
+        (RELEASES, "blt", PrefixTree, {"release": "blt", "trust": "secagg"}, "does not support release"),
         (TRUST, "silo_local", subclass(SiloLocal, noise=lambda s, key, n: jnp.zeros(n)), {}, OWN),
     ],
 )

@@ -239,7 +239,8 @@ def test_what_float32_adds_up_is_too_coarse():
     env = fb.envs.clustered(n_users=6, n_clusters=2, n_servers=2, n_arms=3, dim=3)
     with pytest.raises(ValueError, match="too coarse"):
         fb.algos.FCLUB(BUDGET).bind(env.spec, 2_000_000_000)
-    mechanism = fb.privacy.Mechanism(BUDGET, "tree", trust="central", messages=True)
+    mechanism = fb.privacy.Mechanism(BUDGET, "tree", trust="central")
     bound = mechanism.bind(BoundStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2)
+    bound = fb.audits.by_message(bound)
     assert not bound.coarse(2)
     assert "too coarse for noise" in dataclasses.replace(bound, batch=2**28, longest=2**28).coarse(2**28)

@@ -14,14 +14,15 @@ import fedbandit_jax as fb
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Status, certify
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.noisy_sums import Aggregated, Messages, Rounded
+from fedbandit_jax.privacy.messages import Messages, by_message
+from fedbandit_jax.privacy.noisy_sums import Aggregated, Rounded
 
 
 @pytest.mark.parametrize("form", [Aggregated, Rounded, Messages])
 def test_nothing_is_released_beyond_what_is_paid_for(form, key):
     """A mechanism for two releases, asked for a third: no number comes out, and no silo's message."""
-    options = {Aggregated: {}, Rounded: {"trust": "secagg"}, Messages: {"messages": True, "trust": "secagg"}}[form]
-    mechanism = federated(**options).bind(SPEC, 2 * BATCH).mechanism
+    mechanism = federated(**({} if form is Aggregated else {"trust": "secagg"})).bind(SPEC, 2 * BATCH).mechanism
+    mechanism = by_message(mechanism) if form is Messages else mechanism
     assert type(mechanism) is form
     x, y = np.full((BATCH, 2, 4), 0.5, np.float32), np.ones((BATCH, 4), np.float32)
     step = jax.jit(lambda k, state, x: released(mechanism, jax.random.fold_in(key, k), k, state, x, y))

@@ -73,8 +73,6 @@ def test_a_trust_model_becomes_its_numbers_and_words():
     assert (float(found.model.sources), found.model.sentence) == (3, PAIRS.sentence)
     assert found.epsilon_exact == pytest.approx(1, rel=1e-6)
     assert found.sigma == pytest.approx(fb.privacy.calibrate(BUDGET, n_syncs=8).sigma)
-    with refused("messages", True):
-        fb.privacy.Mechanism(BUDGET, trust=PAIRS, messages=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

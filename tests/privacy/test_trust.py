@@ -14,9 +14,11 @@ from helpers import refused, released
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_mu
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.noisy_sums import Messages, Rounded
+from fedbandit_jax.privacy.messages import Messages, by_message
+from fedbandit_jax.privacy.noisy_sums import Rounded
 from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
 from fedbandit_jax.privacy.releases import Release, make
 from fedbandit_jax.privacy.trust import SecAgg, Shuffled, VectorSum, secagg, vector_sum
@@ -29,7 +31,8 @@ SIZES = dict(n_syncs=S, n_agents=M, batch=B, dim=D)
 
 
 def bound(trust, release="tree", messages=False):
-    return Mechanism(BUDGET, release, trust, messages=messages).bind(BoundStatistic(D), n_agents=M, n_syncs=S, batch=B)
+    made = Mechanism(BUDGET, release, trust).bind(BoundStatistic(D), n_agents=M, n_syncs=S, batch=B)
+    return by_message(made) if messages else made
 
 
 def formed(kind, mechanism, **changes):
@@ -327,8 +330,32 @@ def test_shuffler_permutes_silos(key):
     assert stats.chi2.sf(((counts - 800) ** 2 / 800).sum(), 16) > 1e-4
 
 
-def test_messages_have_room_for_bits():
-    env = fb.envs.sphere(100, 2, 10, rewards="bernoulli")
-    algo = fb.algos.private_fed_lin_ucb(Mechanism(BUDGET, trust="shuffle_vector_sum", messages=True))
-    with refused("messages"):
-        fb.simulate(env, algo, horizon=1000, key=jax.random.key(0), seeds=2)
+SPEC = fb.Spec(n_agents=100, n_arms=2, dim=10, max_norm=1.0, rewards_in_unit=True)
+GROWING, TOTAL = fb.schedules.Geometric(1.5, first=9), Users(2, total=1.0)
+UNMADE = [  # single messages of silos that are away, totals of users, and batches of several sizes
+    (dataclasses.replace(SPEC, drops=True), dict(privacy=Mechanism(BUDGET, "input_perturbation"))),
+    (dataclasses.replace(SPEC, n_users=9), dict(privacy=Mechanism(BUDGET, unit=TOTAL))),
+    (SPEC, dict(privacy=Mechanism(BUDGET, trust="secagg"), schedule=GROWING)),
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        *UNMADE,
+        (SPEC, dict(privacy=Mechanism(BUDGET, trust="shuffle_vector_sum"))),  # of too many bits
+        (SPEC, dict(privacy=Mechanism(BUDGET, trust=fb.privacy.GaussianTrust("somebody adds it")))),
+        (SPEC, dict(privacy=BUDGET, aggregate="median")),
+        (SPEC, {}),
+    ],
+)
+def test_where_no_messages_are_made(spec, options):
+    with refused("bound"):
+        by_message(fb.algos.Federated(**options).bind(spec, 1000))
+
+
+@pytest.mark.parametrize(("spec", "options"), UNMADE)
+def test_nothing_is_claimed_of_messages_that_are_not_made(spec, options):
+    bound = fb.algos.Federated(**options).bind(spec, 1000)
+    forged = dataclasses.replace(bound, mechanism=formed(Messages, bound.mechanism))
+    assert (certify(bound).claim, certify(forged).claim) == ("certified", "none")

@@ -232,7 +232,6 @@ def test_refusals():
         (lambda: P.Mechanism(budget, unit=unit, calibration="theorem"), "total"),
         (lambda: P.Mechanism(budget, trust="shuffle_amplified", unit=unit), "total"),
         (lambda: P.Mechanism(budget, "input_perturbation", "local", unit=unit), "total"),
-        (lambda: P.Mechanism(budget, unit=unit, messages=True), "messages"),
         (lambda: A.Federated(privacy=mechanism).bind(new, T), "total"),
         (lambda: A.Federated(privacy=mechanism, schedule=S.PrivateLogDet()).bind(spec, T), "total"),
         (lambda: A.Federated(privacy=mechanism, schedule=S.LogDet(3.0)).bind(spec, T), "total"),

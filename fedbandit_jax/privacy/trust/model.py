@@ -108,7 +108,6 @@ class Trust:
             "noise without spare shares": cls.away != "few",
             "no printed noise": cls.methods == ("tight",),
             "nothing in the authors' code": "authors" not in cls.methods,
-            "noise without messages": cls.randomize is Trust.randomize,
         }
 
     @classmethod

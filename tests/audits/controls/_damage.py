@@ -37,10 +37,11 @@ def private(*, batch=2, budget=BUDGET, **options):
     return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, **options), schedule=batch)
 
 
-def honest(*, n_agents=1, n_syncs=8, drops=False, **options):
+def honest(*, n_agents=1, n_syncs=8, drops=False, messages=False, **options):
     """The case of that algorithm."""
     algo = private(**options)
-    return linear(algo, n_agents=n_agents, horizon=n_syncs * algo.schedule.batch, drops=drops)
+    horizon = n_syncs * algo.schedule.batch
+    return linear(algo, n_agents=n_agents, horizon=horizon, drops=drops, messages=messages)
 
 
 def changed(case, name, change):

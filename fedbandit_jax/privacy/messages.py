@@ -1,0 +1,132 @@
+"""The noise of every single message, which audits look at: the same sums by the whole protocol, M times as slow.
+
+For Gaussian trust models it is exactly the law of `Aggregated`. For integer noise it is that of `Rounded` up to what
+the trust model states, and certificates are about the protocol with single messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from typing_extensions import override
+
+from fedbandit_jax.core import struct
+from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.privacy.bound import MechanismState, Timing
+from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
+from fedbandit_jax.privacy.packing import pack_users, packed_size
+from fedbandit_jax.privacy.trust.model import Trust
+
+MAX_BITS = 10**9  # the most bits of users' messages that `Messages` holds at once; each takes one byte
+WHERE = "are made of single visits, in batches of one size, by silos that are always there"
+
+
+@struct.sealed
+@struct.pytree
+class Messages(NoisyMechanism):
+    """A mechanism that randomises every message of every silo, passes them on, and analyses them."""
+
+    @override
+    def init(self, dim: int) -> MechanismState:
+        size, release, batch = packed_size(dim), self.release, self.batch or 0
+        users = ()
+        if self.trust.needs_users:
+            users = jnp.zeros((release.size, batch, size, self.n_agents))  # pyright: ignore[reportAttributeAccessIssue]
+        decoder = release.init((size,))
+        state = MechanismState(
+            sums=None,
+            release=(
+                self._each(release.encode_init((size,))),
+                self._each(decoder) if release.prefix_at_silo else decoder,
+            ),
+            trust=users,
+            view=None,
+            seen=self.read(jnp.zeros((dim, dim + 1)), jnp.float32(0)),
+        )
+        x, v = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
+        zeros = jnp.zeros((dim, dim + 1))
+        view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, zeros, x, v)[1].view
+        return state._replace(view=jnp.zeros(view.shape, view.dtype))
+
+    @property
+    @override
+    def needs_users(self) -> bool:
+        return True
+
+    @override
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
+    ) -> tuple[Array, MechanismState]:
+        if not len(x) and self.batch:
+            raise NotImplementedError("Messages.step: messages are made of users, of whom none is given")
+        trust, release, m = self.trust, self.release, self.n_agents
+        silos, third, server = jax.random.split(key, 3)
+        encoders, decoder = state.release
+        sums = self.statistic.pack(jnp.moveaxis(self.real(self.summands(x, v).sum(0)), -1, 0))
+        messages, encoders = jax.vmap(release.encode, (0, None, 0))(encoders, k, sums)
+        users = state.trust
+        if trust.needs_users:
+            users = users.at[k - 1].set(pack_users(x, v), mode="drop")
+            batches = jnp.arange(1, len(users) + 1)
+            inside = jnp.repeat((batches <= k) & (batches > k - (k & -k)), x.shape[0])
+            messages = (
+                jnp.moveaxis(users, 3, 0).reshape(m, len(inside), -1),
+                jnp.broadcast_to(inside, (m, len(inside))),
+            )
+        keys = jax.random.split(silos, m)
+        sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(m), k, messages)
+        if release.prefix_at_silo:
+            sent, decoder = jax.vmap(release.decode, (0, None, 0))(decoder, k, sent)
+        shown = trust.third_party(third, sent)
+        total = prefix = trust.analyze(server, k, shown)
+        if not release.prefix_at_silo:
+            prefix, decoder = release.decode(decoder, k, total)
+        view = total if trust.shows_sum else shown
+        if state.view is not None:
+            view = jnp.where(k <= release.n_syncs, view, state.view)
+        return self._released(k, self.statistic.unpack(prefix)), MechanismState(None, (encoders, decoder), users, view)
+
+    @override
+    def _misfit(self, timing: Timing, batch: int | None) -> str:
+        if not timing.fixed or self.batch is None or self.statistic.drops or self.statistic.total is not None:
+            return f"single messages {WHERE}"
+        return super()._misfit(timing, batch)
+
+    def _each(self, state: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.n_agents, *jnp.shape(leaf))), state)
+
+
+def by_message(bound: Any) -> Any:
+    """The same bound algorithm, with every message of every silo randomised, passed on and analysed.
+
+    Args:
+        bound: a loop in batches of one size, or its mechanism, whose noise is drawn at once.
+
+    Raises:
+        ValueError: there are no such messages, or they have too many bits.
+
+    Example:
+        >>> import fedbandit_jax as fb
+        >>> env = fb.envs.sphere(n_agents=2, n_arms=5, dim=3, rewards="bernoulli")
+        >>> algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=10)
+        >>> bound = fb.audits.by_message(algo.bind(env.spec, horizon=50))
+        >>> fb.interfaces.certify(bound).claim, type(bound.mechanism).__name__
+        ('certified', 'Messages')
+    """
+    if not isinstance(bound, NoisyMechanism) and getattr(bound, "equal_batches", None):
+        return dataclasses.replace(bound, mechanism=by_message(bound.mechanism))
+    made = type(bound) in (Aggregated, Rounded) and type(bound.trust).randomize is not Trust.randomize
+    if not made or bound.batch is None or bound.statistic.drops or bound.statistic.total is not None:
+        raise BadValue("bound", f"must have messages, which {WHERE}", bound, got=type(bound).__name__)
+    sent = Messages(**{field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)})
+    if sent.trust.needs_users:
+        nodes: Any = bound.release
+        bits = nodes.size * bound.batch * bound.n_agents * packed_size(bound.statistic.dim) * bound.trust.width
+        if bits > MAX_BITS:
+            got = f"{bits:.3g}: choose fewer silos, rounds or features"
+            raise BadValue("bound", f"must have at most {MAX_BITS:.0e} bits of messages", bound, got=got)
+    return sent
