@@ -75,6 +75,8 @@ class Cell:
                 raise ValueError(f"{name} has a {part} of {numbers.min():g}")
         if not self.refused and not all(getattr(self, part).mean() > 0 for part in ("regret", "uniform", "reference")):
             raise ValueError(f"{name} has a mean regret of 0")
+        if len(self.regret) and not self.uniform.mean() > self.reference.mean():
+            raise ValueError(f"{name} has a reference that is no better than uniform play")
 
     @property
     def unchecked(self) -> float:

@@ -127,6 +127,7 @@ FORGED = [
     first_cell(uniform=np.full(16, np.inf)),
     first_cell(regret=np.full(16, -1.0)),
     first_cell(regret=np.ones(15)),
+    first_cell(uniform=np.ones(16), reference=np.ones(16)),  # S would not be a number
     first_cell(regret=np.zeros(0)),
     first_cell(refused=0),
     first_cell(algorithm="best"),

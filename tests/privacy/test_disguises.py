@@ -163,6 +163,9 @@ DISGUISES = {
     "a loop that equals a sealed one": lambda: a_loop(metaclass=Equals),
     "a loop of the same name": lambda: a_loop(__module__=ServerLoop.__module__, __qualname__="ServerLoop"),
     "a loop that seals itself": lambda: sealed(a_loop(**lying("algos"))),
+    "a policy that seals itself": lambda: with_policy(
+        sealed(subclass(fb.algos.Thompson, indices=lambda self, *given: together(*given), **lying("algos"))())
+    ),
     "a sealed loop's name": lambda: sealed(a_loop(__module__=ServerLoop.__module__, __qualname__="ServerLoop")),
 }
 
