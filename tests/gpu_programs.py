@@ -67,7 +67,10 @@ SYNCHRONISES = (
     "a synchronisation is computed in every round and selected, so that nothing waits for the host; every metric is "
     "written, and every array that a round reads after it has changed it is copied, by a kernel of its own"
 )
-CHAIN = "what one user changes is a chain of steps with few numbers, too different in shape for XLA to fuse them"
+LOTS = "a lot of every arm and agent, by which ties are broken, takes two words that are drawn every round"
+CHAIN = (
+    "what one user changes is a chain of steps with few numbers, too different in shape for XLA to fuse them; " + LOTS
+)
 CUTS = "components are searched, after links were cut, by a loop of unknown length"
 MERGES = "clusters merge in a branch, one after the other, until none is like another"
 PHASES = "phases begin, clusters upload and others download in branches and in loops of unknown length"
@@ -85,17 +88,21 @@ KNOWN: dict[str, dict[str, tuple[float, str]]] = {  # program -> what -> (at mos
         "registers": (255, MODEL),
         "spills": (320, SPILLS),
     },
-    "linear fixed 10000": {"temporaries": (164, "estimates of every arm of every agent are kept between rounds")},
+    "linear fixed": {"kernels": (22, LOTS)},
+    "linear fixed 10000": {
+        "kernels": (26, LOTS),
+        "temporaries": (164, "estimates of every arm of every agent are kept between rounds"),
+    },
     "linear logdet": {"kernels": (36, SYNCHRONISES)},
     "linear private logdet": {"kernels": (40, SYNCHRONISES)},
     "linear feducb": {"kernels": (36, SYNCHRONISES)},
     "linear private feducb": {"kernels": (46, SYNCHRONISES)},
-    "linear thompson": {"launches": (18, LIBRARIES)},
+    "linear thompson": {"kernels": (24, LOTS), "launches": (18, LIBRARIES)},
     "linear gossip": {"kernels": (71, SYNCHRONISES)},
-    "clusters club": {"kernels": (37, CHAIN), "waits": (1, CUTS)},
-    "clusters sclub": {"kernels": (42, CHAIN), "waits": (2, MERGES)},
-    "clusters fclub": {"kernels": (38, CHAIN), "waits": (7, PHASES)},
-    "clusters cdp-fclub": {"kernels": (41, CHAIN), "waits": (8, PHASES)},
+    "clusters club": {"kernels": (39, CHAIN), "waits": (1, CUTS)},
+    "clusters sclub": {"kernels": (44, CHAIN), "waits": (2, MERGES)},
+    "clusters fclub": {"kernels": (40, CHAIN), "waits": (7, PHASES)},
+    "clusters cdp-fclub": {"kernels": (43, CHAIN), "waits": (8, PHASES)},
 }
 
 

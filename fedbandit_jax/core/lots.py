@@ -62,15 +62,20 @@ def _low(n_arms: int) -> int:
 
 def best(key: Key[Array, ""], scores: Float[Array, " K M"]) -> Int[Array, " M"]:
     """The index of the largest score over the leading axis, on ties by lot, and `NOWHERE` where any score is NaN."""
-    # XLA:GPU would take a maximum, and what is compared to it, for a softmax, see `ridge.first_argmax`
-    largest = scores.max(0) if on_cpu() else jnp.take_along_axis(scores, jnp.argmax(scores, 0)[None], 0)[0]
-    least, arms = near(largest), lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+    arms = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+
+    def by_lot(least: Array) -> Array:
+        lots = Lots.draw(key, *scores.shape)
+        return drawn(scores, least, lots.arm[:, None] + lots.agent, arms, len(scores))
+
+    if not on_cpu():
+        # XLA:GPU takes a maximum that is compared to scores for a softmax, but no `argmax`. For a `min` over arms of
+        # many agents it would transpose all arrays of which scores are made.
+        largest = jnp.take_along_axis(scores, jnp.argmax(scores, 0)[None], 0)[0]
+        lot = by_lot(near(largest))
+        least = lot.min(0) if scores.shape[1] == 1 else jnp.take_along_axis(lot, jnp.argmin(lot, 0)[None], 0)[0]
+        return arm_of(least, len(scores))
+    least = near(scores.max(0))
     first = jnp.where(scores >= least, arms, NOWHERE).min(0)
     tied = (~(scores < least)).sum(0) != 1  # or NaN, of which no comparison holds
-
-    def by_lot(_: Array) -> Array:
-        lots = Lots.draw(key, *scores.shape)
-        words = lots.arm[:, None] + lots.agent
-        return arm_of(drawn(scores, least, words, arms, len(scores)).min(0), len(scores))
-
-    return control.cond_any(tied.any(), by_lot, first)
+    return control.cond_any(tied.any(), lambda _: arm_of(by_lot(least).min(0), len(scores)), first)
