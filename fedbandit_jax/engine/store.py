@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import bars
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import Clock
@@ -30,7 +31,7 @@ from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, digest, versions
 from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.setup import set_up
-from fedbandit_jax.interfaces import certify
+from fedbandit_jax.interfaces import certificate_of, certify
 from fedbandit_jax.report.result import Result, concat, spans
 
 SEEDS = 8  # most seeds of a piece
@@ -119,12 +120,12 @@ class Stored:
         computed, _ = self.compute(jax.process_index(), jax.process_count(), executor)
         while jax.process_count() > 1 and lacking(self.pieces):
             time.sleep(LOOK)
-        whole = concat(
-            [
-                gather(self.whole.folder, name, label, self.setup.config_of(label), self.run.seeds)
-                for label, name in self.whole.names.items()
-            ]
-        )
+        parts = []
+        for label, name in self.whole.names.items():
+            clock = self.setup.clocks[label]
+            proved = certificate_of(clock.algo, clock.env.spec, self.run.horizon)  # not as a file says
+            parts.append(gather(self.whole.folder, name, label, self.setup.config_of(label), proved, self.run.seeds))
+        whole = concat(parts)
         account = {"pieces": len(self.pieces), "computed": computed, "seconds": round(time.monotonic() - started, 3)}
         return dataclasses.replace(whole, provenance={**whole.provenance, **account})
 
@@ -198,8 +199,10 @@ def submit_all(pieces: Sequence[SweepPiece], executor: Executor, bar: tqdm) -> N
         ) from first
 
 
-def gather(folder: Path, name: str, label: str, config: Mapping[str, Any], seeds: np.ndarray) -> Result:
-    """The result of a configuration under these seeds, read from its files as one of this sweep, with its `config`.
+def gather(
+    folder: Path, name: str, label: str, config: Mapping[str, Any], proved: Certificate, seeds: np.ndarray
+) -> Result:
+    """The result of a configuration under these seeds, read from its files, with its `config` and what is `proved`.
 
     Raises:
         ValueError: a seed is missing, or a file is damaged; the message names it.
@@ -215,7 +218,7 @@ def gather(folder: Path, name: str, label: str, config: Mapping[str, Any], seeds
         except ValueError as error:
             raise ValueError(f"{error} (in a store: delete it, and the same call computes it again)") from error
         its = {**config, "seeds": loaded.config["seeds"]}
-        parts.append(dataclasses.replace(loaded, certificates={label: loaded.certificate}, config=its).sel(seed=here))
+        parts.append(dataclasses.replace(loaded, certificates={label: proved}, config=its).sel(seed=here))
     if wanted:
         raise BadValue(
             "store", f"must have all seeds of {label!r}", wanted, got=f"none of {wanted} in {str(folder / name)!r}"

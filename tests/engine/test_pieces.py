@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import multiprocessing
 import os
 import socket
@@ -78,6 +79,16 @@ class Failing:
         else:
             future.set_result(function(*arguments))
         return future
+
+
+def test_a_claim_is_not_read_from_a_store(tmp_path):
+    """Whoever edits a file may write any, and seal it again."""
+    simulate(algo=PLAIN, store=tmp_path)
+    (path,) = tmp_path.rglob("*.npz")
+    found = fb.Result.load(path)
+    claimed = dataclasses.replace(found.certificate, claim="certified", epsilon=1.0, delta=0.1, epsilon_exact=1.0)
+    dataclasses.replace(found, certificates=dict.fromkeys(found.labels, claimed)).save(path)
+    assert simulate(algo=PLAIN, store=tmp_path).certificate.claim == "none"
 
 
 def test_what_others_found_is_kept(tmp_path, computed):
