@@ -164,7 +164,7 @@ class Mechanism:
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
         Returns:
-            `Rounded` if the trust model's noise is on a grid, else `Aggregated`; `NoRelease` if n_syncs is 0.
+            `Rounded` if the trust model's noise depends on users, else `Aggregated`; `NoRelease` if n_syncs is 0.
 
         Raises:
             ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or so
@@ -211,7 +211,7 @@ class Mechanism:
         model = noises[0].model
         if len(noises) > 1:
             model = dataclasses.replace(model, std=np.array([one.model.std[0] for one in noises]))  # pyright: ignore
-        form = Rounded if model.on_grid else Aggregated
+        form = Rounded if model.needs_users else Aggregated
         bound = form(
             n_agents=n_agents,
             trust=model,

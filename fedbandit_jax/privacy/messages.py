@@ -1,7 +1,7 @@
 """The noise of every single message, which audits look at: the same sums by the whole protocol, M times as slow.
 
-For Gaussian trust models it is exactly the law of `Aggregated`. For integer noise it is that of `Rounded` up to what
-the trust model states, and certificates are about the protocol with single messages.
+For Gaussian trust models it is exactly the law of `Aggregated`. For integer noise it is that up to what the
+trust model states, and certificates are about the protocol with single messages.
 """
 
 from __future__ import annotations

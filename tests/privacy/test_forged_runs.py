@@ -21,7 +21,8 @@ from fedbandit_jax.privacy.noisy_sums import Aggregated, Rounded
 @pytest.mark.parametrize("form", [Aggregated, Rounded, Messages])
 def test_nothing_is_released_beyond_what_is_paid_for(form, key):
     """A mechanism for two releases, asked for a third: no number comes out, and no silo's message."""
-    mechanism = federated(**({} if form is Aggregated else {"trust": "secagg"})).bind(SPEC, 2 * BATCH).mechanism
+    trust = {Aggregated: "silo_local", Rounded: "shuffle_vector_sum", Messages: "secagg"}[form]
+    mechanism = federated(trust=trust).bind(SPEC, 2 * BATCH).mechanism
     mechanism = by_message(mechanism) if form is Messages else mechanism
     assert type(mechanism) is form
     x, y = np.full((BATCH, 2, 4), 0.5, np.float32), np.ones((BATCH, 4), np.float32)

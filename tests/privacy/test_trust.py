@@ -18,7 +18,7 @@ from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_mu
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.messages import Messages, by_message
-from fedbandit_jax.privacy.noisy_sums import Rounded
+from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
 from fedbandit_jax.privacy.releases import Release, make
 from fedbandit_jax.privacy.trust import SecAgg, Shuffled, VectorSum, secagg, vector_sum
@@ -120,7 +120,7 @@ def test_the_noise_of_all_silos_has_room(key):
     found = calibrate(Budget(0.01, 1e-6), n_syncs=S, trust="secagg", n_agents=1600, batch=4, dim=50, dropouts=1584)
     all_there = float(found.model.share) * 40
     assert all_there <= 2**24
-    drawn = jax.jit(found.model.noisy_sum)(key, 1, (), jnp.zeros((1, packed_size(50))), None, None)[0]
+    drawn = found.model.noise(key, packed_size(50))
     for std in (found.model.message_stds(1)[0], all_there / float(found.model.scale)):
         assert np.std(drawn) == pytest.approx(std, rel=5 / math.sqrt(2 * drawn.size))
 
@@ -164,7 +164,7 @@ def test_integer_messages_are_nearly_exact_with_little_noise(key):
 def test_integer_noise_on_batches_that_grow(key):
     """Absorbed in parts or not: the exact prefixes, up to noise of a few steps, whatever the sizes of batches."""
     mechanism = Mechanism(BUDGET, "blt", "secagg").bind(BoundStatistic(D), n_agents=M, n_syncs=S, most=9)
-    assert (type(mechanism), mechanism.batch) == (Rounded, 9)
+    assert (type(mechanism), mechanism.batch) == (Aggregated, 9)
     trust = dataclasses.replace(mechanism.trust, share=np.float32(0.6))
     mechanism = dataclasses.replace(mechanism, trust=trust)
     sums = np.random.default_rng(5).normal(0, 3, (S, 4, D, D + 1)).astype(np.float32)
@@ -216,7 +216,7 @@ def test_vector_sum_on_users(key):
 @pytest.mark.parametrize(
     ("trust", "release", "messages"),
     [
-        *(("secagg", "tree", False), ("secagg", "honaker", True)),
+        ("secagg", "honaker", True),
         ("shuffle_vector_sum", "tree", False),  # its messages are bits, their counts integers by construction
     ],
 )
@@ -234,6 +234,19 @@ def test_nothing_shows_between_the_lines_of_the_grid(key, trust, release, messag
     steps = counts * float(mechanism.trust.scale if trust == "secagg" else mechanism.trust.g[0])
     centre = 0.0 if trust == "secagg" else float(M * B * mechanism.trust.b[0] / 2)
     assert abs(steps + centre - np.round(steps + centre)).max() < 0.05  # float32 of 10^5 steps
+
+
+def test_the_place_between_two_steps_shows_nothing(key):
+    """The noise of all silos together is uniform within a step, so that no fraction of a sum is seen through it."""
+    trust = SecAgg(share=np.float32(1.0), scale=np.float32(4.0), n_agents=9)
+    steps = np.asarray(trust.noise(key, 20_000), float) * 4
+    assert stats.kstest(steps % 1, "uniform").pvalue > 1e-3
+    assert stats.kstest(np.round(steps) % 1, "uniform").pvalue < 1e-9  # as without a dither
+    whole = np.round(steps)
+    error = 5 * np.sqrt(2 / len(steps))
+    assert abs(np.var(whole) / 9 - 1) < error  # a dither of half a step moves no integer
+    assert abs(np.var(0.8 * whole) / 9 - 1) > error
+    assert abs(np.corrcoef(whole, steps - whole)[0, 1]) < 5 / np.sqrt(len(steps))
 
 
 def test_rounding_is_unbiased_whatever_the_silos_have(key):
@@ -290,11 +303,15 @@ def test_rounding_and_noise_have_keys_of_their_own(key, trust, monkeypatch):
         found.randomize(key, 1, 1, jnp.zeros((1, 5)))
         assert len(used) == len(set(used)) == 2
         used.clear()
+        monkeypatch.setattr(jax.random, "uniform", lambda key, shape, **_: watched(key, 0, shape))
+        found.noise(key, 5)
+        assert len(used) == len(set(used)) == 2
+        return
     monkeypatch.setattr(vector_sum, "normal", lambda key, shape: watched(key, 0, shape))
     _, rounding = found.noisy_sum(key, jnp.int32(1), found.init(5), jnp.zeros((1, 5)), x, y)
-    if trust == "shuffle_vector_sum":  # of nodes that go on after the first batch
-        assert (np.asarray(rounding) > 0).any(1).tolist() == [False, True, True]
-    assert len(used) == len(set(used)) == {"secagg": 2, "shuffle_vector_sum": 3}[trust]
+    goes_on = (np.asarray(rounding) > 0).any(1).tolist()  # which nodes, after the first batch
+    assert goes_on == [False, True, True]
+    assert len(used) == len(set(used)) == 3
 
 
 def test_who_sees_single_messages(key):

@@ -5,7 +5,7 @@ sum of its users' packed statistics with D = d (d + 3) / 2 entries (see `statist
 server in three steps. The randomiser (`randomize`) works at the silo. The third party (`third_party`) is nobody, a
 shuffler, or a secure aggregator. The analyser (`analyze`) makes the server's estimate of the sum over silos. Unless
 somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum: `noise` where
-noise is added to real numbers, `noisy_sum` where messages and noise are integers (`on_grid`).
+noise depends on no data, `noisy_sum` where it does (`needs_users`).
 
 Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure aggregation as in Chowdhury & Zhou
 (2023).

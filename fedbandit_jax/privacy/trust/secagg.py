@@ -136,16 +136,17 @@ class SecAgg(Trust):
         there = sends.sum() / jnp.float32(self.n_agents)
         return dataclasses.replace(self, share=self.share * jnp.sqrt(there))
 
-    def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Rounds the sum over silos, (P, D), and adds one discrete Gaussian in place of the M silos' own.
+    @override
+    def noise(self, key: Array, size: int) -> Array:
+        """One discrete Gaussian in place of the M silos' own, and the error of one rounding in place of theirs.
 
         M discrete Gaussians add up to one of M times the variance, up to a factor e^xi of the probabilities (see
-        `quantised`). The sum is rounded once instead of M times, which leaves out at most M/4 of a variance of M
-        share^2.
+        `quantised`). The error is that of rounding with a dither: uniform in one step, whatever is rounded, so that no
+        digit of a sum shows between the steps. That leaves out at most M/4 of a variance of M share^2.
         """
         rounding, noise = jax.random.split(key)
-        draws = discrete_gaussian(noise, self.share * np.sqrt(self.n_agents), total.shape)
-        return (stochastic_round(rounding, total * self.scale) + draws) / self.scale, state
+        draws = discrete_gaussian(noise, self.share * np.sqrt(self.n_agents), (size,))
+        return (draws + jax.random.uniform(rounding, (size,), minval=-0.5, maxval=0.5)) / self.scale
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         """The silo's rounded and noisy message as integers modulo 2^32, (P, D) uint32."""
