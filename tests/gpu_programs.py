@@ -180,6 +180,14 @@ def programs() -> dict[str, Program]:
     }
 
 
+def drawn(clock: Any, keys: Any, n: int) -> Any:
+    """Returns the noise of n steps for seeds of these keys, which is drawn before the loop."""
+    import jax
+
+    start = clock.source.release.init((clock.source.row_size,))
+    return jax.vmap(lambda key: clock.source.rows(key, start, 0, n, n)[0])(keys)
+
+
 def hot_loop(clocks: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...]]:
     """Returns the driver's jitted loop for clocks that run side by side, and its abstract arguments."""
     import jax
@@ -187,13 +195,15 @@ def hot_loop(clocks: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tu
 
     from fedbandit_jax.engine import batching
 
-    leaves, treedef, axes = batching._stack([clock.sharing(len(clocks)) for clock in clocks])
+    clocks = [clock.sharing(len(clocks)) for clock in clocks]
+    leaves, treedef, axes = batching._stack([clock.played for clock in clocks])
     leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
     placed = batching.Layout(treedef, axes, len(clocks), n_seeds, clocks[0].emitters, None)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
     worlds, states = batching._init(placed).eval_shape(leaves, keys)
     steps = batching._steps(range(n_steps), n_steps)
-    return batching._advance(placed), (leaves, keys, worlds, states, *steps)
+    rows = [jax.eval_shape(lambda keys, one=one: drawn(one, keys, n_steps), keys) for one in clocks if one.source]
+    return batching._advance(placed), (leaves, keys, worlds, states, *steps, rows)
 
 
 def compiled(name: str, folder: str) -> dict[str, Any]:

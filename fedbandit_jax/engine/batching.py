@@ -25,6 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from fedbandit_jax.core import control, lapack, memory, programs
 from fedbandit_jax.core.backend import loop_options, on_cpu, quick_options
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.engine.ahead import Ahead
 from fedbandit_jax.engine.clocks import Clock
 
 PROGRAMS = 32  # layouts whose programs a process keeps, those that were used last
@@ -48,6 +49,7 @@ class Piece(NamedTuple):
     leaves: list[Any]  # of the clocks, stacked over configurations where these differ
     keys: Array  # (G,) of the seeds, padded with the last one, so that one program serves all pieces
     layout: Layout
+    ahead: list[Ahead]  # what draws the noise of every configuration before its steps; empty if steps draw it
 
 
 class Layout(NamedTuple):
@@ -63,18 +65,26 @@ class Layout(NamedTuple):
     def over_runs(self, method: str, **fixed: Any) -> Any:
         """A method of the clock over seeds (G) and configurations (C), which share the world.
 
-        Worlds have a leading axis G, states, parts and metrics G and C.
+        Worlds have a leading axis G, states, parts and metrics G and C. The last argument is the noise that was drawn
+        before for every configuration, each with a leading axis G.
         """
 
-        def run(leaves, *arguments):
-            return getattr(jax.tree.unflatten(self.treedef, leaves), method)(*arguments, **fixed)
+        def run(leaves, rows, *arguments):
+            clock = jax.tree.unflatten(self.treedef, leaves)
+            return getattr(clock if rows is None else clock.given(rows), method)(*arguments, **fixed)
 
         seeds, configs, results = AXES[method]
         if self.n_configs > 1:
-            run = jax.vmap(run, (list(self.axes), *configs), results, axis_size=self.n_configs)
+            run = jax.vmap(run, (list(self.axes), 0, *configs), results, axis_size=self.n_configs)
         if self.n_seeds > 1:
-            run = jax.vmap(run, (None, *seeds))
-        return run
+            run = jax.vmap(run, (None, 0, *seeds))
+
+        def over(leaves, *arguments, rows=()):
+            many, axis = len(rows) > 1, int(self.n_seeds > 1)
+            several = jax.tree.map(lambda *x: jnp.stack(x, axis), *rows) if many else next(iter(rows), None)
+            return run(leaves, several, *arguments)
+
+        return over
 
 
 class Pieces:
@@ -98,7 +108,7 @@ class Pieces:
         words, impl = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
         self.pieces = []
         for c, group in enumerate(groups):
-            leaves, treedef, axes = _stack(group)
+            leaves, treedef, axes = _stack([clock.played for clock in group])
             layout = Layout(treedef, axes, len(group), size, clock.emitters, part)
             there = [jax.device_put(leaves, device) for device in devices]
             for first in range(0, len(keys), size):
@@ -107,34 +117,44 @@ class Pieces:
                 some = jax.device_put(some if size > 1 else some[0], devices[which])
                 some = jax.random.wrap_key_data(some, impl=impl)
                 seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
-                self.pieces.append(Piece(configs, seeds, there[which], some, layout))
+                ahead = [Ahead.of(one, some, devices[which]) for one in group if one.source is not None]
+                self.pieces.append(Piece(configs, seeds, there[which], some, layout, ahead))
 
     def init(self) -> list[Any]:
-        """(worlds, states) of every piece before the first step."""
-        return [_init(piece.layout)(piece.leaves, piece.keys) for piece in self.pieces]
+        """(worlds, states, states of what draws noise ahead) of every piece before the first step."""
+        starts = [[one.start() for one in piece.ahead] for piece in self.pieces]
+        return [(*_init(piece.layout)(piece.leaves, piece.keys), start) for piece, start in zip(self.pieces, starts)]
 
     def compile(self, capacity: int) -> None:
         """Compiles the programs of `init` and `advance`, and runs nothing."""
         piece = self.pieces[0]
-        init = _init(piece.layout)
-        first = init.lower(piece.leaves, piece.keys).compile()
-        self._fit(first)
-        states = jax.tree.map(
-            lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where, weak_type=x.weak_type),
-            jax.eval_shape(init, piece.leaves, piece.keys),
-            first.output_shardings,
-        )
+        states = self._made(_init(piece.layout), piece.leaves, piece.keys)
+        drawn = [
+            (one.program(capacity), one.leaves, one.keys, one.start(), np.int32(0), np.int32(0)) for one in piece.ahead
+        ]
+        rows = [self._made(*one)[0] for one in drawn]
         if piece.layout.part:
             traced = _part(piece.layout).trace(piece.leaves, piece.keys, *states, *_at(0, 0))
             self._fit(traced.lower().compile())
             parts = [traced.out_info] * len(self.firsts)
-            joined = _join(piece.layout).trace(piece.leaves, piece.keys, *states, np.int32(0), parts)
+            joined = _join(piece.layout).trace(piece.leaves, piece.keys, *states, np.int32(0), parts, rows=rows)
             self._fit(joined.lower().compile())
         else:
-            traced = _advance(piece.layout).trace(piece.leaves, piece.keys, *states, *_steps(range(0), capacity))
+            steps = _steps(range(0), capacity)
+            traced = _advance(piece.layout).trace(piece.leaves, piece.keys, *states, *steps, rows=rows)
             self._fit(traced.lower().compile())
         if any(map(lapack.factorises_several, programs.equations(traced.jaxpr))):
             self.workers = 1  # such programs must not run beside each other, see `core.lapack`
+
+    def _made(self, function: Any, *arguments: Any) -> Any:
+        """The results of a function that is compiled for these arguments, and not run."""
+        program = function.lower(*arguments).compile()
+        self._fit(program)
+        return jax.tree.map(
+            lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where, weak_type=x.weak_type),
+            jax.eval_shape(function, *arguments),
+            program.output_shardings,
+        )
 
     def _fit(self, program: Any) -> None:
         """Lets no more workers run a program at a time than there is memory for, and raises a ValueError if none can.
@@ -165,7 +185,7 @@ class Pieces:
         if self.recorder is None:
             return {}
         found: dict[str, np.ndarray] = {}
-        for piece, (_, state) in zip(self.pieces, states):
+        for piece, (_, state, _) in zip(self.pieces, states):
             for name, _, array in self.recorder.named(state):
                 part = np.swapaxes(_axes(np.asarray(array)[None], piece)[0], 0, 1)
                 whole = found.setdefault(name, np.empty((self.n_configs, self.n_seeds, *part.shape[2:]), part.dtype))
@@ -173,15 +193,21 @@ class Pieces:
         return found
 
     def advance(self, pool: Executor, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
-        """(worlds, states) after the steps `ks`, at most `capacity`, and metrics (steps, S, C, ...)."""
+        """What `init` returns, after the steps `ks`, at most `capacity`, and metrics (steps, S, C, ...)."""
 
         def run(which: int) -> Any:
-            piece, (world, state) = self.pieces[which], states[which]
+            piece, (world, state, drawn) = self.pieces[which], states[which]
+            first = np.int32(ks.start), np.int32(len(ks))
+            both = [
+                one.program(capacity)(one.leaves, one.keys, before, *first) for one, before in zip(piece.ahead, drawn)
+            ]
+            rows, drawn = [rows for rows, _ in both], [after for _, after in both]
             if piece.layout.part:
-                *after, metrics = self._in_parts(pool, piece, world, state, ks)
+                *after, metrics = self._in_parts(pool, piece, world, state, rows, ks)
             else:
-                *after, metrics = _advance(piece.layout)(piece.leaves, piece.keys, world, state, *_steps(ks, capacity))
-            return tuple(after), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
+                advance, steps = _advance(piece.layout), _steps(ks, capacity)
+                *after, metrics = advance(piece.leaves, piece.keys, world, state, *steps, rows=rows)
+            return (*after, drawn), jax.tree.map(lambda x: _axes(np.asarray(x)[: len(ks)], piece), metrics)
 
         done = list(pool.map(run, range(len(self.pieces))))
 
@@ -193,7 +219,9 @@ class Pieces:
 
         return [after for after, _ in done], jax.tree.map(whole, *(metrics for _, metrics in done))
 
-    def _in_parts(self, pool: Executor, piece: Piece, world: Any, state: Any, ks: range) -> tuple[Any, Any, Any]:
+    def _in_parts(
+        self, pool: Executor, piece: Piece, world: Any, state: Any, rows: list[Any], ks: range
+    ) -> tuple[Any, Any, Any]:
         given, told = (piece.leaves, piece.keys, world), []
         for k in ks:
 
@@ -205,7 +233,7 @@ class Pieces:
             else:  # this thread is one of the pool
                 others = [pool.submit(play, first) for first in self.firsts[1:]]
                 parts = [play(0), *(one.result() for one in others)]
-            state, metrics = _join(piece.layout)(*given, state, np.int32(k), parts)
+            state, metrics = _join(piece.layout)(*given, state, np.int32(k), parts, rows=rows)
             told.append(metrics)
         return world, state, jax.tree.map(lambda *x: np.stack(x), *told)
 
@@ -274,16 +302,16 @@ def _advance(layout: Layout):
     A GPU takes all of them, whose number it knows without asking the host; what was not asked for is left out later.
     """
 
-    def advance(leaves, keys, world, state, count, ks):
+    def advance(leaves, keys, world, state, count, ks, rows=()):
         step = jax.jit(layout.over_runs("step"))  # is traced once, for the shapes of metrics and for the loop
 
         def turn(i, carry):
             run, metrics = carry
             k = ks[i] if on_cpu() else ks[0] + i
-            *run, new = step(leaves, keys, *run, k)
+            *run, new = step(leaves, keys, *run, k, rows=rows)
             return tuple(run), control.put_row(metrics, i, new, k)
 
-        shapes = jax.eval_shape(step, leaves, keys, world, state, ks[0])[-1]
+        shapes = jax.eval_shape(functools.partial(step, rows=rows), leaves, keys, world, state, ks[0])[-1]
         empty = jax.tree.map(lambda x: jnp.zeros((len(ks), *x.shape), x.dtype), shapes)
         steps = count if on_cpu() else len(ks)
         (world, state), metrics = lax.fori_loop(0, steps, turn, ((world, state), empty))

@@ -171,7 +171,7 @@ def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
     size = min(clock.step_rounds, clock.horizon)
     if not size:  # how many rounds a step covers depends on the run
         return 1, room(clock.n_steps) if on_cpu() else 1
-    most = max(1, CHUNK_ROUNDS // size)
+    most = min(max(1, CHUNK_ROUNDS // size), clock.n_rows or CHUNK_ROUNDS)
     work = size * clock.env.spec.n_agents  # of a step
     longest = min(max(1, -(-clock.n_steps // CHUNKS), CHUNK_WORK // work), most)
     if on_cpu():

@@ -51,7 +51,7 @@ class Setup(NamedTuple):
         """The labels of the configurations that run together: in one program, and in one world."""
         found: dict[Any, list[str]] = {}
         for label, clock in self.clocks.items():
-            found.setdefault((id(clock.env), signature(clock)), []).append(label)
+            found.setdefault((id(clock.env), signature(clock.played), clock.source is None), []).append(label)
         return list(found.values())
 
 

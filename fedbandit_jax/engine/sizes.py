@@ -14,6 +14,7 @@ from fedbandit_jax.core import memory
 from fedbandit_jax.core.memory import shown
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import Clock
+from fedbandit_jax.engine.clocks.clock import ROWS
 
 COPIES = 3  # of records: a program reads one and writes one, and the result is one
 FLOAT = 4  # bytes
@@ -40,7 +41,7 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
     """The number of seeds of a program, shared by clocks like this one, that fit into memory at a time.
 
     Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state
-    (before and after a chunk of rounds) and two of the contexts, if these are stored.
+    (before and after a chunk of rounds), two of the contexts, if these are stored, and two of the rows of noise.
 
     Raises:
         ValueError: not even one seed fits.
@@ -50,6 +51,7 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
     contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * clock.stores
     one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
     one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
+    one += 2 * n_configs * FLOAT * ROWS * (clock.source is not None)
     curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.limit()
     if curves + one > most:
         raise BadValue(

@@ -167,6 +167,19 @@ class Algorithm:
         """The state that the next batch downloads after batch k, and its cost, from what `gather` made of it."""
         return local, Report()
 
+    @property
+    def source(self) -> Any:
+        """The mechanism whose `rows` are the noise of all synchronisations, of which number k ends batch k.
+
+        The engine draws them before the loop, and plays the algorithm that it is `given` them; algorithms that then
+        differ in numbers only share a compiled program. None: `sync` draws the noise.
+        """
+        return None
+
+    def given(self, rows: Any) -> Algorithm:
+        """The same algorithm with rows of its `source` in place of that; None: they are given later."""
+        raise NotImplementedError(f"{type(self).__name__}.given")
+
     def view(self, state: Any) -> Any:
         """The transcript of the last synchronisation for audits: the view of those untrusted by the trust model."""
         raise NotImplementedError(f"{type(self).__name__}.view")

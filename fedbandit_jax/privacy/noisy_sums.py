@@ -1,23 +1,35 @@
-"""Noisy sums: the noise of all messages is drawn at once (`Aggregated`), on a grid if it is of integers (`Rounded`).
+"""Noisy sums: the noise of all messages is drawn at once (`Aggregated`), or of users if it depends on them (`Rounded`).
 
-Both are bound for S synchronisations; later releases are NaN. `privacy.messages` has the same message by message.
+Both are bound for S synchronisations; later releases are NaN. `privacy.messages` has the same message by message. Noise
+that depends on nobody may be drawn before the loop that adds it (`WithRows`): one compiled loop then serves all.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from typing_extensions import override
 
-from fedbandit_jax.core import struct, whole, wide
+from fedbandit_jax.certificate import Certificate, no_privacy
+from fedbandit_jax.core import control, struct, whole, wide
 from fedbandit_jax.privacy.accounted import AccountedMechanism
 from fedbandit_jax.privacy.admission import Admitted
-from fedbandit_jax.privacy.bound import MechanismState
+from fedbandit_jax.privacy.bound import MechanismState, Timing
 from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.privacy.sums import Steps, Sums
 from fedbandit_jax.privacy.totals import UserTotals
+
+Rows = tuple[Array, Array]  # noise (N, D) of N releases, and what is sent for them, (N, 2): numbers, and bits of each
+
+
+class Limit(NamedTuple):
+    """What is left of a release whose noise was drawn before."""
+
+    n_syncs: struct.Number  # S
 
 
 @struct.pytree
@@ -87,8 +99,20 @@ class NoisyMechanism(AccountedMechanism):
         size = packed_size(dim)
         return self.trust.uplink(k, self.n_agents * size * parts, size)
 
+    def given(self, rows: Rows | None) -> WithRows:
+        """The same sums, to which these rows are added; of release and trust model only S is left."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(NoisyMechanism)}
+        proved = dict.fromkeys(("trust", "epsilon", "delta", "adjacency", "held", "batch", "method"))
+        release: Any = Limit(self.release.n_syncs)
+        return WithRows(**{**fields, **proved, "release": release}, drawn=rows)
+
     def _released(self, k: Array, statistics: Array) -> Array:
         return jnp.where(k <= self.release.n_syncs, statistics, jnp.nan)
+
+    def _plus(self, k: Array, state: MechanismState, total: Any, noise: Array) -> tuple[Array, MechanismState]:
+        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+        statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))
+        return statistics, state._replace(sums=sums, view=statistics)
 
 
 @struct.sealed
@@ -104,17 +128,66 @@ class Aggregated(NoisyMechanism):
     def step(
         self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
-        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         trust = self.trust if sends is None else self.trust.among(sends)
-        noise, release = self.release.step(state.release, k, trust.noise(key, packed_size(self.statistic.dim)))
-        statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))
-        return statistics, state._replace(sums=sums, release=release, view=statistics)
+        noise, release = self.release.step(state.release, k, trust.noise(key, self.row_size))
+        return self._plus(k, state._replace(release=release), total, noise)
+
+    @property
+    def row_size(self) -> int:
+        """D, numbers in the noise of a release."""
+        return packed_size(self.statistic.dim)
+
+    def rows(self, key: Array, release: Any, first: Array, count: Array | int, n: int) -> tuple[Rows, Any]:
+        """The noise of `count` <= n releases after the first so many, with release k + 1 in row k modulo n.
+
+        Args:
+            key: of all releases; number k + 1 has that with k folded in.
+            release: the state of the release, which `first` = 0 sets anew.
+        """
+        start = self.release.init((self.row_size,))
+        release = jax.tree.map(lambda new, old: jnp.where(first == 0, new, old), start, release)
+
+        def draw(i: Array, carry: tuple[Rows, Any]) -> tuple[Rows, Any]:
+            (rows, release), k = carry, first + i
+            fresh = self.trust.noise(jax.random.fold_in(key, k), self.row_size)
+            noise, release = self.release.step(release, k + 1, fresh)
+            sent = jnp.stack([*map(jnp.float32, self.uplink(k + 1, self.statistic.dim))])
+            return control.put_row(rows, k % n, (noise, sent), k), release
+
+        empty = jnp.zeros((n, self.row_size)), jnp.zeros((n, 2))
+        return lax.fori_loop(0, count, draw, (empty, release))
+
+
+@struct.pytree
+class WithRows(NoisyMechanism):
+    """A mechanism whose noise was drawn before, by `Aggregated.rows`; what it comes from, only that can certify."""
+
+    drawn: Rows | None
+
+    @override
+    def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
+        return no_privacy("nothing is proved of noise that was drawn elsewhere")
+
+    @override
+    def step(
+        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
+    ) -> tuple[Array, MechanismState]:
+        return self._plus(k, state, total, self._row(k)[0])
+
+    @override
+    def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
+        numbers, bits = self._row(k)[1]
+        return numbers, bits
+
+    def _row(self, k: Array) -> Rows:
+        assert self.drawn is not None
+        return jax.tree.map(lambda rows: rows[(k - 1) % len(rows)], self.drawn)
 
 
 @struct.sealed
 @struct.pytree
 class Rounded(NoisyMechanism):
-    """A mechanism that rounds the sum over silos to a grid, lest exact digits show through the integer noise."""
+    """A mechanism whose noise depends on the users, and which rounds the sum to a grid, lest exact digits show."""
 
     @property
     @override

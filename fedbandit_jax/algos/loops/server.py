@@ -7,6 +7,7 @@ by which some schedules read log det (V_i + c I).
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
+from fedbandit_jax.privacy.noisy_sums import Aggregated
 
 
 class Epoch(NamedTuple):
@@ -83,6 +85,17 @@ class ServerLoop(PolicyLoop):
         one, spec = self.mechanism, self.spec
         alone = one.needs_users or one.enforced or one.apart or spec.drops or spec.late
         return self.schedule is None and not alone
+
+    @property
+    @override
+    def source(self) -> Aggregated | None:
+        known = struct.is_sealed(self) and self.schedule is None and not self.spec.drops  # who is away adds no noise
+        return self.mechanism if known and type(self.mechanism) is Aggregated else None
+
+    @override
+    def given(self, rows: Any) -> ServerLoop:
+        mechanism: Any = self.mechanism
+        return dataclasses.replace(self, mechanism=mechanism.given(rows))
 
     @override
     def init(self, key: Array, spec: Spec) -> ServerState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from fedbandit_jax.engine.recorder import Recorder, Recording
 from fedbandit_jax.interfaces import Metrics
 
 AXIS = "agents"  # of a mesh of devices
+ROWS = 2**20  # most numbers of noise that are drawn for a run before it is played on
 
 
 @struct.pytree
@@ -49,6 +51,25 @@ class Clock:
     def n_steps(self) -> int:
         """The most steps that a run may have."""
         return -(-self.horizon // self.step_rounds)
+
+    @property
+    def source(self) -> Any:
+        """What draws the noise of steps before they are played, see `Algorithm.source`; None: steps draw it."""
+        return self.algo.source
+
+    @property
+    def n_rows(self) -> int:
+        """The most steps whose noise is drawn before they are played; 0 if it is not."""
+        return 0 if self.source is None else max(1, ROWS // self.source.row_size)
+
+    @property
+    def played(self) -> Self:
+        """The clock whose steps are played, which is `given` the noise of its source: others may share its program."""
+        return self if self.source is None else self.given(None)
+
+    def given(self, rows: Any) -> Self:
+        """The same clock with noise that was drawn before."""
+        return dataclasses.replace(self, algo=self.algo.given(rows))
 
     def sharing(self, n_configs: int) -> Self:
         """The clock that is to run if so many configurations share a program, this one included."""

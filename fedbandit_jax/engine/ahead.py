@@ -1,0 +1,54 @@
+"""Noise that is drawn before the steps that it is for, by a program of its own for every mechanism."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from fedbandit_jax.core.backend import on_cpu, quick_options
+from fedbandit_jax.engine.clocks import Clock
+from fedbandit_jax.engine.clocks.clock import salted
+
+PROGRAMS = 32  # mechanisms whose programs a process keeps, those that were used last
+
+
+class Ahead(NamedTuple):
+    """The source of the noise of one configuration, for the seeds of a piece, see `Clock.source`."""
+
+    structure: Any  # of the source, and of the salt of its keys
+    leaves: list[Any]
+    keys: Array  # (G,) of the seeds; () of a single one
+
+    @classmethod
+    def of(cls, clock: Clock, keys: Array, device: Any) -> Ahead:
+        """The source of a clock on a device."""
+        leaves, structure = jax.tree.flatten((clock.source, clock.salt))
+        return cls(structure, jax.device_put(leaves, device), keys)
+
+    def start(self) -> Any:
+        """The state of the source before the first step, which its `rows` set."""
+        source, _ = jax.tree.unflatten(self.structure, self.leaves)
+        state = jax.eval_shape(lambda: source.release.init((source.row_size,)))
+        zeros = jax.tree.map(lambda x: np.zeros((*self.keys.shape, *x.shape), x.dtype), state)
+        return jax.device_put(zeros, self.keys.sharding)
+
+    def program(self, n: int) -> Any:
+        """The compiled `rows` of the source for at most n steps; a GPU draws for all of them."""
+        return _program(self.structure, self.keys.ndim > 0, n)
+
+
+@functools.lru_cache(PROGRAMS)
+def _program(structure: Any, several: bool, n: int) -> Any:
+    def draw(leaves, keys, state, first, count):
+        source, salt = jax.tree.unflatten(structure, leaves)
+
+        def one(key: Array, state: Any) -> tuple[Any, Any]:
+            return source.rows(salted(key, "syncs", salt), state, first, count if on_cpu() else n, n)
+
+        return (jax.vmap(one) if several else one)(keys, state)
+
+    return jax.jit(draw, compiler_options=quick_options())
