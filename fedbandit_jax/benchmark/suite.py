@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import networkx as nx
 import numpy as np
+from jax import Array
+from jaxtyping import Key
+from typing_extensions import override
 
 from fedbandit_jax import data, envs
 from fedbandit_jax.algos import AdaCUCB, Federated, Forgetting, Gossip, Greedy, Grouped, Thompson
 from fedbandit_jax.benchmark.task import Task
+from fedbandit_jax.core import struct
+from fedbandit_jax.envs.logged import Logged, Visits
 from fedbandit_jax.interfaces import Algorithm, Environment
 from fedbandit_jax.privacy import Discounted, Users
 from fedbandit_jax.schedules import Geometric
@@ -56,6 +65,25 @@ def _sphere(*sizes: int, contexts: str = "fresh") -> envs.Sphere:
 
 def _zipf() -> Environment:
     return envs.clustered(20, 1, 1, n_arms=10, dim=10, arrivals=1 / np.arange(1.0, 21.0))
+
+
+@struct.pytree
+class Dealt(Logged):
+    """A fitted log whose effects every seed deals out to the arms anew: nobody knows in advance which is good."""
+
+    @override
+    def init(self, key: Key[Array, ""]) -> Visits:
+        theta, own = super().init(key).theta, len(self.arms)
+        dealt = jax.random.permutation(key, theta[1:].reshape(own, -1))
+        return Visits(jnp.append(theta[:1], dealt), jnp.asarray(self.starts))
+
+
+def _insteval() -> Environment:
+    env = data.insteval()
+    basis = f"{env.spec.basis} Every seed deals these effects out to the arms anew."
+    fields: dict[str, Any] = {field.name: getattr(env, field.name) for field in dataclasses.fields(env)}
+    fields["spec"] = dataclasses.replace(env.spec, basis=basis)
+    return Dealt(**fields)
 
 
 _ALL = (
@@ -207,10 +235,11 @@ _ALL = (
     ),
     Task(
         name="insteval",
-        about="Ratings of lectures by students of fourteen departments, a model of the real log; a visit is protected.",
+        about="Ratings of lectures by students of fourteen departments, a model of the real log whose arms "
+        "every seed deals out anew; a visit is protected.",
         family="linear",
         sizes=(14, 12, 25),
-        make=data.insteval,
+        make=_insteval,
         horizon=2600,
         epsilon=1.0,
         delta=1e-6,
