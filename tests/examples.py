@@ -319,7 +319,7 @@ class Played(NamedTuple):
 
     def state(self, seed):
         """The learner's last state."""
-        paths, form = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self.clock.init, KEY)[1])
+        paths, form = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self.clock.played.init, KEY)[1])
         names = ["state" + jax.tree_util.keystr(path) for path, _ in paths]
         return jax.tree.unflatten(form, [self.result.records[name][seed, 0] for name in names])
 

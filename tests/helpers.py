@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.core import lots, random
 from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import RoundClock
@@ -69,6 +70,12 @@ def regrets(env, bound, horizon, key):
     """Regret per round of a bound algorithm."""
     clock = RoundClock(env=env, algo=bound, horizon=horizon)
     return np.asarray(stepped(gaps, clock, np.arange(clock.n_steps), key)[1]).ravel()[:horizon]
+
+
+def by_lot(key, t, n_arms, n_agents):
+    """The arms (M,) of agents to whom all arms are alike in round t."""
+    choices = jax.random.fold_in(random.stream(key, "choices"), t)
+    return lots.best(choices, jnp.zeros((n_arms, n_agents)))
 
 
 def by_batches(bound, offers, answers, key):

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import by_lot, deep
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
-from fedbandit_jax.core import lots, random, ridge
+from fedbandit_jax.core import random, ridge
 from fedbandit_jax.core.ridge import with_spectrum
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.privacy.packing import packed_size, unpack
@@ -64,8 +64,7 @@ def by_policy(policy, bound, key, explored):
         """The ridge is that many standard deviations of the noise on W, and at least 1, which is in V."""
         more = max(1.0, policy.shrinkage * bound.mechanism.stds()[t // EVERY - 1]) - 1 if t >= EVERY else 0
         worth = contexts @ np.linalg.solve(v + more * np.eye(D), u)
-        choices = jax.random.fold_in(random.stream(key, "choices"), t)
-        return int(worth.argmax() if u.any() else lots.best(choices, jnp.zeros((len(worth), ex.M)))[i])
+        return int(worth.argmax() if u.any() else by_lot(key, t, len(worth), ex.M)[i])
 
     def epsilon_greedy(t, i, contexts, v, u):
         coin, other = jax.random.split(draws(t, i))
