@@ -54,7 +54,7 @@ def noise(release: Release, users: Users) -> float:
 def of_releases(n_syncs: int, users: Users, widths: tuple[int, ...]) -> dict[str, float]:
     """Returns the noise of every release by name; of `Banded` that of the best width."""
     made: dict[str, Callable[[int], Release]] = {
-        **{name: release for name, release in RELEASES.items() if name != "prefix_tree"},
+        **RELEASES,
         "MultiBlt": MultiBlt(users),
         "BandMF": BandMF(max(widths), users),
     }

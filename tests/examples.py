@@ -97,7 +97,7 @@ SILOS = [
     silos("FedLinUCB, learns", UCB, learns_in_batch=True, oracle=BATCHES),
     silos("Thompson", THOMPSON, oracle=BATCHES),
     silos("Private-FedLinUCB", A.UCB(), private(), plain="FedLinUCB", card="Private-FedLinUCB", oracle=BATCHES),
-    silos("Algorithm 1", UCB, private("prefix_tree"), env=FIXED, learns_in_batch=True, claim="as_printed",
+    silos("Algorithm 1", UCB, private(), env=FIXED, learns_in_batch=True, claim="as_printed",
           card="Private-FedLinUCB, Algorithm 1", oracle=BATCHES),
     silos("amplified", A.UCB(), private("tree", "shuffle_amplified"), card="SDP-FedLinUCB by amplification",
           oracle=BATCHES),

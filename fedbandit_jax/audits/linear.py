@@ -59,6 +59,7 @@ def linear(
     horizon: int | None = None,
     drops: bool = False,
     messages: bool = False,
+    prefixes: bool = False,
     name: str | None = None,
 ) -> Case:
     """Builds a case of all that a certified linear algorithm shows: releases, their rounds, who asked, and arms.
@@ -75,6 +76,7 @@ def linear(
         horizon: T; default: 8 batches, or 12 rounds if the batch is not fixed.
         drops: whether silos take turns to miss a batch.
         messages: whether every message of every silo is shown, see `by_message`.
+        prefixes: whether every private prefix sum of every silo is.
         name: name of the case; default: trust model and release.
 
     Raises:
@@ -88,7 +90,8 @@ def linear(
     returns = isinstance(privacy.unit, Users)
     spec = spec_of(n_agents, constant=privacy.statistic.centred, n_users=int(returns), drops=drops)
     bound = certified(algo, spec, horizon)
-    bound = by_message(bound) if validate.boolean("messages", messages) else bound
+    messages = validate.boolean("messages", messages) | validate.boolean("prefixes", prefixes)
+    bound = by_message(bound, prefixes) if messages else bound
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
     options: dict[str, Any] = {}
@@ -96,12 +99,13 @@ def linear(
     whole = batch if by_batch else 0  # the view of other loops is not one sum of all silos
     if whole and not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
         by_silo = messages or mechanism.apart
-        by_prefix = mechanism.release.prefix_at_silo or mechanism.apart or not messages
+        by_prefix = mechanism.shows_prefixes or not messages
         measure = prefixes_moved(mechanism, by_silo) if by_prefix else _messages_moved
         options = dict(sensitivity=mechanism.sensitivity, measure=measure)
     elif whole:  # by how much slower are integers, counts of users' bits, and both message by message?
         options = dict(slow=(12 if mechanism.trust.needs_users else 8) if messages else 4)
-    options["name"] = f"{privacy.trust} {privacy.release}{' messages' * messages}" if name is None else name
+    shown = " prefixes" if prefixes else " messages" * messages
+    options["name"] = f"{privacy.trust} {privacy.release}{shown}" if name is None else name
     options["mechanism"] = Transcript(algo=bound, spec=spec, horizon=horizon)
     return case_of(bound, budget, horizon, n_agents, horizon if returns else 1, fixed=fixed, **options)
 
@@ -137,7 +141,7 @@ def shipped_linear() -> list[Case]:
 
     def case(n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, **options: Any) -> Case:
         asked: dict[str, Any] = {name: options.pop(name, None) for name in ("horizon", "name")}
-        asked |= {name: options.pop(name, False) for name in ("drops", "messages")}
+        asked |= {name: options.pop(name, False) for name in ("drops", "messages", "prefixes")}
         return linear(private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch), n_agents=n_agents, **asked)
 
     silo_local = [
@@ -162,7 +166,7 @@ def shipped_linear() -> list[Case]:
     return [
         *silo_local,
         case(n_agents=2, release="tree", messages=True),
-        case(n_agents=3, release="prefix_tree", messages=True),
+        case(n_agents=3, prefixes=True),
         case(calibration="theorem", name="silo_local tree theorem"),
         case(budget=removed, name="silo_local tree zero_out"),
         case(unit=Users(2), name="silo_local tree 2 visits"),
@@ -177,8 +181,8 @@ def shipped_linear() -> list[Case]:
         case(statistic=Opinion(gram_scale=0.5), release="blt", name="silo_local blt weighted"),
         case(statistic=Logistic(), release="blt", name="silo_local blt logistic"),
         linear(median, n_agents=3, name="silo_local blt median"),
-        case(trust="silo_local_matrix", release="prefix_tree"),
-        case(n_agents=2, trust="silo_local_matrix", release="prefix_tree", messages=True),
+        case(trust="silo_local_matrix"),
+        case(n_agents=2, trust="silo_local_matrix", prefixes=True),
         case(trust="shuffle_amplified"),
         case(n_agents=2, trust="shuffle_amplified", messages=True),
         case(n_agents=2, batch=1, horizon=2, budget=small, trust="shuffle_vector_sum"),

@@ -11,7 +11,7 @@ from fedbandit_jax.cli._command import Adjacency, Command, check_values
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
-Release = Literal["tree", "prefix_tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation"]
+Release = Literal["tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation"]
 Trust = Literal[
     "silo_local", "silo_local_matrix", "shuffle_amplified", "shuffle_vector_sum", "secagg", "central", "local"
 ]  # fmt: skip
@@ -32,7 +32,7 @@ class CalibrateCommand(Command):
       theorem    as printed in Zhou & Chowdhury (2024): Theorem 5.1; for shuffling Lemma F.2 and Theorem 5.5; with
                  silo_local_matrix as in Dubey & Pentland (2020)
       authors    as in the code that the authors of the former published, for silo_local and shuffling
-    The last two exist for the releases tree and prefix_tree only, and not for secagg, central and local.
+    The last two exist for the release tree only, and not for secagg, central and local.
 
     The table shows the standard deviation sigma of the noise, the largest standard deviation in the sums that the
     server acts on, the smallest epsilon that is proved for this noise, and whether that is within the budget ("sound").
@@ -53,8 +53,7 @@ class CalibrateCommand(Command):
         batch: B, the number of rounds between synchronisations.
         agents: M, the number of silos.
         dim: d, the number of features; only for trust models whose noise depends on it.
-        release: how noisy sums over time are formed (the continual-release mechanism). prefix_tree goes only with
-            silo_local and silo_local_matrix.
+        release: how noisy sums over time are formed (the continual-release mechanism).
         trust: who adds the noise and who is trusted (see docs/privacy.md). local needs --release input_perturbation,
             shuffling needs tree.
         visits: how often one user may contribute; all her contributions are protected together.

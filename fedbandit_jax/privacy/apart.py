@@ -79,7 +79,7 @@ class Apart(NoisyMechanism):
     other silos send and whatever the server does with it.
     """
 
-    apart = True
+    apart = shows_prefixes = True
 
     server: Server
 

@@ -134,7 +134,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
             return wrong
         stds = trust.silo_stds()
         silos = np.moveaxis(shown.reshape(draws, n, len(stds), -1), 1, 0) / np.asarray(stds, float)[:, None]
-        if release.prefix_at_silo or mechanism.apart:
+        if mechanism.shows_prefixes:
             silos = scipy.linalg.solve_triangular(_factor(release, n), silos.reshape(n, -1), lower=True)
             silos = silos.reshape(n, draws, len(stds), -1) / weights
         else:

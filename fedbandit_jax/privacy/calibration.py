@@ -143,11 +143,9 @@ def calibrate(
             kappa (ln(2/delta) + epsilon) / epsilon^2 on each of the two streams for "silo_local" (Theorem 5.1), Lemma
             F.2 for "shuffle_amplified" (or an error that names the condition that does not hold), Theorem 5.5 for
             "shuffle_vector_sum"; for "silo_local_matrix" as in Dubey & Pentland (2020). "authors" is what the authors'
-            code does for "silo_local" and shuffling, and too small at most budgets. These two are for the releases
-            "tree" and "prefix_tree" only.
+            code does for "silo_local" and shuffling, and too small at most budgets.
         trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or one of your own,
-            `fb.privacy.GaussianTrust`. "local" needs the release "input_perturbation", shuffling "tree"; "prefix_tree"
-            goes only with "silo_local" and "silo_local_matrix".
+            `fb.privacy.GaussianTrust`.
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.
         n_agents: M, which only some trust models need.
         batch: B, which only some trust models need.
@@ -208,8 +206,6 @@ def calibrate(
         | tagged("pure", pure, {"unequal batches": pure > 0, "adaptive schedule": pure > 0})
     )
     made = releases.make(release, n_syncs)
-    if made.prefix_at_silo:  # a function that makes it does not say so beforehand
-        compatibility.check(noise_tags(trust, type(made)))
     ask = Ask(
         budget=budget,
         release=made,

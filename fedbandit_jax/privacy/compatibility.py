@@ -15,12 +15,11 @@ Tags = dict[str, tuple[str, Any]]  # tag -> the argument that it is about, and i
 
 # A tag, another one that it does not support, why, and what to use instead. An error refuses the argument of the first.
 TABLE = """
-noise in sums of silos | prefix sums of silos | only silos with noise of their own send these | trust='silo_local'
 release that is no tree | noise for trees | a shuffler amplifies sums over disjoint batches | release='tree'
 release of sums over batches | noise of users | users report once | release='input_perturbation'
 noise as printed | no printed noise | nothing is printed for this trust model | calibration='tight'
 noise of the authors' code | nothing in the authors' code | it has no noise for this trust model | calibration='tight'
-release of no paper | noise as printed | papers calibrate noise for trees | calibration='tight', or release='tree'
+release that is no tree | noise as printed | papers calibrate noise for trees | calibration='tight', or release='tree'
 other statistic | noise as printed | papers calibrate noise for (x y, x x') | calibration='tight'
 clipped totals | noise as printed | papers calibrate noise for single visits | calibration='tight'
 noise in sums of silos | several budgets | one noise protects the users of all silos | trust='silo_local', or one budget

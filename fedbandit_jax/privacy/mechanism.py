@@ -43,27 +43,22 @@ class Mechanism:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
             "silo_local" or "silo_local_matrix").
         release: how private sums over time are formed. A key of `fb.privacy.RELEASES`: "tree" (Algorithm 2),
-            "prefix_tree" (Algorithm 4; the same law), "honaker", "sqrt_toeplitz", "blt" (whose prefix sums have a fifth
-            of the tree's noise variance for 16 synchronisations and an eighth for 400, at equal privacy) or
-            "input_perturbation"; or a `Release` class of your own. Only "silo_local" and "silo_local_matrix" go with
-            "prefix_tree", "shuffle_amplified" and "shuffle_vector_sum" go with "tree" only, and "local" with
-            "input_perturbation" only.
+            "honaker", "sqrt_toeplitz", "blt" (whose prefix sums have a fifth of the tree's noise variance for 16
+            synchronisations and an eighth for 400, at equal privacy) or "input_perturbation"; or a `Release` class of
+            your own.
         trust: who adds the noise and who is trusted. A key of `fb.privacy.TRUST`: "silo_local" (each silo adds noise
             and so protects its users from everybody else), "silo_local_matrix" (the same on the joint matrix of (x,
             y)), "shuffle_amplified" or "shuffle_vector_sum" (with a trusted shuffler), "secagg" (with secure
             aggregation), "central" (the server is trusted and adds the noise; with one agent, Shariff & Sheffet 2018)
             or "local" (every user adds noise, not even her silo is trusted; Zheng et al. 2020); or one of your
             own, `fb.privacy.GaussianTrust`.
-        calibration: how much noise is added: "tight" (the least that is proved here), "theorem" (not with "secagg",
-            "central" and "local") or "authors" (nor with "silo_local_matrix"), see `fb.privacy.calibrate`. The last
-            two need the release "tree" or "prefix_tree".
+        calibration: how much noise is added: "tight" (the least that is proved here), "theorem" or "authors", see
+            `fb.privacy.calibrate`.
         unit: what is protected where users return, and must then be given: "visit", each interaction by itself, or
             `fb.privacy.Users(...)`, all that one user contributes, within bounds that silos enforce. Where users are
             not told apart, None is one user who comes once, and `Users` are a promise.
         statistic: what a user adds, and its bounds: `fb.privacy.Linear()`, (x y, x x'), centred, scaled or truncated by
-            its options; `fb.privacy.Logistic()`; or a `fb.privacy.Statistic` of your own. Only `Linear` that is neither
-            centred nor scaled goes with a calibration other than "tight" and with trust "silo_local_matrix",
-            "shuffle_amplified" and "shuffle_vector_sum".
+            its options; `fb.privacy.Logistic()`; or a `fb.privacy.Statistic` of your own.
         dropouts: f, silos that may miss a synchronisation, or know their own share of the noise and tell, with trust
             "secagg": each of M adds 1/(M - f) of the noise's variance, and nothing is released where more are missing.
             Other trust models need no number.
@@ -72,7 +67,8 @@ class Mechanism:
             "input_perturbation".
 
     Raises:
-        ValueError, TypeError: if an argument is out of range, of the wrong type, or does not go with another one.
+        ValueError, TypeError: if an argument is out of range or of the wrong type, or does not support another one, see
+            `privacy.compatibility`.
 
     Example:
         >>> Mechanism(Budget(1.0, 0.1), release="blt", trust="secagg").trust

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.core import struct
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.bound import MechanismState, Timing
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
@@ -28,7 +28,15 @@ WHERE = "are made of single visits, in batches of one size, by silos that are al
 @struct.sealed
 @struct.pytree
 class Messages(NoisyMechanism):
-    """A mechanism that randomises every message of every silo, passes them on, and analyses them."""
+    """A mechanism that randomises every message of every silo, passes them on, and analyses them.
+
+    With `shows_prefixes` a silo decodes its own messages, and sends the private prefix sum in their place. That is the
+    protocol P_alt, Algorithm 4 of Zhou & Chowdhury (2024), which is that of Dubey & Pentland (2020). The prefix sum is
+    post-processing of the messages, so that the guarantee and the law of the server's sums are the same. A shuffler
+    could not amplify it, because one user is in up to S of the prefix sums.
+    """
+
+    shows_prefixes: bool = struct.static(default=False)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @override
     def init(self, dim: int) -> MechanismState:
@@ -41,7 +49,7 @@ class Messages(NoisyMechanism):
             sums=None,
             release=(
                 self._each(release.encode_init((size,))),
-                self._each(decoder) if release.prefix_at_silo else decoder,
+                self._each(decoder) if self.shows_prefixes else decoder,
             ),
             trust=users,
             view=None,
@@ -79,11 +87,11 @@ class Messages(NoisyMechanism):
             )
         keys = jax.random.split(silos, m)
         sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(m), k, messages)
-        if release.prefix_at_silo:
+        if self.shows_prefixes:
             sent, decoder = jax.vmap(release.decode, (0, None, 0))(decoder, k, sent)
         shown = trust.third_party(third, sent)
         total = prefix = trust.analyze(server, k, shown)
-        if not release.prefix_at_silo:
+        if not self.shows_prefixes:
             prefix, decoder = release.decode(decoder, k, total)
         view = total if trust.shows_sum else shown
         if state.view is not None:
@@ -94,17 +102,20 @@ class Messages(NoisyMechanism):
     def _misfit(self, timing: Timing, batch: int | None) -> str:
         if not timing.fixed or self.batch is None or self.statistic.drops or self.statistic.total is not None:
             return f"single messages {WHERE}"
+        if self.shows_prefixes and not type(self.trust).per_silo:
+            return f"the proof of {type(self.trust).__name__} does not cover silos that send prefix sums"
         return super()._misfit(timing, batch)
 
     def _each(self, state: Any) -> Any:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.n_agents, *jnp.shape(leaf))), state)
 
 
-def by_message(bound: Any) -> Any:
+def by_message(bound: Any, prefixes: bool = False) -> Any:
     """The same bound algorithm, with every message of every silo randomised, passed on and analysed.
 
     Args:
         bound: a loop in batches of one size, or its mechanism, whose noise is drawn at once.
+        prefixes: whether silos send private prefix sums instead, as in P_alt; only noise of each silo covers that.
 
     Raises:
         ValueError: there are no such messages, or they have too many bits.
@@ -118,11 +129,14 @@ def by_message(bound: Any) -> Any:
         ('certified', 'Messages')
     """
     if not isinstance(bound, NoisyMechanism) and getattr(bound, "equal_batches", None):
-        return dataclasses.replace(bound, mechanism=by_message(bound.mechanism))
+        return dataclasses.replace(bound, mechanism=by_message(bound.mechanism, prefixes))
     made = type(bound) in (Aggregated, Rounded) and type(bound.trust).randomize is not Trust.randomize
     if not made or bound.batch is None or bound.statistic.drops or bound.statistic.total is not None:
         raise BadValue("bound", f"must have messages, which {WHERE}", bound, got=type(bound).__name__)
-    sent = Messages(**{field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)})
+    if validate.boolean("prefixes", prefixes) and not type(bound.trust).per_silo:
+        raise BadValue("prefixes", "must be False where silos have no noise of their own", True)
+    parts = {field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)}
+    sent = Messages(**parts, shows_prefixes=prefixes)
     if sent.trust.needs_users:
         nodes: Any = bound.release
         bits = nodes.size * bound.batch * bound.n_agents * packed_size(bound.statistic.dim) * bound.trust.width

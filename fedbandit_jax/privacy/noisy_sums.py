@@ -7,7 +7,7 @@ that depends on nobody may be drawn before the loop that adds it (`WithRows`): o
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,9 @@ class Limit(NamedTuple):
 @struct.pytree
 class NoisyMechanism(AccountedMechanism):
     """A mechanism that adds up the admitted statistics exactly, and adds the noise of the trust model."""
+
+    shows_prefixes: ClassVar[bool] = False
+    """Whether the server is shown the private prefix sums of every silo."""
 
     @property
     @override
@@ -189,10 +192,12 @@ class WithRows(NoisyMechanism):
 class Rounded(NoisyMechanism):
     """A mechanism whose noise depends on the users, and which rounds the sum to a grid, lest exact digits show."""
 
+    trust: Any  # `VectorSum`, whose `noisy_sum` is given users
+
     @property
     @override
     def needs_users(self) -> bool:
-        return self.trust.needs_users
+        return True
 
     @override
     def init(self, dim: int) -> MechanismState:
@@ -206,8 +211,7 @@ class Rounded(NoisyMechanism):
     ) -> tuple[Array, MechanismState]:
         (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
         message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
-        law = self.trust if sends is None else self.trust.among(sends)
-        noisy, trust = law.noisy_sum(key, k, state.trust, message, x, v)
+        noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, v)
         prefix, decoder = self.release.decode(decoder, k, noisy)
         statistics = self._released(k, self.statistic.unpack(prefix))
         sent = dict(sums=self.nothing(self.statistic.dim), release=(encoder, decoder), trust=trust, view=statistics)

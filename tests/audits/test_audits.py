@@ -28,7 +28,7 @@ TRIES = 4000, 16_000, 64_000  # runs of a control, most of which need no second 
 PARTS = 12  # of the cases, which workers share; those that share programs follow each other
 SHOWN = {  # the share of the claim that is shown at least, where it is not 0.3
     "silo_local tree": 0.8,  # exact noise, and users as far apart as may be
-    "silo_local_matrix prefix_tree": 0.8,
+    "silo_local_matrix tree": 0.8,
     "LDP-SE": 0,  # every user's message is as private as the claim, and a sum of them far more
     "Shuffle-DP-SE messages": 0.2,  # half of epsilon is charged for bits, which spend less
 }
@@ -175,7 +175,7 @@ def test_the_sensitivity_is_that_of_the_mechanism_that_runs():
         (dict(), 4, 4.5),
         (dict(adjacency="zero_out"), 4, 2.0),
         (dict(unit=fb.privacy.Users(2)), 4 * 2**2, 4.5),
-        (dict(release="prefix_tree", trust="silo_local_matrix"), 4, 4.0),
+        (dict(release="tree", trust="silo_local_matrix"), 4, 4.0),
         (dict(release="input_perturbation"), 1, 4.5),
     ):
         case = audits.linear(PRIVATE.replace(**options), n_agents=1)

@@ -76,7 +76,7 @@ HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, r
     "amplified": (federated(budget=P.Budget(0.1, 1e-6), trust="shuffle_amplified", schedule=1), MANY, 3),
     "banded": (federated(release=P.Discounted(0.8)), SPEC),
     "local": (federated(trust="local", release="input_perturbation"), SPEC),
-    "matrix": (federated(trust="silo_local_matrix", release="prefix_tree"), SPEC),
+    "matrix": (federated(trust="silo_local_matrix", release="tree"), SPEC),
     "central": (federated(trust="central", release="sqrt_toeplitz", schedule=GROWING), SPEC),
     "messages": (ByMessage(**vars(federated())), SPEC),
     "statistic": (federated(statistic=P.Logistic(), release="blt"), SPEC),

@@ -201,8 +201,6 @@ def test_amplification_is_used_where_it_helps():
 
 
 def test_combinations_that_are_refused():
-    with refused("trust"):  # whatever makes the release
-        calibrate(Budget(1.0, 0.1), n_syncs=8, release=lambda n: make("prefix_tree", n), trust="central")
     with refused("epsilon"):  # Theorem 5.5 has a condition
         calibrate(Budget(1000.0, 0.1), n_syncs=4, method="theorem", trust="shuffle_vector_sum", **SIZE)
 

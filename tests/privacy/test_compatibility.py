@@ -42,7 +42,6 @@ CHANGES = {
     "own": (dict(trust=P.GaussianTrust("somebody adds it")), {}),
     "tree": (dict(release="tree"), {}),
     "reports": (dict(release="input_perturbation"), {}),
-    "prefixes": (dict(release="prefix_tree"), {}),
     "theorem": (dict(calibration="theorem"), dict(release="tree")),
     "authors": (dict(calibration="authors"), dict(release="tree")),
     "budgets": (dict(budget=(BUDGET,) * M), {}),
@@ -81,21 +80,17 @@ CHANGES = {
 # Of each change the later ones that it does not support, or that do not support it.
 REFUSED = {
     "matrix": "authors total centred scaled logistic dropouts constants median liars drops",
-    "shuffle": "reports prefixes budgets total centred scaled logistic dropouts growing LogDet dp20 tests median liars "
+    "shuffle": "reports budgets total centred scaled logistic dropouts growing LogDet dp20 tests median liars "
     "drops Gossip Async Grouped Cliques",
-    "bits": "reports prefixes budgets total centred scaled logistic dropouts LogDetUCB growing LogDet dp20 tests "
+    "bits": "reports budgets total centred scaled logistic dropouts LogDetUCB growing LogDet dp20 tests "
     "median liars drops Gossip Async Grouped Cliques",
-    "secagg": "prefixes theorem authors budgets constants LogDetUCB LogDet dp20 tests median liars Gossip Async "
-    "Grouped Cliques",
-    "central": "prefixes theorem authors budgets dropouts constants LogDetUCB dp20 median liars Gossip Async Grouped "
-    "Cliques",
-    "local": "tree prefixes theorem authors budgets total dropouts constants LogDetUCB learns growing LogDet dp20 "
+    "secagg": "theorem authors budgets constants LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
+    "central": "theorem authors budgets dropouts constants LogDetUCB dp20 median liars Gossip Async Grouped Cliques",
+    "local": "tree theorem authors budgets total dropouts constants LogDetUCB learns growing LogDet dp20 "
     "tests median liars drops Gossip Async Grouped Cliques",
-    "own": "prefixes theorem authors budgets dropouts constants LogDetUCB dp20 median liars drops Gossip "
-    "Async Grouped Cliques",
+    "own": "theorem authors budgets dropouts constants LogDetUCB dp20 median liars drops Gossip Async Grouped Cliques",
     "tree": "drops",
     "reports": "theorem authors constants",
-    "prefixes": "dropouts constants drops",
     "theorem": "total centred scaled logistic dropouts drops",
     "authors": "total centred scaled logistic dropouts drops",
     "budgets": "silos dropouts median liars Gossip Async Grouped Cliques",

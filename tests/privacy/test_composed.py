@@ -15,7 +15,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import RELEASES, TRUST
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.releases import Blt, PrefixTree, Tree, explicit
+from fedbandit_jax.privacy.releases import Blt, Tree, explicit
 from fedbandit_jax.privacy.trust import Central, SecAgg, SiloLocal
 
 
@@ -104,7 +104,6 @@ def test_composed_dishonestly(name):
     ("registry", "name", "value", "options", "words"),
     [
         (RELEASES, "tree", Blt, {"trust": "shuffle_amplified"}, "does not support trust"),
-        (RELEASES, "blt", PrefixTree, {"release": "blt", "trust": "secagg"}, "does not support release"),
         (TRUST, "silo_local", subclass(SiloLocal, noise=lambda s, key, n: jnp.zeros(n)), {}, OWN),
     ],
 )

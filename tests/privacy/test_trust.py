@@ -109,7 +109,7 @@ def test_formulas_of_papers():
     authors = calibrate(BUDGET, n_syncs=S, n_agents=M, method="authors")
     assert 1.1 < authors.epsilon_exact < 2
     assert not authors.sound
-    paper = dict(n_syncs=400, release="prefix_tree", trust="silo_local_matrix", method="theorem")
+    paper = dict(n_syncs=400, release="tree", trust="silo_local_matrix", method="theorem")
     for pure, left in ((0.0, 0.5), (0.1, 0.4)):
         found = calibrate(Budget(0.5, 0.01), pure=pure, **paper)
         assert found.sigma == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
@@ -369,6 +369,15 @@ UNMADE = [  # single messages of silos that are away, totals of users, and batch
 def test_where_no_messages_are_made(spec, options):
     with refused("bound"):
         by_message(fb.algos.Federated(**options).bind(spec, 1000))
+
+
+def test_only_silos_with_noise_of_their_own_send_prefix_sums():
+    for trust, claim in (("silo_local", "certified"), ("silo_local_matrix", "certified"), ("central", "none")):
+        whole = fb.algos.Federated(privacy=Mechanism(BUDGET, trust=trust)).bind(SPEC, 100)
+        forged = dataclasses.replace(whole, mechanism=formed(Messages, whole.mechanism, shows_prefixes=True))
+        assert certify(forged).claim == claim
+    with refused("prefixes", True):
+        by_message(whole, prefixes=True)
 
 
 @pytest.mark.parametrize(("spec", "options"), UNMADE)

@@ -124,6 +124,7 @@ class LogDetUCB(Exploration, Policy):
 def privatizer(privacy: Mechanism | Budget | None) -> Mechanism | None:
     """The mechanism of PRIVATIZER, Algorithm 2, if only a budget is given, and any other mechanism as it is.
 
-    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree whose prefix sums the silos send.
+    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree. There silos send its prefix sums, whose law is the
+    same, see `privacy.messages`.
     """
-    return as_mechanism(privacy, release="prefix_tree", trust="silo_local_matrix")
+    return as_mechanism(privacy, trust="silo_local_matrix")

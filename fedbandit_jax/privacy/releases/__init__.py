@@ -16,12 +16,10 @@ from fedbandit_jax.privacy.releases.release import Release as Release
 from fedbandit_jax.privacy.releases.toeplitz import InputPerturbation as InputPerturbation
 from fedbandit_jax.privacy.releases.toeplitz import SqrtToeplitz as SqrtToeplitz
 from fedbandit_jax.privacy.releases.trees import Honaker as Honaker
-from fedbandit_jax.privacy.releases.trees import PrefixTree as PrefixTree
 from fedbandit_jax.privacy.releases.trees import Tree as Tree
 
 RELEASES: dict[str, Callable[[int], Release]] = {
     "tree": Tree,
-    "prefix_tree": PrefixTree,
     "honaker": Honaker,
     "sqrt_toeplitz": SqrtToeplitz,
     "blt": Blt,
@@ -41,7 +39,6 @@ def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
         ...     release = make(name, 400)
         ...     print(f"{name:18} {release.prefix_variance().max() * release.sensitivity_sq():6.2f}")
         tree                72.00
-        prefix_tree         72.00
         honaker             43.21
         sqrt_toeplitz        8.84
         blt                  8.85
@@ -69,8 +66,6 @@ def tags(release: str | Callable[[int], Release]) -> dict[str, bool]:
     """What a release is, for `privacy.compatibility`, as far as its class says so."""
     kind = find(release)
     return {
-        "prefix sums of silos": getattr(kind, "prefix_at_silo", False),
         "release that is no tree": kind is not Tree,
-        "release of no paper": kind not in (Tree, PrefixTree),
         "release of sums over batches": kind is not InputPerturbation,
     }

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,9 +57,6 @@ class Release(abc.ABC):
     """
 
     n_syncs: int
-
-    prefix_at_silo: ClassVar[bool] = False
-    """Whether a silo decodes its own messages and sends private prefix sums instead of them."""
 
     def __post_init__(self):
         object.__setattr__(self, "n_syncs", validate.integer("n_syncs", self.n_syncs, at_least=1))
@@ -217,7 +214,6 @@ def relative_std(release: Release) -> float:
         >>> for name, make in RELEASES.items():
         ...     print(f"{name:18} {relative_std(make(400)):.3f}")
         tree               3.248
-        prefix_tree        3.248
         honaker            2.517
         sqrt_toeplitz      1.138
         blt                1.139

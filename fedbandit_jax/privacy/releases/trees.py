@@ -113,20 +113,6 @@ class Tree(Release):
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True)
-class PrefixTree(Tree):
-    """The protocol P_alt, Algorithm 4 of Zhou & Chowdhury (2024), which is that of Dubey & Pentland (2020).
-
-    Every silo keeps its own tree and sends the private prefix sum itself. That is post-processing of the tree's
-    messages, so the guarantee and the law of the server's sums are those of `Tree`. A shuffler could not amplify it,
-    because one user is in up to S of the messages instead of kappa.
-    """
-
-    prefix_at_silo: ClassVar[bool] = True
-
-
-@struct.sealed
-@struct.node
-@dataclasses.dataclass(frozen=True)
 class Honaker(Tree):
     """The tree of Honaker (2015): every node is released, and estimated from itself and all nodes below.
 

@@ -147,10 +147,6 @@ class Trust:
         """Standard deviations (M,) of the Gaussians that silos add to their messages, on the diagonal of x x'."""
         raise NotImplementedError(f"{type(self).__name__}.silo_stds")
 
-    def init(self, size: int) -> Any:
-        """The state of `noisy_sum` before the first release of vectors of D = `size` entries."""
-        return ()
-
     def noise(self, key: Array, size: int) -> Array:
         """Draws the noise of one part of a message, summed over silos, (D,), D = `size`, in units of x y and x x'."""
         raise NotImplementedError(f"{type(self).__name__}.noise")
@@ -158,15 +154,6 @@ class Trust:
     def among(self, sends: Array) -> Trust:
         """The noise of those of M silos that send at a synchronisation, (M,) bool."""
         raise NotImplementedError(f"{type(self).__name__}.among")
-
-    def noisy_sum(self, key: Array, k: Array, state: Any, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Draws the server's estimate of the sum over silos (P, D), as `analyze` would return it, and the next state.
-
-        Args:
-            total: exact sum of all silos' messages k, (P, D).
-            x, y: features (B, d, M) and rewards (B, M) of the batch's users.
-        """
-        raise NotImplementedError(f"{type(self).__name__}.noisy_sum")
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
         """Randomises the message of silo 0, ..., M - 1 and returns what it sends.

@@ -147,7 +147,7 @@ class VectorSum(Trust):
         return jnp.zeros((len(self.g), size))
 
     def noisy_sum(self, key: Array, k: Array, state: Array, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Adds binomial noise, and the normal limit of the users' roundings, to the sum over silos, (1, D).
+        """Adds binomial noise, and the normal limit of users' roundings, to the sum over silos, (1, D).
 
         The variance of the roundings is what these users' statistics give. The state keeps it for the live nodes,
         (kappa, D).

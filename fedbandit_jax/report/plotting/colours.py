@@ -46,7 +46,7 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({**_UCB, "privacy.trust": ("shuffle_amplified", "shuffle_vector_sum")}, PURPLE),
     ({**_UCB, "privacy.trust": ("central",)}, ORANGE),
     ({**_UCB, "privacy.trust": ("local",)}, SKY),
-    ({**_SILOS, "privacy.release": ("tree", "prefix_tree", None)}, BLUE),  # Private-FedLinUCB of the papers
+    ({**_SILOS, "privacy.release": ("tree", None)}, BLUE),  # Private-FedLinUCB of the papers
     (_SILOS, VERMILLION),  # other releases
     ({"type": ("Federated",), "policy.type": ("Greedy",)}, ORANGE),
     ({"type": ("GossipFedUCB", "Gossip"), "privacy": (None,)}, GREEN),

@@ -85,8 +85,8 @@ def test_numbers():
     [
         ("silo_local", "tree", None, "replace"),
         ("silo_local", "blt", P.Users(3, per_batch=1), "zero_out"),
-        ("silo_local_matrix", "prefix_tree", None, "replace"),
-        ("silo_local_matrix", "prefix_tree", None, "zero_out"),
+        ("silo_local_matrix", "tree", None, "replace"),
+        ("silo_local_matrix", "tree", None, "zero_out"),
         ("central", "sqrt_toeplitz", None, "replace"),
         ("local", "input_perturbation", None, "zero_out"),
     ],

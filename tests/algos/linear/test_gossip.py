@@ -132,9 +132,9 @@ def test_the_certificate_says_whose_noise_it_is(graph, most, trust):
     standard deviation on the diagonal.
     """
     budget = fb.privacy.Budget(1.0, 0.1)
-    algo = gossip(graph, 1, fb.privacy.Mechanism(budget, "prefix_tree", trust))
+    algo = gossip(graph, 1, fb.privacy.Mechanism(budget, "tree", trust))
     certificate = algo.certificate(fb.envs.gap(len(graph), 4, 3).spec, 100)
-    sigma = fb.privacy.calibrate(budget, n_syncs=100, release="prefix_tree", trust=trust).sigma
+    sigma = fb.privacy.calibrate(budget, n_syncs=100, release="tree", trust=trust).sigma
     summed = sigma * math.sqrt((2 if trust == "silo_local_matrix" else 1) * 6 * most)
     assert certificate.noise_std == pytest.approx(sigma, rel=1e-6)
     assert certificate.server_noise_std is None
@@ -149,7 +149,7 @@ def test_the_noise_of_a_silo_is_its_part_of_its_cliques(graph):
     """Of n_C silos whose variances add up: each has what it was calibrated for, and less is noticed."""
     budget = fb.privacy.Budget(1.0, 0.1)
     bound = gossip(graph, 1, budget).bind(fb.envs.gap(4, 4, 3).spec, 100)
-    sigma = fb.privacy.calibrate(budget, n_syncs=100, release="prefix_tree", trust="silo_local_matrix").sigma
+    sigma = fb.privacy.calibrate(budget, n_syncs=100, release="tree", trust="silo_local_matrix").sigma
     std = np.asarray(bound.mechanism.trust.std, float)[:, 0]
     np.testing.assert_allclose(std, sigma * np.sqrt(np.bincount(bound.clique)), rtol=1e-5)
     assert certify(bound).noise_std == pytest.approx(sigma, rel=1e-5)

@@ -69,7 +69,7 @@ def allowing(**changes):
 LINEAR, USERS = fb.privacy.Linear, fb.privacy.Users
 APART = dict(release="blt", batch=3, unit=USERS(3, per_batch=1, apart=3))
 AWAY = dict(n_agents=2, trust="secagg", release="input_perturbation", dropouts=1, drops=True)
-MATRIX = dict(trust="silo_local_matrix", release="prefix_tree")
+MATRIX = dict(trust="silo_local_matrix", release="tree")
 MANY = dict(n_agents=30, batch=10, n_syncs=1, trust="shuffle_vector_sum")
 DAMAGES = {  # change of the mechanism, and its options
     "sensitivity of zero_out": (scaled(std=(2 / 4.5) ** 0.5), {}),  # Delta_J^2 of removal, where users are replaced

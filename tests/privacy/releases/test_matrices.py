@@ -13,7 +13,7 @@ from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.releases.release import outputs
 
 SIZES = deep([SIZE, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 100, 400], keep={0})
-SUMS = ("tree", "prefix_tree", "honaker", "input_perturbation")  # messages are plain sums of batches
+SUMS = ("tree", "honaker", "input_perturbation")  # messages are plain sums of batches
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -91,7 +91,7 @@ def test_square_root_by_definition():
 
 
 ARRAYS = {  # kept by the silo, by the server
-    **{name: (6, 6) for name in ("tree", "prefix_tree", "honaker")},
+    **{name: (6, 6) for name in ("tree", "honaker")},
     **{"sqrt_toeplitz": (64, 64), "blt": (3, 4), "input_perturbation": (0, 1), "Decaying": (64, 128)},
     **{"Banded": (2, 3), "BandMF": (3, 4), "MultiBlt": (2, 3), "Discounted": (6, 7), "Window": (2, 3)},
 }
@@ -124,7 +124,6 @@ def test_silos_encode_and_the_server_decodes_in_a_scan(name):
 
 def test_who_sends_what():
     made = {name: make(name, 8) for name in RELEASES}
-    assert [name for name in made if made[name].prefix_at_silo] == ["prefix_tree"]
     assert {name: made[name].n_parts for name in made if made[name].n_parts != 1} == {"honaker": 4}
 
 
