@@ -18,6 +18,8 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded, room
 from fedbandit_jax.core.validate import BadArgument, BadValue
 from fedbandit_jax.interfaces import Recipe, Spec
+from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.integers.mechanisms import AUTHORS, MECHANISMS, IntegerMechanism
 from fedbandit_jax.privacy.integers.protocol import FINE, MAX_WIDTH, GridSum, SharedNoiseSum, SumProtocol, grid
 from fedbandit_jax.privacy.integers.shares import rounded_up
@@ -126,46 +128,50 @@ class SuccessiveElimination(Recipe):
         if pair not in [("none", "none"), ("laplace", "central"), *MECHANISMS]:
             pairs = "; ".join(f"{label}: {', '.join(pair)}" for label, pair in ELIMINATION.items())
             raise BadValue(("mechanism", "trust"), f"must be one of fb.algos.ELIMINATION, {pairs}", pair)
-        if self.mechanism == "none":
-            if self.epsilon is not None:
-                raise BadValue("epsilon", "must be None with mechanism='none'", self.epsilon)
-            if self.delta is not None:
-                raise BadValue("delta", "must be None with mechanism='none'", self.delta)
-            if self.unit is not None:
-                raise BadValue("unit", "must be None with mechanism='none'", self.unit)
-        else:
+        if self.mechanism != "none":
             validate.within("epsilon", validate.positive("epsilon", self.epsilon), 1e-9, 500)
         if self.unit is not None:
-            unit = validate.instance("unit", self.unit, Users, "an fb.privacy.Users")
-            if unit.most > 1 or unit.silos > 1 or unit.total is not None:
-                raise BadValue("unit", "must have per_batch=1, silos=1 and no total in sums of arms", unit)
+            validate.instance("unit", self.unit, Users, "an fb.privacy.Users")
         validate.one_of("radius", self.radius, RADII)
-        if self.mechanism == "laplace" and self.radius != "theory":
-            raise BadValue("radius", "must be 'theory' for DP-SE, which has its own", self.radius)
         if self.growth is not None:
             validate.within("growth", validate.integer("growth", self.growth, at_least=2), 2, 1024)
-            if self.mechanism == "laplace":
-                raise BadValue("growth", "must be None for DP-SE, whose epochs have their own sizes", self.growth)
         if self.scale is not None:
             validate.within("scale", self.scale, 1, 2**24)
-            if self.mechanism not in SCALED:
-                kinds = " or ".join(map(repr, SCALED))
-                raise BadValue("scale", f"must be None unless mechanism is {kinds}", self.scale)
         validate.within("failure", validate.positive("failure", self.failure), 0, 0.3)
-        if validate.one_of("calibration", self.calibration, CALIBRATIONS) == "authors":
-            if pair != ELIMINATION["DP-SE"] and pair not in AUTHORS:
-                raise BadValue(
-                    "calibration", "must be 'theorem' unless it is DP-SE, Dist-DP-SE or Dist-RDP-SE", "authors"
-                )
-            if self.radius != "theory":
-                raise BadValue("radius", "must be 'theory' with calibration='authors'", self.radius)
+        validate.one_of("calibration", self.calibration, CALIBRATIONS)
         if self.delta is not None:
             validate.probability("delta", self.delta)
-        if validate.boolean("messages", self.messages) and self.mechanism in ("none", "laplace"):
-            raise BadValue("messages", "must be False where users add nothing to their rewards", self.messages)
+        validate.boolean("messages", self.messages)
+        compatibility.check(self.tags)
         if self.name is None or validate.text("name", self.name) in ELIMINATION:
             label = next((label for label, row in ELIMINATION.items() if row == pair), " ".join(pair))
             object.__setattr__(self, "name", label)
+
+    @property
+    def tags(self) -> Tags:
+        """What this algorithm is, for `privacy.compatibility`."""
+        pair, unit = (self.mechanism, self.trust), self.unit
+        often = unit is not None and (unit.most > 1 or unit.silos > 1 or unit.total is not None)
+        tags = tagged("radius", self.radius, {"exact radius": self.radius == "exact"})
+        for name in ("epsilon", "delta", "unit"):
+            tags |= tagged(name, getattr(self, name), {"parameter of noise": getattr(self, name) is not None})
+        for name in ("growth", "scale"):
+            tags |= tagged(name, getattr(self, name), {f"{name} that is given": getattr(self, name) is not None})
+        law = {
+            "arms without noise": self.mechanism == "none",
+            "epochs of DP-SE": self.mechanism == "laplace",
+            "noise on one grid": self.mechanism not in SCALED,
+            "arms of no code": pair != ELIMINATION["DP-SE"] and pair not in AUTHORS,
+            "noise of no user": self.mechanism in ("none", "laplace"),
+            "sums of arms": True,
+        }
+        return (
+            tags
+            | tagged("mechanism", self.mechanism, law)
+            | tagged("unit", unit, {"several visits to a batch": often})
+            | tagged("calibration", self.calibration, {"arms by the authors' code": self.calibration == "authors"})
+            | tagged("messages", self.messages, {"shares of users": self.messages})
+        )
 
     @override
     def parameters(self) -> tuple[str, ...]:

@@ -205,24 +205,6 @@ def test_the_claim_is_that_of_every_silo():
         assert words in forged.reason
 
 
-SUMMED = dict(aggregate="sum", liars=P.Liars(0.5), privacy=P.Mechanism(BUDGET, trust="secagg"))
-REFUSED = [
-    *((dict(privacy=P.Mechanism(BUDGET, trust=one)), "trust") for one in ("secagg", "silo_local_matrix")),
-    (SUMMED, "trust"),
-    (dict(privacy=(BUDGET, P.Budget(2.0, 0.1))), "budget"),
-    (dict(schedule=S.PrivateLogDet(0.5), policy=A.UCB()), "schedule"),
-    (dict(policy=A.UCB(), learns_in_batch=True), "learns_in_batch"),
-    (dict(policy=A.LogDetUCB()), "policy"),
-    (dict(policy=A.PhasedElimination(arms=np.eye(4, 3))), "policy"),
-]
-
-
-@pytest.mark.parametrize(("options", "argument"), REFUSED)
-def test_refusals(options, argument):
-    with refused(argument):
-        recipe(**options)
-
-
 def test_liars_are_checked():
     for silos in (1.0, -0.1, "all", [1, 1], [-1]):
         with refused("silos"):

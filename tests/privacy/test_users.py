@@ -220,25 +220,6 @@ def test_certificates_of_totals():
             assert certify(dataclasses.replace(bound, mechanism=mechanism)).claim == "none"
 
 
-def test_refusals():
-    unit, budget, spec = P.Users(1, total=C), P.Budget(1.0, 0.1), world().spec
-    new, ring, mechanism = (
-        dataclasses.replace(spec, n_users=0),
-        fb.networks.make("ring", 3),
-        P.Mechanism(budget, unit=unit),
-    )
-    for wrong, argument in (
-        (lambda: P.Users(2, 1, total=1.0), "total"),
-        (lambda: P.Mechanism(budget, unit=unit, calibration="theorem"), "total"),
-        (lambda: P.Mechanism(budget, trust="shuffle_amplified", unit=unit), "total"),
-        (lambda: P.Mechanism(budget, "input_perturbation", "local", unit=unit), "total"),
-        (lambda: A.Federated(privacy=mechanism).bind(new, T), "total"),
-        (lambda: A.Federated(privacy=mechanism, schedule=S.PrivateLogDet()).bind(spec, T), "total"),
-        (lambda: A.Federated(privacy=mechanism, schedule=S.LogDet(3.0)).bind(spec, T), "total"),
-        (lambda: A.Federated(privacy=mechanism, learns_in_batch=True), "learns_in_batch"),
-        (lambda: A.Gossip(graph=ring, privacy=mechanism), "total"),
-        (lambda: A.AsyncFederated(privacy=mechanism), "total"),
-        (lambda: A.Grouped(grouping=A.Alone(), privacy=mechanism), "total"),
-    ):
-        with refused(argument):
-            wrong()
+def test_totals_have_one_visit_to_a_batch():
+    with refused("total"):
+        P.Users(2, 1, total=1.0)

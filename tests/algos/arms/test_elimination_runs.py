@@ -107,24 +107,15 @@ def test_an_arm_that_was_dropped_has_no_say():
     assert int(report.counts["eliminations"]) == 1
 
 
-PLAIN, GRID = dict(mechanism="none", trust="none"), dict(mechanism="laplace", trust="central")
-
-
 @pytest.mark.parametrize(
     ("argument", "options"),
     [
         ("epsilon", dict(epsilon=None)),
-        ("epsilon", PLAIN),
-        ("delta", dict(PLAIN, epsilon=None, delta=0.1)),
         ("mechanism", dict(trust="nobody")),
         ("mechanism", dict(mechanism="skellam", trust="local")),
-        ("radius", dict(GRID, radius="exact")),
-        ("growth", dict(GRID, growth=2)),
-        ("scale", dict(scale=10.0)),
-        ("messages", dict(GRID, messages=True)),
     ],
 )
-def test_parameters_that_do_not_go_together(argument, options):
+def test_what_is_no_row_of_the_table(argument, options):
     with refused(argument):
         fb.algos.SuccessiveElimination(**dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg") | options)
 
