@@ -162,7 +162,6 @@ UNSTEADY = [
     unsteady("MultiBlt", P.MultiBlt(BY_BATCH), BACK, unit=BY_BATCH),
     unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
     *deep(
-        unsteady("totals", "blt", BACK, schedule=GROWING, unit=P.Users(2, apart=2, total=1.0)),
         unsteady("delays", "blt", LATE),
         unsteady("Banded", P.Banded(2), BACK, "central", unit=BY_BATCH),
         unsteady("BandMF", P.BandMF(3, BY_BATCH), BACK, "secagg", unit=BY_BATCH),

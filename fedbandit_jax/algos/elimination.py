@@ -151,7 +151,7 @@ class SuccessiveElimination(Recipe):
     def tags(self) -> Tags:
         """What this algorithm is, for `privacy.compatibility`."""
         pair, unit = (self.mechanism, self.trust), self.unit
-        often = unit is not None and (unit.most > 1 or unit.silos > 1 or unit.total is not None)
+        often = unit is not None and (unit.most > 1 or unit.silos > 1)
         tags = tagged("radius", self.radius, {"exact radius": self.radius == "exact"})
         for name in ("epsilon", "delta", "unit"):
             tags |= tagged(name, getattr(self, name), {"parameter of noise": getattr(self, name) is not None})

@@ -35,9 +35,6 @@ from fedbandit_jax.schedules import Every
 
 BUDGET = Budget(1.0, 1e-5)  # of shipped cases
 HALF = Linear(centred=True, gram_scale=0.5)
-TOTALS: dict[str, Any] = dict(  # of users whose totals, of two visits, are clipped, and nearly opposite
-    unit=Users(1, total=0.5), statistic=Linear(centred=True, gram_scale=0.05)
-)
 BATCHES, ROUNDS = 8, 12  # horizon of a case: so many batches, or rounds if it is no fixed batch
 
 
@@ -172,8 +169,6 @@ def shipped_linear() -> list[Case]:
         case(unit=Users(2), name="silo_local tree 2 visits"),
         case(unit=Users(3, per_batch=1, apart=2), release="blt", name="silo_local blt users"),
         case(n_agents=3, unit=Users(3, per_batch=1, apart=2), release="blt", trust="secagg", name="secagg blt users"),
-        case(**TOTALS, release="blt", name="silo_local blt totals"),
-        case(**TOTALS, n_agents=2, trust="secagg", name="secagg tree totals"),
         case(statistic=Linear(centred=True), name="silo_local tree centred"),
         case(statistic=HALF, release=Decaying(1.5), name="silo_local decaying centred 1/2"),
         case(n_agents=2, statistic=HALF, trust="secagg", release="blt", name="secagg blt centred 1/2"),

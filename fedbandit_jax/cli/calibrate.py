@@ -59,7 +59,6 @@ class CalibrateCommand(Command):
         visits: how often one user may contribute; all her contributions are protected together.
         per_batch: how often in one batch; by default as often as in all.
         apart: how many batches two of her batches are apart at least.
-        total: the norm to which her total in a batch is clipped; visits are then batches. Not with per_batch.
         sigma: standard deviation of Gaussian noise on every message, whose epsilon is printed instead of a table.
     """
 
@@ -75,7 +74,6 @@ class CalibrateCommand(Command):
     visits: int = 1
     per_batch: int | None = None
     apart: int = 1
-    total: float | None = None
     sigma: float | None = None
 
     @override
@@ -94,7 +92,7 @@ class CalibrateCommand(Command):
         self.applies_to(f"--trust {able}", "dim" in model.needs, "dim")
         self.applies_to("noise that several silos add", self.trust != "central", "agents")
         self.applies_to("noise that is calibrated, not to --sigma", self.sigma is None, "epsilon", "agents", "dim")
-        users = privacy.Users(self.visits, self.per_batch, self.apart, total=self.total)
+        users = privacy.Users(self.visits, self.per_batch, self.apart)
         common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, users=users)
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
@@ -119,7 +117,7 @@ class CalibrateCommand(Command):
             for method in model.methods:
                 printed = compatibility.tagged("method", method, of_method(method))
                 if compatibility.conflict(parts | users.tags | printed):
-                    continue  # this method is not defined for this release, or for clipped totals
+                    continue  # this method is not defined for this release
                 try:
                     c = privacy.calibrate(budget, method=method, **common)
                 except ValueError as error:

@@ -22,7 +22,7 @@ class Released(NamedTuple):
     """Released statistics, the input of a policy; anybody may see them, so using them is post-processing.
 
     Users whose contributions are left out, as they came too often, are not in `count`. Those whose sums a silo has not
-    sent, whose rewards have not arrived, or whose totals are clipped, are.
+    sent, whose rewards have not arrived, are.
     """
 
     gram: Float[Array, "d d"]  # sum of x x' over all users of all agents so far, plus noise

@@ -27,7 +27,7 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.statistic import is_plain, statistic_tags
-from fedbandit_jax.privacy.sums import too_coarse
+from fedbandit_jax.privacy.sums import step_of, too_coarse
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Proof, Trust
 from fedbandit_jax.privacy.trust.own import BoundGaussian
@@ -77,7 +77,6 @@ class AccountedMechanism(BoundMechanism):
             tagged("trust", trust.__name__, trust.tags())
             | tagged("release", release.__name__, releases.tags(release) | mixed)
             | statistic_tags(one.rule)
-            | tagged("total", one.total, {"clipped totals": one.total is not None})
             | one.tags
             | tagged("budget", n, {"several budgets": n > 1})
         )
@@ -90,7 +89,7 @@ class AccountedMechanism(BoundMechanism):
     @property
     def row_step(self) -> float:
         """The step in which users' rows are added up: exactly, so that no rounding of a sum tells of a user."""
-        return self.statistic.step(self.n_agents * self.longest)
+        return step_of(self.n_agents * self.longest)
 
     def stds(self) -> np.ndarray:
         """Standard deviations (S,) of the noise on the diagonal of W in every release."""
@@ -238,10 +237,6 @@ class AccountedMechanism(BoundMechanism):
             return f"longest must be >= 1, got {self.longest}"
         if not struct.is_sealed(self.users) or not all(type(n) is int and n >= 1 for n in self.users.bounds):
             return f"bounds of contributions must be integers >= 1, got {self.users}"
-        if one.total != self.users.total:
-            return f"totals are clipped to {one.total}, and the proof is for {self.users.total}"
-        if one.total is not None and not (self.enforced and one.bounded):
-            return "totals are clipped of users who are told apart, whose visits have bounds"
         if self.enforced and not one.n_users:
             return "users are not told apart, so that nobody can be left out"
         if self.enforced and self.users.silos < one.silos:

@@ -16,7 +16,7 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.core.programs import call, leak
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 from fedbandit_jax.privacy.compatibility import Tags, tagged
-from fedbandit_jax.privacy.packing import pack, packed_size, unpack
+from fedbandit_jax.privacy.packing import pack, unpack
 from fedbandit_jax.privacy.statistic import LINEAR, Bounds, Linear, Statistic
 from fedbandit_jax.privacy.sums import step_of
 
@@ -49,7 +49,6 @@ class BoundStatistic:
     rule: Statistic = struct.part(default=LINEAR)  # noqa: RUF009 - a field
     late: bool = False  # do rewards come late?
     drops: bool = False  # may silos miss synchronisations?
-    total: float | None = None  # C, to which totals of users in a batch are clipped
     bounds: Bounds = dataclasses.field(init=False)  # of the rule, read once
 
     def __post_init__(self):
@@ -72,9 +71,8 @@ class BoundStatistic:
     @property
     def tags(self) -> Tags:
         """What these users are, for `privacy.compatibility`."""
-        who = {"users who are all new": not self.n_users, "users who return": self.n_users}
         return (
-            tagged("n_users", self.n_users, who)
+            tagged("n_users", self.n_users, {"users who return": self.n_users})
             | tagged("constant", self.constant, {"no constant feature": not self.constant})
             | tagged("late", self.late, {"late rewards": self.late})
             | tagged("drops", self.drops, {"silos that drop out": self.drops})
@@ -139,18 +137,8 @@ class BoundStatistic:
         """
         if not self.bounded:
             return 0.0
-        if self.total is not None:  # entries are rounded once, and a float32 norm of D entries is as good as exact
-            size = packed_size(self.dim)
-            rounds = self.step(users) * math.sqrt(self.dim * (max(1.0, self.gram_scale) ** 2 * self.dim + 1))
-            return rounds + 2 * self.total * (size + 8) * 2.0**-24
         square, product = max(1.0, self.gram_scale) ** 2, 2.0 ** (-23 if self.bounds.weighted else -24)
         return (step_of(users) + product) * math.sqrt(self.dim * (square * self.dim + 1))
-
-    def step(self, users: int) -> float:
-        """The step to which the summands of so many users are rounded, see `step_of`."""
-        if self.total is None:
-            return step_of(users)
-        return step_of(users, 2 * self.total / min(1.0, self.gram_scale))
 
     def read(self, gram: Array, bias: Array, std: Array) -> Any:
         """The summary of a release for users' contributions, in float32, see `Statistic.read`."""

@@ -19,7 +19,7 @@ NEVER = -(2**30)
 class Attendance(NamedTuple):
     """Counts of each user's contributions to a silo, and the batch of the last one."""
 
-    count: Int[Array, "*n"]  # contributions that entered; totals of batches, if these are bounded  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: Int[Array, "*n"]  # contributions that entered  # pyright: ignore[reportIncompatibleMethodOverride]
     last: Int[Array, "*n"]  # batch that the last one entered
     now: Int[Array, "*n"]  # visits that entered that batch
 
@@ -39,10 +39,7 @@ class Attendance(NamedTuple):
         again = self.last == k
         now = jnp.where(again, self.now, 0)
         enters = (self.count < users.visits) & (now < users.most) & (again | (k - self.last >= users.apart))
-        counts = enters
-        if users.total is not None:  # what follows is part of the same contribution
-            enters |= again
-        new = Attendance(self.count + counts, jnp.where(enters, k, self.last), jnp.where(enters, now + 1, self.now))
+        new = Attendance(self.count + enters, jnp.where(enters, k, self.last), jnp.where(enters, now + 1, self.now))
         return enters, new
 
     def come_once(

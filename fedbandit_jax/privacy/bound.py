@@ -53,7 +53,6 @@ class MechanismState(NamedTuple):
     trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
     view: Any  # the untrusted parties' view of the last synchronisation
     seen: Any = ()  # the summary of the last release, see `Statistic.read`
-    totals: Any = None  # `UserTotals`, if totals of users are clipped
 
 
 @struct.pytree

@@ -21,19 +21,11 @@ noise as printed | no printed noise | nothing is printed for this trust model | 
 noise of the authors' code | nothing in the authors' code | it has no noise for this trust model | calibration='tight'
 release that is no tree | noise as printed | papers calibrate noise for trees | calibration='tight', or release='tree'
 other statistic | noise as printed | papers calibrate noise for (x y, x x') | calibration='tight'
-clipped totals | noise as printed | papers calibrate noise for single visits | calibration='tight'
 noise in sums of silos | several budgets | one noise protects the users of all silos | trust='silo_local', or one budget
 users at several silos | several budgets | such a user has no budget of her own | silos=1, or one budget
 no privacy unit | users who return | what is protected must be said | unit='visit', or fb.privacy.Users(visits=r)
 other statistic | noise for (x y, x x') | its noise is for no other | fb.privacy.Linear(), or trust='silo_local'
 centred statistic | no constant feature | without an intercept means do not move by 1/2 | centred=False
-clipped totals | noise for (x y, x x') | its noise is for single visits | trust='silo_local', or total=None
-clipped totals | noise of users | users report single visits | trust='silo_local', or total=None
-clipped totals | users who are all new | nobody's visits can be added up | total=None, or fb.envs.returning
-clipped totals | schedule that spends budget | its tests are charged for each visit | fb.schedules.Geometric
-clipped totals | schedule that reads users | it reads single visits | fb.schedules.Geometric
-clipped totals | silos that drop out | totals that were not sent cannot be released | total=None
-clipped totals | recipe of single senders | totals are of users of all silos | total=None
 noise for equal batches | unequal batches | its noise is for one size | fb.schedules.Every, or trust='silo_local'
 noise for fixed batches | adaptive schedule | its noise is for sizes fixed in advance | fb.schedules.Geometric
 schedule that spends budget | no privacy | there is no budget to share | fb.schedules.LogDet
@@ -43,13 +35,11 @@ dp20 trigger | policy without rho_max | the trigger needs it | fb.algos.LogDetUC
 dp20 trigger | agents at their own pace | agents have no common V | trigger='he22'
 learning in a batch | noise of users | a silo sees no raw statistics | learns_in_batch=False, or trust='silo_local'
 learning in a batch | weighted statistic | policies learn from x and y in a batch | learns_in_batch=False
-learning in a batch | clipped totals | policies learn from single visits | learns_in_batch=False
 learning in a batch | silos that drop out | silos would know what others do not | learns_in_batch=False
 learning in a batch | server shown silos | silos send sums and no estimates | learns_in_batch=False
 policy without a matrix | learning in a batch | agents update the policy's matrix | fb.algos.UCB
 long batch | learning in a batch | float32 bears 1,000 updates of rank one | a shorter batch
 policy of all users | recipe of single senders | it needs releases of all users together | fb.algos.UCB
-policy in phases | clipped totals | it needs the rewards of single visits | fb.algos.UCB, or total=None
 policy in phases | silos that drop out | rewards may arrive after their phase | fb.algos.UCB
 policy in phases | late rewards | rewards may arrive after their phase | fb.algos.UCB
 weighted statistic | policy in phases | its widths are for x x' without weights | fb.privacy.Linear()
@@ -73,7 +63,6 @@ algorithm that waits for all silos | silos that drop out | it would wait for eve
 algorithm that needs rewards at once | late rewards | it has no place for them | fb.algos.Federated
 noise that hides silos | server shown silos | it must see each one's message, with equal noise | trust='silo_local'
 several budgets | server shown silos | messages must have equal noise | one budget
-clipped totals | server shown silos | totals are added up over silos | total=None
 adaptive schedule | server shown silos | a silo that lies may ask whenever it likes | fb.schedules.Geometric
 policy of all users | server shown silos | it needs plain sums | fb.algos.UCB
 width of the authors' code | server shown silos | it is for plain sums | confidence='known_noise'

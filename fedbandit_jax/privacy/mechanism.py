@@ -178,7 +178,7 @@ class Mechanism:
         compatibility.check(said | tagged("schedule", pure, {"schedule that spends budget": np.any(pure)}))
         if n_syncs == 0:
             return NoRelease(n_agents=n_agents)
-        statistic = dataclasses.replace(statistic, rule=self.statistic, total=self.users.total)
+        statistic = dataclasses.replace(statistic, rule=self.statistic)
         if wrong := statistic.misfit():
             raise TypeError(wrong)
         waits = statistic.drops and (self.resends or trust.find(self.trust).away == "few")

@@ -100,7 +100,7 @@ class Messages(NoisyMechanism):
 
     @override
     def _misfit(self, timing: Timing, batch: int | None) -> str:
-        if not timing.fixed or self.batch is None or self.statistic.drops or self.statistic.total is not None:
+        if not timing.fixed or self.batch is None or self.statistic.drops:
             return f"single messages {WHERE}"
         if self.shows_prefixes and not type(self.trust).per_silo:
             return f"the proof of {type(self.trust).__name__} does not cover silos that send prefix sums"
@@ -131,7 +131,7 @@ def by_message(bound: Any, prefixes: bool = False) -> Any:
     if not isinstance(bound, NoisyMechanism) and getattr(bound, "equal_batches", None):
         return dataclasses.replace(bound, mechanism=by_message(bound.mechanism, prefixes))
     made = type(bound) in (Aggregated, Rounded) and type(bound.trust).randomize is not Trust.randomize
-    if not made or bound.batch is None or bound.statistic.drops or bound.statistic.total is not None:
+    if not made or bound.batch is None or bound.statistic.drops:
         raise BadValue("bound", f"must have messages, which {WHERE}", bound, got=type(bound).__name__)
     if validate.boolean("prefixes", prefixes) and not type(bound.trust).per_silo:
         raise BadValue("prefixes", "must be False where silos have no noise of their own", True)

@@ -21,7 +21,6 @@ from fedbandit_jax.privacy.admission import Admitted
 from fedbandit_jax.privacy.bound import MechanismState, Timing
 from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.privacy.sums import Steps, Sums
-from fedbandit_jax.privacy.totals import UserTotals
 
 Rows = tuple[Array, Array]  # noise (N, D) of N releases, and what is sent for them, (N, 2): numbers, and bits of each
 
@@ -52,17 +51,10 @@ class NoisyMechanism(AccountedMechanism):
     def read(self, statistics: Array, std: Array) -> Any:
         return self.statistic.read(statistics[:, :-1], statistics[:, -1], std)
 
-    @override
-    def init(self, dim: int) -> MechanismState:
-        totals = None
-        if self.users.total is not None:
-            totals = UserTotals.none(self.n_agents, self.statistic.n_users, dim)
-        return super().init(dim)._replace(totals=totals)
-
     @property
     @override
     def clips(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.statistic.counts or self.users.total is not None
+        return self.statistic.counts
 
     @property
     @override

@@ -48,16 +48,15 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
     )
 
 
-def step_of(users: int, size: float = MAX_NORM**2) -> float:
+def step_of(users: int) -> float:
     """The step 2^-j to which entries of users' summands are rounded, so that int32 adds up so many users exactly.
 
-    It is no smaller than 2^-21 times their largest `size`, so that entries in steps are below `whole.LIMIT`.
+    It is no smaller than 2^-21, so that entries in steps are below `whole.LIMIT`.
 
     >>> -math.log2(step_of(10)), -math.log2(step_of(2_500)), -math.log2(step_of(2**19))
     (21.0, 19.0, 11.0)
     """
-    finest = 21 - max(0, math.ceil(math.log2(size / MAX_NORM**2)))
-    return 2.0 ** -min(finest, math.floor(math.log2((2**31 - 1) / (users * size))))
+    return 2.0 ** -min(21, math.floor(math.log2((2**31 - 1) / (users * MAX_NORM**2))))
 
 
 class Steps(NamedTuple):

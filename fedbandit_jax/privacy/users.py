@@ -23,9 +23,6 @@ class Users:
     depends on the user's own visits alone, so that the guarantee holds however often users come. In the field this is
     (visits, apart)-, or k-b-, min-separated participation, with more than one contribution to a batch.
 
-    With `total`, all that a user contributes to a batch is one contribution, however often she comes: her visits are
-    added up, each less the average visit as it was last released, and the sum is clipped to norm C. See `UserTotals`.
-
     Args:
         visits: r, the most contributions of one user to a silo.
         per_batch: v <= r, the most in one batch; None is `visits`, so that all may be in one batch and nothing is
@@ -34,9 +31,6 @@ class Users:
             be any, with `apart=5` batches 1 and 6 but not 1 and 5.
         silos: to how many silos one user may contribute: a promise, as silos do not compare their users. Releases are
             of one silo, and do not read it.
-        total: C > 0, to which the norm of a user's total in a batch is clipped, in the norm that sensitivities are
-            measured in; `visits` are then batches, and `per_batch` must be None. One visit to `Linear(centred=True,
-            gram_scale=0.5)` has norm 0.71 at most, and the total of r visits about sqrt r times what visits vary by.
 
     Raises:
         ValueError, TypeError: naming what is not such an integer.
@@ -54,24 +48,17 @@ class Users:
     per_batch: int | None = None
     apart: int = 1
     silos: int = 1
-    total: float | None = None
 
     def __post_init__(self):
         for name in ("visits", "per_batch", "apart", "silos"):
             if (value := getattr(self, name)) is not None or name != "per_batch":
                 object.__setattr__(self, name, validate.integer(name, value, at_least=1, at_most=MOST))
-        if self.total is not None:
-            validate.single("total", validate.within("total", validate.positive("total", self.total), 1e-3, 1e3))
-            if self.per_batch is not None:
-                raise BadValue("total", f"must be None with per_batch = {self.per_batch}", self.total)
         if self.most > self.visits:
             raise BadValue("per_batch", f"must be <= visits = {self.visits}", self.per_batch)
 
     @property
     def most(self) -> int:
         """v, the most contributions to one batch."""
-        if self.total is not None:
-            return 1
         return self.visits if self.per_batch is None else self.per_batch
 
     @property
@@ -92,16 +79,13 @@ class Users:
     @property
     def tags(self) -> Tags:
         """What these bounds are, for `privacy.compatibility`."""
-        total = tagged("total", self.total, {"clipped totals": self.total is not None})
-        return total | tagged("silos", self.silos, {"users at several silos": self.silos > 1})
+        return tagged("silos", self.silos, {"users at several silos": self.silos > 1})
 
     @property
     def sentence(self) -> str:
         """The bounds in words, for certificates."""
         words = [f"up to {self.visits} time{'s' * (self.visits > 1)} at a silo"]
-        if self.total is not None:
-            words = [f"totals of norm up to {self.total:g} in up to {self.visits} batch{'es' * (self.visits > 1)}"]
-        elif self.most < self.visits:
+        if self.most < self.visits:
             words.append(f"{self.most} in a batch")
         if self.apart > 1:
             words.append(f"in batches at least {self.apart} apart")

@@ -55,7 +55,7 @@ def entering(users, batches, unit):
 @jax.jit
 def come(row, k, visits, most, apart):
     """One program for all bounds, which are numbers here."""
-    return row.come(SimpleNamespace(visits=visits, most=most, apart=apart, total=None), k)
+    return row.come(SimpleNamespace(visits=visits, most=most, apart=apart), k)
 
 
 @settings(deadline=None, max_examples=60)

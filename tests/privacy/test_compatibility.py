@@ -47,7 +47,6 @@ CHANGES = {
     "budgets": (dict(budget=(BUDGET,) * M), {}),
     "users": (dict(unit=P.Users(2)), {}),
     "silos": (dict(unit=P.Users(2, silos=2)), {}),
-    "total": (dict(unit=P.Users(2, total=1.0)), dict(n_users=5)),
     "no-unit": (dict(unit=None), {}),
     "centred": (dict(statistic=P.Linear(centred=True)), {}),
     "scaled": (dict(statistic=P.Linear(gram_scale=0.5)), {}),
@@ -79,24 +78,23 @@ CHANGES = {
 
 # Of each change the later ones that it does not support, or that do not support it.
 REFUSED = {
-    "matrix": "authors total centred scaled logistic dropouts constants median liars drops",
-    "shuffle": "reports budgets total centred scaled logistic dropouts growing LogDet dp20 tests median liars "
+    "matrix": "authors centred scaled logistic dropouts constants median liars drops",
+    "shuffle": "reports budgets centred scaled logistic dropouts growing LogDet dp20 tests median liars "
     "drops Gossip Async Grouped Cliques",
-    "bits": "reports budgets total centred scaled logistic dropouts LogDetUCB growing LogDet dp20 tests "
+    "bits": "reports budgets centred scaled logistic dropouts LogDetUCB growing LogDet dp20 tests "
     "median liars drops Gossip Async Grouped Cliques",
     "secagg": "theorem authors budgets constants LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
     "central": "theorem authors budgets dropouts constants LogDetUCB dp20 median liars Gossip Async Grouped Cliques",
-    "local": "tree theorem authors budgets total dropouts constants LogDetUCB learns growing LogDet dp20 "
+    "local": "tree theorem authors budgets dropouts constants LogDetUCB learns growing LogDet dp20 "
     "tests median liars drops Gossip Async Grouped Cliques",
     "own": "theorem authors budgets dropouts constants LogDetUCB dp20 median liars drops Gossip Async Grouped Cliques",
     "tree": "drops",
     "reports": "theorem authors constants",
-    "theorem": "total centred scaled logistic dropouts drops",
-    "authors": "total centred scaled logistic dropouts drops",
+    "theorem": "centred scaled logistic dropouts drops",
+    "authors": "centred scaled logistic dropouts drops",
     "budgets": "silos dropouts median liars Gossip Async Grouped Cliques",
     "users": "Cliques",
     "silos": "Cliques",
-    "total": "phases learns LogDet dp20 tests median liars drops Gossip Async Grouped Cliques",
     "no-unit": "returns Async Grouped",
     "centred": "no-intercept",
     "scaled": "LogDetUCB dp20 Cliques",
@@ -131,7 +129,7 @@ ARMS = [  # parameters of `SuccessiveElimination`, and the argument that is refu
     (SUMS | dict(trust="local", calibration="authors"), "calibration"),
     (SUMS | dict(radius="exact", calibration="authors"), "radius"),
     (DP_SE | dict(messages=True), "messages"),
-    *((SUMS | dict(unit=unit), "unit") for unit in (P.Users(2), P.Users(2, 1, silos=2), P.Users(2, total=1.0))),
+    *((SUMS | dict(unit=unit), "unit") for unit in (P.Users(2), P.Users(2, 1, silos=2))),
 ]
 WITHIN = [  # refused within one part, or by a recipe that has no mechanism
     (lambda: A.Forgetting(policy=A.LogDetUCB(), **MEMORY), "policy", "memory"),
@@ -140,7 +138,6 @@ WITHIN = [  # refused within one part, or by a recipe that has no mechanism
     (lambda: A.UCB(confidence="authors", regularization=2.0), "regularization", "confidence"),
     (lambda: A.UCB(confidence="known_noise", theta_norm=0), "theta_norm", "confidence"),
     (lambda: A.LinUCB(policy=A.UCB(confidence="known_noise")).bind(TOLD, 40), "confidence", "n_users"),
-    (lambda: bound("total", n_users=0), "total", "n_users"),
     *((functools.partial(A.SuccessiveElimination, **options), name, None) for options, name in ARMS),
 ]
 
@@ -170,7 +167,7 @@ def bound(*names, **more):
 
 def arguments(name):
     """The arguments by which an error may name a change."""
-    of_parts = {"unit": {"total", "silos"}, "statistic": {"centred"}, "policy": {"confidence"}}
+    of_parts = {"unit": {"silos"}, "statistic": {"centred"}, "policy": {"confidence"}}
     return set().union(*({field} | of_parts.get(field, set()) for part in CHANGES[name] for field in part))
 
 

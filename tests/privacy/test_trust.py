@@ -348,10 +348,9 @@ def test_shuffler_permutes_silos(key):
 
 
 SPEC = fb.Spec(n_agents=100, n_arms=2, dim=10, max_norm=1.0, rewards_in_unit=True)
-GROWING, TOTAL = fb.schedules.Geometric(1.5, first=9), Users(2, total=1.0)
-UNMADE = [  # single messages of silos that are away, totals of users, and batches of several sizes
+GROWING = fb.schedules.Geometric(1.5, first=9)
+UNMADE = [  # single messages of silos that are away, and of batches of several sizes
     (dataclasses.replace(SPEC, drops=True), dict(privacy=Mechanism(BUDGET, "input_perturbation"))),
-    (dataclasses.replace(SPEC, n_users=9), dict(privacy=Mechanism(BUDGET, unit=TOTAL))),
     (SPEC, dict(privacy=Mechanism(BUDGET, trust="secagg"), schedule=GROWING)),
 ]
 

@@ -63,7 +63,7 @@ class SumLoop(ArmAlgorithm):
         leaves, structure = jax.tree.flatten(protocol)
         numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
         if unit is not None:
-            if unit.most > 1 or unit.silos > 1 or unit.total is not None:
+            if unit.most > 1 or unit.silos > 1:
                 return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
             pure = getattr(getattr(protocol, "noise", None), "notion", "pure DP") == "pure DP"
             own = epsilon_of_each(float(self.epsilon), unit.visits, pure)

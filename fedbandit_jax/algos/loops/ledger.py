@@ -91,14 +91,10 @@ class Stages(NamedTuple):
         status = ledger.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0)
         clipped, left_out = clipped.sum(dtype=jnp.int32), jnp.int32(0)
         mechanism, pending, attendance = ledger.mechanism, ledger.pending, ledger.attendance
-        enters = first = jnp.ones(x.shape[1:], bool)
         if attendance is not None:
-            attendance, enters, first, left_out = self._attend(attendance, k, user)
+            attendance, enters, left_out = self._attend(attendance, k, user)
             x = jnp.where(enters, x, 0)
-        if mechanism.totals is not None:
-            totals, change, cut = mechanism.totals.add(self.mechanism, user, enters, first, x, v)
-            mechanism, clipped, part = mechanism._replace(totals=totals), clipped + cut, change[..., None]
-        elif pending is not None and pending.shape[-1] == 1 < len(y):
+        if pending is not None and pending.shape[-1] == 1 < len(y):
             part = self.mechanism.total(x[None], v[None])[..., None]
         else:
             part = self.mechanism.summands(x, v)
@@ -109,14 +105,14 @@ class Stages(NamedTuple):
         ledger = ledger._replace(mechanism=mechanism, pending=pending, attendance=attendance, status=status)
         return ledger._replace(counts=self.tally(clipped, left_out)), x, v
 
-    def _attend(self, attendance: Attendance, k: Array, user: Any) -> tuple[Attendance, Array, Array, Array]:
-        """The new table, whose visits enter, which are the first ones of the batch, and how many are left out."""
+    def _attend(self, attendance: Attendance, k: Array, user: Any) -> tuple[Attendance, Array, Array]:
+        """The new table, whose visits enter, and how many are left out."""
         assert isinstance(self.mechanism, NoisyMechanism)
         at = jnp.arange(len(user)), user
         enters, rows = jax.tree.map(lambda table: table[at], attendance).come(self.mechanism.users, k)
         exists = user < attendance.count.shape[1]
         attendance = jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), attendance, rows)
-        return attendance, enters & exists, rows.now == 1, (exists & ~enters).sum(dtype=jnp.int32)
+        return attendance, enters & exists, (exists & ~enters).sum(dtype=jnp.int32)
 
     def hand_over(self, ledger: Ledger, due: Array | bool) -> Ledger:
         """Hands pending sums to the mechanism, whose sums are more than float32 and int32, where they are `due`."""
@@ -163,9 +159,6 @@ class Stages(NamedTuple):
         x, v = users or (nobody, nobody[:, 0])
         statistics, state = self.mechanism.step(key, k + 1, ledger.mechanism, total, x, v, *some)
         std = jnp.asarray(self.stds)[k]
-        if state.totals is not None:
-            statistics, totals = state.totals.release(self.mechanism, statistics, std)
-            state = state._replace(totals=totals)
         state = state._replace(seen=self.mechanism.read(statistics, std))
         pending = None if ledger.pending is None else jnp.zeros_like(ledger.pending)
         return statistics, ledger._replace(mechanism=state, pending=pending, held=held, counts=self.tally())

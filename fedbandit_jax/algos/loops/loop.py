@@ -126,7 +126,7 @@ class PolicyLoop(PlayingLoop):
             return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
         if isinstance(mechanism, NoisyMechanism):
             one, plain = mechanism.statistic, BoundStatistic.of(spec)
-            if not struct.is_sealed(one) or dataclasses.replace(one, rule=LINEAR, total=None) != plain:
+            if not struct.is_sealed(one) or dataclasses.replace(one, rule=LINEAR) != plain:
                 return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
         total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
         equal = Timing("fixed in advance, so it tells nothing about users", total=total)
@@ -148,7 +148,7 @@ class PolicyLoop(PlayingLoop):
         """Shows the policy release k, after so many rounds of all silos; returns its belief, and `Status` bits."""
         std = jnp.asarray(self.stds)[k]
         count = jnp.float32(self.spec.n_agents) * rounds
-        if attendance is not None and isinstance(self.mechanism, NoisyMechanism) and self.mechanism.users.total is None:
+        if attendance is not None:
             count = attendance.count.sum().astype(jnp.float32)
         return next_belief(self.policy, k, belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
 

@@ -58,8 +58,8 @@ class Ask:
 
     @property
     def largest(self) -> int:
-        """Bounds an entry of a silo's sum in one message: each visit adds 1 at most, or a clipped total its norm."""
-        return max(self.batch, self.held) * math.ceil(max(1.0, self.users.total or 1.0))
+        """Bounds an entry of a silo's sum in one message, to which each visit adds 1 at most."""
+        return max(self.batch, self.held)
 
     @property
     def visits(self) -> int:
@@ -81,12 +81,9 @@ class Ask:
         """The joint l2 sensitivity of all messages to one user: sqrt(kappa) Delta_J, and rounding.
 
         kappa is the squared sensitivity of the release to all her contributions, and Delta_J the joint sensitivity of
-        one (x y, x x'), or with `joint_matrix` that of (x, y) (x, y)'. A total that is clipped to norm C moves by at
-        most 2 C, whatever is added up.
+        one (x y, x x'), or with `joint_matrix` that of (x, y) (x, y)'.
         """
-        if self.users.total is not None:
-            moves_sq = 4 * self.users.total**2
-        elif self.joint_matrix:
+        if self.joint_matrix:
             moves_sq = self.budget.matrix_sensitivity_sq
         else:
             moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq

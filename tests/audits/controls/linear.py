@@ -9,7 +9,6 @@ from _damage import SMALL, all_damaged, honest, noisy, override, private, scaled
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits import BUDGET, linear
-from fedbandit_jax.audits.linear import TOTALS
 from fedbandit_jax.privacy.trust import SiloLocal
 
 
@@ -77,8 +76,6 @@ DAMAGES = {  # change of the mechanism, and its options
     "visits not counted": (allowing(visits=100), APART | dict(unit=USERS(2, per_batch=1, apart=2))),
     "batches not apart": (allowing(apart=1), APART),
     "visits of a batch not bounded": (allowing(per_batch=3), APART),
-    "totals not clipped": (allowing(total=99.0), TOTALS | dict(release="blt")),
-    "totals not clipped, secagg": (allowing(total=99.0), TOTALS | dict(n_agents=2, trust="secagg")),
     "shares for silos that are always there": (scaled(share=0.5**0.5), AWAY),
     "three of four silos add no noise": (scaled(share=0.5), dict(n_agents=4, trust="secagg", release="blt")),
     "a sixteenth of the bits": (
