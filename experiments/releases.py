@@ -29,10 +29,9 @@ RULES = {  # panel: per_batch and apart
     "one visit a batch, 5 batches apart": (1, 5),
     "one visit a batch, 20 batches apart": (1, 20),
 }
-COLOURS = (*fb.plotting.COLOURS[1:7], "0.5", "k")
+COLOURS = (fb.plotting.COLOURS[1], *fb.plotting.COLOURS[3:7], "0.5", "k")
 NAMES = {
     "tree": "binary tree",
-    "honaker": "tree, Honaker's estimates",
     "sqrt_toeplitz": "√ Toeplitz",
     "blt": "buffered linear Toeplitz (BLT)",
     "input_perturbation": "noise on every batch",
@@ -81,7 +80,7 @@ def main(options: ReleasesSize) -> None:
     best = {}
     for ax, letter, rule in zip(axes.flat, "abcd", RULES):
         deviations = {one.label: np.sqrt(one.mean) / group[: len(one.x)] for one in pick(curves, rule)}
-        for i, (one, colour, mark) in enumerate(zip(pick(curves, rule), COLOURS, "svD^oXP*")):
+        for i, (one, colour, mark) in enumerate(zip(pick(curves, rule), COLOURS, "sD^oXP*")):
             look = dict(color=colour, markerfacecolor="none", markersize=7, linewidth=0.8)
             ax.plot(one.x * 1.07 ** (i - 3.5), deviations[one.label], f"{mark}-", label=NAMES[one.label], **look)
             print(f"{rule}, {one.label}: " + ", ".join(f"{x:.0f}: {y:.5g}" for x, y in zip(one.x, one.mean)))

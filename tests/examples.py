@@ -116,7 +116,7 @@ SILOS = [
     *deep(
         silos("vector sums", A.UCB(), private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
         proved("joint matrix, messages", ByMessage(
-            policy=UCB, schedule=6, privacy=private("honaker", "silo_local_matrix")), SCRIPT, audit="linear"),
+            policy=UCB, schedule=6, privacy=private("blt", "silo_local_matrix")), SCRIPT, audit="linear"),
         silos("Greedy, growing", GREEDY, None, GROWING),
         silos("Greedy, Decaying", GREEDY, private(P.Decaying(1.5), statistic=HALF), GROWING, plain="Greedy, growing",
               card="Greedy, growing batches"),

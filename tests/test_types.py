@@ -117,7 +117,7 @@ def programs():
     yield fb.envs.arms(3), private
     yield community, fb.algos.CLUB()
     yield gap, linear(thompson)
-    yield script, linear(ucb, "honaker", "central")
+    yield script, linear(ucb, "blt", "central")
     yield fb.envs.sphere(3, 4, 18), fb.algos.fed_lin_ucb(schedule=2)  # other layouts, see `ridge.UNROLL_DIM`
     yield fb.envs.arms(3), fb.algos.LinUCB()
     yield sphere, linear(thompson, schedule=s.Geometric(1.5))

@@ -141,10 +141,7 @@ def shipped_linear() -> list[Case]:
         asked |= {name: options.pop(name, False) for name in ("drops", "messages", "prefixes")}
         return linear(private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch), n_agents=n_agents, **asked)
 
-    silo_local = [
-        case(release=release, messages=release == "honaker")  # its prefix sums do not show all of its messages
-        for release in RELEASES
-    ]
+    silo_local = [case(release=release) for release in RELEASES]
     removed = Budget(BUDGET.epsilon, BUDGET.delta, "zero_out")
     thompson = Federated(policy=Thompson(), schedule=2, privacy=Mechanism(BUDGET, release="blt", trust="central"))
     memory = Discounted(0.7)

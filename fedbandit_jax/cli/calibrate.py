@@ -11,7 +11,7 @@ from fedbandit_jax.cli._command import Adjacency, Command, check_values
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
-Release = Literal["tree", "honaker", "sqrt_toeplitz", "blt", "input_perturbation"]
+Release = Literal["tree", "sqrt_toeplitz", "blt", "input_perturbation"]
 Trust = Literal[
     "silo_local", "silo_local_matrix", "shuffle_amplified", "shuffle_vector_sum", "secagg", "central", "local"
 ]  # fmt: skip

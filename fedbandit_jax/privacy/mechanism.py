@@ -43,7 +43,7 @@ class Mechanism:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
             "silo_local" or "silo_local_matrix").
         release: how private sums over time are formed. A key of `fb.privacy.RELEASES`: "tree" (Algorithm 2),
-            "honaker", "sqrt_toeplitz", "blt" (whose prefix sums have a fifth of the tree's noise variance for 16
+            "sqrt_toeplitz", "blt" (whose prefix sums have a fifth of the tree's noise variance for 16
             synchronisations and an eighth for 400, at equal privacy) or "input_perturbation"; or a `Release` class of
             your own.
         trust: who adds the noise and who is trusted. A key of `fb.privacy.TRUST`: "silo_local" (each silo adds noise

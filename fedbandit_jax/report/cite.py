@@ -92,7 +92,6 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Logistic": ("li2017provably",),
     # releases
     "tree": (ZHOU, *TREES),
-    "honaker": ("honaker2015efficient",),
     "sqrt_toeplitz": ("fichtenberger2023constant", "henzinger2023almost"),
     "blt": ("mcmahan2024hassle", "dvijotham2024efficient"),
     "input_perturbation": (),

@@ -71,7 +71,7 @@ def test_what_a_family_compares(family):
 
 
 CALIBRATE = {
-    "": "--epsilon 2 | --delta 0.05 | --adjacency zero_out | --horizon 5000 | --batch 50 | --release honaker | "
+    "": "--epsilon 2 | --delta 0.05 | --adjacency zero_out | --horizon 5000 | --batch 50 | --release blt | "
     "--trust central | --visits 3 | --agents 7 | --visits 3 --per-batch 1 | --visits 3 --per-batch 1 --apart 5",
     "--sigma 3": "--delta 0.05 | --adjacency zero_out | --release blt | --batch 50 | --visits 3",
     "--trust secagg": "--dim 3 | --batch 50 | --visits 2",

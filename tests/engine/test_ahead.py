@@ -24,7 +24,7 @@ ENV = fb.envs.gap(3, 4, 5)  # no two arms are worth the same, so that rounding d
 PLACES = (
     ("tree", "silo_local"),
     ("blt", "central"),
-    ("honaker", "silo_local_matrix"),
+    ("blt", "silo_local_matrix"),
     ("sqrt_toeplitz", "secagg"),
     ("input_perturbation", "local"),
     (P.Decaying(1.5), "silo_local"),

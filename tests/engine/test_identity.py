@@ -101,7 +101,7 @@ def test_whatever_differs_has_noise_of_its_own():
     """Salts of configurations that all differ, by what they differ in."""
     varied = [private(), private(1.001), private().replace(delta=0.11), private(unit=fb.privacy.Users(2))]
     varied += [private(trust=trust) for trust in ("central", "silo_local_matrix")]
-    varied += [private(release=release) for release in ("honaker", "blt")]
+    varied += [private(release=release) for release in ("sqrt_toeplitz", "blt")]
     varied += [private(statistic=fb.privacy.Linear(clip=False))]
     varied += [fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1, "zero_out"), schedule=2)]
     varied += [private().replace(exploration_scale=0.5), private().replace(confidence="known_noise")]

@@ -54,7 +54,7 @@ EVERY, GROWING = fb.schedules.Every(3), GROW(1.5, first=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("trust", "release", "schedule"),
-    [("shuffle_vector_sum", "tree", EVERY), ("silo_local", "honaker", GROWING), ("local", "input_perturbation", EVERY)],
+    [("shuffle_vector_sum", "tree", EVERY), ("silo_local", "tree", GROWING), ("local", "input_perturbation", EVERY)],
 )
 def test_bits_are_those_of_a_run(trust, release, schedule):
     """Also where trees send several sums at a time, and users send bits."""

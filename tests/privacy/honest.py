@@ -68,7 +68,7 @@ LABELS = "DP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"
 HONEST = {  # a recipe, its users, and perhaps its horizon: every trust model, release and loop that is certified
     "tree": (federated(), SPEC),
     "own policy": (federated(A.Thompson()), UNBOUNDED),
-    "silos": (federated(budget=(BUDGET,) * 4, release="honaker"), SPEC),
+    "silos": (federated(budget=(BUDGET,) * 4, release="blt"), SPEC),
     "secagg": (federated(trust="secagg", release="blt"), SPEC),
     "secagg geometric": (federated(trust="secagg", release="blt", schedule=GROWING), SPEC),
     "missing": (federated(trust="secagg", release="input_perturbation", dropouts=1), MISSING),

@@ -149,7 +149,7 @@ def bind(
 # Of every trust model but that of bits, which `test_trust.py` counts, and of every form of a message: whole, in parts,
 # decoded at the silo.
 DEFAULT_MESSAGES = [
-    *(("silo_local", release) for release in ("tree", "honaker", "user-defined")),
+    *(("silo_local", release) for release in ("tree", "user-defined")),
     *((model, "tree") for model in ("silo_local_matrix", "shuffle_amplified", "central")),
     ("secagg", "tree"),
     ("local", "input_perturbation"),

@@ -15,12 +15,10 @@ from fedbandit_jax.privacy.releases.multi_blt import MultiBlt as MultiBlt
 from fedbandit_jax.privacy.releases.release import Release as Release
 from fedbandit_jax.privacy.releases.toeplitz import InputPerturbation as InputPerturbation
 from fedbandit_jax.privacy.releases.toeplitz import SqrtToeplitz as SqrtToeplitz
-from fedbandit_jax.privacy.releases.trees import Honaker as Honaker
 from fedbandit_jax.privacy.releases.trees import Tree as Tree
 
 RELEASES: dict[str, Callable[[int], Release]] = {
     "tree": Tree,
-    "honaker": Honaker,
     "sqrt_toeplitz": SqrtToeplitz,
     "blt": Blt,
     "input_perturbation": InputPerturbation,
@@ -39,7 +37,6 @@ def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
         ...     release = make(name, 400)
         ...     print(f"{name:18} {release.prefix_variance().max() * release.sensitivity_sq():6.2f}")
         tree                72.00
-        honaker             43.21
         sqrt_toeplitz        8.84
         blt                  8.85
         input_perturbation 400.00

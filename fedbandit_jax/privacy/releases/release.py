@@ -214,7 +214,6 @@ def relative_std(release: Release) -> float:
         >>> for name, make in RELEASES.items():
         ...     print(f"{name:18} {relative_std(make(400)):.3f}")
         tree               3.248
-        honaker            2.517
         sqrt_toeplitz      1.138
         blt                1.139
         input_perturbation 7.657

@@ -18,11 +18,11 @@ WORK = 2**28  # most steps of the exact computation
 
 
 @functools.lru_cache
-def of_trees(n_syncs: int, users: Users, *, whole: bool) -> Sensitivity:
+def of_trees(n_syncs: int, users: Users) -> Sensitivity:
     """The largest sum over sent nodes of squared contributions: exact, or a bound if that takes too long.
 
-    S batches are a forest of complete trees, of the sizes of the one-bits of S, the largest first. `whole` says that
-    all of its nodes are sent; otherwise those are not that end where a larger one does, the right halves.
+    S batches are a forest of complete trees, of the sizes of the one-bits of S, the largest first. Nodes that
+    end where a larger one does, the right halves, are not sent.
 
     *Exact.* F_l[c, f, g] is the largest sum within a tree of 2^l batches for c contributions of which the first is at
     least f batches from its left end and the last g from its right end, f, g < b. A tree is two halves, with c_1 and
@@ -38,12 +38,12 @@ def of_trees(n_syncs: int, users: Users, *, whole: bool) -> Sensitivity:
     unit = math.gcd(users.most, rest) if rest else users.most
     most, visits = users.most // unit, (full * users.most + rest) // unit
     if visits**2 * apart**3 * n.bit_length() <= WORK:
-        return Sensitivity(float(unit**2 * _exact(n, visits, most, apart, whole)), True)
+        return Sensitivity(float(unit**2 * _exact(n, visits, most, apart)), True)
     levels = [min(visits, most * -(-(1 << level) // apart)) for level in range(n.bit_length())]
     return Sensitivity(float(unit**2 * visits * sum(levels)), False)
 
 
-def _exact(n: int, visits: int, most: int, apart: int, whole: bool) -> float:
+def _exact(n: int, visits: int, most: int, apart: int) -> float:
     edge = np.arange(apart)
     counts = np.arange(1, visits + 1.0)
     fits = (counts[:, None, None] <= most) & (edge[:, None] + edge <= 0)
@@ -55,7 +55,7 @@ def _exact(n: int, visits: int, most: int, apart: int, whole: bool) -> float:
             forest, size = (
                 (sent, 1 << level) if forest is None else (_joined(sent, forest, 1 << level, size), size + (1 << level))
             )
-        inner = _joined(sent, sent if whole else inner, 1 << level, 1 << level)
+        inner = _joined(sent, inner, 1 << level, 1 << level)
     assert forest is not None
     return float(forest[:, 0, 0].max())
 

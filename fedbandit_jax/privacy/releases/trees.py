@@ -8,12 +8,11 @@ Chan, Shi & Song (2011) and Dwork, Naor, Pitassi & Rothblum (2010).
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
@@ -39,7 +38,6 @@ class Tree(Release):
     """
 
     n_levels: int = struct.static(init=False, repr=False, compare=False)  # kappa, of the states
-    _whole: ClassVar[bool] = False  # whether right halves are sent, too
 
     def __post_init__(self):
         super().__post_init__()
@@ -74,7 +72,7 @@ class Tree(Release):
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:
         full, rest = users.split(self.n_syncs)
         if full + rest > 1:
-            return of_trees(int(self.n_syncs), users, whole=self._whole)
+            return of_trees(int(self.n_syncs), users)
         # the first batch is in the nodes that end with batches 1, 2, 4, ...
         return Sensitivity(float(users.most**2 * self.touched()), True)
 
@@ -108,84 +106,3 @@ class Tree(Release):
     def _place(self, state: Array, k: Array, node: Array) -> Array:
         level = self._levels(node)
         return jnp.where(level < _level(k), 0, jnp.where(level == _level(k), node, state))
-
-
-@struct.sealed
-@struct.node
-@dataclasses.dataclass(frozen=True)
-class Honaker(Tree):
-    """The tree of Honaker (2015): every node is released, and estimated from itself and all nodes below.
-
-    Message k holds the nodes of levels 0, ..., ctz(k) that end with batch k. A node of level l is estimated by its own
-    noisy sum and, if l > 0, by the estimates of its two halves, weighted by inverse variance: w own + (1 - w)(left +
-    right), where w = v_l = 2 v_{l-1} / (1 + 2 v_{l-1}) with v_0 = 1, that is v_l = 2^l / (2^(l+1) - 1), is also the
-    variance of the estimate. Unrolled along the right halves, which also end with batch k,
-
-        estimate_l = [sum_{j <= l} 2^j own_j + sum_{j < l} (2^(j+1) - 1) left_j] / (2^(l+1) - 1),
-
-    where left_j, the estimate kept at level j, is the left half of the node at level j + 1. A prefix adds up the
-    estimates at the one-bits of k. Its variance is between half of the tree's and the tree's, for the same sensitivity;
-    the largest is 0.6 of the tree's at S = 400.
-    """
-
-    _whole: ClassVar[bool] = True
-
-    @property
-    @override
-    def n_parts(self) -> int:
-        return self.n_levels
-
-    @override
-    def live(self, k: Int[Array, ""]) -> Bool[Array, " kappa"]:
-        return jnp.arange(self.n_levels) <= _level(k)
-
-    @override
-    def encode(
-        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " kappa *shape"], Float[Array, " kappa *shape"]]:
-        below = jnp.cumsum(jnp.concatenate([gamma[None], state[:-1]]), axis=0)
-        nodes = jnp.where(self._levels(gamma) <= _level(k), below, 0)
-        return nodes, self._place(state, k, nodes[_level(k)])
-
-    @override
-    def decode(
-        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], message: Float[Array, " kappa *shape"]
-    ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
-        level = self._levels(message[0])
-        own = jnp.where(level <= _level(k), (1 << level) * message, 0).sum(0)
-        return self._estimate(state, k, own)
-
-    @override
-    def step(
-        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], z: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
-        # The l + 1 fresh noises of message k, l = ctz(k), enter one estimate only, so that one draw of variance
-        # sum_{j <= l} 4^j = (4^(l+1) - 1) / 3 stands for sum_j 2^j own_j.
-        last = jnp.asarray(k & -k, z.dtype)  # 2^l, the number of batches in the node
-        return self._estimate(state, k, jnp.sqrt((4 * last**2 - 1) / 3) * z)
-
-    @override
-    def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        k = np.arange(1, self.n_syncs + 1)
-        variance = np.zeros(self.n_syncs)
-        for level in range(self.n_levels):
-            variance += ((k >> level) & 1) / (2 - 2.0**-level)
-        return variance
-
-    @override
-    def largest_variance(self) -> float:
-        ones = int(self.n_syncs + 1).bit_length() - 1
-        return float((1 / (2 - 2.0 ** -np.arange(ones))).sum())
-
-    @override
-    def encoder(self) -> Float[np.ndarray, "messages S"]:
-        j = np.arange(1, self._size() + 1)
-        ends = [(k, 1 << level) for k in range(1, self.n_syncs + 1) for level in range(self.n_levels)]
-        return np.array([(j <= k) & (j > k - size) for k, size in ends if k % size == 0], float)
-
-    def _estimate(self, state: Array, k: Array, own: Array) -> tuple[Array, Array]:
-        """Prefix sum k and the live estimates, given `own` = sum_{j <= ctz(k)} 2^j own_j."""
-        level = self._levels(own)
-        left = jnp.where(level < _level(k), ((2 << level) - 1) * state, 0).sum(0)
-        nodes = self._place(state, k, (own + left) / (2.0 * (k & -k) - 1))
-        return nodes.sum(0), nodes

@@ -91,7 +91,7 @@ def test_orderings_of_the_releases(key):
     """Less noise, less regret; the law of the noise helps; the same certified epsilon throughout."""
     env = fb.envs.sphere(20, 20, 5, rewards="bernoulli")
     algo = fb.algos.private_fed_lin_ucb(BUDGET)
-    algos = {release: algo.replace(release=release) for release in ("tree", "honaker", "blt")}
+    algos = {release: algo.replace(release=release) for release in ("tree", "blt")}
     algos["known noise"] = algos["blt"].replace(confidence="known_noise")
     result = fb.sweep(env, algos, horizon=2000, key=key, seeds=12, stride=100)
     for certificate in result.certificates.values():  # float32 noise, rounded up

@@ -13,7 +13,7 @@ from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.releases.release import outputs
 
 SIZES = deep([SIZE, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 100, 400], keep={0})
-SUMS = ("tree", "honaker", "input_perturbation")  # messages are plain sums of batches
+SUMS = ("tree", "input_perturbation")  # messages are plain sums of batches
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -65,23 +65,6 @@ def test_tree_by_definition():
     assert [make("tree", s).sensitivity_sq() for s in (1, 2, 3, 4, 7, 8, 400)] == [1, 2, 2, 3, 3, 4, 9]
 
 
-def test_honaker_by_definition():
-    """S = 4, by the recursion v_l = 2 v / (1 + 2 v): node 1-2 is 2/3 own + 1/3 (left + right), node 1-4 4/7, 3/7.
-
-    Of all unbiased combinations of the nodes inside it, the estimate of a full tree's root has least variance.
-    """
-    _, c, r = matrices("honaker", 4)
-    sent = [[1], [2], [1, 2], [3], [4], [3, 4], [1, 2, 3, 4]]
-    assert [list(np.flatnonzero(row) + 1) for row in c] == sent
-    pair = np.array([1, 1, 2, 0, 0, 0, 0]) / 3
-    np.testing.assert_allclose(r[0], [1, 0, 0, 0, 0, 0, 0])
-    np.testing.assert_allclose(r[1], pair)
-    np.testing.assert_allclose(r[2], [*pair[:3], 1, 0, 0, 0])
-    np.testing.assert_allclose(r[3], 4 / 7 * np.eye(7)[6] + 3 / 7 * (pair + np.roll(pair, 3)), atol=1e-15)
-    gls = np.linalg.inv(c.T @ c).sum()  # variance of the generalised least-squares estimate of the total
-    assert make("honaker", 4).prefix_variance()[-1] == pytest.approx(gls, rel=1e-12)
-
-
 def test_square_root_by_definition():
     """1, 1/2 and 3/8 are its coefficients. Batches are in fewer messages the later they come."""
     root = make("sqrt_toeplitz", 3)
@@ -91,7 +74,7 @@ def test_square_root_by_definition():
 
 
 ARRAYS = {  # kept by the silo, by the server
-    **{name: (6, 6) for name in ("tree", "honaker")},
+    **{name: (6, 6) for name in ("tree",)},
     **{"sqrt_toeplitz": (64, 64), "blt": (3, 4), "input_perturbation": (0, 1), "Decaying": (64, 128)},
     **{"Banded": (2, 3), "BandMF": (3, 4), "MultiBlt": (2, 3), "Discounted": (6, 7), "Window": (2, 3)},
 }
@@ -124,7 +107,7 @@ def test_silos_encode_and_the_server_decodes_in_a_scan(name):
 
 def test_who_sends_what():
     made = {name: make(name, 8) for name in RELEASES}
-    assert {name: made[name].n_parts for name in made if made[name].n_parts != 1} == {"honaker": 4}
+    assert {one.n_parts for one in made.values()} == {1}
 
 
 @pytest.mark.parametrize("name", ALL)

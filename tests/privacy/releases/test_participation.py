@@ -109,14 +109,13 @@ def test_a_column_is_bounded_without_its_matrix(monkeypatch, kind):
                 assert found == (pytest.approx(bound, rel=1e-9), True)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_levels_bound_trees(monkeypatch, whole):
+def test_levels_bound_trees(monkeypatch):
     """What is used where the exact sum takes too long: above it, and not above group privacy."""
     of_trees.cache_clear()
     monkeypatch.setattr(tree_patterns, "WORK", 0)
     for n, users in itertools.product((6, 8, 11), PATTERNS):
-        release = make("honaker" if whole else "tree", n)
-        found = of_trees(n, users, whole=whole)
+        release = make("tree", n)
+        found = of_trees(n, users)
         assert not found.exact
         _, reached = brute(release.encoder(), users)
         assert reached <= found.squared <= users.visits**2 * release.sensitivity_sq()
@@ -137,10 +136,10 @@ def test_bands_that_are_apart_are_orthogonal():
 def test_large_horizons():
     """No matrix, and for trees no list of batches. All visits may be in one batch, if nothing is said."""
     seldom = Users(16, 1, 10**6)
-    for name in ("tree", "honaker"):
-        assert 16 * 30 <= make(name, 10**9).sensitivity_sq(seldom) <= 256 * 30
-        assert make(name, 10**9).sensitivity_sq(Users(16, 1)) == make(name, 10**9).sensitivity_sq(Users(32, 2)) / 4
-        assert make(name, 10**9).sensitivity_sq(Users(7)) == 49 * 30
+    tree = make("tree", 10**9)
+    assert 16 * 30 <= tree.sensitivity_sq(seldom) <= 256 * 30
+    assert tree.sensitivity_sq(Users(16, 1)) == tree.sensitivity_sq(Users(32, 2)) / 4
+    assert tree.sensitivity_sq(Users(7)) == 49 * 30
     assert make("input_perturbation", 10**9).sensitivity_sq(seldom) == 16
     blt = make("blt", 65_536)
     assert blt.sensitivity_sq() < blt.sensitivity_sq(Users(16, 1)) < 256 * blt.sensitivity_sq()
