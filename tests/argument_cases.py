@@ -248,7 +248,7 @@ USUAL = {
     **dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6)), event=P.events.Gaussian(0.5)),
     # Data and runs.
     **dict(path=(".", path), fold=(1, count(1, 5)), penalty=(0.1, number(0)), cache=(False, flag)),
-    **dict(fit_share=(0.5, inside_unit), model="linear", seed=(0, count(0, 2**32 - 1))),
+    **dict(min_rows=(2, count(1, 20)), fit_share=(0.5, inside_unit), model="linear", seed=(0, count(0, 2**32 - 1))),
     **dict(key=(KEY, single_key), seeds=(2, either(count(), seeds)), stride=(2, count()), devices="runs"),
     **dict(record=(None, no_values), progress=(False, flag), checkpoint=(None, path), throw=(False, flag)),
     **dict(algo=A.LinUCB(), algos=[A.LinUCB()], store=(None, path), function=(fb.record.arms, function)),
@@ -371,7 +371,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.data.open_bandit: dict(
         silo=("position", text), features=(None, titles), arm_features=(None, either(none, titles))
     ),
-    fb.off_policy: dict(env=RANDOMISED, level=(0.95, inside_unit)),
+    fb.off_policy: dict(env=RANDOMISED, level=(0.95, inside_unit), propensities="estimated", by_size=(True, flag)),
     fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),
     fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=jnp.zeros(2)),
     BELIEF.sample: dict(scale=(1.0, either(non_negative, a(jax.Array)))),

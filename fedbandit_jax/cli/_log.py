@@ -33,6 +33,7 @@ class Roles:
         arm_features: columns that describe the arm, with commas between them.
         propensity: column of probabilities with which arms were shown; they are checked here, and used by
             `fb.off_policy` in Python.
+        min_rows: leave out silos and arms with fewer rows, 1 by default.
         fit_share: share of the rows that fit the model of the reward, 0.5 by default; the others are replayed.
         model: linear (the default) or logistic.
     """
@@ -44,6 +45,7 @@ class Roles:
     features: str | None = None
     arm_features: str | None = None
     propensity: str | None = None
+    min_rows: int | None = None
     fit_share: float | None = None
     model: Literal["linear", "logistic"] | None = None
 

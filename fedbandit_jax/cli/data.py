@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 EPSILONS = (0.1, 1.0, 10.0)
 TRUSTS = {"silo_local": "if silos trust nobody", "secagg": "with secure aggregation"}
 TOO_GOOD = 0.9  # R^2 or share of the deviance
+FEW = 10  # rows, of which a silo's mean says little
 HALVES = ("title", "body")  # of the features of mslr
 COPIES = ("mslr", "movielens")
 
@@ -113,6 +115,7 @@ def answers(env: Logged) -> Iterator[str]:
     """
     import numpy as np
 
+    from fedbandit_jax.planning import propensities
     from fedbandit_jax.privacy import Budget, Users, calibrate
     from fedbandit_jax.report.tables import aligned
 
@@ -151,7 +154,14 @@ def answers(env: Logged) -> Iterator[str]:
         if most > 1:
             yield f"It is enough for who comes to {most} silos: if few do, think of leaving out their visits to others."
     yield "(!) is more than best arms gain: too few rows for such a budget."
-    if env.log.propensity is None:
+    if small := int((env.counts < FEW).sum()):
+        least = math.ceil(FEW * (n + fit.fitted_rows) / n)
+        yield f"Of {m:,} silos {small:,} have fewer than {FEW} replayed rows, and each is served as often, and counts"
+        yield f"as much, as any other. --min-rows {least} leaves out silos and arms that have fewer in the table."
+    if env.log.propensity is not None:
+        rests = propensities.OF_SHARES if env.shares else propensities.STATED
+        yield from textwrap.wrap(f"{rests} {propensities.strange(env)}", 100)
+    else:
         yield "Nobody says that arms were drawn at random (--propensity): if users of some kind got some arms more"
         yield "often, this gain may be theirs and not the arms'."
     if fit.explained <= 0:

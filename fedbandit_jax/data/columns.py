@@ -28,6 +28,14 @@ class Column(NamedTuple):
     values: np.ndarray  # (N,) float64; of labels (N,) int32 numbers of levels
     levels: tuple[str, ...] | None = None  # distinct labels, in order; None: the column holds numbers
 
+    def only(self, rows: np.ndarray) -> Column:
+        """These rows, and the levels that are left."""
+        values = self.values[rows]
+        if self.levels is None:
+            return self._replace(values=values)
+        there, values = np.unique(values, return_inverse=True)
+        return self._replace(values=values.astype(np.int32), levels=tuple(self.levels[i] for i in there))
+
 
 def levels_of(column: Column) -> tuple[str, ...]:
     """The levels of a column of labels."""
@@ -50,10 +58,28 @@ class Columns(NamedTuple):
     found: dict[str, Column]  # by name
     n_rows: int  # N
     first: int  # number of the first row
+    kept: np.ndarray | None = None  # (N,) places of these rows in the table, if others were left out
+
+    def place(self, i: Any) -> Any:
+        """The places in the table, from 0, of rows i = 0, 1, ... of a column."""
+        return i if self.kept is None else self.kept[i]
 
     def where(self, i: int, name: str) -> str:
         """The end of a message about row i = 0, 1, ... of a column."""
-        return f"in row {self.first + i:,} of column {name!r}"
+        return f"in row {self.first + int(self.place(i)):,} of column {name!r}"
+
+    def without_small(self, names: Sequence[str], least: int) -> Columns:
+        """Leaves out the rows of levels of these columns that have fewer than `least` rows, until there is none."""
+        kept = np.arange(self.n_rows)
+        few = np.ones(1, bool)
+        while few.any():
+            levels = [self.found[name].values[kept] for name in names]
+            few = np.any([np.bincount(one, minlength=1)[one] < least for one in levels], axis=0)
+            kept = kept[~few]
+        if not len(kept):
+            raise BadValue("min_rows", f"must leave rows of {self.title}", least)
+        found = {name: one.only(kept) for name, one in self.found.items()}
+        return self._replace(found=found, n_rows=len(kept), kept=kept)
 
 
 def read(source: Any, wanted: Sequence[Wanted]) -> Columns:

@@ -90,7 +90,7 @@ def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndar
                 got,
                 got=(
                     f"{got!s} {columns.where(i, one.name)} and {other!s} in row "
-                    f"{columns.first + int(first[arm.values[i]]):,}, of {level!r} both"
+                    f"{columns.first + int(columns.place(first[arm.values[i]])):,}, of {level!r} both"
                 ),
             )
     return first

@@ -32,6 +32,7 @@ def table(
     features: Sequence[str] | None = None,
     arm_features: Sequence[str] | None = None,
     propensity: str | None = None,
+    min_rows: int = 1,
     fit_share: float = 0.5,
     model: str = "linear",
     seed: int = 0,
@@ -42,7 +43,8 @@ def table(
     of the users with all their rows. The others are replayed: in every round each silo serves one of them, drawn
     uniformly, who may play any arm and is answered by the model. So regret is that of the model. How well it predicts
     the rows that it was not fitted to is in `env.fit`, in every result and under every figure; `print(env.fit)` shows
-    it. No silo is ever without a user, whatever its size.
+    it. No silo is ever without a user: one of a single row is served as often as any other, and counts as much in every
+    mean. `min_rows` leaves such silos out.
 
     Features: of the user a constant and the columns `features`, z in R^p; without `arm_features` an arm has them for
     itself, x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With `arm_features` an arm is described by a constant
@@ -61,7 +63,9 @@ def table(
         user: column that says who came, if users return; they may come to several silos. By default all are new.
         features: columns that are known of a user before an arm is chosen, numbers or texts; by default there are none.
         arm_features: columns that describe the arm, which are the same in all rows of an arm.
-        propensity: column of probabilities in (0, 1] with which arms were shown; kept in `env.log`.
+        propensity: column of probabilities in (0, 1] with which arms were shown; kept in `env.log`. Shares of arms in
+            this table, which estimate them, are told apart (`env.shares`).
+        min_rows: rows of silos and arms that have fewer are left out, until no more have; `env.encoding` counts them.
         fit_share: share of the rows, or of the users, that fit the model, in (0, 1).
         model: "linear", least squares of means that are clipped to [0, 1]; "logistic", whose mean is 1 / (1 + exp(-<x,
             theta>)), which linear algorithms do not know.
@@ -86,11 +90,13 @@ def table(
     listed = {"features": named("features", features), "arm_features": named("arm_features", arm_features)}
     _check_roles(names, listed)
     fit_share, model, seed = checked(fit_share, model, seed).values()
+    min_rows = validate.integer("min_rows", min_rows, at_least=1)
 
     kinds: dict[str, Any] = dict.fromkeys(("silo", "arm", "user"), "labels")
     wanted = [Wanted(name, argument, kinds.get(argument, "numbers")) for argument, name in names.items()]
     wanted += [Wanted(name, argument, "either") for argument, columns in listed.items() for name in columns]
-    columns = read(source, wanted)
+    whole = read(source, wanted)
+    columns = whole.without_small([silo, arm], min_rows) if min_rows > 1 else whole
     found = {argument: columns.found[name] for argument, name in names.items()}
     _check_arms(columns, found["arm"])
     rewards, low, high = _scaled(columns, found["reward"])
@@ -122,7 +128,7 @@ def table(
         dim=design.dim,
         **modelling.measured(model, design, theta, replayed, played, rewards, float(rewards[fitted].mean())),
     )
-    rows = design.users.rows[replayed]
+    rows, scale = design.users.rows[replayed], f"reward: ({reward} - {low:g}) / {high - low:g}"
     two = np.isin(rewards, (0, 1)).all()
     return Logged(
         rows=rows,
@@ -133,15 +139,16 @@ def table(
         theta=theta.astype(np.float32),
         rewards=FittedLaw(noise_std=1.0 if two else np.float32(fit.noise_std), model=model),
         log=Log(
-            replayed.astype(np.int32),
+            columns.place(replayed).astype(np.int32),
             played[replayed].astype(np.int32),
             rewards[replayed].astype(np.float32),
             found["propensity"].values[replayed].astype(np.float32) if "propensity" in found else None,
         ),
         intercept=design.intercept,
-        encoding="\n".join([*design.how, f"reward: ({reward} - {low:g}) / {high - low:g}"]),
+        encoding="\n".join([*_left_out(whole, columns, (silo, arm), min_rows), *design.how, scale]),
         fit=fit,
         spec=_spec(fit, design, rows, fixed_contexts=_one_context(design.users.rows, place)),
+        shares="propensity" in found and _are_shares(place, played, found["propensity"].values),
     )
 
 
@@ -209,6 +216,27 @@ def _check_propensities(columns: Columns, propensity: Column) -> None:
             propensity.values[i],
             got=f"{propensity.values[i]:g} {where}",
         )
+
+
+def _are_shares(place: np.ndarray, played: np.ndarray, propensity: np.ndarray) -> bool:
+    """Whether propensities are the shares of arms among all rows, or among those of the silo."""
+    for group in (place, np.zeros_like(place)):
+        counts = np.zeros((group.max() + 1, played.max() + 1))
+        np.add.at(counts, (group, played), 1)
+        if np.allclose(propensity, (counts / counts.sum(1, keepdims=True))[group, played], rtol=1e-5, atol=0):
+            return True
+    return False
+
+
+def _left_out(whole: Columns, left: Columns, names: Sequence[str], min_rows: int) -> list[str]:
+    """A sentence about what `min_rows` left out, if it did."""
+    of = " and ".join(
+        f"{len(levels_of(whole.found[name])) - len(levels_of(left.found[name])):,} of "
+        f"{len(levels_of(whole.found[name])):,} levels of {name}"
+        for name in names
+    )
+    rows = f"{whole.n_rows - left.n_rows:,} of {whole.n_rows:,} rows"
+    return [f"left out, with fewer than {min_rows} rows: {of}, {rows}"] if left.n_rows < whole.n_rows else []
 
 
 def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:

@@ -72,6 +72,7 @@ class Logged(LinearEnvironment):
         log: arms, rewards and propensities of the rows that are replayed.
         encoding: how columns became features and rewards, in words.
         fit: how well the model fits rows that it was not fitted to, and how large the table is, `fb.data.Fit`.
+        shares: whether propensities are the shares of arms in the table, which are estimates of them.
     """
 
     rows: Float[Array | np.ndarray, "N p"]  # of the silos one after the other
@@ -86,6 +87,7 @@ class Logged(LinearEnvironment):
     encoding: str = struct.static()
     fit: Any = struct.static()
     spec: Spec = struct.static()
+    shares: bool = struct.static(default=False, later=True)
 
     def init(self, key: Key[Array, ""]) -> Visits:
         """The fitted parameter, the same for every seed."""

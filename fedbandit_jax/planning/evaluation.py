@@ -17,13 +17,12 @@ from fedbandit_jax.engine import record as records
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.envs import Logged
 from fedbandit_jax.interfaces import Algorithm
+from fedbandit_jax.planning import propensities as chances
 from fedbandit_jax.report.tables import aligned
 
 CHUNK = 1 << 18  # visits that are weighed at a time
-HEAD = ("algorithm", "by the model", "by inverse propensities", "doubly robust", "minus the log", "rows that count")
-STRANGE = 4, 0.02  # standard errors, and a share for rounding, beyond which propensities are not those of the draw
+WEIGHTS = {"stated": "by inverse propensities", "estimated": "by estimated propensities"}
 ENOUGH = 50  # rows that count, of which intervals can be trusted
-FEW = 30  # rows of an arm with which its share cannot be told from its propensities
 
 
 class Interval(NamedTuple):
@@ -44,7 +43,7 @@ class Value(NamedTuple):
     ips: Interval  # logged rewards of arms that were shown, weighted by 1 / propensity
     doubly_robust: Interval  # the model's means, and its errors on these arms weighted by 1 / propensity
     gain: Interval  # the doubly robust estimate minus the rewards that the log has for the same visits
-    rows: float  # effective number of rows whose weights are not 0, (sum w)^2 / sum w^2
+    rows: float  # effective number (sum w)^2 / sum w^2 of rows, or of users if they are told apart
     self_normalised: Interval  # as `ips`, divided by the mean weight
 
 
@@ -53,10 +52,12 @@ class Values:
     """The values that `off_policy` estimated, by label; printing them shows a table."""
 
     values: Mapping[str, Value]
-    logged: float  # mean reward of the replayed rows, silos weighted alike, as they are served
+    logged: float  # mean reward of the replayed rows, silos weighted as in the values
     level: float  # of the intervals
-    basis: str  # what the model is
+    basis: str  # what the model is, and whose word propensities are
     doubt: str = ""  # why estimates from the log mean little: propensities not those of the draw, or few rows
+    propensities: str = "stated"  # or "estimated"
+    by_size: bool = False  # whether silos weigh by their rows
 
     def __getitem__(self, label: str) -> Value:
         return self.values[label]
@@ -69,11 +70,14 @@ class Values:
             (label, f"{v.model:.4f}", str(v.ips), str(v.doubly_robust), str(v.gain), f"{v.rows:,.0f}")
             for label, v in self.values.items()
         ]
+        silos = "silos by their rows" if self.by_size else "all silos alike"
         head = (
-            f"Mean reward of the arms played, all silos alike; of those in the log {self.logged:.4f}; "
+            f"Mean reward of the arms played, {silos}; of those in the log {self.logged:.4f}; "
             f"{100 * self.level:g} % intervals."
         )
-        return "\n".join([head, self.basis, *[self.doubt] * bool(self.doubt), aligned([HEAD, *rows])])
+        weights = WEIGHTS[self.propensities]
+        names = ("algorithm", "by the model", weights, "doubly robust", "minus the log", "rows that count")
+        return "\n".join([head, self.basis, *[self.doubt] * bool(self.doubt), aligned([names, *rows])])
 
 
 def off_policy(
@@ -84,6 +88,8 @@ def off_policy(
     key: Array,
     seeds: int = 16,
     level: float = 0.95,
+    propensities: str = "stated",
+    by_size: bool = False,
     progress: bool | None = None,
 ) -> Values:
     """Estimates from the log the mean reward of arms that algorithms learned to play from rewards of its model.
@@ -94,23 +100,32 @@ def off_policy(
     whatever the model is worth. So is the mean of m(a) + w (y - m(b)), with the model's means m of the arm played and
     the arm shown, which varies less where the model fits. What it gains over the log is the mean of m(a) + w (y - m(b))
     - y, which varies less than the difference of two means. Intervals are by Student's law, of sums by row, or by user
-    if users are told apart, who are met again and again. They allow for one more row, whose reward is off by 1: all of
-    few rows may have the same reward by chance. `Values.doubt` names algorithms for which fewer than 50 rows count.
+    if users are told apart, who are met again and again. They allow for one more row of the largest weight, whose
+    reward is off by 1: rows that weigh most are seldom there, and few may have the same reward by chance.
+    `Values.doubt` names algorithms for which fewer than 50 rows count.
 
     The mean of 1 / propensity, of rows that showed an arm and 0 of others, is 1 for every arm, and so K without regard
     to arms, if these are the probabilities by which arms were drawn. `Values.doubt` says so where one of these means is
     more than four standard errors and 2 % from it; an arm that few rows showed is judged with all others only.
 
+    Where nobody drew arms, or nobody knows how, `propensities="estimated"` estimates them from the replayed rows, by a
+    multinomial logistic regression on silo and features, whatever the table states. Estimates are then those of a trial
+    only if nothing else decided about arms that moves rewards (no confounding). `Values.doubt` says so. Intervals take
+    the estimates for the truth.
+
     The model's own mean has no interval: the arms were learned from the same model, which flatters them. If it is
     outside of the doubly robust interval, do not trust the model's regret.
 
     Args:
-        env: an environment of `fb.data.table` whose `propensity` is a column.
+        env: an environment of `fb.data.table`, with a column of `propensity` unless they are estimated.
         algos: algorithms, by label or in order, as for `fb.sweep`.
         horizon: T, number of rounds.
         key: PRNG key.
         seeds: number of runs; intervals are about the mean over these runs.
         level: confidence level of the intervals, in (0, 1).
+        propensities: "stated", those of the table, or "estimated".
+        by_size: whether silos weigh by their rows in the table that are replayed; else all weigh alike, as they are
+            served.
         progress: as for `fb.simulate`.
 
     Returns:
@@ -132,50 +147,40 @@ def off_policy(
         True
     """
     env = validate.instance("env", env, Logged, "an environment of fb.data.table")
-    if env.log.propensity is None:
-        raise BadValue(
-            "env", "must have propensities", None, got="a table without: name their column in fb.data.table(...)"
-        )
     level = validate.probability("level", level)
+    by_size = validate.boolean("by_size", by_size)
+    estimates = chances.OF_SHARES if env.shares else ""
+    if validate.one_of("propensities", propensities, WEIGHTS) == "estimated":
+        estimates = chances.ESTIMATED
+        env = dataclasses.replace(env, log=env.log._replace(propensity=chances.estimated(env)))
+    elif env.log.propensity is None:
+        name = "name their column in fb.data.table(...), or say propensities='estimated'"
+        raise BadValue("env", "must have propensities", None, got=f"a table without: {name}")
     record = {"arm": records.arms, "row": _row}
     result = sweep(
         env, algos, horizon=horizon, stride=1, key=key, seeds=seeds, record=record, progress=progress, throw=True
     )
     kept = {label: result[label].records for label in result}
-    found = {label: _value(env, one["row"], one["arm"], level) for label, one in kept.items()}
-    of_silos = np.add.reduceat(np.asarray(env.log.reward, float), np.asarray(env.starts)) / np.asarray(env.counts)
+    found = {label: _value(env, one["row"], one["arm"], level, by_size) for label, one in kept.items()}
     few = ", ".join(label for label, value in found.items() if value.rows < ENOUGH)
-    doubts = [_doubt(env), f"Doubtful: fewer than {ENOUGH} rows count for {few}." if few else ""]
-    return Values(found, float(of_silos.mean()), level, env.spec.basis, " ".join(filter(None, doubts)))
-
-
-def _doubt(env: Logged) -> str:
-    """A warning if the mean of 1 / propensity is not the number of arms, or not 1 for an arm with 0 where it is not."""
-    shown, inverse = np.asarray(env.log.arm), 1 / np.asarray(env.log.propensity, float)
-    each = [(f" of rows that showed arm {a}, and of 0 for others,", np.where(shown == a, inverse, 0.0), 1)
-            for a in range(env.spec.n_arms) if (shown == a).sum() >= FEW]  # fmt: skip
-    for which, value, expected in [("", inverse, env.spec.n_arms), *each]:
-        error, (errors, share) = value.std() / math.sqrt(len(value)), STRANGE
-        if abs(value.mean() - expected) > errors * error + share * expected:
-            return (
-                f"Doubtful: the mean of 1 / propensity{which} is {value.mean():.4g} ± {error:.2g} in the log, and "
-                f"{expected} where every arm can be shown and these are the probabilities by which arms were drawn."
-            )
-    return ""
+    each = np.repeat(env.counts, env.counts)  # rows of the silo of every row
+    logged = float(np.average(np.asarray(env.log.reward, float), weights=None if by_size else 1 / each))
+    doubts = [estimates, chances.strange(env), f"Doubtful: fewer than {ENOUGH} rows count for {few}." * bool(few)]
+    basis = env.spec.basis if estimates else f"{env.spec.basis} {chances.STATED}"
+    return Values(found, logged, level, basis, " ".join(filter(None, doubts)), propensities, by_size)
 
 
 def _row(moment: records.Moment) -> Array:
     return moment.world.row
 
 
-def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Value:
-    log = env.log
+def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float, by_size: bool = False) -> Value:
+    log, counts = env.log, np.asarray(env.counts)
     rows, arms = rows.ravel(), arms.ravel()
     who = np.asarray(log.row if env.users is None else env.users)
     _, who = np.unique(who, return_inverse=True)
-    size = int(who.max()) + 1
+    size, counted = int(who.max()) + 1, np.repeat(counts / counts.mean() if by_size else np.ones(len(counts)), counts)
     visits, modelled, weighted, robust, gained, weight = np.zeros((6, size))
-    weights = np.zeros(len(who))
     for start in range(0, len(rows), CHUNK):
         row, arm = rows[start : start + CHUNK], arms[start : start + CHUNK]
         shown, reward = np.asarray(log.arm)[row], np.asarray(log.reward, float)[row]
@@ -184,14 +189,15 @@ def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float) -> Val
         both = mean + w * (reward - _means(env, row, shown))
         terms = (np.ones(len(row)), mean, w * reward, both, both - reward, w)
         for total, term in zip((visits, modelled, weighted, robust, gained, weight), terms):
-            total += np.bincount(who[row], term, size)
-        weights += np.bincount(row, w, len(who))
-    if weights.any():
-        effective, typical = weights.sum() ** 2 / (weights**2).sum(), (weights**2).sum() / weights.sum()
+            total += np.bincount(who[row], term * counted[row], size)
+    if weight.any():
+        met = visits > 0
+        effective = weight.sum() ** 2 / (weight**2).sum()
+        largest = (weight[met] / visits[met]).max() * visits.sum() / met.sum()
     else:
-        effective, typical = 0.0, 1 / np.min(np.asarray(log.propensity, float))
+        effective, largest = 0.0, 1 / np.min(np.asarray(log.propensity, float))
     of = [(weighted, visits), (weighted, weight), (robust, visits), (gained, visits)]
-    ips, normalised, dr, gain = (_interval(*one, level, effective, typical) for one in of)
+    ips, normalised, dr, gain = (_interval(*one, level, effective, largest) for one in of)
     return Value(float(modelled.sum() / visits.sum()), ips, dr, gain, float(effective), normalised)
 
 
@@ -205,16 +211,16 @@ def _means(env: Logged, row: np.ndarray, arm: np.ndarray) -> np.ndarray:
     return special.expit(scores) if env.rewards.model == "logistic" else np.clip(scores, 0, 1)
 
 
-def _interval(total: np.ndarray, visits: np.ndarray, level: float, effective: float, typical: float) -> Interval:
+def _interval(total: np.ndarray, visits: np.ndarray, level: float, effective: float, largest: float) -> Interval:
     """The mean of a visit, of sums over the visits of independent users: the error is that of a ratio of sums.
 
-    As if one more row had a reward that is off by 1, with a `typical` weight.
+    As if one more user had rewards that are off by 1, with the `largest` weight.
     """
     n = visits.sum()
     if not n:
         return Interval(math.nan, -math.inf, math.inf)
     mean = total.sum() / n
     met = max(int((visits > 0).sum()), 2)
-    error = np.sqrt(((total - mean * visits) ** 2).sum() * met / (met - 1) + typical**2) / n
+    error = np.sqrt(((total - mean * visits) ** 2).sum() * met / (met - 1) + largest**2) / n
     half = stats.t.ppf((1 + level) / 2, max(effective - 1, 1)) * error
     return Interval(float(mean), float(mean - half), float(mean + half))

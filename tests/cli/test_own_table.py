@@ -11,7 +11,7 @@ from handmade import visits
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import _configuration, main, parse
-from fedbandit_jax.planning import recommend
+from fedbandit_jax.planning import propensities, recommend
 
 WORDS = "--data log.csv --silo hospital --arm drug --reward cured"
 ARGUMENTS = dict(silo="hospital", arm="drug", reward="cured")
@@ -19,7 +19,7 @@ MORE = {
     "--user patient": dict(user="patient"),
     "--features 'age, \"pressure, systolic\"'": dict(features=["age", "pressure, systolic"]),
     "--arm-features dose --propensity p": dict(arm_features=["dose"], propensity="p"),
-    "--fit-share 0.3": dict(fit_share=0.3),
+    "--fit-share 0.3 --min-rows 50": dict(fit_share=0.3, min_rows=50),
     "--model logistic": dict(model="logistic"),
 }
 
@@ -125,6 +125,22 @@ def test_data_doubts_a_model_that_knows_nothing_or_everything(capsys, words, tol
     """Of pure noise the best arms seem to gain, too; an outcome among the features explains the reward."""
     assert main(f"data log.csv --silo hospital --arm drug --reward {words}".split()) == 0
     assert told in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_data_says_whose_word_propensities_are_and_which_silos_are_small(capsys):
+    log = visits(60)
+    drug = np.unique(log["drug"], return_inverse=True)[1]
+    log["share"] = (np.bincount(drug) / 60)[drug]
+    with open("small.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([log, *zip(*(column.tolist() for column in log.values()))])
+    said = {}
+    for p in ("p", "share"):
+        assert main(shlex.split(f"data small.csv {WORDS.removeprefix('--data log.csv')} --propensity {p}")) == 0
+        said[p] = " ".join(capsys.readouterr().out.split())
+    counts = fb.data.table("small.csv", **ARGUMENTS).counts
+    assert f"Of 3 silos {(counts < 10).sum()} have fewer than 10 replayed rows" in said["p"]
+    assert propensities.STATED in said["p"]
+    assert propensities.OF_SHARES in said["share"]
 
 
 def test_data_says_what_it_costs_to_protect_users(capsys):

@@ -250,6 +250,37 @@ def test_gaps_and_rewards_are_those_of_the_model(model):
     np.testing.assert_allclose(rewards.mean(0), mean[arms, arms], atol=5 * 0.5 / math.sqrt(2000))
 
 
+def test_small_silos_and_arms_are_left_out():
+    """As if their rows were not there: a silo of five rows, and then an arm that has six rows elsewhere."""
+    n, five, six = 400, np.arange(400) < 5, np.arange(400) >= 394
+    log = LOG | {"hospital": np.where(five, "D", LOG["hospital"]), "drug": np.where(five | six, "rare", LOG["drug"])}
+    assert (table(log).spec.n_agents, table(log).spec.n_arms) == (4, 4)
+    found = table(log, min_rows=10, features=["age", "ward"], user="patient")
+    alone = table(
+        {name: column[~(five | six)] for name, column in log.items()}, features=["age", "ward"], user="patient"
+    )
+    np.testing.assert_array_equal(found.log.row, alone.log.row + 5)
+    np.testing.assert_array_equal(log["cured"][found.log.row], found.log.reward)
+    same(dataclasses.replace(found, log=alone.log, encoding=alone.encoding), alone)
+    told, rest = found.encoding.split("\n", 1)
+    assert rest == alone.encoding
+    assert [int(word) for word in told.replace(",", "").split() if word.isdigit()] == [10, 1, 4, 1, 4, 11, n]
+    with refused("min_rows", 301):
+        table(min_rows=301)
+    with refused("propensity", 2.0) as error:
+        table({**log, "p": np.where(np.arange(n) == 7, 2.0, 0.5)}, min_rows=10, propensity="p")
+    assert "in row 7 " in str(error.value)
+
+
+def test_shares_of_arms_are_no_known_propensities():
+    silo, arm = np.unique(LOG["hospital"], return_inverse=True)[1], np.unique(LOG["drug"], return_inverse=True)[1]
+    alike = np.array([((silo == i) & (arm == j)).sum() / (silo == i).sum() for i, j in zip(silo, arm)])
+    assert not table(propensity="p").shares
+    for shares in (np.bincount(arm)[arm] / len(arm), alike):
+        assert table({**LOG, "p": shares}, propensity="p").shares
+    assert not table().shares
+
+
 def test_users_cross_silos():
     env = table(user="patient")
     row = np.asarray(env.log.row)
