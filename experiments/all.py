@@ -1,6 +1,6 @@
 """Draws every figure again, by the commands that the numbers beside the pictures begin with.
 
-python experiments/all.py [--smoke | --redraw] [--only PATTERN] [--jobs N] [--out DIR]
+python experiments/all.py [--smoke | --redraw] [--only PATTERN] [--jobs N] [--out DIR | --commit]
 
 Without flags everything is measured again, but for commands that need a folder of data (DIR). Scripts run one after the
 other in a process, and share compiled programs.
@@ -58,12 +58,15 @@ def run(command: str) -> tuple[str, float, str]:
 
 
 def of_command(words: list[str]) -> None:
-    """Runs `fedbandit` with these words, and keeps its picture; the last two may be --out FOLDER."""
+    """Runs `fedbandit` with these words, and keeps its picture; the last may be --out FOLDER or --commit."""
     from fedbandit_jax import cli
 
-    folder = HERE / "figures"
-    if words[-2:-1] == ["--out"]:
+    folder = Path("results")
+    if words[-1] == "--commit":
+        words, folder = words[:-1], HERE / "figures"
+    elif words[-2:-1] == ["--out"]:
         words, folder = words[:-2], Path(words[-1])
+    folder.mkdir(parents=True, exist_ok=True)
     (name,) = [name for name, (command, _) in OF_COMMANDS.items() if command.split()[1:] == words]
     with tempfile.TemporaryDirectory() as made:
         if cli.main([*words, "--out", made, "--name", name]):
@@ -80,6 +83,7 @@ def main(
     only: str = "",
     jobs: int = 1,
     out: tyro.conf.DisallowNone[Path | None] = None,
+    commit: bool = False,
 ) -> None:
     """Draw every figure.
 
@@ -88,9 +92,10 @@ def main(
         redraw: run nothing, and draw from the numbers (CSV) beside the pictures, or else in experiments/figures.
         only: regular expression; commands in which it is not found are left out.
         jobs: number of processes.
-        out: folder for the pictures; by default experiments/figures, or results with --smoke.
+        out: folder for the pictures; by default results, or with --commit experiments/figures.
+        commit: replace the committed pictures and their numbers.
     """
-    words = ["--smoke"] * smoke + ["--redraw"] * redraw + (["--out", str(out)] if out else [])
+    words = ["--smoke"] * smoke + ["--redraw"] * redraw + (["--out", str(out)] if out else []) + ["--commit"] * commit
     todo = [" ".join([one, *words]) for one in commands(smoke) if re.search(only, one)]
     if redraw:
         todo = [one for one in todo if not one.startswith("fedbandit")]  # whose numbers are not kept

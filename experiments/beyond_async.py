@@ -16,13 +16,11 @@ import collections
 import dataclasses
 from typing import Any
 
-import jax
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
 from beyond_schedules import compare
-from curves import Curve, ends, pick, quotient, random_play
-from drawing import legend_of_all, remark, save
+from curves import Curve, ends, panels, pick, quotient, random_play, ratio
+from drawing import CHANCE, Panel, Picture, main
+from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -84,35 +82,9 @@ NAMED = {f"own rounds grow by {GROWTHS[1]:g}": "grow by 1.3", f"private test, D 
 ALONE = "alone, not private: greedy"  # whose regret is the unit
 
 
-def draw(ax: Any, title: str, found: dict[str, list[Curve]], unit: np.ndarray) -> None:
-    """Draws regret in a unit against uploads, filled if certified, and a line for who is alone."""
-    for name, ones in found.items():
-        colour, look, label = SHOWN[name]
-        mean, error = np.transpose([quotient(one.y[0], unit) for one in ones])
-        if ones[0].label.startswith("alone"):
-            ax.axhline(mean[0], color=colour, label=label)
-            continue
-        uploads = [one.mean[1] for one in ones]
-        fill = colour if ones[0].note == "certified" else "white"
-        shape: dict[str, Any] = dict(fmt=look, color=colour, mfc=fill, label=label, elinewidth=0.6, linewidth=1.2)
-        ax.errorbar(uploads, mean, error, markersize=5, **shape)
-        for one, x, y in zip(ones, uploads, mean):
-            if one.label in NAMED and title.startswith(("(a", "(b")):
-                place: dict[str, Any] = dict(textcoords="offset points", ha="center", color=colour)
-                place |= dict(bbox=dict(facecolor="white", edgecolor="none", pad=0.5))
-                place |= dict(arrowprops=dict(arrowstyle="-", color=colour))
-                ax.annotate(NAMED[one.label], (x, y), (60, 46) if name == "private test" else (0, -26), **place)
-    ax.set(xscale="log", xlabel="uploads of all agents", xlim=(60, 5_000))
-    ax.set_title(title, fontsize="medium")
-    ax.set_xticks([100, 300, 1_000, 3_000], ["100", "300", "1,000", "3,000"])
-    ax.set_xticks([], minor=True)
-    ax.grid(alpha=0.3)
-
-
 def measure(options: Size) -> list[Curve]:
     """Returns final regret and uploads of every schedule in every world."""
-    run = {**options.run(100, 20_000, 100_000), "seeds": options.pick(4, 16, 32), "stride": "log", "progress": False}
-    run["key"] = jax.random.key(options.seed + 2024)  # not of the seeds on which constants were chosen
+    run = options.run(100, 20_000, 100_000, seeds=(4, 16, 32), fresh=2024, stride="log")
     curves = []
     for title, world in list(WORLDS.items())[:: options.pick(-4, 1, 1)]:
         env = fb.envs.clustered(n_users=M, n_servers=1, n_arms=K, dim=options.pick(3, D, D), **world)
@@ -124,50 +96,68 @@ def measure(options: Size) -> list[Curve]:
         for one in ends(fb.sweep(env, algos, **run), panel, "rounds"):
             curves.append(dataclasses.replace(one, style=colours[one.label]))
         uniform = random_play(env) * run["horizon"]
-        curves.append(Curve(panel, "random play", [0], [uniform], "#999999 -.", "not private"))
+        curves.append(Curve(panel, CHANCE, [0], [uniform], "#999999 -.", "not private"))
     return curves
 
 
-def main(options: Size) -> None:
-    curves = options.numbers("beyond_async", lambda: measure(options))
-    figure, axes = plt.subplots(2, 2, figsize=(10.5, 9), layout="constrained")
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret over that of who plays alone against uploads, and lines for who is alone."""
+    shown, apart = [], []
     said: dict[str, str] = collections.defaultdict(str)  # empty for what --smoke leaves out
-    apart = []
-    for ax, letter, title in zip(axes.flat, "abcd", dict.fromkeys(one.panel for one in curves)):
-        by_label = {one.label: one for one in pick(curves, title)}
-        found = {name: [by_label[label] for label in of if label in by_label] for name, of in FAMILIES.items()}
+    for letter, title in zip("abcd", panels(curves)):
+        of = {one.label: one for one in pick(curves, title)}
+        found = {name: [of[label] for label in each if label in of] for name, each in FAMILIES.items()}
         compare(title, found)
-        unit, uniform = by_label[ALONE].y[0], by_label["random play"].mean[0]
-        draw(ax, f"({letter}) {TITLES[title.partition(', T')[0]]}", found, unit)
-        ax.axhline(uniform / unit.mean(), color="#999999", linestyle="-.", label="random play")
-        ratios = {label: quotient(one.y[0], unit) for label, one in by_label.items() if label != "random play"}
-        said |= {f"{letter}, {label}": f"{value:.2f} ± {error:.2f}" for label, (value, error) in ratios.items()}
+        unit, level, lines, named = of[ALONE].y[0], {}, [], []
+        said |= {f"{letter}, {name}": ratio(one.y[0], unit) for name, one in of.items() if name != CHANCE}
+        for name, ones in found.items():
+            colour, look, label = SHOWN[name]
+            if ones[0].label.startswith("alone"):
+                level[label] = (quotient(ones[0].y[0], unit)[0], colour)
+                continue
+            apart += [quotient(one.y[0], unit)[0] for one in ones if letter in "cd"]
+            y, uploads = [one.y[0] for one in ones], [one.mean[1] for one in ones]
+            lines.append(Curve(title, label, uploads, y, f"{colour} {look}", ones[0].note))
+            named += [(name, colour, one, x) for one, x in zip(ones, uploads) if one.label in NAMED and letter in "ab"]
+
+        def also(ax: Axes, level: Any = level, named: Any = named, unit: np.ndarray = unit) -> None:
+            for label, (height, colour) in level.items():
+                ax.axhline(height, color=colour, label=label)
+            for name, colour, one, x in named:
+                look: dict[str, Any] = dict(textcoords="offset points", ha="center", color=colour)
+                look |= dict(bbox=dict(facecolor="white", edgecolor="none", pad=0.5))
+                look |= dict(arrowprops=dict(arrowstyle="-", color=colour))
+                to = (60, 46) if name == "private test" else (0, -26)
+                ax.annotate(NAMED[one.label], (x, one.mean[0] / unit.mean()), to, **look)
+
+        panel = Panel(lines, TITLES[title.partition(", T")[0]], "uploads of all agents", over=unit, also=also)
+        panel.open, panel.look = lambda one: one.note != "certified", dict(capsize=0, elinewidth=0.6, linewidth=1.2)
+        panel.level, panel.xticks = {CHANCE: of[CHANCE].mean[0] / unit.mean()}, (100, 300, 1_000, 3_000)
+        panel.axes |= dict(xscale="log", xlim=(60, 5_000))
         if letter in "ab":
-            ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
-            ax.set(yscale="log", ylim=(0.08, 12))
-            ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+            panel.axes |= dict(yscale="log", ylim=(0.08, 12))
+            panel.yticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
         else:
-            talk = [value for label, (value, _) in ratios.items() if not label.startswith("alone")]
-            ax.set_ylim(min(talk) - 0.3, max(talk) + 0.3)
-            apart += talk
-    for ax in axes[:, 0]:
-        ax.set_ylabel("regret at T / that of greedy play alone")
+            talk = [quotient(y, unit)[0] for one in lines for y in one.y]
+            panel.axes["ylim"] = min(talk) - 0.3, max(talk) + 0.3
+        if letter in "ac":
+            panel.axes["ylabel"] = "regret at T / that of greedy play alone"
+        shown.append(panel)
     print(*(f"{name}: {words}" for name, words in said.items()), sep="\n")
-    legend_of_all(figure, ncols=3)
-    n_seeds = curves[0].n_seeds
-    size = f"M = {M} agents, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1, {n_seeds} seeds ± one standard error of the "
-    figure.suptitle(f"{size}paired ratio;\nhorizontal lines are outside (c) and (d)", fontsize="medium")
-    grow, test = NAMED
-    remark(
-        figure,
+    n_seeds, (grow, test) = curves[0].n_seeds, NAMED
+    return Picture(
+        shown,
+        f"M = {M} agents, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1, {n_seeds} seeds ± one standard error of the "
+        "paired ratio;\nhorizontal lines are outside (c) and (d)",
         "In units of the regret of greedy agents who play alone, without noise: where all agents have one parameter, "
         f"(a) equal and (b) unequal rates, certified agents whose own rounds {NAMED[grow]} have {said[f'a, {grow}']} "
         f"and {said[f'b, {grow}']}, with a private test ({NAMED[test]}) {said[f'a, {test}']} and {said[f'b, {test}']} "
         f"({n_seeds} seeds). Where they have two parameters, (c), or four, (d), all who share have "
         f"{min(apart, default=0):.1f} to {max(apart, default=0):.1f}, whatever the schedule.",
+        shape=(2, 2),
+        size=(10.5, 9),
     )
-    save("beyond_async", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

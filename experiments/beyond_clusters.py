@@ -15,13 +15,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax
-import matplotlib.pyplot as plt
-import numpy as np
 import tyro
 from clusters import LiuOptions
-from curves import Curve, ends, pick, random_play
-from drawing import legend_of_all, promised, remark, save
+from curves import Curve, ends, panels, pick, random_play, the
+from drawing import CHANCE, Panel, Picture, main, promised
+from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 
@@ -31,7 +29,7 @@ MIXTURE = fb.algos.Mixture(theta_norm=0.5**0.5)  # E[y] - 1/2 is <x, theta> with
 
 LOOKS = {  # colours of the papers' algorithms are those of their own pictures
     "CDP-FCLUB-DC as printed, ε = 1": "#D55E00 D :",
-    "random play": "#999999 , -.",
+    CHANCE: "#999999 , -.",
     "one model a user, ε = 1": "#009E73 o -",
     "one model a user, ε = 5": "#009E73 s -",
     "CLUB, not private": "#E69F00 v -",
@@ -95,67 +93,58 @@ class Clusters(LiuOptions):
 
 def measure(options: Clusters) -> list[Curve]:
     """Returns the final regret of every algorithm in every world."""
-    run = {**options.run(500, 100_000, 100_000), "key": jax.random.key(options.seed + 2027)}
+    run = options.run(500, 100_000, 100_000, fresh=2027)
     algorithms, curves = options.algorithms(), []
     for where, env in options.worlds().items():
         found = ends(fb.sweep(env, algorithms, **run, store=options.store), where)
-        found.append(Curve(where, "random play", [0], [random_play(env) * run["horizon"]], note="not private"))
+        found.append(Curve(where, CHANCE, [0], [random_play(env) * run["horizon"]], note="not private"))
         curves += [dataclasses.replace(one, style=LOOKS[one.label]) for one in found]
-        lines = (
-            f"{one.mean[0]:8,.0f} ± {one.error[0]:5,.0f}  {one.note:10}  {one.label}" for one in pick(curves, where)
-        )
-        print(where, *lines, sep="\n", flush=True)
+        print(where, *(f"{one.said()}  {one.note}  {one.label}" for one in pick(curves, where)), sep="\n", flush=True)
     return curves
 
 
-def main(options: Clusters) -> None:
-    curves = options.numbers("beyond_clusters", lambda: measure(options))
-    titles = list(dict.fromkeys(one.panel for one in curves))
-    figure, ax = plt.subplots(figsize=(10, 6.6), layout="constrained")
-    places = np.array([float(title.partition("m = ")[2] or LAST) for title in titles])
-    joined = int((places < LAST).sum())
-    said: dict[tuple[str, str], str] = {}
-    for i, (name, look) in enumerate(LOOKS.items()):
-        ones = [pick(curves, title, name)[0] for title in titles]
-        colour, marker, line = look.split()
-        mean, error = np.array([(one.mean[0], one.error[0]) for one in ones]).T
-        said |= {(name, title): f"{y:,.0f} ± {e:,.0f}" for title, y, e in zip(titles, mean, error)}
-        x = places * 1.012 ** (i - len(LOOKS) / 2)  # so that errors do not hide each other
-        label = f"{name}: {promised(ones[0].note)}" if "ε" in name else name
-        shown: dict[str, Any] = dict(color=colour, mfc=colour if ones[0].note == "certified" else "white", capsize=2)
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret against the number of clusters, and on MovieLens at the side."""
+    titles = panels(curves)
+    places = [float(title.partition("m = ")[2] or LAST) for title in titles]
+    joined = sum(place < LAST for place in places)
+    shown = []
+    for name, look in LOOKS.items():
+        ones = [the(curves, title, name) for title in titles]
         for part in (slice(joined), slice(joined, None)):
-            ax.errorbar(x[part], mean[part], error[part], fmt=marker + line, linewidth=1.2, label=label, **shown)
-    ax.set(xscale="log", yscale="log", xlabel="m, clusters of users", ylabel="regret at T")
-    ax.set_xticks(places, [title.removeprefix("m = ") for title in titles])
-    ax.set_xticks([], minor=True)
-    ax.grid(alpha=0.3)
-    figure.suptitle(
+            if places[part]:
+                y = [one.y[0] for one in ones[part]]
+                label = f"{name}: {promised(ones[0].note)}" if "ε" in name else name
+                shown.append(Curve("", label, places[part], y, look, ones[0].note))
+    linear = {title: the(curves, title, "LinUCB, not private").mean[0] for title in titles[1:joined]}
+    alike = [abs(the(curves, title, name).mean[0] / linear[title] - 1) for title in linear for name in HEAP]
+    near = f"within {100 * max(alike, default=0):.0f} % of LinUCB from"
+
+    def note(ax: Axes) -> None:
+        ax.text(1, 2_450, f"four curves: {near} m = 2 on", ha="left", va="center", fontsize="small")
+
+    panel = Panel(shown, "", "m, clusters of users", "regret at T", spread=0.012, xscale="log", yscale="log", also=note)
+    panel.open = lambda one: one.note != "certified"
+    panel.xticks = dict(zip(places, (title.removeprefix("m = ") for title in titles)))
+    two, all_differ = titles[min(1, joined - 1)], titles[joined - 1]  # the worlds with m = 2 and 40
+
+    def said(name: str, title: str) -> str:
+        return the(curves, title, name).said(0)
+
+    mixture, alone = "mixture of linear models, ε = ", "one model a user, ε = 1"
+    return Picture(
+        [panel],
         f"40 users, random seats on 5 servers, K = 10, d = 10, T = 100,000, δ = {DELTA:g}, {curves[0].n_seeds} seeds "
         "± one standard error;\nclusters are at least 0.5 apart up to m = 4, and 0.3 beyond",
-        fontsize="medium",
+        f"With two clusters the certified mixture has {said(mixture + '1', two)} at ε = 1 and "
+        f"{said(mixture + '5', two)} at ε = 5, FCLUB-DC {said('FCLUB-DC, not private', two)} without privacy, "
+        f"CDP-FCLUB-DC as printed {said('CDP-FCLUB-DC as printed, ε = 1', two)} and random play "
+        f"{said(CHANCE, two).split()[0]}. Where no two of the 40 users are alike the mixture has "
+        f"{said(mixture + '1', all_differ)} at ε = 1, and one model a user {said(alone, all_differ)}. CLUB, SCLUB and "
+        f"one model a user at ε = 5 are {near} two on.",
+        size=(10, 6.6),
     )
-    legend_of_all(figure)
-    two, all_differ = titles[min(1, joined - 1)], titles[joined - 1]  # the worlds with m = 2 and 40
-    alike = [
-        abs(pick(curves, title, name)[0].mean[0] / pick(curves, title, "LinUCB, not private")[0].mean[0] - 1)
-        for title in titles[1:joined]
-        for name in HEAP
-    ]
-    words = f"four curves: within {100 * max(alike, default=0):.0f} % of LinUCB from m = 2 on"
-    ax.text(1, 2_450, words, ha="left", va="center", fontsize="small")
-    remark(
-        figure,
-        f"With two clusters the certified mixture has {said['mixture of linear models, ε = 1', two]} at ε = 1 and "
-        f"{said['mixture of linear models, ε = 5', two]} at ε = 5, "
-        f"FCLUB-DC {said['FCLUB-DC, not private', two]} without privacy, "
-        f"CDP-FCLUB-DC as printed {said['CDP-FCLUB-DC as printed, ε = 1', two]} and random play "
-        f"{said['random play', two].split()[0]}. Where no two of the 40 users are alike the mixture has "
-        f"{said['mixture of linear models, ε = 1', all_differ]} at ε = 1, and one model a user "
-        f"{said['one model a user, ε = 1', all_differ]}. CLUB, SCLUB and one model "
-        f"a user at ε = 5 are within {100 * max(alike, default=0):.0f} % of LinUCB from two on.",
-    )
-    save("beyond_clusters", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Clusters, description=__doc__))
+    main(measure, picture, __doc__, Clusters)

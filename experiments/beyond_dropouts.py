@@ -15,12 +15,9 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, claimed, pick, quotient, random_play
-from drawing import legend_of_all, remark, save
+from curves import Curve, claimed, final, gathered, pick, random_play, ratio, the
+from drawing import CHANCE, Panel, Picture, main, write
 from options import Size
 
 import fedbandit_jax as fb
@@ -28,18 +25,14 @@ import fedbandit_jax as fb
 M, K, D, T = 100, 20, 10, 2_000
 A, P = fb.algos, fb.privacy
 RATES = (0.0, 0.05, 0.1, 0.2, 0.3)
+THERE = "secure aggregation with noise for f silos away, but all are there"
+LATER = "secure aggregation, what is missed comes later"
 LOOKS = {
     "no noise": "#000000 -o",
     "noise of every silo": "#D55E00 -s",
-    "secure aggregation, what is missed comes later": "#009E73 -D",
+    LATER: "#009E73 -D",
     "secure aggregation, what is missed is lost": "#66C5AB -v",
 }
-LATER, THERE = list(LOOKS)[2], "secure aggregation with noise for f silos away, but all are there"
-
-
-@dataclasses.dataclass(frozen=True)
-class DropoutsSize(Size):
-    """Draw silos that drop out."""
 
 
 def away(rate: float, silos: int) -> int:
@@ -64,93 +57,58 @@ def recipe(name: str, f: int, spec: fb.Spec, horizon: int) -> fb.algos.Federated
     return algo if privacy is None else algo.patient(spec, horizon)
 
 
-def measure(options: DropoutsSize) -> list[Curve]:
+def measure(options: Size) -> list[Curve]:
     """Returns regret and bits by the share of silos that are away, and regret with noise for f while all are there."""
-    m, k, d = options.pick((8, 4, 3), (M, K, D), (4 * M, K, D))
-    horizon, seeds = options.pick(60, T, 2 * T), options.pick(2, 16, 16)
-    rates = options.pick(RATES[::3], RATES, RATES)
-    key = jax.random.key(options.seed + 1000)  # not the seeds on which anything was tried
-    run: dict[str, Any] = dict(horizon=horizon, seeds=seeds, key=key, stride=horizon, throw=False, store=options.store)
-    still, found = fb.envs.sphere(m, k, d, rewards="bernoulli"), {}
-    for rate in rates:
+    run = options.ends(60, T, 2 * T, seeds=(2, 16, 16), fresh=1000)
+    still = fb.envs.sphere(*options.pick((8, 4, 3), (M, K, D), (4 * M, K, D)), rewards="bernoulli")
+    points: list[tuple[str, str, float, Any, str]] = []
+    for rate in options.pick(RATES[::3], RATES, RATES):
         env = fb.envs.dropout(still, rate)
-        algos = {name: recipe(name, away(rate, m), env.spec, horizon) for name in LOOKS}
+        algos = {name: recipe(name, away(rate, env.spec.n_agents), env.spec, run["horizon"]) for name in LOOKS}
         result = fb.sweep(env, algos, **run)
         print(f"{rate:.0%} away\n{result.summary()}", flush=True)
         there = fb.simulate(still, algos[LATER], **run)
         for name in LOOKS:
-            claim = claimed(result[name])
-            for panel, values in (("regret", result[name].regret), ("bits", result[name].communication["bits"])):
-                found.setdefault((panel, name), []).append((values[:, -1], claim))
-        found.setdefault(("regret, all there", THERE), []).append((there.regret[:, -1], claimed(there)))
-    curves = [
-        Curve(
-            panel,
-            name,
-            rates,
-            [y for y, _ in of],
-            LOOKS.get(name, "#00513B -^"),
-            "; ".join(dict.fromkeys(claim for _, claim in of)),
-        )
-        for (panel, name), of in found.items()
-    ]
-    return [
-        *curves,
-        Curve("random play", "random play", [0], [random_play(still) * horizon], "#999999 -.", "not private"),
-    ]
+            points.append(("regret", name, rate, final(result[name]), claimed(result[name])))
+            points.append(("bits", name, rate, result[name].communication["bits"][:, -1], claimed(result[name])))
+        points.append(("regret, all there", THERE, rate, final(there), claimed(there)))
+    uniform = random_play(still) * run["horizon"]
+    curves = gathered(points, {**LOOKS, THERE: "#00513B -^"})
+    return [*curves, Curve(CHANCE, CHANCE, [0], [uniform], "#999999 -.", "not private")]
 
 
-def main(options: DropoutsSize) -> None:
-    curves = options.numbers("beyond_dropouts", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11, 5), layout="constrained")
-    secure = [*pick(curves, "regret")[2:], *pick(curves, "regret, all there")]
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret, that of secure aggregation alone, and bits."""
+    plain, secure = pick(curves, "regret")[:2], [*pick(curves, "regret")[2:], the(curves, "regret, all there")]
     pooled = np.mean([one.y[0] for one in secure], axis=0)  # (S,): the same algorithm thrice, at f = 0
-    panels = {
-        "(a) regret": [*pick(curves, "regret")[:2], *secure],
-        "(b) secure aggregation alone": [dataclasses.replace(one, x=one.x[1:], y=one.y[1:]) for one in secure],
-        "(c) communication": pick(curves, "bits"),
-    }
-    for ax, (title, ones) in zip(axes, panels.items()):
-        for i, one in enumerate(ones):
-            colour, look = one.style.split()
-            mean, error = (1e-6 * one.mean, 1e-6 * one.error) if title.startswith("(c)") else (one.mean, one.error)
-            if title.startswith("(b)"):
-                mean, error = np.transpose([quotient(y, pooled) for y in one.y])
-            x = one.x + 0.005 * (i - (len(ones) - 1) / 2)  # so that what is equal is seen
-            label = f"{one.label}: {one.note}"
-            ax.errorbar(x, mean, error, fmt=look, color=colour, capsize=3, markersize=5, label=label)
-            shown = ", ".join(f"{x:g}: {y:,.4g} ± {e:,.2g}" for x, y, e in zip(one.x, mean, error))
-            print(f"{title}, {one.label}: {shown}; {one.note}")
-        ax.set(xlabel="share of silos away", ylim=(0, None), xlim=(-0.02, 0.32))
-        ax.set_title(title, fontsize="medium")
-        ax.set_xticks(RATES, [f"{100 * rate:.0f} %" for rate in RATES])
-        ax.grid(alpha=0.3)
-    axes[0].set(yscale="log", ylim=(150, 100_000), ylabel="group regret at T")
-    axes[1].set(ylim=(0.8, None), ylabel="regret over the mean of three runs at f = 0")
-    axes[1].axhline(1, color="0.7", zorder=0)
-    axes[2].set_ylabel("million bits that silos send")
-    axes[2].text(0.03, 0.05, "three curves in one:\nall but noise of every silo", transform=axes[2].transAxes)
-    n, uniform = curves[0].n_seeds, pick(curves, "random play")[0].mean[0]
-    axes[0].axhline(uniform, color="#999999", linestyle="-.", label="random play")
-    legend_of_all(figure, ncols=2)
-    size = f"M = {M} silos, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T), {n} seeds ± one standard error"
-    most = ", ".join(f"{away(rate, M)}" for rate in RATES)
-    figure.suptitle(
-        f"{size};\nf, the silos whose shares of noise may be missing: {most} from left to right", fontsize="medium"
-    )
-    late, lost, noise = ("{:.2f} ± {:.2f}".format(*quotient(one.y[-2], pooled)) for one in secure)
-    own = "{:.2f} ± {:.2f}".format(*quotient(secure[0].y[-2], secure[0].y[0]))
-    runs = ", ".join(f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}" for one in secure)
-    remark(
-        figure,
+    bits = [dataclasses.replace(one, y=1e-6 * one.y) for one in pick(curves, "bits")]
+    over = [Curve("", one.label, one.x[1:], one.y[1:], one.style, one.note) for one in secure]
+    shown: Any = dict(spread=0.005, label="{label}: {note}", look=dict(capsize=3), xlim=(-0.02, 0.32))
+    shown["xticks"], away_ = {rate: f"{100 * rate:.0f} %" for rate in RATES}, "share of silos away"
+    level = {CHANCE: the(curves, CHANCE).mean[0]}
+    regret = Panel([*plain, *secure], "regret", away_, "group regret at T", yscale="log", level=level, **shown)
+    regret.axes["ylim"] = (150, 100_000)
+    words = "regret over the mean of three runs at f = 0"
+    alone = Panel(over, "secure aggregation alone", away_, words, over=pooled, ylim=(0.8, None), **shown)
+    alone.also = lambda ax: ax.axhline(1, color="0.7", zorder=0)
+    sent = Panel(bits, "communication", away_, "million bits that silos send", ylim=(0, None), **shown)
+    sent.also = lambda ax: write(ax, 0.03, 0.05, "three curves in one:\nall but noise of every silo", fontsize="medium")
+    n, most = curves[0].n_seeds, ", ".join(f"{away(rate, M)}" for rate in RATES)
+    late, lost, noise = (ratio(one.y[-2], pooled) for one in secure)
+    own, runs = ratio(secure[0].y[-2], secure[0].y[0]), ", ".join(one.said(0) for one in secure)
+    return Picture(
+        [regret, alone, sent],
+        f"M = {M} silos, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T), {n} seeds ± one standard error;\n"
+        f"f, the silos whose shares of noise may be missing: {most} from left to right",
         f"If a fifth of the silos misses each synchronisation, secure aggregation has {late} times the regret that it "
         f"has with all there and f = 0 where what is missed comes later ({own} over its own run), {lost} times where "
         f"it is lost, and {noise} times if all are there under noise for f silos away ({n} paired seeds). At 0 % its "
         f"three curves are one algorithm, run three times with other noise: {runs}; (b) is over their mean. In (c) "
         "bits without noise are those of secure aggregation. Points are shifted sideways by at most 1 % of silos.",
+        size=(11, 5),
+        ncols=2,
     )
-    save("beyond_dropouts", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(DropoutsSize, description=__doc__))
+    main(measure, picture, __doc__)

@@ -11,12 +11,10 @@ up what all silos within gamma hops release. Numbers such as D and the first rel
 
 from typing import Any
 
-import jax
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, ends, pick, random_play
-from drawing import legend_of_all, remark, save
+from curves import Curve, ends, panels, pick, random_play, the
+from drawing import CHANCE, Panel, Picture, main
+from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -68,13 +66,12 @@ def on_networks(options: Size, n_agents: int) -> dict[str, fb.Algorithm]:
 def measure(options: Size) -> list[Curve]:
     """Returns final regret and synchronisations of every algorithm, with a controller and on networks."""
     env = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli")
-    run = {**options.run(60, 10_000, 10_000), "stride": "log", "key": jax.random.key(options.seed + 2024)}
-    panels = {"with a controller": controlled(), "on a network": on_networks(options, env.spec.n_agents)}
-    curves = []
-    for title, algos in panels.items():
+    run, curves = options.run(60, 10_000, 10_000, fresh=2024, stride="log"), []
+    both = {"with a controller": controlled(), "on a network": on_networks(options, env.spec.n_agents)}
+    for title, algos in both.items():
         curves += ends(fb.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")
     uniform = random_play(env) * run["horizon"]
-    return [*curves, Curve("random play", "random play", [0], [uniform], "#999999 :", "not private")]
+    return [*curves, Curve(CHANCE, CHANCE, [0], [uniform], "#999999 :", "not private")]
 
 
 def _pairs(curves: list[Curve]) -> str:
@@ -89,49 +86,52 @@ def _pairs(curves: list[Curve]) -> str:
     )
 
 
-def main(options: Size) -> None:
-    curves = options.numbers("beyond_feducb", lambda: measure(options))
-    *panels, uniform = dict.fromkeys(one.panel for one in curves)
-    figure, axes = plt.subplots(1, 2, figsize=(11, 5.2), layout="constrained")
-    said = {one.label: f"{one.mean[0]:,.0f} ± {one.error[0]:,.0f}" for one in curves}
-    clear: dict[str, Any] = dict(facecolor="white", edgecolor="none", pad=1)  # behind numbers, for the grid
-    for ax, letter, title in zip(axes, "ab", panels):
-        panel = pick(curves, title)
-        for place, one in enumerate(reversed(panel)):
-            print(f"{one.label}: {said[one.label]}, {one.mean[1]:,.0f} synchronisations, {one.note}")
-            colour = fb.plotting.COLOURS[1] if one.note == "certified" else "#555555"
-            look: dict[str, Any] = dict(color=colour, mfc=colour if one.note == "certified" else "white", capsize=2)
-            ax.errorbar(one.mean[0], place, xerr=one.error[0], fmt="s" if one.note == "none" else "o", **look)
-            left = one.mean[0] > 20_000
-            at, side = one.mean[0] * (0.8 if left else 1.25), "right" if left else "left"
-            ax.text(at, place, said[one.label], va="center", ha=side, fontsize="small", bbox=clear)
-        for place in range(4, len(panel), 4):
-            ax.axhline(place - 0.5, color="#dddddd", linewidth=0.8, zorder=0)
-        ax.axvline(pick(curves, uniform)[0].mean[0], color="#999999", linestyle=":", label="random play")
-        names = [one.label.replace(", secure", ",\nsecure") for one in reversed(panel)]
-        names = [name.replace(", lazy", ",\nsynchronised sums only") for name in names]
-        ax.set_yticks(range(len(panel)), names, fontsize="small")
-        ax.set(xscale="log", xlabel="group regret at T", xlim=(150, 6e5))
-        ax.set_title(f"({letter}) {title.partition(', T')[0]}", fontsize="medium")
-        ax.grid(alpha=0.3, axis="x")
-    axes[0].errorbar([], [], [], fmt="o", color=fb.plotting.COLOURS[1], label="certified")
-    axes[0].errorbar([], [], [], fmt="s", color="#555555", mfc="white", label="with noise: no privacy claim")
-    axes[0].errorbar([], [], [], fmt="o", color="#555555", mfc="white", label="not private")
-    legend_of_all(figure, ncols=4)
-    size = f"M = {M}, K = {K}, d = {D}, T = 10,000, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error"
-    figure.suptitle(size, fontsize="medium")
-    remark(
-        figure,
+def picture(curves: list[Curve]) -> Picture:
+    """Returns final regret of every algorithm, on a row of its own."""
+    shown, said = [], {one.label: one.said(0) for one in curves}
+    blue, clear = (
+        fb.plotting.COLOURS[1],
+        dict(facecolor="white", edgecolor="none", pad=1),
+    )  # behind numbers, for the grid
+    for title in panels(curves)[:-1]:
+        ones = []
+        for one in pick(curves, title):
+            name = one.label.replace(", secure", ",\nsecure").replace(", lazy", ",\nsynchronised sums only")
+            look = f"{blue if one.note == 'certified' else '#555555'} {'s' if one.note == 'none' else 'o'}"
+            ones.append(Curve(title, name, one.x[:1], one.y[:1], look, one.note))
+
+        def also(ax: Axes, ones: list[Curve] = ones) -> None:
+            for place, one in enumerate(reversed(ones)):
+                left, x = one.mean[0] > 20_000, one.mean[0] * (0.8 if one.mean[0] > 20_000 else 1.25)
+                look: dict[str, Any] = dict(ha="right" if left else "left", fontsize="small", bbox=clear)
+                ax.text(x, place, one.said(0), va="center", **look)
+            for place in range(4, len(ones), 4):
+                ax.axhline(place - 0.5, color="#dddddd", linewidth=0.8, zorder=0)
+            for mark, colour, face, label in (
+                ("o", blue, blue, "certified"),
+                ("s", "#555555", "white", "with noise: no privacy claim"),
+                ("o", "#555555", "white", "not private"),
+            ):
+                ax.errorbar([], [], [], fmt=mark, color=colour, mfc=face, label=label)
+
+        panel = Panel(ones, title.partition(", T")[0], "group regret at T", kind="rows", xscale="log", xlim=(150, 6e5))
+        panel.level, panel.also = {CHANCE: the(curves, CHANCE).mean[0]}, also
+        panel.open, panel.look = lambda one: one.note != "certified", dict(markersize=6)
+        shown.append(panel)
+    return Picture(
+        shown,
+        f"M = {M}, K = {K}, d = {D}, T = 10,000, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error",
         f"(a): FedUCB as printed has {said['FedUCB as printed, D = 30']}, and proves nothing; certified and with "
         f"secure aggregation regret is {said['growing batches, greedy, secure aggregation']}, as that of FedUCB "
         f"without privacy, {said['not private: FedUCB, D = 0.3']}; with noise of every silo "
         f"{said['growing batches, greedy']}. "
         f"(b): on a complete network Gossip has {said['complete: Gossip, γ = 1']}, and Algorithm 3 with noise "
         f"{said['complete: Algorithm 3 with noise, γ = 1']}. {_pairs(curves)}"
-        f"Random play has {said['random play'].split()[0]}.",
+        f"Random play has {said[CHANCE].split()[0]}.",
+        size=(11, 5.2),
+        ncols=4,
     )
-    save("beyond_feducb", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

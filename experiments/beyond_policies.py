@@ -9,15 +9,14 @@ epsilon-greedy act on a binary tree; ours on the matrix mechanism for growing ba
 secure aggregation and pure DP. Constants were chosen on other instances and seeds, for the two settings apart.
 """
 
+import dataclasses
 import re
 from typing import Any
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, interval, pick, random_play
-from drawing import legend_of_all, remark, save
+from curves import Curve, interval, panels, pick, random_play
+from drawing import CHANCE, Panel, Picture, dressed, main
 from options import Size
 
 import fedbandit_jax as fb
@@ -25,19 +24,18 @@ import fedbandit_jax as fb
 M, K, D, DELTAS = 50, 20, 6, (0.1, 1e-6)
 EPSILONS, PURE = (0.5, 1.0, 2.0, 5.0, 10.0), (0.1, 0.2, 0.5, 1.0, 2.0)
 BANDITS = "AdaC-UCB", "Dist-DP-SE, printed radius", "ours: Dist-DP-SE, exact radius"
-CHANCE = "random play"
 _, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE = fb.plotting.COLOURS
 OLIVE, INDIGO = "#999933", "#332288"  # of the palette of Tol (2021), as wine is
 LOOKS = {  # a policy's colour and marker, which is filled if the release or the radius is ours
-    "Private-FedLinUCB": (BLUE, "o"),
-    "epsilon-greedy": (PURPLE, "s"),
-    "AdaC-OFUL": (OLIVE, "^"),
-    "DP-DPE": (GREEN, "D"),
-    "Thompson": (INDIGO, "v"),
-    "ours: UCB": (SKY, "P"),
-    "ours: greedy": (ORANGE, "X"),
-    "ours: Thompson": (INDIGO, "v"),
-    **dict(zip(BANDITS, ((WINE, "<"), (VERMILLION, "h"), (VERMILLION, "h")))),
+    "Private-FedLinUCB": f"{BLUE} o",
+    "epsilon-greedy": f"{PURPLE} s",
+    "AdaC-OFUL": f"{OLIVE} ^",
+    "DP-DPE": f"{GREEN} D",
+    "Thompson": f"{INDIGO} v",
+    "ours: UCB": f"{SKY} P",
+    "ours: greedy": f"{ORANGE} X",
+    "ours: Thompson": f"{INDIGO} v",
+    **dict(zip(BANDITS, (f"{WINE} <", f"{VERMILLION} h", f"{VERMILLION} h"))),
 }
 SECAGG: dict[str, Any] = dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
 
@@ -74,37 +72,6 @@ def policies(delta: float, arms: np.ndarray | None) -> dict[str, fb.Algorithm]:
         "ours: greedy": growing(algos.Greedy(), ours),
         "ours: Thompson": growing(thompson, ours),
     }
-
-
-def draw(ax: Any, title: str, panel: list[Curve]) -> list[Curve]:
-    """Draws regret against epsilon with one standard error, prints it as the rows of a table, and returns the best.
-
-    These are the one of ours and the one of others with the least regret at epsilon = 1, at this epsilon alone.
-    """
-    print(f"\n{title}", flush=True)
-    ax.set(xscale="log")
-    for one in pick(panel, label=CHANCE):
-        ax.axhline(one.mean[0], color="#999999", linestyle="-.", label=CHANCE)
-    panel = [one for one in panel if one.label != CHANCE]
-    for i, one in enumerate(panel):
-        colour, marker = LOOKS[one.label]
-        face = colour if one.label.startswith("ours") else "white"
-        look: dict[str, Any] = dict(color=colour, marker=marker, mfc=face, markersize=5, linewidth=1.2, capsize=2)
-        name = one.label.replace("epsilon", "ε") + (" in (c), (f)" if one.label in BANDITS else "")
-        ax.errorbar(one.x * 1.025 ** (i - (len(panel) - 1) / 2), one.mean, one.error, label=name, **look)
-        ax.set_xticks(one.x, [f"{epsilon:g}" for epsilon in one.x])
-        shown = " | ".join(f"{a:,.0f} ± {b:,.0f}" for a, b in zip(one.mean, one.error))
-        print(f"| {one.label} | {shown} |", flush=True)
-    ax.set(yscale="log", xlabel="ε")
-    words, horizon, law = re.fullmatch(r"(.+?)(, T = [\d,]+)?(, pure ε-DP|)", title).groups("")  # pyright: ignore
-    words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", words)
-    ax.set_title(f"{words}{law}\n{panel[0].n_seeds} {panel[0].note}{horizon}", fontsize="medium")
-    ax.grid(alpha=0.3)
-    ax.minorticks_off()
-    at = np.abs(panel[0].x - 1).argmin()
-    kinds = [[one for one in panel if one.label.startswith("ours") == mine] for mine in (True, False)]
-    best = [min(kind, key=lambda one: one.mean[at]) for kind in kinds]
-    return [Curve(title, one.label, one.x[at : at + 1], one.y[at : at + 1]) for one in best]
 
 
 def said(letter: str, ours: Curve, others: Curve) -> str:
@@ -167,37 +134,47 @@ def measure(options: Size) -> list[Curve]:
     return curves
 
 
-def main(options: Size) -> None:
-    curves = options.numbers("beyond_policies", lambda: measure(options))
-    figure, axes = plt.subplots(2, 3, figsize=(11, 8.2), layout="constrained")
-    best = {}
-    for ax, letter, title in zip(axes.T.flat, "adbecf", dict.fromkeys(one.panel for one in curves)):
-        best[letter] = draw(ax, title, pick(curves, title))
-        ax.set_title(f"({letter}) {ax.get_title()}", fontsize="medium")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("regret at T")
-    legend_of_all(figure, ncols=4)
-    horizon = options.pick(40, 1000, 1000)
-    where = f"in (a), (b), (d), (e) M = {M} silos, each with its noise, d = {D}, T = {horizon:,}"
-    figure.suptitle(
-        f"All are certified for the same ε: {where}; in (c), (f) secure aggregation;\n± one standard error; filled: "
-        "with our release for growing batches or our radius; points are set apart; scales differ",
-        fontsize="medium",
-    )
-    ours, others = ([at for at in sorted(best) if best[at][i].mean[0] < best[at][1 - i].mean[0]] for i in (0, 1))
+def best(panel: list[Curve]) -> list[Curve]:
+    """Returns the one of ours and the one of others with the least regret at epsilon = 1, at this epsilon alone."""
+    at = np.abs(panel[0].x - 1).argmin()
+    kinds = [[one for one in panel if one.label.startswith("ours") == mine] for mine in (True, False)]
+    least = [min(kind, key=lambda one: one.mean[at]) for kind in kinds]
+    return [Curve("", one.label, one.x[at : at + 1], one.y[at : at + 1]) for one in least]
+
+
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret against epsilon, above of arms that stay the same, and below of fresh ones."""
+    shown, found = {}, {}
+    for letter, title in zip("adbecf", panels(curves)):
+        *ones, chance = pick(curves, title)
+        found[letter] = best(ones)
+        words, horizon, law = re.fullmatch(r"(.+?)(, T = [\d,]+)?(, pure ε-DP|)", title).groups("")  # pyright: ignore
+        words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", words) + f"{law}\n{ones[0].n_seeds} {ones[0].note}{horizon}"
+        names = [one.label.replace("epsilon", "ε") + (" in (c), (f)" if one.label in BANDITS else "") for one in ones]
+        ones = [dataclasses.replace(one, label=name) for one, name in zip(dressed(ones, LOOKS), names)]
+        panel = Panel(ones, words, "ε", "regret at T" if letter in "ad" else "", xscale="log", yscale="log")
+        panel.level, panel.xticks, panel.spread = {CHANCE: chance.mean[0]}, ones[0].x, 0.025
+        panel.open, panel.look = lambda one: not one.label.startswith("ours"), dict(linewidth=1.2)
+        shown[letter] = panel
+    ours, others = ([at for at in sorted(found) if found[at][i].mean[0] < found[at][1 - i].mean[0]] for i in (0, 1))
     parts = [
-        f"one of {words} has the least mean regret in {len(letters)} of {len(best)} settings"
+        f"one of {words} has the least mean regret in {len(letters)} of {len(found)} settings"
         for words, letters in (("ours", ours), ("others", others))
         if letters
     ]
-    remark(
-        figure,
+    return Picture(
+        [shown[letter] for letter in sorted(shown)],
+        f"All are certified for the same ε: in (a), (b), (d), (e) M = {M} silos, each with its noise, d = {D}, "
+        f"T = 1,000; in (c), (f) secure aggregation;\n± one standard error; filled: with our release for growing "
+        "batches or our radius; points are set apart; scales differ",
         f"At ε = 1 {' and '.join(parts)}. Regret of the best of others over the best of ours: "
-        f"{'; '.join(said(letter, *best[letter]) for letter in sorted(best))}. Undecided: paired runs do not tell "
+        f"{'; '.join(said(letter, *found[letter]) for letter in sorted(found))}. Undecided: paired runs do not tell "
         "which is less with 95 % confidence. Nothing here is without privacy.",
+        shape=(2, 3),
+        size=(11, 8.2),
+        ncols=4,
     )
-    save("beyond_policies", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

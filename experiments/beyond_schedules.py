@@ -13,11 +13,10 @@ import re
 from typing import Any
 
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
-import tyro
-from curves import Curve, ends, mean_error, pick
-from drawing import legend_of_all, remark, save
+from curves import Curve, ends, mean_error, panels, pick
+from drawing import Panel, Picture, main
 from jax import lax
+from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -54,7 +53,7 @@ class Blocks(fb.envs.Sphere):
 NAMES = dict(
     zip(FAMILIES, ("fixed batches of B", "growing by a factor", "private test (sparse vector, 0.1 ε)", "raw log det"))
 )
-OFFSETS = {"o": (5, 4), "s": (5, -9), "D": (5, 4), "v": (-20, -7)}  # of the numbers, in points
+OFFSETS = {"o": (5, 4), "s": (5, -9), "D": (5, 4), "v": (-20, -7)}  # of the numbers at these markers, in points
 WHERE = {
     "all alike": "(a) all agents are alike",
     "own subspace": "(b) each sees a third of directions",
@@ -80,7 +79,7 @@ def compare(title: str, families: dict[str, list[Curve]]) -> str:
 
 def measure(options: Size) -> list[Curve]:
     """Returns final regret and synchronisations of every schedule, on the three instances."""
-    run = {**options.run(90, 4_000, 10_000), "seeds": options.pick(4, 6, 50)}
+    run = options.run(90, 4_000, 10_000, seeds=(4, 6, 50))
     sphere = fb.envs.sphere(*options.pick((4, 4, D), (M, K, D), (M, K, D)), rewards="bernoulli")
     periods = {"all alike": -1, "own subspace": 0, "new subspaces": -(-run["horizon"] // 3)}
     algos = {f"{family}: {one}": SHARP.replace(schedule=one) for family, ones in FAMILIES.items() for one in ones}
@@ -92,44 +91,41 @@ def measure(options: Size) -> list[Curve]:
     return curves
 
 
-def main(options: Size) -> None:
-    curves = options.numbers("beyond_schedules", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11, 5), layout="constrained")
-    titles, words = list(dict.fromkeys(one.panel for one in curves)), []
-    for ax, title in zip(axes, titles):
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret against synchronisations, a line for every family."""
+    shown, words = [], []
+    for title in panels(curves):
         found = {name: [one for one in pick(curves, title) if one.label.startswith(name)] for name in FAMILIES}
-        name = WHERE[title.partition(",")[0]]
-        words.append(f"{name} {compare(title, found)}")
-        for (family, ones), marker in zip(found.items(), "osDv"):
-            claim, colour = ones[0].note, ones[0].style
-            look: dict[str, Any] = dict(fmt=f"{marker}{'-' if claim == 'certified' else ':'}", color=colour, capsize=2)
-            x = [max(one.mean[1], 0.5) for one in ones]
-            y, error = [one.mean[0] for one in ones], [one.error[0] for one in ones]
-            ax.errorbar(x, y, error, **look, linewidth=1.2, label=NAMES[family])
-            for one, *at in zip(ones, x, y):
-                own = re.findall(r"(?:batch|growth|threshold)=([\d.]+)", one.label)[0]
-                where = dict(textcoords="offset points", fontsize="x-small", color=colour)
-                ax.annotate(f"{float(own):g}", at, OFFSETS[marker], **where)
-        ax.set(xscale="log", yscale="log", xlabel="synchronisations")
-        ax.set_title(name, fontsize="medium")
-        ax.margins(x=0.14)
-        ax.grid(alpha=0.3)
-    axes[0].set_ylabel("group regret at T")
-    legend_of_all(figure, ncols=4)
-    seeds, horizon = curves[0].n_seeds, titles[0].partition("T = ")[2]
-    size = f"M = {M}, K = {K}, d = {D}, T = {horizon}, ε = 1, δ = 0.1, {seeds} seeds ± one standard error"
-    figure.suptitle(
-        f"When to synchronise: {size}.\nNumbers are B, the factor or the threshold; solid: certified, dotted: no "
-        "privacy claim, for what the times tell; scales differ",
-        fontsize="medium",
-    )
-    remark(
-        figure,
+        where = WHERE[title.partition(",")[0]]
+        words.append(f"{where} {compare(title, found)}")
+        lines, numbers = [], []
+        for (family, ones), marker in zip(found.items(), OFFSETS):
+            style = f"{ones[0].style} {'-' if ones[0].note == 'certified' else ':'} {marker}"
+            x, y = [max(one.mean[1], 0.5) for one in ones], [one.y[0] for one in ones]
+            lines.append(Curve(title, NAMES[family], x, y, style, ones[0].note))
+            own = [float(re.findall(r"(?:batch|growth|threshold)=([\d.]+)", one.label)[0]) for one in ones]
+            numbers += [(f"{value:g}", (a, b.mean()), marker, ones[0].style) for value, a, b in zip(own, x, y)]
+
+        def write(ax: Axes, numbers: list[Any] = numbers) -> None:
+            for text, at, marker, colour in numbers:
+                look: dict[str, Any] = dict(textcoords="offset points", fontsize="x-small", color=colour)
+                ax.annotate(text, at, OFFSETS[marker], **look)
+            ax.margins(x=0.14)
+
+        shown.append(Panel(lines, where[4:], "synchronisations", xscale="log", yscale="log", also=write))
+    shown[0].axes["ylabel"] = "group regret at T"
+    seeds, horizon = curves[0].n_seeds, curves[0].panel.partition("T = ")[2]
+    return Picture(
+        shown,
+        f"When to synchronise: M = {M}, K = {K}, d = {D}, T = {horizon}, ε = 1, δ = 0.1, {seeds} seeds ± one standard "
+        "error.\nNumbers are B, the factor or the threshold; solid: certified, dotted: no privacy claim, for what the "
+        "times tell; scales differ",
         "Regret of the best of growing batches, of the private test and of the raw trigger minus that of the best "
         f"fixed batch, chosen on {seeds // 2} seeds and compared on {seeds - seeds // 2} others: {'; '.join(words)}.",
+        size=(11, 5),
+        ncols=4,
     )
-    save("beyond_schedules", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

@@ -16,20 +16,17 @@ import dataclasses
 import re
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, ends, pick, quotient, random_play
-from drawing import remark, save
+from curves import Curve, ends, panels, pick, random_play, ratio, the
+from drawing import CHANCE, Panel, Picture, main
+from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
 
 M, K, D, EPSILON = 100, 100, 10, 1.0
 FIRST = {0.1: 12, 1e-7: 50}  # delta -> the first round after which greedy agents synchronise
-CHANCE = "random play"
 KNOWN = fb.algos.UCB(regularizer="project", confidence="known_noise")
 SLIGHT = fb.algos.UCB(regularizer="project", confidence="known_noise", exploration_scale=0.05)
 GREEDY = fb.algos.Greedy()
@@ -118,61 +115,56 @@ def ladder(delta: float) -> dict[str, fb.Algorithm]:
 
 def measure(options: Size) -> list[Curve]:
     """Returns the final regret of every algorithm, for each delta."""
-    run = {**options.run(50, 10_000, 10_000), "seeds": options.pick(2, 16, 25), "stride": "log", "throw": True}
-    run["key"] = jax.random.key(options.seed + 2024)  # not of the seeds on which numbers were chosen
+    run = options.run(50, 10_000, 10_000, seeds=(2, 16, 25), fresh=2024, stride="log", throw=True)
     env = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli")
     curves = []
     for delta in list(FIRST)[: options.pick(1, 2, 2)]:
-        result = fb.sweep(env, ladder(delta), **run)
-        print(f"\ndelta = {delta:g}\n{result.summary()}", flush=True)
+        result = options.report(fb.sweep(env, ladder(delta), **run), title=f"delta = {delta:g}")
         for one in ends(result, f"δ = {delta:g}, T = {run['horizon']:,}"):
             colour = "#555555" if one.note != "certified" else "#56B4E9" if "oracle" in one.label else "#0072B2"
             curves.append(dataclasses.replace(one, style=colour))
     return [*curves, Curve(CHANCE, CHANCE, [run["horizon"]], [run["horizon"] * random_play(env)])]
 
 
-def main(options: Size) -> None:
-    curves = options.numbers("beyond_silos", lambda: measure(options))
-    figure, axes = plt.subplots(1, len(FIRST), figsize=(11, 4.8), layout="constrained", sharey=True)
-    (chance,), seen = pick(curves, CHANCE), []
-    for ax, letter, title in zip(axes, "ab", dict.fromkeys(one.panel for one in curves if one.panel != CHANCE)):
+def picture(curves: list[Curve]) -> Picture:
+    """Returns bars of final regret, for each delta."""
+    chance, shown, seen = the(curves, CHANCE), [], []
+    for title in panels(curves)[:-1]:
         panel = pick(curves, title)
-        places = range(len(panel))[::-1]
-        for place, one in zip(places, panel):
-            a, b = one.mean[0], one.error[0]
-            ax.barh(place, a, xerr=b, color=one.style)
-            ax.text(a + b, place, f" {a:,.0f} ± {b:,.0f}", va="center", fontsize="small")
-            print(f"{title}, {one.label}: {a:,.0f} ± {b:,.0f}, {one.note}")
         first, ours, best, same = panel[0], *panel[5:8]
         start = re.findall(r"\d+", ours.label)[0]
-        ratios = (quotient(ours.y[0], other.y[0]) for other in (first, best, same))
-        words = re.sub(r"1e-0?(\d+)", r"10^-\1", title.partition(",")[0])
-        seen.append(f"at {words}: {', '.join(f'{ratio:.2f} ± {error:.2f}' for ratio, error in ratios)}")
+        ratios = ", ".join(ratio(ours.y[0], other.y[0]) for other in (first, best, same))
+        delta = re.sub(r"1e-0?(\d+)", r"10^-\1", title.partition(",")[0])
+        seen.append(f"at {delta}: {ratios}")
         rows = [one.label.replace(f"round {start}", "round n").replace(f"({start})", "(n)") for one in panel]
-        ax.set_yticks(places, rows, fontsize="small")
-        for rule in (6, 7):
-            ax.axhline(len(panel) - rule - 0.5, color="0.6", linewidth=0.8)
-        ax.set(xlabel="group regret at T", xlim=(0, 1.4 * max(one.mean[0] for one in panel)))
-        title = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", f"({letter}) {title}, n = {start}")
-        ax.set_title(title, fontsize="medium")
+
+        def bars(ax: Axes, panel: list[Curve] = panel, rows: list[str] = rows) -> None:
+            places = range(len(panel))[::-1]
+            for place, one in zip(places, panel):
+                ax.barh(place, one.mean[0], xerr=one.error[0], color=one.style)
+                ax.text(one.mean[0] + one.error[0], place, f" {one.said(0)}", va="center", fontsize="small")
+                print(f"{one.label}: {one.said(0)}, {one.note}")
+            ax.set_yticks(places, rows, fontsize="small")
+            for rule in (6, 7):
+                ax.axhline(len(panel) - rule - 0.5, color="0.6", linewidth=0.8)
+
+        words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", f"{title}, n = {start}")
+        shown.append(Panel([], words, "group regret at T", kind="rows", also=bars))
+        shown[-1].axes["xlim"] = (0, 1.4 * max(one.mean[0] for one in panel))
     seeds = curves[0].n_seeds
-    size = (
-        f"M = {M}, K = {K}, d = {D}, {seeds} seeds ± one standard error, random play {round(chance.mean[0], -3):,.0f}"
-    )
-    figure.suptitle(
-        f"Silo-local noise, ε = {EPSILON:g}; rows with + are added to all above: {size}.\nDark blue: certified; light "
+    return Picture(
+        shown,
+        f"Silo-local noise, ε = {EPSILON:g}; rows with + are added to all above: M = {M}, K = {K}, d = {D}, {seeds} "
+        f"seeds ± one standard error, random play {round(chance.mean[0], -3):,.0f}.\nDark blue: certified; light "
         "blue: an oracle that nobody can run; grey: not private; n: the first release of greedy play; scales differ",
-        fontsize="medium",
-    )
-    remark(
-        figure,
         "With all ingredients, certified greedy play has these times the regret of the first row, of the oracle, and "
         f"of the same play without privacy: {'; '.join(seen)} ({seeds} seeds, paired). x x' halved: the sum of x x' is "
         "scaled by a half before noise is added, which leaves x y less of it. The oracle knows the mean of x x', "
         "whatever is played, so that all noise is on x y.",
+        size=(11, 4.8),
+        grid=dict(sharey=True),
     )
-    save("beyond_silos", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

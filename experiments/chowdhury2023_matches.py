@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from arms import HORIZONS, MATCHES, ArmsSize, elimination, power
-from curves import Curve, parsed, pick, quotient
+from curves import Curve, numbers_of, parsed, pick, quotient
 from drawing import Says, caption, legend_of_all, save
 
 import fedbandit_jax as fb
@@ -45,7 +45,7 @@ def measure(options: ArmsSize) -> list[Curve]:
 
 def elsewhere(options: ArmsSize, pure: Curve, one: Curve) -> str:
     """Returns what Figure 3 has with exact radii on the same instances, on which DP-SE has the same regrets."""
-    path = options.folder / "chowdhury2023_fig3_exact.csv"
+    path = numbers_of(options.folder / "chowdhury2023_fig3_exact.csv")
     kept = parsed(path.read_text(encoding="utf-8")) if path.exists() else []
     for base in pick(kept, label="DP-SE"):
         if np.array_equal(base.y[-1], pure.y[0]):

@@ -53,9 +53,9 @@ CLAIMS: tuple[tuple[str, list[tuple[str, str]]], ...] = (  # words, pairs of les
 class LiuOptions(Size):
     """Draw a figure of Liu et al. (2022)."""
 
-    def run(self, *horizons: int) -> dict[str, Any]:
+    def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 10, 10), fresh: int = 0, **more) -> dict[str, Any]:
         """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 10 seeds, and so has the default."""
-        return {**super().run(*horizons), "seeds": self.pick(2, 10, 10), "stride": None}
+        return super().run(*horizons, seeds=seeds, fresh=fresh, **{"stride": None, **more})
 
     def instance(self, **shape: Any) -> fb.envs.Clustered:
         """Returns the instance of the authors' script, with other arguments of `fb.envs.clustered` where given.

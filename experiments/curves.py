@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,14 @@ class Curve:
     def error(self) -> np.ndarray:
         """Returns standard errors of the means (n,); 0 for one seed."""
         return self.y.std(1, ddof=1) / np.sqrt(self.n_seeds) if self.n_seeds > 1 else np.zeros(len(self.x))
+
+    def at(self, x: float) -> np.ndarray:
+        """Returns the values of the seeds (S,) at a point."""
+        return self.y[list(self.x).index(x)]
+
+    def said(self, i: int = -1) -> str:
+        """Returns a mean with its standard error as text, "1,234 ± 56"."""
+        return f"{self.mean[i]:,.0f} ± {self.error[i]:,.0f}"
 
 
 def of_result(result: fb.Result, panel: str, *, each: float = 1.0) -> list[Curve]:
@@ -143,6 +151,29 @@ def pick(curves: Iterable[Curve], panel: str | None = None, label: str | None = 
     return [one for one in curves if panel in (None, one.panel) and label in (None, one.label)]
 
 
+def the(curves: Iterable[Curve], panel: str | None = None, label: str | None = None) -> Curve:
+    """Returns the one curve of a panel, of a label or of both."""
+    (one,) = pick(curves, panel, label)
+    return one
+
+
+def panels(curves: Iterable[Curve]) -> list[str]:
+    """Returns the names of the panels, in order."""
+    return list(dict.fromkeys(one.panel for one in curves))
+
+
+def gathered(points: Iterable[tuple[str, str, float, Any, str]], looks: Mapping[str, str]) -> list[Curve]:
+    """Returns curves of points: panel, label, x, the values of the seeds, and a note, of which all that differ stay."""
+    found: dict[tuple[str, str], list[tuple[float, Any, str]]] = {}
+    for panel, label, x, y, note in points:
+        found.setdefault((panel, label), []).append((x, y, note))
+    curves = []
+    for (panel, label), of in found.items():
+        x, y, notes = zip(*of)
+        curves.append(Curve(panel, label, x, y, looks.get(label, ""), "; ".join(dict.fromkeys(notes))))
+    return curves
+
+
 def interval(values: np.ndarray) -> tuple[float, float]:
     """Returns the mean of values (S,) and half of its 95 % interval by Student's t; nan for one value."""
     if len(values) < 2:
@@ -183,6 +214,11 @@ def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Returns the mean of paired values a (S,) over that of b, and the standard error of the linearised ratio."""
     value = a.mean() / b.mean()
     return float(value), float((a - value * b).std(ddof=1) / np.sqrt(len(a)) / b.mean())
+
+
+def ratio(a: np.ndarray, b: np.ndarray) -> str:
+    """Returns the quotient of paired values with its standard error as text, "1.23 ± 0.04"."""
+    return "{:.2f} ± {:.2f}".format(*quotient(a, b))
 
 
 def verdict(better: np.ndarray, worse: np.ndarray) -> str:
@@ -250,7 +286,7 @@ def numbers_of(path: Path) -> Path:
 def keep(picture: Path, curves: Sequence[Curve], caption: str = "") -> Path:
     """Writes the CSV of a picture that was just drawn, with command, digest and caption, and returns its path."""
     script = Path(str(sys.modules["__main__"].__file__)).resolve()
-    options = [word for word in sys.argv[1:] if word != "--redraw"]
+    options = [word for word in sys.argv[1:] if word not in ("--redraw", "--commit")]
     options = [word for i, word in enumerate(options) if "--out" not in (word, *options[i - 1 : i])]
     options = " ".join("DIR" if i and options[i - 1] in DATA else word for i, word in enumerate(options))
     words = "".join(f"# {line}\n" for line in caption.splitlines())

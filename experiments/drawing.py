@@ -1,14 +1,21 @@
-"""The drawing of figures: curves with their errors, legends, ticks, captions of a paper's claims, and the files."""
+"""The drawing of figures: a script says what is in its picture (`Picture`, `Panel`), and here it is drawn and kept.
+
+So the style of all pictures is changed in one place: marks, errors, bands, legends, ticks, references, captions.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import curves as kept
+import matplotlib.pyplot as plt
 import numpy as np
+import tyro
 from curves import Curve
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
@@ -20,6 +27,212 @@ import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import in_words, tick
 
 BELOW = 0.5  # inches from the axes to a legend below: ticks and their label lie between
+REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.")  # of lines that no algorithm has, as random play
+CHANCE = "random play"
+Options = TypeVar("Options", bound=Size)
+
+
+class Panel:
+    """What one pair of axes shows.
+
+    Args:
+        curves: the curves, whose style has colour, line and marker. Without a line it is solid, without a marker it
+            lies in a band of errors.
+        title: the title, before which a picture of several panels puts a letter.
+        xlabel, ylabel: words at the axes.
+        kind: points with error bars that are joined; lines in a band; bars side by side; or rows: a point for each
+            curve, at its first value, beside its name.
+        label: words of the legend, by `label`, `note` and `promise`, what the note promises; empty: none.
+        open: whether the markers of a curve are not filled.
+        over: values of the seeds (S,), in whose unit y is: means over their mean, errors of the paired ratio.
+        spread: by how much neighbours are set apart, so that errors do not hide each other: a share on a log axis.
+        xticks, yticks: places, maybe with words for them; there are no ticks between them.
+        places: draw points at 0, 1, ..., and write x there.
+        level: words -> height of a line for comparison (in rows: its place on the x axis).
+        also: draws what only this panel has.
+        look: more arguments of `Axes.errorbar`.
+        axes: arguments of `Axes.set`.
+    """
+
+    def __init__(
+        self,
+        curves: Sequence[Curve],
+        title: str = "",
+        xlabel: str = "",
+        ylabel: str = "",
+        *,
+        kind: Literal["points", "lines", "bars", "rows"] = "points",
+        label: str = "{label}",
+        open: Callable[[Curve], bool] = lambda one: False,
+        over: np.ndarray | None = None,
+        spread: float = 0.0,
+        xticks: Iterable[float] | Mapping[float, str] | None = None,
+        yticks: Iterable[float] | Mapping[float, str] | None = None,
+        places: bool = False,
+        level: Mapping[str, float] | None = None,
+        also: Callable[[Axes], Any] | None = None,
+        look: Mapping[str, Any] | None = None,
+        **axes: Any,
+    ):
+        self.curves, self.title, self.kind, self.label = curves, title, kind, label
+        self.open: Callable[[Curve], bool] = open
+        self.over, self.spread, self.places, self.xticks, self.yticks = over, spread, places, xticks, yticks
+        self.also: Callable[[Axes], Any] | None = also
+        self.level: Mapping[str, float] = level or {}
+        self.look: Mapping[str, Any] = look or {}
+        self.axes: dict[str, Any] = dict(xlabel=xlabel, ylabel=ylabel, **axes)
+
+    def words(self, one: Curve) -> str:
+        """Returns the words of the legend for a curve."""
+        return self.label.format(label=one.label, note=one.note, promise=promised(one.note)) or "_"
+
+    def heights(self, one: Curve) -> tuple[np.ndarray, np.ndarray]:
+        """Returns means and standard errors of a curve, in the unit of the panel."""
+        if self.over is None:
+            return one.mean, one.error
+        mean, error = np.transpose([kept.quotient(y, self.over) for y in one.y])
+        return mean, error
+
+    def aside(self, i: int, x: Any) -> Any:
+        """Returns where points x of curve i are drawn, a little aside of it."""
+        by = i - (len(self.curves) - 1) / 2
+        return x * (1 + self.spread) ** by if self.axes.get("xscale") == "log" else x + self.spread * by
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """What a figure shows.
+
+    Args:
+        panels: its panels, row by row.
+        title: what holds for all of them.
+        caption: what was seen, or what a paper claims, line by line.
+        paper: whose claims these are.
+        shape: rows and columns; by default one row.
+        size: width and height in inches.
+        ncols: columns of the legend.
+        grid: more arguments of `plt.subplots`.
+    """
+
+    panels: Sequence[Panel]
+    title: str
+    caption: str | Sequence[Says]
+    paper: str = ""
+    shape: tuple[int, int] | None = None
+    size: tuple[float, float] = (10.5, 5.2)
+    ncols: int = 3
+    grid: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def figure(self) -> Figure:
+        """Draws it."""
+        shape = self.shape or (1, len(self.panels))
+        figure, axes = plt.subplots(*shape, figsize=self.size, layout="constrained", squeeze=False, **self.grid)
+        letters = "abcdefghijkl" if len(self.panels) > 1 else ""
+        for i, (panel, ax) in enumerate(zip(self.panels, axes.flat)):
+            ax.set_title(f"({letters[i]}) {panel.title}" if letters else panel.title, fontsize="medium")
+            render(panel, ax)
+        legend_of_all(figure, ncols=self.ncols)
+        if self.title:
+            figure.suptitle(self.title, fontsize="medium")
+        if isinstance(self.caption, str):
+            remark(figure, self.caption)
+        else:
+            caption(figure, self.paper, *self.caption)
+        return figure
+
+
+def main(
+    measure: Callable[[Options], list[Curve]],
+    picture: Callable[[list[Curve]], Picture],
+    doc: str | None,
+    options: type[Options] = Size,
+    name: str = "{script}",
+) -> None:
+    """Runs a script: its numbers are measured, or read again, drawn as its picture says, and kept.
+
+    Args:
+        measure: returns the numbers, for the options of the command line.
+        picture: returns what is drawn of them.
+        doc: the text of --help.
+        options: type of the options.
+        name: name of the files, by `script` and `variant`.
+    """
+    asked = tyro.cli(options, description=doc)
+    name = name.format(script=Path(sys.argv[0]).stem, variant=getattr(asked, "variant", ""))
+    curves = asked.numbers(name, lambda: measure(asked))
+    save(name, asked, picture(curves).figure(), curves)
+
+
+def render(panel: Panel, ax: Axes) -> None:
+    """Draws a panel, and prints its numbers."""
+    scales = {key: value for key, value in panel.axes.items() if key.endswith("scale")}
+    ax.set(**scales)
+    ax.grid(alpha=0.3, axis="x" if panel.kind == "rows" else "both")
+    for label, value in panel.level.items():
+        (ax.axvline if panel.kind == "rows" else ax.axhline)(value, label=label, **REFERENCE)
+    if panel.kind == "lines":
+        draw([dataclasses.replace(one, label=panel.words(one), note="") for one in panel.curves], ax)
+    for i, one in enumerate(panel.curves):
+        mean, error = panel.heights(one)
+        shown = ", ".join(f"{x:g}: {number(y)} ± {number(e)}" for x, y, e in zip(one.x, mean, error))
+        print(f"{ax.get_title()}, {one.label}: {shown}; {one.note}")
+        colour, line, marker = styled(one)
+        look: dict[str, Any] = dict(color=colour, capsize=2, markersize=5)
+        look |= dict(mfc="white") if panel.open(one) else {}
+        look |= panel.look
+        at = np.arange(len(one.x)) if panel.places else one.x
+        at = panel.aside(i, at) if marker or panel.kind == "bars" else at
+        if panel.kind == "rows":
+            ax.errorbar(mean[0], len(panel.curves) - 1 - i, xerr=error[0], fmt=marker or "o", **look)
+        elif panel.kind == "bars":
+            label = panel.words(one)
+            ax.bar(at, mean, 0.93 * panel.spread, yerr=error, color=colour, capsize=2, label=label)
+        elif panel.kind == "points" and not marker:
+            ax.plot(at, mean, line, color=colour, label=panel.words(one))
+            ax.fill_between(at, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+        elif panel.kind == "points":
+            look = dict(linestyle=line, marker=marker, label=panel.words(one)) | look
+            ax.errorbar(at, mean, error, **look)
+    if panel.places and panel.xticks is None:
+        ticks(ax.xaxis, {i: f"{x:g}" for i, x in enumerate(panel.curves[0].x)})
+    if panel.kind == "rows" and panel.curves:
+        names = [panel.words(one) for one in reversed(panel.curves)]
+        ax.set_yticks(range(len(names)), names, fontsize="small")
+    for axis, places in ((ax.xaxis, panel.xticks), (ax.yaxis, panel.yticks)):
+        if places is not None:
+            ticks(axis, places)
+    ax.set(**{key: value for key, value in panel.axes.items() if key not in scales})
+    if panel.also:
+        panel.also(ax)
+
+
+def ticks(axis: Any, places: Iterable[float] | Mapping[float, str]) -> None:
+    """Sets ticks with their words, or with plain numbers, and none between them."""
+    words = places if isinstance(places, Mapping) else {place: f"{place:,g}" for place in places}
+    axis.set_ticks(list(words), list(words.values()))
+    axis.set_ticks([], minor=True)
+
+
+def number(value: float) -> str:
+    """Returns a number with four digits, or all of a larger one."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def write(ax: Axes, x: float, y: float, text: str, **look: Any) -> None:
+    """Writes a small text at a point of the axes, whose sides are 1 long."""
+    ax.text(x, y, text, transform=ax.transAxes, **{"fontsize": "small", **look})
+
+
+def styled(one: Curve, i: int = 0) -> tuple[str, str, str]:
+    """Returns colour, line and marker of a curve's style."""
+    colour, *rest = one.style.split() or [fb.plotting.COLOURS[i % 7]]
+    line = re.search(r"--|-\.|-|:", "".join(rest))
+    return colour, line[0] if line else "-", re.sub(r"--|-\.|-|:", "", "".join(rest))
+
+
+def dressed(curves: Sequence[Curve], looks: Mapping[str, str]) -> list[Curve]:
+    """Returns curves in the style of their label, where `looks` has it."""
+    return [dataclasses.replace(one, style=looks.get(one.label, one.style)) for one in curves]
 
 
 def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: float = 1.0, hidden: bool = True) -> None:
@@ -29,11 +242,11 @@ def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: floa
     the same, the legend says so.
     """
     for i, one in enumerate(curves):
-        colour, line, *marker = one.style.split() or [fb.plotting.COLOURS[i % 7], "-"]
+        colour, line, marker = styled(one, i)
         by = one.x if average else 1.0
         width = 2.6 - 1.4 * i / max(1, len(curves) - 1)
         above = curves[i + 1 :] if hidden else ()
-        look: dict[str, Any] = dict(color=colour, marker=marker[0] if marker else "", markersize=5, markevery=(i, 8))
+        look: dict[str, Any] = dict(color=colour, marker=marker, markersize=5, markevery=(i, 8))
         ax.plot(one.x, one.mean / by, line, linewidth=width, label=named(one, above), **look)
         if band and one.n_seeds > 1:
             low, high = (one.mean - band * one.error) / by, (one.mean + band * one.error) / by
@@ -89,7 +302,8 @@ def legend_of_all(figure: Figure, *, ncols: int = 3, **style: Any) -> None:
         handles, names = ax.get_legend_handles_labels()
         found |= {name: handle for handle, name in zip(handles, names) if name not in found}
     place: dict[str, Any] = dict(loc="outside lower center", ncols=ncols, frameon=False, fontsize="small")
-    figure.legend(found.values(), found.keys(), **{**place, **style})
+    if found:
+        figure.legend(found.values(), found.keys(), **{**place, **style})
 
 
 @dataclasses.dataclass(frozen=True)

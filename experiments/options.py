@@ -15,7 +15,9 @@ import jax
 import tyro
 from curves import Curve
 
-FIGURES = Path(__file__).parent / "figures"
+import fedbandit_jax as fb
+
+FIGURES = Path(__file__).resolve().parent / "figures"
 T = TypeVar("T")
 
 
@@ -28,7 +30,8 @@ class Size:
         full: run at the paper's size instead of the default, smaller one.
         redraw: run nothing, and draw from the numbers (CSV) beside the picture, or else in experiments/figures.
         seed: seed of the random number generator.
-        out: folder for the picture; by default experiments/figures, or results with --smoke.
+        out: folder for the picture; by default results, or with --commit experiments/figures.
+        commit: replace the committed picture and its numbers in experiments/figures, which nothing else does.
     """
 
     smoke: bool = False
@@ -36,15 +39,20 @@ class Size:
     redraw: bool = False
     seed: int = 0
     out: tyro.conf.DisallowNone[Path | None] = None
+    commit: bool = False
 
     def __post_init__(self):
         if self.smoke and self.full:
             raise SystemExit("--smoke and --full exclude each other")
+        if self.commit and (self.smoke or self.out):
+            raise SystemExit("--commit excludes --smoke and --out")
+        if self.folder.resolve() == FIGURES and not self.commit:
+            raise SystemExit(f"--out {self.out} has the committed pictures: --commit replaces them")
 
     @property
     def folder(self) -> Path:
         """Returns the folder that the picture is written to."""
-        return self.out or (Path("results") if self.smoke else FIGURES)
+        return FIGURES if self.commit else self.out or Path("results")
 
     @property
     def store(self) -> Path | None:
@@ -64,22 +72,34 @@ class Size:
         path = kept.numbers_of(self.folder / f"{name}.csv")
         return kept.parsed(path.read_text(encoding="utf-8") if self.redraw else kept.written(measure()))
 
-    def run(self, *horizons: int) -> dict[str, Any]:
-        """Returns arguments of `fb.sweep`, given T for smoke, default and full; these have 2, 8 and 25 seeds."""
-        return dict(
-            horizon=self.pick(*horizons),
-            seeds=self.pick(2, 8, 25),
-            key=jax.random.key(self.seed),
-            stride=self.pick(1, 25, 25),
-            progress=True,
-            throw=False,
-        )
+    def report(self, result: fb.Result, name: str = "", title: str = "") -> fb.Result:
+        """Prints a result, keeps it under results/ if it has a name, but for --smoke, and returns it."""
+        print(f"\n{title}\n{result.summary()}", flush=True)
+        if name and not self.smoke:
+            result.save(f"results/{name}")
+        return result
+
+    def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 25), fresh: int = 0, **more) -> dict[str, Any]:
+        """Returns arguments of `fb.sweep`.
+
+        Args:
+            horizons: T for smoke, default and full.
+            seeds: numbers of seeds for these.
+            fresh: added to the seed, so that it is none on which constants were chosen.
+            more: other arguments.
+        """
+        run: dict[str, Any] = dict(horizon=self.pick(*horizons), seeds=self.pick(*seeds), progress=True, throw=False)
+        return {**run, "key": jax.random.key(self.seed + fresh), "stride": self.pick(1, 25, 25), **more}
+
+    def ends(self, *horizons: int, **more) -> dict[str, Any]:
+        """Returns arguments of `fb.sweep` as `run` does, which record nothing but the last round, and are stored."""
+        return {**self.run(*horizons, **more), "stride": self.pick(*horizons), "store": self.store}
 
 
 @dataclasses.dataclass(frozen=True)
 class DubeyOptions(Size):
     """Draw a figure of Dubey & Pentland (2020)."""
 
-    def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 100)) -> dict[str, Any]:
+    def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 100), fresh: int = 0, **more) -> dict[str, Any]:
         """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 100 seeds, the default 8."""
-        return {**super().run(*horizons), "seeds": self.pick(*seeds), "stride": "log"}
+        return super().run(*horizons, seeds=seeds, fresh=fresh, **{"stride": "log", **more})

@@ -15,12 +15,10 @@ arms that were played, by the model, and by doubly robust estimates from the log
 
 from typing import Any
 
-import jax
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, mean_error, pick
-from drawing import legend_of_all, remark, save
+from curves import Curve, final, mean_error, panels, pick, the
+from drawing import Panel, Picture, main
+from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -69,8 +67,7 @@ def measure(options: Size) -> list[Curve]:
             continue
         env = fb.data.EXAMPLES[name]()
         rounds = env.fit.replayed_rows // env.spec.n_agents
-        run: Any = {**options.run(30, rounds, rounds), "seeds": options.pick(2, 16, 25), "stride": "log", "throw": True}
-        run["key"] = jax.random.key(options.seed + 2026)  # not of the seeds on which numbers were chosen
+        run = options.run(30, rounds, rounds, seeds=(2, 16, 25), fresh=2026, stride="log", throw=True)
         horizon = run["horizon"]
         made = {epsilon: recipes(name, env, horizon, epsilon) for epsilon in budgets}
         asked = {f"{label}, ε = {epsilon:g}": algo for epsilon, of in made.items() for label, algo in of.items()}
@@ -81,9 +78,9 @@ def measure(options: Size) -> list[Curve]:
         for label in made[budgets[0]]:
             own = [result[f"{label}, ε = {epsilon:g}"] for epsilon in budgets]
             note = "; ".join(f"{one.certificate.claim} {one.certificate.epsilon_exact:.3g}" for one in own)
-            values = [one.regret[:, -1] / chance for one in own]
+            values = [final(one, each=chance) for one in own]
             curves.append(Curve(panel, label, budgets, values, LOOKS[label], note))
-        flat = [result[NONE].regret[:, -1] / chance] * len(budgets)
+        flat = [final(result[NONE], each=chance)] * len(budgets)
         curves.append(Curve(panel, NONE, budgets, flat, LOOKS[NONE], "not private"))
         if name == "star":
             curves += world(env, {**asked, NONE: recipe(env, horizon, None)}, run)
@@ -101,64 +98,50 @@ def world(env: Any, algos: dict[str, fb.algos.Federated], run: dict[str, Any]) -
     return found
 
 
-def main(options: Size) -> None:
-    curves = options.numbers("real_silos", lambda: measure(options))
-    figure, grid = plt.subplots(2, 2, figsize=(10.5, 8.6), layout="constrained")
-    axes = list(grid.flat)
-    panels = [panel for panel in dict.fromkeys(one.panel for one in curves) if panel != WORLD]
-    for ax, letter, panel in zip(axes, "abc", panels):
-        ax.axhline(1, color="#999999", linestyle=":", label="random arms")
-        for one in pick(curves, panel):
-            colour, line, *mark = one.style.split()
-            look: Any = dict(fmt="".join([*mark, line]), color=colour, label=one.label, capsize=2)
-            ax.errorbar(one.x, one.mean, one.error, **look)
-            shown = ", ".join(f"{x:g}: {y:.3f} ± {e:.3f}" for x, y, e in zip(one.x, one.mean, one.error))
-            print(f"{panel}, {one.label}: {shown}; {one.note}")
-        ax.set(xscale="log", xlabel="ε", ylim=(0, 1.08), ylabel="regret, as a share of that of random arms")
-        ax.set_title(f"({letter}) {panel}", fontsize="medium")
-        ax.set_xticks(BUDGETS, [f"{epsilon:g}" for epsilon in BUDGETS])
-        ax.minorticks_off()
-        ax.grid(alpha=0.3)
-    logged, *shown = pick(curves, WORLD)
-    axes[3].axvline(float(logged.mean[0]), color="#999999", linestyle="--", label="mean score in the log of schools")
-    for name, mark in (("by the log, doubly robust, with its 95 % interval", "o-"), ("by the model", "x")):
-        axes[3].plot([], [], mark, color="#777777", label=name)
-    for place, one in enumerate(reversed(shown)):
-        model, low, mean, high = one.mean
-        colour = LOOKS[one.label.partition(", ε")[0]].split()[0]
-        axes[3].plot([low, high], [place, place], color=colour)
-        axes[3].plot(mean, place, "o", color=colour)
-        axes[3].plot(model, place, "x", color=colour)
-        print(f"{WORLD}, {one.label}: by the model {model:.4f}, by the log {mean:.4f} ({low:.4f} to {high:.4f})")
-    axes[3].set_yticks(range(len(shown)), [one.label.replace(", one visit, ", "\n") for one in reversed(shown)])
-    axes[3].tick_params(axis="y", labelsize="small")
-    axes[3].set(xlabel="mean score of the arms played", ylim=(-0.5, len(shown) - 0.5))
-    axes[3].set_title("(d) schools: what their log says of the arms played", fontsize="medium")
-    axes[3].grid(alpha=0.3, axis="x")
-    axes[3].locator_params(axis="x", nbins=5)
-    legend_of_all(figure)
-    private = [one.note.split("; ") for one in curves if one.panel in panels and one.label != NONE]
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret of every log against epsilon, and what arms are worth in schools."""
+    logs, (logged, *worth) = [panel for panel in panels(curves) if panel != WORLD], pick(curves, WORLD)
+    axes: dict[str, Any] = dict(xscale="log", ylim=(0, 1.08), xticks=BUDGETS, level={"random arms": 1})
+    words, shown = ("ε", "regret, as a share of that of random arms"), []
+    for panel in logs:
+        shown.append(Panel(pick(curves, panel), panel, *words, look=dict(markersize=6), **axes))
+    names = [one.label.replace(", one visit, ", "\n") for one in reversed(worth)]
+
+    def of_schools(ax: Axes) -> None:
+        ax.axvline(logged.mean[0], color="#999999", linestyle="--", label="mean score in the log of schools")
+        for name, mark in (("by the log, doubly robust, with its 95 % interval", "o-"), ("by the model", "x")):
+            ax.plot([], [], mark, color="#777777", label=name)
+        for place, one in enumerate(reversed(worth)):
+            model, low, mean, high = one.mean
+            colour = LOOKS[one.label.partition(", ε")[0]].split()[0]
+            for x, mark in (([low, high], "-"), ([mean], "o"), ([model], "x")):
+                ax.plot(x, [place] * len(x), mark, color=colour)
+            print(f"{WORLD}, {one.label}: by the model {model:.4f}, by the log {mean:.4f} ({low:.4f} to {high:.4f})")
+        ax.set_yticks(range(len(worth)), names, fontsize="small")
+        ax.locator_params(axis="x", nbins=5)
+
+    schools = Panel([], "schools: what their log says of the arms played", "mean score of the arms played", kind="rows")
+    schools.also, schools.axes["ylim"] = of_schools, (-0.5, len(worth) - 0.5)
+    private = [one.note.split("; ") for one in curves if one.panel in logs and one.label != NONE]
     certified = all(claim.startswith("certified") for notes in private for claim in notes)
-    size = f"δ = 1 / (10 rows), {curves[0].n_seeds} seeds ± one standard error"
-    figure.suptitle(
-        f"Rewards in (a) to (c) are those of models, not of the world. Thompson sampling, {size};\n"
-        f"{'all' if certified else 'not all'} coloured lines are certified",
-        fontsize="medium",
-    )
     words = []
-    for panel in panels:
-        (private,), (plain,) = (pick(curves, panel, label) for label in (list(LOOKS)[1], NONE))
-        costs = [mean_error(a - b) for a, b in zip(private.y, plain.y)]
-        shown = ", ".join(f"{np.round(value, 2) + 0.0:.2f} ± {error:.2f}" for value, error in costs)
-        words.append(f"{panel.partition(':')[0]} {shown}")
-    remark(
-        figure,
+    for panel in logs:
+        secure, plain = (the(curves, panel, label) for label in (list(LOOKS)[1], NONE))
+        costs = [mean_error(a - b) for a, b in zip(secure.y, plain.y)]
+        added = ", ".join(f"{np.round(value, 2) + 0.0:.2f} ± {error:.2f}" for value, error in costs)
+        words.append(f"{panel.partition(':')[0]} {added}")
+    n = curves[0].n_seeds
+    return Picture(
+        [*shown, schools],
+        "Rewards in (a) to (c) are those of models, not of the world. Thompson sampling, δ = 1 / (10 rows), "
+        f"{n} seeds ± one standard error;\n{'all' if certified else 'not all'} coloured lines are certified",
         "What secure aggregation of visits adds to the regret without noise, as a share of that of random arms, from "
-        f"the least ε to the largest: {'; '.join(words)} ({curves[0].n_seeds} seeds, paired). Schools are too small to "
+        f"the least ε to the largest: {'; '.join(words)} ({n} seeds, paired). Schools are too small to "
         "tell: there even without noise two thirds of what random arms lose are lost.",
+        shape=(2, 2),
+        size=(10.5, 8.6),
     )
-    save("real_silos", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

@@ -69,6 +69,22 @@ def test_a_picture_is_drawn_again_in_another_folder(curves, monkeypatch, tmp_pat
     assert (tmp_path / "liu2022_runtime.png").exists()
 
 
+def test_committed_pictures_are_replaced_on_demand_only(curves, monkeypatch, tmp_path):
+    from options import Size  # pyright: ignore[reportMissingImports]
+
+    (tmp_path / "linked").symlink_to(FIGURES)
+    monkeypatch.chdir(FIGURES.parents[1])
+    for out in (FIGURES, tmp_path / "linked", tmp_path / ".." / FIGURES, Path("experiments/figures")):
+        with pytest.raises(SystemExit, match="--commit"):
+            Size(out=out)
+    monkeypatch.chdir(FIGURES.parent)
+    with pytest.raises(SystemExit, match="--commit"):
+        Size(out=Path("figures"))
+    assert {one.folder for one in (Size(), Size(smoke=True), Size(redraw=True))} == {Path("results")}
+    assert Size(out=tmp_path).folder == tmp_path
+    assert Size(commit=True).folder == FIGURES
+
+
 ELSEWHERE = {  # how many numbers "a ± b" of a page are in no picture of it: differences, powers, tables of commands
     "arms.md": 7,
     "benchmark.md": 53,
