@@ -151,12 +151,6 @@ class SuccessiveElimination(Recipe):
     def tags(self) -> Tags:
         """What this algorithm is, for `privacy.compatibility`."""
         pair, unit = (self.mechanism, self.trust), self.unit
-        often = unit is not None and (unit.most > 1 or unit.silos > 1)
-        tags = tagged("radius", self.radius, {"exact radius": self.radius == "exact"})
-        for name in ("epsilon", "delta", "unit"):
-            tags |= tagged(name, getattr(self, name), {"parameter of noise": getattr(self, name) is not None})
-        for name in ("growth", "scale"):
-            tags |= tagged(name, getattr(self, name), {f"{name} that is given": getattr(self, name) is not None})
         law = {
             "arms without noise": self.mechanism == "none",
             "epochs of DP-SE": self.mechanism == "laplace",
@@ -165,13 +159,20 @@ class SuccessiveElimination(Recipe):
             "noise of no user": self.mechanism in ("none", "laplace"),
             "sums of arms": True,
         }
-        return (
-            tags
-            | tagged("mechanism", self.mechanism, law)
-            | tagged("unit", unit, {"several visits to a batch": often})
-            | tagged("calibration", self.calibration, {"arms by the authors' code": self.calibration == "authors"})
-            | tagged("messages", self.messages, {"shares of users": self.messages})
-        )
+        found = tagged("mechanism", self.mechanism, law)
+        for name, tag, unless in (
+            ("epsilon", "parameter of noise", None),
+            ("delta", "parameter of noise", None),
+            ("unit", "parameter of noise", None),
+            ("growth", "growth that is given", None),
+            ("scale", "scale that is given", None),
+            ("radius", "exact radius", "theory"),
+            ("calibration", "arms by the authors' code", "theorem"),
+            ("messages", "shares of users", False),
+        ):
+            found |= tagged(name, getattr(self, name), {tag: getattr(self, name) != unless})
+        often = unit is not None and (unit.most > 1 or unit.silos > 1)
+        return found | tagged("unit", unit, {"several visits to a batch": often})
 
     @override
     def parameters(self) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ class Federated(PolicyRecipe):
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:
             return ServerLoop(**common, schedule=None, batch=batch)
-        chosen, shift = self.timed(spec, horizon, m, policy)
+        chosen, shift = self.scheduled(spec, horizon, m, policy)
         return ServerLoop(**common, schedule=chosen, shift=np.float32(shift), shifts=shift > 0)
 
 
@@ -211,15 +211,10 @@ class AsyncFederated(PolicyRecipe):
     Reference: He, Wang, Min & Gu (2022), Algorithm 1. Privacy, and schedules but its own, are ours.
     """
 
-    by_itself = True
+    said = ("recipe of single senders", "agents at their own pace")
 
     policy: Policy = UCB()
     schedule: Schedule | int = LogDet(math.log(2), "he22")
-
-    @property
-    @override
-    def tags(self) -> Tags:
-        return super().tags | tagged("recipe", type(self).__name__, {"agents at their own pace": True})
 
     @property
     @override
@@ -232,5 +227,5 @@ class AsyncFederated(PolicyRecipe):
         m, n_syncs = spec.n_users, self.n_syncs(horizon)  # of one agent, who may come in all rounds
         mechanism, stds = self.calibrated(spec, 1, n_syncs)
         policy = self.informed(spec, mechanism, 1, AsyncLoop.shown_stds(stds, m, horizon))
-        schedule, _ = self.timed(spec, horizon, 1, policy)
+        schedule, _ = self.scheduled(spec, horizon, 1, policy)
         return AsyncLoop(**parts(spec, policy, mechanism, stds), schedule=schedule)

@@ -22,7 +22,6 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Spec
 from fedbandit_jax.networks import Network
-from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.schedules import Every, Geometric, LogDet
 
@@ -103,7 +102,7 @@ class Gossip(NetworkRecipe):
         'certified'
     """
 
-    by_itself = True
+    said = ("recipe of single senders",)
     policy: Policy = UCB(confidence="known_noise", regularizer="project")
     schedule: Every | Geometric | int = Every(25)
 
@@ -193,6 +192,7 @@ class GossipFedUCB(NetworkRecipe):
     """
 
     policies = LogDetUCB, "an fb.algos.LogDetUCB"
+    said = ("cliques of agents",)
 
     policy: LogDetUCB = LogDetUCB()
     schedule: LogDet = LogDet()
@@ -208,11 +208,6 @@ class GossipFedUCB(NetworkRecipe):
             raise BadValue("schedule", "must have max_syncs=None, as no agent sees all synchronisations", self.schedule)
         object.__setattr__(self, "privacy", privatizer(self.privacy))
         super().__post_init__()
-
-    @property
-    @override
-    def tags(self) -> Tags:
-        return super().tags | tagged("recipe", type(self).__name__, {"cliques of agents": True})
 
     @property
     @override
@@ -235,7 +230,7 @@ class GossipFedUCB(NetworkRecipe):
             std = np.nextafter(std.astype(np.float32), np.float32(np.inf))
             mechanism = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(sizes), *np.shape(leaf))), mechanism)
             mechanism = dataclasses.replace(mechanism, trust=dataclasses.replace(mechanism.trust, std=std))
-        bound, shift = self.scheduled(spec, uses, m, low, high)
+        bound, shift = self.scheduled(spec, uses, m, rho=(low, high))
         return CliqueLoop(
             policy=self.policy.of_groups(of_silo, sizes, sizes[network.clique], d),
             mechanism=mechanism,

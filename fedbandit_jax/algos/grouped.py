@@ -16,7 +16,6 @@ from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.trust import find
 from fedbandit_jax.schedules import Geometric, Schedule
@@ -59,7 +58,7 @@ class Grouped(PolicyRecipe):
     Chowdhury (2024), Algorithm 2, with a silo for each user.
     """
 
-    by_itself = True
+    said = ("recipe of single senders", "stream of every user")
 
     grouping: Grouping = Mixture()
     policy: Policy = Greedy()
@@ -70,11 +69,6 @@ class Grouped(PolicyRecipe):
         if isinstance(self.privacy, Budget):
             object.__setattr__(self, "privacy", Mechanism(self.privacy, "blt", unit="visit"))
         super().__post_init__()
-
-    @property
-    @override
-    def tags(self) -> Tags:
-        return super().tags | tagged("recipe", type(self).__name__, {"stream of every user": True})
 
     @property
     @override

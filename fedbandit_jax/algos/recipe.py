@@ -38,7 +38,7 @@ class PolicyRecipe(Recipe):
         name: label in results; None: `label`.
     """
 
-    by_itself: ClassVar[bool] = False  # does every silo, agent or user release by itself?
+    said: ClassVar[tuple[str, ...]] = ()  # tags of the class, see `privacy.compatibility`
     policies: ClassVar[tuple[Any, str]] = Policy, "an fb.Policy"  # what `policy` may be, and in words
 
     policy: Policy
@@ -68,17 +68,15 @@ class PolicyRecipe(Recipe):
     def tags(self) -> Tags:
         """What this recipe and its parts are, for `privacy.compatibility`."""
         schedule, privacy = self.normalised
-        alone = {
+        waits = {
             "algorithm that waits for all silos": not self.bears_dropouts,
             "algorithm that needs rewards at once": not self.bears_delay,
-            "recipe of single senders": self.by_itself,
-            "noise of single senders": self.by_itself and privacy is not None,
         }
         return (
             self.policy.tags
             | schedule.tags
             | (tagged("privacy", None, {"no privacy": True}) if privacy is None else privacy.tags)
-            | tagged("recipe", type(self).__name__, alone)
+            | tagged("recipe", type(self).__name__, waits | dict.fromkeys(self.said, True))
         )
 
     @property
@@ -110,35 +108,27 @@ class PolicyRecipe(Recipe):
         check_policy(policy, spec)
         return policy
 
-    def scheduled(
-        self, spec: Spec, horizon: int, n_agents: int, low: float = 1.0, high: float = 1.0
-    ) -> tuple[BoundSchedule, float]:
-        """The bound schedule of `n_agents` agents, and the shift c by which it reads log det.
-
-        `low` and `high` bound the eigenvalues of one agent's regulariser, for schedules that read anything.
-        """
-        schedule, privacy = self.normalised
-        shares = None if privacy is None else privacy.shares()
-        setting = Setting(n_agents, spec.dim, horizon, low, high, shares)
-        bound = schedule.bind(setting)
-        schedules.check(bound, n_agents)
-        compatibility.check(self.tags | self.reads(bound))
-        return bound, schedule.shift(setting)
-
     def keeps(self, policy: Any) -> Tags:
         """What the bound policy is, for `privacy.compatibility`."""
         return tagged("policy", self.policy, {"policy without a matrix": not policy.keeps_matrix})
 
-    def reads(self, schedule: BoundSchedule) -> Tags:
-        """What the bound schedule is, for `privacy.compatibility`."""
-        return tagged("schedule", self.schedule, {"schedule that reads users": schedule.reads != "nothing"})
+    def scheduled(
+        self, spec: Spec, horizon: int, n_agents: int, policy: Any = None, rho: tuple[float, float] = (1.0, 1.0)
+    ) -> tuple[BoundSchedule, float]:
+        """The bound schedule of `n_agents` agents, and the shift c by which it reads log det.
 
-    def timed(self, spec: Spec, horizon: int, n_agents: int, policy: Any) -> tuple[BoundSchedule, float]:
-        """The same for a bound policy, which must keep what the schedule reads."""
-        bounds = policy.rho if policy.keeps_matrix else ()
-        bound, shift = self.scheduled(spec, horizon, n_agents, *bounds)
-        compatibility.check(self.tags | self.keeps(policy) | self.reads(bound))
-        return bound, shift
+        `rho` bounds the eigenvalues of one agent's regulariser, for schedules that read anything: by default as the
+        bound `policy` says, if it keeps a matrix.
+        """
+        schedule, privacy = self.normalised
+        if policy is not None and policy.keeps_matrix:
+            rho = policy.rho
+        setting = Setting(n_agents, spec.dim, horizon, *rho, None if privacy is None else privacy.shares())
+        bound = schedule.bind(setting)
+        schedules.check(bound, n_agents)
+        reads = tagged("schedule", schedule, {"schedule that reads users": bound.reads != "nothing"})
+        compatibility.check(self.tags | reads | ({} if policy is None else self.keeps(policy)))
+        return bound, schedule.shift(setting)
 
 
 FEW = 1024  # synchronisations, up to which tables have as many rows, as these cost nothing

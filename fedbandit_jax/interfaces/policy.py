@@ -67,11 +67,14 @@ class Policy:
     """Whether a belief has `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
     learning inside a batch need."""
 
+    said: ClassVar[tuple[str, ...]] = ()
+    """Further tags of the class."""
+
     @property
     def tags(self) -> Tags:
         """What this policy is, for `privacy.compatibility`."""
         said = {"policy of all users": self.needs_all_users, "policy that calls the host": self.calls_host}
-        return tagged("policy", self, said)
+        return tagged("policy", self, said | dict.fromkeys(self.said, True))
 
     def bind(self, law: NoiseLaw) -> Policy:
         """The policy that runs, set up on the host once the law of the noise is known."""

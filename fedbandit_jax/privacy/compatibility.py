@@ -46,7 +46,7 @@ weighted statistic | policy in phases | its widths are for x x' without weights 
 noise that silos do not add | policy that bounds silos' noise | there is none at a silo | trust='silo_local'
 weighted statistic | policy that bounds silos' noise | its bounds are for x x' without weights | fb.privacy.Linear()
 scaled statistic | policy that bounds silos' noise | its bounds are for equal noise on x x' and x y | gram_scale=1
-width of the authors' code | noise of single senders | it is for the sum of all silos | confidence='known_noise'
+width of the authors' code | recipe of single senders | it is for the sum of all silos | confidence='known_noise'
 width of the authors' code | nothing in the authors' code | it has no constants here | confidence='known_noise'
 width of the authors' code | release that is no tree | it has constants for trees | confidence='known_noise'
 policy of all users | policy that forgets | it needs the sums of all batches | fb.algos.UCB

@@ -16,7 +16,6 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
 from fedbandit_jax.privacy.budget import Budget
-from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.spectral import Spectral
@@ -43,17 +42,13 @@ class LogDetUCB(Exploration, Policy):
     """
 
     needs_all_users = True
+    said = ("policy that bounds silos' noise",)
 
     spectral: str = "quantile"
 
     def __post_init__(self):
         super().__post_init__()
         validate.one_of("spectral", self.spectral, spectral.SPECTRAL)
-
-    @property
-    @override
-    def tags(self) -> Tags:
-        return super().tags | tagged("policy", self, {"policy that bounds silos' noise": True})
 
     @override
     def bind(self, law: NoiseLaw) -> BoundUCB:

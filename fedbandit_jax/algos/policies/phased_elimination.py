@@ -36,7 +36,6 @@ from fedbandit_jax.core import lapack, struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released
-from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 STEPS = 100  # of the search for a design, each of which brings it nearer to the optimum
 FLAT = 3e-3  # a direction does not count in which no arm reaches more than this share of the largest reach
@@ -175,6 +174,7 @@ class PhasedElimination(Policy):
     """
 
     needs_all_users = True
+    said = ("policy in phases",)
 
     arms: Any
     failure: float = 0.05
@@ -187,11 +187,6 @@ class PhasedElimination(Policy):
         object.__setattr__(self, "arms", tuple(map(tuple, arms.tolist())))
         validate.within("failure", validate.probability("failure", self.failure), LEAST_FAILURE, 1)
         validate.single("exploration_scale", validate.positive("exploration_scale", self.exploration_scale))
-
-    @property
-    @override
-    def tags(self) -> Tags:
-        return super().tags | tagged("policy", self, {"policy in phases": True})
 
     @override
     def bind(self, law: NoiseLaw) -> BoundPhasedElimination:

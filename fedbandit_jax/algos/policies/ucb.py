@@ -128,8 +128,7 @@ class UCB(Exploration, Policy):
         confidence: "theory" (the paper's width, from bounds that hold before the first round), "known_noise" (from the
             law of the noise and the spectrum of what was released: valid with the same probability, and many times
             narrower) or "authors" (constants of the code of Zhou & Chowdhury (2024), which takes S = sqrt d:
-            `theta_norm` is then ignored; lambda = sqrt M without noise). Those are for noise in the sum of all silos:
-            they are refused with noise where silos or users release by themselves, and where `aggregate` is robust.
+            `theta_norm` is then ignored; lambda = sqrt M without noise).
         regularizer: "shift", where lambda is large enough to keep V positive definite (the paper), or "project", where
             the noisy Gram matrix is projected on the positive semidefinite cone. That is post-processing, and a smaller
             lambda is enough.
@@ -137,6 +136,8 @@ class UCB(Exploration, Policy):
 
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
     """
+
+    said = ("policy without rho_max",)
 
     confidence: str = "theory"
     regularizer: str = "shift"
@@ -158,7 +159,6 @@ class UCB(Exploration, Policy):
         }
         return (
             super().tags
-            | tagged("policy", self, {"policy without rho_max": True})
             | tagged("confidence", self.confidence, widths)
             | tagged("theta_norm", self.theta_norm, {"theta_norm = 0": self.theta_norm == 0})
             | tagged("regularization", self.regularization, {"regularization that is given": given})
