@@ -40,10 +40,8 @@ class Federated(PolicyRecipe):
     Args:
         policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or one of your own.
         schedule: one of `fb.schedules`, or B, rounds between synchronisations. If B does not divide the horizon T, the
-            last T mod B rounds are played without a final synchronisation. With a private mechanism, schedules other
-            than `Every` need trust "silo_local", "silo_local_matrix" or "central": `Geometric`, which also goes with
-            "secagg", needs fewer releases; `PrivateLogDet` adapts and pays for it from the budget; `LogDet` adapts and
-            leaks (claim `none`).
+            last T mod B rounds are played without a final synchronisation. `Geometric` needs fewer releases;
+            `PrivateLogDet` adapts and pays for it from the budget; `LogDet` adapts and leaks (claim `none`).
         privacy: an `fb.privacy.Mechanism`, or a budget for one with its defaults; None: no privacy.
         learns_in_batch: False: agents act on released statistics only (Algorithm 8). True: they also learn from their
             raw rewards inside the batch (Algorithm 1 as printed). Then replacing one user changes later actions of the
@@ -51,16 +49,15 @@ class Federated(PolicyRecipe):
             unless the batch is of one round (schedule=1), where both are the same.
         aggregate: how the server adds up what M silos send. "sum"; or, if some may lie, M times a robust centre of
             their sums: "median" (of every coordinate), "geometric_median" or "trimmed_mean" (a quarter of the values of
-            a coordinate is left out at each end). It needs messages of single silos, i.e. trust "silo_local" (with one
-            budget) or no privacy, a schedule that is fixed in advance, and a policy that reads sums over all batches.
-            There it is post-processing. `Released.std` is that of the noise in it where nobody lies. The error that it
-            makes because silos' own sums differ is not in it, nor in any width.
-        liars: `fb.privacy.Liars`, silos that lie to the server; None: none. What is needed is as above.
+            a coordinate is left out at each end). It is post-processing of silos' messages. `Released.std` is that of
+            the noise in it where nobody lies. The error that it makes because silos' own sums differ is not in it, nor
+            in any width.
+        liars: `fb.privacy.Liars`, silos that lie to the server; None: none.
         name: label in results; default: the name of the policy's class.
 
     Raises:
-        ValueError: when bound, also if the noise cannot be calibrated or, with noise, feature vectors may be longer
-            than 1.
+        ValueError: if two parts exclude each other, see `privacy.compatibility`; when bound, also if the noise cannot
+            be calibrated or, with noise, feature vectors may be longer than 1.
 
     Example:
         >>> import fedbandit_jax as fb
