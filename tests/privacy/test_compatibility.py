@@ -13,6 +13,7 @@ from helpers import refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.core.validate import BadArgument
+from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import EXCLUDES, conflict, objection, tagged
 
@@ -193,6 +194,36 @@ def test_every_pair_of_changes_is_as_listed(one):
 def test_parts_of_one_part(make, argument, other):
     with refused(argument, other=other):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("shuffle", dict(release=P.RELEASES["blt"](8))),
+        ("local", dict(release=P.RELEASES["tree"](8))),
+        ("drops", dict(release=P.RELEASES["tree"](8))),
+        ("matrix", dict(rule=P.Logistic())),
+        ("matrix", dict(drops=True)),
+        ("secagg", dict(epsilon=np.ones(M))),
+        ("median", dict(epsilon=np.ones(M))),
+        ("median", dict(drops=True)),
+        ("bits", dict(rule=P.Linear(gram_scale=0.5))),
+        ("Greedy", dict(rule=P.Linear(centred=True), constant=False)),
+    ],
+)
+def test_certificates_ask_again(name, changes):
+    """Of the parts that are bound, whoever has put them together."""
+    whole = bound(name)
+    assert certify(whole).claim == "certified"
+    names = {field.name for field in dataclasses.fields(whole.mechanism.statistic)}
+    statistic = {key: value for key, value in changes.items() if key in names}
+    parts = {key: value for key, value in changes.items() if key not in names}
+    spec = {key: value for key, value in statistic.items() if key != "rule"}
+    parts["statistic"] = dataclasses.replace(whole.mechanism.statistic, **statistic)
+    mechanism = dataclasses.replace(whole.mechanism, **parts)
+    found = certify(dataclasses.replace(whole, mechanism=mechanism, spec=dataclasses.replace(whole.spec, **spec)))
+    assert found.claim == "none"
+    assert " does not support " in found.reason
 
 
 def test_every_rule_refuses_something(monkeypatch):
