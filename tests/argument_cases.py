@@ -186,6 +186,11 @@ def titles(value):
     return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "U"
 
 
+def columns(value):
+    """Names of columns, which may be integers."""
+    return titles(value) or (isinstance(value, list) and {*map(type, value)} == {int})
+
+
 positive, factor = number(1.2e-38, 3.4e38), number(1.2e-38)  # a factor may be infinite
 non_negative, finite, flag = either(positive, number(0, 0)), number(0, 3.4e38), a(bool, np.bool_)
 inside_unit, failure = number(0, 1, inside=True), number(1e-30, 1, inside=True)
@@ -366,10 +371,11 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.data.mslr_arms: dict(n_arms=(3, count(2))),
     fb.data.table: dict(
         **dict(source=LOG, silo="where", arm="drug", reward="cured"),
-        **dict.fromkeys(["user", "features", "arm_features", "propensity"]),
+        **dict.fromkeys(["user", "features", "arm_features", "propensity", "time"]),
+        **dict(decimal=None, missing=(None, either(none, empty, titles))),
     ),
     fb.data.open_bandit: dict(
-        silo=("position", text), features=(None, titles), arm_features=(None, either(none, titles))
+        silo=("position", text), features=(None, columns), arm_features=(None, either(none, columns))
     ),
     fb.off_policy: dict(env=RANDOMISED, level=(0.95, inside_unit), propensities="estimated", by_size=(True, flag)),
     fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),

@@ -15,7 +15,7 @@ from fedbandit_jax.core.validate import BadValue
 if TYPE_CHECKING:
     from fedbandit_jax.envs import Logged
 
-LISTS = ("features", "arm_features")  # whose values are names with commas between them
+LISTS = ("features", "arm_features", "missing")  # whose values are texts with commas between them
 NEEDED = ("silo", "arm", "reward")
 
 
@@ -34,6 +34,10 @@ class Roles:
         propensity: column of probabilities with which arms were shown; they are checked here, and used by
             `fb.off_policy` in Python.
         min_rows: leave out silos and arms with fewer rows, 1 by default.
+        time: column of numbers or dates, of which the earliest fit the model; by default they are drawn.
+        decimal: "." or ",", the decimal mark of numbers, where it cannot be found by looking.
+        missing: texts that stand for missing values, such as NA,-999 with commas between them: rows with one in a named
+            column are left out; "" reads all texts as they are.
         fit_share: share of the rows that fit the model of the reward, 0.5 by default; the others are replayed.
         model: linear (the default) or logistic.
     """
@@ -46,6 +50,9 @@ class Roles:
     arm_features: str | None = None
     propensity: str | None = None
     min_rows: int | None = None
+    time: str | None = None
+    decimal: Literal[".", ","] | None = None
+    missing: str | None = None
     fit_share: float | None = None
     model: Literal["linear", "logistic"] | None = None
 

@@ -46,9 +46,9 @@ class DataCommand(Command):
       fedbandit data movielens --path ml-25m
 
     Args:
-        dataset: a .csv or .parquet file; or the word mslr or movielens, whose copy is in the folder --path (of mslr
-            Fold1/train.txt, Fold1/vali.txt and Fold1/test.txt, and --features title or body names a half of the
-            features; of movielens ratings.csv, ratings.dat or u.data).
+        dataset: a table of text, such as a .csv, or a .parquet; or the word mslr or movielens, whose copy is in the
+            folder --path (of mslr Fold1/train.txt, Fold1/vali.txt and Fold1/test.txt, and --features title or body
+            names a half of the features; of movielens ratings.csv, ratings.dat or u.data).
         path: folder of your copy of mslr or movielens.
     """
 
@@ -64,21 +64,25 @@ class DataCommand(Command):
             self._copy()
             return 0
         self.applies_to(" and ".join(COPIES), False, "path")
-        if not self.columns.given:
-            self._list()
+        given = self.columns.given
+        if not {*given} - {"decimal", "missing"}:
+            self._list(**given)
             return 0
         env = self.columns.table(self.dataset)
         print(f"{env.fit}\n\n{env.encoding}\n")
         print("\n".join(answers(env)))
         return 0
 
-    def _list(self) -> None:
+    def _list(self, **reading: Any) -> None:
         from fedbandit_jax.data.overview import HEAD, overview
         from fedbandit_jax.report.tables import aligned
 
-        found = overview(self.dataset)
+        found = overview(self.dataset, **reading)
         print(f"{Path(self.dataset).name}: {found[0].rows:,} rows, {len(found)} columns\n")
         print(aligned([HEAD, *(one.cells for one in found)]))
+        for one in found:
+            if one.why:
+                print(f"\n{one.why}")
         print(f"\nName columns by {', '.join(f'--{name}' for name in NEEDED)} and others to see what it can answer.")
 
     def _copy(self) -> None:

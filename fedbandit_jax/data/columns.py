@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.sources import check_column, opened
+from fedbandit_jax.data import spelling
+from fedbandit_jax.data.sources import opened
 
 LARGEST = 1e100  # so that squares and sums of numbers are finite
-ANSWERS = frozenset(("true", "false", "yes", "no"))  # which may be meant as 1 and 0
-MISSING = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "<NA>", "NaT", "#N/A"))  # beside NaN; "None" may be an arm
-NUMBER = re.compile(r"[+-]?\s?[$€£]?\s?\d{1,3}([,.' ]?\d{3})*([.,]\d+)?\s?[%$€£]?")  # as spreadsheets write numbers
-
-Kind = Literal["labels", "numbers", "either"]
+CODES = frozenset((-99.0, -999.0, -9999.0, -99999.0))  # which often stand for a missing value
+MUST = dict(
+    numbers="must be numbers", times="must be numbers or dates as 2025-01-31", either="must be all numbers or all texts"
+)
 
 
 class Column(NamedTuple):
@@ -27,6 +26,7 @@ class Column(NamedTuple):
     name: str
     values: np.ndarray  # (N,) float64; of labels (N,) int32 numbers of levels
     levels: tuple[str, ...] | None = None  # distinct labels, in order; None: the column holds numbers
+    unit: str = ""  # of dates
 
     def only(self, rows: np.ndarray) -> Column:
         """These rows, and the levels that are left."""
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
 
     name: str
     argument: str  # of the caller, for messages
-    kind: Kind
+    kind: Literal["labels", "numbers", "either", "times"]
 
 
 class Columns(NamedTuple):
@@ -56,17 +56,22 @@ class Columns(NamedTuple):
 
     title: str  # of the table, for messages and figures
     found: dict[str, Column]  # by name
-    n_rows: int  # N
-    first: int  # number of the first row
-    kept: np.ndarray | None = None  # (N,) places of these rows in the table, if others were left out
+    rows: np.ndarray  # (N,) places in the table of the rows that are not left out
+    first: int  # number of its first row
+    left_out: int  # how many rows have a missing value
 
-    def place(self, i: Any) -> Any:
-        """The places in the table, from 0, of rows i = 0, 1, ... of a column."""
-        return i if self.kept is None else self.kept[i]
+    @property
+    def n_rows(self) -> int:
+        """N."""
+        return len(self.rows)
+
+    def row(self, i: int) -> str:
+        """Row i = 0, 1, ... as it is counted in the table."""
+        return f"row {self.first + int(self.rows[i]):,}"
 
     def where(self, i: int, name: str) -> str:
         """The end of a message about row i = 0, 1, ... of a column."""
-        return f"in row {self.first + int(self.place(i)):,} of column {name!r}"
+        return f"in {self.row(i)} of column {name!r}"
 
     def without_small(self, names: Sequence[str], least: int) -> Columns:
         """Leaves out the rows of levels of these columns that have fewer than `least` rows, until there is none."""
@@ -79,146 +84,121 @@ class Columns(NamedTuple):
         if not len(kept):
             raise BadValue("min_rows", f"must leave rows of {self.title}", least)
         found = {name: one.only(kept) for name, one in self.found.items()}
-        return self._replace(found=found, n_rows=len(kept), kept=kept)
+        return self._replace(found=found, rows=self.rows[kept])
 
 
-def read(source: Any, wanted: Sequence[Wanted]) -> Columns:
-    """Reads and checks columns of a table.
+class Texts(NamedTuple):
+    """A column as its distinct texts."""
 
-    Args:
-        source: path of a .csv or .parquet file; a frame, which has `columns` and gives one of them as `frame[name]`; or
-            a mapping of names to vectors.
-        wanted: the columns; "labels" are texts of any kind, "numbers" are finite, and "either" is what its first row
-            is.
+    levels: list[str]
+    codes: np.ndarray  # (N,) places in levels
+    written: bool  # whether some were texts before
 
-    Raises:
-        ValueError, TypeError: naming the argument, and the row, column and value if there is one.
-        ImportError: a Parquet file, and neither pandas with an engine nor pyarrow is installed.
-    """
-    table = opened(source)
-    for one in wanted:
-        check_column(one.argument, one.name, table.names, table.title)
-    series = {one.name: _Series(one, table.first) for one in wanted}
-    n = 0
-    for chunk in table.chunks(list(series)):
-        for name, values in chunk.items():
-            series[name].add(values)
-        n += len(next(iter(chunk.values())))
-    if n == 0:
-        raise BadValue(
-            "source", "must have at least one row below its header", table.title, got=f"none in {table.title}"
-        )
-    return Columns(table.title, {name: one.column() for name, one in series.items()}, n, table.first)
+    def those(self, rows: np.ndarray) -> Texts:
+        """Rows, and the levels that they have."""
+        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        return Texts([self.levels[i] for i in used], codes, self.written)
 
 
-class _Series:
-    """A column that is being read."""
-
-    def __init__(self, wanted: Wanted, first: int):
-        self.name, self.argument, self.kind = wanted
-        self.either = self.kind == "either"
-        self.row = first  # of the first value to come
-        self.parts: list[np.ndarray] = []
-        self.codes: dict[tuple[type, Any], int] = {}  # of values as they stand
-        self.levels: dict[str, int] = {}
-
-    def add(self, values: Sequence[Any]) -> None:
-        if self.kind == "either" and len(values):
-            given = not is_missing(text_of(values[0]))  # what is not given is told of by either
-            number = is_number(values[0]) and not isinstance(values[0], (bool, np.bool_))  # a file has True as a text
-            self.kind = "numbers" if given and number else "labels"
-        self.parts.append(self._numbers(values) if self.kind == "numbers" else self._labels(values))
-        self.row += len(values)
-
-    def column(self) -> Column:
-        values = np.concatenate(self.parts) if len(self.parts) > 1 else self.parts[0]
-        if self.kind == "numbers":
-            return Column(self.name, values)
-        levels = ordered(self.levels)
-        written = [level for level in levels if NUMBER.fullmatch(level)]
-        if self.either and len(written) > 0.9 * len(levels):
-            raise ValueError(
-                f"{self.argument} must be numbers as 1000 or 0.5, without marks of thousands, units or decimal commas, "
-                f"or labels with a letter, got {written[0]!r} in column {self.name!r}"
-            )
-        places = np.empty(len(levels), np.int32)
-        places[[self.levels[level] for level in levels]] = np.arange(len(levels))
-        return Column(self.name, places[values], levels)
-
-    def _numbers(self, values: Sequence[Any]) -> np.ndarray:
-        kind = getattr(values, "dtype", np.dtype(object)).kind
-        try:
-            if kind in "mMc":
-                raise TypeError
-            numbers = np.asarray(values, float)
-        except (TypeError, ValueError, OverflowError):
-            i = next(i for i, value in enumerate(values) if not is_number(value))
-            like = f"be numbers{' as in the first row' * self.either}"
-            like += ", such as 1 and 0" * (text_of(values[i]).lower() in ANSWERS)
-            raise self._wrong(i, values[i], like) from None
-        with np.errstate(invalid="ignore"):
-            fine = np.abs(numbers) <= LARGEST
-        if not fine.all():
-            i = int(np.argmin(fine))
-            wanted = f"be at most {LARGEST:g}" if math.isfinite(numbers[i]) else "be finite"
-            raise self._wrong(i, values[i], wanted)
-        return numbers
-
-    def _labels(self, values: Sequence[Any]) -> np.ndarray:
-        if isinstance(values, np.ndarray):
-            values = values.tolist() if values.dtype.kind not in "mM" else values.astype(str).tolist()
-        typed = list(zip(map(type, values), values))  # as 1 == True
-        try:
-            new = [one for one in dict.fromkeys(typed) if one not in self.codes]
-        except TypeError:
-            i = next(i for i, value in enumerate(values) if not isinstance(value, (str, int, float)))
-            raise self._wrong(i, values[i], "be texts or numbers") from None
-        for one in new:
-            text = text_of(one[1])
-            if is_missing(text) or (self.either and is_number(text)):
-                raise self._wrong(typed.index(one), one[1], "be texts as in the first row")
-            self.codes[one] = self.levels.setdefault(text, len(self.levels))
-        return np.fromiter(map(self.codes.__getitem__, typed), np.int32, len(typed))
-
-    def _wrong(self, i: int, value: Any, wanted: str) -> ValueError:
-        got = validate.shown(str(value) if isinstance(value, np.str_) else value)
-        if is_missing(text := text_of(value)):
-            wanted, got = "have no missing values: fill them or leave such rows out", text or "nothing"
-        return ValueError(f"{self.argument} must {wanted}, got {got} in row {self.row + i:,} of column {self.name!r}")
+def texts(values: np.ndarray) -> Texts:
+    """The distinct texts of a column, without spaces around them."""
+    if values.dtype.kind in "biufM":
+        there, codes = np.unique(values, return_inverse=True)
+        there = there.astype(str) if there.dtype.kind == "M" else there
+        return Texts([*map(text_of, there.tolist())], codes, written=False)
+    found, written = values.tolist(), any(isinstance(value, str) for value in values)
+    if {*map(type, found)} != {str}:
+        found = [*map(text_of, found)]  # also as 1 == True
+    texts = {text: text.strip() for text in dict.fromkeys(found)}
+    places = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
+    codes = {text: places[stripped] for text, stripped in texts.items()}
+    return Texts([*places], np.fromiter(map(codes.__getitem__, found), np.int32, len(found)), written)
 
 
 def text_of(value: Any) -> str:
     """A value as a label."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
+    if isinstance(value, (float, np.floating)):
+        return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else str(float(value))
     return "NaN" if value is None else str(value).strip()
 
 
-def is_missing(text: str) -> bool:
-    """Whether a label says that there is none.
+def read(
+    source: Any, wanted: Sequence[Wanted], decimal: str | None = None, missing: Sequence[str] | None = None
+) -> Columns:
+    """Reads and checks columns of a table; `source`, `decimal` and `missing` are those of `fb.data.table`.
 
-    >>> [text for text in ("", "NA", "NAN", "-nan", "None", "n", "0") if is_missing(text)]
-    ['', 'NA', 'NAN', '-nan']
+    Raises:
+        ValueError, TypeError: naming the argument, and the row, column and value if there is one.
+        ImportError: pandas, or for a Parquet file pyarrow, is not installed.
     """
-    return text in MISSING or (is_number(text) and math.isnan(float(text)))
+    table = opened(source)
+    for one in wanted:
+        table.check(one.argument, one.name)
+    found = [texts(values) for values in table.vectors([one.name for one in wanted])]
+    keep = np.ones(len(found[0].codes), bool)
+    for one in found:
+        keep &= ~np.isin(one.codes, [i for i, text in enumerate(one.levels) if text in (missing or ())])
+    if not keep.any():
+        got = f"no other in {table.title}"
+        raise BadValue("missing", "must leave a row without missing values", missing, got=got)
+    rows = np.flatnonzero(keep)
+    columns = Columns(table.title, {}, rows, table.first, len(keep) - len(rows))
+    for one, spelled in zip(wanted, found):
+        columns.found[one.name] = column(one, spelled.those(rows), columns, decimal, missing, table.pointed)
+    return columns
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value can be read as a real number, which need not be finite."""
-    if isinstance(value, (complex, np.complexfloating, np.datetime64, np.timedelta64)):
-        return False
-    try:
-        float(value)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True
+def column(
+    wanted: Wanted,
+    spelled: Texts,
+    columns: Columns,
+    decimal: str | None = None,
+    missing: Sequence[str] | None = None,
+    pointed: bool = True,
+) -> Column:
+    """A column that was read as texts, or a `ValueError` that names the first row of what it cannot be."""
+    (name, argument, kind), (levels, codes, written) = wanted, spelled
+    literal, decimal = missing is not None and not len(missing), decimal if written else "."
 
+    def wrong(j: int, condition: str, got: str = "") -> BadValue:
+        where = columns.where(int(np.argmax(codes == j)), name)
+        return BadValue(argument, condition, levels[j], got=f"{got or validate.shown(levels[j])} {where}")
 
-def ordered(levels: Iterable[str]) -> tuple[str, ...]:
-    """Labels in the order of their numbers if all are numbers, and otherwise of the alphabet.
-
-    >>> ordered(["10", "9"]), ordered(["b10", "b9"])
-    (('9', '10'), ('b10', 'b9'))
-    """
-    levels = list(levels)
-    return tuple(sorted(levels, key=float) if all(map(is_number, levels)) else sorted(levels))
+    for j, text in enumerate(levels):
+        if text == "" or spelling.NAN.fullmatch(text) or (not literal and text in spelling.MISSING):
+            must = f"must have no missing values: fill them, or leave such rows out by missing=[{text!r}]"
+            raise wrong(j, must, text or "nothing")
+        if not text.isascii() and (strange := [one for one in text if "\udc80" <= one <= "\udcff"]):
+            raise wrong(j, "must be in UTF-8", f"the byte 0x{ord(strange[0]) - 0xDC00:02x}")
+    if kind in ("either", "times") and (days := spelling.dates(levels)) is not None:
+        return Column(name, days[codes], unit="; days since 1970")
+    if kind == "numbers" and all(text.lower() in spelling.ANSWERS for text in levels):
+        return Column(name, np.array([spelling.ANSWERS[text.lower()] for text in levels])[codes])
+    readings = [] if kind == "labels" else spelling.numbers(levels, decimal, pointed or not written)
+    no = np.isnan(readings[0]) if readings else np.ones(len(levels), bool)
+    if kind == "labels" or (kind == "either" and no.all()):
+        if kind == "either" and any(map(spelling.SOME_DATE.fullmatch, levels)):
+            j = next(j for j, text in enumerate(levels) if spelling.dates([text]) is None)
+            raise wrong(j, "must have dates as 2025-01-31 in all rows, or in none")
+        if kind == "either" and decimal and not (other := np.isnan(spelling.numbers(levels)[0])).all():
+            raise wrong(int(np.argmin(other)), f"must be numbers with decimal={decimal!r}, or texts")
+        order = spelling.ordered(levels)
+        places = {text: i for i, text in enumerate(order)}
+        return Column(name, np.array([places[text] for text in levels], np.int32)[codes], tuple(order))
+    if no.any():
+        odd = no if kind != "either" or no.sum() <= len(no) / 2 else ~no
+        j, other = int(np.argmax(odd)), "" if odd.all() else f" beside {validate.shown(levels[int(np.argmin(odd))])}"
+        raise wrong(j, MUST[kind], f"{validate.shown(levels[j])}{other}")
+    values = readings[0]
+    if len(readings) == 2:
+        j = int(np.argmax(values != readings[1]))
+        both = " or ".join(f"{one[j]:g}" for one in readings)
+        raise wrong(j, "must have a decimal mark that is known: say decimal='.' or ','", f"{levels[j]!r}, {both},")
+    largest, least = int(np.argmax(np.abs(values))), int(np.argmin(values))
+    if abs(values[largest]) > LARGEST:
+        must = "must be finite" if math.isinf(values[largest]) else f"must be at most {LARGEST:g}"
+        raise wrong(largest, must, levels[largest])
+    if not literal and values[least] in CODES and (np.delete(values, least) >= 0).all():
+        must = f"must not have a lone negative number: missing=[{levels[least]!r}] leaves such rows out, [] reads it"
+        raise wrong(least, must, levels[least])
+    return Column(name, values[codes])

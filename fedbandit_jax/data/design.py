@@ -89,8 +89,8 @@ def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndar
                 "must be the same in all rows of an arm",
                 got,
                 got=(
-                    f"{got!s} {columns.where(i, one.name)} and {other!s} in row "
-                    f"{columns.first + int(columns.place(first[arm.values[i]])):,}, of {level!r} both"
+                    f"{got!s} {columns.where(i, one.name)} and {other!s} in "
+                    f"{columns.row(int(first[arm.values[i]]))}, of {level!r} both"
                 ),
             )
     return first

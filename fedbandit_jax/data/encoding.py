@@ -43,7 +43,7 @@ def encoded(argument: str, columns: Sequence[Column], n_rows: int) -> Encoded:
     """
     names, how = ["1"], []
     entries: list[np.ndarray] = [np.ones(n_rows)]
-    for name, values, levels in columns:
+    for name, values, levels, written in columns:
         low, high = values[:1], values[1:]
         if not len(high) or (values == low).all():
             shown = f"{values[0]:g}" if levels is None else repr(levels[0])
@@ -60,7 +60,7 @@ def encoded(argument: str, columns: Sequence[Column], n_rows: int) -> Encoded:
             entries.append(np.clip(scaled, -1, 1))
             names.append(name)
             mean, reach = (math.ldexp(one, power) for one in (mean, DEVIATIONS * deviation))
-            how.append(f"{name}: ({name} - {mean:.6g}) / {reach:.6g}, in [-1, 1]{clipped}")
+            how.append(f"{name}: ({name} - {mean:.6g}) / {reach:.6g}, in [-1, 1]{written}{clipped}")
         else:
             coded = range(1, 2) if len(levels) == 2 else range(len(levels))
             entries += [values == code for code in coded]

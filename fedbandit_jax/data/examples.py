@@ -13,7 +13,7 @@ from typing import Any
 
 from fedbandit_jax.core.extras import missing, require
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.sources import FrameTable
+from fedbandit_jax.data.sources import framed
 from fedbandit_jax.data.table import checked, table
 from fedbandit_jax.envs.logged import Logged
 
@@ -121,7 +121,7 @@ EXAMPLES = {"insteval": insteval, "star": star, "films": films}
 
 
 def _logged(frame: Any, title: str, names: dict[str, Any], options: dict[str, Any]) -> Logged:
-    return table(FrameTable(frame, title), **names, **options)
+    return table(framed(frame, title), **names, **options)
 
 
 def _frame(name: str) -> Any:

@@ -16,7 +16,7 @@ from fedbandit_jax.data.fit import CHUNK
 
 
 def split(
-    place: np.ndarray, fit_share: float, seed: int, user: np.ndarray | None = None
+    place: np.ndarray, fit_share: float, seed: int, user: np.ndarray | None = None, time: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rows that fit the model, and the others, silo by silo: every silo keeps one at least.
 
@@ -29,11 +29,19 @@ def split(
         fit_share: the share.
         seed: of the draw.
         user: users (N,) as numbers, 0 ... n - 1, if they are told apart.
+        time: times (N,); the earliest rows fit, or the users who came first, and the draw decides among equals.
     """
     rng = np.random.default_rng(seed)
-    fitted = _share(rng.random(len(place)), place, fit_share)
+    draws = rng.random(len(place))
+    if time is not None:
+        draws = np.argsort(np.lexsort((draws, time)))  # ranks
+    fitted = _share(draws, place, fit_share)
     if user is not None:
         lot = rng.permutation(user.max() + 1)
+        if time is not None:
+            came = np.full(len(lot), np.inf)
+            np.minimum.at(came, user, time)
+            lot = np.argsort(np.lexsort((lot, came)))
         of_silo = np.unique(np.stack([place, user]), axis=1)
         crowd = np.bincount(of_silo[0])  # users of every silo
         last = np.full(len(crowd), -1)

@@ -64,6 +64,7 @@ def movielens(
         FileNotFoundError: there is no such folder or file.
         ValueError, TypeError: an argument is out of range or of the wrong type, or the file is damaged, in which
             case the message names file, line and column.
+        ImportError: pandas is missing.
 
     Example:
         >>> import pathlib, tempfile, fedbandit_jax as fb

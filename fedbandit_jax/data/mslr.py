@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 import warnings
 import zipfile
@@ -24,6 +23,7 @@ RELEVANCE = (0, 1, 2, 3, 4)  # possible relevance labels
 CONSTANT = 0.01  # value of feature number 0, which is not in the data set
 LARGEST = float(np.finfo(np.float32).max)  # largest absolute value that a feature may have
 CACHE = "mslr_parsed.npz"  # file that holds the parsed fold
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"  # of a feature, which must be finite
 BLOCK = 2**26  # bytes of a file that are parsed at once, as sparse rows, which take more memory than the file
 
 # Features 1 ... 125 of the data set are 25 quantities, each for 5 streams: body, anchor, title, url, whole document.
@@ -222,43 +222,20 @@ def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _fault(file: Path) -> str | None:
     """The first thing that is wrong in a damaged file, by a slow search."""
+    wanted = ["[0-4]", r"qid:-?\d{1,18}", *(rf"{f}:{NUMBER}" for f in range(1, N_FEATURES + 1))]
+    like = ["0, 1, 2, 3 or 4", "qid:<integer>", *(f"{f}:<finite number>" for f in range(1, N_FEATURES + 1))]
     ended, query, number = set(), None, 0
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             fields = line.split("#")[0].split()
-            if not fields:
-                continue
-            fault = _field_fault(fields)
-            if fault is None and fields[1] != query:
+            for column in range(max(len(fields), len(wanted)) if fields else 0):
+                got = fields[column] if column < len(fields) else "nothing"
+                must = like[column] if column < len(like) else "nothing"
+                sound = column < len(wanted) and re.fullmatch(wanted[column], got)
+                if not sound or (column > 1 and abs(float(got.partition(":")[2])) > LARGEST):
+                    return f"{file}, line {number}, column {column + 1}: must be {must}, got {got!r}"
+            if fields and fields[1] != query:
                 if fields[1] in ended:
-                    fault = 2, f"rows of a query must be together, got {fields[1]!r} again"
-                ended.add(query)
-                query = fields[1]
-            if fault is not None:
-                return f"{file}, line {number}, column {fault[0]}: {fault[1]}"
+                    return f"{file}, line {number}, column 2: rows of a query must be together, got {fields[1]!r} again"
+                ended.add(query := fields[1])
     return None if number else f"{file} must have at least one line, got an empty file"
-
-
-def _field_fault(fields: list[str]) -> tuple[int, str] | None:
-    if _number(fields[0]) not in RELEVANCE:
-        return 1, f"relevance must be 0, 1, 2, 3 or 4, got {fields[0]!r}"
-    if len(fields) < 2 or not re.fullmatch(r"qid:-?\d{1,18}", fields[1]):
-        return 2, f"must be qid:<integer>, got {fields[1]!r}" if len(fields) > 1 else "qid is missing"
-    for column, field in enumerate(fields[2:], 3):
-        name, _, value = field.partition(":")
-        if not (name.isdecimal() and 1 <= int(name) <= N_FEATURES):
-            return column, f"feature number must be in 1, ..., {N_FEATURES}, got {field!r}"
-        if int(name) != column - 2:
-            return column, f"features must be 1, ..., {N_FEATURES} in this order, got {field!r}"
-        if not abs(_number(value)) <= LARGEST:
-            return column, f"feature {name} must be a finite number, got {value!r}"
-    if len(fields) < N_FEATURES + 2:
-        return len(fields) + 1, f"feature {len(fields) - 1} is missing"
-    return None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

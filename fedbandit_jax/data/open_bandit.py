@@ -9,7 +9,7 @@ from typing import Any
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.sources import FrameTable
+from fedbandit_jax.data.sources import framed
 from fedbandit_jax.data.table import checked, named, table
 from fedbandit_jax.envs.logged import Logged
 
@@ -59,7 +59,7 @@ def open_bandit(
         features=named("features", features) or None, arm_features=named("arm_features", arm_features) or None
     )
     frame = _read(*_files(path))
-    return table(FrameTable(frame, "Open Bandit"), **names, **listed, **options)
+    return table(framed(frame, "Open Bandit"), **names, **listed, **options)
 
 
 def _files(path: Any) -> tuple[Path, Path]:
@@ -74,7 +74,7 @@ def _files(path: Any) -> tuple[Path, Path]:
 
 def _read(log: Path, items: Path) -> Any:
     """The log, with the description of the item of each row."""
-    pandas = require("pandas", "examples")
+    pandas = require("pandas", "data")
     shown, described = pandas.read_csv(log), pandas.read_csv(items)
     for frame, file, names in ((shown, log, NAMES.values()), (described, items, ["item_id"])):
         if missing := [name for name in names if name not in frame.columns]:

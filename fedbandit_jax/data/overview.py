@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.columns import is_missing, is_number, text_of
-from fedbandit_jax.data.sources import opened
+import numpy as np
 
-COUNTED = 10_000  # distinct values that are counted, beyond which there are "many"
+from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.data import spelling
+from fedbandit_jax.data.columns import Columns, Texts, Wanted, column, texts
+from fedbandit_jax.data.sources import Source, opened
+
 ARMS, LEVELS = 50, 20  # most distinct values of what is listed as an arm, or as a feature that is a text
+HEAD = ("column", "kind", "distinct", "missing", "values", "can be")
+GAPS = "nothing before gaps are filled, or left out by --missing"
 
 
 class Summary(NamedTuple):
@@ -22,89 +24,63 @@ class Summary(NamedTuple):
     name: str
     rows: int
     missing: int
-    numbers: bool  # whether all values that are given are numbers
-    distinct: int  # up to `COUNTED`
-    low: float
+    kind: str  # "number", "date" or "text", of the values that are given; "unclear" is refused as a feature
+    distinct: int
+    low: float  # of numbers; NaN: there are none
     high: float
     examples: tuple[str, ...]
+    why: str  # it is unclear
 
     @property
     def can_be(self) -> tuple[str, ...]:
         """The arguments of `fb.data.table` that this column suits."""
-        if self.missing:
+        if self.missing or not self.distinct:
             return ()
-        varies = self.distinct > 1
+        varies, number = self.distinct > 1, self.kind == "number"
         tests = {
             "silo": varies and self.distinct <= self.rows // 2,
             "arm": varies and self.distinct <= min(ARMS, self.rows // 2),
-            "reward": varies and self.numbers,
+            "reward": varies and number,
             "user": self.distinct > 2,
-            "features": varies and (self.numbers or self.distinct <= LEVELS),
-            "propensity": self.numbers and self.low > 0 and self.high <= 1,
+            "features": varies and self.kind != "unclear" and (self.kind != "text" or self.distinct <= LEVELS),
+            "propensity": number and self.low > 0 and self.high <= 1,
+            "time": self.kind == "date",
         }
         return tuple(name for name, suits in tests.items() if suits)
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The row of a table of text."""
-        count = f"over {COUNTED - 1:,}" if self.distinct == COUNTED else f"{self.distinct:,}"
-        values = f"{self.low:g} to {self.high:g}" if self.numbers and self.distinct else ", ".join(self.examples)
-        kind = "number" if self.numbers and self.distinct else "text"
-        fits = ", ".join(self.can_be) or (
-            "nothing before it is filled" if self.missing else "nothing: it does not vary"
-        )
-        return self.name, kind, count, f"{self.missing:,}", textwrap.shorten(values, 40, placeholder=" ..."), fits
+        values = f"{self.low:g} to {self.high:g}" if self.kind == "number" else ", ".join(self.examples)
+        fits = ", ".join(self.can_be) or (GAPS if self.missing else "nothing: it does not vary")
+        counts = f"{self.distinct:,}", f"{self.missing:,}"
+        return self.name, self.kind, *counts, textwrap.shorten(values, 40, placeholder=" ..."), fits
 
 
-HEAD = ("column", "kind", "distinct", "missing", "values", "can be")
-
-
-def overview(source: Any) -> list[Summary]:
-    """Summaries of all columns of a table, which may have gaps.
+def overview(source: Any, decimal: str | None = None, missing: Sequence[str] = ()) -> list[Summary]:
+    """Summaries of all columns of a table, which may have gaps; arguments are those of `fb.data.table`.
 
     Raises:
         ValueError, TypeError: the source cannot be read; the message says where.
     """
     table = opened(source)
-    names = list(table.names)
-    kept = {name: _Kept() for name in names}
-    for chunk in table.chunks(names):
-        for name, values in chunk.items():
-            kept[name].add(values)
-    if not kept[names[0]].rows:
-        raise BadValue(
-            "source", "must have at least one row below its header", table.title, got=f"none in {table.title}"
-        )
-    return [one.summary(name) for name, one in kept.items()]
+    return [
+        _summary(name, texts(one), table, decimal, missing)
+        for name, one in zip(table.names, table.vectors(table.names))
+    ]
 
 
-class _Kept:
-    """The running summary of a column that is being read."""
-
-    def __init__(self):
-        self.rows = self.missing = 0
-        self.numbers = True
-        self.low, self.high = math.inf, -math.inf
-        self.levels: dict[str, None] = {}
-
-    def add(self, values: Sequence[Any]) -> None:
-        if getattr(getattr(values, "dtype", None), "kind", "") == "b":  # as `table` reads them: 0 and 1
-            values = values.astype(int)  # pyright: ignore[reportAttributeAccessIssue]
-        values = values.tolist() if hasattr(values, "tolist") else values  # pyright: ignore[reportAttributeAccessIssue]
-        counts = Counter(map(text_of, values))
-        given = [text for text in counts if not is_missing(text)]
-        self.rows += len(values)
-        self.missing += len(values) - sum(counts[text] for text in given)
-        if self.numbers and all(map(is_number, given)) and given:
-            numbers = list(map(float, given))
-            self.low, self.high = min(self.low, *numbers), max(self.high, *numbers)
-        else:
-            self.numbers = self.numbers and not given
-        for text in given:
-            if len(self.levels) == COUNTED:
-                break
-            self.levels[text] = None
-
-    def summary(self, name: str) -> Summary:
-        examples = tuple(sorted(self.levels)[:4])
-        return Summary(name, self.rows, self.missing, self.numbers, len(self.levels), self.low, self.high, examples)
+def _summary(name: str, found: Texts, table: Source, decimal: str | None, missing: Sequence[str]) -> Summary:
+    gaps = [i for i, text in enumerate(found.levels) if spelling.is_missing(text) or text in missing]
+    given = found.those(np.flatnonzero(~np.isin(found.codes, gaps)))
+    kind, low, high, why = "text", np.nan, np.nan, ""
+    if given.levels:
+        rows = Columns(table.title, {}, np.arange(len(given.codes)), table.first, 0)
+        try:
+            one = column(Wanted(name, "features", "either"), given, rows, decimal, pointed=table.pointed)
+            kind = "text" if one.levels is not None else "date" if one.unit else "number"
+            low, high = (one.values.min(), one.values.max()) if kind == "number" else (low, high)
+        except BadValue as error:
+            kind, why = "unclear", str(error)
+    n, examples = len(found.codes), tuple(sorted(given.levels)[:4])
+    return Summary(name, n, n - len(given.codes), kind, len(given.levels), float(low), float(high), examples, why)

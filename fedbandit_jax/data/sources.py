@@ -1,209 +1,160 @@
-"""Where columns are: in a file of commas, in a Parquet file, in a frame, or in a mapping of names to vectors.
+"""Where columns are: in a file of text that pandas reads, in a Parquet file, in a frame, or in a mapping of vectors.
 
 Rows of a file are counted as a spreadsheet does, with the header as row 1, and those of anything else from 0.
 """
 
 from __future__ import annotations
 
-import contextlib
-import csv
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
-from itertools import islice
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadType, BadValue
 
-CHUNK = 256  # rows of a file that are held as text at a time; with many, much time goes to collecting garbage
+CHUNK = 65_536  # rows of a file that are held with all their columns
 LISTED = 12  # most names in a message
+SEPARATORS = ",;\t|"  # that are tried; of two which split the header into as many names, the first counts
+TEXTS: dict[str, Any] = dict(dtype=object, na_filter=False, skip_blank_lines=False, skipinitialspace=True, header=None)
 
 
-def check_column(argument: str, name: str, names: Sequence[str], title: str) -> None:
-    """Raises a `ValueError` unless a column has this name."""
-    if name not in names:
-        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-        near = validate.suggestion(name, map(str, names), cutoff=0.5)
-        hint = near or f", but they are {', '.join(map(str, names[:LISTED]))}{more}"
-        raise BadValue(argument, f"must be a column of {title}", name, got=f"{validate.shown(name)}{hint}")
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A table with a title whose columns can be taken by name."""
 
+    title: str
+    names: list[str]
+    take: Callable[[Sequence[str]], list[np.ndarray]]
+    first: int = 0  # number of the first row
+    pointed: bool = True  # whether a point can only be a decimal point
 
-class CsvTable:
-    """A file of values with commas between them, in UTF-8, whose first row is a header."""
-
-    first = 2
-
-    def __init__(self, path: Path):
-        self.path, self.title = path, path.name
-        with self._file() as file:
-            self.names = [name.strip() for name in next(self._rows(file), [])]
+    def __post_init__(self):
         if not any(self.names):
-            raise BadValue("source", "must have a header and rows", self.title, got=f"an empty file, {self.title}")
-        if len(self.names) == 1 and (wrong := [c for c in (";", "\t") if c in self.names[0]]):
-            between = {";": "semicolons", "\t": "tabs"}[wrong[0]]
-            raise BadValue(
-                "source", "must have commas between its columns", between, got=f"{between} in row 1 of {self.title}"
-            )
-        distinct(self.names, self.title)
+            raise BadValue("source", "must have a header and rows", self.title, got=f"{self.title}, which is empty")
+        for i, name in enumerate(self.names):
+            if name in self.names[:i]:
+                got = f"column {name!r} twice in {self.title}"
+                raise BadValue("source", "must have one column of each name", name, got=got)
 
-    def chunks(self, names: Sequence[str]) -> Iterator[dict[str, Sequence[str]]]:
-        """The values of these columns, so many rows at a time."""
-        places = {name: self.names.index(name) for name in names}
-        width, row = len(self.names), self.first
-        with self._file() as file:
-            rows = self._rows(file)
-            next(rows)
-            while chunk := list(islice(rows, CHUNK)):
-                if {*map(len, chunk)} != {width}:
-                    chunk += rows  # so that lines without anything are seen to be at the end
-                    while chunk and not chunk[-1]:
-                        chunk.pop()
-                    self._check_widths(chunk, row)
-                if chunk:
-                    columns = list(zip(*chunk))
-                    yield {name: columns[place] for name, place in places.items()}
-                    row += len(chunk)
+    def vectors(self, names: Sequence[str]) -> list[np.ndarray]:
+        """The vectors (N,) of these columns, N >= 1."""
+        found = self.take(names)
+        for name, one in zip(names, found):
+            if len(one) != len(found[0]):
+                got = f"{len(found[0]):,} rows in column {names[0]!r} and {len(one):,} in column {name!r}"
+                raise BadValue("source", "must have columns of one length", len(found[0]), got=got)
+        if not len(found[0]):
+            got = f"none in {self.title}"
+            raise BadValue("source", "must have at least one row below its header", self.title, got=got)
+        return found
 
-    def _file(self) -> Any:
-        return self.path.open(encoding="utf-8-sig", newline="")
-
-    def _rows(self, file: Any) -> Iterator[list[str]]:
-        rows = csv.reader(file, strict=True, skipinitialspace=True)
-        try:
-            yield from rows
-        except UnicodeDecodeError:
-            raise ValueError(self._undecodable()) from None
-        except csv.Error as error:
-            raise BadValue(
-                "source",
-                "must have quotes in pairs and whole rows",
-                error,
-                got=f"{error} in line {rows.line_num:,} of {self.title}",
-            ) from None
-
-    def _check_widths(self, rows: Sequence[Sequence[str]], first: int) -> None:
-        width = len(self.names)
-        for i, one in enumerate(rows):
-            if len(one) != width:
-                lacks = f"none for column {self.names[len(one)]!r}" if len(one) < width else "more than columns"
-                raise BadValue(
-                    "source",
-                    f"must have {width} values in every row, as its header has",
-                    len(one),
-                    got=f"{len(one)} in row {first + i:,} of {self.title}, {lacks}",
-                )
-
-    def _undecodable(self) -> str:
-        """The message that says where the bytes are that are not UTF-8."""
-        escaped = self.path.open(encoding="utf-8-sig", newline="", errors="surrogateescape")
-        with escaped as file, contextlib.suppress(csv.Error):
-            header: list[str] = []
-            for i, line in enumerate(csv.reader(file)):
-                header = header or line
-                for j, value in enumerate(line):
-                    if strange := [one for one in value if "\udc80" <= one <= "\udcff"]:
-                        name = header[j] if i and j < len(header) else f"number {j + 1}"
-                        byte = f"the byte 0x{ord(strange[0]) - 0xDC00:02x}"
-                        where = f"in row {i + 1:,} of column {name!r} of {self.title}"
-                        return f"source must be UTF-8, got {byte} {where}: save it as UTF-8"
-        return f"source must be UTF-8, got other bytes in {self.title}"
+    def check(self, argument: str, name: str) -> None:
+        """Raises a `ValueError` unless a column has this name."""
+        if name not in self.names:
+            more = f" and {len(self.names) - LISTED} more" if len(self.names) > LISTED else ""
+            near = validate.suggestion(name, self.names, cutoff=0.5)
+            hint = near or f", but they are {', '.join(self.names[:LISTED])}{more}"
+            got = f"{validate.shown(name)}{hint}"
+            raise BadValue(argument, f"must be a column of {self.title}", name, got=got)
 
 
-class FrameTable:
-    """Vectors by name, of one length."""
-
-    first = 0
-
-    def __init__(self, frame: Any, title: str):
-        self.frame, self.title = frame, title
-        self.names = list(frame) if isinstance(frame, Mapping) else names_of(frame)
-        if not self.names:
-            raise BadValue("source", "must have columns", title, got=f"none in {title}")
-        distinct(self.names, title)
-
-    def chunks(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """The values of these columns."""
-        found = {name: vector(name, self.frame[name]) for name in names}
-        for name, one in found.items():
-            if len(one) != len(found[names[0]]):
-                raise BadValue(
-                    "source",
-                    "must have columns of one length",
-                    len(found[names[0]]),
-                    got=f"{len(found[names[0]]):,} rows in column {names[0]!r} and {len(one):,} in column {name!r}",
-                )
-        yield found
-
-
-def opened(source: Any) -> CsvTable | FrameTable:
-    """The reader of the columns of a source."""
-    if isinstance(source, FrameTable):
+def opened(source: Any) -> Source:
+    """The columns of a path, a frame, a table of pyarrow, or a mapping of names to vectors."""
+    if isinstance(source, Source):
         return source
-    if isinstance(source, Mapping):
-        for name, values in source.items():
-            vector(name, values)
-        return FrameTable(source, "the table")
-    if hasattr(source, "columns") and hasattr(source, "__getitem__"):
-        return FrameTable(source, "the frame")
-    path = validate.path("source", source) if isinstance(source, (str, Path)) else None
-    if path is None:
+    if isinstance(source, Mapping) or (hasattr(source, "columns") and hasattr(source, "__getitem__")):
+        return framed(source, "the table" if isinstance(source, Mapping) else "the frame")
+    if not isinstance(source, (str, Path)):
         raise BadType("source", "must be a path, a frame or a mapping of names to vectors", source)
-    ending = path.suffix.lower()
-    if ending not in (".csv", ".parquet"):
-        raise BadValue("source", "must end in .csv or .parquet", str(path))
+    path = validate.path("source", source)
     if not path.is_file():
         there = "a folder" if path.is_dir() else "no such file"
         raise BadValue("source", "must be a file", there, got=f"{there} at {validate.shown(str(path))}")
-    return CsvTable(path) if ending == ".csv" else _parquet(path)
-
-
-def _parquet(path: Path) -> FrameTable:
+    if path.suffix.lower() != ".parquet":
+        return _written(path)
     try:
-        frame = import_module("pyarrow.parquet").read_table(path)
-    except ModuleNotFoundError:
-        try:
-            frame = import_module("pandas").read_parquet(path)
-        except ImportError:
-            raise ImportError(
-                f"source must be a .csv unless pyarrow or pandas with fastparquet is installed, got {path.name}"
-            ) from None
-    except Exception as error:
-        raise BadValue(
-            "source", "must be a Parquet file", path.name, got=f"{path.name}: {validate.shown(str(error))}"
-        ) from error
-    return FrameTable(frame, path.name)
+        return framed(require("pyarrow.parquet", "parquet").read_table(path), path.name)
+    except (OSError, ValueError) as error:
+        got = f"{path.name}: {validate.shown(str(error))}"
+        raise BadValue("source", "must be a Parquet file", path.name, got=got) from error
 
 
-def names_of(frame: Any) -> list[Any]:
-    """The names of the columns of a frame, or of a table of pyarrow."""
-    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+def framed(frame: Any, title: str) -> Source:
+    """The columns of a frame, whatever its index is, of a table of pyarrow, or of a mapping."""
+    names = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", frame.columns)
+    keys = {str(name): name for name in names}
+    for name in frame if isinstance(frame, Mapping) else ():
+        _vector(name, frame[name])
+    return Source(title, [*map(str, names)], lambda wanted: [_vector(name, frame[keys[name]]) for name in wanted])
 
 
-def vector(name: str, values: Any) -> np.ndarray:
+def _vector(name: Any, values: Any) -> np.ndarray:
     """A column of a frame or mapping as a vector."""
+    if np.ma.is_masked(values):
+        values = np.where(values.mask, None, values.data.astype(object))  # what is masked is missing
     try:
-        if np.ma.is_masked(values):
-            values = np.where(values.mask, None, values.data.astype(object))  # what is masked is missing
         if isinstance(values, (list, tuple)):
-            mixed = len({*map(type, values)}) > 1  # NumPy would make one of 1 and True
-            found = np.array([*values, None], object)[:-1] if mixed else np.asarray(values)
+            found = np.array([*values, None], object)[:-1]
         else:
-            found = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
-    except (TypeError, ValueError):  # of unequal lengths
+            found = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+        set(found.tolist() if found.dtype == object else ())  # lists within it have no hash
+    except (TypeError, ValueError):  # or are of unequal lengths
         found = np.asarray(None)
-    if getattr(found, "ndim", 0) != 1:
-        shape = getattr(found, "shape", ())
-        raise BadValue("source", "must have a vector for every column", shape, got=f"shape {shape} in column {name!r}")
+    if found.ndim != 1 or found.dtype.kind in "cmV":
+        got = f"shape {found.shape} and type {found.dtype} in column {name!r}"
+        raise BadValue("source", "must have a vector of texts, numbers or dates for every column", found.shape, got=got)
     return found
 
 
-def distinct(names: Sequence[Any], title: str) -> None:
-    """Raises a `ValueError` if two columns have one name."""
-    seen: set[Any] = set()
-    for name in names:
-        if name in seen:
-            raise BadValue("source", "must have one column of each name", name, got=f"column {name!r} twice in {title}")
-        seen.add(name)
+def _written(path: Path) -> Source:
+    """A file of text whose first row is a header, compressed or not, with the separator that splits the header most."""
+    pandas = require("pandas", "data")
+    with path.open("rb") as file:
+        wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+    options = dict(TEXTS, encoding="utf-16" if wide else "utf-8", encoding_errors="surrogateescape")
+    try:
+        headers = {sep: pandas.read_csv(path, sep=sep, nrows=1, **options) for sep in SEPARATORS}
+    except (ValueError, OSError, EOFError) as error:  # such as `EmptyDataError`
+        raise _unreadable(path, error) from None
+    sep = max(headers, key=lambda sep: headers[sep].shape[1])
+    names = [name.strip() for name in headers[sep].iloc[0]]
+    if any("\0" in name or "\udc80" <= max(name, default="") <= "\udcff" for name in names):
+        raise BadValue(
+            "source", "must be a table of text in UTF-8", path.name, got=f"other bytes in row 1 of {path.name}"
+        )
+    read = partial(pandas.read_csv, path, sep=sep, chunksize=CHUNK, **options)
+
+    def take(wanted: Sequence[str]) -> list[np.ndarray]:
+        places, parts, filled = [names.index(name) for name in wanted], [], []
+        try:
+            with read() as chunks:
+                for chunk in chunks:
+                    parts.append([chunk[place].to_numpy() for place in places])
+                    filled.append((chunk.to_numpy() != "").any(axis=1))
+        except (ValueError, OSError, EOFError) as error:
+            raise _unreadable(path, error) from None
+        end = int(np.flatnonzero(np.concatenate(filled))[-1]) + 1  # beyond it lines are blank
+        return [np.concatenate(column)[1:end] for column in zip(*parts)]
+
+    return Source(path.name, names, take, first=2, pointed=sep == ",")
+
+
+def _unreadable(path: Path, error: Exception) -> BadValue:
+    """What pandas says of a file, in our words; it counts the header as line 1, and rows of open quotes from 0."""
+    said, name = " ".join(str(error).split()), path.name
+    if wide := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", said):
+        width, row, found = wide.groups()
+        got = f"{found} in row {int(row):,} of {name}"
+        return BadValue("source", f"must have {width} values in every row, as its header has", int(found), got=got)
+    if quoted := re.search(r"EOF inside string starting at row (\d+)", said):
+        got = f"a quote that never ends, from row {int(quoted[1]) + 1:,} of {name}"
+        return BadValue("source", "must have quotes in pairs", int(quoted[1]) + 1, got=got)
+    if "No columns" in said:
+        return BadValue("source", "must have a header and rows", name, got=f"{name}, which is empty")
+    return BadValue("source", "must be a table of text", name, got=f"{name}: {validate.shown(said)}")

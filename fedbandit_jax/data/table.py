@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.data import design as designs
 from fedbandit_jax.data import modelling
 from fedbandit_jax.data.columns import Column, Columns, Wanted, levels_of, read
@@ -33,6 +33,9 @@ def table(
     arm_features: Sequence[str] | None = None,
     propensity: str | None = None,
     min_rows: int = 1,
+    time: str | None = None,
+    decimal: str | None = None,
+    missing: Sequence[str] | None = None,
     fit_share: float = 0.5,
     model: str = "linear",
     seed: int = 0,
@@ -55,8 +58,10 @@ def table(
     Without `features`, or if all rows of a silo have the same, contexts are fixed and public, as certificates then say.
 
     Args:
-        source: path of a .csv file, with commas, in UTF-8 and with a header; of a .parquet file, for which pyarrow must
-            be installed; a frame of pandas or polars, or a table of pyarrow; or a mapping of names to vectors.
+        source: path of a table of text in UTF-8 with a header, compressed or not, for which pandas must be installed
+            (the extra `data`): commas, semicolons, tabs or bars between its columns are found by looking; of a
+            .parquet file, for which pyarrow must be (the extra `parquet`); a frame of pandas or polars, or a table of
+            pyarrow; or a mapping of names to vectors.
         silo: column that says where: M distinct values.
         arm: column that says what was shown: K >= 2 distinct values.
         reward: column that says what happened, a number.
@@ -66,6 +71,13 @@ def table(
         propensity: column of probabilities in (0, 1] with which arms were shown; kept in `env.log`. Shares of arms in
             this table, which estimate them, are told apart (`env.shares`).
         min_rows: rows of silos and arms that have fewer are left out, until no more have; `env.encoding` counts them.
+        time: column of numbers or dates: the earliest rows of every silo fit the model, or the users who came first. By
+            default they are drawn.
+        decimal: "." or ",", the decimal mark of numbers that are written as text; the other one, like a space, is then
+            a mark of thousands. By default it is found by looking, and "1,000" alone is refused.
+        missing: texts that stand for a missing value, such as ["", "NA", "-999"]: rows with one in a column named here
+            are left out. By default they are refused, also "-", "?" and a single negative number such as -999; [] reads
+            these as they are.
         fit_share: share of the rows, or of the users, that fit the model, in (0, 1).
         model: "linear", least squares of means that are clipped to [0, 1]; "logistic", whose mean is 1 / (1 + exp(-<x,
             theta>)), which linear algorithms do not know.
@@ -74,7 +86,7 @@ def table(
     Raises:
         ValueError, TypeError: an argument or the table is not as it must be; the message names row, column and value.
             Rows of a file are counted with its header as row 1, other rows from 0.
-        ImportError: a Parquet file, and nothing is installed that reads it.
+        ImportError: a file, and nothing is installed that reads it.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -86,17 +98,25 @@ def table(
         >>> env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.fit.replayed_rows
         (3, 2, 5, 500)
     """
-    names = _names(dict(silo=silo, arm=arm, reward=reward, user=user, propensity=propensity))
+    names = _names(dict(silo=silo, arm=arm, reward=reward, user=user, propensity=propensity, time=time))
     listed = {"features": named("features", features), "arm_features": named("arm_features", arm_features)}
     _check_roles(names, listed)
     fit_share, model, seed = checked(fit_share, model, seed).values()
     min_rows = validate.integer("min_rows", min_rows, at_least=1)
 
-    kinds: dict[str, Any] = dict.fromkeys(("silo", "arm", "user"), "labels")
+    if decimal is not None:
+        validate.one_of("decimal", decimal, (".", ","))
+    if missing is not None:
+        missing = validate.sequence("missing", missing, "texts")
+        if not all(isinstance(one, str) for one in missing):
+            raise BadType("missing", "must be a sequence of texts", missing)
+
+    kinds: dict[str, Any] = dict(silo="labels", arm="labels", user="labels", time="times")
     wanted = [Wanted(name, argument, kinds.get(argument, "numbers")) for argument, name in names.items()]
     wanted += [Wanted(name, argument, "either") for argument, columns in listed.items() for name in columns]
-    whole = read(source, wanted)
-    columns = whole.without_small([silo, arm], min_rows) if min_rows > 1 else whole
+    sized = [names["silo"], names["arm"]]
+    whole = read(source, wanted, decimal, missing)
+    columns = whole.without_small(sized, min_rows) if min_rows > 1 else whole
     found = {argument: columns.found[name] for argument, name in names.items()}
     _check_arms(columns, found["arm"])
     rewards, low, high = _scaled(columns, found["reward"])
@@ -106,7 +126,8 @@ def table(
 
     place, played = found["silo"].values, found["arm"].values
     who = found["user"].values if "user" in found else None
-    fitted, replayed = modelling.split(place, fit_share, seed, who)
+    when = found["time"].values if "time" in found else None
+    fitted, replayed = modelling.split(place, fit_share, seed, who, when)
     modelling.check_rows(design, found["arm"], played[fitted], columns)
     theta = modelling.fitted(model, design, fitted, played, rewards)
 
@@ -139,13 +160,13 @@ def table(
         theta=theta.astype(np.float32),
         rewards=FittedLaw(noise_std=1.0 if two else np.float32(fit.noise_std), model=model),
         log=Log(
-            columns.place(replayed).astype(np.int32),
+            columns.rows[replayed].astype(np.int32),
             played[replayed].astype(np.int32),
             rewards[replayed].astype(np.float32),
             found["propensity"].values[replayed].astype(np.float32) if "propensity" in found else None,
         ),
         intercept=design.intercept,
-        encoding="\n".join([*_left_out(whole, columns, (silo, arm), min_rows), *design.how, scale]),
+        encoding="\n".join([*_left_out(whole, columns, sized, min_rows), *design.how, scale, *_rows(columns, time)]),
         fit=fit,
         spec=_spec(fit, design, rows, fixed_contexts=_one_context(design.users.rows, place)),
         shares="propensity" in found and _are_shares(place, played, found["propensity"].values),
@@ -165,7 +186,7 @@ def named(argument: str, names: Any) -> list[str]:
     """The names of columns in an argument, none if it is None, or a `ValueError` or `TypeError` that names it."""
     if names is None:
         return []
-    found = [validate.text(argument, name) for name in validate.sequence(argument, names, "names of columns")]
+    found = [_name(argument, name) for name in validate.sequence(argument, names, "names of columns")]
     if not found:
         raise BadValue(argument, "must name at least one column, or be None", names)
     return found
@@ -173,8 +194,20 @@ def named(argument: str, names: Any) -> list[str]:
 
 def _names(roles: dict[str, Any]) -> dict[str, str]:
     """The names of columns by argument, without those that may be None and are."""
-    optional = ("user", "propensity")
-    return {role: validate.text(role, name) for role, name in roles.items() if name is not None or role not in optional}
+    optional = ("user", "propensity", "time")
+    return {role: _name(role, name) for role, name in roles.items() if name is not None or role not in optional}
+
+
+def _name(argument: str, name: Any) -> str:
+    """The name of a column, which may be an integer in a frame."""
+    number = isinstance(name, int) and not isinstance(name, bool) and abs(name) <= validate.LARGEST
+    return str(name) if number else validate.text(argument, name)
+
+
+def _rows(columns: Columns, time: str | None) -> list[str]:
+    """Lines about rows that were left out, and those that fit the model, if they are not just a draw."""
+    left_out = [f"left out: {columns.left_out:,} rows with missing values"] if columns.left_out else []
+    return left_out + ([f"the earliest rows by {time} fit the model"] if time is not None else [])
 
 
 def _check_roles(names: dict[str, str], listed: dict[str, list[str]]) -> None:

@@ -76,8 +76,8 @@ def replaced(name, where, value):
     return {**GOOD, name: [*GOOD[name][:where], value, *GOOD[name][where + 1 :]]}
 
 
-MISSING = ("", "NA", "nan", "NAN", "-nan", "null", None, float("nan"))
-WRONG = {name: ("much", "1,5", "1.5 mg", float("inf"), float("-inf"), 1e200) for name in ("cured", "age")}
+MISSING = ("", "NA", "nan", "NAN", "-nan", "null", "-", "?", None, float("nan"))
+WRONG = {name: ("much", "1.5 mg", float("inf"), float("-inf"), 1e200) for name in ("cured", "age")}
 WRONG |= {"p": ("much", float("inf"), 0.0, -0.25, 1.5)}
 
 
@@ -86,8 +86,6 @@ WRONG |= {"p": ("much", float("inf"), 0.0, -0.25, 1.5)}
 def test_a_wrong_value_is_named_with_its_row_and_column(tmp_path, name, container):
     """Missing, not a number, or not finite, in the first, a middle and the last row."""
     for value, where in itertools.product((*MISSING, *WRONG.get(name, ())), (0, 31, N - 1)):
-        if where == 0 and name == "age" and isinstance(value, str) and value not in MISSING:
-            continue  # a text begins a column of texts
         said = said_of(SOURCES[container](replaced(name, where, value), tmp_path))
         assert f"in row {FIRST[container] + where} of column {name!r}" in said
         assert said.startswith(f"{ARGUMENT[name]} must ")
@@ -118,7 +116,7 @@ FEW = {name: values[:12] for name, values in (GOOD | DOSE).items()}
 WIDE = {**GOOD, "ward": [f"w{one}" for one in NUMBERS], "drug": ["abc"[one % 3] for one in NUMBERS]}
 MANY_ARMS = {name: values * 3 for name, values in GOOD.items()} | {"drug": [f"d{one}" for one in range(3 * N)]}
 TABLES = {  # a table, more options, and what its refusal begins with and ends with; {r[2]} is the number of row 2
-    "texts and numbers": (replaced("age", 0, "young"), {}, "features must be texts", "in row {r[1]} of column 'age'"),
+    "texts and numbers": (replaced("age", 0, "young"), {}, "features must be all", "in row {r[0]} of column 'age'"),
     "one arm": ({**GOOD, "drug": ["a"] * N}, {}, "arm must have 2 ", "got only 'a' in column 'drug'"),
     "one reward": ({**GOOD, "cured": [1.0] * N}, {}, "reward must vary", "got 1 in all rows of column 'cured'"),
     "one age": ({**GOOD, "age": [30.0] * N}, {}, "features must have", "got 30 in all rows of column 'age'"),
@@ -168,19 +166,19 @@ def test_a_column_has_one_role():
 
 HEAD = ",".join(GOOD)
 ROW = "h1,a,1,u1,0.5,30,x\n"
-LOGS = {  # the text of a file -> a word of the refusal
+LOGS = {  # the text of a file -> a word of the refusal; a row that is too short lacks the values at its end
     "": "empty",
     "  \n \n": "empty",
     HEAD: "at least one row below its header",
     f"{HEAD},drug\n{ROW.strip()},b\n": "'drug'",
-    f"{HEAD}\n{ROW}h1,a,1\n{ROW}": "row 3",
-    f"{HEAD}\n{ROW}{ROW.strip()},7\n": "row 3",
-    f"{HEAD}\n{ROW}\n{ROW}": "row 3",
-    f"{HEAD}\n{ROW}".replace(",", ";"): "semicolons",
-    f"{HEAD}\n{ROW}".replace(",", "\t"): "tabs",
-    f'{HEAD}\n{ROW}h1,"a,1,u1,0.5,30,x\n': "quotes",
-    f"{HEAD}\n{ROW}h1,ä,1,u1,0.5,30,x\n".encode("latin-1"): "of column 'drug'",
-    f"{HEAD}\n{ROW}".encode("utf-16"): "UTF-8",
+    f"{HEAD}\n{ROW}h1,a,1\n{ROW}": "nothing in row 3 of column 'who'",
+    f"{HEAD}\n{ROW}{ROW.strip()},7\n": "7 values in every row, as its header has, got 8 in row 3",
+    f"{HEAD}\n{ROW.strip()},7\n{ROW}": "got 8 in row 2",
+    f"{HEAD}\n{ROW}\n{ROW}": "nothing in row 3 of column 'hospital'",
+    f'{HEAD}\n{ROW}h1,"a,1,u1,0.5,30,x\n': "quotes in pairs, got a quote that never ends, from row 3",
+    f"{HEAD}\n{ROW}h1,ä,1,u1,0.5,30,x\n".encode("latin-1"): "the byte 0xe4 in row 3 of column 'drug'",
+    f"{HEAD},ä\n".encode("latin-1"): "UTF-8, got other bytes in row 1",
+    bytes(range(256)): "UTF-8, got other bytes in row 1",
 }
 
 
@@ -188,18 +186,18 @@ LOGS = {  # the text of a file -> a word of the refusal
 def test_a_file_that_is_not_a_table_is_refused(tmp_path, text):
     path = wrote(tmp_path, text)
     said = said_of(path)
-    assert said.startswith("source must ")
     assert LOGS[text] in said
-    assert "log.csv" in said
+    assert " of column " in said or (said.startswith("source must ") and "log.csv" in said)
     if text == HEAD:
         assert said_by(overview, path) == said
 
 
 def test_other_files_are_no_sources(tmp_path):
-    for name in ("log.parquet", "log.xlsx", "log"):
-        wrote(tmp_path, b"PAR1", name)
-    for source in (*(tmp_path / name for name in ("log.parquet", "log.xlsx", "log", "absent.csv", ".")), {}, 5):
-        said = said_of(source, error=(ValueError, TypeError, FileNotFoundError, ImportError))
+    names = ("log.parquet", "log.xlsx", "log.csv.gz", "absent.csv", ".")
+    for name in names[:3]:
+        wrote(tmp_path, b"PK\3\4\0\0,\n1,2\n", name)
+    for source in (*(tmp_path / name for name in names), {}, 5):
+        said = said_of(source)
         assert said.startswith("source must ")
 
 
@@ -273,16 +271,16 @@ def test_a_folder_without_ratings_is_refused(tmp_path):
 DOCUMENTS = {  # what line 3 has and what takes its place, the column that is named, and words of the refusal
     "without qid": ("qid:2 ", "", 2, "must be qid:<integer>, got '1:"),
     "qid": ("qid:2", "qid:x", 2, "must be qid:<integer>, got 'qid:x'"),
-    "relevance 5": (r"^\d", "5", 1, "relevance must be 0, 1, 2, 3 or 4, got '5'"),
-    "relevance": (r"^\d", "good", 1, "relevance must be 0, 1, 2, 3 or 4, got 'good'"),
-    "value": (" 7:", " 7:abc", 9, "feature 7 must be a finite number, got 'abc"),
-    "nan": (" 136:", " 136:nan #", 138, "feature 136 must be a finite number, got 'nan'"),
-    "too large": (" 1:", " 1:1e99 #", 3, "feature 1 must be a finite number, got '1e99'"),
-    "feature 137": (" 136:", " 137:", 138, "feature number must be in 1, ..., 136, got '137:"),
-    "feature 0": (" 1:", " 0:", 3, "feature number must be in 1, ..., 136, got '0:"),
-    "order": (" 5:", " 6:", 7, "features must be 1, ..., 136 in this order, got '6:"),
-    "cut short": (r" 100:.*", "", 102, "feature 100 is missing"),
-    "only a label": (r" .*", "", 2, "qid is missing"),
+    "relevance 5": (r"^\d", "5", 1, "must be 0, 1, 2, 3 or 4, got '5'"),
+    "relevance": (r"^\d", "good", 1, "must be 0, 1, 2, 3 or 4, got 'good'"),
+    "value": (" 7:", " 7:abc", 9, "must be 7:<finite number>, got '7:abc"),
+    "nan": (" 136:", " 136:nan #", 138, "must be 136:<finite number>, got '136:nan'"),
+    "too large": (" 1:", " 1:1e99 #", 3, "must be 1:<finite number>, got '1:1e99'"),
+    "feature 137": (" 136:", " 137:", 138, "must be 136:<finite number>, got '137:"),
+    "one too many": (r"$", " 137:1", 139, "must be nothing, got '137:1'"),
+    "order": (" 5:", " 6:", 7, "must be 5:<finite number>, got '6:"),
+    "cut short": (r" 100:.*", "", 102, "must be 100:<finite number>, got 'nothing'"),
+    "only a label": (r" .*", "", 2, "must be qid:<integer>, got 'nothing'"),
     "torn query": ("qid:2", "qid:1", 2, "rows of a query must be together, got 'qid:1' again"),
 }
 
@@ -307,7 +305,7 @@ def test_blank_lines_and_comments_of_documents_are_counted(fold):
     file.write_text("# a comment\n\n" + file.read_text())
     assert fb.data.mslr(fold, penalty=1e-4).query_sizes.sum() == 17
     edit(file, 4, lambda line: "x" + line)
-    assert "vali.txt, line 4, column 1: relevance" in said_by(fb.data.mslr, fold)
+    assert "vali.txt, line 4, column 1: must be 0, " in said_by(fb.data.mslr, fold)
 
 
 def test_files_of_a_fold_must_be_there_with_queries_of_their_own(fold):
@@ -341,17 +339,3 @@ def test_a_damaged_campaign_is_refused(tmp_path, name, old, new, words):
     else:
         wrote(tmp_path, (tmp_path / name).read_text().replace(old, new, 1) if old else new, name)
     assert words in said_by(fb.data.open_bandit, tmp_path, error=(ValueError, FileNotFoundError))
-
-
-@pytest.mark.parametrize(
-    "texts", [["1,000", "2,500", "10,000"], ["0,5", "1,5"], ["$84", "$9"], ["12 %", "7 %"], ["1 000", "950 000"]]
-)
-def test_numbers_that_are_written_for_people_are_no_labels(texts):
-    n = 60
-    log = dict(silo=["a", "b"] * (n // 2), arm=["x", "x", "y", "y"] * (n // 4), reward=np.arange(n) % 2)
-    log["age"] = (texts * n)[:n]
-    with pytest.raises(ValueError, match="features must be numbers as 1000 or 0.5, .* in column 'age'"):
-        fb.data.table(log, silo="silo", arm="arm", reward="reward", features=["age"])
-    for labels in (["2020-01", "2020-02"], ["a1", "b2"], ["1-2", "3-4"], ["v1.2.3", "v1.2.4"]):
-        log["age"] = labels * (n // 2)
-        fb.data.table(log, silo="silo", arm="arm", reward="reward", features=["age"])

@@ -1,11 +1,10 @@
 """What is in a table before anybody says what its columns are."""
 
-import math
-
 import numpy as np
 import pytest
 
 from fedbandit_jax.data import overview as overviews
+from fedbandit_jax.data import sources
 from fedbandit_jax.data.overview import overview
 
 LINES = ["where,dose,score,name", "A,1,0.5,p1", "B,NA,-2,p2", "A,3,,p3", " B ,2,7,p4", "A,,NAN,p5", "B,1,7.0,p6"]
@@ -14,7 +13,7 @@ LINES = ["where,dose,score,name", "A,1,0.5,p1", "B,NA,-2,p2", "A,3,,p3", " B ,2,
 @pytest.fixture(params=[1, 256])
 def path(request, tmp_path, monkeypatch):
     """A file that is read in pieces of so many rows."""
-    monkeypatch.setattr("fedbandit_jax.data.sources.CHUNK", request.param)
+    monkeypatch.setattr(sources, "CHUNK", request.param)
     path = tmp_path / "log.csv"
     path.write_text("\n".join(LINES) + "\n")
     return path
@@ -23,27 +22,35 @@ def path(request, tmp_path, monkeypatch):
 def test_columns_by_hand(path):
     where, dose, score, name = overview(path)
     assert (where.rows, where.missing, where.distinct, where.examples) == (6, 0, 2, ("A", "B"))
-    assert (dose.missing, dose.numbers, dose.low, dose.high, dose.distinct) == (2, True, 1, 3, 3)
-    assert (score.missing, score.numbers, score.low, score.high) == (2, True, -2, 7)
-    assert not where.numbers
+    assert (dose.missing, dose.kind, dose.low, dose.high, dose.distinct) == (2, "number", 1, 3, 3)
+    assert (score.missing, score.kind, score.low, score.high) == (2, "number", -2, 7)
+    assert where.kind == "text"
     assert where.can_be == ("silo", "arm", "features")
     assert dose.can_be == score.can_be == ()
     assert name.can_be == ("user", "features")
-    assert dose.cells == ("dose", "number", "3", "2", "1 to 3", "nothing before it is filled")
+    assert dose.cells == ("dose", "number", "3", "2", "1 to 3", overviews.GAPS)
 
 
-def test_frames_and_vectors(monkeypatch):
-    """A text among numbers makes a column of texts, wherever it is; so many levels are not counted."""
+def test_frames_and_vectors():
+    """A text among numbers is no category, wherever it is."""
     table = {"a": np.arange(30) % 3, "b": [*range(29), "much"], "c": [0.25] * 30, "d": [None] * 30}
     table |= {"when": [f"2025-01-{day:02d}" for day in range(1, 31)], "flag": np.arange(30) % 3 == 0}
     a, b, c, d, when, flag = overview(table)
-    assert (a.numbers, b.numbers, c.numbers) == (True, False, True)
-    assert (flag.low, flag.high, "reward" in flag.can_be) == (0, 1, True)
+    assert (a.kind, b.kind, c.kind, flag.kind) == ("number", "unclear", "number", "text")
+    assert b.can_be == ("user",)
+    assert when.can_be == ("user", "features", "time")
     assert a.can_be == ("silo", "arm", "reward", "user", "features")
     assert c.can_be == ("propensity",)
     assert c.cells[-2:] == ("0.25 to 0.25", "propensity")
-    assert (d.missing, d.low, d.cells[1]) == (30, math.inf, "text")
+    assert (d.missing, d.cells[1]) == (30, "text")
     assert when.cells[4] == "2025-01-01, 2025-01-02, 2025-01-03, ..."  # whole values
-    monkeypatch.setattr(overviews, "COUNTED", 10)
-    (one,) = overview({"a": np.arange(50)})
-    assert (one.distinct, one.cells[2]) == (10, "over 9")
+
+
+def test_what_is_unclear_is_told_with_what_settles_it():
+    log = {"cost": ["1,000", "950"] * 9, "age": [20, -999] * 9}
+    cost, age = overview(log)
+    assert (cost.kind, age.kind) == ("unclear", "unclear")
+    assert "decimal" in cost.why
+    assert "missing=['-999']" in age.why
+    cost, age = overview(log, decimal=",", missing=["-999"])
+    assert (cost.low, cost.high, cost.why, age.missing) == (1, 950, "", 9)

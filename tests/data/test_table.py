@@ -1,8 +1,10 @@
 """A log as an environment: encoding, fit, replay, users and silos, and what results say about the model."""
 
 import dataclasses
+import gzip
 import itertools
 import math
+import sys
 
 import jax
 import matplotlib.pyplot as plt
@@ -347,11 +349,22 @@ def test_files_frames_and_mappings_are_alike(tmp_path, monkeypatch):
     assert table(path).fit.source == "log.csv"
     text = path.read_text()
     texts = text, "\ufeff" + text, text.replace("\n", "\r\n"), text + "\n\n\n", text.replace(",new,", ',"new",')
-    for kind in texts:
+    for kind in (*texts, *(text.replace(",", separator) for separator in ";\t|")):
         path.write_text(kind, encoding="utf-8", newline="")
         same(table(str(path), **options), expected)
-    for one in (frame, frame.astype({"hospital": "category", "ward": "category", "age": "Int64"})):
+    comma = frame.assign(ward=frame.ward + "\n,", age=[f"{age:,}".replace(".", ",") for age in frame.age])
+    comma.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-16")  # quoted newlines, and decimal commas
+    assert np.array_equal(table(path, **options).rows, expected.rows)
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(text.encode()))
+    same(table(tmp_path / "log.csv.gz", **options), expected)
+    typed = frame.astype({"hospital": "category", "ward": "category", "age": "Int64"})
+    for one in (frame, typed, frame.set_index(LOG["age"])):
         same(table(one, **options), expected)
+    numbered = frame.set_axis(range(len(frame.columns)), axis=1)
+    place = {name: i for i, name in enumerate(frame.columns)}
+    roles = {argument: place[name] for argument, name in (ROLES | dict(user="patient", propensity="p")).items()}
+    env = fb.data.table(numbered, **roles, features=[place[name] for name in options["features"]])
+    assert np.array_equal(env.rows, expected.rows)
 
 
 @pytest.mark.parametrize("name", ["polars", "pyarrow"])
@@ -365,14 +378,13 @@ def test_frames_of_others(tmp_path, name):
         same(table(source, **options), table(**options))
 
 
-def test_parquet_without_pyarrow_is_refused(tmp_path, monkeypatch):
-    def missing(name):
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(sources, "import_module", missing)
-    (tmp_path / "log.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ImportError, match="pyarrow or pandas"):
-        table(tmp_path / "log.parquet")
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
+    for package, extra, name in (("pyarrow.parquet", "parquet", "log.parquet"), ("pandas", "data", "log.csv")):
+        (tmp_path / name).write_bytes(b"PAR1")
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(ImportError, match=rf"fedbandit_jax\[{extra}\]"):
+            table(tmp_path / name)
+    assert table().fit.source == "the table"  # vectors need neither
 
 
 NUMBERED = np.unique(LOG["hospital"], return_inverse=True)[1] + 9.0

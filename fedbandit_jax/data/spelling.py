@@ -1,0 +1,98 @@
+"""Numbers and dates as people write them: with marks of thousands, decimal commas, currencies or per cent."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+MISSING = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "<NA>", "NaT", "#N/A", "-", "?"))  # "None" may be an arm
+NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
+ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+UNIT = re.compile(r"([+-]?)\s*([$€£]?)\s*(.*?)\s*([%$€£]?)", re.DOTALL)  # sign, unit, digits, unit
+DIGITS = {  # by decimal mark; the marks of thousands in a number are alike
+    point: re.compile(
+        rf"(?=[.,]?\d)(\d+|[1-9]\d{{0,2}}(?P<mark>[{other}'’ \u00a0\u202f])\d{{3}}((?P=mark)\d{{3}})*)?"
+        rf"([{point}]\d*)?(e[+-]?\d+)?|inf(inity)?",
+        re.IGNORECASE,
+    )
+    for point, other in ((".", ","), (",", "."))
+}
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
+SOME_DATE = re.compile(DATE.pattern + r"|\d{1,2}([./])\d{1,2}\2\d{2,4}|\d{4}([./])\d{1,2}\3\d{1,2}")
+
+
+def is_missing(text: str) -> bool:
+    """Whether a text says that there is no value.
+
+    >>> [text for text in ("", "NA", "NAN", "-nan", "None", "n", "0") if is_missing(text)]
+    ['', 'NA', 'NAN', '-nan']
+    """
+    return text in MISSING or NAN.fullmatch(text) is not None
+
+
+def numbers(texts: Sequence[str], decimal: str | None = None, pointed: bool = True) -> list[np.ndarray]:
+    """Texts as numbers, NaN where they are none or have another unit than most; two arrays if both may be meant.
+
+    Args:
+        texts: the texts.
+        decimal: "." or ",", or None if both are tried; the one that reads more is meant.
+        pointed: whether texts without a comma have decimal points.
+
+    >>> [read.tolist() for read in numbers(["1,000", "250"])]
+    [[1000.0, 250.0], [1.0, 250.0]]
+    >>> [read.tolist() for texts in (["12 %", "1,5 %"], ["$84", "much"], ["0,5", "1.5"]) for read in numbers(texts)]
+    [[0.12, 0.015], [84.0, nan], [nan, 1.5], [0.5, nan]]
+    """
+    pointed = pointed and not any("," in text for text in texts)
+    if decimal != "," and pointed and not any("_" in text for text in texts):
+        try:
+            return [np.array(texts, float)]
+        except ValueError:
+            pass
+    found = [_numbers(texts, point) for point in (decimal or ("." if pointed else ".,"))]
+    most = max(int(np.isfinite(one).sum()) for one in found)
+    found = [one for one in found if np.isfinite(one).sum() == most]
+    return found[:1] if np.array_equal(found[0], found[-1], equal_nan=True) else found
+
+
+def _numbers(texts: Sequence[str], point: str) -> np.ndarray:
+    values, units = np.full(len(texts), np.nan), [""] * len(texts)
+    for i, text in enumerate(texts):
+        sign, before, digits, after = UNIT.fullmatch(text).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        if (match := DIGITS[point].fullmatch(digits)) and not (before and after):
+            plain = digits.replace(match["mark"] or "\0", "").replace(point, ".")
+            values[i], units[i] = float(sign + plain) / (100 if after == "%" else 1), before or after
+    common = Counter(unit for unit, value in zip(units, values) if not np.isnan(value)).most_common(1)
+    return np.where([unit == common[0][0] for unit in units] if common else False, values, np.nan)
+
+
+def dates(texts: Sequence[str]) -> np.ndarray | None:
+    """ISO dates and times as days since 1970 by UTC, or None if a text is none.
+
+    >>> dates(["1970-01-02", "1970-01-02 12:00:00+02:00"]).tolist(), dates(["1970-01-02", "2.1.1970"])
+    ([1.0, 1.4166666666666667], None)
+    """
+    if not all(map(DATE.fullmatch, texts)):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy warns that it takes time zones into account
+        try:
+            return np.array(texts, "datetime64[ms]").astype(float) / 86_400_000
+        except ValueError:
+            return None
+
+
+def ordered(levels: Sequence[str]) -> list[str]:
+    """Labels in the order of their numbers if all are numbers, and otherwise of the alphabet.
+
+    >>> ordered(["10", "9"]), ordered(["b10", "b9"])
+    (['9', '10'], ['b10', 'b9'])
+    """
+    try:
+        return sorted(levels, key=float)
+    except ValueError:
+        return sorted(levels)
