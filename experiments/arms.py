@@ -247,9 +247,7 @@ def draw(
 
     *curves, words = options.numbers(suffix, measured)
     titles = {title: title[title.index("(") :][:3] for title in dict.fromkeys(one.panel for one in curves)}
-    figure, axes = plt.subplots(
-        2, len(titles), figsize=(11, 7), layout="constrained", height_ratios=(2, 1), sharex="col", squeeze=False
-    )
+    figure, axes = plt.subplots(2, len(titles), figsize=(11, 7), height_ratios=(2, 1), sharex="col", squeeze=False)
     found: dict[Claim, list[tuple[float, float]]] = {claim: [] for claim in claims}
     unit, n_seeds, ends, lost = claims[0].other, curves[0].n_seeds, [], []
     for title, ax, below in zip(titles, *axes):
@@ -265,7 +263,7 @@ def draw(
                 lost.append(f"{claim.one} {titles[title]}: {failed(last[claim.one])}, without it {ratio}")
                 below.set_title(f"{claim.one} without one of {n_seeds} instances: {ratio}", fontsize="small")
         ax.set(xscale="log", yscale="log", xlim=(FIRST, panel[0].x[-1]))
-        ax.set_title(title.partition(", p")[0], fontsize="medium")  # the rest is in the title of all
+        ax.set_title(title.partition(", p")[0])  # the rest is in the title of all
         ax.set_ylim(0.6 * min(one.mean[-1] / one.x[-1] for one in panel), 1.3 * panel[-1].mean[-1] / panel[-1].x[-1])
         ax.text(0.03, 0.03, together(panel), transform=ax.transAxes, fontsize="small")
         (base,), left = kept.pick(panel, label=unit), []
@@ -279,8 +277,6 @@ def draw(
             ends += [ratio[(one.x >= FIRST) & (ratio <= (1.2 if left else MOST))]]
         below.text(0.97, 0.9, "\n".join(left), transform=below.transAxes, fontsize="small", ha="right", va="top")
         below.set(xlabel="user $t$")
-        for one in (ax, below):
-            one.grid(alpha=0.3)
     least, most = np.min(np.concatenate(ends)), np.max(np.concatenate(ends))
     for below in axes[1]:
         below.set_ylim(least - 0.1, most + 0.1)
@@ -294,9 +290,7 @@ def draw(
     elif options.radius == "exact" and "DP-SE" in names:
         how += " but for DP-SE"
     title = f"{n_seeds} {drawn} ± one standard error; {how};"
-    figure.suptitle(
-        f"{title}{chr(10) if len(title) > 90 else ' '}radii fail with probability p = 0.1", fontsize="medium"
-    )
+    figure.suptitle(f"{title}{chr(10) if len(title) > 90 else ' '}radii fail with probability p = 0.1")
     says = []
     for claim, ratios in found.items():
         ratio = ", ".join(
@@ -311,7 +305,6 @@ def draw(
         ours = f"{size}, {n_seeds} {drawn}, ± one standard error"
         says.append(Says(where, claim.says, ours if claim is claims[0] else "the same", seen))
     caption(figure, "Chowdhury & Zhou (2023)", *says)
-    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     save(suffix, options, figure, [*curves, words])
 
 

@@ -95,7 +95,7 @@ def strips(ax: Axes, curves: list[Curve], group: str, words: Collection[str]) ->
     ax.axvline(1, color="k", linestyle="--", linewidth=1)
     ax.set_yticks(range(len(words)), list(words))
     ax.set(ylim=(len(words) - 0.5, -0.5), xlabel="largest lower bound of ε over the claim")
-    ax.grid(axis="x", alpha=0.3)
+    ax.grid(False, axis="y")
 
 
 def share(one: Curve) -> float:
@@ -106,15 +106,14 @@ def share(one: Curve) -> float:
 def main(options: AuditsSize) -> None:
     curves = options.numbers("audits", lambda: measure(options))
     shipped, flawed = ([one for one in curves if one.panel.startswith(group)] for group in (SHIPPED, CONTROLS))
-    figure, (above, below) = plt.subplots(2, 1, figsize=(9, 9.6), layout="constrained", height_ratios=(12, 9))
+    figure, (above, below) = plt.subplots(2, 1, figsize=(9, 9.6), height_ratios=(12, 9))
     strips(above, curves, SHIPPED, GROUPS.values())
     strips(below, curves, CONTROLS, FLAWS.values())
     above.set(xlim=(0, 1.1), title=f"(a) {len(shipped)} shipped mechanisms")
     below.set(xscale="log", xlim=(LEAST, 80), title=f"(b) {len(flawed)} mechanisms with a known flaw")
     figure.suptitle(
         "What experiments show of the ε that is claimed: up to 50,000 runs of a mechanism on each of two data sets\n"
-        "that differ in one user; lower bounds hold with 95 % confidence each, those that refute with 99.9 %",
-        fontsize="medium",
+        "that differ in one user; lower bounds hold with 95 % confidence each, those that refute with 99.9 %"
     )
     for words in GROUPS.values():
         found = [share(one) for one in pick(curves, f"{SHIPPED}: {words}")]

@@ -94,12 +94,12 @@ def draw(steps: dict[str, Curve], delta: float, ax: Axes) -> None:
         ax.axhline(list(found).index(rule) - 0.5, color="0.6", linewidth=0.8)
     ax.set(xscale="log", xlim=(500, 6e5), xlabel="group regret at T")
     ax.set_yticks(range(len(found)), list(found), fontsize="small")
-    ax.grid(alpha=0.3, axis="x")
+    ax.grid(False, axis="y")
 
 
 def main(options: Size) -> None:
     curves = options.numbers("beyond", lambda: measure(options))
-    figure, (left, *right) = plt.subplots(1, 3, figsize=(11, 6), layout="constrained", width_ratios=(1.1, 1, 1))
+    figure, (left, *right) = plt.subplots(1, 3, figsize=(11, 6), width_ratios=(1.1, 1, 1))
     lines, steps = (pick(curves, one.panel) for one in (curves[0], curves[-1]))
     for one, marker in zip(lines, "oos^D"):
         look: dict[str, Any] = dict(color=one.style, marker=marker, capsize=2)
@@ -111,8 +111,7 @@ def main(options: Size) -> None:
     left.set(xscale="log", yscale="log", xlabel="ε", ylabel="group regret at T")
     left.set_xticks(lines[0].x, [f"{epsilon:g}" for epsilon in lines[0].x])
     left.minorticks_off()
-    left.grid(alpha=0.3)
-    left.set_title("(a) against ε, at δ = 0.1", fontsize="medium")
+    left.set_title("(a) against ε, at δ = 0.1")
     uniform = pick(curves, "random play")[0].mean[0]
     left.axhline(uniform, color="#999999", linestyle="-.", label="random play")
     found = {one.label: one for one in steps}
@@ -120,14 +119,13 @@ def main(options: Size) -> None:
         ax.axvline(uniform, color="#999999", linestyle="-.")
         draw(found, delta, ax)
         ax.invert_yaxis()
-        ax.set_title(title, fontsize="medium")
+        ax.set_title(title)
     right[1].tick_params(labelleft=False)
     n, horizon = lines[0].n_seeds, re.findall("T = (.+)", lines[0].panel)[0]
     size = f"M = 100, K = 100, d = 10, T = {horizon}; mean of {n} seeds ± one standard error"
     figure.suptitle(
         f"What certified privacy costs; {size}.\nOpen markers: not certified; rows with +: added to all above, between "
-        "lines",
-        fontsize="medium",
+        "lines"
     )
     legend_of_all(figure)
     first, last, secure, plain = (

@@ -71,7 +71,7 @@ def crossing(x: np.ndarray, value: np.ndarray) -> float:
 
 def main(options: ArmsSize) -> None:
     curves = options.numbers("chowdhury2023_delta", lambda: measure(options))
-    figure, ax = plt.subplots(figsize=(9, 6), layout="constrained")
+    figure, ax = plt.subplots(figsize=(9, 6))
     right, cross = [], []
     panels = dict.fromkeys(one.panel for one in curves)
     for name, mark, colour in zip(panels, "osDX", ("#000000", "#0072B2", "#D55E00", "#7FB8DA")):
@@ -96,14 +96,12 @@ def main(options: ArmsSize) -> None:
         f"Dist-RDP-SE (s = 10) that is certified at ε = {EPSILON:g} and δ, over Dist-DP-SE at ε = {EPSILON:g}, δ = 0:"
     )
     size = f"K = 10, p = 1/T, {curves[0].n_seeds} easy instances ± one standard error of the paired ratio"
-    ax.set_title(f"{title}\n{size}", fontsize="medium")
-    ax.grid(alpha=0.3)
+    ax.set_title(f"{title}\n{size}")
     legend_of_all(figure, ncols=2)
     seen = f"{'yes' if all(right) else 'in part'}, at {sum(right)} of {len(right)} points right of δ = 1/T, by 2 s.e."
     seen += f"; the ratio is 1 at δ of {', '.join(cross)} (interpolated)"
     claim = "as (ε, δ)-DP Renyi DP has less regret than pure DP if δ > 1/T"
     caption(figure, "Chowdhury & Zhou (2023)", Says("Section 5", claim, "none given; T = 10^5 to 10^7 here", seen))
-    print(seen)
     save("chowdhury2023_delta", options, figure, curves)
 
 

@@ -7,12 +7,13 @@ the authors' code), with the radii of Lemma 2 and with radii from the exact law 
 radii of its own. A cumulative regret is constant once one arm is left, so that more users hardly change the ratio.
 """
 
-import matplotlib.pyplot as plt
+from typing import Any
+
 import numpy as np
-import tyro
 from arms import HORIZONS, MATCHES, ArmsSize, elimination, power
-from curves import Curve, numbers_of, parsed, pick, quotient
-from drawing import Says, caption, legend_of_all, save
+from curves import HERE, Curve, panels, parsed, pick, quotient, ratio
+from drawing import Panel, Picture, Says, main, styled
+from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 
@@ -43,72 +44,67 @@ def measure(options: ArmsSize) -> list[Curve]:
     return curves
 
 
-def elsewhere(options: ArmsSize, pure: Curve, one: Curve) -> str:
+def elsewhere(pure: Curve, one: Curve) -> str:
     """Returns what Figure 3 has with exact radii on the same instances, on which DP-SE has the same regrets."""
-    path = numbers_of(options.folder / "chowdhury2023_fig3_exact.csv")
-    kept = parsed(path.read_text(encoding="utf-8")) if path.exists() else []
+    kept = parsed((HERE / "figures" / "chowdhury2023_fig3_exact.csv").read_text(encoding="utf-8"))
     for base in pick(kept, label="DP-SE"):
         if np.array_equal(base.y[-1], pure.y[0]):
             (other,) = pick(kept, base.panel, "Dist-DP-SE")
             ours, theirs = (int(values.argmax()) + 1 for values in (one.y[0], other.y[-1]))
-            ratio = "{:.2f} ± {:.2f}".format(*quotient(other.y[-1], base.y[-1]))
             return (
                 "; in chowdhury2023_fig3_exact the same instances (DP-SE has the same regrets) with other noise drawn "
-                f"have a ratio of {ratio}: instance {theirs} has the largest regret there, {other.y[-1].max():,.0f}, "
-                f"and instance {ours} here, {one.y[0].max():,.0f}"
+                f"have a ratio of {ratio(other.y[-1], base.y[-1])}: instance {theirs} has the largest regret there, "
+                f"{other.y[-1].max():,.0f}, and instance {ours} here, {one.y[0].max():,.0f}"
             )
     return ""
 
 
-def main(options: ArmsSize) -> None:
-    curves = options.numbers("chowdhury2023_matches", lambda: measure(options))
-    figure, axes = plt.subplots(2, 3, figsize=(10.5, 7), layout="constrained", sharex=True, sharey=True)
-    n_seeds, right, apart = curves[0].n_seeds, {radius: [] for radius in LOOKS}, []
-    for ax, letter, title in zip(axes.flat, "abcdef", dict.fromkeys(one.panel for one in curves)):
+def picture(curves: list[Curve]) -> Picture:
+    """Returns the ratio of regrets against the growth of batches, a panel for each kind of instances and epsilon."""
+    shown, n_seeds, right, apart = [], curves[0].n_seeds, {radius: [] for radius in LOOKS}, []
+    for letter, title in zip("abcdef", panels(curves)):
         pure, *others = pick(curves, title)
+        rest = ""
         for one, radius in zip(others, LOOKS):
-            colour, line, mark = one.style.split()
-            value, error = np.transpose([quotient(regret, pure.y[0]) for regret in one.y])
-            ax.errorbar(one.x, value, error, fmt=mark + line, color=colour, label=one.label, capsize=2)
-            print(f"{title}, {NAMES[radius]}: ", end="")
-            print(", ".join(f"{g:g}: {v:.2f} ± {e:.2f}" for g, v, e in zip(one.x, value, error)))
-            right[radius].append(MATCHES[0].seen(value[0], error[0]))
-            if error[0] > LARGE:
+            value, error = quotient(one.y[0], pure.y[0])
+            right[radius].append(MATCHES[0].seen(value, error))
+            if error > LARGE:
                 kept = np.delete(np.arange(n_seeds), one.y[0].argmax())
-                rest = "{:.2f} ± {:.2f}".format(*quotient(one.y[0, kept], pure.y[0, kept]))
-                ax.text(2.15, 2.9, f"without the largest\nof {n_seeds} regrets: {rest}", fontsize="small")
+                rest = ratio(one.y[0, kept], pure.y[0, kept])
                 words = (
-                    f"in ({letter}), {NAMES[radius]}, it is {value[0]:.2f} ± {error[0]:.2f}, and {rest} without the "
+                    f"in ({letter}), {NAMES[radius]}, it is {value:.2f} ± {error:.2f}, and {rest} without the largest"
                 )
-                words += f"largest of {n_seeds} regrets"
-                apart.append(words + elsewhere(options, pure, one))
-        ax.axhline(1, color=pure.style.split()[0], label=pure.label)
-        ax.set_title(f"({letter}) {title}\nDP-SE: {pure.mean[0]:,.0f} ± {pure.error[0]:,.0f}", fontsize="medium")
-        ax.set_xscale("log", base=2)
-        ax.set(yscale="log")
-        ax.set_xticks(others[0].x, [f"{growth:g}" for growth in others[0].x])
-        ax.set_yticks([0.6, 0.8, 1, 1.5, 2, 3, 4])
-        ax.minorticks_off()
-        ax.grid(alpha=0.3)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("regret at T over that of DP-SE")
-    for ax in axes[1]:
-        ax.set_xlabel("factor between sizes of batches")
-    legend_of_all(figure)
-    size = f"K = 10, p = 0.1, {n_seeds} instances"
-    figure.suptitle(
-        f"When Dist-DP-SE matches DP-SE: {size} ± one standard error of the paired ratio of means; all are certified",
-        fontsize="medium",
-    )
+                apart.append(f"{words} of {n_seeds} regrets" + elsewhere(pure, one))
+
+        def also(ax: Axes, pure: Curve = pure, rest: str = rest) -> None:
+            ax.axhline(1, color=styled(pure)[0], label=pure.label)
+            if rest:
+                ax.text(2.15, 2.9, f"without the largest\nof {n_seeds} regrets: {rest}", fontsize="small")
+
+        words: Any = (
+            "factor between sizes of batches" * (letter in "def"),
+            "regret at T over that of DP-SE" * (letter in "ad"),
+        )
+        panel = Panel(others, f"{title}\nDP-SE: {pure.said()}", *words, over=pure.y[0], also=also)
+        panel.xticks, panel.yticks = others[0].x, (0.6, 0.8, 1, 1.5, 2, 3, 4)
+        panel.axes |= dict(xscale="log", yscale="log")
+        shown.append(panel)
     found = []
     for radius, seen in right.items():
         word = "yes" if all(seen) else "in part" if any(seen) else "no"
         found.append(f"{word} with {NAMES[radius]} ({sum(seen)} of {len(seen)} panels)")
     seen = f"a ratio of 0.9 to 1.1 at batches of 2^b: {', '.join(found)}" + "".join(f"; {one}" for one in apart)
-    caption(figure, "Chowdhury & Zhou (2023)", Says("Section 7", MATCHES[0].says, f"{n_seeds} instances", seen))
-    print(seen)
-    save("chowdhury2023_matches", options, figure, curves)
+    return Picture(
+        shown,
+        f"When Dist-DP-SE matches DP-SE: K = 10, p = 0.1, {n_seeds} instances ± one standard error of the paired ratio "
+        "of means; all are certified",
+        [Says("Section 7", MATCHES[0].says, f"{n_seeds} instances", seen)],
+        "Chowdhury & Zhou (2023)",
+        shape=(2, 3),
+        size=(10.5, 7),
+        grid=dict(sharex=True, sharey=True),
+    )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(ArmsSize, description=__doc__))
+    main(measure, picture, __doc__, ArmsSize)

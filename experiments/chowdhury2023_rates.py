@@ -135,7 +135,7 @@ def slope(one: Curve, fitted: slice) -> tuple[float, float]:
 
 def main(options: ArmsSize) -> None:
     curves = options.numbers("chowdhury2023_rates", lambda: measure(options))
-    figure, axes = plt.subplots(3, 2, figsize=(10.5, 13), layout="constrained")
+    figure, axes = plt.subplots(3, 2, figsize=(10.5, 13))
     slopes: dict[tuple[str, str], tuple[float, float]] = {}
     flat: dict[str, float] = {}
     for ax, (panel, (fitted, xlabel, title)) in zip(axes.flat, PANELS.items()):
@@ -177,7 +177,7 @@ def main(options: ArmsSize) -> None:
             ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks], fontsize="small")
             ax.set_xticks([], minor=True)
         ax.set_xlabel(xlabel)
-        ax.set_title(f"({panel}) {title}", fontsize="medium")
+        ax.set_title(f"({panel}) {title}")
         shown = "slope of the filled points" + " (or largest over smallest: factor)" * (panel == "d")
         shown = "" if panel == "f" else shown
         legend_below(
@@ -187,8 +187,7 @@ def main(options: ArmsSize) -> None:
     figure.suptitle(
         "Rates of Theorems 1 to 6: K = 10 but in (c), radii of Lemma 2 (p: their failure probability), batches of "
         f"2$^b$;\nall are certified but SE, which is not private; {n_seeds} seeds of one instance ± one standard error "
-        "(if seen)",
-        fontsize="medium",
+        "(if seen)"
     )
     says, size = [], f"asymptotic; T in the titles and {n_seeds} seeds of one instance here"
     for where, claim, power, panel, labels in CLAIMS:
@@ -211,7 +210,6 @@ def main(options: ArmsSize) -> None:
     )
     seen += f", where log2 T = {log[-1]:.1f}"
     says.append(Says("Algorithm 1", "users are served in O(log T) batches", "the same", seen))
-    print(*(f"{one.where}, {one.claim}: {one.seen}" for one in says), sep="\n")
     caption(figure, "Chowdhury & Zhou (2023)", *says)
     save("chowdhury2023_rates", options, figure, curves)
 

@@ -7,12 +7,11 @@ accounting of their certificates; the paper says that Renyi DP then saves a fact
 composition of approximate DP, and its pure DP is linear in B. Drawn is the regret at T.
 """
 
-import matplotlib.pyplot as plt
-import numpy as np
-import tyro
+import dataclasses
+
 from arms import HORIZONS, ArmsSize, elimination, power
-from curves import Curve, pick, quotient
-from drawing import Says, caption, legend_of_all, save
+from curves import Curve, final, pick, quotient
+from drawing import Panel, Picture, Says, main, spaced
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
@@ -55,51 +54,38 @@ def measure(options: ArmsSize) -> list[Curve]:
         }
         result = fb.sweep(env, algos, **run)
         for label, look in LOOKS.items():
-            regret = np.stack([result[f"{label} {b}"].regret[:, -1] for b in visits])
+            regret = [final(result[f"{label} {b}"]) for b in visits]
             own = ", ".join(f"{algos[f'{label} {b}'].epsilon:.3g}" for b in visits)
-            curves.append(Curve(radius, label, np.array(visits), regret, look, own))
+            curves.append(Curve(radius, label, visits, regret, look, own))
     return curves
 
 
-def main(options: ArmsSize) -> None:
-    curves = options.numbers("chowdhury2023_returning", lambda: measure(options))
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained", sharey=True)
-    seen, better = [], []
-    for ax, radius, title in zip(axes, ("theory", "exact"), ("(a) radii of Lemma 2", "(b) exact radii")):
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret against the number of sums, by the radii."""
+    shown, seen, better = [], [], []
+    for letter, radius, title in (("a", "theory", "radii of Lemma 2"), ("b", "exact", "exact radii")):
         panel = pick(curves, radius)
-        for one in panel:
-            colour, line, mark = one.style.split()
-            ax.errorbar(
-                one.x,
-                one.mean,
-                one.error,
-                fmt=mark + line,
-                color=colour,
-                label=one.label.replace("s=", "s = "),
-                capsize=2,
-            )
-            shown = ", ".join(f"{b:g}: {m:,.0f} ± {e:,.0f}" for b, m, e in zip(one.x, one.mean, one.error))
-            print(f"{title}, {one.label}, own epsilon {one.note}: {shown}")
+        named = [dataclasses.replace(one, label=spaced(one.label)) for one in panel]
+        shown.append(Panel(named, title, "sums B that a user may be in", xscale="log", yscale="log"))
+        shown[-1].xticks, shown[-1].yticks = panel[0].x, (5000, 10_000, 20_000, 40_000)
         ratios = [quotient(a, b) for a, b in zip(panel[1].y, panel[0].y)]
         better.append({b for b, (value, error) in zip(panel[0].x, ratios) if value < 1 - 2 * error})
-        seen.append(f"{title} Dist-RDP-SE / Dist-DP-SE " + ", ".join(f"{v:.2f} ± {e:.2f}" for v, e in ratios))
-        ax.set(xscale="log", yscale="log", xlabel="sums B that a user may be in", title=title)
-        ax.set_xticks(panel[0].x, [f"{b:g}" for b in panel[0].x])
-        ax.set_yticks([5000, 10_000, 20_000, 40_000])
-        ax.minorticks_off()
-        ax.grid(alpha=0.3)
-    axes[0].set_ylabel("regret at T")
-    legend_of_all(figure)
-    size = f"K = 10, T = {power(HORIZONS['easy'])}, p = 0.1, {curves[0].n_seeds} easy instances ± one standard error"
-    what = f"All B sums together are certified at ε = {EPSILON:g}, δ = {tick(DELTA)}"
-    figure.suptitle(f"{what}: {size}", fontsize="medium")
-    claim = "for users who return, Renyi DP composes better (no experiment)"
+        words = ", ".join(f"{v:.2f} ± {e:.2f}" for v, e in ratios)
+        seen.append(f"({letter}) {title} Dist-RDP-SE / Dist-DP-SE {words}")
+    shown[0].axes["ylabel"] = "regret at T"
     both = ", ".join(f"{b:g}" for b in sorted(set.intersection(*better)))
     seen.insert(0, f"yes at B = {both}, with both radii" if both else "not with both radii at any B")
-    caption(figure, "Chowdhury & Zhou (2023)", Says("Appendix H", claim, "B = 1, 10, 100 here", "; ".join(seen)))
-    print("\n".join(seen))
-    save("chowdhury2023_returning", options, figure, curves)
+    claim = "for users who return, Renyi DP composes better (no experiment)"
+    return Picture(
+        shown,
+        f"All B sums together are certified at ε = {EPSILON:g}, δ = {tick(DELTA)}: K = 10, T = "
+        f"{power(HORIZONS['easy'])}, p = 0.1, {curves[0].n_seeds} easy instances ± one standard error",
+        [Says("Appendix H", claim, "B = 1, 10, 100 here", "; ".join(seen))],
+        "Chowdhury & Zhou (2023)",
+        size=(10, 4.8),
+        grid=dict(sharey=True),
+    )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(ArmsSize, description=__doc__))
+    main(measure, picture, __doc__, ArmsSize)

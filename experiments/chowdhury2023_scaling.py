@@ -58,7 +58,7 @@ def measure(options: RadiusOptions) -> list[Curve]:
 
 def main(options: RadiusOptions) -> None:
     curves = options.numbers(f"chowdhury2023_scaling_{options.variant}", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11, 4.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11, 4.6))
     of = {"regret": axes[0], "bits, largest batch": axes[1], "bits, smallest batch": axes[1], "epsilon": axes[2]}
     for one in curves:
         ax, (colour, line, *mark) = of[one.panel], one.style.split()
@@ -84,15 +84,11 @@ def main(options: RadiusOptions) -> None:
     )
     for ax, (title, ylabel, bottom) in zip(axes, words):
         ax.set(xscale="log", xlabel="scaling factor s", ylabel=ylabel, ylim=(bottom, None))
-        ax.set_title(title, fontsize="medium")
-        ax.grid(alpha=0.3)
+        ax.set_title(title)
     legend_of_all(figure, ncols=4)
     (bits,), n_seeds = pick(curves, "bits, largest batch", "Dist-RDP-SE"), curves[0].n_seeds
     size = f"K = 10, T = {power(HORIZONS[INSTANCE])}, ε = {EPSILON}, p = 0.1, {options.how}"
-    figure.suptitle(
-        f"{n_seeds} {INSTANCE} instances ± one standard error: {size}; all are certified in their notions",
-        fontsize="medium",
-    )
+    figure.suptitle(f"{n_seeds} {INSTANCE} instances ± one standard error: {size}; all are certified in their notions")
     at = [min(i, len(bits.x) - 1) for i in (SCALES.index(1), SCALES.index(10), SCALES.index(1000))]
     where = " and ".join(f"{bits.x[i]:g}" for i in at[1:])
     gains, given, better, stronger = [], [], [], []
@@ -114,7 +110,6 @@ def main(options: RadiusOptions) -> None:
         Says("Section 5", "a larger s improves privacy", "the same", private),
         Says("Theorems 2 and 4", "bits grow with ln s", "the same", sent),
     )
-    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Chowdhury & Zhou (2023)", *says)
     save(f"chowdhury2023_scaling_{options.variant}", options, figure, curves)
 

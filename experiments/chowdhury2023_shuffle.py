@@ -45,7 +45,7 @@ def measure(options: RadiusOptions) -> list[Curve]:
 
 def main(options: RadiusOptions) -> None:
     curves = options.numbers(f"chowdhury2023_shuffle_{options.variant}", lambda: measure(options))
-    figure, grid = plt.subplots(2, 2, figsize=(10, 8.6), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(10, 8.6))
     (*panels, last), sent = list(grid.flat), pick(curves, "bits")
     pairs = [f"{one} / Dist-DP-SE" for one in ("Shuffle-DP-SE", "CDP-SE", "LDP-SE")]
     ratios: dict[str, list[tuple[float, float]]] = {pair: [] for pair in pairs}
@@ -66,8 +66,6 @@ def main(options: RadiusOptions) -> None:
         print(f"  {rise:.3g} more for twice as many users, or as n^{law:.2f}")
     last.set(xscale="log", yscale="log", xlabel="n users in a batch", ylabel="bits that a user sends")
     last.set_title(f"(d) ε = {EPSILONS[-1]:g}; all but Shuffle-DP-SE coincide")
-    for ax in grid.flat:
-        ax.grid(alpha=0.3)
     for axis in (last.yaxis, *(ax.xaxis for ax in grid.flat)):
         axis.set_major_formatter(lambda x, _: f"$10^{{{np.log10(x):.0f}}}$")
     names = panels[-1].get_legend_handles_labels()
@@ -75,8 +73,7 @@ def main(options: RadiusOptions) -> None:
     size = f"K = 10, T = {power(HORIZONS['easy'])}, p = 0.1, {options.how}"
     figure.suptitle(
         f"Shuffling in place of secure aggregation, all certified (pure DP): {size},\n{curves[0].n_seeds} easy "
-        "instances ± one standard error; while a curve is flat, no arm is dropped, as in random play",
-        fontsize="medium",
+        "instances ± one standard error; while a curve is flat, no arm is dropped, as in random play"
     )
     shown = {pair: ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in found) for pair, found in ratios.items()}
     words = "; ".join(f"{pair} {found}" for pair, found in shown.items())
@@ -92,7 +89,6 @@ def main(options: RadiusOptions) -> None:
         Says("Theorem 3", "regret has the order of secure aggregation", ours, words),
         Says("Theorem 3", 'users send O(log m) bits "before S"', "the same", many),
     )
-    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Chowdhury & Zhou (2023)", *says)
     save(f"chowdhury2023_shuffle_{options.variant}", options, figure, curves)
 

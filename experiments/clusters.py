@@ -178,11 +178,11 @@ def liu_figure(
     *curves, titled = options.numbers(name, lambda: measured(options, env, methods, name, title, **run))
     curves = dressed(curves)
     regrets, clusters = pick(curves, "regret"), pick(curves, "clusters")
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.2), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.2))
     n_seeds, horizon = regrets[0].n_seeds, regrets[0].x[-1]
     where_it_is, asked = titled.label.split("\n")
     heading = f"{where_it_is}, T = {horizon:,.0f}\n{asked}; mean of {n_seeds} seeds ± 1 standard error; "
-    figure.suptitle(f"{heading}dotted: no privacy claim; solid: not private", fontsize="medium")
+    figure.suptitle(f"{heading}dotted: no privacy claim; solid: not private")
     final = {one.label: one.y[-1] for one in regrets}
     unit = pick(regrets, label="LinUCB")[0].mean
     names = covered(regrets, 1.6 * unit[-1])
@@ -205,8 +205,7 @@ def liu_figure(
     axes[2].text(0.5 * horizon, -0.12 * high, lines, ha="center", va="center", fontsize="small")
     titles = ("(a) regret", "(b) the least regrets over that of LinUCB", "(c) are the clusters found? (1: all)")
     for ax, title in zip(axes, titles):
-        ax.set_title(title, fontsize="medium")
-        ax.grid(alpha=0.3)
+        ax.set_title(title)
         ax.xaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
         ax.set_xlabel("round $t$")
     legend_of_all(figure, ncols=4)
@@ -240,6 +239,5 @@ def liu_figure(
         words += f"largest mean of the adjusted Rand index is {np.nanmax(best.mean):.2f}, of {best.label} at t = "
         words += f"{best.x[np.nanargmax(best.mean)]:,.0f} (c)"
         says.append(Says(where, claim, "the same", words))
-    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)
     save(name, options, figure, [*curves, titled])

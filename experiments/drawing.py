@@ -27,6 +27,14 @@ import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import in_words, tick
 
 BELOW = 0.5  # inches from the axes to a legend below: ticks and their label lie between
+STYLE: dict[Any, Any] = {  # of all figures
+    "axes.grid": True,
+    "axes.titlesize": "medium",
+    "figure.constrained_layout.use": True,
+    "figure.titlesize": "medium",
+    "grid.alpha": 0.3,
+}
+plt.rcParams.update(STYLE)
 REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.")  # of lines that no algorithm has, as random play
 CHANCE = "random play"
 Options = TypeVar("Options", bound=Size)
@@ -126,14 +134,14 @@ class Picture:
     def figure(self) -> Figure:
         """Draws it."""
         shape = self.shape or (1, len(self.panels))
-        figure, axes = plt.subplots(*shape, figsize=self.size, layout="constrained", squeeze=False, **self.grid)
+        figure, axes = plt.subplots(*shape, figsize=self.size, squeeze=False, **self.grid)
         letters = "abcdefghijkl" if len(self.panels) > 1 else ""
         for i, (panel, ax) in enumerate(zip(self.panels, axes.flat)):
-            ax.set_title(f"({letters[i]}) {panel.title}" if letters else panel.title, fontsize="medium")
+            ax.set_title(f"({letters[i]}) {panel.title}" if letters else panel.title)
             render(panel, ax)
         legend_of_all(figure, ncols=self.ncols)
         if self.title:
-            figure.suptitle(self.title, fontsize="medium")
+            figure.suptitle(self.title)
         if isinstance(self.caption, str):
             remark(figure, self.caption)
         else:
@@ -167,7 +175,8 @@ def render(panel: Panel, ax: Axes) -> None:
     """Draws a panel, and prints its numbers."""
     scales = {key: value for key, value in panel.axes.items() if key.endswith("scale")}
     ax.set(**scales)
-    ax.grid(alpha=0.3, axis="x" if panel.kind == "rows" else "both")
+    if panel.kind == "rows":
+        ax.grid(False, axis="y")
     for label, value in panel.level.items():
         (ax.axvline if panel.kind == "rows" else ax.axhline)(value, label=label, **REFERENCE)
     if panel.kind == "lines":
@@ -286,8 +295,7 @@ def promised(note: str) -> str:
 
 
 def legend_below(ax: Axes, **style: Any) -> None:
-    """Writes the legend below the axes, where it hides nothing, and draws a grid."""
-    ax.grid(alpha=0.3)
+    """Writes the legend below the axes, where it hides nothing."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     place = ax.transAxes + ScaledTranslation(0, -BELOW, figure.dpi_scale_trans)

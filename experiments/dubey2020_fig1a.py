@@ -84,14 +84,14 @@ def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_fig1a", lambda: measure(options))
     titles = list(dict.fromkeys(one.panel for one in curves))
     rows = 1 + len(titles) // 2
-    figure, axes = plt.subplots(rows, 2, figsize=(11.0, 4.9 * rows), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(rows, 2, figsize=(11.0, 4.9 * rows), squeeze=False)
     (left, right, *others), seen = axes.ravel(), []
     long = pick(curves, LONG)
     horizon, chance = long[0].x[-1], RANDOM * long[0].x[-1]
     draw(long, left, average=True)
     left.axhline(RANDOM, linestyle=":", color="#999999", label="random play")
     left.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="regret per agent and round", xlim=(1e3, horizon))
-    left.set_title("(a) average up to round $t$", fontsize="medium")
+    left.set_title("(a) average up to round $t$")
     x, ends = [float(one.label.split("= ")[-1]) for one in long], np.stack([one.y[-1] for one in long])
     right.plot(x, ends, color="#999999", linewidth=0.8, label="")
     right.plot([], [], color="#999999", linewidth=0.8, label="one seed")
@@ -100,7 +100,7 @@ def main(options: DubeyOptions) -> None:
         name = f"{one.label}: {one.mean[-1]:,.0f} ± {one.error[-1]:,.0f}, {one.mean[-1] / chance:.1%} of random play"
         right.errorbar(at, one.mean[-1], one.error[-1], fmt="o", capsize=4, color=colour, label=name)
     right.set(xlabel="$\\varepsilon$ of the noise on messages", ylabel="regret per agent", xticks=x, ylim=(0, None))
-    right.set_title(f"(b) after T = {horizon:,.0f} rounds; random play has {chance:,.0f}", fontsize="medium")
+    right.set_title(f"(b) after T = {horizon:,.0f} rounds; random play has {chance:,.0f}")
     share = ", ".join(f"{one.mean[-1] / chance:.1%} at {one.label}" for one in long)
     seen.append(f"at T = {horizon:,.0f} regret is {share} of random play ({long[0].n_seeds} seeds)")
     for one, other in itertools.pairwise(long):
@@ -111,16 +111,14 @@ def main(options: DubeyOptions) -> None:
         said, horizon = against(panel, ax), panel[0].x[-1]
         seen += [f"at T = {horizon:,.0f}, {one} (Corollary 1: 0.63)" for one in said if title == MANY]
         ax.set_ylabel("regret per agent")
-        ax.set_title(f"{title}\nT = {horizon:,.0f}, {panel[0].n_seeds} seeds", fontsize="medium")
+        ax.set_title(f"{title}\nT = {horizon:,.0f}, {panel[0].n_seeds} seeds")
     for ax in (left, right, *others[: len(titles) - 1]):
         legend_below(ax)
     figure.suptitle(
         f"FedUCB: M = {long[0].label[4:5]} agents, K = {K}, d = {D}, gap {GAP}, δ = 0.1, the paper's width, exact "
         f"noise; mean of {long[0].n_seeds} seeds ± 1 standard error\n"
-        "dotted: no privacy claim, as raw data decide when to synchronise",
-        fontsize="medium",
+        "dotted: no privacy claim, as raw data decide when to synchronise"
     )
-    print("\n".join(seen))
     claim = '"the variation in asymptotic per-agent regret for varying" ε, "competitive even at large privacy budget"'
     claim += "; by Corollary 1 it falls as 1 / sqrt M" if MANY in titles else ""
     found = "; ".join(seen) + " (95 % intervals)"

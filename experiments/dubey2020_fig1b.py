@@ -73,7 +73,7 @@ def seen(panel: list[Curve]) -> str:
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_fig1b", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.6))
     lines = []
     for title, letter, ax in zip(PANELS, "abc", axes):
         panel = pick(curves, title)
@@ -85,8 +85,7 @@ def main(options: DubeyOptions) -> None:
             Says("Fig. 1B", CLAIM, "M = 100, T not said, 100 runs", f"({letter}) {title}, {size}: {seen(panel)}")
         )
         ax.set(xlabel="round $t$", xscale="log", yscale="log", xlim=(10, None))
-        ax.set_title(f"({letter}) {title}\n{size}", fontsize="medium")
-        ax.grid(alpha=0.3)
+        ax.set_title(f"({letter}) {title}\n{size}")
         if title == "ε = 1, width as printed":  # regrets that differ by a factor of two
             ax.set(yscale="linear", ylim=(0, None))
         texts = [f"{NAMES[one.label]}: {int(one.note.replace(',', '')):,}" for one in panel if one.note]
@@ -97,11 +96,9 @@ def main(options: DubeyOptions) -> None:
     figure.suptitle(
         f"FedUCB: M = {M}, K = 25, d = 10, δ = 0.1, exact noise; mean ± 95 % interval\n"
         "communication of order $M$ log $T$, $M^{1.5}$ and $M$ $T$; "
-        "(b), (c): solid is certified, dotted has no privacy claim",
-        fontsize="medium",
+        "(b), (c): solid is certified, dotted has no privacy claim"
     )
     caption(figure, "Dubey & Pentland (2020)", *lines)
-    print(figure.get_label())
     save("dubey2020_fig1b", options, figure, curves)
 
 

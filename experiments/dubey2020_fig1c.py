@@ -50,14 +50,14 @@ def against(curves: list[Curve], algo: str) -> Curve:
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_fig1c", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11.5, 4.8), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.5, 4.8))
     seen = []
     for (m, marker), ax, letter in zip({100: "o", 2: "s"}.items(), axes, "ab"):
         panel = pick(curves, f"M = {m}")
         horizon = panel[0].x[-1]
         draw(sorted(panel, key=lambda one: ("random" in one.label, "not" in one.label)), ax, average=True)
         ax.set(xlabel="round $t$", xlim=(0, horizon))
-        ax.set_title(f"({letter}) up to round $t$, M = {m}, T = {horizon:,.0f}", fontsize="medium")
+        ax.set_title(f"({letter}) up to round $t$, M = {m}, T = {horizon:,.0f}")
         chance = pick(panel, label="random play")[0].mean[-1]
         for algo, line in LINES.items():
             one = against(panel, algo)
@@ -73,19 +73,15 @@ def main(options: DubeyOptions) -> None:
     axes[2].minorticks_off()
     d = against(pick(curves, "M = 2"), "ε = 1")
     slope(axes[2], 2.0, d.x, 0.6 * d.mean[0], "$d^2$, as the paper says")
-    axes[2].set_title("(c) after T rounds", fontsize="medium")
+    axes[2].set_title("(c) after T rounds")
     last = curves[-1].x[-1]
     axes[1].set(xscale="log", yscale="log", xlim=(last / 1000, last))
-    for ax in axes:
-        ax.grid(alpha=0.3)
     legend_of_all(figure, ncols=4)
     figure.suptitle(
         f"FedUCB: K = {K}, gap 0.1, δ = 0.1, the paper's width, exact noise; mean of {curves[0].n_seeds} seeds ± 1 "
         "standard error, exponents ± half of 95 % intervals\n"
-        "dotted: no privacy claim, as raw data decide when to synchronise",
-        fontsize="medium",
+        "dotted: no privacy claim, as raw data decide when to synchronise"
     )
-    print("\n".join(seen))
     claim = 'with ε = 1 and M = 100 regret has "essentially a quadratic dependence" on d'
     found = "not tested at M = 100 with privacy, where agents play at random in so few rounds; " + "; ".join(seen)
     caption(figure, "Dubey & Pentland (2020)", Says("Fig. 1C", claim, "M = 100, K <= d², T not said, 100 runs", found))

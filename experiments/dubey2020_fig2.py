@@ -44,7 +44,7 @@ def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_fig2", lambda: measure(options))
     gaps = np.array([float(gap) for gap in dict.fromkeys(one.panel for one in curves)])
     horizon, seeds = curves[0].x[-1], curves[0].n_seeds
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9))
     seen = []
     for name in dict.fromkeys(one.label for one in curves):
         of = pick(curves, label=name)
@@ -56,19 +56,18 @@ def main(options: DubeyOptions) -> None:
         left.errorbar(gaps, ends.mean(1), [one.error[-1] for one in of], **look)
     left.plot(gaps, (K - 1) / K * (gaps + 0.1) * horizon, ":", color="#999999", label="random play")
     left.set(xlabel="gap $\\Delta$", ylabel="regret per agent", ylim=(0, None), xticks=gaps)
-    left.set_title(f"(a) after T = {horizon:,.0f} rounds", fontsize="medium")
+    left.set_title(f"(a) after T = {horizon:,.0f} rounds")
     shown, shades = pick(curves, label=f"ε = {EPSILONS[-1]:g}"), ("#5C2800", "#D55E00", "#F08A3C", "#F7BC8B")
     looks = [f"{shade} : {mark}" for shade, mark in zip(shades, "os^D")]
     draw([Curve("", f"gap {one.panel}", one.x, one.y, look) for one, look in zip(shown, looks)], right)
     right.set(xlabel="round $t$", ylim=(0, None))
     right.xaxis.set_major_locator(MaxNLocator(5))
-    right.set_title("(b) over rounds at ε = 10", fontsize="medium")
+    right.set_title("(b) over rounds at ε = 10")
     for ax in (left, right):
         legend_below(ax, ncols=2)
     size = f"M = {M}, K = {K}, d = {D}, δ = 0.1, T = {horizon:,.0f}, mean of {seeds} seeds ± 1 standard error"
     what = "the paper's width, exact noise; dotted: no privacy claim, as raw data decide when to synchronise"
-    figure.suptitle(f"FedUCB: {size}\n{what}", fontsize="medium")
-    print("\n".join(seen))
+    figure.suptitle(f"FedUCB: {size}\n{what}")
     claim = "regret falls with the gap, and a larger gap makes the budget matter less"
     found = "; ".join(seen) + " (95 % intervals)"
     caption(figure, "Dubey & Pentland (2020)", Says("App. Fig. 2", claim, "M = 10, T not said, 100 runs", found))

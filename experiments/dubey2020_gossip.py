@@ -69,7 +69,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_gossip", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.6))
     horizon, n = curves[0].x[-1], curves[0].n_seeds
     where = [*(f"ε = {epsilon:g}" for epsilon in EPSILONS), OPEN]
     names = list(dict.fromkeys(one.label for one in curves if one.label != CHANCE))
@@ -101,14 +101,12 @@ def main(options: DubeyOptions) -> None:
         "(c) group regret over rounds",
     )
     for ax, title, label in zip(axes, titles, ("group regret at T", "ratio", "group regret up to $t$")):
-        ax.set_title(title, fontsize="medium")
+        ax.set_title(title)
         ax.set_ylabel(label)
-        ax.grid(alpha=0.3)
     legend_of_all(figure, ncols=5)
     figure.suptitle(
         f"FedUCB without a server: M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, δ = 0.1; mean of {n} seeds ± 1 standard "
-        f"error\nγ: hops of a message, χ: cliques; (c) solid: not private; dotted: {where[-2]}, no privacy claim",
-        fontsize="medium",
+        f"error\nγ: hops of a message, χ: cliques; (c) solid: not private; dotted: {where[-2]}, no privacy claim"
     )
     seen = []
     for panel in dict.fromkeys(one.panel for one in curves):
@@ -117,7 +115,6 @@ def main(options: DubeyOptions) -> None:
         over = ", ".join(f"{name} {ratio:.2f} ± {half:.2f}" for name, ratio, half in ratios)
         seen.append(f"{panel}, over {base.label}: {over}")
     found = "; ".join(seen) + " (95 % intervals)"
-    print(found)
     claim = "without a server regret is larger by a factor sqrt(chi gamma), which is 1 on a complete graph"
     caption(figure, "Dubey & Pentland (2020)", Says("Remark 2", claim, "no experiment in the paper", found))
     save("dubey2020_gossip", options, figure, curves)

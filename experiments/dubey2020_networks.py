@@ -80,7 +80,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_networks", lambda: measure(options))
-    figure = plt.figure(figsize=(11.0, 6.9), layout="constrained")
+    figure = plt.figure(figsize=(11.0, 6.9))
     halves: Any = figure.subfigures(2, 1, height_ratios=(1, 2.6))
     names = [one.label for one in pick(curves, HOPS)]
     for ax, name in zip(halves[0].subplots(1, len(names), squeeze=False)[0], names):
@@ -96,7 +96,7 @@ def main(options: DubeyOptions) -> None:
             look: dict[str, Any] = dict(color=colour, label=NAMES.get(one.label, one.label), markersize=5, capsize=2)
             ax.errorbar(one.x * apart, one.mean, one.error, fmt=f"{marker[0]}{line}", **look)
         ax.set(xlabel="time to live γ, in hops (points set apart)", yscale="log")
-        ax.set_title(TITLES[title], fontsize="medium")
+        ax.set_title(TITLES[title])
     for ax in (left, middle):
         ax.set(xticks=GAMMAS, xlim=(0.8, GAMMAS[-1] + 0.3))
     every = pick(curves, PRODUCT)
@@ -107,14 +107,11 @@ def main(options: DubeyOptions) -> None:
     right.plot(whole.x, fit, color="#333333", linewidth=1, label=f"(c) fit: $(χγ)^{{{power:.2f} \\pm {half:.2f}}}$")
     slope(right, 0.5, whole.x, fit[0], "(c) $(χγ)^{0.5}$, as in Theorem 2")
     right.set(xscale="log", xlabel="cliques × time to live, χγ")
-    for ax in axes:
-        ax.grid(alpha=0.3)
     legend_of_all(figure, ncols=4)
     n, size = every[0].n_seeds, every[0].note
     figure.suptitle(
         f"FedUCB without a controller: M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, {size}, not private; mean of {n} "
-        "seeds ± 1 standard error\nabove: a colour for each clique at γ = 2; exponent ± half of its 95 % interval",
-        fontsize="medium",
+        "seeds ± 1 standard error\nabove: a colour for each clique at γ = 2; exponent ± half of its 95 % interval"
     )
     complete, control = pick(curves, REGRET, "complete"), pick(curves, REGRET, "controller")[0]
     word = "more than 0.5" if power - half > 0.5 else "less than 0.5" if power + half < 0.5 else "undecided"
@@ -124,7 +121,6 @@ def main(options: DubeyOptions) -> None:
         found += (
             f"; complete graph {over:,.0f} ± {error:,.0f}, controller {control.mean[0]:,.0f} ± {control.error[0]:,.0f}"
         )
-    print(found)
     claim = "without a server regret is larger by a factor sqrt(chi gamma), as with a controller on a complete graph"
     caption(halves[1], "Dubey & Pentland (2020)", Says("Theorem 2", claim, "no experiment in the paper", found))
     save("dubey2020_networks", options, figure, curves)

@@ -84,7 +84,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 def main(options: DubeyOptions) -> None:
     curves = options.numbers("dubey2020_syncs", lambda: measure(options))
-    figure, axes = plt.subplots(2, 2, figsize=(11.0, 8.0), layout="constrained", sharex=True, sharey="col")
+    figure, axes = plt.subplots(2, 2, figsize=(11.0, 8.0), sharex=True, sharey="col")
     says, n = [], max(one.n_seeds for one in curves)
     for (trigger, title), letter, ax in zip(itertools.product(TRIGGERS, THRESHOLDS.values()), "abcd", axes.flat):
         over, found, missing, horizon = False, [], [], pick(curves, title)[0].x[-1]
@@ -106,8 +106,7 @@ def main(options: DubeyOptions) -> None:
         words = f"our bound is above T for {' and '.join(missing)}" if missing else ""
         ax.text(0.02, 0.97, words, transform=ax.transAxes, va="top", fontsize="small")
         ax.set(xscale="log", yscale="log" if title == THRESHOLDS[10.0] else "symlog")
-        ax.set_title(f"({letter}) trigger as {trigger}; {title}", fontsize="medium")
-        ax.grid(alpha=0.3)
+        ax.set_title(f"({letter}) trigger as {trigger}; {title}")
     axes[0, 0].set_yticks((0, 1, 2, 5, 10, 20), (0, 1, 2, 5, 10, 20))
     for ax in axes[1]:
         ax.set_xlabel("rounds $T$")
@@ -121,11 +120,9 @@ def main(options: DubeyOptions) -> None:
     figure.suptitle(
         f"FedUCB: M = {m}, K = {k}, d = {d}, gap 0.1, δ = 0.1, exact noise; {n} runs of each T, points set apart\n"
         "with noise: no privacy claim; trigger as printed, and as restated by Zhou & Chowdhury (2024): "
-        "the same without noise",
-        fontsize="medium",
+        "the same without noise"
     )
     caption(figure, "Dubey & Pentland (2020)", *says)
-    print(figure.get_label())
     save("dubey2020_syncs", options, figure, curves)
 
 

@@ -83,7 +83,7 @@ def main(options: Size) -> None:
     key, few, many = jax.random.key(options.seed), options.pick(50, 1000, 10_000), options.pick(100, 20_000, 100_000)
     sizes = [10**n for n in range(3, options.pick(4, 7, 7))]
     curves = options.numbers("leak", lambda: norms(few, key) + bounds(sizes, key) + messages(many, key))
-    figure, axes = plt.subplots(2, 2, figsize=(10, 8.6), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(10, 8.6))
     worth = gaussian_epsilon(gaussian_mu(BUDGET.epsilon, BUDGET.delta), DELTA)
     for ax, title in ((axes[0, 0], NORMS), (axes[0, 1], TIMES)):
         for i, one in enumerate(pick(curves, title)):
@@ -107,17 +107,14 @@ def main(options: Size) -> None:
     axes[0, 1].margins(x=0.17)
     axes[1, 0].set(ylabel=f"share of {runs[1]} runs")
     for ax, title in zip(axes.flat, TITLES):
-        ax.set_title(title, fontsize="medium")
-        ax.grid(alpha=0.3)
+        ax.set_title(title)
     legend_of_all(figure)
     figure.suptitle(
         "FedUCB, whose first user is Alice, x = (1, 0), or Tracy, x = 0; M = 2 silos, K = 2, d = 2,\nnoise of ε = 1 at "
-        f"δ = {BUDGET.delta:g}, D = {D:.4f}. Dotted: not private, whatever the noise; solid: certified",
-        fontsize="medium",
+        f"δ = {BUDGET.delta:g}, D = {D:.4f}. Dotted: not private, whatever the noise; solid: certified"
     )
     ends = ", ".join(f"{one.label} {one.mean[-1]:.2f}" for one in pick(curves, TIMES))
     found = f"yes, with certainty: from {pick(curves, TIMES)[0].x[-1]:,.0f} runs of each, ε of at least: {ends}"
-    print(found)
     if not options.redraw:
         print(f"\nCertificate of FedUCB\n{ALGOS['FedUCB'].certificate(fb.envs.gap(2, 4, 2).spec, 100)}")
     claim = "when silos synchronise tells whether the norm of the first user exceeds C, so that FedUCB is not private"

@@ -47,7 +47,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 def main(options: LiuOptions) -> None:
     curves = dressed(options.numbers("liu2022_communication", lambda: measure(options)))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 5.4), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 5.4))
     lines, grown = pick(curves, "time"), {}
     for one in lines:
         colour, line, *mark = one.style.split()
@@ -67,14 +67,14 @@ def main(options: LiuOptions) -> None:
     line = low + (high - low) * np.log(16 * ends / ends[-1]) / np.log(4)
     left.plot(ends, line, "-.", color="#999999", label="c log t + c', through FCLUB-DC at T/16 and T/4")
     left.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="uploads and downloads")
-    left.set_title("(a) uploads and downloads up to round $t$: U = D = 1.01, FCLUB 1", fontsize="medium")
+    left.set_title("(a) uploads and downloads up to round $t$: U = D = 1.01, FCLUB 1")
     (sent,), (regret,) = pick(curves, "sent"), pick(curves, "regret")
     right.errorbar(sent.mean, regret.mean, regret.error, fmt="o", color=delayed.style.split()[0], capsize=4)
     for ratio, x, y in zip(sent.x, sent.mean, regret.mean):
         right.annotate(f"{ratio:g}", (x, y), (-6, 0), textcoords="offset points", ha="right", va="center")
     right.set(xscale="log", xlabel="uploads and downloads", ylabel="regret at T")
     right.margins(x=0.12, y=0.12)
-    right.set_title("(b) FCLUB-DC with factors U = D at the points, T = 100,000", fontsize="medium")
+    right.set_title("(b) FCLUB-DC with factors U = D at the points, T = 100,000")
     home, differ = int(np.argmin(np.abs(sent.x - 1.01))), []
     for ratio, count, value in zip(sent.x, sent.mean, regret.y):
         more, half = interval(value - regret.y[home])
@@ -82,13 +82,10 @@ def main(options: LiuOptions) -> None:
         print(f", {more:+,.0f} ± {half:,.0f} (95 %) against {sent.x[home]:g}")
         differ += [f"{ratio:g} by {more:+,.0f} ± {half:,.0f}"] * (abs(more) > half)
     legend_of_all(figure)
-    for ax in (left, right):
-        ax.grid(alpha=0.3)
     horizon, n_seeds = delayed.x[-1], sent.n_seeds
     figure.suptitle(
         f"Liu et al. (2022): n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, target ε = 1\n"
-        f"(a) T = {horizon:,.0f}; {n_seeds} seeds ± 1 standard error; dotted: no privacy claim, solid: not private",
-        fontsize="medium",
+        f"(a) T = {horizon:,.0f}; {n_seeds} seeds ± 1 standard error; dotted: no privacy claim, solid: not private"
     )
     ours = f"T=10^5, 10 seeds; T={horizon:,.0f}, {n_seeds} seeds here"
     final = {one.label: one.y[-1] for one in lines}
@@ -111,7 +108,6 @@ def main(options: LiuOptions) -> None:
         Says("Theorem 2", "uploads and downloads are O(log T)", ours, grows),
         Says("Section 5", "U = D = 1.01, the authors' choice", "the same; T=100,000 in (b)", chosen),
     )
-    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)
     save("liu2022_communication", options, figure, curves)
 

@@ -54,7 +54,7 @@ def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_distances", lambda: measure(options))
     regrets, rounds = pick(curves, "regret"), pick(curves, "round")
     distances, clusters = DISTANCES[: len(regrets)], regrets[0].x.astype(int)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9))
     found, powers, shares, rows, open_ = [], [], [], [], []
     ends = sorted({first for one in rounds for first in one.y.ravel() if np.isfinite(first)})
     for i, (one, late, gamma) in enumerate(zip(regrets, rounds, distances)):
@@ -75,18 +75,16 @@ def main(options: LiuOptions) -> None:
             print(f"m = {m}, {one.label}: regret {mean:,.0f} ± {error:,.0f}; {share}, rounds {first.tolist()}")
     slope(left, 0.5, clusters, 0.8 * regrets[0].mean[0], "(a) slope of $\\sqrt{m}$")
     left.set(xlabel="clusters m", ylabel="regret at T", xscale="log", yscale="log")
-    left.set_title("(a) regret against the number of clusters", fontsize="medium")
+    left.set_title("(a) regret against the number of clusters")
     left.xaxis.minorticks_off()
     left.set_xticks(clusters, clusters)
     right.set_yticks(*zip(*rows))
     right.set_xticks(range(len(ends) + 1), [*(f"{end:,.0f}" for end in ends), "not by T"])
     right.axvline(len(ends) - 0.5, color="#999999")
     right.set(xlim=(-0.5, len(ends) + 0.5), xlabel="round (they change at ends of phases only)")
-    right.set_title("(b) from when on all clusters are right, in so many seeds", fontsize="medium")
+    right.set_title("(b) from when on all clusters are right, in so many seeds")
     right.margins(y=0.1)
     right.invert_yaxis()
-    for ax in (left, right):
-        ax.grid(alpha=0.3)
     legend_of_all(figure)
     for j, m in enumerate(clusters):
         first = np.stack([late.y[j] for late in rounds])
@@ -98,7 +96,7 @@ def main(options: LiuOptions) -> None:
     where = f"n = {USERS}, {SEATS['random']}, L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
     n_seeds = regrets[0].n_seeds
     what = "Liu et al. (2022): FCLUB-DC (not private), all pairs of preference vectors at one distance γ"
-    figure.suptitle(f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{where}", fontsize="medium")
+    figure.suptitle(f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{where}")
     ours = f"asymptotic; {n_seeds} seeds here"
     words = "undecided, errors are too wide: " if any(open_) else ""
     words += f"exponents of m {'; '.join(found)} (95 %) (a); at T not all seeds have found their clusters (b)"

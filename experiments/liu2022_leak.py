@@ -101,8 +101,7 @@ def draw(ax: Axes, curves: list[Curve], title: str) -> None:
     ax.plot(BUDGET.delta, BUDGET.epsilon, "*", color="k", markersize=12, label="claim of Theorem 3", zorder=9)
     ax.set(xscale="log", xlabel="δ", xlim=(DELTAS[0] / 1.5, DELTAS[-1] * 1.5))
     ax.set_xticks(DELTAS)
-    ax.set_title(f"{title}\n{curves[0].note} runs of each data set", fontsize="medium")
-    ax.grid(alpha=0.3)
+    ax.set_title(f"{title}\n{curves[0].note} runs of each data set")
 
 
 def main(options: Size) -> None:
@@ -111,7 +110,7 @@ def main(options: Size) -> None:
     curves = options.numbers(
         "liu2022_leak", lambda: [one for make, n in sizes.items() for one in bounds(make, n, options)]
     )
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.9), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.9), sharey=True)
     titles = ("(a) who is in a local cluster", "(b) upload times", "(c) an action of another cluster")
     seen = []
     for ax, make, title in zip(axes, sizes, titles):
@@ -125,8 +124,7 @@ def main(options: Size) -> None:
     legend_of_all(figure, ncols=2)
     figure.suptitle(
         "CDP-FCLUB-DC of Liu et al. (2022) with ε = 1, δ = 0.1: two data sets that differ in one round of one user,\n"
-        "told apart by what others see; dotted: no privacy claim",
-        fontsize="medium",
+        "told apart by what others see; dotted: no privacy claim"
     )
     mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
     allowed = ", ".join(f"{gaussian_epsilon(mu, delta):.2f}" for delta in curves[0].x)
@@ -134,7 +132,6 @@ def main(options: Size) -> None:
     says = f"ε is at least, at δ = {at}, where Gaussian noise of (1, 0.1) allows {allowed}: {'. '.join(seen)}"
     claim = "CDP-FCLUB-DC is (1, 0.1, L, m)-CDP: actions of other local clusters hardly depend on one round"
     caption(figure, "Liu et al. (2022)", Says("Theorem 3, Definition 1", claim, "any", says))
-    print(says)
     save("liu2022_leak", options, figure, curves)
 
 

@@ -50,7 +50,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_long", lambda: measure(options))
     random, *regrets = pick(curves, "regret")
-    horizon, figure = random.x[-1], plt.figure(figsize=(11.0, 7.6), layout="constrained")
+    horizon, figure = random.x[-1], plt.figure(figsize=(11.0, 7.6))
     axes = figure.subplot_mosaic("aabb;cdef")
     a, b, counts = axes["a"], axes["b"], [axes[letter] for letter in "cdef"]
     bound = 2 * 10 * 4 * 5 * np.log(2) / np.log(1.01)  # d m L ln 2 / ln U, of uploads and of downloads
@@ -77,7 +77,7 @@ def main(options: LiuOptions) -> None:
             ax, more = counts[len(level)], np.diff(sent.y, axis=0)
             ax.plot(sent.x[1:], np.median(more, 1), line, color=colour)
             ax.plot(sent.x[1:], more, mark, color=colour, markersize=5, alpha=0.6)
-            ax.set_title(f"({'cdef'[len(level)]}) {name}".replace(", ", ",\n"), fontsize="medium", color=colour)
+            ax.set_title(f"({'cdef'[len(level)]}) {name}".replace(", ", ",\n"), color=colour)
             if (more < bound / 4).any():
                 ax.text(
                     0.5,
@@ -107,18 +107,16 @@ def main(options: LiuOptions) -> None:
     counts[0].set_ylabel("uploads and downloads\nin (t/2, t]")
     a.set(xscale="log", yscale="log", ylabel="regret in (t/2, t]\nover random play's")
     b.set(xscale="log", ylabel="adjusted Rand index at $t$")
-    a.set_title("(a) does it learn?", fontsize="medium")
-    b.set_title("(b) are the clusters found? (1: all)", fontsize="medium")
+    a.set_title("(a) does it learn?")
+    b.set_title("(b) are the clusters found? (1: all)")
     for ax in (a, b, *counts):
         ax.set_xlabel("round $t$")
-        ax.grid(alpha=0.3)
     legend_of_all(figure, ncols=4)
     n_seeds = regrets[0].n_seeds
     where = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, T = {horizon:,.0f}"
     figure.suptitle(
         f"Liu et al. (2022), long runs: {where}\n(a), (b): mean of {n_seeds} seeds ± 1 standard error; (c)-(f): every "
-        "seed, and lines through medians; dotted: no privacy claim; solid: not private",
-        fontsize="medium",
+        "seed, and lines through medians; dotted: no privacy claim; solid: not private"
     )
     ours = f"asymptotic; T = {horizon:,.0f}, {n_seeds} seeds here"
     whole = "yes" if all(sublinear.values()) else "in part" if any(sublinear.values()) else "no"

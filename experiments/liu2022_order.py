@@ -40,7 +40,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_order", lambda: measure(options))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.8), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.8))
     final = {one.label: one.y[-1] for one in pick(curves, "regret")}
     for i, (better, worse) in enumerate(CLAIMS):
         mean, half = interval(final[worse] - final[better])
@@ -53,7 +53,7 @@ def main(options: LiuOptions) -> None:
     left.axvline(0, color="#999999")
     left.set(yticks=range(len(CLAIMS)), yticklabels=[f"{worse} minus {better}" for better, worse in CLAIMS])
     left.set(xlabel="difference of regret at T, paired, with 95 % interval", ylim=(len(CLAIMS) - 0.5, -0.5))
-    left.set_title("(a) right of 0: as the paper implies", fontsize="medium")
+    left.set_title("(a) right of 0: as the paper implies")
     shares = []
     for one in pick(curves, "right"):
         colour, _, mark = LOOKS[one.label].split()
@@ -62,14 +62,12 @@ def main(options: LiuOptions) -> None:
         shares.append(f"{one.label} {one.mean[-1]:.0%}")
     right.set(xscale="log", xlabel="round $t$", ylabel="share of seeds", ylim=(0, 0.5), xlim=(9e3, 1.1e5))
     right.set_xticks((10_000, 30_000, 100_000))
-    right.set_title("(b) all clusters exactly right from $t$ on", fontsize="medium")
+    right.set_title("(b) all clusters exactly right from $t$ on")
     legend_of_all(figure)
-    for ax in (left, right):
-        ax.grid(alpha=0.3)
     where, n = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10", curves[0].n_seeds
     what = f"{where}, T = {curves[0].x[0]:,.0f}, {n} seeds; not private"
     bars = "bars: (a) 95 % intervals, (b) ± 1 standard error of a share"
-    figure.suptitle(f"Liu et al. (2022), Fig. 2 (a): {what}\n{bars}", fontsize="medium")
+    figure.suptitle(f"Liu et al. (2022), Fig. 2 (a): {what}\n{bars}")
     for name in SHOWN:
         print("{}: {:,.0f} ± {:,.0f}".format(name, *mean_error(final[name])))
     shown = f"in part: {', '.join(shares)} of seeds have all clusters right at T (b)"

@@ -75,7 +75,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 def main(options: LiuOptions) -> None:
     curves = dressed(options.numbers("liu2022_parameters", lambda: measure(options)))
     horizon = pick(curves, "words")[0].y[0, 0]
-    figure, grid = plt.subplots(2, 3, figsize=(11.0, 6.6), layout="constrained", sharey=True)
+    figure, grid = plt.subplots(2, 3, figsize=(11.0, 6.6), sharey=True)
     *axes, last = grid.ravel()
     order: dict[str, list[str]] = {"holds": [], "undecided": [], "reversed": []}
     for ax, title in zip(axes, (HOME_TITLE, *STUDIES)):
@@ -94,7 +94,7 @@ def main(options: LiuOptions) -> None:
         for i, x in enumerate(panel[0].x if title != HOME_TITLE else ()):
             order[verdict(final["FCLUB-DC"][i], final["LinUCB"][i]).split(",")[0]].append(f"{letter}={x:g}")
         ax.set(xlabel=WORDS[letter], yscale="log")
-        ax.set_title(title.replace("=", " = "), fontsize="medium")
+        ax.set_title(title.replace("=", " = "))
         if title == HOME_TITLE:
             ax.set(xscale="log")
             worths = pick(curves, "worth", "CDP-FCLUB-DC")[0].mean
@@ -109,7 +109,6 @@ def main(options: LiuOptions) -> None:
                         ax.axhspan(share - wrong, share + wrong, color=one.style.split()[0], alpha=0.2, linewidth=0)
         else:
             ax.set(xticks=panel[0].x)
-        ax.grid(alpha=0.3)
     handles = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels())}
     last.legend(handles.values(), handles.keys(), loc="center left", frameon=False)
     last.axis("off")
@@ -119,8 +118,7 @@ def main(options: LiuOptions) -> None:
     seats = SEATS["consecutive"]
     figure.suptitle(
         f"Liu et al. (2022), Appendix E.2: {seats}, K = 10, δ = 0.1, T = {horizon:,.0f}, target ε = 1 but for (a)\n"
-        f"mean of {n_seeds} seeds ± 1 standard error, in (a) a band; dotted: no privacy claim; solid: not private",
-        fontsize="medium",
+        f"mean of {n_seeds} seeds ± 1 standard error, in (a) a band; dotted: no privacy claim; solid: not private"
     )
     for one in pick(curves, "worth"):
         print(f"{one.label}, noise alone: {', '.join(f'{e:g}: {w:.3g}' for e, w in zip(one.x, one.mean))}")
@@ -143,7 +141,6 @@ def main(options: LiuOptions) -> None:
         Says("Appendix E.2", "regret of CDP-FCLUB-DC falls with ε", ours, falls),
         Says("Appendix E.2", "the order of Fig. 2(a) for other d, n, m and L", ours, f"{ahead} (b) to (e)"),
     )
-    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)
     save("liu2022_parameters", options, figure, curves)
 

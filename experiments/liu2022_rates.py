@@ -70,7 +70,7 @@ def main(options: LiuOptions) -> None:
     looks = {**LOOKS, **PARAMETERS}
     curves = [dataclasses.replace(one, style=looks.get(one.label, one.style)) for one in curves]
     horizon = pick(curves, "words")[0].y[0, 0]
-    figure, grid = plt.subplots(2, 2, figsize=(11.0, 8.8), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(11.0, 8.8))
     axes = grid.ravel()
     powers: dict[tuple[str, str], tuple[float, float]] = {}
     for ax, panel in zip(axes, "abcd"):
@@ -106,7 +106,7 @@ def main(options: LiuOptions) -> None:
     c.set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$")
     d.set(title=f"(d) uploads and downloads of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
     for ax in axes:
-        ax.set_title(ax.get_title(), fontsize="medium")
+        ax.set_title(ax.get_title())
         ax.set_ylabel("regret" if ax in (a, b) else "uploads and downloads")
         legend_below(ax, ncols=2)
         ax.xaxis.minorticks_off()
@@ -116,8 +116,7 @@ def main(options: LiuOptions) -> None:
     figure.suptitle(
         f"Liu et al. (2022), rates of Theorems 1 and 2: {SEATS['consecutive']}, K = 10; mean of {n_seeds} seeds ± 1 "
         "standard error\nlegends: exponents ± half of their 95 % intervals, (a) in (T/10, T]; dotted: target ε = 1, no "
-        "privacy claim; solid: not private",
-        fontsize="medium",
+        "privacy claim; solid: not private"
     )
 
     def found(panel: str) -> str:
@@ -147,7 +146,6 @@ def main(options: LiuOptions) -> None:
             f"{found('d')} (d). In {more} (± 1 standard error)",
         ),
     )
-    print("\n".join(f"{one.claim}: {one.seen}" for one in says))
     caption(figure, "Liu et al. (2022)", *says)
     save("liu2022_rates", options, figure, curves)
 

@@ -47,7 +47,7 @@ def measure(options: LiuOptions) -> list[Curve]:
 def main(options: LiuOptions) -> None:
     *curves, size = options.numbers("liu2022_runtime", lambda: measure(options))
     curves = dressed(curves)
-    figure, ax = plt.subplots(figsize=(9.0, 5.0), layout="constrained")
+    figure, ax = plt.subplots(figsize=(9.0, 5.0))
     users, n_repeats = curves[0].x, curves[0].n_seeds
     middle = {one.label: np.median(one.y, 1) for one in curves}
     order = sorted(curves, key=lambda one: middle[one.label][0])
@@ -65,13 +65,11 @@ def main(options: LiuOptions) -> None:
         print(f"{one.label}: " + ", ".join(f"n = {n:g}: {s:.2f} s" for n, s in zip(one.x, middle[one.label])))
     ax.set(yticks=range(len(order)), yticklabels=[one.label for one in order], xlim=(0, None))
     ax.set(xlabel=f"seconds for {size.label}", ylim=(len(order) - 0.4, -0.6))
-    ax.grid(alpha=0.3)
     legend_of_all(figure, ncols=4)
     busy = "on a machine that others used too"
     figure.suptitle(
         f"Liu et al. (2022), running times of our programs: m = 4, L = 5, K = 10, d = 10, {busy}\n"
-        f"points and columns: median of {n_repeats} runs; bars: shortest to longest; unstable, not a benchmark",
-        fontsize="medium",
+        f"points and columns: median of {n_repeats} runs; bars: shortest to longest; unstable, not a benchmark"
     )
     seen = f"unstable, medians of {n_repeats} runs {busy}: at n = {users[0]:g} from "
     seen += " to ".join(f"{middle[one.label][0]:.1f} s ({one.label})" for one in (order[0], order[-1]))
@@ -91,7 +89,6 @@ def main(options: LiuOptions) -> None:
     seen += f". The longest of {n_repeats} runs takes up to {spread:.2f} times the shortest"
     claim = "running times of every method (not at hand, so that nothing is compared)"
     caption(figure, "Liu et al. (2022)", Says("Appendix E.4", claim, f"n=40, T=10^5; {size.label} here", seen))
-    print(seen)
     save("liu2022_runtime", options, figure, [*curves, size])
 
 

@@ -80,7 +80,7 @@ def helps(final: dict[str, np.ndarray]) -> str:
 def main(options: LiuOptions) -> None:
     curves = options.numbers("liu2022_why", lambda: measure(options))
     titles = list(dict.fromkeys(one.panel for one in curves))
-    figure, axes = plt.subplots(1, len(titles), figsize=(11.0, 6.2), layout="constrained", sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(titles), figsize=(11.0, 6.2), sharey=True, squeeze=False)
     seen, better = [], []
     for letter, title, ax in zip("ab", titles, axes[0]):
         *bars, played = pick(curves, title)
@@ -99,7 +99,7 @@ def main(options: LiuOptions) -> None:
         ax.set_yticklabels(names, fontsize="small")
         ax.set_xticks((0, 10_000, 20_000))
         ax.set_xlabel("regret at T", x=0.5 / 1.73)
-        ax.set_title(f"({letter}) {title}", fontsize="medium")
+        ax.set_title(f"({letter}) {title}")
         final = {one.label: one.y[0] for one in bars}
         private = [name for name in final if name.startswith(NAMES)]
         if {NAMES[0] + change for change in CHANGES} <= final.keys():
@@ -119,14 +119,12 @@ def main(options: LiuOptions) -> None:
     where = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, T = {horizon}"
     figure.suptitle(
         f"Liu et al. (2022), CDP-FCLUB-DC without some of its parts: {where}\n"
-        f"mean of {n_seeds} seeds ± 1 standard error; CDP-FCLUB-DC: no privacy claim; others: not private",
-        fontsize="medium",
+        f"mean of {n_seeds} seeds ± 1 standard error; CDP-FCLUB-DC: no privacy claim; others: not private"
     )
     claim = "CDP-FCLUB-DC beats LinUCB and is a little worse than FCLUB-DC"
     words = f"{'yes' if all(better) else 'in part' if any(better) else 'no'}: {'. '.join(seen)}. Regularised once: "
     words += f"2ρI once in place of 3ρI at every upload. {RECALIBRATED}"
     caption(figure, "Liu et al. (2022)", Says("Fig. 2(a)", claim, f"T=10^5, 10 seeds; {n_seeds} seeds here", words))
-    print(words)
     save("liu2022_why", options, figure, curves)
 
 

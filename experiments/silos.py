@@ -205,11 +205,8 @@ def finish(
     figure = _ends(shown, pairs) if at_end else _over_rounds(panels)
     who = "certified version" if options.variant == "ours" else "constants and agents of the authors' code"
     titled = f"{titles[0]}\n" if at_end else ""
-    figure.suptitle(
-        f"{titled}{who}; T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± 95 % interval", fontsize="medium"
-    )
+    figure.suptitle(f"{titled}{who}; T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± 95 % interval")
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
-    print(figure.get_label())
     save(suffix, options, figure, curves)
 
 
@@ -272,7 +269,7 @@ def _found(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]], in_percent:
 
 def _over_rounds(panels: dict[str, list[Curve]]) -> Figure:
     """Draws time-average regret over rounds with 95 % intervals, and one legend for all panels."""
-    figure, axes = plt.subplots(ncols=len(panels), figsize=(min(7.0 * len(panels), 11.0), 5.2), layout="constrained")
+    figure, axes = plt.subplots(ncols=len(panels), figsize=(min(7.0 * len(panels), 11.0), 5.2))
     for (title, panel), ax in zip(panels.items(), np.atleast_1d(axes)):
         draw(panel, ax, average=True, band=float(stats.t.ppf(0.975, panel[0].n_seeds - 1)))
         after = np.array([one.mean[-1] / one.x[-1] for one in panel])
@@ -281,8 +278,7 @@ def _over_rounds(panels: dict[str, list[Curve]]) -> Figure:
         else:
             ax.set(ylim=(0.8 * after.min(), 1.15 * after.max()))
         ax.set(xlabel="round $t$", ylabel="time-average group regret, Reg$(t)/t$")
-        ax.set_title(title, fontsize="medium")
-        ax.grid(alpha=0.3)
+        ax.set_title(title)
     legend_of_all(figure, ncols=len(panels))
     return figure
 
@@ -291,7 +287,7 @@ def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
     """Draws regret at T as a share of that of random play, and paired differences of the pairs of the claims."""
     *others, random = panel
     size = 11.0, 1.9 + 0.45 * len(others)
-    figure, (left, right) = plt.subplots(ncols=2, figsize=size, layout="constrained", width_ratios=(3, 2))
+    figure, (left, right) = plt.subplots(ncols=2, figsize=size, width_ratios=(3, 2))
     of = {one.label: one.y[-1] / random.mean[-1] * 100 for one in others}
     for place, one in enumerate(others):
         _dot(left, place, of[one.label], one.style.split()[0])
@@ -299,7 +295,7 @@ def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
     left.axvline(100, color="#999999", linestyle="-.")
     left.annotate("random play", (100, -0.95), ha="right", va="center", xytext=(-4, 0), textcoords="offset points")
     left.set(xlabel="group regret at T in % of random play's", xlim=(-13, 118), ylim=(len(others) - 0.5, -1.4))
-    left.set_title("(a) every algorithm", fontsize="medium")
+    left.set_title("(a) every algorithm")
     pairs = [pair for pair in pairs if "FedLinUCB" not in pair]
     for place, (better, worse) in enumerate(pairs):
         _dot(right, place, of[worse] - of[better], "#000000")
@@ -307,9 +303,9 @@ def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
     right.axvline(0, color="#999999", linestyle=":")
     reach = 1.15 * max(map(abs, right.get_xlim()))
     right.set(xlabel="paired difference, in the same %", xlim=(-reach, reach), ylim=(len(pairs) - 0.5, -0.5))
-    right.set_title("(b) the paper claims more than 0", fontsize="medium")
+    right.set_title("(b) the paper claims more than 0")
     for ax in (left, right):
-        ax.grid(alpha=0.3, axis="x")
+        ax.grid(False, axis="y")
     return figure
 
 

@@ -154,7 +154,7 @@ def whole_batches(one: Curve) -> str:
 
 def main(options: Size) -> None:
     curves = options.numbers("zhou2024_rates", lambda: measure(options))
-    figure, axes = plt.subplots(2, 3, figsize=(12.5, 8.6), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(12.5, 8.6))
     lines = []
     for ax, letter, (sweep, (order, what, _)) in zip(axes.flat, "abcdef", SWEEPS.items()):
         for instance, look in LOOKS.items():
@@ -181,7 +181,6 @@ def main(options: Size) -> None:
         ax.set(xscale="log", yscale="log", xlabel=NAMES[what])
         ax.set_xticks(x, [f"{value:,.0f}" if value >= 25 else f"{value:.3g}" for value in x])
         ax.minorticks_off()
-        ax.grid(alpha=0.3)
         found = "; ".join(seen)
         if what == "M":
             found += "; " + "; ".join(ratio(curves, instance) for instance in INSTANCES)
@@ -196,7 +195,7 @@ def main(options: Size) -> None:
     title = (
         f"Powers of Corollary 5.2, all certified; mean of {n} seeds ± one standard error, powers with 95 % intervals"
     )
-    figure.suptitle(title, fontsize="medium")
+    figure.suptitle(title)
     where = (
         f"M = {M}, B = √(T/M), ε = 1, δ = 0.1 where they do not vary; worst gap: K = d unit vectors, the "
         "worse of two gaps near β √(d/(MT)), at most 1/2 (random play, at the larger: 1 − 1/d of β √(dMT)), T = 10,000 "
@@ -204,7 +203,6 @@ def main(options: Size) -> None:
     )
     lines[0] = dataclasses.replace(lines[0], size=f"{lines[0].size}; {where}")
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
-    print(figure.get_label())
     save("zhou2024_rates", options, figure, curves)
 
 

@@ -155,7 +155,7 @@ def costs(panel: dict[str, Curve]) -> tuple[str, float]:
 
 def main(options: Size) -> None:
     curves = options.numbers("zhou2024_silos", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.6))
     says = []
     for ax, letter, title, (_, split, _) in zip(axes, "abc", dict.fromkeys(one.panel for one in curves), PANELS):
         panel = {one.label: one for one in pick(curves, title)}
@@ -179,7 +179,6 @@ def main(options: Size) -> None:
         cost, apart = costs(panel)
         words = f"\nshuffled, secure aggregation, central: within {apart:.0%}" if "central" in panel else ""
         ax.set_title(f"({letter}) {title}{words}", fontsize="small")
-        ax.grid(alpha=0.3)
         found = f"{cost}; shuffled vector sums and secure aggregation are within {apart:.0%} of central"
         found += shares(panel)
         says.append(f"power of M (M <= T, 95 % intervals): {powers(panel, split)}; {found}")
@@ -190,8 +189,7 @@ def main(options: Size) -> None:
         f"$B=\\sqrt{{T/M}}$ but at least 1, ε = 1, δ = 0.1; certified but for the black curve; "
         f"mean of {n} seeds ± one standard error\n"
         "worst gap: K = d = 2, each algorithm at the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, with the paper's β "
-        "for it;\nrandom contexts: K = d = 10, widths from the law of the noise",
-        fontsize="medium",
+        "for it;\nrandom contexts: K = d = 10, widths from the law of the noise"
     )
     claim = "silo-level local privacy has regret of order M^(3/4), M^(1/4) more than shuffled vector sums or central"
     titles = dict.fromkeys(one.panel for one in curves)
@@ -201,7 +199,6 @@ def main(options: Size) -> None:
         for letter, title, found in zip("abc", titles, says)
     ]
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
-    print(figure.get_label())
     save("zhou2024_silos", options, figure, curves)
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import jax
+import matplotlib
 import numpy as np
 import pytest
 
@@ -28,7 +29,7 @@ def page(name):
 @pytest.fixture(scope="module")
 def curves():
     """The module of numbers, which scripts import from their own folder."""
-    with pytest.MonkeyPatch.context() as patch:
+    with matplotlib.rc_context(), pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXPERIMENTS))
         import curves  # pyright: ignore[reportMissingImports]
 
