@@ -22,6 +22,7 @@ from fedbandit_jax.privacy.bound import MechanismState, Timing
 from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.privacy.sums import Steps, Sums
 
+PROVED = ("epsilon", "delta", "adjacency", "held", "batch", "method")  # fields that no draw reads, only the proof
 Rows = tuple[Array, Array]  # noise (N, D) of N releases, and what is sent for them, (N, 2): numbers, and bits of each
 
 
@@ -97,9 +98,8 @@ class NoisyMechanism(AccountedMechanism):
     def given(self, rows: Rows | None) -> WithRows:
         """The same sums, to which these rows are added; of release and trust model only S is left."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(NoisyMechanism)}
-        proved = dict.fromkeys(("trust", "epsilon", "delta", "adjacency", "held", "batch", "method"))
-        release: Any = Limit(self.release.n_syncs)
-        return WithRows(**{**fields, **proved, "release": release}, drawn=rows)
+        fields |= dict.fromkeys(("trust", *PROVED)) | {"release": Limit(self.release.n_syncs)}
+        return WithRows(**fields, drawn=rows)
 
     def _released(self, k: Array, statistics: Array) -> Array:
         return jnp.where(k <= self.release.n_syncs, statistics, jnp.nan)

@@ -102,7 +102,7 @@ def test_noise_of_an_unknown_source_is_not_certified(key):
     source = bound.mechanism
     rows = source.rows(key, source.release.init((source.row_size,)), 0, 8, 8)[0]
     for forged in (rows, jax.tree.map(jnp.zeros_like, rows)):
-        given = dataclasses.replace(bound, mechanism=source.given(forged))
+        given = dataclasses.replace(bound, mechanism=bound.mechanism.given(forged))
         assert certify(given).claim == "none"
         assert "WithRows" in certify(given).reason
         assert given.source is None

@@ -24,7 +24,7 @@ from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
-from fedbandit_jax.privacy.noisy_sums import Aggregated
+from fedbandit_jax.privacy.noisy_sums import PROVED, Aggregated
 
 
 class Epoch(NamedTuple):
@@ -90,7 +90,9 @@ class ServerLoop(PolicyLoop):
     @override
     def source(self) -> Aggregated | None:
         known = struct.is_sealed(self) and self.schedule is None and not self.spec.drops  # who is away adds no noise
-        return self.mechanism if known and type(self.mechanism) is Aggregated else None
+        if not (known and type(self.mechanism) is Aggregated):
+            return None
+        return dataclasses.replace(self.mechanism, **dict.fromkeys(PROVED))
 
     @override
     def given(self, rows: Any) -> ServerLoop:
