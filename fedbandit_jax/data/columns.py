@@ -117,9 +117,11 @@ def texts(values: np.ndarray) -> Texts:
 
 def text_of(value: Any) -> str:
     """A value as a label."""
+    if value is None or (isinstance(value, (float, np.floating)) and math.isnan(value)):
+        return "NaN"
     if isinstance(value, (float, np.floating)):
         return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else str(float(value))
-    return "NaN" if value is None else str(value).strip()
+    return str(value).strip()
 
 
 def read(

@@ -108,6 +108,13 @@ def test_rows_with_gaps_are_left_out_if_it_is_said_what_gaps_are(gap):
         read([gap], missing=[gap])
 
 
+@pytest.mark.parametrize("gap", [None, np.nan, np.float32("nan")])
+def test_gaps_of_vectors_are_called_nan(gap):
+    with refused("features", "NaN"):
+        read([gap, 1.0, 2.0])
+    assert f"left out: {N // 3} rows" in read([gap, 1.0, 2.0], missing=["NaN"]).encoding
+
+
 def test_yes_and_no_are_rewards():
     one, plain = LOG["reward"] == 1, fb.data.table(LOG, **ROLES | {"features": None})
     for reward in (one, np.where(one, "yes", "No"), np.where(one, "TRUE", "false")):
