@@ -94,7 +94,7 @@ ELSEWHERE = {  # how many numbers "a ± b" of a page are in no picture of it: di
     "federation.md": 26,
     "linear.md": 5,
     "planning.md": 14,
-    "privacy.md": 8,
+    "privacy.md": 14,
     "chowdhury2023.md": 74,
     "dubey2020.md": 27,
     "findings.md": 9,
