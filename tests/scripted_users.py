@@ -9,6 +9,7 @@ import numpy as np
 from helpers import within_ball
 
 import fedbandit_jax as fb
+from fedbandit_jax.core import lots, random
 from fedbandit_jax.privacy import phase_trees
 
 
@@ -48,23 +49,24 @@ class Played(NamedTuple):
     state: Any
 
 
-def play(bound, key, draws, spec):
-    """A bound algorithm on given draws, begin, index, serve as `ArrivalClock` does."""
-    arms, found, counts, status, (state, last) = scan(bound, key, *draws, spec=spec)
+def play(bound, key, draws, spec, choices=None):
+    """A bound algorithm on given draws, as `ArrivalClock` plays it; without `choices` the first of best arms."""
+    arms, found, counts, status, (state, last) = scan(bound, key, *draws, choices, spec=spec)
     labels, groups = (np.concatenate([rows, row[None]]) for rows, row in zip(found, last))
     sent = (np.asarray(counts.get(name, np.zeros(len(arms), int))) for name in ("uploads", "downloads"))
     return Played(np.asarray(arms), labels, groups, *sent, np.asarray(status), jax.tree.map(np.asarray, state))
 
 
 @functools.partial(jax.jit, static_argnames="spec")
-def scan(bound, key, users, contexts, rewards, *, spec):
+def scan(bound, key, users, contexts, rewards, choices=None, *, spec):
     """Arms, partitions, counts and status of all rounds, and (state, partition) at the end."""
 
     def one(state, row):
         t, user, x, y = row
         state, before = bound.begin(key, t, state)
         found = bound.partition(state)
-        arm = jnp.argmax(bound.index(key, t, state, user, x))
+        index = bound.index(key, t, state, user, x)
+        arm = jnp.argmax(index) if choices is None else lots.best(random.fold_in(choices, t), index[:, None])[0]
         state, after = bound.serve(key, t, state, user, x[arm], y[arm])
         counts = {name: count + before.counts.get(name, 0) for name, count in after.counts.items()}
         return state, (arm, found, counts, jnp.asarray(before.status) | after.status)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep, in_chunks, refused, same_runs, silent, stopped_after
+from helpers import ByMessage, deep, in_chunks, refused, same_runs, silent, stopped_after
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
@@ -44,7 +44,7 @@ def test_the_table_leaves_nothing_out():
     kinds = set(map(type, found))
     assert len(ex.EXAMPLES) == sum(map(len, ex.FAMILIES))  # names are distinct
     recipes = {one for one in A.ALGORITHMS.values() if isinstance(one, type)}
-    assert recipes == {type(algo) for algo in algos}
+    assert recipes == {type(algo) for algo in algos} - {ByMessage}  # which audits make
     for room, base in ((A, fb.Policy), (A, A.Grouping), (S, S.Schedule), (P, P.Statistic)):
         shipped = {one for one in vars(room).values() if isinstance(one, type) and issubclass(one, base)} - {base}
         assert {one for one in shipped if one.__subclasses__() == []} <= kinds | {S.Fixed}
@@ -103,8 +103,8 @@ def it_bears_silos_that_are_away_and_rewards_that_are_late(row):
             continue
         one = Configuration(wrap(row.env, how), row.algo, {})
         wrong = refusal(lambda one=one: setup.bind(row.name, one, ex.T))
-        parts_of_it = {"release", "trust", "bound", "schedule", "policy", "aggregate", "total"}
-        assert wrong in ({None} if bears else {"env"}) | parts_of_it
+        parts_of_it = {"release", "trust", "bound", "schedule", "policy", "aggregate", "liars", "learns_in_batch"}
+        assert wrong in ({None} if bears else {"env", "algo", "recipe"}) | parts_of_it
         if wrong is None:
             assert row.algo.certificate(one.env.spec, ex.T).claim == row.claim
 

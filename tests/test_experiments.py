@@ -375,8 +375,9 @@ def test_what_audits_find_is_quoted(curves):
     assert quoted == {round(float(one.mean[0] / one.x[0]), 2) for one in shipped if one.mean[0] < 0.8 * one.x[0]}
 
 
-def test_numbers_beside_a_picture(curves, tmp_path):
+def test_numbers_beside_a_picture(curves, tmp_path, monkeypatch):
     """Those of an experiment go to another name, as they may have taken hours."""
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(EXPERIMENTS / "leak.py"), raising=False)
     (picture := tmp_path / "it.png").write_bytes(b"")
     for make in (lambda path: path.write_text("Chapter 1"), lambda path: path.symlink_to(tmp_path / "thesis")):
         make(other := tmp_path / "it.csv")

@@ -55,6 +55,15 @@ class InBatch(NamedTuple):
     state: ServerState
 
 
+class Rows(NamedTuple):
+    """The contributions of a round, which are added up when the batch ends."""
+
+    x: Array  # (d, M) features of the arms played, as the mechanism admits them
+    v: Array  # (M,) responses, or (2, M) weights and responses
+    outside: Array  # (M,) bool, which users broke what the environment promises
+    clipped: Array | None  # (M,) bool, whose contribution was clipped, if that is counted
+
+
 @struct.sealed
 @struct.pytree
 class ServerLoop(PolicyLoop):
@@ -126,7 +135,7 @@ class ServerLoop(PolicyLoop):
         if self.adds:
             x = ridge.take(offered.contexts, arms)
             x, v, outside, clipped = self.mechanism.admit(x, rewards, ledger.mechanism.seen)
-            record = x, v, outside, clipped if self.mechanism.clips else None
+            record = Rows(x, v, outside, clipped if self.mechanism.clips else None)
         else:
             x, y, user, late = arrived(ledger.late, offered, arms, rewards)
             ledger = ledger._replace(late=late, away=offered.away if self.spec.drops else None)

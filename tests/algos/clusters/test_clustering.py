@@ -257,7 +257,8 @@ def test_process(key, monkeypatch, same_noise, budget, block):
         world, offered, feedback, outside = _drawn(clock, own)
         assert not outside.any()
         given = Draws(offered.user[:, 0], offered.contexts[:, 0], feedback.reward)
-        played = play(bound, random.stream(own, "syncs"), given, population(*LARGE))
+        choices = random.stream(own, "choices")
+        played = play(bound, random.stream(own, "syncs"), given, population(*LARGE), choices)
         expected = np.cumsum(np.asarray(feedback.gap)[np.arange(T), played.arms])
         np.testing.assert_allclose(result.regret[i], expected, rtol=1e-5)
         sent = {name: np.cumsum(getattr(played, name))[ends] for name in ("uploads", "downloads")}
