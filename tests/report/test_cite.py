@@ -27,7 +27,7 @@ WORDS = {  # that choose a release, a noise, a rule, and the names of data
     *fb.privacy.TRUST,
     *(name for pair in (*MECHANISMS, ("laplace", "central")) for name in pair),
     *TRIGGERS,
-    *re.findall(r'(?:FrameTable|_logged)\(frame, "(.+?)"', "".join(
+    *re.findall(r'(?:framed|FrameTable|_logged)\(frame, "(.+?)"', "".join(
         inspect.getsource(inspect.getmodule(load)) for load in (fb.data.star, fb.data.open_bandit)
     )),
 }  # fmt: skip

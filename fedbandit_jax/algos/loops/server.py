@@ -55,7 +55,7 @@ class InBatch(NamedTuple):
     state: ServerState
 
 
-class Rows(NamedTuple):
+class Contributions(NamedTuple):
     """The contributions of a round, which are added up when the batch ends."""
 
     x: Array  # (d, M) features of the arms played, as the mechanism admits them
@@ -135,7 +135,7 @@ class ServerLoop(PolicyLoop):
         if self.adds:
             x = ridge.take(offered.contexts, arms)
             x, v, outside, clipped = self.mechanism.admit(x, rewards, ledger.mechanism.seen)
-            record = Rows(x, v, outside, clipped if self.mechanism.clips else None)
+            record = Contributions(x, v, outside, clipped if self.mechanism.clips else None)
         else:
             x, y, user, late = arrived(ledger.late, offered, arms, rewards)
             ledger = ledger._replace(late=late, away=offered.away if self.spec.drops else None)
