@@ -128,9 +128,25 @@ def _run(command: Command) -> int:
     except (MemoryError, OverflowError) as error:
         print(f"fedbandit: a number is too large for this machine: {error}", file=sys.stderr)
         return 2
+    except (RuntimeError, AssertionError):  # as JAX raises them
+        platforms = os.environ.get("JAX_PLATFORMS")
+        if not platforms or _has_device():
+            raise
+        print(f"fedbandit: JAX_PLATFORMS must name a device of this machine, got {platforms!r}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt as stop:
         print(f"\nfedbandit: stopped{command.resumes}", file=sys.stderr)
         return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
+
+
+def _has_device() -> bool:
+    """Whether JAX finds a device."""
+    import jax
+
+    try:
+        return bool(jax.devices())
+    except Exception:  # of several kinds
+        return False
 
 
 def entry() -> None:

@@ -25,3 +25,14 @@ def test_a_file_that_is_nested_without_end(tmp_path, capsys):
     (tmp_path / "sweep.toml").write_text(f"a = {'[' * 3000}{']' * 3000}")
     assert cli.main(["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("fedbandit: ")
+
+
+def test_a_device_that_is_not_there(tmp_path):
+    """JAX's own error is a traceback of 64 lines."""
+    words = ["simulate", "--agents", "2", "--horizon", "9", "--out", str(tmp_path)]
+    environment = os.environ | {"JAX_PLATFORMS": "abacus"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fedbandit_jax", *words], env=environment, capture_output=True, text=True
+    )
+    error = done.stderr.splitlines()[-1]
+    assert (done.returncode, error) == (2, "fedbandit: JAX_PLATFORMS must name a device of this machine, got 'abacus'")
