@@ -18,6 +18,7 @@ from jax import Array, lax
 
 from fedbandit_jax.algos import ELIMINATION, AdaCUCB, SuccessiveElimination
 from fedbandit_jax.algos.elimination import GROWTH
+from fedbandit_jax.algos.loops.arms import AdaCState
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.core.validate import BadValue
@@ -80,7 +81,11 @@ class SumsOfUsers:
             asked = metrics.report.rounds > 0
             return (carry[0], state), (jnp.where(asked, shown, 0), jnp.where(asked, active, False))
 
-        return lax.scan(body, process.init(key), jnp.arange(self.n_batches))[1]
+        world, state = process.init(key)
+        if isinstance(learner := state[1], AdaCState):  # arms are asked in their order: that lot depends on nobody
+            lot = jnp.arange(len(learner.lot), dtype=learner.lot.dtype)
+            state = (state[0], learner._replace(lot=lot), *state[2:])
+        return lax.scan(body, (world, state), jnp.arange(self.n_batches))[1]
 
 
 @struct.pytree

@@ -28,11 +28,12 @@ class Flawed(BoundGrouped):
             jnp.where(self.replayed, jax.random.key_data(jax.random.key(0)), jax.random.key_data(key))
         )
         new = BoundGrouped._release(self, key, state)
-        view = jnp.where(self.shared, new.streams.view - new.streams.sums.high, 0)
-        view = new.streams.view - view + view[:1]
-        exact = jnp.asarray(new.streams.sums.high[..., 0, -1] > 0, jnp.int32)
+        streams = new.ledgers.mechanism
+        view = jnp.where(self.shared, streams.view - streams.sums.high, 0)
+        view = streams.view - view + view[:1]
+        exact = jnp.asarray(streams.sums.high[..., 0, -1] > 0, jnp.int32)
         label = jnp.where(self.raw, exact, new.label)
-        return new._replace(streams=new.streams._replace(view=view), label=label)
+        return new._replace(ledgers=new.ledgers._replace(mechanism=streams._replace(view=view)), label=label)
 
 
 FLAWS = {
