@@ -24,11 +24,12 @@ ENV = fb.envs.gap(3, 4, 5)  # no two arms are worth the same, so that rounding d
 PLACES = (
     ("tree", "silo_local"),
     ("blt", "central"),
-    ("blt", "silo_local_matrix"),
+    ("tree", "silo_local_matrix"),
     ("sqrt_toeplitz", "secagg"),
     ("input_perturbation", "local"),
     (P.Decaying(1.5), "silo_local"),
-    (P.Banded(3), "shuffle_amplified"),
+    (P.Banded(3), "silo_local"),
+    ("tree", "shuffle_amplified"),
 )
 
 
