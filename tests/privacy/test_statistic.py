@@ -228,7 +228,8 @@ def test_what_is_summed(script, key, name, statistic):
             seen = [np.linalg.solve(one[:, :-1] + ridge, one[:, -1]) for one in sums]
     assert plays == horizon * m
     ledger = state.ledgers if name == "gossip" else state.ledger
-    found = np.asarray(bound.mechanism.real(ledger.pending)).sum(-1) + ledger.mechanism.view
+    pending = 0 if ledger.pending is None else np.asarray(bound.mechanism.real(ledger.pending)).sum(-1)
+    found = pending + ledger.mechanism.view
     total = total if name == "gossip" else total.sum(0)
     np.testing.assert_allclose(found, total, atol=6 * float(np.asarray(bound.stds).max()))
 

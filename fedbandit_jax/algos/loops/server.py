@@ -112,7 +112,8 @@ class ServerLoop(PolicyLoop):
     def init(self, key: Array, spec: Spec) -> ServerState:
         belief, status = first_belief(self.policy, spec.dim)
         each, asks, m = self.tracks or self.mechanism.apart or spec.drops, self.schedule is not None, spec.n_agents
-        ledger = self.stages.open(m if each else 1, m, spec.n_users, status=status)
+        n_sums = None if self.adds else m if each else 1  # what adds up is pending in `sync` only
+        ledger = self.stages.open(n_sums, m, spec.n_users, status=status)
         asked = jnp.zeros(m, bool) if asks else None
         return ServerState(ledger, belief, jnp.int32(0), asked, self._epoch(key, belief))
 
@@ -187,7 +188,9 @@ class ServerLoop(PolicyLoop):
         new = control.cond_any(due, lambda state: self._release(key, stream, rounds, state, users), state)
         if state.epoch is not None:
             new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
-        elif not self.adds:
+        elif self.adds:
+            new = new._replace(ledger=new.ledger._replace(pending=None))
+        else:
             ledger = self.stages.hand_over(new.ledger, True) if away is not None else new.ledger
             new = new._replace(ledger=ledger._replace(counts=self.stages.tally()))
         status = new.ledger.status
