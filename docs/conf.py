@@ -5,6 +5,9 @@ import json
 import re
 from pathlib import Path
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import board
 
@@ -13,6 +16,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 include_patterns = ["*.md", "docs/**.md", "docs/api.rst", "bench/*.md", "experiments/figures/README.md"]
 root_doc, language = "docs/index", "en"
 myst_heading_anchors = 4
+myst_enable_extensions, myst_dmath_allow_digits = ["dollarmath"], False
+html_math_renderer = "mathml"
 html_theme, html_title = "sphinx_book_theme", "fedbandit_jax"
 html_static_path, html_css_files = ["_static"], ["narrow.css"]
 html_theme_options = {"show_toc_level": 2, "use_download_button": False, "navbar_persistent": []}
@@ -66,6 +71,13 @@ def members() -> str:
     return "\n".join(text)
 
 
+def formula(self, node):
+    """Writes MathML, which browsers show without a script."""
+    block = isinstance(node, nodes.math_block)
+    self.body.append(tex2mathml(node.astext(), as_block=block))
+    raise nodes.SkipNode
+
+
 def with_board(app, name, source):
     """The board is a page of the site alone, so that files on GitHub refer to a section instead."""
     source[0] = source[0].replace(
@@ -88,6 +100,7 @@ def setup(app):
     """Writes the page of the reference, and has docstrings read as they are meant."""
     target = Path(__file__).with_name("api.rst")
     target.write_text(f"API reference\n#############\n\n{members()}\n", encoding="utf-8")
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain, priority=100)
     app.connect("source-read", with_board)
     app.connect("build-finished", finished)
