@@ -76,6 +76,11 @@ def best(key: Key[Array, ""], scores: Float[Array, " K M"]) -> Int[Array, " M"]:
         least = lot.min(0) if scores.shape[1] == 1 else jnp.take_along_axis(lot, jnp.argmin(lot, 0)[None], 0)[0]
         return arm_of(least, len(scores))
     least = near(scores.max(0))
-    first = jnp.where(scores >= least, arms, NOWHERE).min(0)
-    tied = (~(scores < least)).sum(0) != 1  # or NaN, of which no comparison holds
-    return control.cond_any(tied.any(), lambda _: arm_of(by_lot(least).min(0), len(scores)), first)
+    bits = (len(scores) - 1).bit_length()
+    if bits > 15:
+        return arm_of(by_lot(least).min(0), len(scores))
+    # One pass counts the best arms in the high bits, and adds up their indices in the low ones. NaN counts as best.
+    found = jnp.where(scores < least, 0, (1 << bits) + arms.astype(jnp.uint32)).sum(0, dtype=jnp.uint32)
+    only = (found & np.uint32((1 << bits) - 1)).astype(jnp.int32)
+    tied = found >> bits != 1
+    return control.cond_any(tied.any(), lambda _: arm_of(by_lot(least).min(0), len(scores)), only)
