@@ -1,4 +1,4 @@
-"""Settings of the site: python -m sphinx -W -c docs . site. It asks nothing of a network, and warnings are errors."""
+"""Settings of the site: sphinx-build -W docs site. Pages load nothing from a network."""
 
 import inspect
 import json
@@ -97,7 +97,8 @@ def finished(app, exception):
 
 
 def setup(app):
-    """Writes the page of the reference, and has docstrings read as they are meant."""
+    """Writes the reference, and reads pages from the root, where README and bench are."""
+    app.srcdir = app.confdir.parent
     target = Path(__file__).with_name("api.rst")
     target.write_text(f"API reference\n#############\n\n{members()}\n", encoding="utf-8")
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))

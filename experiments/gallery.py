@@ -40,7 +40,8 @@ START = """\
 
 Every picture with its command, and what the paper claims, at which size, and whether it was seen. The numbers are in
 the CSV of the same name, but for the few that a command draws. `python experiments/gallery.py` writes this page,
-`python experiments/all.py` draws everything again, and [another page](../../docs/figures.md) says what options mean.
+`python experiments/all.py` draws everything again. [The cookbook](../../docs/cookbook.md#draw-a-figure-of-a-paper)
+explains the options.
 
 "ours" has agents that act on released statistics only, exact noise and rewards in [0, 1]: certified. "authors" has
 the authors' noise and constants, agents that learn inside the batch and Gaussian rewards: no privacy claim, as

@@ -41,7 +41,7 @@ class Links(html.parser.HTMLParser):
 def site(tmp_path_factory):
     pytest.importorskip("sphinx_book_theme", reason="NO SITE: it was not built; pip install -e '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".", str(folder)]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "docs", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder

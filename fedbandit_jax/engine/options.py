@@ -41,7 +41,7 @@ class RunOptions(TypedDict, total=False):
             rounds, evenly spaced.
         record: what to keep beside the curves: name -> function of an `fb.record.Moment` that returns an array or a
             pytree of arrays, at the rounds of the curves unless `fb.record.every` or `fb.record.final` says otherwise;
-            for instance {"arms": fb.record.arms}. No certificate covers it. See docs/records.md.
+            for instance {"arms": fb.record.arms}. No certificate covers it. See docs/cookbook.md.
         devices: what the devices of this process share: "runs", each of which is on one device; or the "agents" of
             every run, for very many of them, whose number must be a multiple of that of devices. Then numbers are the
             same up to rounding.
