@@ -26,6 +26,7 @@ default_role = "code"
 autodoc_typehints, autodoc_member_order, autodoc_class_signature = "none", "bysource", "mixed"
 napoleon_numpy_docstring, napoleon_use_param, napoleon_use_rtype = False, False, False
 
+VERDICTS = {"Holds.": "holds", "Holds in part.": "in-part", "Does not hold.": "fails"}  # of claims -> their colour
 AS_IS = re.compile(r"``.*?``|`[^`]*`")  # code in a line of a docstring
 
 
@@ -71,6 +72,12 @@ def members() -> str:
     return "\n".join(text)
 
 
+def coloured(app, doctree):
+    """Marks the verdicts on claims of papers, which the style sheet colours."""
+    for strong in doctree.findall(nodes.strong):
+        strong["classes"] += [VERDICTS[word] for word in [strong.astext()] if word in VERDICTS]
+
+
 def formula(self, node):
     """Writes MathML, which browsers show without a script."""
     block = isinstance(node, nodes.math_block)
@@ -103,5 +110,6 @@ def setup(app):
     target.write_text(f"API reference\n#############\n\n{members()}\n", encoding="utf-8")
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain, priority=100)
+    app.connect("doctree-read", coloured)
     app.connect("source-read", with_board)
     app.connect("build-finished", finished)

@@ -133,18 +133,6 @@ def test_what_a_page_names_exists(page):
         assert isinstance(cli.parse(arguments), cli.Command), command
 
 
-def test_the_tests_of_findings_exist():
-    """A row of the page of findings names them in its last cell, as file.py::test, and ::test of the file before."""
-    named, file = 0, ""
-    for row in re.findall(r"^\| .* \| (.*) \|$", (ROOT / "docs/reproduction/findings.md").read_text(), re.M):
-        for path, test in re.findall(r"([\w/]+\.py)?(?:::(\w+))?", row):
-            file = path or file
-            if path or test:
-                assert re.search(rf"^def {test}", (ROOT / "tests" / file).read_text(), re.M), (file, test)
-                named += 1
-    assert named > 90
-
-
 def test_files_and_folders_of_the_map_exist():
     """Those of the package, named with their folder or without."""
     text = (ROOT / "docs" / "architecture.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
