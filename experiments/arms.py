@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, quotient
-from drawing import Says, caption, legend_of_all, save, spaced
+from drawing import Says, caption, headline, legend_of_all, save, spaced
 from drawing import draw as draw_curves
 from options import Size
 
@@ -290,7 +290,7 @@ def draw(
     elif options.radius == "exact" and "DP-SE" in names:
         how += " but for DP-SE"
     title = f"{n_seeds} {drawn} ± one standard error; {how};"
-    figure.suptitle(f"{title}{chr(10) if len(title) > 90 else ' '}radii fail with probability p = 0.1")
+    headline(figure, "Private elimination: regret over time, and ratios", f"{title} radii fail with p = 0.1")
     says = []
     for claim, ratios in found.items():
         ratio = ", ".join(

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import HERE, Curve, pick
-from drawing import legend_of_all, remark, save
+from drawing import headline, legend_of_all, remark, save
 from matplotlib.axes import Axes
 from options import Size
 
@@ -111,9 +111,11 @@ def main(options: AuditsSize) -> None:
     strips(below, curves, CONTROLS, FLAWS.values())
     above.set(xlim=(0, 1.1), title=f"(a) {len(shipped)} shipped mechanisms")
     below.set(xscale="log", xlim=(LEAST, 80), title=f"(b) {len(flawed)} mechanisms with a known flaw")
-    figure.suptitle(
+    headline(
+        figure,
+        "Audits refute known flaws, and no shipped mechanism",
         "What experiments show of the ε that is claimed: up to 50,000 runs of a mechanism on each of two data sets\n"
-        "that differ in one user; lower bounds hold with 95 % confidence each, those that refute with 99.9 %"
+        "that differ in one user; lower bounds hold with 95 % confidence each, those that refute with 99.9 %",
     )
     for words in GROUPS.values():
         found = [share(one) for one in pick(curves, f"{SHIPPED}: {words}")]

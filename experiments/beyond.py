@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import tyro
 from curves import Curve, against, ends, mean_error, pick, random_play
-from drawing import legend_of_all, promised, remark, save
+from drawing import headline, legend_of_all, promised, remark, save
 from matplotlib.axes import Axes
 from options import Size
 
@@ -123,9 +123,11 @@ def main(options: Size) -> None:
     right[1].tick_params(labelleft=False)
     n, horizon = lines[0].n_seeds, re.findall("T = (.+)", lines[0].panel)[0]
     size = f"M = 100, K = 100, d = 10, T = {horizon}; mean of {n} seeds ± one standard error"
-    figure.suptitle(
+    headline(
+        figure,
+        "What certified privacy costs, ingredient by ingredient",
         f"What certified privacy costs; {size}.\nOpen markers: not certified; rows with +: added to all above, between "
-        "lines"
+        "lines",
     )
     legend_of_all(figure)
     first, last, secure, plain = (

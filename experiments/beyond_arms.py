@@ -89,6 +89,7 @@ def picture(curves: list[Curve]) -> Picture:
     )
     return Picture(
         shown,
+        "At equal privacy Dist-DP-SE has the least regret",
         f"10 easy arms, T = 1,000,000, {curves[0].n_seeds} instances ± one standard error (SE: the band);\n"
         "all private curves are certified, SE is not private; points are shifted sideways",
         f"At equal privacy (δ = 1/T) the mean regret of Dist-DP-SE is {words}: "

@@ -147,6 +147,7 @@ def picture(curves: list[Curve]) -> Picture:
     n_seeds, (grow, test) = curves[0].n_seeds, NAMED
     return Picture(
         shown,
+        "Sharing pays if agents are alike, and costs otherwise",
         f"M = {M} agents, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1, {n_seeds} seeds ± one standard error of the "
         "paired ratio;\nhorizontal lines are outside (c) and (d)",
         "In units of the regret of greedy agents who play alone, without noise: where all agents have one parameter, "

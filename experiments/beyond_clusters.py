@@ -134,6 +134,7 @@ def picture(curves: list[Curve]) -> Picture:
     mixture, alone = "mixture of linear models, ε = ", "one model a user, ε = 1"
     return Picture(
         [panel],
+        "A certified mixture learns where clusters are few",
         f"40 users, random seats on 5 servers, K = 10, d = 10, T = 100,000, δ = {DELTA:g}, {curves[0].n_seeds} seeds "
         "± one standard error;\nclusters are at least 0.5 apart up to m = 4, and 0.3 beyond",
         f"With two clusters the certified mixture has {said(mixture + '1', two)} at ε = 1 and "

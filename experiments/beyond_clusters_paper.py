@@ -74,6 +74,7 @@ def picture(curves: list[Curve]) -> Picture:
     one, five, linear = (the(curves, label=name) for name in (f"{MIXED}, ε = 1", f"{MIXED}, ε = 5", "LinUCB"))
     return Picture(
         [left, right],
+        "At δ = 0.1 a certified mixture matches LinUCB",
         "The instance of Liu et al. (2022): 40 users, 4 clusters (consecutive seats, no least distance), 5 servers, "
         f"K = 10, d = 10,\nT = 100,000, {n} seeds ± one standard error; random play "
         f"{np.round(the(curves, CHANCE).mean[0], -2):,.0f}",

@@ -90,6 +90,7 @@ def picture(curves: list[Curve]) -> Picture:
     b.axes["ylim"], b.level = (LOW, 50), {f"(b): {CHANCE}": lost}
     return Picture(
         [a, b],
+        "Each round of delay costs a round of random play",
         f"M = {M}, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T), {n} seeds ± one standard error; geometric "
         "delays have this mean",
         f"A fixed delay of {chance.x[-1]:g} rounds costs, for each of them, {found.format(*fixed)}, where random play "

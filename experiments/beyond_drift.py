@@ -105,6 +105,7 @@ def picture(curves: list[Curve]) -> Picture:
         panel.level = {CHANCE: chance * rounds}
     return Picture(
         shown,
+        "Greedy play that forgets recovers, with noise too",
         f"M = {M}, K = {K}, d = {D}, T = {T:,}, δ = 1/(10 M T), batches of {BATCH} rounds, {curves[0].n_seeds} seeds "
         "± one standard error; all private runs are certified",
         f"After the change greedy play that forgets nothing has {none[0]} without noise, {none[1]} at ε = 8 and "

@@ -120,6 +120,7 @@ def picture(curves: list[Curve]) -> Picture:
         shown.append(panel)
     return Picture(
         shown,
+        "Certified variants of FedUCB, and FedUCB as printed",
         f"M = {M}, K = {K}, d = {D}, T = 10,000, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error",
         f"(a): FedUCB as printed has {said['FedUCB as printed, D = 30']}, and proves nothing; certified and with "
         f"secure aggregation regret is {said['growing batches, greedy, secure aggregation']}, as that of FedUCB "

@@ -78,7 +78,7 @@ def picture(curves: list[Curve]) -> Picture:
     clicks, uniform = (round(the(curves, panel).mean[0], -2) for panel in (CHANCE, f"{CHANCE}, tails"))
     for contexts in ("fresh", "fixed"):
         *private, free = pick(curves, contexts)
-        words = dict(enumerate([*(f"ε = {e:g}" for e in free.x), "no noise"]))
+        words = dict(enumerate([*(f"ε = {e:g}" for e in free.x), "no\nnoise"]))
         bars = Panel(private, f"clicks, {contexts} arms", "", "regret at T, in clicks", kind="bars", spread=0.4)
         bars.label, bars.places, bars.xticks = "(a), (b): {label}, certified", True, words
         bars.axes |= dict(xlim=(-0.6, len(free.x) + 0.5), ylim=(0, 1_900))
@@ -102,6 +102,7 @@ def picture(curves: list[Curve]) -> Picture:
     size = f"M = {M}, K = {K}, d = {D}, T = 2,000, δ = {DELTA:g}, {curves[0].n_seeds} seeds ± one standard error"
     return Picture(
         [*shown, panel],
+        "Simple statistics and narrow ranges lose least",
         f"{size}; random play in (a), (b): {clicks:,.0f} clicks",
         f"On clicks of fresh arms at ε = 1 the linear statistic has {linear.said(0)}, and the logistic one "
         f"{logistic.said(0)}; at ε = 8 {linear.said(1)} and {logistic.said(1)}. "

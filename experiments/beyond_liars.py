@@ -95,6 +95,7 @@ def picture(curves: list[Curve]) -> Picture:
     fails = [f"{100 * x:.0f} %" for x, y in zip(trimmed.x, trimmed.mean) if y > chance.mean[0]]
     return Picture(
         panels,
+        "The geometric median withstands a fifth of liars",
         f"What a silo that lies sends (titles), and the rule by which the server adds up: M = {M}, K = {K}, d = {D}, "
         f"T = {chance.x[0]:,.0f},\nδ = 1 / (10 M T), private: noise of every silo, certified; {n} seeds ± one standard "
         "error; rows have scales of their own",

@@ -164,6 +164,7 @@ def picture(curves: list[Curve]) -> Picture:
     ]
     return Picture(
         [shown[letter] for letter in sorted(shown)],
+        "Regret of policies at equal privacy",
         f"All are certified for the same ε: in (a), (b), (d), (e) M = {M} silos, each with its noise, d = {D}, "
         f"T = 1,000; in (c), (f) secure aggregation;\n± one standard error; filled: with our release for growing "
         "batches or our radius; points are set apart; scales differ",

@@ -117,6 +117,7 @@ def picture(curves: list[Curve]) -> Picture:
     seeds, horizon = curves[0].n_seeds, curves[0].panel.partition("T = ")[2]
     return Picture(
         shown,
+        "Growing batches do well, unless contexts change",
         f"When to synchronise: M = {M}, K = {K}, d = {D}, T = {horizon}, ε = 1, δ = 0.1, {seeds} seeds ± one standard "
         "error.\nNumbers are B, the factor or the threshold; solid: certified, dotted: no privacy claim, for what the "
         "times tell; scales differ",

@@ -154,6 +154,7 @@ def picture(curves: list[Curve]) -> Picture:
     seeds = curves[0].n_seeds
     return Picture(
         shown,
+        "What each ingredient saves under silo-local noise",
         f"Silo-local noise, ε = {EPSILON:g}; rows with + are added to all above: M = {M}, K = {K}, d = {D}, {seeds} "
         f"seeds ± one standard error, random play {round(chance.mean[0], -3):,.0f}.\nDark blue: certified; light "
         "blue: an oracle that nobody can run; grey: not private; n: the first release of greedy play; scales differ",

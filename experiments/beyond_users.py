@@ -118,6 +118,7 @@ def picture(curves: list[Curve]) -> Picture:
     text = "{:.2f} ± {:.2f} times the regret of one, each by its best recipe ({} and {}), and {:.1f} ± {:.1f} times"
     return Picture(
         shown,
+        "What it costs to protect users who return",
         f"Users who return: M = {M}, K = {K}, d = {D}, T = {chance.x[0]:,.0f}, all certified at ε = 1, δ = 0.1 for all "
         f"visits of one user,\n{curves[0].n_seeds} seeds ± one standard error; before the colon: how visits are "
         "protected together",

@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from arms import ArmsSize, elimination, power
 from curves import Curve, pick, quotient
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
@@ -96,7 +96,7 @@ def main(options: ArmsSize) -> None:
         f"Dist-RDP-SE (s = 10) that is certified at ε = {EPSILON:g} and δ, over Dist-DP-SE at ε = {EPSILON:g}, δ = 0:"
     )
     size = f"K = 10, p = 1/T, {curves[0].n_seeds} easy instances ± one standard error of the paired ratio"
-    ax.set_title(f"{title}\n{size}")
+    headline(figure, "Rényi DP beats pure DP at large δ", f"{title} {size}")
     legend_of_all(figure, ncols=2)
     seen = f"{'yes' if all(right) else 'in part'}, at {sum(right)} of {len(right)} points right of δ = 1/T, by 2 s.e."
     seen += f"; the ratio is 1 at δ of {', '.join(cross)} (interpolated)"

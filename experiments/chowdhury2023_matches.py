@@ -96,6 +96,7 @@ def picture(curves: list[Curve]) -> Picture:
     seen = f"a ratio of 0.9 to 1.1 at batches of 2^b: {', '.join(found)}" + "".join(f"; {one}" for one in apart)
     return Picture(
         shown,
+        "When Dist-DP-SE matches DP-SE",
         f"When Dist-DP-SE matches DP-SE: K = 10, p = 0.1, {n_seeds} instances ± one standard error of the paired ratio "
         "of means; all are certified",
         [Says("Section 7", MATCHES[0].says, f"{n_seeds} instances", seen)],

@@ -21,7 +21,7 @@ import numpy as np
 import tyro
 from arms import ArmsSize, elimination
 from curves import POINTS, Curve, mean_error, pick
-from drawing import Says, caption, legend_below, save, spaced
+from drawing import Says, caption, headline, legend_below, save, spaced
 from drawing import slope as reference
 
 import fedbandit_jax as fb
@@ -180,14 +180,14 @@ def main(options: ArmsSize) -> None:
         ax.set_title(f"({panel}) {title}")
         shown = "slope of the filled points" + " (or largest over smallest: factor)" * (panel == "d")
         shown = "" if panel == "f" else shown
-        legend_below(
-            ax, ncols=2, columnspacing=1, handlelength=1.5, title=shown, title_fontsize="small", alignment="left"
-        )
+        legend_below(ax, ncols=1, handlelength=1.5, title=shown, title_fontsize="small", alignment="left")
     n_seeds = curves[0].n_seeds
-    figure.suptitle(
+    headline(
+        figure,
+        "Regret against the rates of Theorems 1 to 6",
         "Rates of Theorems 1 to 6: K = 10 but in (c), radii of Lemma 2 (p: their failure probability), batches of "
         f"2$^b$;\nall are certified but SE, which is not private; {n_seeds} seeds of one instance ± one standard error "
-        "(if seen)"
+        "(if seen)",
     )
     says, size = [], f"asymptotic; T in the titles and {n_seeds} seeds of one instance here"
     for where, claim, power, panel, labels in CLAIMS:

@@ -78,6 +78,7 @@ def picture(curves: list[Curve]) -> Picture:
     claim = "for users who return, Renyi DP composes better (no experiment)"
     return Picture(
         shown,
+        "For returning users Rényi DP composes better",
         f"All B sums together are certified at ε = {EPSILON:g}, δ = {tick(DELTA)}: K = 10, T = "
         f"{power(HORIZONS['easy'])}, p = 0.1, {curves[0].n_seeds} easy instances ± one standard error",
         [Says("Appendix H", claim, "B = 1, 10, 100 here", "; ".join(seen))],

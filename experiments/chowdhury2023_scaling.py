@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 from arms import HORIZONS, RadiusOptions, elimination, power
 from curves import Curve, pick, quotient
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 
 import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import tick
@@ -88,7 +88,11 @@ def main(options: RadiusOptions) -> None:
     legend_of_all(figure, ncols=4)
     (bits,), n_seeds = pick(curves, "bits, largest batch", "Dist-RDP-SE"), curves[0].n_seeds
     size = f"K = 10, T = {power(HORIZONS[INSTANCE])}, ε = {EPSILON}, p = 0.1, {options.how}"
-    figure.suptitle(f"{n_seeds} {INSTANCE} instances ± one standard error: {size}; all are certified in their notions")
+    headline(
+        figure,
+        "Regret, bits and privacy against the scale s",
+        f"{n_seeds} {INSTANCE} instances ± one standard error: {size}; all are certified in their notions",
+    )
     at = [min(i, len(bits.x) - 1) for i in (SCALES.index(1), SCALES.index(10), SCALES.index(1000))]
     where = " and ".join(f"{bits.x[i]:g}" for i in at[1:])
     gains, given, better, stronger = [], [], [], []

@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 from arms import HORIZONS, RadiusOptions, elimination, power
 from curves import Curve, of_result, pick, quotient
-from drawing import Says, caption, draw, save
+from drawing import Says, caption, draw, headline, save
 
 import fedbandit_jax as fb
 
@@ -71,9 +71,11 @@ def main(options: RadiusOptions) -> None:
     names = panels[-1].get_legend_handles_labels()
     figure.legend(*names, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     size = f"K = 10, T = {power(HORIZONS['easy'])}, p = 0.1, {options.how}"
-    figure.suptitle(
+    headline(
+        figure,
+        "Shuffling stays within twice secure aggregation",
         f"Shuffling in place of secure aggregation, all certified (pure DP): {size},\n{curves[0].n_seeds} easy "
-        "instances ± one standard error; while a curve is flat, no arm is dropped, as in random play"
+        "instances ± one standard error; while a curve is flat, no arm is dropped, as in random play",
     )
     shown = {pair: ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in found) for pair, found in ratios.items()}
     words = "; ".join(f"{pair} {found}" for pair, found in shown.items())

@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from curves import Curve, exponent, mean_error, pick, quotient, random_play, verdict
-from drawing import Says, caption, hides, legend_of_all, save
+from drawing import Says, caption, headline, hides, legend_of_all, save
 from drawing import draw as draw_curves
 from matplotlib.ticker import MaxNLocator
 from options import Size
@@ -182,7 +182,11 @@ def liu_figure(
     n_seeds, horizon = regrets[0].n_seeds, regrets[0].x[-1]
     where_it_is, asked = titled.label.split("\n")
     heading = f"{where_it_is}, T = {horizon:,.0f}\n{asked}; mean of {n_seeds} seeds ± 1 standard error; "
-    figure.suptitle(f"{heading}dotted: no privacy claim; solid: not private")
+    headline(
+        figure,
+        "Regret of clustering algorithms, and clusters found",
+        f"{heading}dotted: no privacy claim; solid: not private",
+    )
     final = {one.label: one.y[-1] for one in regrets}
     unit = pick(regrets, label="LinUCB")[0].mean
     names = covered(regrets, 1.6 * unit[-1])

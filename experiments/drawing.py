@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 import curves as kept
 import matplotlib.pyplot as plt
@@ -26,16 +28,26 @@ from options import FIGURES, Size
 import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import in_words, tick
 
-BELOW = 0.5  # inches from the axes to a legend below: ticks and their label lie between
+BELOW = 0.42  # inches from the axes to a legend below: ticks and their label lie between
+WIDTH = 7.0  # inches, two columns of a journal
 STYLE: dict[Any, Any] = {  # of all figures
     "axes.grid": True,
+    "axes.linewidth": 0.6,
     "axes.titlesize": "medium",
     "figure.constrained_layout.use": True,
-    "figure.titlesize": "medium",
+    "figure.titlesize": "large",
+    "figure.titleweight": "bold",
+    "font.size": 8,
     "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
 }
 plt.rcParams.update(STYLE)
-REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.")  # of lines that no algorithm has, as random play
+# Lines that no algorithm has, such as random play.
+REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.", linewidth=0.9)
+SETTINGS: WeakKeyDictionary[Figure, str] = WeakKeyDictionary()
 CHANCE = "random play"
 Options = TypeVar("Options", bound=Size)
 
@@ -113,7 +125,8 @@ class Picture:
 
     Args:
         panels: its panels, row by row.
-        title: what holds for all of them.
+        title: the message, in at most ten words.
+        setting: sizes, seeds and what lines mean, which the caption begins with.
         caption: what was seen, or what a paper claims, line by line.
         paper: whose claims these are.
         shape: rows and columns; by default one row.
@@ -124,6 +137,7 @@ class Picture:
 
     panels: Sequence[Panel]
     title: str
+    setting: str
     caption: str | Sequence[Says]
     paper: str = ""
     shape: tuple[int, int] | None = None
@@ -140,8 +154,7 @@ class Picture:
             ax.set_title(f"({letters[i]}) {panel.title}" if letters else panel.title)
             render(panel, ax)
         legend_of_all(figure, ncols=self.ncols)
-        if self.title:
-            figure.suptitle(self.title)
+        headline(figure, self.title, self.setting)
         if isinstance(self.caption, str):
             remark(figure, self.caption)
         else:
@@ -186,7 +199,7 @@ def render(panel: Panel, ax: Axes) -> None:
         shown = ", ".join(f"{x:g}: {number(y)} ± {number(e)}" for x, y, e in zip(one.x, mean, error))
         print(f"{ax.get_title()}, {one.label}: {shown}; {one.note}")
         colour, line, marker = styled(one)
-        look: dict[str, Any] = dict(color=colour, capsize=2, markersize=5)
+        look: dict[str, Any] = dict(color=colour, capsize=1.5, markersize=4)
         look |= dict(mfc="white") if panel.open(one) else {}
         look |= panel.look
         at = np.arange(len(one.x)) if panel.places else one.x
@@ -236,7 +249,8 @@ def styled(one: Curve, i: int = 0) -> tuple[str, str, str]:
     """Returns colour, line and marker of a curve's style."""
     colour, *rest = one.style.split() or [fb.plotting.COLOURS[i % 7]]
     line = re.search(r"--|-\.|-|:", "".join(rest))
-    return colour, line[0] if line else "-", re.sub(r"--|-\.|-|:", "", "".join(rest))
+    line = "-." if one.label == CHANCE else line[0] if line else "-"
+    return colour, line, re.sub(r"--|-\.|-|:", "", "".join(rest))
 
 
 def dressed(curves: Sequence[Curve], looks: Mapping[str, str]) -> list[Curve]:
@@ -253,9 +267,9 @@ def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: floa
     for i, one in enumerate(curves):
         colour, line, marker = styled(one, i)
         by = one.x if average else 1.0
-        width = 2.6 - 1.4 * i / max(1, len(curves) - 1)
+        width = 2.0 - 1.0 * i / max(1, len(curves) - 1)
         above = curves[i + 1 :] if hidden else ()
-        look: dict[str, Any] = dict(color=colour, marker=marker, markersize=5, markevery=(i, 8))
+        look: dict[str, Any] = dict(color=colour, marker=marker, markersize=4, markevery=(i, 8))
         ax.plot(one.x, one.mean / by, line, linewidth=width, label=named(one, above), **look)
         if band and one.n_seeds > 1:
             low, high = (one.mean - band * one.error) / by, (one.mean + band * one.error) / by
@@ -344,27 +358,46 @@ def remark(figure: Figure, text: str) -> None:
     figure.set_label(text)
 
 
+def headline(figure: Figure, message: str, setting: str) -> None:
+    """Writes the message of a figure, of at most ten words, above it; `save` puts the setting into its caption."""
+    figure.suptitle(message)
+    SETTINGS[figure] = " ".join(setting.split())
+
+
+def fit_titles(figure: Figure) -> None:
+    """Breaks the titles of panels into lines that are hardly longer than the panel is wide."""
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        room = 1.15 * ax.get_window_extent().width / max(1.0, ax.title.get_window_extent().width)
+        if room < 1:
+            whole = re.sub(r"\$.*?\$| ± | = ", lambda part: part[0].replace(" ", "~"), ax.get_title())
+            size = max(12, int(room * max(map(len, whole.split("\n")))))
+            lines = [textwrap.fill(line, size) for line in whole.split("\n")]
+            ax.title.set_text("\n".join(lines).replace("~", " "))
+
+
 def tidy(figure: Figure) -> None:
-    """Writes ticks as plain numbers with commas, at least three of them on a log axis, where powers of ten may be few.
+    """Writes ticks as plain numbers with commas, at least two or three of them on a log axis.
 
     Places and words that a script has set itself stay.
     """
     for ax in figure.axes:
-        for axis in (ax.xaxis, ax.yaxis):
+        for axis, least in ((ax.xaxis, 2), (ax.yaxis, 3)):
             if isinstance(axis.get_major_formatter(), LogFormatter):
                 if isinstance(axis.get_major_locator(), LogLocator):
-                    axis.set_major_locator(_log_ticks(*sorted(axis.get_view_interval())))
+                    low, high = sorted(axis.get_view_interval())
+                    axis.set_major_locator(_log_ticks(low, high, least))
                 axis.set_major_formatter(lambda x, _: f"{x:,g}" if 1e-3 <= x < 1e6 else tick(x))
                 axis.set_minor_formatter(NullFormatter())
             elif type(axis.get_major_formatter()) is ScalarFormatter:
                 axis.set_major_formatter("{x:,.10g}")
 
 
-def _log_ticks(low: float, high: float) -> Locator:
-    """Returns the first of three ways to place ticks that has at least three of them in an interval, or even steps."""
+def _log_ticks(low: float, high: float, least: int) -> Locator:
+    """Returns the first of three ways to place at least so many ticks in an interval, or even steps."""
     for subs in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
         places = np.asarray(LogLocator(subs=subs).tick_values(low, high))
-        if ((low <= places) & (places <= high)).sum() >= 3:
+        if ((low <= places) & (places <= high)).sum() >= least:
             return LogLocator(subs=subs)
     return MaxNLocator(5)
 
@@ -372,6 +405,13 @@ def _log_ticks(low: float, high: float) -> Locator:
 def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | None = None) -> None:
     """Writes the picture as PNG and PDF, the numbers behind it as CSV, and prints where they are."""
     tidy(figure)
+    width, height = figure.get_size_inches()
+    smaller = min(WIDTH, 0.66 * width) / width
+    figure.set_size_inches(width * smaller, 1.08 * height * smaller)  # words take more of a smaller figure
+    fit_titles(figure)
+    words = str(figure.get_label())
+    if setting := SETTINGS.get(figure):
+        words = f"Setting: {setting}.\n{words}"
     if options.smoke:
         figure.text(0.5, 0.5, "smoke run: smaller than captions say", color="#d62728", ha="center", fontsize="xx-large")
     if options.folder == FIGURES:  # older pictures do not say that they are ours
@@ -379,6 +419,6 @@ def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | Non
             (FIGURES / f"{name}.{ending}").unlink(missing_ok=True)
     paths = fb.plotting.save(figure, options.folder / name)
     if curves is not None:
-        paths = (*paths, kept.keep(paths[0], curves, caption=str(figure.get_label())))
-        print(figure.get_label())
+        paths = (*paths, kept.keep(paths[0], curves, caption=words))
+        print(words)
     print(f"\nwrote {' and '.join(map(str, paths))}")

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, interval, of_result, pick
-from drawing import Says, caption, draw, legend_below, save
+from drawing import REFERENCE, Says, caption, draw, headline, legend_below, save
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -75,7 +75,7 @@ def against(curves: list[Curve], ax: Any) -> list[str]:
             ratio, half = interval(one.y[-1] / other.mean[-1])
             of_other = interval(other.y[-1])[1] / other.mean[-1] * ratio
             said.append(f"{one.label} over M = {AGENTS[0]}: {ratio:.2f} ± {np.hypot(half, of_other):.2f}")
-    ax.axhline(RANDOM * horizon, color="#999999", linestyle=":", label="random play")
+    ax.axhline(RANDOM * horizon, label="random play", **REFERENCE)
     ax.set(xscale="log", yscale="log", xlabel="$\\varepsilon$ of the noise on messages")
     return said
 
@@ -89,7 +89,7 @@ def main(options: DubeyOptions) -> None:
     long = pick(curves, LONG)
     horizon, chance = long[0].x[-1], RANDOM * long[0].x[-1]
     draw(long, left, average=True)
-    left.axhline(RANDOM, linestyle=":", color="#999999", label="random play")
+    left.axhline(RANDOM, label="random play", **REFERENCE)
     left.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="regret per agent and round", xlim=(1e3, horizon))
     left.set_title("(a) average up to round $t$")
     x, ends = [float(one.label.split("= ")[-1]) for one in long], np.stack([one.y[-1] for one in long])
@@ -114,10 +114,12 @@ def main(options: DubeyOptions) -> None:
         ax.set_title(f"{title}\nT = {horizon:,.0f}, {panel[0].n_seeds} seeds")
     for ax in (left, right, *others[: len(titles) - 1]):
         legend_below(ax)
-    figure.suptitle(
+    headline(
+        figure,
+        "FedUCB: a larger budget has less regret",
         f"FedUCB: M = {long[0].label[4:5]} agents, K = {K}, d = {D}, gap {GAP}, δ = 0.1, the paper's width, exact "
         f"noise; mean of {long[0].n_seeds} seeds ± 1 standard error\n"
-        "dotted: no privacy claim, as raw data decide when to synchronise"
+        "dotted: no privacy claim, as raw data decide when to synchronise",
     )
     claim = '"the variation in asymptotic per-agent regret for varying" ε, "competitive even at large privacy budget"'
     claim += "; by Corollary 1 it falls as 1 / sqrt M" if MANY in titles else ""

@@ -15,7 +15,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import tyro
 from curves import Curve, interval, of_result, pick, random_play, verdict
-from drawing import Says, caption, draw, legend_of_all, save
+from drawing import Says, caption, draw, headline, legend_of_all, save
 from options import DubeyOptions
 from scipy import stats
 
@@ -93,10 +93,12 @@ def main(options: DubeyOptions) -> None:
         ax.text(0.03, 0.03, words, transform=ax.transAxes, va="bottom", fontsize="small")
     axes[0].set_ylabel("regret, over that of random play")
     legend_of_all(figure, ncols=4)
-    figure.suptitle(
+    headline(
+        figure,
+        "FedUCB: more communication has less regret",
         f"FedUCB: M = {M}, K = 25, d = 10, δ = 0.1, exact noise; mean ± 95 % interval\n"
         "communication of order $M$ log $T$, $M^{1.5}$ and $M$ $T$; "
-        "(b), (c): solid is certified, dotted has no privacy claim"
+        "(b), (c): solid is certified, dotted has no privacy claim",
     )
     caption(figure, "Dubey & Pentland (2020)", *lines)
     save("dubey2020_fig1b", options, figure, curves)

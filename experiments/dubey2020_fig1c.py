@@ -12,7 +12,7 @@ here for all d.
 import matplotlib.pyplot as plt
 import tyro
 from curves import Curve, exponent, of_result, pick, random_play
-from drawing import Says, caption, draw, legend_of_all, save, slope
+from drawing import Says, caption, draw, headline, legend_of_all, save, slope
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -77,10 +77,12 @@ def main(options: DubeyOptions) -> None:
     last = curves[-1].x[-1]
     axes[1].set(xscale="log", yscale="log", xlim=(last / 1000, last))
     legend_of_all(figure, ncols=4)
-    figure.suptitle(
+    headline(
+        figure,
+        "FedUCB: regret against the number of features",
         f"FedUCB: K = {K}, gap 0.1, δ = 0.1, the paper's width, exact noise; mean of {curves[0].n_seeds} seeds ± 1 "
         "standard error, exponents ± half of 95 % intervals\n"
-        "dotted: no privacy claim, as raw data decide when to synchronise"
+        "dotted: no privacy claim, as raw data decide when to synchronise",
     )
     claim = 'with ε = 1 and M = 100 regret has "essentially a quadratic dependence" on d'
     found = "not tested at M = 100 with privacy, where agents play at random in so few rounds; " + "; ".join(seen)

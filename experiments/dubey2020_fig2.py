@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, interval, of_result, pick
-from drawing import Says, caption, draw, legend_below, save
+from drawing import Says, caption, draw, headline, legend_below, save
 from matplotlib.ticker import MaxNLocator
 from options import DubeyOptions
 
@@ -67,7 +67,7 @@ def main(options: DubeyOptions) -> None:
         legend_below(ax, ncols=2)
     size = f"M = {M}, K = {K}, d = {D}, δ = 0.1, T = {horizon:,.0f}, mean of {seeds} seeds ± 1 standard error"
     what = "the paper's width, exact noise; dotted: no privacy claim, as raw data decide when to synchronise"
-    figure.suptitle(f"FedUCB: {size}\n{what}")
+    headline(figure, "FedUCB: regret rises with the gap, unlike claimed", f"FedUCB: {size}\n{what}")
     claim = "regret falls with the gap, and a larger gap makes the budget matter less"
     found = "; ".join(seen) + " (95 % intervals)"
     caption(figure, "Dubey & Pentland (2020)", Says("App. Fig. 2", claim, "M = 10, T not said, 100 runs", found))

@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 import tyro
 from curves import Curve, interval, of_result, pick, quotient, random_play
-from drawing import Says, caption, draw, legend_of_all, save
+from drawing import REFERENCE, Says, caption, draw, headline, legend_of_all, save
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -83,7 +83,7 @@ def main(options: DubeyOptions) -> None:
         if i:
             ratio, error = zip(*(quotient(one.y[-1], of) for one, of in zip(ends, base)))
             axes[1].errorbar(x, ratio, error, **look)
-    axes[0].axhline(curves[-1].mean[-1], linestyle=":", color="#999999", label=CHANCE)
+    axes[0].axhline(curves[-1].mean[-1], label=CHANCE, **REFERENCE)
     axes[1].axhline(1, color="#000000", linewidth=1)
     over = [one for panel in (where[-2], OPEN) for one in pick(curves, panel) if one.label != CHANCE or panel == OPEN]
     draw([dataclasses.replace(one, label="_") for one in over], axes[2])
@@ -92,7 +92,8 @@ def main(options: DubeyOptions) -> None:
     words = f"{where[-2]}: all {len(ends)} within {max(ends) / min(ends) - 1:.0%} at T"
     axes[2].text(0.03, 0.97, words, transform=axes[2].transAxes, va="top", fontsize="small")
     for ax in axes[:2]:
-        ax.set(xticks=range(len(where)), xticklabels=where, yscale="log")
+        ax.set(xticks=range(len(where)), xticklabels=[one.replace(" p", "\np") for one in where], yscale="log")
+        ax.tick_params("x", labelsize="small")
     axes[1].set(yticks=(1, 2, 3, 5), yticklabels=(1, 2, 3, 5))
     axes[1].minorticks_off()
     titles = (
@@ -104,9 +105,11 @@ def main(options: DubeyOptions) -> None:
         ax.set_title(title)
         ax.set_ylabel(label)
     legend_of_all(figure, ncols=5)
-    figure.suptitle(
+    headline(
+        figure,
+        "Without privacy the network matters, under noise hardly",
         f"FedUCB without a server: M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, δ = 0.1; mean of {n} seeds ± 1 standard "
-        f"error\nγ: hops of a message, χ: cliques; (c) solid: not private; dotted: {where[-2]}, no privacy claim"
+        f"error\nγ: hops of a message, χ: cliques; (c) solid: not private; dotted: {where[-2]}, no privacy claim",
     )
     seen = []
     for panel in dict.fromkeys(one.panel for one in curves):

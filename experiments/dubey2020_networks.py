@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 import tyro
 from curves import Curve, exponent, pick
-from drawing import Says, caption, legend_of_all, save, slope
+from drawing import Says, caption, headline, legend_of_all, save, slope
 from matplotlib.axes import Axes
 from options import DubeyOptions
 
@@ -109,9 +109,11 @@ def main(options: DubeyOptions) -> None:
     right.set(xscale="log", xlabel="cliques × time to live, χγ")
     legend_of_all(figure, ncols=4)
     n, size = every[0].n_seeds, every[0].note
-    figure.suptitle(
+    headline(
+        figure,
+        "Regret grows with cliques and hops of a network",
         f"FedUCB without a controller: M = {M}, K = {K}, d = {D}, gap 0.1, D = 20, {size}, not private; mean of {n} "
-        "seeds ± 1 standard error\nabove: a colour for each clique at γ = 2; exponent ± half of its 95 % interval"
+        "seeds ± 1 standard error\nabove: a colour for each clique at γ = 2; exponent ± half of its 95 % interval",
     )
     complete, control = pick(curves, REGRET, "complete"), pick(curves, REGRET, "controller")[0]
     word = "more than 0.5" if power - half > 0.5 else "less than 0.5" if power + half < 0.5 else "undecided"

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, pick
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -117,10 +117,12 @@ def main(options: DubeyOptions) -> None:
             axes[0, 0].plot([], [], line, color=colour, fillstyle="none", label=f"{name}: {words}")
     legend_of_all(figure)
     m, d, k = ENV.spec.n_agents, ENV.spec.dim, ENV.spec.n_arms
-    figure.suptitle(
+    headline(
+        figure,
+        "The printed trigger fires too often under noise",
         f"FedUCB: M = {m}, K = {k}, d = {d}, gap 0.1, δ = 0.1, exact noise; {n} runs of each T, points set apart\n"
         "with noise: no privacy claim; trigger as printed, and as restated by Zhou & Chowdhury (2024): "
-        "the same without noise"
+        "the same without noise",
     )
     caption(figure, "Dubey & Pentland (2020)", *says)
     save("dubey2020_syncs", options, figure, curves)

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, pick
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 from options import Size
 
 import fedbandit_jax as fb
@@ -109,9 +109,11 @@ def main(options: Size) -> None:
     for ax, title in zip(axes.flat, TITLES):
         ax.set_title(title)
     legend_of_all(figure)
-    figure.suptitle(
+    headline(
+        figure,
+        "When silos synchronise tells who came",
         "FedUCB, whose first user is Alice, x = (1, 0), or Tracy, x = 0; M = 2 silos, K = 2, d = 2,\nnoise of ε = 1 at "
-        f"δ = {BUDGET.delta:g}, D = {D:.4f}. Dotted: not private, whatever the noise; solid: certified"
+        f"δ = {BUDGET.delta:g}, D = {D:.4f}. Dotted: not private, whatever the noise; solid: certified",
     )
     ends = ", ".join(f"{one.label} {one.mean[-1]:.2f}" for one in pick(curves, TIMES))
     found = f"yes, with certainty: from {pick(curves, TIMES)[0].x[-1]:,.0f} runs of each, ε of at least: {ends}"

@@ -17,7 +17,7 @@ import tyro
 from clusters import LOOKS as COLOURED
 from clusters import RECALIBRATED, SEATS, LiuOptions, decided, dressed, worth
 from curves import Curve, interval, mean_error, pick, quotient, standing
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 
 import fedbandit_jax as fb
 
@@ -83,9 +83,11 @@ def main(options: LiuOptions) -> None:
         differ += [f"{ratio:g} by {more:+,.0f} ± {half:,.0f}"] * (abs(more) > half)
     legend_of_all(figure)
     horizon, n_seeds = delayed.x[-1], sent.n_seeds
-    figure.suptitle(
+    headline(
+        figure,
+        "Delayed uploads save nine messages in ten",
         f"Liu et al. (2022): n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, target ε = 1\n"
-        f"(a) T = {horizon:,.0f}; {n_seeds} seeds ± 1 standard error; dotted: no privacy claim, solid: not private"
+        f"(a) T = {horizon:,.0f}; {n_seeds} seeds ± 1 standard error; dotted: no privacy claim, solid: not private",
     )
     ours = f"T=10^5, 10 seeds; T={horizon:,.0f}, {n_seeds} seeds here"
     final = {one.label: one.y[-1] for one in lines}

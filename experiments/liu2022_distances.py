@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 from clusters import SEATS, LiuOptions
 from curves import Curve, exponent, pick
-from drawing import Says, caption, legend_of_all, save, slope
+from drawing import Says, caption, headline, legend_of_all, save, slope
 from liu2022_order import right_from
 
 import fedbandit_jax as fb
@@ -96,7 +96,7 @@ def main(options: LiuOptions) -> None:
     where = f"n = {USERS}, {SEATS['random']}, L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
     n_seeds = regrets[0].n_seeds
     what = "Liu et al. (2022): FCLUB-DC (not private), all pairs of preference vectors at one distance γ"
-    figure.suptitle(f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{where}")
+    headline(figure, "Closer clusters are found later", f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{where}")
     ours = f"asymptotic; {n_seeds} seeds here"
     words = "undecided, errors are too wide: " if any(open_) else ""
     words += f"exponents of m {'; '.join(found)} (95 %) (a); at T not all seeds have found their clusters (b)"

@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, pick
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 from matplotlib.axes import Axes
 from options import Size
 
@@ -122,9 +122,11 @@ def main(options: Size) -> None:
     axes[0].set_ylim(-0.4, 1.12 * max(one.y.max() for one in curves))
     axes[0].set_ylabel("ε is at least (95 % confidence)")
     legend_of_all(figure, ncols=2)
-    figure.suptitle(
+    headline(
+        figure,
+        "What others see of CDP-FCLUB-DC refutes ε = 1",
         "CDP-FCLUB-DC of Liu et al. (2022) with ε = 1, δ = 0.1: two data sets that differ in one round of one user,\n"
-        "told apart by what others see; dotted: no privacy claim"
+        "told apart by what others see; dotted: no privacy claim",
     )
     mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
     allowed = ", ".join(f"{gaussian_epsilon(mu, delta):.2f}" for delta in curves[0].x)

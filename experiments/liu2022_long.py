@@ -16,7 +16,7 @@ import numpy as np
 import tyro
 from clusters import SEATS, LiuOptions
 from curves import Curve, exponent, mean_error, pick, random_play, standing
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 
 import fedbandit_jax as fb
 
@@ -114,9 +114,11 @@ def main(options: LiuOptions) -> None:
     legend_of_all(figure, ncols=4)
     n_seeds = regrets[0].n_seeds
     where = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, T = {horizon:,.0f}"
-    figure.suptitle(
+    headline(
+        figure,
+        "CDP-FCLUB-DC learns late, if at all",
         f"Liu et al. (2022), long runs: {where}\n(a), (b): mean of {n_seeds} seeds ± 1 standard error; (c)-(f): every "
-        "seed, and lines through medians; dotted: no privacy claim; solid: not private"
+        "seed, and lines through medians; dotted: no privacy claim; solid: not private",
     )
     ours = f"asymptotic; T = {horizon:,.0f}, {n_seeds} seeds here"
     whole = "yes" if all(sublinear.values()) else "in part" if any(sublinear.values()) else "no"

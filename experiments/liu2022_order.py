@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from clusters import LOOKS, SEATS, LiuOptions, decided
 from curves import Curve, interval, mean_error, pick, verdict
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 
 import fedbandit_jax as fb
 
@@ -67,7 +67,7 @@ def main(options: LiuOptions) -> None:
     where, n = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10", curves[0].n_seeds
     what = f"{where}, T = {curves[0].x[0]:,.0f}, {n} seeds; not private"
     bars = "bars: (a) 95 % intervals, (b) ± 1 standard error of a share"
-    figure.suptitle(f"Liu et al. (2022), Fig. 2 (a): {what}\n{bars}")
+    headline(figure, "FCLUB and FCLUB-DC have the least regret", f"Liu et al. (2022), Fig. 2 (a): {what}\n{bars}")
     for name in SHOWN:
         print("{}: {:,.0f} ± {:,.0f}".format(name, *mean_error(final[name])))
     shown = f"in part: {', '.join(shares)} of seeds have all clusters right at T (b)"

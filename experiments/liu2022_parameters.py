@@ -16,7 +16,7 @@ import tyro
 from clusters import LOOKS as COLOURED
 from clusters import RECALIBRATED, SEATS, LiuOptions, decided, dressed, worth
 from curves import Curve, pick, random_play, verdict
-from drawing import Says, caption, save
+from drawing import Says, caption, headline, save
 
 import fedbandit_jax as fb
 
@@ -116,9 +116,11 @@ def main(options: LiuOptions) -> None:
         row[0].set_ylabel("regret over random play's")
     n_seeds = curves[0].n_seeds
     seats = SEATS["consecutive"]
-    figure.suptitle(
+    headline(
+        figure,
+        "CDP-FCLUB-DC against budget, features, users, clusters and servers",
         f"Liu et al. (2022), Appendix E.2: {seats}, K = 10, δ = 0.1, T = {horizon:,.0f}, target ε = 1 but for (a)\n"
-        f"mean of {n_seeds} seeds ± 1 standard error, in (a) a band; dotted: no privacy claim; solid: not private"
+        f"mean of {n_seeds} seeds ± 1 standard error, in (a) a band; dotted: no privacy claim; solid: not private",
     )
     for one in pick(curves, "worth"):
         print(f"{one.label}, noise alone: {', '.join(f'{e:g}: {w:.3g}' for e, w in zip(one.x, one.mean))}")

@@ -17,7 +17,7 @@ import tyro
 from clusters import LOOKS as COLOURED
 from clusters import SEATS, LiuOptions
 from curves import Curve, exponent, mean_error, pick, standing
-from drawing import Says, caption, legend_below, save, slope
+from drawing import Says, caption, headline, legend_below, save, slope
 
 import fedbandit_jax as fb
 
@@ -113,10 +113,12 @@ def main(options: LiuOptions) -> None:
     for ax in (b, d):
         ax.set_xticks((0.5, 1, 2, 4), ("1/2", 1, 2, 4))
     n_seeds = first.n_seeds
-    figure.suptitle(
+    headline(
+        figure,
+        "Regret and uploads against Theorems 1 and 2",
         f"Liu et al. (2022), rates of Theorems 1 and 2: {SEATS['consecutive']}, K = 10; mean of {n_seeds} seeds ± 1 "
         "standard error\nlegends: exponents ± half of their 95 % intervals, (a) in (T/10, T]; dotted: target ε = 1, no "
-        "privacy claim; solid: not private"
+        "privacy claim; solid: not private",
     )
 
     def found(panel: str) -> str:

@@ -17,7 +17,7 @@ import tyro
 from clusters import LOOKS as COLOURED
 from clusters import LiuOptions, dressed
 from curves import Curve
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 
 import fedbandit_jax as fb
 
@@ -67,9 +67,11 @@ def main(options: LiuOptions) -> None:
     ax.set(xlabel=f"seconds for {size.label}", ylim=(len(order) - 0.4, -0.6))
     legend_of_all(figure, ncols=4)
     busy = "on a machine that others used too"
-    figure.suptitle(
+    headline(
+        figure,
+        "Seconds of a run by algorithm and users",
         f"Liu et al. (2022), running times of our programs: m = 4, L = 5, K = 10, d = 10, {busy}\n"
-        f"points and columns: median of {n_repeats} runs; bars: shortest to longest; unstable, not a benchmark"
+        f"points and columns: median of {n_repeats} runs; bars: shortest to longest; unstable, not a benchmark",
     )
     seen = f"unstable, medians of {n_repeats} runs {busy}: at n = {users[0]:g} from "
     seen += " to ".join(f"{middle[one.label][0]:.1f} s ({one.label})" for one in (order[0], order[-1]))

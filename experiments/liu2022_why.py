@@ -21,7 +21,7 @@ import numpy as np
 import tyro
 from clusters import LOOKS, RECALIBRATED, SEATS, LiuOptions, worth
 from curves import Curve, interval, pick, quotient, random_play
-from drawing import Says, caption, legend_of_all, save
+from drawing import Says, caption, headline, legend_of_all, save
 
 import fedbandit_jax as fb
 
@@ -117,9 +117,11 @@ def main(options: LiuOptions) -> None:
     legend_of_all(figure)
     horizon, n_seeds = pick(curves, label="random play")[0].note, curves[0].n_seeds
     where = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, T = {horizon}"
-    figure.suptitle(
+    headline(
+        figure,
+        "CDP-FCLUB-DC without merging and widths loses less",
         f"Liu et al. (2022), CDP-FCLUB-DC without some of its parts: {where}\n"
-        f"mean of {n_seeds} seeds ± 1 standard error; CDP-FCLUB-DC: no privacy claim; others: not private"
+        f"mean of {n_seeds} seeds ± 1 standard error; CDP-FCLUB-DC: no privacy claim; others: not private",
     )
     claim = "CDP-FCLUB-DC beats LinUCB and is a little worse than FCLUB-DC"
     words = f"{'yes' if all(better) else 'in part' if any(better) else 'no'}: {'. '.join(seen)}. Regularised once: "

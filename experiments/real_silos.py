@@ -133,6 +133,7 @@ def picture(curves: list[Curve]) -> Picture:
     n = curves[0].n_seeds
     return Picture(
         [*shown, schools],
+        "What privacy costs on three real logs",
         "Rewards in (a) to (c) are those of models, not of the world. Thompson sampling, δ = 1 / (10 rows), "
         f"{n} seeds ± one standard error;\n{'all' if certified else 'not all'} coloured lines are certified",
         "What secure aggregation of visits adds to the regret without noise, as a share of that of random arms, from "

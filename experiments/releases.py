@@ -100,6 +100,7 @@ def picture(curves: list[Curve]) -> Picture:
     equal = [name for name, value in first.items() if value <= 1 + NEAR]
     return Picture(
         shown,
+        "Noise of releases at equal privacy of returning users",
         f"Releases of the sums of S = {S} batches at equal privacy of all that one user contributes: the largest\n"
         "standard deviation of a sum × the sensitivity, over that of the best release in (a); points are set apart",
         "Against group privacy, (a), the standard deviation of the best release at the most visits of a panel falls to "

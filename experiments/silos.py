@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, random_play
-from drawing import Says, caption, draw, legend_of_all, named, save, spaced
+from drawing import Says, caption, draw, headline, legend_of_all, named, save, spaced
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -203,9 +203,10 @@ def finish(
         for title, panel in panels.items()
     ]
     figure = _ends(shown, pairs) if at_end else _over_rounds(panels)
-    who = "certified version" if options.variant == "ours" else "constants and agents of the authors' code"
-    titled = f"{titles[0]}\n" if at_end else ""
-    figure.suptitle(f"{titled}{who}; T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± 95 % interval")
+    who = "certified" if options.variant == "ours" else "with the authors' constants and agents"
+    titled = f"{titles[0]}, " if at_end else ""
+    size = f"T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± 95 % interval"
+    headline(figure, f"Private-FedLinUCB, {who}", f"{titled}{size}")
     caption(figure, "Zhou & Chowdhury (2024)", *lines)
     save(suffix, options, figure, curves)
 

@@ -45,11 +45,11 @@ def picture(curves: list[Curve]) -> Picture:
 
     def ends(ax: Axes) -> None:
         for strict, words in ((0, f"all at ε = {LOOSE:g}"), (-1, f"all at ε = {STRICT:g}")):
-            ax.axhline(one.mean[strict], linewidth=1, **REFERENCE)
+            ax.axhline(one.mean[strict], **REFERENCE)
             ax.annotate(words, (50, one.mean[strict]), xytext=(0, 3), textcoords="offset points", size="small")
 
-    title = (
-        f"LDP-FedLinUCB with a budget for every silo, certified\nM = {M}, K = {K}, d = {D}, {one.panel}, δ = {DELTA}; "
+    setting = (
+        f"LDP-FedLinUCB with a budget for every silo, certified: M = {M}, K = {K}, d = {D}, {one.panel}, δ = {DELTA}; "
         f"{one.n_seeds} seeds ± one standard error"
     )
     words = f"silos that ask for ε = {STRICT:g}, of {M}; others for {LOOSE:g}", "group regret at T"
@@ -60,8 +60,15 @@ def picture(curves: list[Curve]) -> Picture:
         f"standard error of {one.n_seeds} seeds: {values}"
     )
     says = Says("Definition 2.1", "every silo has a budget of its own (no experiment)", "this instance", seen)
-    panel = Panel(curves, title, *words, label="", also=ends, ylim=(0, None))
-    return Picture([panel], "", [says], "Zhou & Chowdhury (2024)", size=(6.6, 4.8))
+    panel = Panel(curves, "", *words, label="", also=ends, ylim=(0, None))
+    return Picture(
+        [panel],
+        "Ten strict silos of 100 raise regret 1.8 times",
+        setting,
+        [says],
+        "Zhou & Chowdhury (2024)",
+        size=(6.6, 4.8),
+    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, exponent, pick, random_play, steps
-from drawing import Says, caption, save
+from drawing import Says, caption, headline, save
 from options import Size
 from zhou2024_silos import LARGEST, PARTS, FixedArms, bounds
 
@@ -175,8 +175,8 @@ def main(options: Size) -> None:
         short, seen = zip(*(power(curves, instance, sweep) for instance in INSTANCES))
         own = exponent(pick(curves, local.panel, f"{local.label}, {BOUND}")[0])[0]
         name = sweep if what == "epsilon" else NAMES[what]
-        title = f"({letter}) power of {name}: corollary {order:g}, bound {own:.2f}"
-        ax.set_title(f"{title}\n{', '.join(short)}", fontsize="small")
+        seen_here = short[0].removeprefix(f"{INSTANCES[0]} ")
+        ax.set_title(f"({letter}) {name}\ncorollary {order:g}, bound {own:.2f}, seen {seen_here}", fontsize="small")
         x = sorted({*local.x, *pick(curves, f"{INSTANCES[1]}, {sweep}", "silo-level LDP")[0].x})
         ax.set(xscale="log", yscale="log", xlabel=NAMES[what])
         ax.set_xticks(x, [f"{value:,.0f}" if value >= 25 else f"{value:.3g}" for value in x])
@@ -195,7 +195,7 @@ def main(options: Size) -> None:
     title = (
         f"Powers of Corollary 5.2, all certified; mean of {n} seeds ± one standard error, powers with 95 % intervals"
     )
-    figure.suptitle(title)
+    headline(figure, "Regret against the powers of Corollary 5.2", title)
     where = (
         f"M = {M}, B = √(T/M), ε = 1, δ = 0.1 where they do not vary; worst gap: K = d unit vectors, the "
         "worse of two gaps near β √(d/(MT)), at most 1/2 (random play, at the larger: 1 − 1/d of β √(dMT)), T = 10,000 "

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from curves import Curve, exponent, pick, random_play, steps
-from drawing import Says, caption, legend_of_all, save, slope
+from drawing import Says, caption, headline, legend_of_all, save, slope
 from options import Size
 
 import fedbandit_jax as fb
@@ -185,11 +185,13 @@ def main(options: Size) -> None:
     axes[0].set_ylabel("group regret at T")
     legend_of_all(figure, ncols=4)
     n = pick(curves, label="not private")[0].n_seeds
-    figure.suptitle(
+    headline(
+        figure,
+        "Silo-local noise costs more, the more silos",
         f"$B=\\sqrt{{T/M}}$ but at least 1, ε = 1, δ = 0.1; certified but for the black curve; "
         f"mean of {n} seeds ± one standard error\n"
         "worst gap: K = d = 2, each algorithm at the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, with the paper's β "
-        "for it;\nrandom contexts: K = d = 10, widths from the law of the noise"
+        "for it;\nrandom contexts: K = d = 10, widths from the law of the noise",
     )
     claim = "silo-level local privacy has regret of order M^(3/4), M^(1/4) more than shuffled vector sums or central"
     titles = dict.fromkeys(one.panel for one in curves)
