@@ -3,6 +3,7 @@
 import contextlib
 import functools
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -113,6 +114,42 @@ class Bias(fb.Policy):
 
     def index(self, key, t, belief, contexts):
         return contexts @ belief
+
+
+@fb.pytree
+class Ridge(fb.Policy):
+    """A policy of one's own, with a number of its own, that solves a system by itself."""
+
+    c: float = 1.0
+
+    def start(self, dim):
+        return jnp.zeros(dim)
+
+    def update(self, k, belief, released):
+        return jnp.linalg.solve(released.gram + self.c * jnp.eye(len(belief)), released.bias)
+
+    def index(self, key, t, belief, contexts):
+        return contexts @ belief
+
+
+@fb.pytree
+class One(fb.Algorithm):
+    """An algorithm of one's own: it plays one arm, or random ones if that is -1, and counts no bits."""
+
+    arm: Any = 0
+
+    def init(self, key, spec):
+        return jnp.zeros(())
+
+    def act(self, key, t, local, offered):
+        n_agents, n_arms = offered.contexts.shape[:2]
+        return jnp.where(self.arm < 0, jax.random.randint(key, (n_agents,), 0, n_arms), self.arm)
+
+    def learn(self, t, local, offered, arms, rewards):
+        return local, ()
+
+    def sync(self, key, k, state, local, records):
+        return state, fb.Report(rounds=1)
 
 
 class Prefixes(Release):

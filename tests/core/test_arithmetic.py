@@ -7,20 +7,14 @@ import sys
 import jax
 import jax.numpy as jnp
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, refused, simulate
+from helpers import ENV, PLAIN, PRIVATE, One, refused, simulate
 
-import fedbandit_jax as fb
 from fedbandit_jax.core import backend
 from fedbandit_jax.core.programs import leak
 
 
-@fb.pytree
-class Own(fb.Algorithm):
-    """No recipe."""
-
-
 def test_64_bits_and_keys_of_another_generator():
-    for algo in (PRIVATE, PLAIN, Own()):
+    for algo in (PRIVATE, PLAIN, One()):
         with jax.enable_x64(True), refused("jax_enable_x64", True):
             simulate(algo=algo)
     with jax.enable_x64(True), refused("jax_enable_x64", True):

@@ -128,8 +128,6 @@ def test_who_redefines_observe_is_asked():
     bound = FAMILIES["FedLinUCB"].bind(GAP.spec, 8)
 
     class Half:
-        """Features without their means."""
-
         spec = GAP.spec
         features_at, observe, pull = type(GAP).features_at, type(GAP).observe, type(GAP).pull
 
@@ -199,14 +197,10 @@ def test_tiles_of_a_wide_table_in_several_lanes(monkeypatch):
             assert best[s, agent] == -offered[0].min()
 
 
-def test_tiles_are_used_where_padding_would_be_most_of_the_work():
-    assert choose.tiles_save(np.array([64, 64, 64, 400]))
-    assert not choose.tiles_save(np.array([64, 64, 64, 100]))  # five tiles of 64 rows, or four queries of 100
-    assert not choose.tiles_save(np.array([10, 10, 10, 20]))
-
-
 def test_own_environments(key):
-    """What an environment redefines is what is played, and tiles have no more rows than it has arms."""
+    """What an environment redefines is what is played. Tiles are used where padding would be most of the work."""
+    saves = [choose.tiles_save(np.array([size] * 3 + [last])) for size, last in ((64, 400), (64, 100), (10, 20))]
+    assert saves == [True, False, False]  # of the second five tiles of 64 rows are no less than four queries of 100
     env = dataclasses.replace(table(4), ragged=True)
     kind = type(env)
 

@@ -130,27 +130,19 @@ def branches(function):
     return found, [e for e in jaxpr.eqns if e not in found]
 
 
-@pytest.mark.parametrize(("cpu", "costly"), [(True, False), (True, True), (False, True)])
-def test_cond_any_stays_a_conditional(cpu, costly, monkeypatch):
+@pytest.mark.parametrize(
+    ("cpu", "costly", "kind"), [(True, False, "cond"), (True, True, "cond"), (False, True, "while"), (False, False, "")]
+)
+def test_cond_any_is_a_branch_unless_it_would_wait_for_the_host(cpu, costly, kind, monkeypatch):
     """Under two vmaps: one scalar predicate, the matrices are inverted in one of its branches and nowhere else."""
     monkeypatch.setattr(control, "on_cpu", lambda: cpu)
-    (branch,), others = branches(lambda predicate, x: solve_if(predicate, x, costly))
-    assert branch.primitive.name == ("cond" if cpu else "while")
-    if cpu:
-        assert branch.invars[0].aval.shape == ()
-    else:
-        assert branch.params["cond_jaxpr"].eqns == []  # it reads one scalar
-    assert "lu" in str(branch.params["branches" if cpu else "body_jaxpr"])
-    assert "lu" not in str(others)
-
-
-def test_cond_any_selects_where_a_branch_waits_for_the_host(monkeypatch):
-    """Elsewhere than on a CPU no value of the data decides what is computed."""
-    monkeypatch.setattr(control, "on_cpu", lambda: False)
-    conds, others = branches(solve_if)
-    assert not conds
-    assert "lu" in str(others)
+    found, others = branches(lambda predicate, x: solve_if(predicate, x, costly))
+    assert [branch.primitive.name for branch in found] == [kind] * bool(kind)
+    assert ("lu" in str(others)) == (not kind)
     assert "cond[" not in str(others)
+    for branch in found:
+        assert "lu" in str(branch.params["branches" if cpu else "body_jaxpr"])
+        assert branch.invars[0].aval.shape == () if cpu else branch.params["cond_jaxpr"].eqns == []
 
 
 def test_lanes_of_all_vmaps_are_counted():

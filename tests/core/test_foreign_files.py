@@ -129,7 +129,6 @@ def test_files_beside_ours_stay(tmp_path, monkeypatch):
 
 
 def test_what_appears_while_a_file_is_written_stays(tmp_path):
-    """Between the check and the end."""
     path = tmp_path / "it"
 
     def write(file):

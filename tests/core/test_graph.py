@@ -144,7 +144,6 @@ def test_random_partitions(found, true, right, seed):
 
 @pytest.mark.parametrize("n", deep([2, 1, 3], keep=(0, 1)))
 def test_few_users(n):
-    """All partitions, with those of one group, or of one user in each."""
     for labels in np.ndindex(*[n] * n):
         for truth in np.ndindex(*[n] * n):
             found = rand(np.array(labels), np.array(truth), n)
@@ -163,7 +162,6 @@ def test_users_of_every_server_alone():
 
 
 def test_many_users():
-    """Pairs of thousands, in float32."""
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 20, 5000)
     labels = np.where(rng.random(5000) < 0.7, truth, rng.integers(0, 20, 5000))

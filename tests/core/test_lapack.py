@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from examples import EXAMPLES
-from helpers import ENV, deep
+from helpers import ENV, Ridge, deep
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import lapack, programs
@@ -43,17 +43,6 @@ def several(function, *arguments):
 def test_several_are_noticed(function):
     assert several(jax.vmap(function), GRAM[0])
     assert not several(function, GRAM[0, 0])
-
-
-@fb.pytree
-class Ridge(fb.Policy):
-    """A policy of one's own that inverts a matrix by itself."""
-
-    def update(self, k, belief, released):
-        return jnp.linalg.inv(released.gram + jnp.eye(released.dim)) @ released.bias
-
-    def index(self, key, t, belief, contexts):
-        return contexts @ belief
 
 
 ROWS = list(EXAMPLES.values())

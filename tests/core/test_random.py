@@ -96,7 +96,6 @@ def test_one_direction_for_each_agent_is_that_among_all_arms(key, n):
 
 
 def test_draws_of_arms_and_agents(key):
-    """Each is a function of its own numbers, and all are different."""
     arms, agents = np.arange(50, dtype=np.uint32)[:, None], np.arange(40, dtype=np.uint32)[None]
     uniform_at = jax.jit(random.uniform_at, static_argnums=3)
     drawn = [uniform_at(key, arms, agents, j) for j in (0, 1, 256)]

@@ -66,12 +66,6 @@ def test_where_keeps_the_old_estimate_of_the_others(d):
     np.testing.assert_array_equal(matrices(kept), np.broadcast_to(expected[:, None, None], (M, d, d)))
 
 
-def test_solve_says_which_matrix_is_not_definite():
-    gram = np.stack([np.eye(3), np.diag([1.0, -1e-3, 1.0])])
-    *_, ok = jax.jit(ridge.solve)(gram, np.zeros((2, 3)))
-    np.testing.assert_array_equal(ok, [True, False])
-
-
 @pytest.mark.parametrize("d", [3, ridge.UNROLL_DIM + 1])
 @pytest.mark.parametrize("cpu", [True, False], ids=["unrolled", "reduced"])
 def test_dot(cpu, d, monkeypatch):

@@ -2,23 +2,20 @@
 
 import dataclasses
 
+from helpers import Bias
+
 import fedbandit_jax as fb
 from fedbandit_jax.core import struct
-
-
-@fb.pytree
-class Own(fb.Policy):
-    """A policy of one's own."""
 
 
 def test_one_foreign_part_is_enough():
     ours = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=5)
     for within in (tuple, list, lambda parts: dict(enumerate(parts))):
         assert struct.shipped(within([1, "a", ours, fb.algos.UCB()]))
-        for foreign in (Own(), Own, lambda: 0, dataclasses.replace(ours, policy=Own())):
+        for foreign in (Bias(), Bias, lambda: 0, dataclasses.replace(ours, policy=Bias())):
             assert not struct.shipped(within([1, foreign, ours]))
 
 
 def test_user_defined_parts_are_named():
     assert not list(struct.user_defined(fb.algos.Federated(policy=fb.algos.Greedy(), schedule=5)))
-    assert list(struct.user_defined(fb.algos.Federated(policy=Own(), schedule=5))) == ["policy: Own"]
+    assert list(struct.user_defined(fb.algos.Federated(policy=Bias(), schedule=5))) == ["policy: Bias"]

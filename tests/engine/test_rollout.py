@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ENV, PLAIN, PRIVATE, refused
+from helpers import ENV, PLAIN, PRIVATE, Ridge, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
@@ -94,22 +94,6 @@ def test_a_gradient_is_refused():
     for differentiate in (jax.grad(regret), lambda x: jax.jvp(regret, (x,), (1.0,)), jax.jit(jax.grad(regret))):
         with refused("fb.rollout"):
             differentiate(1.0)
-
-
-@fb.pytree
-class Ridge(fb.Policy):
-    """A policy of one's own, with a number of its own."""
-
-    c: float = 1.0
-
-    def start(self, dim):
-        return jnp.zeros(dim)
-
-    def update(self, k, belief, released):
-        return jnp.linalg.solve(released.gram + self.c * jnp.eye(len(belief)), released.bias)
-
-    def index(self, key, t, belief, contexts):
-        return contexts @ belief
 
 
 def test_numbers_of_policies_of_one_s_own_may_be_traced():

@@ -1,13 +1,12 @@
 """A log replayed by rejection: the rows that count, their rewards, and what is left out."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import PRIVATE, refused
+from helpers import PRIVATE, One, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
@@ -31,23 +30,6 @@ def made(n):
 
 def logged(log):
     return fb.data.table(log, silo="place", arm="arm", reward="seen", features=["z"], propensity="p", fit_share=0.1)
-
-
-@fb.pytree
-class One(fb.Algorithm):
-    """Plays one arm, or in every round one at random if it is -1."""
-
-    arm: Any
-
-    def init(self, key, spec):
-        return jnp.zeros(())
-
-    def act(self, key, t, local, offered):
-        n = offered.contexts.shape[0]
-        return jnp.where(self.arm < 0, jax.random.randint(key, (n,), 0, 3), self.arm)
-
-    def learn(self, t, local, offered, arms, rewards):
-        return local, ()
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,11 @@
 
 import sys
 
-import jax.numpy as jnp
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import PLAIN, PRIVATE, sweep
+from helpers import PLAIN, PRIVATE, One, sweep
 from matplotlib.colors import to_rgb
 
 import fedbandit_jax as fb
@@ -65,25 +64,8 @@ def test_titles_of_two_lines_and_formulas_are_drawn_without_a_word(result, caplo
     assert not caplog.records
 
 
-@fb.pytree
-class First(fb.Algorithm):
-    """An algorithm of one's own, which reports rounds of communication and no bits."""
-
-    def init(self, key, spec):
-        return jnp.zeros(())
-
-    def act(self, key, t, local, offered):
-        return jnp.zeros(len(offered.contexts), jnp.int32)
-
-    def learn(self, t, local, offered, arms, rewards):
-        return local, ()
-
-    def sync(self, key, t, state, local, records):
-        return state, fb.Report(rounds=1)
-
-
 def test_an_algorithm_of_one_s_own_is_neither_called_not_private_nor_free():
-    result = sweep({"mine": First(), "other": PLAIN})
+    result = sweep({"mine": One(), "other": PLAIN})
     words = [text.get_text() for text in fb.plotting.regret(result).axes[0].get_legend().get_texts()]
     assert words == ["mine: no privacy claim", "other: not private"]
     (ax,) = fb.plotting.communication_frontier(result).axes
