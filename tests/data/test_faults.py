@@ -193,12 +193,9 @@ def test_a_file_that_is_not_a_table_is_refused(tmp_path, text):
 
 
 def test_other_files_are_no_sources(tmp_path):
-    names = ("log.parquet", "log.xlsx", "log.csv.gz", "absent.csv", ".")
-    for name in names[:3]:
-        wrote(tmp_path, b"PK\3\4\0\0,\n1,2\n", name)
-    for source in (*(tmp_path / name for name in names), {}, 5):
-        said = said_of(source)
-        assert said.startswith("source must ")
+    archives = [wrote(tmp_path, b"PK\3\4\0\0,\n1,2\n", f"log.{ending}") for ending in ("parquet", "xlsx", "csv.gz")]
+    for source in (*archives, tmp_path / "absent.csv", tmp_path, {}, 5):
+        assert said_of(source).startswith("source must ")
 
 
 # MovieLens
@@ -249,10 +246,7 @@ RATINGS = [  # bytes or text of a file -> words of the refusal
     ("".join([*LINES[:21], LINES[4], *LINES[21:], LINES[2]]), "line 22: a user must rate a movie once"),
     ("".join([*LINES[:21], LINES[4]]), f"got user {FOURTH[0]} and movie {FOURTH[1]} again, first in line 5"),
     *((TEXT[:-cut], f"line {len(LINES)}") for cut in (1, 4, 10, 12, 17)),
-    *(
-        ("".join([*NINE, line]), "line 10")
-        for line in ("5:x:7::4.0::1\n", "5::7::4.0:1\n", "5::7:::4.0::1\n", "5::7::4.0::1::\n")
-    ),
+    *(("".join([*NINE, line, "\n"]), "line 10") for line in ("5:x:7::4.0::1", "5::7:::4.0::1", "5::7::4.0::1::")),
 ]
 
 
@@ -319,7 +313,6 @@ def test_files_of_a_fold_must_be_there_with_queries_of_their_own(fold):
 
 
 # Open Bandit
-
 
 CAMPAIGNS = [  # a file, what it has and what takes its place, and words of the refusal
     ("item_context.csv", None, None, "one log and item_context.csv, got "),

@@ -82,27 +82,9 @@ def apart(changed, policies=POLICIES):
     return said
 
 
-def test_laws_are_equal():
-    """All four at once: no mean is four standard errors off."""
+def test_laws_are_equal_if_arms_are_not_chosen_by_their_place():
+    """All four at once: no mean is four standard errors off. The first arm of the log is its worst one, or its best."""
     for label, off in apart(ORDERS).items():
         assert np.abs(off).max() < 4, label
-
-
-def test_the_first_arm_is_told_apart():
-    """It is the worst one of the log, or the best, already before the first release."""
     first = {"first": fb.algos.Federated(policy=First(), schedule=BATCH)}
     assert np.abs(apart(ORDERS, first)["first"]).min() > 20
-
-
-@pytest.mark.slow
-def test_recommendations_are_equal():
-    """Whatever is best in one plan is as good in the other, within both intervals."""
-    plans = []
-    for names in ((), ORDERS):
-        options = dict(horizon=HORIZON, key=jax.random.key(3), trusted="secagg", unit="visit", max_syncs=6)
-        plans.append(fb.plan(table(*names), BUDGET, **options, progress=False))
-    for one, other in (plans, plans[::-1]):
-        there = {candidate.label: candidate.forecast for candidate in other.candidates}
-        found = there[one.best.label]
-        assert found.low <= other.best.forecast.high
-        assert other.best.forecast.low <= found.high

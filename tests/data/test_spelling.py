@@ -1,7 +1,5 @@
 """Numbers, dates and gaps as people write them are read as what they are or refused, and never categories."""
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -147,15 +145,3 @@ def test_wrong_options_are_refused():
     for name, value in (("decimal", ";"), ("missing", "NA"), ("time", "arm")):
         with refused(name):
             read([1, 2], **{"arm": "age", "features": None, name: value})
-
-
-def test_spellings_of_a_table_do_not_depend_on_its_container(tmp_path):
-    texts = dict(zip(("age", "cost"), (["1,5", "2,25"], ["€ 1.200", "€ 30"])))
-    log = LOG | {name: list(itertools.islice(itertools.cycle(two), N)) for name, two in texts.items()}
-    pd.DataFrame(log).to_csv(tmp_path / "log.csv", sep=";", index=False)
-    roles = ROLES | dict(features=["age", "cost"], decimal=",")
-    for source in (log, tmp_path / "log.csv"):
-        plain = LOG | {"age": [1.5, 2.25] * (N // 2), "cost": [1200, 30] * (N // 2)}
-        assert fb.data.table(source, **roles).encoding == fb.data.table(plain, **roles).encoding  # floats are no texts
-        with refused("features"):
-            fb.data.table(source, **roles | {"decimal": "."})

@@ -24,8 +24,6 @@ from fedbandit_jax.planning import demands
 from fedbandit_jax.privacy.admission import BoundStatistic
 
 HALF = math.sqrt(0.5)
-
-
 LOG = visits()
 ROLES = dict(silo="hospital", arm="drug", reward="cured")
 
@@ -284,17 +282,14 @@ def test_shares_of_arms_are_no_known_propensities():
 
 
 def test_users_cross_silos():
+    """A unit that names too few silos is refused."""
     env = table(user="patient")
-    row = np.asarray(env.log.row)
-    pairs = {(u, s) for u, s in zip(LOG["patient"][row], LOG["hospital"][row])}
+    pairs = {*zip(LOG["patient"][env.log.row], LOG["hospital"][env.log.row])}
     reach = np.unique([u for u, _ in pairs], return_counts=True)[1]
     assert env.spec.n_users == env.fit.users == len(reach)
     assert env.spec.silos == env.fit.crossing == fb.envs.delay(env, 3).spec.silos == reach.max() > 1
     assert table().spec.n_users == 0
-
-
-def test_a_unit_that_names_too_few_silos_is_refused():
-    spec, budget = table(user="patient").spec, fb.privacy.Budget(1.0, 0.01)
+    spec, budget = env.spec, fb.privacy.Budget(1.0, 0.01)
     few, enough = (fb.privacy.Mechanism(budget, unit=fb.privacy.Users(2, silos=silos)) for silos in (1, 3))
     with refused("unit"):
         fb.algos.private_fed_lin_ucb(few).bind(spec, 100)
@@ -390,14 +385,14 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
 NUMBERED = np.unique(LOG["hospital"], return_inverse=True)[1] + 9.0
 ILL, TURN = np.arange(400) % 3 == 0, np.arange(400) % 4
 MIXED = [(1, True, 1.0, "1")[i] for i in TURN]  # 1 == True, but they are written differently, and 1.0 is written 1
-TEXTS = {  # a column, and another that has the same levels
-    "numbers": ("hospital", NUMBERED, LOG["hospital"]),  # 9, 10, 11 in their order
-    "spaces": ("drug", np.where(TURN % 2, LOG["drug"], np.char.add(LOG["drug"], " ")), LOG["drug"]),
-    "bools": ("ward", ILL, np.where(ILL, "True", "False")),
-    "a list of several types": ("drug", MIXED, np.where(TURN == 1, "True", "1")),
-}
+TEXTS = [  # a column, and two that have the same levels
+    ("hospital", NUMBERED, LOG["hospital"]),  # 9, 10, 11 in their order
+    ("drug", np.where(TURN % 2, LOG["drug"], np.char.add(LOG["drug"], " ")), LOG["drug"]),
+    ("ward", ILL, np.where(ILL, "True", "False")),
+    ("drug", MIXED, np.where(TURN == 1, "True", "1")),
+]
 
 
 def test_labels_are_texts_whatever_they_are():
-    for column, *values in TEXTS.values():
-        same(*(table({**LOG, column: one}, features=["ward"]) for one in values))
+    for column, one, other in TEXTS:
+        same(table({**LOG, column: one}, features=["ward"]), table({**LOG, column: other}, features=["ward"]))
