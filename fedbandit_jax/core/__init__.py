@@ -1,1 +1,1 @@
-"""Building blocks that know nothing about bandits: pytrees, validation, random streams, linear algebra."""
+"""Building blocks independent of bandits: pytrees, validation, random streams, linear algebra."""

@@ -1,6 +1,6 @@
-"""The device that a program is compiled for: the one place where the package asks.
+"""The device that programs are compiled for, and the settings of JAX that they need.
 
-Wherever an expression is written in two ways, `on_cpu` or `on_gpu` chooses while tracing, and a test compares the two.
+If an expression has two forms, `on_cpu` or `on_gpu` chooses one while tracing, and a test compares both.
 """
 
 import contextlib
@@ -17,47 +17,47 @@ import numpy as np
 from fedbandit_jax.core.validate import BadValue
 
 _BATCHED_SCATTERS = re.compile(r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)(?!=(false|0))\b")
-UNROLL_DIM = 20  # the largest d for which sums over features are unrolled in Python: XLA:CPU still fuses them all
+UNROLL_DIM = 20  # largest d with sums unrolled in Python, which XLA:CPU still fuses
 
 
 def on_cpu() -> bool:
-    """Whether programs are compiled for a CPU."""
+    """Returns whether programs are compiled for a CPU."""
     return jax.default_backend() == "cpu"
 
 
 def on_gpu() -> bool:
-    """Whether programs are compiled for a GPU, and may have kernels of our own, see `without_kernels`."""
+    """Returns whether programs are compiled for a GPU and may use Pallas kernels, see `without_kernels`."""
     return jax.default_backend() == "gpu" and not _without_kernels.get()
 
 
-_SETTINGS = {  # setting of JAX -> the value needed, and why
-    "jax_default_prng_impl": ("threefry2x32", "whose words are used"),
-    "jax_disable_jit": (False, "where one round would take seconds: print from your own code with jax.debug.print"),
-    "jax_numpy_dtype_promotion": ("standard", "as for most of JAX; set 'strict' where your own code is traced"),
-    "jax_numpy_rank_promotion": (("allow", "warn"), "as for most of JAX; set 'raise' where your own code is traced"),
+_SETTINGS = {  # setting of JAX -> required value and reason
+    "jax_default_prng_impl": ("threefry2x32", "since its words are used directly"),
+    "jax_disable_jit": (False, "or one round would take seconds: print from your code with jax.debug.print"),
+    "jax_numpy_dtype_promotion": ("standard", "as for most of JAX; set 'strict' around your own code"),
+    "jax_numpy_rank_promotion": (("allow", "warn"), "as for most of JAX; set 'raise' around your own code"),
 }
-_process: list[int] = []  # the process that has first run a program
+_process: list[int] = []  # id of the process that first ran a program
 
 
 def check() -> None:
-    """Checks that JAX can run programs here, on numbers that are float32 and int32 by the rules of IEEE 754.
+    """Checks that JAX can run programs here, in float32 and int32 with IEEE 754 arithmetic.
 
     Raises:
-        ValueError: `jax_enable_x64` or another setting of JAX is not what this package needs, or flags let XLA reorder
-            float32 arithmetic, or add up wrongly on a GPU.
-        RuntimeError: the process was forked from one that had run a program.
+        ValueError: `jax_enable_x64` or another setting of JAX has the wrong value, or flags let XLA reorder float32
+            arithmetic, or add up wrongly on a GPU.
+        RuntimeError: the process was forked after its parent had run a program.
     """
     if not _process:
         _process.append(os.getpid())
     if _process[0] != os.getpid():
         raise RuntimeError(
-            f"process {os.getpid()} was forked from process {_process[0]}, which has run JAX: programs would wait for "
-            "ever. Start processes with multiprocessing.get_context('spawn'), or by executor 'processes:N'"
+            f"process {os.getpid()} was forked from process {_process[0]}, which has run JAX: programs would deadlock. "
+            "Start processes with multiprocessing.get_context('spawn'), or by executor 'processes:N'"
         )
     if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
         raise BadValue(
             "jax_enable_x64",
-            "must be False: everything here is float32 and int32, with pairs of them where that is not enough",
+            "must be False: numbers are float32 and int32, or pairs of them",
             True,
         )
     for name, (needed, why) in _SETTINGS.items():
@@ -68,30 +68,29 @@ def check() -> None:
     if not _keeps_order():
         raise BadValue(
             "XLA_FLAGS",
-            "must not let XLA reorder float32 arithmetic, as --xla_cpu_enable_fast_math=true does: sums as pairs "
-            "of floats, and draws of noise, rest on its rules",
+            "must not let XLA reorder float32 arithmetic, as --xla_cpu_enable_fast_math=true does: compensated sums "
+            "and draws of noise depend on its order",
             os.environ.get("XLA_FLAGS"),
         )
     if jax.default_backend() == "gpu" and _BATCHED_SCATTERS.search(flags := os.environ.get("XLA_FLAGS", "")):
         raise BadValue(
             "XLA_FLAGS",
-            "must not ask a GPU for deterministic operations: what XLA then makes of a scatter under vmap mixes "
-            "up seeds (https://github.com/openxla/xla/pull/34870; seen with jax 0.11.2), and runs had equal bits "
-            "without it",
+            "must not ask a GPU for deterministic operations: XLA then mixes up seeds in a scatter under vmap "
+            "(https://github.com/openxla/xla/pull/34870; seen with jax 0.11.2). Runs had equal bits without them",
             flags,
         )
 
 
 @functools.cache
 def _keeps_order() -> bool:
-    """Whether the error of a float32 sum can be computed; only flags could prevent it."""
+    """Returns whether the rounding error of a float32 sum is computed exactly; only flags prevent it."""
     if not os.environ.get("XLA_FLAGS"):
         return True
     return compiled_error(np.full(1, 2**24, np.float32), np.ones(1, np.float32))[0] == 1
 
 
 def compiled_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The sum of a and b less its rounding to float32, by a program of its own, also inside of a trace.
+    """Returns the rounding error of a + b in float32, from a separate program, also within a trace.
 
     >>> compiled_error(np.full(1, 2**24, np.float32), np.ones(1, np.float32)).tolist()
     [1.0]
@@ -110,7 +109,7 @@ _without_kernels = contextvars.ContextVar("without_kernels", default=False)
 
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
-    """Keeps kernels of our own, which read and write memory as they like, out of what is traced inside."""
+    """Excludes Pallas kernels, which XLA cannot analyse, from the traces inside the block."""
     token = _without_kernels.set(True)
     try:
         yield
@@ -126,10 +125,10 @@ _QUICK = {
 
 
 def quick_options(level: int | None = None) -> dict[str, Any] | None:
-    """Compiler options for programs that run briefly, or None where XLA does not know them.
+    """Returns compiler options for programs that run briefly; None if XLA does not know them.
 
-    On a CPU compiling takes half of the time at the usual level, with the results of a program compiled in full; a
-    third at level 1, and the program is about as fast; at level 0 a sixth, and the program two or three times as long.
+    Compared to the usual level on a CPU, compilation takes half the time with the same results. At level 1 it takes a
+    third, and programs are about as fast. At level 0 it takes a sixth, and programs two or three times as long.
     """
     if not (on_cpu() and _knows_quick()):
         return None
@@ -137,10 +136,10 @@ def quick_options(level: int | None = None) -> dict[str, Any] | None:
 
 
 def loop_options(emitters: bool) -> dict[str, Any] | None:
-    """Compiler options for programs that run long.
+    """Returns compiler options for programs that run long.
 
-    On a CPU these are vectors of 512 bits, which XLA halves by default: loops are twice as fast. Its fusion emitters
-    take half as long again to compile; some loops are faster with them, some without.
+    On a CPU, loops are twice as fast with vectors of 512 bits, which XLA halves by default. Its fusion emitters take
+    half as long again to compile, and speed up only some loops.
     """
     if not on_cpu():
         return None

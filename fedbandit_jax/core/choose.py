@@ -1,18 +1,18 @@
-"""Choosing arms without storing what was offered: features are drawn, scored and forgotten, one arm after another.
+"""Choosing arms without storing contexts: features are drawn, scored and discarded, one arm after another.
 
-In a run with fresh contexts most of the time goes into K feature vectors for every agent, of which one is played. If a
-draw is a function of (key, arm, agent), and the worth of an arm one of its own features, nothing of this needs memory,
-and the features of the arm that won are drawn again, once. There are three ways to the same arms:
+With fresh contexts most of the time goes into K feature vectors for every agent, and one of them is played. Here a draw
+is a function of (key, arm, agent) and a score a function of one arm's features, so neither needs memory. The features
+of the chosen arm are drawn again. Three implementations choose the same arms:
 
 - *stored*: the environment makes all contexts and the policy scores them (`RoundClock`, without this file). It is the
-  oracle, and serves whatever must see all contexts: masks, policies of one's own, configurations that share them.
+  oracle, and serves masks, user-defined policies and configurations that share contexts.
 - *fused* (`choose`), for XLA:CPU, which compiles an elementwise expression of any length into one loop without
-  intermediate arrays, but would write two such loops for two results (index and mean), and copy the expression into
-  every other one that reads them. So both are the parts of one complex number, see `control.once`. Whichever of arms
-  and agents is longer is the last axis, where the vector units work.
-- *kernel* (`core.choose_kernel`), for GPUs: one Pallas kernel that also finds the largest.
+  intermediate arrays. Two results (index and mean) would need two loops, and every reader a copy of the expression. So
+  both are parts of one complex number, see `control.materialize_pair`. The longer of arms and agents is the last axis,
+  the vector lane.
+- *kernel* (`core.choose_kernel`), for GPUs: one Pallas kernel that also finds the argmax.
 
-Contexts that are rows of a table, of which each agent is offered another number, are cut into tiles (`choose_rows`).
+`choose_rows` serves contexts that are rows of a table, with ragged sets of arms, in tiles.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from fedbandit_jax.core.choose_kernel import choose_by_kernel
 from fedbandit_jax.core.lots import NONE, UNKNOWN, Lots
 from fedbandit_jax.core.scoring import Offer, Scorer
 
-LANES = 64  # agents that fill vectors and their pipelines; with fewer, arms are the last axis if there are more of them
-ROWS = 64  # rows of a table scored at once: enough for a matrix product, few enough to waste little on the last tile
+LANES = 64  # agents that fill the vector pipelines; with fewer agents than this and arms, arms are the last axis
+ROWS = 64  # rows of a tile: enough for a matrix product, few enough to waste little in the last tile
 
 
 def choose(
     offer: Offer, scorer: Scorer, n_arms: int, agents: Integer[Array, " A"], t: Int[Array, ""]
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
-    """The first arm of the largest index of every agent, see `ridge.first_argmax`, and the largest mean.
+    """Returns every agent's first arm of largest index, see `ridge.first_argmax`, and its largest mean reward.
 
-    `agents` are numbers, uint32, and t any traced integer that is the same for all lanes of a vmap, see `control.once`.
+    `agents` are indices, uint32. t is any traced integer, equal in all lanes of a vmap.
     """
     if on_gpu():
         return choose_by_kernel(offer, scorer, n_arms, agents)
@@ -54,14 +54,14 @@ def choose(
         x = offer.draw(offer.shared, arm, agent)
         return scorer.worth(x), offer.mean(offer.shared, x)
 
-    index, mean = control.once(score, t)
+    index, mean = control.materialize_pair(score, t)
     if arms_last:
         index, mean = index.T, mean.T
     return ridge.first_argmax(index), mean.max(0)
 
 
 def tiles_save(counts: Int[np.ndarray, " Q"]) -> bool:
-    """Whether queries of these sizes have at most half as many rows in tiles as if padded to the largest."""
+    """Returns whether tiles of queries with these sizes have at most half the rows of padding to the largest."""
     return 2 * ROWS * int((-(-counts // ROWS)).sum()) <= len(counts) * int(counts.max())
 
 
@@ -74,21 +74,21 @@ def choose_rows(
     first: Int[Array, " A"],
     count: Int[Array, " A"],
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
-    """The choice among consecutive rows of a table, of which every agent is offered another number, without padding.
+    """Chooses among consecutive rows of a table, a different number for every agent, without padding.
 
-    Queries of real data differ in size: in MSLR-WEB10K the largest has 908 documents, and the mean is about 120. Here
-    an agent's rows are cut into tiles of `ROWS`, each scored by one matrix product; the tiles of all agents form one
-    queue, and a loop takes them one by one. On a GPU, which a queue would leave idle, contexts are stored and padded.
+    Queries of real data differ in size: in MSLR-WEB10K the largest has 908 documents, the mean about 120. An agent's
+    rows are split into tiles of `ROWS`, each scored by one matrix product. A loop takes the tiles of all agents from
+    one queue. A queue would leave a GPU idle, where contexts are stored and padded instead.
 
     Args:
-        rows: (first, size) -> features (d, size) of so many rows, at most K, from the first one on; those past the end
-            of a query may be any.
-        scorer: what they are worth.
-        mean: features (d, size) -> their mean rewards (size,).
-        n_arms: K, the most rows that an agent is offered.
-        drawn: lots, by which ties are broken.
-        first: the first row that each agent is offered.
-        count: how many rows it is offered.
+        rows: (first, size) -> features (d, size) of rows from `first` on, with size <= K; arbitrary past the end of a
+            query.
+        scorer: scores features.
+        mean: features (d, size) -> mean rewards (size,).
+        n_arms: K, the most rows of an agent.
+        drawn: lots that break ties.
+        first: first row of each agent.
+        count: number of rows of each agent.
     """
     n, size = len(first), min(ROWS, n_arms)
     tiles = (count + size - 1) // size
@@ -97,9 +97,9 @@ def choose_rows(
 
     def score(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         i, lot, index, best = carry
-        agent = jnp.minimum((ends <= i).sum(), n - 1)  # in lanes whose queue is over, a tile without rows
+        agent = jnp.minimum((ends <= i).sum(), n - 1)  # lanes with an empty queue get a tile without rows
         start = (i - (ends - tiles)[agent]) * size
-        x = control.stored(lambda: rows(first[agent] + start, size), i)
+        x = control.materialize(lambda: rows(first[agent] + start, size), i)
         arms = start + lax.iota(jnp.int32, size)
         exists = arms < count[agent]
         value = jnp.where(exists, scorer.one(agent).worth(x), -jnp.inf)
@@ -117,6 +117,6 @@ def choose_rows(
 
     nothing = jnp.full(n, -jnp.inf)
     start = jnp.int32(0), jnp.full(n, NONE), nothing, nothing
-    end = control.largest(ends[-1])
+    end = control.max_over_lanes(ends[-1])
     _, lot, _, best = lax.while_loop(lambda carry: carry[0] < end, score, start)
     return lots.arm_of(lot, n_arms), best

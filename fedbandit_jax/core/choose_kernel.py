@@ -1,4 +1,4 @@
-"""Choosing arms on a GPU by one kernel that draws, scores and picks; its oracle is the choice on whole arrays."""
+"""Choosing arms on a GPU by one kernel that draws, scores and picks; the oracle uses whole arrays."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.ridge import NOWHERE
 from fedbandit_jax.core.scoring import Offer, Scorer
 
-TILE = 256  # (arm, agent) pairs that a block of the kernel works on at a time, two for every thread
-FEW, MANY = 8, 32  # agents of a block, powers of two: few, so that a small problem is spread over the whole device
-LARGE = 4096  # agents of all runs, from which on a block takes many, and fewer of its last tile lie beyond the last arm
+TILE = 256  # (arm, agent) pairs of a block at a time, two for every thread
+FEW, MANY = 8, 32  # agents of a block, powers of two; few spread a small problem over the device
+LARGE = 4096  # agents of all runs from which blocks have MANY, to waste less of their last tile
 
 
 def choose_by_kernel(
     offer: Offer, scorer: Scorer, n_arms: int, agents: Integer[Array, " A"]
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
-    """The choice on a GPU: one kernel that draws contexts, scores them and picks, and stores only the pick.
+    """Chooses arms on a GPU, by one kernel that draws contexts, scores them, and stores only the choice.
 
-    A number that belongs to one arm of one agent lives in a register of one thread, and is gone when the arm has been
-    scored. Pallas' Triton backend maps a tile of `TILE` (arm, agent) pairs to the 128 threads of a block. A block owns
-    a few agents, keeps what they know in registers, and walks through the arms, a few at a time. Each thread remembers
-    the best arm that it has seen; at the end the threads of an agent agree on the first of the best. On a CPU this is
-    run by Pallas' interpreter, so that a test compares it to the same functions on whole arrays.
+    A number of one (arm, agent) pair lives in a register of one thread until the arm is scored. Pallas' Triton backend
+    maps a tile of `TILE` pairs to the 128 threads of a block. A block owns a few agents, keeps their state in
+    registers, and loops over the arms, a few at a time. Each thread keeps its best arm; at the end the threads of an
+    agent reduce to the first best. On a CPU Pallas' interpreter runs it, so a test compares it to whole arrays.
 
-    The functions of `offer` use no arrays but their arguments. They and `scorer.worth` are given the leaves of `shared`
-    and `scorer` as tuples of rows, which they index with numbers or make a list of: a leaf of shape (n,) in `shared` as
-    n scalars, one of shape (n, A) in `scorer` as n rows of agents, and a scalar as itself. Arms and agents beyond the
-    last are drawn, too, and dropped.
+    The functions of `offer` use no arrays except their arguments. They and `scorer.worth` get the leaves of `shared`
+    and `scorer` as tuples of rows, to be indexed by Python integers. A leaf (n,) in `shared` becomes n scalars, a leaf
+    (n, A) in `scorer` n rows of agents. Arms and agents beyond the last are drawn and dropped.
     """
-    from jax.experimental import pallas as pl  # only GPUs need Triton
+    from jax.experimental import pallas as pl  # imported late: only GPUs need Triton
     from jax.experimental.pallas import triton
 
     n_agents = len(agents)

@@ -1,6 +1,6 @@
-"""Branches and loops that stay branches and loops under `jax.vmap`, where JAX would compute everything and select.
+"""Branches and loops that remain so under `jax.vmap`, where JAX would compute every branch and select.
 
-A lane is one element of the axis over which a function is vmapped.
+A lane is one element of a vmapped axis.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def _over_lanes(reduced: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """The identity; under vmap, in every lane the reduction over all lanes."""
+    """Makes an identity that, under vmap, returns the reduction over all lanes in every lane."""
 
     @jax.custom_batching.custom_vmap
     def same(x: Array) -> Array:
@@ -29,14 +29,14 @@ def _over_lanes(reduced: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return same
 
 
-# A `while_loop` whose condition differs between lanes computes every turn for all lanes and selects. A loop that is
-# bounded by the largest value runs as often, but what does not depend on the lane is computed once.
-largest = _over_lanes(lambda x: x.max(0))
-in_any_lane = _over_lanes(lambda x: x.any(0))
+# A `while_loop` with a condition that differs between lanes computes every turn for all lanes and selects. A loop
+# bounded by the maximum over lanes runs as often, but computes what no lane changes only once.
+max_over_lanes = _over_lanes(lambda x: x.max(0))
+any_over_lanes = _over_lanes(lambda x: x.any(0))
 
 
 def by_lanes(make: Callable[[int], Callable[..., Any]], *arguments: Array) -> Any:
-    """`make(n)(*arguments)`, where n is the number of lanes of all vmaps around it, 1 without any.
+    """Returns `make(n)(*arguments)`, where n is the number of lanes of all enclosing vmaps, 1 without any.
 
     >>> import jax, jax.numpy as jnp
     >>> counted = lambda x: by_lanes(lambda n: lambda x: n * x, x)
@@ -61,11 +61,11 @@ def by_lanes(make: Callable[[int], Callable[..., Any]], *arguments: Array) -> An
 
 
 def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bool = False) -> T:
-    """`update(state)` where the predicate holds and `state` elsewhere.
+    """Returns `update(state)` where the predicate holds, and `state` elsewhere.
 
-    On a CPU, under vmap, the update is computed, for all lanes, only if the predicate holds in one of them, where
-    `lax.cond` would always compute it. So do other devices here, unless it is so `costly` and seldom wanted that they
-    branch as well: a GPU could run several kernels while it waits until the host has read the predicate.
+    On a CPU under vmap, the update is computed (for all lanes) only if the predicate holds in any lane; `lax.cond`
+    would always compute it. Other devices always compute it, since reading a predicate on the host costs several
+    kernels. If it is `costly` and rare, they branch too.
 
     >>> import jax, jax.numpy as jnp
     >>> jax.vmap(lambda p, x: cond_any(p, lambda x: 2 * x, x))(jnp.array([True, False]), jnp.array([3, 5])).tolist()
@@ -77,27 +77,26 @@ def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bo
 
     if not (costly or on_cpu()):
         return chosen(state)
-    return _branch(in_any_lane(predicate), chosen, state)
+    return _branch(any_over_lanes(predicate), chosen, state)
 
 
 def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
-    """`update(state)` if the predicate holds, under vmap in any lane, and `state` otherwise.
+    """Returns `update(state)` if the predicate holds, under vmap in any lane, and `state` otherwise.
 
-    `update` itself must change nothing in lanes where the predicate does not hold: it suits large states that are
-    written in few places, which the `where` of `cond_any` would copy. It is a branch on every device.
+    `update` must change nothing in lanes where the predicate fails. Use it for large states with few writes, which the
+    `where` of `cond_any` would copy. It is a branch on every device.
     """
-    return _branch(in_any_lane(predicate), update, state)
+    return _branch(any_over_lanes(predicate), update, state)
 
 
-def seldom(predicate: Array, update: Callable[[T], T], state: T) -> T:
-    """`update(state)` where the predicate holds and `state` elsewhere, as a loop of one turn or none.
+def cond_as_while(predicate: Array, update: Callable[[T], T], state: T) -> T:
+    """Returns `update(state)` where the predicate holds, and `state` elsewhere, by a loop of at most one turn.
 
-    XLA:CPU copies a state that a branch reads and writes whenever the branch may be taken, but not one that a loop may
-    change. It suits large tables that are changed as a whole, and seldom: with 10,000 users of 10 features a round took
-    8.8 ms with a branch and 0.3 ms so.
+    XLA:CPU copies the state that a branch reads and writes if the branch may be taken, but not the state of a loop. Use
+    it for rare updates of large tables. For 10,000 users with 10 features a round took 0.3 ms, with a branch 8.8.
 
     >>> import jax, jax.numpy as jnp
-    >>> double = lambda p, x: seldom(p, lambda x: 2 * x, x)
+    >>> double = lambda p, x: cond_as_while(p, lambda x: 2 * x, x)
     >>> jax.vmap(double)(jnp.array([True, False]), jnp.array([3, 5])).tolist()
     [6, 5]
     """
@@ -109,14 +108,14 @@ def seldom(predicate: Array, update: Callable[[T], T], state: T) -> T:
 
 
 def _branch(taken: Array, update: Callable[[T], T], state: T) -> T:
-    """XLA:GPU copies what a branch returns that is not taken, but not what a loop of no turns returns."""
+    """Branches; a loop on a GPU, where XLA copies the result of a branch not taken, but not of an empty loop."""
     if on_cpu():
         return lax.cond(taken, update, lambda state: state, state)
-    return seldom(taken, update, state)
+    return cond_as_while(taken, update, state)
 
 
-def stored(make: Callable[[], Array], k: Array) -> Array:
-    """The array `make()`; a CPU stores it, lest all that reads it makes it again, see `once`."""
+def materialize(make: Callable[[], Array], k: Array) -> Array:
+    """Returns `make()`, stored on a CPU, or every reader would compute it again, see `materialize_pair`."""
     if not on_cpu():
         return make()
     shape = jax.eval_shape(make)
@@ -125,10 +124,10 @@ def stored(make: Callable[[], Array], k: Array) -> Array:
 
 
 def put_row(rows: T, i: Array, new: T, k: Array) -> T:
-    """Arrays with `new` in row i of each.
+    """Writes `new` to row i of each array.
 
-    On a GPU a kernel writes it, which can be part of a graph, where XLA would have the host copy what need not be
-    computed. Hence it is selected by the sign of k, a traced integer >= 0 whose sign XLA does not know.
+    On a GPU a kernel writes it, which can be part of a CUDA graph. XLA would let the host copy a plain array. So it is
+    selected by the sign of k, a traced integer >= 0, which XLA does not know.
     """
     if not on_cpu():
         new = jax.tree.map(lambda x: jnp.where(k < 0, jnp.zeros_like(x), x), new)
@@ -136,37 +135,36 @@ def put_row(rows: T, i: Array, new: T, k: Array) -> T:
 
 
 @jax.custom_batching.custom_vmap
-def _several(readers: Any) -> Array:
-    """False; under vmap, whether any leaf of the tree `readers` differs between lanes."""
+def _differs_over_lanes(readers: Any) -> Array:
+    """Returns False; under vmap, whether any leaf of the tree `readers` differs between lanes."""
     return jnp.bool_(False)
 
 
-@_several.def_vmap
+@_differs_over_lanes.def_vmap
 def _(axis_size: int, in_batched: list[Any], readers: Any) -> tuple[Array, bool]:
     return jnp.bool_(any(jax.tree.leaves(in_batched))), False
 
 
-def once(draw: Callable[[], Sequence[Array]], k: Array, readers: Any = None) -> tuple[Array, Array]:
-    """The two arrays `draw()`, computed in one pass and, on a CPU, stored.
+def materialize_pair(draw: Callable[[], Sequence[Array]], k: Array, readers: Any = None) -> tuple[Array, Array]:
+    """Returns the two arrays `draw()`, computed in one pass and, on a CPU, stored.
 
-    XLA:CPU copies draws into every expression that reads them, so that all lanes of a vmap draw the same numbers again.
-    A loop of one turn, whose length XLA cannot know from k, keeps the draws apart from these expressions; one complex
-    array keeps the two together.
+    XLA:CPU fuses draws into every reader, so all lanes of a vmap would draw the same numbers again. A loop of one turn,
+    of a length that XLA cannot infer from k, separates the draws from the readers. One complex array holds both.
 
     Args:
         draw: takes no arguments and returns two float32 arrays of one shape.
         k: any traced integer; its value does not matter.
-        readers: a tree of numbers, if one expression reads the draws, and one more in every lane of a vmap in which
-            these numbers differ. Without such lanes nothing is stored: a single reader may as well draw for itself.
+        readers: a tree of numbers. If it is given, the draws have one reader, and one more for every lane of a vmap in
+            which these numbers differ. Without such lanes nothing is stored, since the single reader draws for itself.
     """
     if not on_cpu():
         first, second = draw()
         return first, second
 
-    def apart() -> tuple[Array, Array]:
-        both = stored(lambda: lax.complex(*draw()), k)
+    def pair() -> tuple[Array, Array]:
+        both = materialize(lambda: lax.complex(*draw()), k)
         return both.real, both.imag
 
     if readers is None:
-        return apart()
-    return lax.cond(_several(readers), apart, lambda: tuple(draw()))
+        return pair()
+    return lax.cond(_differs_over_lanes(readers), pair, lambda: tuple(draw()))

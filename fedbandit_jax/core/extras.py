@@ -1,11 +1,11 @@
-"""Packages that only an extra of this package installs."""
+"""Imports of optional dependencies."""
 
 import importlib
 from types import ModuleType
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Imports a module, or raises an `ImportError` that says which extra installs it.
+    """Imports a module, or raises an `ImportError` that names the extra to install.
 
     >>> require("math", "any").__name__
     'math'
@@ -17,6 +17,6 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def missing(module: str, extra: str) -> ImportError:
-    """The error of a module that is not installed."""
+    """Makes the error for a module that is not installed."""
     install = f"pip install 'fedbandit_jax[{extra}]', or '.[{extra}]' in a checkout"
     return ImportError(f"{module.partition('.')[0]} is not installed: {install}", name=module)

@@ -1,8 +1,8 @@
-"""Files that are complete or absent, archives sealed by a digest, and locks between processes.
+"""Atomic writes, archives sealed by a digest, and locks between processes.
 
-A sealed archive is an npz file, which `np.load` opens too, whose zip comment says what it is and has the SHA-256 digest
-of all bytes before the digest: `head -c -64 FILE | sha256sum` prints what `tail -c 64 FILE` must be. That guards
-against accidents, not against people, who can seal what they have changed.
+A sealed archive is an npz file, readable by `np.load`. Its zip comment names its kind and ends with the SHA-256 digest
+of all bytes before the digest: `head -c -64 FILE | sha256sum` prints `tail -c 64 FILE`. This protects against
+accidents, not against people, who can seal their changes.
 """
 
 import contextlib
@@ -27,41 +27,39 @@ from fedbandit_jax.core.validate import BadType, BadValue
 
 try:
     import fcntl
-except ImportError:  # Windows has other locks
+except ImportError:  # on Windows
     fcntl = None
 
-WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # for what JSON has no numbers
-_DIGITS = 64  # of a SHA-256 digest, in hexadecimal
-MARK = "made by fedbandit_jax"  # near the beginning or the end of every file that this package writes
+WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # floats that JSON lacks
+_DIGITS = 64  # hexadecimal digits of SHA-256
+MARK = "made by fedbandit_jax"  # near the beginning or the end of every file of this package
 _SEALED = "; SHA-256 of all before: "
-_NEAR, _FAR = 1 << 11, 1 << 16  # bytes at the beginning and at the end of a file where the mark may be
-_EXTRA = struct.pack("<HH", 0xFEDB, len(MARK)) + MARK.encode()  # a field of a zip archive that other readers skip
+_NEAR, _FAR = 1 << 11, 1 << 16  # bytes at the beginning and the end searched for the mark
+_EXTRA = struct.pack("<HH", 0xFEDB, len(MARK)) + MARK.encode()  # a zip field that other readers skip
 _MOST, _DENSEST = 1 << 30, 100  # refuse archives that unpack to more bytes, and to more times their size
-LOCK = ".fedbandit-lock"  # the ending of locks
-_OWNER = b'{"process": '  # how the text of a lock begins
+LOCK = ".fedbandit-lock"  # suffix of lock files
+_OWNER = b'{"process": '  # prefix of a lock's text
 
 
 def check_writable(name: str, folder: Path) -> None:
-    """Creates `folder` if it is missing, and checks that a file can be written there before anything expensive starts.
+    """Creates `folder` if it is missing, and checks that it is writable.
 
     Raises:
-        ValueError: that is impossible; the message calls the folder `name`.
+        ValueError: it is not; the message calls the folder `name`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise BadValue(
-            name, "must be a folder that can be written to", folder, got=f"{str(folder)!r}: {error.strerror}"
-        ) from error
+        raise BadValue(name, "must be a writable folder", folder, got=f"{str(folder)!r}: {error.strerror}") from error
 
 
 def check_free(name: str, *paths: Path) -> None:
-    """Checks that files can be written at these paths: nothing is there, or a file that this package has written.
+    """Checks that each path is free, or holds a file of this package.
 
     Raises:
-        ValueError: a file of another tool, a folder or a symbolic link is there.
+        ValueError: there is a file of another tool, a folder or a symbolic link.
     """
     for path in paths:
         if not os.path.lexists(path) or is_ours(path):
@@ -72,9 +70,9 @@ def check_free(name: str, *paths: Path) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether this is a file that this package has written, which then says so at its own place, or an empty file.
+    """Returns whether this is an empty file, or one that bears this package's mark in its own place.
 
-    A page or an archive of somebody else's in which one of ours stands is not ours.
+    A page or an archive of another tool that contains one of our files is not ours.
     """
     if path.is_symlink() or not path.is_file():
         return False
@@ -82,7 +80,7 @@ def is_ours(path: Path) -> bool:
         start = file.read(_NEAR)
         file.seek(-min(_FAR, file.seek(0, os.SEEK_END)), os.SEEK_END)
         end = file.read()
-    if start[:4] == b"PK\3\4":  # the first entry of an archive has the mark, also if the end is missing
+    if start[:4] == b"PK\3\4":  # the mark in the first entry survives truncation
         name, extra = struct.unpack("<HH", start[26:30].ljust(4, b"\0"))
         return _EXTRA in start[30 + name :][:extra] or _SEALED.encode() in end[-2 * _DIGITS :]
     if start[:4] == b"%PDF":
@@ -93,20 +91,20 @@ def is_ours(path: Path) -> bool:
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Path | None = None) -> None:
     """Writes a file beside `path`, then moves it into place: a crash or a full disk leaves the old file or none.
 
-    Several processes, on several machines, may write one path: the file of the last one stays, and is whole.
+    Several processes and machines may write one path. The last file stays, and is complete.
 
     Args:
-        path: the file, in a folder that exists.
-        write: writes the content to an open binary file, which it may also read. The content must have `MARK`
-            near its beginning or its end, by which the file is known to be ours.
-        before: where the file at `path` is moved until the new one is whole; None: it is lost. After a crash between
-            the two moves it is there, and none is at `path`.
+        path: the file, in an existing folder.
+        write: writes the content to an open binary file, which it may also read. The content must have `MARK` near
+            its beginning or its end, which identifies our files.
+        before: where to move the old file once the new one is complete; None discards it. After a crash between the
+            two moves it is there, and none is at `path`.
 
     Raises:
-        ValueError: something that this package has not written is at one of these paths.
+        ValueError: one of these paths holds something else than a file of this package.
     """
     check_free("path", path, *([] if before is None else [before]))
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # process ids occur on many machines
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # unique across machines
     try:
         with open(temporary, "x+b") as file:
             write(file)
@@ -115,8 +113,8 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Pa
         if before is not None and path.exists():
             os.replace(path, before)
         try:
-            os.link(temporary, path)  # fails where there is a file by now
-        except OSError:  # or where there are no links
+            os.link(temporary, path)  # fails if a file has appeared
+        except OSError:  # or without links
             check_free("path", path)
             os.replace(temporary, path)
         else:
@@ -124,12 +122,12 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Pa
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            error.filename = str(path)  # a full disk does not say which file it is about, a folder names a hidden one
+            error.filename = str(path)  # the error names no file, or the temporary one
         raise
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes unfinished copies of `path` by killed processes; nobody may be writing it now."""
+    """Removes temporary files of `path` left by killed processes; nobody may be writing it now."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
         if is_ours(temporary):
             temporary.unlink(missing_ok=True)
@@ -147,17 +145,17 @@ def write_archive(
     """Writes a sealed archive, complete or not at all.
 
     Args:
-        path: the file, in a folder that exists; one that is there already is replaced.
-        kind: of the file, in one word, which `read_archive` must be told.
-        about: what JSON can hold, or NumPy numbers; it becomes the text `kind`.json in the archive.
-        arrays: name -> array, none of which holds Python objects.
-        compress: whether the file is to be small rather than quickly written.
+        path: the file, in an existing folder; an old one is replaced.
+        kind: one word for `read_archive` to check.
+        about: JSON data, or NumPy numbers, written to `kind`.json in the archive.
+        arrays: name -> array, without Python objects.
+        compress: whether to trade time for size.
         before: as in `write_atomic`.
     """
     text = json.dumps(in_json(about), indent=1, allow_nan=False).encode()
 
     def content(file: IO[bytes]) -> None:
-        def entry(name: str) -> zipfile.ZipInfo:  # without the time of day, so that equal contents are equal bytes
+        def entry(name: str) -> zipfile.ZipInfo:  # without a time, so that equal contents are equal bytes
             info = zipfile.ZipInfo(name)
             info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
             return info
@@ -165,12 +163,12 @@ def write_archive(
         with zipfile.ZipFile(file, "w") as archive:
             for i, (name, array) in enumerate(arrays.items()):
                 info = entry(f"{name}.npy")
-                info.extra = _EXTRA if i == 0 else b""  # so that one that is cut short is ours, too
+                info.extra = _EXTRA if i == 0 else b""  # marks truncated files too
                 with archive.open(info, "w", force_zip64=True) as part:
                     np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
             archive.writestr(entry(f"{kind}.json"), text)
             if archive.namelist() != [*(f"{name}.npy" for name in arrays), f"{kind}.json"]:
-                raise BadValue("names of arrays", "must be such as a zip archive can hold", list(arrays))
+                raise BadValue("names of arrays", "must be valid in a zip archive", list(arrays))
             archive.comment = _seal(kind) + b"0" * _DIGITS
         digest = _digest(file)
         file.seek(-_DIGITS, os.SEEK_END)
@@ -180,12 +178,12 @@ def write_archive(
 
 
 def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The parsed text and the arrays of a sealed archive, once its seal was found intact.
+    """Returns the parsed text and the arrays of a sealed archive, after checking its seal.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
-        ValueError: it is not sealed as a file of this kind, or has changed since; the message is a clause such as "it
-            is empty", to which the caller adds which file, and what to do.
+        OSError: the file does not exist, or is unreadable.
+        ValueError: it is not a sealed file of this kind, or is damaged. The message is a clause such as "it is empty",
+            to which the caller adds the file and a remedy.
     """
     seal = _seal(kind)
     with open(path, "rb") as file:
@@ -194,8 +192,9 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.nd
         if not size:
             raise ValueError("it is empty")
         if file.read(len(seal)) != seal:
-            raise ValueError(f"it does not end as a {kind} ends that fedbandit_jax has written: it was cut short or "
-                             "damaged, or is something else")  # fmt: skip
+            raise ValueError(
+                f"it does not end like a {kind} of fedbandit_jax: it is cut short, damaged, or something else"
+            )
         if file.read() != _digest(file):
             raise ValueError("it was damaged after it was written, as its SHA-256 digest shows")
         try:
@@ -212,7 +211,7 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.nd
                         continue
                     with archive.open(name) as part:
                         arrays[name.removesuffix(".npy")] = np.lib.format.read_array(part, allow_pickle=False)
-        except Exception as error:  # whoever sealed this may have sealed anything
+        except Exception as error:  # a sealed file may hold anything
             raise ValueError(f"it is sealed, but is no archive of arrays and {kind}.json ({error})") from error
     return about, arrays
 
@@ -222,7 +221,7 @@ def _seal(kind: str) -> bytes:
 
 
 def _digest(file: IO[bytes]) -> bytes:
-    """The digest of all but the last 64 bytes, in hexadecimal digits."""
+    """Returns the hexadecimal digest of all but the last 64 bytes."""
     left = file.seek(0, os.SEEK_END) - _DIGITS
     file.seek(0)
     digest = hashlib.sha256()
@@ -233,7 +232,7 @@ def _digest(file: IO[bytes]) -> bytes:
 
 
 def in_json(value: Any) -> Any:
-    """A value as JSON can hold it: numbers that it lacks become `WORDS`, and a text that is one gets a backslash."""
+    """Converts a value to JSON data: floats that JSON lacks become `WORDS`, and such strings get a backslash."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
@@ -250,7 +249,7 @@ def in_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The inverse of `in_json`, but that tuples become lists."""
+    """Inverts `in_json`, except that tuples become lists."""
     if isinstance(value, Mapping):
         return {key: from_json(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -261,45 +260,44 @@ def from_json(value: Any) -> Any:
 
 
 def _is_word(value: Any) -> bool:
-    """Whether a text is one of `WORDS`, or such a text as `in_json` writes it."""
+    """Returns whether a string is one of `WORDS`, or one escaped by `in_json`."""
     return isinstance(value, str) and value.lstrip("\\") in WORDS
 
 
 @contextlib.contextmanager
 def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
-    """Holds the lock file `path` while the block runs; nobody else gets in, in another process or another thread.
+    """Holds the lock file `path` during the block, against other processes and threads.
 
-    The file names its owner, and the kernel holds it as long as the owner lives, after whose death the lock is taken
-    over. Only where that cannot be known (the owner is on another machine, or the file system has no locks) the file
-    must be deleted by hand. A file of another tool is left as it is. Where the file system has no locks, two that
-    begin at the same moment may both get in.
+    The file names its owner. The kernel holds the lock while the owner lives, and afterwards it is taken over. If the
+    owner is on another machine, or the file system has no locks, the file must be deleted by hand. Without locks in the
+    file system, two processes that start at the same moment may both enter. Files of other tools are left alone.
 
     Args:
-        path: the file, which ends in `LOCK`, in a folder that can be written to; it is removed in the end.
-        what: the beginning of the error message, for instance "checkpoint must be free, got 'run'".
-        otherwise: what to do instead of waiting, the end of that message.
+        path: the file, which ends in `LOCK`, in a writable folder; it is removed at the end.
+        what: beginning of the error message, for instance "checkpoint must be free, got 'run'".
+        otherwise: end of the message, what to do instead of waiting.
 
     Raises:
-        ValueError: the lock is held; the message says by which process, on which host, and since when. Or no lock is
-            at `path`, but a link, a folder or the file of another tool.
+        ValueError: the lock is held; the message names process, host and start. Or `path` is a link, a folder or a
+            file of another tool.
     """
     while True:
         with _opened(path, what, otherwise) as file:
             if not _take(path, file, what, otherwise):
-                continue  # its owner removed it after it was opened here
+                continue  # its owner removed it after the opening
             try:
                 yield
             finally:
                 file.truncate(0)
-                with contextlib.suppress(OSError):  # some systems do not remove open files
+                with contextlib.suppress(OSError):  # Windows does not remove open files
                     path.unlink()
             return
 
 
 def _opened(path: Path, what: str, otherwise: str) -> IO[str]:
-    """Opens a lock file, or makes an empty one, but follows no symbolic link."""
+    """Opens or creates a lock file without following symbolic links."""
     in_the_way = ValueError(f"{what}, and {str(path)!r} is no lock of fedbandit_jax: move it, or {otherwise}")
-    if path.is_symlink():  # where the system cannot refuse one
+    if path.is_symlink():  # for systems without O_NOFOLLOW
         raise in_the_way
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
@@ -316,7 +314,7 @@ def _opened(path: Path, what: str, otherwise: str) -> IO[str]:
 
 
 def _take(path: Path, file: IO[str], what: str, otherwise: str) -> bool:
-    """Takes an open lock file, if it is still the one at `path`."""
+    """Takes an open lock file, unless `path` has been replaced."""
     held, here = _held_by_another(file), platform.node()
     file.seek(0)
     owner = _parsed(file.read())
@@ -331,13 +329,13 @@ def _take(path: Path, file: IO[str], what: str, otherwise: str) -> bool:
         return False
     file.truncate(0)
     text = json.dumps({"process": os.getpid(), "host": here, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
-    with contextlib.suppress(OSError):  # a full disk: then the lock has no name on it
+    with contextlib.suppress(OSError):  # on a full disk the lock stays anonymous
         os.write(file.fileno(), text.encode())
     return True
 
 
 def _held_by_another(file: IO[str]) -> bool | None:
-    """Locks a file unless somebody else has; None if the system cannot tell."""
+    """Locks a file and returns whether another process holds it; None if the system cannot tell."""
     if fcntl is None:
         return None
     try:
@@ -350,7 +348,7 @@ def _held_by_another(file: IO[str]) -> bool | None:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """The "process", "host" and "since" of a lock's owner; nothing if the file is empty or torn."""
+    """Returns "process", "host" and "since" of a lock's owner; nothing if the file is empty or torn."""
     try:
         found = json.loads(text)
         return {name: found[name] for name in ("process", "host", "since")}

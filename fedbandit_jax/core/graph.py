@@ -1,7 +1,7 @@
-"""Graphs whose links are packed into bits, their connected components, and the agreement of two partitions.
+"""Graphs packed into bits, their connected components, and the agreement of two partitions.
 
-A set of n nodes is packed into W = ceil(n / 32) words of 32 bits: node i is bit i mod 32 of word i // 32. A graph is
-one such set a node, (n, W) uint32, which is an eighth of a table of bytes.
+A set of n nodes takes W = ceil(n / 32) words of 32 bits: node i is bit i mod 32 of word i // 32. A graph is one set for
+each node, (n, W) uint32, an eighth of a table of bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pack(nodes: Array) -> Array:
 
 
 def unpack(words: Array, n: int) -> Array:
-    """Sets of nodes (..., n) bool from words (..., W) uint32.
+    """Unpacks words (..., W) uint32 into sets of nodes (..., n) bool.
 
     >>> unpack(jnp.array([5], jnp.uint32), 3).tolist()
     [True, False, True]
@@ -40,7 +40,7 @@ def unpack(words: Array, n: int) -> Array:
 
 
 def without(graphs: Array, which: Array | int, node: Array | int, gone: Array) -> Callable[[Array], Array]:
-    """The links of graph `which` after `cut`, as a function of a node, from the graphs before."""
+    """Returns the neighbours in graph `which` after `cut`, as a function of a node, from the graphs before."""
 
     def neighbours(i: Array) -> Array:
         own, theirs = jnp.where(i == node, gone, 0), jnp.where(has(gone, i), only(node, gone.shape[-1]), 0)
@@ -50,9 +50,9 @@ def without(graphs: Array, which: Array | int, node: Array | int, gone: Array) -
 
 
 def cut(graphs: Array, which: Array | int, node: Array | int, gone: Array, due: Array | bool) -> Array:
-    """Graphs (G, n, W) without the links between a node of graph `which` and the nodes `gone` (W,).
+    """Removes the links between a node of graph `which` and the nodes `gone` (W,) from graphs (G, n, W), if `due`.
 
-    Nothing changes unless it is `due`. A loop of one turn or none writes the graphs in place on a CPU, unlike a branch.
+    A loop of at most one turn writes the graphs in place on a CPU, unlike a branch.
     """
     word, bit = node // BITS, jnp.uint32(1) << jnp.uint32(node % BITS)
 
@@ -62,36 +62,36 @@ def cut(graphs: Array, which: Array | int, node: Array | int, gone: Array, due: 
 
     gone = jnp.where(due, gone, 0)
     if on_cpu():
-        graphs = lax.fori_loop(0, control.in_any_lane(jnp.asarray(due)).astype(jnp.int32), off, graphs)
+        graphs = lax.fori_loop(0, control.any_over_lanes(jnp.asarray(due)).astype(jnp.int32), off, graphs)
     else:
         graphs = off(0, graphs)
     return graphs.at[which, node].set(graphs[which, node] & ~gone, mode="drop")
 
 
 def only(node: Array | int, n_words: int) -> Array:
-    """The set of one node, (W,)."""
+    """Returns the set of one node, (W,)."""
     own = jnp.arange(n_words) == node // BITS
     return jnp.where(own, jnp.uint32(1) << jnp.uint32(node % BITS), jnp.uint32(0))
 
 
 def has(nodes: Array, node: Array | int) -> Array:
-    """Whether a node is in a set of nodes (W,)."""
+    """Returns whether a node is in a set of nodes (W,)."""
     return (nodes[node // BITS] >> jnp.uint32(node % BITS) & 1) == 1
 
 
 def components(neighbours: Callable[[Array], Array], among: Array, start: Array | int = 0) -> Array:
-    """The connected components of a graph, or of some of its components.
+    """Computes the connected components of a graph, or some of them.
 
-    On a CPU they are searched node by node, which ends early where most nodes are linked. Elsewhere all nodes hook
-    their trees at once. If no node is asked for, nothing is done.
+    On a CPU nodes are searched one by one, which ends early if most are linked. Elsewhere all nodes hook their trees at
+    once.
 
     Args:
-        neighbours: maps a node to the nodes that it is linked to, in words (W,).
-        among: the nodes that are asked for, (n,) bool: whole components.
-        start: a node to search from first. Best is one whose component is small: of the last one not all is searched.
+        neighbours: maps a node to its neighbours, in words (W,).
+        among: requested nodes, (n,) bool: whole components, possibly none.
+        start: node to search from first, best in a small component, since the last one is not searched completely.
 
     Returns:
-        The smallest node of every node's component, (n,) int32; nodes that are not asked for keep their own number.
+        The smallest node of every node's component, (n,) int32; other nodes keep their own index.
 
     >>> linked = pack(jnp.array([[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]], bool))
     >>> components(lambda i: linked[i], jnp.ones(4, bool)).tolist()
@@ -101,7 +101,7 @@ def components(neighbours: Callable[[Array], Array], among: Array, start: Array 
 
 
 def searched(neighbours: Callable[[Array], Array], among: Array, start: Array | int) -> Array:
-    """`components` by searches, from `start` and then from the smallest node that none has reached yet."""
+    """Computes `components` by searches, from `start` and then from the smallest unreached node."""
     n, own = len(among), jnp.arange(-(-len(among) // BITS))
 
     def first(nodes: Array) -> Array:
@@ -128,10 +128,10 @@ def searched(neighbours: Callable[[Array], Array], among: Array, start: Array | 
 
 
 def hooked(neighbours: Callable[[Array], Array], among: Array) -> Array:
-    """`components` by hooking and pointer jumping.
+    """Computes `components` by hooking and pointer jumping, mostly in O(log n) sweeps.
 
-    In each of mostly O(log n) sweeps every tree hooks its root to the smallest label that any of its nodes sees, then
-    all nodes point to their roots.
+    In a sweep every tree hooks its root to the smallest label next to any of its nodes. Then all nodes point to their
+    roots.
     """
     own = jnp.arange(len(among), dtype=jnp.int32)
     linked = jax.vmap(neighbours)(own)
@@ -145,23 +145,23 @@ def hooked(neighbours: Callable[[Array], Array], among: Array) -> Array:
         jumped = hooks[hooks]
         return jumped, (jumped != label).any()
 
-    return lax.while_loop(lambda carry: control.in_any_lane(carry[1]), sweep, (own, among.any()))[0]
+    return lax.while_loop(lambda carry: control.any_over_lanes(carry[1]), sweep, (own, among.any()))[0]
 
 
 def adjusted_rand(labels: Array, truth: Array, n_classes: int, counted: Array | None = None) -> Array:
-    """The adjusted Rand index of two partitions of n items: 1 if they are equal, 0 on average for random ones.
+    """Computes the adjusted Rand index of two partitions of n items: 1 if equal, 0 on average for random ones.
 
-    Pairs are counted in a table (n, n_classes), in float32, which is right to about 1e-6. If both partitions have one
-    cluster, or both have n, they agree and the index is 1.
+    It counts pairs in a float32 table (n, n_classes), accurate to about 1e-6. If both partitions have one cluster, or
+    both have n, the index is 1.
 
     Args:
         labels: cluster of every item in the first partition, (n,) integers in 0 ... n - 1.
         truth: cluster of every item in the second partition, (n,) integers in 0 ... n_classes - 1.
-        n_classes: number of clusters that `truth` may name, static.
+        n_classes: number of clusters in `truth`, static.
         counted: which items count, (n,) bool; default: all.
 
     Returns:
-        The index, a float32 scalar; NaN if any label of these items is out of range (JAX would drop such an index).
+        The index, a float32 scalar; NaN if a label of these items is out of range (JAX would drop such an index).
 
     >>> float(adjusted_rand(jnp.array([3, 3, 0, 0]), jnp.array([1, 1, 0, 0]), 2))
     1.0
@@ -181,9 +181,9 @@ def adjusted_rand(labels: Array, truth: Array, n_classes: int, counted: Array | 
 
 
 def mean_adjusted_rand(labels: Array, truth: Array, n_classes: int, n_servers: int) -> Array:
-    """The mean over servers of the adjusted Rand indices of their items.
+    """Averages the adjusted Rand index over servers.
 
-    Item i is at server i mod n_servers (static); a server of one item counts as 1. The other arguments and NaN are as
+    Item i is at server i mod n_servers (static); a server with one item counts as 1. The other arguments and NaN are as
     in `adjusted_rand`.
 
     >>> found, truth = jnp.array([0, 0, 0, 3]), jnp.array([0, 1, 0, 0])
@@ -206,7 +206,7 @@ def mean_adjusted_rand(labels: Array, truth: Array, n_classes: int, n_servers: i
 
 
 def n_labels(labels: Array) -> Array:
-    """Number of distinct labels, int32, of labels (n,) in 0 ... n - 1."""
+    """Counts distinct labels, int32, of labels (n,) in 0 ... n - 1."""
     return jnp.zeros(len(labels), jnp.int32).at[labels].set(1).sum()
 
 

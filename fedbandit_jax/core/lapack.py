@@ -1,7 +1,7 @@
-"""Matrix factorisations, which a CPU computes one matrix at a time, also under `jax.vmap`.
+"""Matrix factorisations, one matrix at a time on a CPU, also under `jax.vmap`.
 
-Two programs that hand several matrices to the threads of XLA:CPU at the same time may wait for each other for ever
-(jaxlib 0.10.2, two cores). One after the other takes about as long. Elsewhere a library factorises all at once.
+Two programs that pass several matrices to the threads of XLA:CPU at the same time may deadlock (jaxlib 0.10.2, two
+cores). One after the other takes about as long. Elsewhere a library factorises all at once.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def factorises_several(equation: Any) -> bool:
-    """Whether an operation of a program factorises, or solves with, several matrices at once."""
+    """Returns whether an operation of a program factorises, or solves with, several matrices at once."""
     return equation.primitive in _FACTORISATIONS and max(x.aval.ndim for x in equation.invars) > 2
 
 
 @_one_by_one
 def factor(gram: Float[Array, "d d"]) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:
-    """The lower triangular L with L L' = V, and its inverse; they are not finite if V is not positive definite."""
+    """Returns the lower triangular L with L L' = V, and its inverse; not finite if V is not positive definite."""
     lower = jnp.linalg.cholesky(gram)
     eye = jnp.eye(len(gram), dtype=gram.dtype)
     return lower, lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True)
@@ -47,12 +47,12 @@ def factor(gram: Float[Array, "d d"]) -> tuple[Float[Array, "d d"], Float[Array,
 
 @_one_by_one
 def eigh(gram: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-    """The eigenvalues of a symmetric matrix, ascending, and its eigenvectors as columns."""
+    """Returns the eigenvalues of a symmetric matrix, ascending, and its eigenvectors as columns."""
     values, vectors = jnp.linalg.eigh(gram)
     return values, vectors
 
 
 @_one_by_one
 def solve(matrix: Float[Array, "d d"], bias: Float[Array, " d"]) -> Float[Array, " d"]:
-    """The solution of a linear system, whose matrix need not be positive definite."""
+    """Solves a linear system with any regular matrix."""
     return jnp.linalg.solve(matrix, bias)

@@ -1,7 +1,7 @@
-"""Ties among arms are broken by lot, so that the order of arms, and hence their names, decides nothing.
+"""Ties among arms are broken by lot, so the order of arms has no influence.
 
-Before anything was learned a greedy index is 0 for all arms, and a confidence bound the same for all of one norm: the
-first of the best would be the same arm for all agents until the first release.
+Before the first release a greedy index is 0 for all arms, and confidence bounds depend on the norm only. Without lots
+all agents would play the same arm.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from fedbandit_jax.core import control, random
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.ridge import NOWHERE
 
-ROUNDING = 1e-6  # share of the largest index by which others of the same worth may be below it, as float32 rounds
-UNKNOWN, LEAST, NONE = np.uint32(0), np.uint32(1 << 31), np.uint32(2**32 - 1)  # a lot of NaN, and the ends of others
+ROUNDING = 1e-6  # relative float32 error within which indices are tied
+UNKNOWN, LEAST, NONE = np.uint32(0), np.uint32(1 << 31), np.uint32(2**32 - 1)  # a lot of NaN; range of the others
 
 
 class Lots(NamedTuple):
-    """The lots of a round, of which those of arm k and agent m are a function of word k and word m."""
+    """Lots of a round: the lot of arm k and agent m is a function of word k and word m."""
 
     arm: UInt32[Array, " K"]
     agent: UInt32[Array, " M"]
 
     @classmethod
     def draw(cls, key: Key[Array, ""], n_arms: int, n_agents: int) -> Lots:
-        """Draws the lots of a round under the key of its choices."""
+        """Draws the lots of a round from the key of its choices."""
         arm, agent = random.bits(random.stream(key, "ties"), max(n_arms, n_agents))
         return cls(arm[:n_arms], agent[:n_agents])
 
 
 def near(largest: Float[Array, "*M"]) -> Float[Array, "*M"]:
-    """The index from which on an arm is as good as one of the largest index."""
+    """Returns the least index tied with the largest."""
     return largest - jnp.where(jnp.isfinite(largest), ROUNDING * jnp.abs(largest), 0)
 
 
 def drawn(
     scores: Float[Array, " K *M"], least: Float[Array, "*M"], words: UInt32[Array, " K *M"], arms: Array, n_arms: int
 ) -> UInt32[Array, " K *M"]:
-    """The lots of arms, which end in their numbers, as `arm_of` reads them; `NONE` for scores below the least.
+    """Returns the lots of arms, with the arm in their low bits for `arm_of`; `NONE` for scores below the least.
 
-    Of the sums of two words, `words`, a multiplication makes lots that are apart for all pairs.
+    `words` are sums of two words; a multiplication separates the lots of all pairs.
     """
     lot = (words ^ words >> 16) * np.uint32(0x85EBCA6B)
     lot = (lot | LEAST) & ~np.uint32(_low(n_arms)) | arms.astype(jnp.uint32)
@@ -52,7 +52,7 @@ def drawn(
 
 
 def arm_of(lot: UInt32[Array, "*M"], n_arms: int) -> Int[Array, "*M"]:
-    """The arm that the smallest of lots is of, and `NOWHERE` where a score was NaN."""
+    """Returns the arm of the smallest lot, or `NOWHERE` if a score was NaN."""
     return jnp.where(lot < LEAST, NOWHERE, (lot & np.uint32(_low(n_arms))).astype(jnp.int32))
 
 
@@ -61,7 +61,7 @@ def _low(n_arms: int) -> int:
 
 
 def best(key: Key[Array, ""], scores: Float[Array, " K M"]) -> Int[Array, " M"]:
-    """The index of the largest score over the leading axis, on ties by lot, and `NOWHERE` where any score is NaN."""
+    """Returns the argmax over the leading axis, with ties broken by lot; `NOWHERE` if any score is NaN."""
     arms = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
 
     def by_lot(least: Array) -> Array:
@@ -69,8 +69,8 @@ def best(key: Key[Array, ""], scores: Float[Array, " K M"]) -> Int[Array, " M"]:
         return drawn(scores, least, lots.arm[:, None] + lots.agent, arms, len(scores))
 
     if not on_cpu():
-        # XLA:GPU takes a maximum that is compared to scores for a softmax, but no `argmax`. For a `min` over arms of
-        # many agents it would transpose all arrays of which scores are made.
+        # XLA:GPU takes a maximum compared to scores for a softmax, but not `argmax`. For a `min` over arms of many
+        # agents it would transpose all inputs of the scores.
         largest = jnp.take_along_axis(scores, jnp.argmax(scores, 0)[None], 0)[0]
         lot = by_lot(near(largest))
         least = lot.min(0) if scores.shape[1] == 1 else jnp.take_along_axis(lot, jnp.argmin(lot, 0)[None], 0)[0]

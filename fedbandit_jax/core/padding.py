@@ -1,10 +1,10 @@
-"""Padding of arrays with a row for every synchronisation, so that one compiled program serves other horizons, too."""
+"""Padding of arrays with a row for every synchronisation, so one compiled program serves several horizons."""
 
 import numpy as np
 
 
 def room(n: int) -> int:
-    """The least power of two above n, as the number of rows that n rows are padded to.
+    """Returns the least power of two above n, the padded number of rows.
 
     >>> room(255), room(256)
     (256, 512)
@@ -13,7 +13,7 @@ def room(n: int) -> int:
 
 
 def padded(rows: np.ndarray, least: int = 1) -> np.ndarray:
-    """An array (n, ...) with its last row repeated up to `room` (n) rows, or `least`; an empty one as it is.
+    """Repeats the last row of an array (n, ...) up to `room(n)` rows, or `least`; an empty array is unchanged.
 
     >>> padded(np.array([3, 2, 1])).tolist()
     [3, 2, 1, 1]

@@ -1,10 +1,10 @@
-"""Random streams: named, independent, and functions of (key, round) only, so that no result depends on chunking.
+"""Random streams: named, independent, and functions of (key, round) only, so no result depends on chunking.
 
 Bits come from Threefry-2x32 with 20 rounds, JAX's default generator, written as one unrolled elementwise expression
-that uses both output words: in a loop on a CPU five times faster than `jax.random.bits`, which is their exclusive-or.
+that uses both output words. In a loop on a CPU it is five times faster than `jax.random.bits`, their exclusive-or.
 
-`normal` and `uniform` fill an array. `block_at` and what is made of it (`direction`, `normal_at`, `uniform_at`) are
-elementwise functions of a key, an arm and an agent: each is drawn wherever it is needed, and is the same there.
+`normal` and `uniform` fill an array. `block_at` and functions of it (`direction`, `normal_at`, `uniform_at`) are
+elementwise in key, arm and agent: each draw can be repeated wherever it is needed.
 """
 
 import functools
@@ -61,36 +61,36 @@ def check_key(name: str, key: Any) -> Array:
 
 
 def of_seeds(key: Array, seeds: Int[np.ndarray, " S"]) -> Array:
-    """The keys `fold_in(key, i)` of seeds i, (S,), made on the host, which compiles nothing."""
+    """Returns the keys `fold_in(key, i)` of seeds i, (S,), computed with NumPy, which compiles nothing."""
     low = seeds.astype(np.uint32)
     words = _threefry(tuple(np.asarray(jax.random.key_data(key))[:, None]), np.zeros_like(low), low)
     return jax.random.wrap_key_data(jax.device_put(np.stack(words, 1)), impl=jax.random.key_impl(key))
 
 
 def stream(key: Array, name: str) -> Array:
-    """The key of a named stream, so that the environment's draws do not depend on what an algorithm draws.
+    """Returns the key of a named stream, so the environment's draws do not depend on the algorithm's.
 
-    A key is either folded or drawn from, never both: `fold_in(key, t)` has the words of `bits(key, ...)` at counter t.
+    Either fold a key or draw from it, never both: `fold_in(key, t)` has the words of `bits(key, ...)` at counter t.
     """
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 def fold_in(key: Array, i: Array) -> Array:
-    """`jax.random.fold_in(key, i)`, written out like `bits`, which is faster in a loop on a CPU."""
+    """Computes `jax.random.fold_in(key, i)`, unrolled like `bits`, which is faster in a loop on a CPU."""
     return jax.random.wrap_key_data(jnp.concatenate(bits(key, 1, i)))
 
 
 @functools.partial(jax.jit, static_argnames="size")
 def bits(key: Array, size: int, first: Array | int = 0) -> tuple[Array, Array]:
-    """Both words of Threefry-2x32 at counters first .. first+size-1: two independent (size,) uint32 arrays."""
+    """Returns both words of Threefry-2x32 at counters first .. first+size-1: two independent (size,) uint32 arrays."""
     counter = lax.iota(jnp.uint32, size) + jnp.uint32(first)
     return _threefry(key, jnp.zeros_like(counter), counter)
 
 
 def _threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
-    """Both words of Threefry-2x32 at the counters (high, low), uint32 arrays that broadcast, of JAX or NumPy.
+    """Computes both words of Threefry-2x32 at counters (high, low), broadcasting uint32 arrays of JAX or NumPy.
 
-    The key is a typed one, or a tuple of its two words, which a kernel can be given.
+    The key is typed, or a tuple of its two words, which kernels accept.
     """
     k0, k1 = key if isinstance(key, tuple) else jax.random.key_data(key)
     schedule = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
@@ -106,16 +106,16 @@ def _threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
 
 
 def _unit(words: Array) -> Array:
-    """Float32 numbers uniform on the open interval (-1, 1), 2^23 values symmetric about 0, from uint32 words.
+    """Maps uint32 words to float32 uniform on the open interval (-1, 1), 2^23 values symmetric about 0.
 
-    One constant is added, and not two: XLA would add these two first, and round.
+    It adds one constant, since XLA would combine two first, and round.
     """
     steps = (words >> jnp.uint32(9)).astype(jnp.int32) - (1 << 22)
     return steps.astype(jnp.float32) * jnp.float32(2.0**-22) + jnp.float32(2.0**-23)
 
 
 def unit(words: Array) -> Array:
-    """Maps uint32 words to float32 numbers uniform on the open interval (0, 1): 2^23 values."""
+    """Maps uint32 words to float32 uniform on the open interval (0, 1), 2^23 values."""
     return jnp.float32(0.5) * (_unit(words) + 1)
 
 
@@ -123,7 +123,7 @@ def unit(words: Array) -> Array:
 def normal_pair(a: Array, b: Array) -> tuple[Array, Array]:
     """Maps two arrays of uint32 words to two independent standard normal draws of their shape (Box & Muller).
 
-    They are right to about 4e-7, and meant for sums over many users.
+    They are accurate to about 4e-7, and meant for sums over many users.
     """
     radius = jnp.sqrt(-2 * jnp.log(unit(a)))
     cosine, sine = _circle(b)
@@ -131,9 +131,9 @@ def normal_pair(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _circle(words: Array) -> tuple[Array, Array]:
-    """Points (cosine, sine) that are uniform on the unit circle, from uint32 words.
+    """Maps uint32 words to points (cosine, sine) uniform on the unit circle.
 
-    The two highest bits choose one of four arcs, the other bits the angle within it, of power series to pi/4.
+    The two highest bits choose one of four arcs, the others the angle within it, by power series up to pi/4.
     """
     x = jnp.float32(math.pi / 4) * _unit(words << 2)
     square = x * x
@@ -153,7 +153,7 @@ def _signed(x: Array, words: Array) -> Array:
 
 
 def erf_inv(x: Array) -> Array:
-    """The inverse error function on (-1, 1), float32, to about 3e-7 (Giles 2010); it vectorises on a CPU."""
+    """Computes the inverse error function on (-1, 1), float32, to about 3e-7 (Giles 2010); vectorised on a CPU."""
     w = -jnp.log((1 - x) * (1 + x))
     central, tail = jnp.float32(_CENTRAL[0]), jnp.float32(_TAIL[0])
     for a, b in zip(_CENTRAL[1:], _TAIL[1:]):
@@ -164,35 +164,35 @@ def erf_inv(x: Array) -> Array:
 
 @jax.jit
 def block_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int | Array = 0) -> tuple[Array, Array]:
-    """Two independent uint32 words for each (arm, agent), below 2^24 each, and others for each j below 2^16."""
+    """Returns two independent uint32 words for each (arm, agent), each below 2^24, and each j below 2^16."""
     j = jnp.asarray(j, jnp.uint32)
     return _threefry(key, arm + ((j & 255) << 24), agent + (j >> 8 << 24))
 
 
 def uniform_at(key: Array | tuple[Array, Array], arm: Array, agent: Array, j: int = 0) -> Array:
-    """A draw that is uniform on (0, 1) for each (arm, agent), see `block_at`."""
+    """Draws uniformly from (0, 1) for each (arm, agent), see `block_at`."""
     return unit(block_at(key, arm, agent, j)[0])
 
 
 def normal_at(key: Array | tuple[Array, Array], arm: Array, agent: Array) -> Array:
-    """A standard normal draw for each (arm, agent), see `block_at`."""
+    """Draws a standard normal for each (arm, agent), see `block_at`."""
     return jnp.float32(math.sqrt(2)) * erf_inv(_unit(block_at(key, arm, agent)[0]))
 
 
 @functools.partial(jax.jit, static_argnames="n")
 def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int, t: Array) -> list[Array]:
-    """The n coordinates of a point that is uniform on the unit sphere of R^n for each (arm, agent).
+    """Draws a uniform point of the unit sphere of R^n for each (arm, agent), as n coordinates.
 
-    A uniform point of R^2p consists of p points of the plane with uniform angles, whose squared lengths are the gaps
-    that p - 1 sorted uniform numbers leave in (0, 1): there is no logarithm in it and nothing to divide by. With one
-    coordinate less, of an odd n, what is left is scaled to length 1. All is elementwise, and unrolled.
+    A uniform point of R^2p is p points of the plane with uniform angles. Their squared lengths are the gaps between
+    p - 1 sorted uniform numbers in (0, 1), which needs no logarithm or division. An odd n drops one coordinate and
+    scales the others to length 1. Everything is elementwise and unrolled.
 
-    The blocks j < (n + 1) // 2 are used, see `block_at`. Of one arm for each agent a CPU stores their words, by t, any
-    traced integer (see `control.stored`), lest it draws all of them again for every coordinate.
+    It uses the blocks j < (n + 1) // 2, see `block_at`. With one arm for each agent, a CPU stores their words, by any
+    traced integer t (see `control.materialize`), or it would draw them again for every coordinate.
     """
     p = (n + 1) // 2
     if on_cpu() and arm.ndim == 1:
-        both = control.stored(lambda: jnp.stack(block_at(key, arm, agent, jnp.arange(p)[:, None]), 1), t)
+        both = control.materialize(lambda: jnp.stack(block_at(key, arm, agent, jnp.arange(p)[:, None]), 1), t)
         drawn = list(both.reshape(2 * p, -1))
     else:
         drawn = [word for j in range(p) for word in block_at(key, arm, agent, j)]
@@ -200,20 +200,20 @@ def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int
     cuts = [jnp.float32(0), *_sorted([unit(word) for word in drawn[p : 2 * p - 1]]), jnp.float32(1)]
     squares = [high - low for low, high in itertools.pairwise(cuts)]
     scale = jnp.float32(1)
-    if n % 2:  # the square of what is left: that of all points but the last, and of its first coordinate
+    if n % 2:  # squared length without the last coordinate
         scale = lax.rsqrt(cuts[-2] + squares[-1] * points[-1][0] * points[-1][0])
     lengths = [jnp.sqrt(square) * scale for square in squares]
     return [length * x for length, point in zip(lengths, points) for x in point][:n]
 
 
 def long_direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int, t: Array) -> Array:
-    """Points (M, K, n) with the law of `direction` for arms (K,) and agents (M,), for a large n.
+    """Draws points (M, K, n) with the law of `direction` for arms (K,) and agents (M,), for a large n.
 
-    The squared lengths of the points of the plane are exponential draws, and all is scaled to length 1 (Box & Muller).
-    By t, any traced integer, a CPU makes both coordinates of a point in one pass, see `control.once`.
+    The squared lengths of the points of the plane are exponential draws, scaled to length 1 (Box & Muller). By any
+    traced integer t, a CPU makes both coordinates of a point in one pass, see `control.materialize_pair`.
     """
     p = (n + 1) // 2
-    arms, pairs = jnp.repeat(arm, p), jnp.tile(jnp.arange(p), len(arm))  # one long last axis, for the vector units
+    arms, pairs = jnp.repeat(arm, p), jnp.tile(jnp.arange(p), len(arm))  # one long last axis, for vectorisation
 
     def points() -> tuple[Array, Array]:
         first, second = block_at(key, arms, agent[:, None], pairs)
@@ -221,12 +221,12 @@ def long_direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n
         cosine, sine = _circle(second)
         return length * cosine, length * sine
 
-    x = jnp.concatenate([x.reshape(len(agent), len(arm), p) for x in control.once(points, t)], -1)[..., :n]
+    x = jnp.concatenate([x.reshape(len(agent), len(arm), p) for x in control.materialize_pair(points, t)], -1)[..., :n]
     return x * lax.rsqrt((x * x).sum(-1, keepdims=True))
 
 
 def _sorted(values: list[Array]) -> list[Array]:
-    """Sorts arrays of one shape elementwise, by the comparisons of Batcher's odd-even merge sort (Knuth, 5.2.2 M)."""
+    """Sorts arrays elementwise, by the comparisons of Batcher's odd-even merge sort (Knuth, 5.2.2 M)."""
     values, n = list(values), len(values)
     p = top = 1 << max(0, (n - 1).bit_length() - 1)
     while p:
@@ -242,10 +242,10 @@ def _sorted(values: list[Array]) -> list[Array]:
 
 
 def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
-    """An array of draws, of which `transform` maps uint32 words to numbers elementwise.
+    """Draws an array by an elementwise `transform` of uint32 words.
 
-    The two words of one Threefry block lie side by side, so that a CPU computes the block once for both. Joining two
-    halves makes XLA:CPU store the draws, which every expression that reads them would make again otherwise.
+    The two words of a Threefry block are adjacent, so a CPU computes the block once for both. Joining two halves makes
+    XLA:CPU store the draws, which every reader would compute again otherwise.
     """
     size = math.prod(shape)
     blocks = -(-size // 4)
@@ -255,11 +255,11 @@ def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array
 
 @functools.partial(jax.jit, static_argnames="shape")
 def normal(key: Array, shape: tuple[int, ...]) -> Array:
-    """Standard normal float32 draws for simulated data (privacy noise is `privacy.tails.normal`)."""
+    """Draws standard normal float32 for simulated data (privacy noise is `privacy.tails.normal`)."""
     return _draw(key, shape, lambda words: jnp.float32(math.sqrt(2)) * erf_inv(_unit(words)))
 
 
 @functools.partial(jax.jit, static_argnames="shape")
 def uniform(key: Array, shape: tuple[int, ...]) -> Array:
-    """Float32 draws that are uniform on the open interval (0, 1)."""
+    """Draws float32 uniform on the open interval (0, 1)."""
     return _draw(key, shape, unit)

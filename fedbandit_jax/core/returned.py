@@ -1,4 +1,4 @@
-"""Return values of the methods of parts, by tracing them: nothing is compiled, and errors say what must be returned."""
+"""Checks the return values of user-defined methods, by abstract evaluation."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.programs import noted
+from fedbandit_jax.core.programs import located_errors
 from fedbandit_jax.core.validate import BadType
 
 
 def returned(owner: Any, method: str, *arguments: Any) -> Any:
-    """The return value of a method for arguments like these, with shapes and dtypes in place of numbers.
+    """Evaluates a method abstractly; returns its value with shapes and dtypes instead of numbers.
 
     >>> returned([], "count", 1)
     ShapeDtypeStruct(shape=(), dtype=int32)
     """
     found = []
-    with noted(owner, method, *arguments):
+    with located_errors(owner, method, *arguments):
         jax.eval_shape(lambda *given: found.append(getattr(owner, method)(*given)), *arguments)
 
     def form(x: Any) -> Any:
@@ -30,14 +30,14 @@ def returned(owner: Any, method: str, *arguments: Any) -> Any:
 
 
 def need(method: str, condition: bool, what: str, got: Any) -> None:
-    """Raises TypeError, saying what the method must return and what it returned, unless the condition holds."""
+    """Raises `TypeError` with the expected and the actual return value, unless the condition holds."""
     if not condition:
-        told = f"{got.dtype} of shape {got.shape}" if hasattr(got, "dtype") else validate.shown(got)
-        raise BadType(method, f"must return {what}", told, got=told)
+        found = f"{got.dtype} of shape {got.shape}" if hasattr(got, "dtype") else validate.shown(got)
+        raise BadType(method, f"must return {what}", found, got=found)
 
 
 def need_same(method: str, what: str, before: Any, after: Any) -> None:
-    """Raises TypeError unless both trees have the same structure, and leaves of the same shapes and dtypes."""
+    """Raises `TypeError` unless both trees have equal structures, shapes and dtypes."""
 
     def form(x: Any) -> Any:
         return (x.shape, str(x.dtype)) if hasattr(x, "dtype") else x
@@ -47,5 +47,5 @@ def need_same(method: str, what: str, before: Any, after: Any) -> None:
 
 
 def is_array(value: Any, shape: tuple[int, ...], kind: Any) -> bool:
-    """Whether the value is an array of this shape whose dtype is of this kind."""
+    """Returns whether the value is an array of this shape and kind of dtype."""
     return getattr(value, "shape", None) == shape and jnp.issubdtype(value.dtype, kind)

@@ -1,15 +1,15 @@
 """Online ridge regression for many agents at once: a Cholesky solve, then Sherman-Morrison rank-one updates.
 
-Letters: V (d, d), `gram`, is an agent's regularised sum of x x' and b (d,), `bias`, its sum of x y, with noise; A is M,
-or 1 when all agents share the same statistics (which then broadcast).
+Letters: V (d, d), `gram`, is an agent's regularised sum of x x' and b (d,), `bias`, its sum of x y, with noise. A is M,
+or 1 if all agents share the same statistics (which then broadcast).
 
-Layout: contexts arrive as (M, K, d). What is kept between rounds has the agents *last*: on a CPU the last axis is the
-vector lane, and a sum of products over d that is unrolled in Python becomes one fused loop, ten times faster than a
-batched contraction. Of a symmetric inverse the P = d (d + 1) / 2 entries on and below the diagonal are kept, row by
-row, (P, A). Above `UNROLL_DIM` features contractions are matrix products, and the inverses are (A, d, d) instead.
+Layout: contexts arrive as (M, K, d). State between rounds has the agents *last*. On a CPU the last axis is the vector
+lane. A sum over d unrolled in Python becomes one fused loop, ten times faster than a batched contraction. A
+symmetric inverse is stored by its P = d (d + 1) / 2 entries on and below the diagonal, row by row, (P, A). Above
+`UNROLL_DIM` features contractions are matrix products, and the inverses are (A, d, d) instead.
 
-Every matrix product asks for `precision="highest"`, because a GPU would otherwise round its factors to 10 bits (TF32).
-A test looks for products that do not ask for it.
+Every matrix product has `precision="highest"`, since a GPU would otherwise round its factors to 10 bits (TF32). A test
+finds products without it.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ NOWHERE = 2**30  # an arm index that no environment has
 
 
 class Posterior(NamedTuple):
-    """The ridge estimate of one linear model per agent."""
+    """Ridge estimates, one linear model for each agent."""
 
     inverse: Float[Array, "P A"] | Float[Array, "A d d"]  # V^-1, in the second layout if d > UNROLL_DIM
-    theta: Float[Array, "d A"]  # the estimate V^-1 b
+    theta: Float[Array, "d A"]  # estimate V^-1 b
 
 
 class Solution(NamedTuple):
@@ -42,13 +42,13 @@ class Solution(NamedTuple):
     inverse: Float[Array, "d d"]  # V^-1
     theta: Float[Array, " d"]  # V^-1 b
     log_det: Float[Array, ""]  # log det V
-    ok: Bool[Array, ""]  # whether it exists: V is positive definite and all numbers are finite
+    ok: Bool[Array, ""]  # whether V is positive definite and all numbers are finite
 
 
 def solve(
     gram: Float[Array, "A d d"], bias: Float[Array, "A d"]
 ) -> tuple[Posterior, Float[Array, " A"], Bool[Array, " A"]]:
-    """The posterior, log det V, and for each agent whether they exist: V is positive definite, all numbers finite."""
+    """Returns posterior, log det V, and for each agent whether V is positive definite and all numbers finite."""
     inverse, theta, log_det, ok = jax.vmap(solve_one)(gram, bias)
     if bias.shape[1] <= UNROLL_DIM:
         rows, columns = np.tril_indices(bias.shape[1])
@@ -57,7 +57,7 @@ def solve(
 
 
 def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
-    """The ridge estimate of one model."""
+    """Computes the ridge estimate of one model."""
     if on_gpu() and len(bias) <= UNROLL_DIM:
         inverse, theta, log_det = solve_by_kernel(gram, bias)
         return Solution(inverse, theta, log_det, jnp.isfinite(log_det))
@@ -69,7 +69,7 @@ def solve_one(gram: Float[Array, "d d"], bias: Float[Array, " d"]) -> Solution:
 
 
 def matrices(posterior: Posterior) -> Float[Array, "A d d"]:
-    """The inverses V^-1 of every agent as full matrices."""
+    """Returns the inverses V^-1 of every agent as full matrices."""
     if _wide(posterior.theta):
         return posterior.inverse
     return jnp.moveaxis(posterior.inverse[_places(len(posterior.theta))], 2, 0)
@@ -86,12 +86,12 @@ def _wide(features_first: Array) -> bool:
 
 
 def transposed(contexts: Array) -> Array:
-    """Contexts (M, K, d) with their features first, (d, K, M), or back; the two cancel and nothing is copied."""
+    """Transposes contexts (M, K, d) to features first, (d, K, M), or back; the two cancel without a copy."""
     return jnp.moveaxis(contexts, (0, 1, 2), (2, 1, 0))
 
 
 def dot(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
-    """Sums a * b over the leading axis, on a CPU unrolled: XLA:CPU does not vectorise additions inside a reduction.
+    """Sums a * b over the leading axis, unrolled on a CPU: XLA:CPU does not vectorise additions in a reduction.
 
     XLA:GPU would make a kernel of every slice of a large array. Lists of arrays are unrolled everywhere.
     """
@@ -104,7 +104,7 @@ def dot(a: Sequence[Array] | Array, b: Sequence[Array] | Array) -> Array:
 
 
 def inner(contexts: Float[Array, "M K d"], theta: Float[Array, "d A"]) -> Float[Array, "K M"]:
-    """<x, theta> of every arm."""
+    """Returns <x, theta> of every arm."""
     if _wide(theta):
         theta = jnp.broadcast_to(theta, (len(theta), len(contexts)))
         return jnp.einsum("mkd,dm->km", contexts, theta, precision="highest")
@@ -114,7 +114,7 @@ def inner(contexts: Float[Array, "M K d"], theta: Float[Array, "d A"]) -> Float[
 def width_sq(
     contexts: Float[Array, "M K d"], inverse: Float[Array, "P A"] | Float[Array, "A d d"]
 ) -> Float[Array, "K M"]:
-    """x' V^-1 x of every arm, from an inverse laid out as in `Posterior`."""
+    """Returns x' V^-1 x of every arm, from an inverse laid out as in `Posterior`."""
     d = contexts.shape[-1]
     if d > UNROLL_DIM:
         image = jnp.matmul(contexts, inverse[0] if len(inverse) == 1 else inverse, precision="highest")
@@ -124,9 +124,9 @@ def width_sq(
 
 @jax.jit
 def form(x: Sequence[Array] | Array, inverse: Float[Array, "P A"] | Array) -> Array:
-    """x' V^-1 x from the d features of vectors, arrays that broadcast with the entries of the inverse.
+    """Returns x' V^-1 x from the d features of vectors, which broadcast with the entries of the inverse.
 
-    Above `UNROLL_DIM` features x is one array (d, n), and the inverse that of one agent, (1, d, d).
+    Above `UNROLL_DIM` features x is one array (d, n), and the inverse has one agent, (1, d, d).
     """
     if len(x) > UNROLL_DIM:
         features = jnp.asarray(x)
@@ -142,7 +142,7 @@ def form(x: Sequence[Array] | Array, inverse: Float[Array, "P A"] | Array) -> Ar
 
 
 def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array, "d M"]:
-    """The feature vectors of the chosen arms."""
+    """Returns the feature vectors of the chosen arms."""
     if contexts.shape[1] == 1:
         return contexts[:, 0].T
     if contexts.shape[-1] > UNROLL_DIM:
@@ -151,15 +151,15 @@ def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array
 
 
 def first_argmax(scores: Float[Array, " K *M"]) -> Int[Array, "*M"]:
-    """The index of the largest score over the leading axis, the lowest on ties, and `NOWHERE` where any score is NaN.
+    """Returns the argmax over the leading axis, the first on ties; `NOWHERE` if any score is NaN.
 
-    On a CPU two vectorised reductions are ten times faster than `jnp.argmax`; XLA:GPU would take them for a softmax,
-    and not finish fusing all that comes before them.
+    On a CPU two vectorised reductions are ten times faster than `jnp.argmax`. XLA:GPU would take them for a softmax,
+    and not finish fusing the expressions before them.
     """
     if on_cpu():
         index = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
         return jnp.where(scores == scores.max(0), index, jnp.int32(NOWHERE)).min(0)
-    index = jnp.argmax(scores, 0).astype(jnp.int32)  # points to the first NaN, if there is one
+    index = jnp.argmax(scores, 0).astype(jnp.int32)  # index of the first NaN, if any
     largest = jnp.take_along_axis(scores, index[None], 0)[0]
     return jnp.where(jnp.isnan(largest), jnp.int32(NOWHERE), index)
 
@@ -174,10 +174,10 @@ class Gain(NamedTuple):
 
 
 def gain(posterior: Posterior, x: Float[Array, "d M"], y: Float[Array, " M"]) -> Gain:
-    """The Sherman-Morrison terms of one new feature vector x and reward y per agent.
+    """Computes the Sherman-Morrison terms of one new feature vector x and reward y for each agent.
 
-    `residual` is a reduction instead of `dot`: XLA:CPU stores a reduction, but would fuse an unrolled sum into every
-    use and compute it again for each of K arms.
+    `residual` is a reduction instead of `dot`, since XLA:CPU stores a reduction. It would fuse an unrolled sum into
+    every reader, and compute it again for each of K arms.
     """
     if _wide(x):
         image = jnp.einsum("mde,em->dm", posterior.inverse, x, precision="highest")
@@ -189,7 +189,7 @@ def gain(posterior: Posterior, x: Float[Array, "d M"], y: Float[Array, " M"]) ->
 
 
 def update(posterior: Posterior, gain: Gain) -> Posterior:
-    """The posterior after x x' is added to V and x y to b, where `gain` is that of (x, y)."""
+    """Adds x x' to V and x y to b, given the `gain` of (x, y)."""
     left, right = gain.image, gain.image * gain.scale
     if _wide(left):
         outer = left.T[:, :, None] * right.T[:, None, :]
@@ -200,35 +200,35 @@ def update(posterior: Posterior, gain: Gain) -> Posterior:
 
 
 def with_spectrum(values: Float[Array, "*n d"], vectors: Float[Array, "*n d d"]) -> Float[Array, "*n d d"]:
-    """The symmetric matrices of these eigenvalues, and eigenvectors that are the columns of `vectors`."""
+    """Returns symmetric matrices with these eigenvalues, and the columns of `vectors` as eigenvectors."""
     return jnp.matmul(vectors * values[..., None, :], jnp.swapaxes(vectors, -1, -2), precision="highest")
 
 
 def where(ok: Bool[Array, " A"], new: Posterior, old: Posterior) -> Posterior:
-    """Selects `new` for the agents for which `ok` holds, and `old` for the others."""
+    """Selects `new` for agents with `ok`, and `old` for the others."""
     agents = ok[:, None, None] if _wide(new.theta) else ok
     return Posterior(jnp.where(agents, new.inverse, old.inverse), jnp.where(ok, new.theta, old.theta))
 
 
 def agents(posterior: Posterior, which: slice | Int[Array | np.ndarray, " M"]) -> Posterior:
-    """The posterior of some of the agents only."""
+    """Restricts the posterior to some agents."""
     inverse = posterior.inverse[which] if _wide(posterior.theta) else posterior.inverse[..., which]
     return Posterior(inverse, posterior.theta[:, which])
 
 
 def one(posterior: Posterior, agent: Int[Array, ""]) -> Posterior:
-    """The posterior of one agent, which is that of all if they share one."""
+    """Returns the posterior of one agent, or the shared one."""
     return posterior if posterior.theta.shape[1] == 1 else agents(posterior, agent[None])
 
 
 def join(posterior: Posterior) -> Posterior:
-    """Turns the posteriors of n models, each with A = 1, stacked along a new leading axis, into one with A = n."""
+    """Joins the posteriors of n models, each with A = 1, stacked along a leading axis, into one with A = n."""
     theta = posterior.theta[..., 0].T
     return Posterior(posterior.inverse[:, 0] if _wide(theta) else posterior.inverse[..., 0].T, theta)
 
 
 def tile(posterior: Posterior, n_agents: int) -> Posterior:
-    """Gives every agent its own copy of a posterior that all share, A = 1 -> A = n_agents."""
+    """Copies a shared posterior for every agent, A = 1 -> A = n_agents."""
     d = len(posterior.theta)
     shape = (n_agents, d, d) if _wide(posterior.theta) else (len(posterior.inverse), n_agents)
     return Posterior(jnp.broadcast_to(posterior.inverse, shape), jnp.broadcast_to(posterior.theta, (d, n_agents)))

@@ -15,11 +15,11 @@ from fedbandit_jax.core.ridge import Posterior
 
 
 class Offer(NamedTuple):
-    """The offer of a round, as functions of `shared` and of (arm, agent), elementwise in the shape of these."""
+    """The offer of a round, as functions of `shared` and elementwise of (arm, agent)."""
 
     draw: Callable[[Any, Array, Array], Sequence[Array]]  # (shared, arm, agent), uint32 -> the d features
     mean: Callable[[Any, Sequence[Array]], Array]  # (shared, the d features) -> mean reward
-    shared: Any  # pytree of arrays that are alike for all agents
+    shared: Any  # pytree of arrays, equal for all agents
 
 
 class Scorer(NamedTuple):
@@ -29,9 +29,9 @@ class Scorer(NamedTuple):
     width: Float[Array, ""] | Float[Array, " A"]  # beta_t, A = 1 or A = M
 
     def worth(self, x: Sequence[Array] | Array) -> Array:
-        """Upper confidence bounds <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
+        """Returns upper confidence bounds <x, theta> + beta sqrt(x' V^-1 x) of vectors with these d features.
 
-        The arrays may have more axes after that of the agents.
+        The arrays may have more axes after the agents' axis.
         """
         width_sq = jnp.maximum(ridge.form(x, self.posterior.inverse), 0)
         theta = self.posterior.theta
@@ -39,5 +39,5 @@ class Scorer(NamedTuple):
         return mean + self.width * jnp.sqrt(width_sq)
 
     def one(self, agent: Int[Array, ""]) -> Scorer:
-        """The posterior and confidence width of one agent."""
+        """Returns the posterior and confidence width of one agent."""
         return Scorer(ridge.one(self.posterior, agent), self.width if self.width.size == 1 else self.width[agent])

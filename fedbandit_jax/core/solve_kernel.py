@@ -1,4 +1,4 @@
-"""A ridge estimate on a GPU by one kernel; the oracle is the solve by LAPACK in `core.ridge`."""
+"""A ridge estimate on a GPU by one kernel; the oracle is the LAPACK solve in `core.ridge`."""
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +11,16 @@ from fedbandit_jax.core.backend import on_cpu
 def solve_by_kernel(
     gram: Float[Array, "d d"], bias: Float[Array, " d"]
 ) -> tuple[Float[Array, "d d"], Float[Array, " d"], Float[Array, ""]]:
-    """V^-1, V^-1 b and log det V on a GPU, by one kernel, also under `jax.vmap`.
+    """Computes V^-1, V^-1 b and log det V on a GPU, by one kernel, also under `jax.vmap`.
 
-    Libraries take a kernel for every step and some between them, which cost more than the arithmetic of small matrices.
-    Here one warp keeps a matrix of up to 32 features in its registers. In step k of a Cholesky factorisation V = L L'
-    it finds column k of L and, by forward substitution, row k of L^-1, whose outer product with itself is a part of
-    V^-1 = L^-T L^-1. On a CPU the kernel runs in Pallas' interpreter, so that a test compares it to LAPACK.
+    Libraries launch a kernel for every step and some between them, which cost more than the arithmetic of small
+    matrices. Here one warp holds a matrix of up to 32 features in its registers. Step k of a Cholesky factorisation
+    V = L L' finds column k of L and, by forward substitution, row k of L^-1. Its outer product with itself is a term of
+    V^-1 = L^-T L^-1. On a CPU Pallas' interpreter runs the kernel, so a test compares it to LAPACK.
 
-    The last is NaN unless V is positive definite and everything is finite.
+    log det V is NaN unless V is positive definite and all numbers are finite.
     """
-    from jax.experimental import pallas as pl  # only GPUs need Triton
+    from jax.experimental import pallas as pl  # imported late: only GPUs need Triton
     from jax.experimental.pallas import triton
 
     d = len(bias)
@@ -35,9 +35,9 @@ def solve_by_kernel(
             pivot = jnp.where((row == k) & (column == k), rest, 0).sum()
             root = jnp.sqrt(pivot)
             lower = jnp.where(column == k, rest, 0).sum(1) / root  # L[:, k], 0 above the diagonal
-            across = jnp.where(row == k, rest, 0).sum(0) / root  # the same along the other axis
+            across = jnp.where(row == k, rest, 0).sum(0) / root  # along the other axis
             new = jnp.where(row == k, half, 0).sum(0) / root  # (L^-1)[k]
-            down = jnp.where(row == column, new[None], 0).sum(1)  # the same along the other axis
+            down = jnp.where(row == column, new[None], 0).sum(1)  # along the other axis
             rest = jnp.where((row > k) & (column > k), rest - lower[:, None] * across[None], 0)
             half = jnp.where(row > k, half - lower[:, None] * new[None], half)
             return rest, half, inverse + down[:, None] * new[None], log_det + jnp.log(pivot)

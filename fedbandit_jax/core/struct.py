@@ -1,6 +1,6 @@
-"""Dataclasses: frozen ones that are JAX pytrees, sealed ones that proofs are about, and parameters by dotted path.
+"""Frozen dataclasses that are JAX pytrees, sealed classes with proofs, and parameters by dotted path.
 
-Of a pytree numbers are leaves, and `static()` fields are compile-time constants.
+Numbers are leaves of a pytree, and `static()` fields are compile-time constants.
 """
 
 import abc
@@ -19,25 +19,25 @@ import numpy as np
 from fedbandit_jax.core.validate import BadType
 
 T = TypeVar("T", bound=type)
-Number = Any  # the type of a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
+Number = Any  # a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
 PLAIN = bool, int, float, complex, str, bytes, type(None), np.ndarray, nx.Graph, *np.sctypeDict.values()
 
 
 def static(*, later: bool = False, **kwargs: Any) -> Any:
-    """Declares a field that sets a shape or a Python branch and is part of the compiled program: it must be hashable.
+    """Declares a hashable field that sets a shape or a Python branch, and is part of the compiled program.
 
-    Other keyword arguments are those of `dataclasses.field`; `later` is as below.
+    `later` is as below; other keyword arguments go to `dataclasses.field`.
     """
     return dataclasses.field(metadata={"static": True, "later": later}, **kwargs)
 
 
 def part(**kwargs: Any) -> Any:
-    """Declares a field of a sealed class that may hold a part of the caller's own, such as a policy."""
+    """Declares a field of a sealed class that may hold a user-defined part, such as a policy."""
     return dataclasses.field(metadata={"part": True}, **kwargs)
 
 
 def later(default: Any) -> Any:
-    """Declares a field that came later: accounts leave out its default, so that runs of before keep their digest."""
+    """Declares a field added after a release. Digests omit its default, so older checkpoints stay valid."""
     return dataclasses.field(default=default, metadata={"later": True})
 
 
@@ -45,7 +45,8 @@ def later(default: Any) -> Any:
 def pytree(cls: T) -> T:
     """Turns `cls` into a frozen keyword-only dataclass that is a JAX pytree.
 
-    Do not validate in `__post_init__`: `dataclasses.replace` calls it, perhaps with tracers. Equality is identity.
+    Do not validate in `__post_init__`, since `dataclasses.replace` calls it, perhaps with tracers. Equality is
+    identity.
 
     >>> import jax
     >>> @pytree
@@ -59,13 +60,13 @@ def pytree(cls: T) -> T:
 
 
 def node(cls: T) -> T:
-    """Registers a dataclass as a JAX pytree, whose `static()` fields are compile-time constants."""
+    """Registers a dataclass as a JAX pytree with `static()` fields as compile-time constants."""
     fields = dataclasses.fields(cls)
     meta = [f.name for f in fields if f.metadata.get("static")]
     data = [f.name for f in fields if not f.metadata.get("static")]
 
-    # `jax.tree_util.register_dataclass` will not do: with it (jax 0.10.2) two classes with the same fields have equal
-    # tree structures, and `jit` runs the program of the one for the other. A test checks that ours differ.
+    # `jax.tree_util.register_dataclass` (jax 0.10.2) gives two classes with the same fields equal tree structures, so
+    # `jit` runs the program of one for the other. A test checks that ours differ.
     def flatten(x):
         return tuple(getattr(x, name) for name in data), tuple(Static(getattr(x, name)) for name in meta)
 
@@ -86,10 +87,10 @@ def node(cls: T) -> T:
 
 
 class Static:
-    """A static field, which equals another only if the types are the same, and every attribute of the values is.
+    """A static field. Two are equal only if their types and all attributes of their values are.
 
-    JAX runs one compiled program for all objects whose static fields are equal: a field of a dataclass may not be left
-    out (`compare=False`), and 1 must not equal True.
+    JAX shares one compiled program between equal static fields, so no dataclass field may be ignored
+    (`compare=False`), and 1 must not equal True.
     """
 
     __slots__ = ("value",)
@@ -118,11 +119,11 @@ def _alike(a: Any, b: Any) -> bool:
     return mine.keys() == others.keys() and all(_alike(mine[name], others[name]) for name in mine)
 
 
-_SEALED: dict[int, type] = {}  # by id, as a metaclass may say that its classes equal others
+_SEALED: dict[int, type] = {}  # by id, since a metaclass may redefine equality
 
 
 def sealed(cls: T) -> T:
-    """Marks a class whose privacy proof is about its code as it is written: nothing is proved of a subclass.
+    """Marks a class with a privacy proof of its own code; subclasses have none.
 
     >>> from fedbandit_jax.privacy import Users
     >>> class Changed(Users): ...
@@ -131,28 +132,25 @@ def sealed(cls: T) -> T:
     """
     if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
         raise BadType(
-            "sealed",
-            "must be left to the package's own classes, whose code is proved",
-            cls.__name__,
-            got=f"{cls.__name__}",
+            "sealed", "must decorate the package's own classes only, since their code is proved", cls.__name__
         )
     _SEALED[id(cls)] = cls
     return cls
 
 
 def is_sealed(value: Any) -> bool:
-    """Whether this is an object of a sealed class itself, not of a subclass, and has no attribute beside its fields."""
+    """Returns whether this is an object of a sealed class, not of a subclass, without attributes besides its fields."""
     return id(type(value)) in _SEALED and is_ours(value)
 
 
 def is_ours(value: Any) -> bool:
-    """Whether this is an object of a class of this package, and has no attribute beside its fields."""
+    """Returns whether this is an object of a class of this package, without attributes besides its fields."""
     fields = getattr(type(value), "__dataclass_fields__", {})
     return _ours(type(value)) and getattr(value, "__dict__", {}).keys() <= fields.keys()
 
 
 def shipped(value: Any) -> bool:
-    """Whether all classes and functions in a part are this package's, so that its parameters say what it computes."""
+    """Returns whether `value` consists of this package's classes and functions only, so its fields determine it."""
     if isinstance(value, (tuple, list, set, frozenset)) and (type(value).__module__ == "builtins"):
         return all(map(shipped, value))
     if isinstance(value, Mapping):
@@ -168,7 +166,7 @@ def shipped(value: Any) -> bool:
 
 
 def _ours(named: Any) -> bool:
-    """Whether a class or function is defined in this package, whatever module it says that it is from."""
+    """Returns whether a class or function is defined in this package, whatever its `__module__` claims."""
     name = named.__globals__["__name__"] if isinstance(named, types.FunctionType) else named.__module__
     module = sys.modules.get(name)
     if module is None or name.partition(".")[0] != __name__.partition(".")[0]:
@@ -182,11 +180,11 @@ def _ours(named: Any) -> bool:
 
 
 def strange(value: Any) -> str:
-    """The first field of a part, or of one within, that may answer differently when it is asked again; "" if none may.
+    """Returns the first field, also of inner parts, that may give different answers when read again; "" if none.
 
-    The host reads numbers and words of a sealed part, and a program is given them. Plain numbers, texts and arrays are
-    the same for both, as objects of this package are, and a subclass of these need not be. What a field holds that is
-    declared by `part` may be the caller's own, if its methods are those of its class.
+    The host reads numbers and strings of a sealed part, and a program gets them as well. Plain numbers, strings,
+    arrays and objects of this package are the same for both; subclasses need not be. A field declared by `part` may be
+    user-defined, if its methods are those of its class.
 
     >>> strange(1.0), strange(type("Own", (float,), {})(1.0))
     ('', 'Own')
@@ -200,7 +198,7 @@ def strange(value: Any) -> str:
         named = enumerate(value)
     elif dataclasses.is_dataclass(value) and _ours(kind):
         if not is_ours(value):
-            return f"{kind.__name__} with attributes that are no fields"
+            return f"{kind.__name__} with attributes that are not fields"
         named = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
     else:
         return "" if _ours(value if isinstance(value, (type, types.FunctionType)) else kind) else kind.__qualname__
@@ -212,7 +210,7 @@ def strange(value: Any) -> str:
 
 
 def _exact(value: Any) -> bool:
-    """Whether this is a plain number, text, array or graph, and no object of a subclass."""
+    """Returns whether this is a plain number, string, array or graph, not of a subclass."""
     return id(type(value)) in _plain() or isinstance(value, jax.core.Tracer)
 
 
@@ -222,7 +220,7 @@ def _plain() -> frozenset[int]:
 
 
 def _hides(part: Any) -> str:
-    """The class of a part of the caller's own whose attributes are not found as usual, or hide methods; else ""."""
+    """Returns the class of a user-defined part with unusual attribute look-up or shadowed methods; else ""."""
     kind, found = type(part), f"{type(part).__qualname__}, whose methods are not those of its class,"
     if not any(type(kind) is one for one in (type, abc.ABCMeta, type(Protocol))):
         return found
@@ -234,7 +232,7 @@ def _hides(part: Any) -> str:
 
 
 def user_defined(value: Any) -> Iterator[str]:
-    """The parts of a part, as "field: class", that are not this package's, or whose words are not (`of_user`)."""
+    """Yields user-defined parts within a part, as "field: class", and those with words of the user (`of_user`)."""
     for field in dataclasses.fields(value):
         part = getattr(value, field.name)
         kind = part if isinstance(part, types.FunctionType) else type(part)
@@ -247,7 +245,7 @@ def user_defined(value: Any) -> Iterator[str]:
 
 
 def paths(value: Any) -> tuple[str, ...]:
-    """Dotted paths of all parameters of a dataclass and of its parts, whose own names (labels) are left out.
+    """Returns dotted paths of all parameters of a dataclass and its parts, without the names (labels) of parts.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Part:
@@ -276,11 +274,11 @@ def _paths(value: Any, prefix: str) -> Iterator[str]:
 
 
 def ending(name: str, among: Collection[str]) -> tuple[str, ...]:
-    """The path that `name` is, or else all of these paths that end in it."""
+    """Returns the path equal to `name`, or else all paths that end in it."""
     return (name,) if name in among else tuple(path for path in among if path.endswith(f".{name}"))
 
 
 def replace(value: Any, path: str, new: Any) -> Any:
-    """A copy of nested dataclasses in which the parameter at `path` is `new`; all of them check themselves."""
+    """Returns a copy of nested dataclasses with `new` at `path`; all of them validate themselves."""
     first, _, rest = path.partition(".")
     return dataclasses.replace(value, **{first: replace(getattr(value, first), rest, new) if rest else new})

@@ -1,8 +1,8 @@
-"""Tables with one row per user, which are read and written row by row so that XLA:CPU does not copy them.
+"""Tables with one row for each user, read and written row by row so that XLA:CPU does not copy them.
 
 A table is a pytree of arrays that share their leading axis. XLA:CPU (jaxlib 0.10.2) copies a table that a branch reads
-and writes whenever the branch may be taken. So a branch is given rows and returns rows, which are always written back.
-A user who does not exist has a row number out of range: what is read for it is meaningless, and nothing is written.
+and writes if the branch may be taken. So a branch takes and returns rows, which are always written back. The row of an
+invalid user is out of range: reads are meaningless, and writes are dropped.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,16 @@ from fedbandit_jax.core.backend import on_cpu
 
 T = TypeVar("T")
 
-SMALL, FEW = 2**15, 8  # numbers in a table, or rows, up to which other devices than a CPU write all to change one row
+SMALL, FEW = 2**15, 8  # numbers of a table, or rows, up to which other devices rewrite it to change one row
 
 
 def take(table: T, at: Array) -> T:
-    """The rows `at` (a row number, or an array of them) of every array of the table."""
+    """Returns the rows `at` (an index, or an array of them) of every array of the table."""
     return jax.tree.map(lambda x: x[at], table)
 
 
 def put(table: T, at: Array, row: T) -> T:
-    """The table with row `at` of every array replaced by that of `row`, or unchanged if `at` is out of range.
+    """Replaces row `at` of every array; leaves the table unchanged if `at` is out of range.
 
     >>> put(jnp.arange(3), jnp.array(1), jnp.array(7)).tolist(), put(jnp.arange(3), jnp.array(3), jnp.array(7)).tolist()
     ([0, 7, 2], [0, 1, 2])
@@ -35,14 +35,14 @@ def put(table: T, at: Array, row: T) -> T:
     def written(x: Array, one: Array) -> Array:
         if on_cpu() or (x.size > SMALL and len(x) > FEW):
             return x.at[at].set(one, mode="drop")
-        own = jnp.arange(len(x)).reshape(-1, *(1,) * (x.ndim - 1)) == at  # a selection is no kernel by itself
+        own = jnp.arange(len(x)).reshape(-1, *(1,) * (x.ndim - 1)) == at  # a selection needs no kernel of its own
         return jnp.where(own, one, x)
 
     return jax.tree.map(written, table, row)
 
 
 def add(table: T, at: Array, row: T) -> T:
-    """The table with a row added to row `at`, as `put` writes it.
+    """Adds a row to row `at`, as `put` writes it.
 
     >>> add(jnp.arange(3), jnp.array(1), jnp.array(7)).tolist()
     [0, 8, 2]
@@ -53,7 +53,7 @@ def add(table: T, at: Array, row: T) -> T:
 
 
 def numbers(which: Array) -> tuple[Array, Array]:
-    """The numbers (N,) of the rows for which `which` (N,) holds, padded by N, and their count.
+    """Returns the indices (N,) of rows with `which` (N,), padded by N, and their count.
 
     >>> [x.tolist() for x in numbers(jnp.array([True, False, True]))]
     [[0, 2, 3], 2]
@@ -63,9 +63,9 @@ def numbers(which: Array) -> tuple[Array, Array]:
 
 
 def each(which: Array, function: Callable[..., T], *arrays: Array) -> T:
-    """Applies a function to the rows of arrays (N, ...) for which `which` (N,) holds; other rows of the result are 0.
+    """Applies a function to the rows of arrays (N, ...) with `which` (N,); other rows of the result are 0.
 
-    On a CPU these rows are handled one after the other, because few of them count (and see `core.lapack`).
+    A CPU processes them one by one, since few are selected (and see `core.lapack`).
 
     >>> each(jnp.array([True, False]), lambda x: x + 1, jnp.array([3, 5])).tolist()
     [4, 0]
@@ -80,13 +80,13 @@ def each(which: Array, function: Callable[..., T], *arrays: Array) -> T:
     def handle(i: Array, made: T) -> T:
         return put(made, order[i], function(*take(arrays, order[i])))
 
-    return lax.fori_loop(0, control.largest(count), handle, nothing)
+    return lax.fori_loop(0, control.max_over_lanes(count), handle, nothing)
 
 
 def segment_sum(which: Array, to: Array, table: T) -> T:
-    """Adds up those rows of a table (N, ...) for which `which` (N,) holds: row i is added to row `to[i]` of zeros.
+    """Adds row i of a table (N, ...) to row `to[i]` of zeros, for rows with `which` (N,).
 
-    On a CPU they are added one after the other, because few of them count.
+    A CPU adds them one by one, since few are selected.
 
     >>> segment_sum(jnp.array([True, False, True]), jnp.array([1, 1, 1]), jnp.array([3, 5, 7])).tolist()
     [0, 10, 0]
@@ -99,4 +99,4 @@ def segment_sum(which: Array, to: Array, table: T) -> T:
         at = to.at[order[i]].get(mode="fill", fill_value=len(to))
         return jax.tree.map(lambda sums, x: sums.at[at].add(x[order[i]], mode="drop"), total, table)
 
-    return lax.fori_loop(0, control.largest(count), add, jax.tree.map(jnp.zeros_like, table))
+    return lax.fori_loop(0, control.max_over_lanes(count), add, jax.tree.map(jnp.zeros_like, table))

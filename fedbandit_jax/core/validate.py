@@ -1,7 +1,7 @@
 """Checks of arguments on the host: each returns the value as a plain Python number, string or NumPy array.
 
-Every failure is one sentence that names the argument and the value: a TypeError if the value is of a wrong type, and a
-ValueError if it is out of range (`one_of`: in both cases).
+Every failure is one sentence with argument and value. A wrong type is a TypeError, a value out of range a ValueError;
+`one_of` raises a ValueError for both.
 """
 
 import difflib
@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-LARGEST = 2**31 - 1  # the largest integer of 32 bits: runs count, and index arrays, by such integers
-LEAST_FLOAT, LARGEST_FLOAT = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))  # runs hold these
-LONGEST_NAME = 200  # bytes of the name of a file
+LARGEST = 2**31 - 1  # largest int32, for counters and indices
+LEAST_FLOAT, LARGEST_FLOAT = (float(getattr(np.finfo(np.float32), name)) for name in ("tiny", "max"))
+LONGEST_NAME = 200  # bytes of a file name
 _DIGITS = 12  # most characters of a float in a message
 _SHOWN = 80  # most characters of a value in a message
 
 
 def shown(value: Any) -> str:
-    """A value in an error message: on one line, and shortened if it is long.
+    """Formats a value for an error message, on one line and shortened if it is long.
 
     >>> shown([1, 2]), shown(0.5), shown(list(range(1000)))[-10:]
     ('[1, 2]', '0.5', ' 20, 21...')
@@ -32,22 +32,22 @@ def shown(value: Any) -> str:
         text = " ".join((str(value) if isinstance(value, numbers.Number) else repr(value)).split())
         if isinstance(value, (float, np.floating)) and len(text) > _DIGITS:
             text = f"{value:.6g}"
-    except Exception:  # an integer of more than 4,300 digits, or whatever a `repr` of somebody's own does
+    except Exception:  # an integer of more than 4,300 digits, or a user-defined `repr`
         text = f"a value of {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 class BadArgument(Exception):
-    """An argument that is refused, as data: the message is `argument condition, got value`, on one line.
+    """A refused argument, as data. The message is `argument condition, got value`, on one line.
 
-    Raised as a `BadValue` or, if the value is of a wrong type, as a `BadType`.
+    Raised as a `BadValue` or, for a wrong type, as a `BadType`.
 
     Args:
-        argument: its name, or the names of several that do not go together.
-        condition: what must hold, such as "must be > 0".
-        value: what was given, or the part of it that is wrong.
-        got: how a message shows the value, if not by `shown`. If it is empty, the message ends with the condition.
-        others: names of further arguments that the condition speaks of.
+        argument: its name, or the names of several that conflict.
+        condition: the requirement, such as "must be > 0".
+        value: the given value, or its wrong part.
+        got: text of the value, if not by `shown`. If empty, the message ends with the condition.
+        others: names of further arguments in the condition.
 
     >>> error = BadValue("epsilon", "must be > 0", -1.0)
     >>> str(error), error.argument, error.value
@@ -72,25 +72,25 @@ class BadArgument(Exception):
         fields = vars(self)
         try:
             pickle.dumps(self.value)
-        except Exception:  # a function in a session, a tracer: its words go in its place
+        except Exception:  # a local function or a tracer: its text replaces it
             fields = fields | {"value": shown(self.value)}
         return _again, (type(self), str(self), fields)
 
 
 class BadValue(BadArgument, ValueError):
-    """An argument whose value is refused."""
+    """An argument with an invalid value."""
 
 
 class BadType(BadArgument, TypeError):
-    """An argument whose value is of a wrong type."""
+    """An argument with a value of a wrong type."""
 
 
 for _error in (BadArgument, BadValue, BadType):
-    _error.__module__ = "fedbandit_jax"  # where users find them, and what tracebacks show
+    _error.__module__ = "fedbandit_jax"  # the public path, shown in tracebacks
 
 
 def _again(kind: type[BadArgument], message: str, fields: dict[str, Any]) -> BadArgument:
-    """Rebuilds an error that was pickled, as by a worker of a cluster."""
+    """Rebuilds a pickled error, for instance of a worker."""
     error = kind.__new__(kind, message)
     vars(error).update(fields)
     return error
@@ -119,7 +119,7 @@ def integer(name: str, value: Any, *, at_least: int, at_most: float = LARGEST) -
 
 
 def count(name: str, value: Any, at_most: float, *, at_least: int = 1) -> int:
-    """Checks that the value is an integer in [`at_least`, `at_most`], which may be beyond 32 bits."""
+    """Checks that the value is an integer in [`at_least`, `at_most`], possibly beyond 32 bits."""
     number = integer(name, value, at_least=at_least, at_most=math.inf)
     within(name, number, at_least, at_most)
     return number
@@ -142,7 +142,7 @@ def non_negative(name: str, value: Any) -> float:
 
 
 def single(name: str, number: float) -> float:
-    """Checks that a number, already known to be >= 0, fits float32, in which runs hold numbers."""
+    """Checks that a number >= 0 fits float32."""
     if number and not LEAST_FLOAT <= number <= LARGEST_FLOAT:
         raise BadValue(name, f"must be in [{LEAST_FLOAT:.2g}, {LARGEST_FLOAT:.2g}] to fit 32 bits", number)
     return number
@@ -182,7 +182,7 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:
 
 
 def suggestion(name: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """The end of a sentence that asks whether the nearest name was meant; empty if none is near.
+    """Ends a sentence with a question about the nearest name; empty if none is near.
 
     >>> suggestion("horizn", ["seeds", "horizon"])
     ": did you mean 'horizon'?"
@@ -192,14 +192,14 @@ def suggestion(name: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def text(name: str, value: Any) -> str:
-    """Checks that the value is a string that is not empty, such as a label."""
+    """Checks that the value is a non-empty string, such as a label."""
     if not isinstance(value, str) or not value:
         raise BadType(name, "must be a string of at least one character", value)
     return value
 
 
 def file_name(name: str, value: Any) -> str:
-    """Checks that the value is a name for a file in any folder, to which endings may be added."""
+    """Checks that the value is a valid file name in any folder, also with suffixes."""
     if not isinstance(value, str):
         raise BadType(name, "must be a name for a file", value)
     if not value or value != Path(value).name or value.startswith(".") or "\0" in value:
@@ -210,7 +210,7 @@ def file_name(name: str, value: Any) -> str:
 
 
 def path(name: str, value: Any) -> Path:
-    """Checks that the value is a path, which need not exist."""
+    """Checks that the value is a path, existing or not."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or "\0" in os.fspath(value):
         raise BadType(name, "must be a str or a Path", value)
     if not os.fspath(value):
@@ -219,14 +219,14 @@ def path(name: str, value: Any) -> Path:
 
 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
-    """Checks that the value is of a class, or of one of several; `what` says that in words, such as "an fb.Policy"."""
+    """Checks that the value is of one of these classes; `what` names them, such as "an fb.Policy"."""
     if not isinstance(value, kind):
         raise BadType(name, f"must be {what}", value)
     return value
 
 
 def sequence(name: str, value: Any, what: str) -> list[Any]:
-    """Checks that the value is a list, a tuple or a vector, and returns its elements; `what` says which, in words."""
+    """Checks that the value is a list, a tuple or a vector, and returns its elements; `what` names them."""
     vector = isinstance(value, np.ndarray) and value.ndim > 0
     if not (vector or isinstance(value, Sequence)) or isinstance(value, (str, bytes)):
         raise BadType(name, f"must be a sequence of {what}", value)
@@ -249,7 +249,7 @@ def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
 
 
 def integer_array(name: str, value: Any, ndim: int = 1) -> np.ndarray:
-    """Converts the value to an int64 array with so many dimensions, after checking that it holds integers."""
+    """Converts the value to an int64 array with `ndim` dimensions, after checking that it holds integers."""
     array = _array(name, value, "integers", ndim, np.int64)
     if array.size and array.max() > np.iinfo(np.int64).max:
         raise BadValue(name, f"must be <= {np.iinfo(np.int64).max}", array.max())
@@ -257,7 +257,7 @@ def integer_array(name: str, value: Any, ndim: int = 1) -> np.ndarray:
 
 
 def bool_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
-    """Converts the value to an array of bools with so many dimensions, after checking that it is one."""
+    """Checks that the value is an array of bools with `ndim` dimensions."""
     return _array(name, value, "bools", ndim, bool)
 
 
@@ -265,7 +265,7 @@ def _array(name: str, value: Any, what: str, ndim: int, kind: type) -> np.ndarra
     axes = f"{ndim} dimension{'s' * (ndim > 1)}"
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError, OverflowError):  # rows of unequal lengths, a JAX key, a tracer
+    except (TypeError, ValueError, OverflowError):  # ragged rows, a JAX key, a tracer
         array = np.asarray(None)
     if not np.can_cast(array.dtype, kind, "same_kind") or (kind is np.int64 and array.dtype == bool):
         raise BadType(name, f"must be an array of {what} with {axes}", value)
@@ -275,7 +275,7 @@ def _array(name: str, value: Any, what: str, ndim: int, kind: type) -> np.ndarra
 
 
 def stride(value: Any) -> Any:
-    """Checks that the distance of recorded rounds is an integer >= 1 or "log"."""
+    """Checks that a stride is an integer >= 1 or "log"."""
     if isinstance(value, str) and value != "log":
         raise BadType("stride", "must be an integer >= 1 or 'log'", value)
     return value if isinstance(value, str) else integer("stride", value, at_least=1)

@@ -1,7 +1,7 @@
-"""Sums of rounded numbers, which are exact, and so the same in any order.
+"""Exact sums of rounded numbers, independent of the order.
 
-XLA:CPU adds up integers as fast as it multiplies matrices, if numbers are rounded by the addition of a large float and
-not converted one by one, and if the last axis stays as it is until all others are summed.
+XLA:CPU adds integers as fast as it multiplies matrices, under two conditions. Numbers are rounded by adding a large
+float instead of converting them, and the last axis is summed last.
 """
 
 import jax.numpy as jnp
@@ -11,11 +11,11 @@ from jax import Array, lax
 from fedbandit_jax.core.backend import on_cpu
 
 LIMIT = 2**22  # size of the numbers that `nearest` rounds
-_LARGE = np.float32(3 * LIMIT)  # so that what is added to it has a unit in the last place of 1
+_LARGE = np.float32(3 * LIMIT)  # with a unit in the last place of 1
 
 
 def nearest(x: Array) -> Array:
-    """The int32 numbers that are nearest to float32 numbers of size below `LIMIT`.
+    """Rounds float32 numbers of size below `LIMIT` to the nearest int32.
 
     >>> nearest(jnp.array([0.4, -0.6, 2.5, 2.0**21])).tolist()
     [0, -1, 2, 2097152]
@@ -24,6 +24,6 @@ def nearest(x: Array) -> Array:
 
 
 def add_up(x: Array) -> Array:
-    """The sum of integers over the first and the last axis."""
+    """Sums integers over the first and the last axis."""
     part = x.sum(0)
     return (lax.optimization_barrier(part) if on_cpu() else part).sum(-1)

@@ -1,7 +1,7 @@
-"""64-bit integers as two 32-bit words, because JAX has 32-bit integers unless a global switch is set.
+"""64-bit integers as two 32-bit words, since JAX has only 32-bit integers unless a global switch is set.
 
-The representation is two's complement: `Wide(high, low)` is high 2^32 + low modulo 2^64. Functions work elementwise on
-arrays, and inside `jit` unless they say "on the host". Python integers are checked on the way in.
+The representation is two's complement: `Wide(high, low)` is high 2^32 + low modulo 2^64. Functions are elementwise, and
+work inside `jit` unless they say "on the host". Python integers are checked.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from jax import Array, lax
 
 from fedbandit_jax.core.validate import BadValue
 
-_ROW = 64  # how many numbers `total` adds in one word: 64 numbers of at most 2^25 add up to less than 2^32
+_ROW = 64  # numbers that `total` adds in one word: 64 of at most 2^25 sum to less than 2^32
 
 
 class Wide(NamedTuple):
-    """An array of 64-bit integers, signed or unsigned as the function that reads it says."""
+    """An array of 64-bit integers, signed or unsigned depending on the function."""
 
-    high: Array  # uint32: the upper 32 bits
-    low: Array  # uint32: the lower 32 bits, of the same shape
+    high: Array  # uint32, upper 32 bits
+    low: Array  # uint32, lower 32 bits, same shape
 
 
 def of(value: Any) -> Wide:
@@ -50,28 +50,28 @@ def from_int32(x: Array) -> Wide:
 
 
 def add(a: Wide, b: Wide) -> Wide:
-    """a + b modulo 2^64."""
+    """Adds modulo 2^64."""
     low = a.low + b.low
     return Wide(a.high + b.high + (low < a.low).astype(jnp.uint32), low)
 
 
 def neg(a: Wide) -> Wide:
-    """-a modulo 2^64."""
+    """Negates modulo 2^64."""
     return add(Wide(~a.high, ~a.low), Wide(jnp.zeros_like(a.high), jnp.ones_like(a.low)))
 
 
 def sub(a: Wide, b: Wide) -> Wide:
-    """a - b modulo 2^64."""
+    """Subtracts modulo 2^64."""
     return add(a, neg(b))
 
 
 def less(a: Wide, b: Wide) -> Array:
-    """Whether a < b, both read as unsigned."""
+    """Compares unsigned numbers, a < b."""
     return (a.high < b.high) | ((a.high == b.high) & (a.low < b.low))
 
 
 def negative(a: Wide) -> Array:
-    """Whether a is negative, read as two's complement."""
+    """Returns whether a two's complement number is negative."""
     return (a.high >> 31).astype(bool)
 
 
@@ -81,7 +81,7 @@ def where(condition: Array, a: Wide, b: Wide) -> Wide:
 
 
 def shift_left(a: Wide, bits: int) -> Wide:
-    """a 2^bits modulo 2^64, for a static 0 <= bits < 32."""
+    """Multiplies by 2^bits modulo 2^64, for a static 0 <= bits < 32."""
     if not 0 <= bits < 32:
         raise BadValue("bits", "must be in [0, 32)", bits)
     if bits == 0:
@@ -90,7 +90,7 @@ def shift_left(a: Wide, bits: int) -> Wide:
 
 
 def mod(a: Wide, modulus: Wide) -> Wide:
-    """a modulo m in [0, m) by long division, bit by bit, for a two's complement and 1 <= m <= 2^62."""
+    """Computes a modulo m in [0, m) by long division, for a two's complement a and 1 <= m <= 2^62."""
     minus = negative(a)
     magnitude = where(minus, neg(a), a)
 
@@ -110,7 +110,7 @@ def mod(a: Wide, modulus: Wide) -> Wide:
 
 
 def total(x: Array) -> Wide:
-    """The sum over the last axis of fewer than 2^22 uint32 numbers, each at most 2^25, which is not checked."""
+    """Sums fewer than 2^22 uint32 numbers over the last axis, each at most 2^25 (not checked)."""
     if x.shape[-1] >= 2**22:
         raise BadValue("x", "must have fewer than 2^22 numbers to add up", x.shape[-1], got=f"{x.shape[-1]:,}")
     short = -x.shape[-1] % _ROW
@@ -122,7 +122,7 @@ def total(x: Array) -> Wide:
 
 
 def add_up(x: Wide) -> Wide:
-    """The sum modulo 2^64 over the last axis; that of more than 2^16 numbers is the sum of sums of 2^16."""
+    """Sums modulo 2^64 over the last axis, more than 2^16 numbers by sums of 2^16."""
     if (n := x.low.shape[-1]) > 2**16:
         pad = [(0, 0)] * (x.low.ndim - 1) + [(0, -n % 2**16)]
         return add_up(add_up(Wide(*(jnp.pad(word, pad).reshape(*word.shape[:-1], -1, 2**16) for word in x))))

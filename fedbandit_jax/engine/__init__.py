@@ -1,1 +1,1 @@
-"""Takes an environment and an algorithm to a result: clocks, grids, batching, recording, checkpoints."""
+"""Runs algorithms in environments: clocks, grids, batching, records and checkpoints."""

@@ -1,4 +1,4 @@
-"""Noise that is drawn before the steps that it is for, by a program of its own for every mechanism."""
+"""Draws noise before the steps that use it, by a separate program for every mechanism."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from fedbandit_jax.core.backend import on_cpu, quick_options
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.clocks.clock import salted
 
-PROGRAMS = 32  # mechanisms whose programs a process keeps, those that were used last
+PROGRAMS = 32  # mechanisms with programs in the LRU cache
 
 
 class Ahead(NamedTuple):
-    """The source of the noise of one configuration, for the seeds of a piece, see `Clock.source`."""
+    """The noise source of one configuration for the seeds of a piece, see `Clock.source`."""
 
-    structure: Any  # of the source, and of the salt of its keys
+    structure: Any  # of the source and the salt of its keys
     leaves: list[Any]
-    keys: Array  # (G,) of the seeds; () of a single one
+    keys: Array  # (G,) of the seeds, or () of one
 
     @classmethod
     def of(cls, clock: Clock, keys: Array, device: Any) -> Ahead:
-        """The source of a clock on a device."""
+        """Places the source of a clock on a device."""
         leaves, structure = jax.tree.flatten((clock.source, clock.salt))
         return cls(structure, jax.device_put(leaves, device), keys)
 
     def start(self) -> Any:
-        """The state of the source before the first step, which its `rows` set."""
+        """Returns the state of the source before the first step."""
         source, _ = jax.tree.unflatten(self.structure, self.leaves)
         state = jax.eval_shape(lambda: source.release.init((source.row_size,)))
         zeros = jax.tree.map(lambda x: np.zeros((*self.keys.shape, *x.shape), x.dtype), state)
         return jax.device_put(zeros, self.keys.sharding)
 
     def program(self, n: int) -> Any:
-        """The compiled `rows` of the source for at most n steps; a GPU draws for all of them."""
+        """Compiles `rows` of the source for at most n steps; a GPU always draws n."""
         return _program(self.structure, self.keys.ndim > 0, n)
 
 

@@ -1,10 +1,9 @@
-"""Batched execution of runs of one structure: in pieces, each of which is one program for some of S seeds.
+"""Batched execution of runs with the same structure, in pieces: one program for some of the S seeds.
 
-On a CPU pieces are small, so that their data stay in the cache, and a pool of threads runs as many of them at a time as
-there are cores; branches on data go one by one, so that a branch not taken costs nothing. Where there are fewer pieces
-than cores, the agents of a piece are divided, too, and joined where they synchronise. On accelerators there is a
-piece for each device. Leaves that all C configurations share (the environment's) are shared on the device, too: users
-are drawn once per seed.
+On a CPU, pieces are small enough for the cache, and a pool of threads runs as many as there are cores. Branches on data
+run one seed at a time, so branches not taken cost nothing. If there are fewer pieces than cores, the agents of a piece
+are divided as well, and joined at synchronisations. On accelerators there is one piece for each device. Leaves shared
+by all C configurations, such as the environment's, are stored once on a device, and users are drawn once per seed.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.ahead import Ahead
 from fedbandit_jax.engine.clocks import Clock
 
-PROGRAMS = 32  # layouts whose programs a process keeps, those that were used last
-WAITING = 1.15  # most time over that of pieces that keep all workers busy
-
+PROGRAMS = 32  # layouts with programs in the LRU cache
+WAITING = 1.15  # most time relative to pieces that keep all workers busy
 
 # method of a clock -> axes of its arguments over seeds and over configurations, and of its results over the latter
 AXES: dict[str, tuple[Any, Any, Any]] = {
@@ -42,31 +40,31 @@ AXES: dict[str, tuple[Any, Any, Any]] = {
 
 
 class Piece(NamedTuple):
-    """Some seeds under some configurations, on one device."""
+    """Some seeds of some configurations, on one device."""
 
-    configs: slice  # which configurations
-    seeds: slice  # which seeds
-    leaves: list[Any]  # of the clocks, stacked over configurations where these differ
+    configs: slice  # indices of configurations
+    seeds: slice  # indices of seeds
+    leaves: list[Any]  # of the clocks, stacked over configurations if they differ
     keys: Array  # (G,) of the seeds, padded with the last one, so that one program serves all pieces
     layout: Layout
-    ahead: list[Ahead]  # what draws the noise of every configuration before its steps; empty if steps draw it
+    ahead: list[Ahead]  # noise source of every configuration; empty if steps draw the noise
 
 
 class Layout(NamedTuple):
-    """Layout of the runs of a piece in its program; hashable. An axis of length 1 is left out of states."""
+    """Static layout of the runs of a piece, hashable. States omit axes of length 1."""
 
     treedef: Any  # tree structure of a clock
     axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
     n_configs: int
     n_seeds: int  # G
     emitters: bool  # as in `Clock`
-    part: int | None  # agents that a worker plays in a step, if several workers share it
+    part: int | None  # agents of one worker in a step, if several workers share it
 
     def over_runs(self, method: str, **fixed: Any) -> Any:
-        """A method of the clock over seeds (G) and configurations (C), which share the world.
+        """Vectorises a method of the clock over G seeds and C configurations, which share the world.
 
-        Worlds have a leading axis G, states, parts and metrics G and C. The last argument is the noise that was drawn
-        before for every configuration, each with a leading axis G.
+        Worlds have a leading axis G; states, parts and metrics have G and C. `rows` holds the noise drawn before the
+        steps, one entry for each configuration with a leading axis G.
         """
 
         def run(leaves, rows, *arguments):
@@ -88,15 +86,15 @@ class Layout(NamedTuple):
 
 
 class Pieces:
-    """All runs of clocks that share one program; states are lists with one entry for each piece."""
+    """All runs of clocks that share a program; states are lists with one entry for each piece."""
 
     def __init__(self, clocks: Sequence[Clock], keys: Array):
         self.n_configs, self.n_seeds = len(clocks), len(keys)
         clock, devices = clocks[0], jax.local_devices()
         self.recorder = clock.recorder
-        if clock.mesh is not None:  # one piece after the other, on all devices together
+        if clock.mesh is not None:  # pieces run in sequence, each on all devices
             devices = [NamedSharding(clock.mesh, PartitionSpec())]
-        alone = clock.rejects or (clock.branches and on_cpu())  # worlds of who rejects depend on the arms played
+        alone = clock.rejects or (clock.branches and on_cpu())  # with rejection, worlds depend on the arms played
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
         if on_cpu():
@@ -113,7 +111,7 @@ class Pieces:
             there = [jax.device_put(leaves, device) for device in devices]
             for first in range(0, len(keys), size):
                 which = len(self.pieces) % len(devices)
-                some = words[np.minimum(np.arange(first, first + size), len(keys) - 1)]  # the host compiles nothing
+                some = words[np.minimum(np.arange(first, first + size), len(keys) - 1)]  # NumPy, to compile nothing
                 some = jax.device_put(some if size > 1 else some[0], devices[which])
                 some = jax.random.wrap_key_data(some, impl=impl)
                 seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
@@ -121,12 +119,12 @@ class Pieces:
                 self.pieces.append(Piece(configs, seeds, there[which], some, layout, ahead))
 
     def init(self) -> list[Any]:
-        """(worlds, states, states of what draws noise ahead) of every piece before the first step."""
+        """Returns (worlds, states, states of the noise sources) of every piece before the first step."""
         starts = [[one.start() for one in piece.ahead] for piece in self.pieces]
         return [(*_init(piece.layout)(piece.leaves, piece.keys), start) for piece, start in zip(self.pieces, starts)]
 
     def compile(self, capacity: int) -> None:
-        """Compiles the programs of `init` and `advance`, and runs nothing."""
+        """Compiles the programs of `init` and `advance` without running them."""
         piece = self.pieces[0]
         states = self._made(_init(piece.layout), piece.leaves, piece.keys)
         drawn = [
@@ -144,10 +142,10 @@ class Pieces:
             traced = _advance(piece.layout).trace(piece.leaves, piece.keys, *states, *steps, rows=rows)
             self._fit(traced.lower().compile())
         if any(map(lapack.factorises_several, programs.equations(traced.jaxpr))):
-            self.workers = 1  # such programs must not run beside each other, see `core.lapack`
+            self.workers = 1  # must not run concurrently, see `core.lapack`
 
     def _made(self, function: Any, *arguments: Any) -> Any:
-        """The results of a function that is compiled for these arguments, and not run."""
+        """Compiles a function and returns the shapes and shardings of its results."""
         program = function.lower(*arguments).compile()
         self._fit(program)
         return jax.tree.map(
@@ -157,12 +155,12 @@ class Pieces:
         )
 
     def _fit(self, program: Any) -> None:
-        """Lets no more workers run a program at a time than there is memory for, and raises a ValueError if none can.
+        """Limits the workers to the available memory; raises `ValueError` if it is too small for one.
 
-        What it needs beside states, such as the worth of very many arms, only XLA knows. A piece is on one accelerator,
-        or on one part of each, and has the memory of one.
+        Only XLA knows the temporary memory of a program. A piece uses the memory of one accelerator, or of one
+        part of each.
         """
-        alone = 1 if on_cpu() else jax.local_device_count()  # devices that have memory of their own
+        alone = 1 if on_cpu() else jax.local_device_count()  # devices with separate memory
         sizes, most = program.memory_analysis(), memory.limit() / alone
         if sizes is None:
             return
@@ -173,15 +171,13 @@ class Pieces:
                 ("env", "algorithms", "seeds"),
                 f"must fit into {memory.shown(most)} of memory",
                 memory.shown(size),
-                got=(
-                    f"{memory.shown(size)} for what {layout.n_seeds} seeds of {layout.n_configs} configurations need, "
-                    "as its program was compiled"
-                ),
+                got=f"{memory.shown(size)} for the compiled program of {layout.n_seeds} seeds of {layout.n_configs} "
+                "configurations",
             )
         self.workers = min(self.workers, alone * max(1, int(most // max(size, 1))))
 
     def records(self, states: list[Any]) -> dict[str, np.ndarray]:
-        """The records of all runs: name -> array (C, S, N, ...)."""
+        """Returns the records of all runs: name -> array (C, S, N, ...)."""
         if self.recorder is None:
             return {}
         found: dict[str, np.ndarray] = {}
@@ -193,7 +189,7 @@ class Pieces:
         return found
 
     def advance(self, pool: Executor, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
-        """What `init` returns, after the steps `ks`, at most `capacity`, and metrics (steps, S, C, ...)."""
+        """Advances all pieces by the steps `ks`, at most `capacity`; returns states and metrics (steps, S, C, ...)."""
 
         def run(which: int) -> Any:
             piece, (world, state, drawn) = self.pieces[which], states[which]
@@ -222,7 +218,7 @@ class Pieces:
     def _in_parts(
         self, pool: Executor, piece: Piece, world: Any, state: Any, rows: list[Any], ks: range
     ) -> tuple[Any, Any, Any]:
-        given, told = (piece.leaves, piece.keys, world), []
+        given, stepped = (piece.leaves, piece.keys, world), []
         for k in ks:
 
             def play(first: int, k: int = k, state: Any = state) -> Any:
@@ -230,16 +226,16 @@ class Pieces:
 
             if self.workers == 1:
                 parts = list(map(play, self.firsts))
-            else:  # this thread is one of the pool
+            else:  # this thread plays the first part
                 others = [pool.submit(play, first) for first in self.firsts[1:]]
                 parts = [play(0), *(one.result() for one in others)]
             state, metrics = _join(piece.layout)(*given, state, np.int32(k), parts, rows=rows)
-            told.append(metrics)
-        return world, state, jax.tree.map(lambda *x: np.stack(x), *told)
+            stepped.append(metrics)
+        return world, state, jax.tree.map(lambda *x: np.stack(x), *stepped)
 
 
 def _together(n_seeds: int, most: int, workers: int) -> int:
-    """Seeds of a piece: the largest power of two up to `most` by which workers wait little for each other."""
+    """Returns the seeds of a piece: the largest power of two up to `most` that keeps workers nearly always busy."""
 
     def turns(size: int) -> int:
         return size * math.ceil(math.ceil(n_seeds / size) / workers)
@@ -253,24 +249,24 @@ def _cores() -> int:
 
 
 def _axes(metric: np.ndarray, piece: Piece) -> np.ndarray:
-    """A metric of a piece with the axes (steps, seeds, configurations, ...), without seeds that come twice."""
+    """Reshapes a metric to (steps, seeds, configurations, ...), without padding seeds."""
     after = (piece.layout.n_seeds, piece.layout.n_configs)
     shape = metric.shape[1 + sum(n > 1 for n in after) :]
     return metric.reshape(len(metric), *after, *shape)[:, : piece.seeds.stop - piece.seeds.start]
 
 
 def _at(k: int, first: int) -> tuple[Any, Any]:
-    """The arguments `k` and `first` of a part."""
+    """Returns the arguments `k` and `first` of a part."""
     return np.int32(k), np.uint32(first)
 
 
 def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
-    """The arguments `count` and `ks` of a program for at most so many steps."""
+    """Returns the arguments `count` and `ks` of a program for at most `capacity` steps."""
     return np.int32(len(ks)), np.arange(ks.start, ks.start + capacity, dtype=np.int32)
 
 
 def _stack(clocks: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
-    """Leaves, tree structure, and the axis C of each leaf: None where all configurations hold the same object."""
+    """Stacks clocks: leaves, tree structure, and the axis C of each leaf; None if all share one object."""
     flat = [jax.tree.leaves(clock) for clock in clocks]
     leaves, axes = [], []
     for column in zip(*flat):
@@ -297,13 +293,13 @@ def _join(layout: Layout):
 
 @functools.lru_cache(PROGRAMS)
 def _advance(layout: Layout):
-    """The compiled function that takes a piece through the first `count` of the steps `ks`.
+    """Compiles the function that takes a piece through the first `count` of the steps `ks`.
 
-    A GPU takes all of them, whose number it knows without asking the host; what was not asked for is left out later.
+    On a GPU it takes all of them, a number known without asking the host; `advance` drops the surplus.
     """
 
     def advance(leaves, keys, world, state, count, ks, rows=()):
-        step = jax.jit(layout.over_runs("step"))  # is traced once, for the shapes of metrics and for the loop
+        step = jax.jit(layout.over_runs("step"))  # traced once, for the shapes of metrics and for the loop
 
         def turn(i, carry):
             run, metrics = carry

@@ -1,4 +1,4 @@
-"""Compiled programs that outlive the process, in JAX's own persistent cache."""
+"""Keeps compiled programs across processes, in JAX's persistent cache."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
-LEAST_SECONDS = 0.2  # programs that compile faster are not worth a file
-MOST_BYTES = 2**30  # of a folder when a process begins
-PROGRAM = f"*-{'[0-9a-f]' * 64}-cache"  # a file that JAX has written
-_refused: list[ValueError] = []  # what was wrong with the default folder
+LEAST_SECONDS = 0.2  # faster compilations are not cached
+MOST_BYTES = 2**30  # of a folder at the start of a process
+PROGRAM = f"*-{'[0-9a-f]' * 64}-cache"  # names of JAX's files
+_refused: list[ValueError] = []  # error of the default folder, printed once
 
 
 def keep_programs(folder: str | Path | None = None) -> Path:
-    """Keeps compiled programs in a folder from now on, so that the next process need not compile them again.
+    """Keeps compiled programs in a folder from now on, so the next process need not compile them again.
 
-    `fb.simulate`, `fb.sweep` and the command line do this by themselves, unless JAX's own cache is on already
-    (`JAX_COMPILATION_CACHE_DIR`) or off (`JAX_ENABLE_COMPILATION_CACHE=0`). Programs beyond 1 GiB, those that were read
-    least recently, are deleted when the next process begins.
+    `fb.simulate`, `fb.sweep` and the command line call it, unless JAX's own cache is already on
+    (`JAX_COMPILATION_CACHE_DIR`) or off (`JAX_ENABLE_COMPILATION_CACHE=0`). If programs exceed 1 GiB, the next process
+    deletes the least recently used.
 
     Args:
-        folder: where; it is made if it does not exist. None: where JAX's own cache is, if it is on; otherwise
-            `fedbandit_jax` in the user's cache folder (`XDG_CACHE_HOME`, by default `~/.cache`), apart for every kind
-            of processor, since programs for one may not run on another.
+        folder: created if it does not exist. None: the folder of JAX's cache if it is on, otherwise `fedbandit_jax` in
+            the user's cache folder (`XDG_CACHE_HOME`, by default `~/.cache`). Each kind of processor has its own
+            subfolder, since programs may not run on another.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError, TypeError: it is no folder that can be written to; the message names it.
+        ValueError, TypeError: it is not a writable folder; the message names it.
 
     Example:
         >>> import tempfile, fedbandit_jax as fb
@@ -59,7 +59,7 @@ def keep_programs(folder: str | Path | None = None) -> Path:
 
 
 def keep_by_default() -> None:
-    """Does what `keep_programs()` does, unless JAX is to keep none; where nothing can be written, it says so once."""
+    """Calls `keep_programs()` unless JAX's cache is disabled; prints one line if the folder is not writable."""
     if jax.config.jax_enable_compilation_cache and not _refused:  # pyright: ignore[reportAttributeAccessIssue]
         try:
             keep_programs()
@@ -71,27 +71,27 @@ def keep_by_default() -> None:
 def _make_room(folder: Path) -> None:
     found = []
     for path in folder.glob(PROGRAM):
-        with contextlib.suppress(FileNotFoundError):  # another process deletes it as well
+        with contextlib.suppress(FileNotFoundError):  # deleted by another process
             found.append((path.stat().st_atime, path.stat().st_size, path))
     room = MOST_BYTES
     for _, size, path in sorted(found, reverse=True):
         room -= size
         if room < 0:
-            with contextlib.suppress(OSError):  # that of another user, in a folder that many use
+            with contextlib.suppress(OSError):  # another user's file in a shared folder
                 path.unlink()
 
 
 def default_folder() -> Path:
-    """The folder for programs of this kind of processor, in the user's cache folder.
+    """Returns the folder for programs of this kind of processor, in the user's cache folder.
 
-    If JAX's cache has a size limit, it gets a separate folder: JAX then expects a timestamp file beside every program.
+    With a size limit JAX expects a timestamp file for every program, so such a cache has a separate folder.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # as the standard asks
+    if not base.is_absolute():  # required by the XDG standard
         home = os.path.expanduser("~") if os.environ.get("HOME", "~") else ""
         base = Path(home) / ".cache"
     if not base.is_absolute():
-        raise BadValue("folder", "must be given, or XDG_CACHE_HOME, where nobody has a home", None)
+        raise BadValue("folder", "must be given, or XDG_CACHE_HOME set, if there is no home", None)
     limited = b"" if jax.config.jax_compilation_cache_max_size < 0 else b"limited"  # pyright: ignore[reportAttributeAccessIssue]
     return base / "fedbandit_jax" / hashlib.sha256(_processor() + limited).hexdigest()[:12]
 

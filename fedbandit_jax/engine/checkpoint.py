@@ -1,6 +1,6 @@
-"""Checkpoints, from which a run goes on that was interrupted, and the signals that interrupt it.
+"""Checkpoints and signal handling for interrupted runs.
 
-There are two files for each compiled program of a sweep. Ctrl-C and SIGTERM are held back while one is written.
+There are two files for each compiled program of a sweep. Ctrl-C and SIGTERM wait while one is written.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Progress(NamedTuple):
-    """All that is needed to continue a run."""
+    """The state needed to continue a run."""
 
-    layout: str  # how the states of all runs are laid out
+    layout: str  # describes the shapes of the states
     k: int  # steps taken
     states: Any  # worlds and learners
     tally: Tally
 
 
 class Checkpoints:
-    """The files `stem`.0, `stem`.1, ... of the programs of a sweep, and `stem`.0.before, ... which they were before.
+    """Checkpoint files `stem`.0, `stem`.1, ... of the programs of a sweep, and their predecessors `stem`.0.before, ...
 
-    A run goes on only from files with its `fingerprint`, from the one before if the newest has been damaged.
+    A run continues only from files with its `fingerprint`, and from the predecessor if the newest is damaged.
     """
 
     def __init__(self, stem: str | Path, fingerprint: str):
@@ -46,12 +46,12 @@ class Checkpoints:
         self._warned = False
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which no other process can write these files; a ValueError names one that does."""
+        """Locks the files against other processes; raises `ValueError` if one holds them."""
         what = f"checkpoint must be that of one run at a time, got {str(self.stem)!r}"
         return locked(Path(f"{self.stem}{LOCK}"), what, otherwise="give another path")
 
     def save(self, program: int, progress: Progress) -> bool:
-        """Whether a checkpoint could be written; the first time that it could not, this warns."""
+        """Writes a checkpoint; returns False, with one warning in all, if that fails."""
         path = self._path(program)
         leaves = jax.tree.leaves(progress.states)
         arrays = {f"leaf_{i}": np.asarray(_words(leaf)) for i, leaf in enumerate(leaves)}
@@ -60,11 +60,11 @@ class Checkpoints:
         about |= {"steps": progress.k, "names": progress.tally.names}
         try:
             write_archive(path, "checkpoint", about, arrays, compress=False, before=_before(path))
-        except OSError as error:  # a full disk must not end a run that works otherwise
+        except OSError as error:  # a full disk must not end the run
             if not self._warned:
                 warnings.warn(
-                    f"checkpoint {str(path)!r} could not be written: {error.strerror}; the run goes on, and tries "
-                    "again without another warning",
+                    f"checkpoint {str(path)!r} could not be written: {error.strerror}; the run continues, and retries "
+                    "without further warnings",
                     stacklevel=3,
                 )
             self._warned = True
@@ -72,10 +72,10 @@ class Checkpoints:
         return True
 
     def restore(self, program: int, fresh: Progress) -> Progress:
-        """The progress in the newest intact checkpoint of a program, or `fresh` if there is none at all.
+        """Returns the progress in the newest intact checkpoint of a program, or `fresh` without any.
 
         Raises:
-            ValueError: it belongs to another run, or there are only damaged ones.
+            ValueError: it belongs to another run, or all are damaged.
         """
         path = self._path(program)
         check_free("checkpoint", path, _before(path))
@@ -92,18 +92,18 @@ class Checkpoints:
             self._check(one, about, fresh)
             if damaged:
                 warnings.warn(
-                    f"checkpoint {str(path)!r} cannot be continued: {damaged[path]}; the run goes on from the one "
-                    f"before, {str(one)!r}, {about['steps']} steps after its beginning",
+                    f"checkpoint {str(path)!r} is unusable: {damaged[path]}; the run continues from "
+                    f"{str(one)!r}, {about['steps']} steps after its start",
                     stacklevel=3,
                 )
                 with contextlib.suppress(OSError):
-                    os.replace(one, path)  # lest the damaged one becomes the one before
+                    os.replace(one, path)  # or the damaged one would become the predecessor
             return _continued(about, arrays, fresh)
         if damaged:
             first, *others = damaged
-            also = "".join(f"; nor can the one before, {str(one)!r}: {damaged[one]}" for one in others)
+            also = "".join(f"; its predecessor {str(one)!r}: {damaged[one]}" for one in others)
             raise ValueError(
-                f"checkpoint {str(first)!r} cannot be continued, delete {'both' if also else 'it'} to begin anew or "
+                f"checkpoint {str(first)!r} is unusable: delete {'both files' if also else 'it'} to start anew, or "
                 f"give another path: {damaged[first]}{also}"
             )
         return fresh
@@ -115,14 +115,14 @@ class Checkpoints:
         there = " and ".join(repr(str(one)) for one in (path, _before(path)) if one.exists())
         if about.get("run") != self.fingerprint:
             raise ValueError(
-                f"checkpoint {str(path)!r} belongs to another run, whose configuration, code or versions are not those "
-                f"of this one: give another path, or delete {there} to begin anew"
+                f"checkpoint {str(path)!r} belongs to a run with another configuration, code or versions: give another "
+                f"path, or delete {there} to start anew"
             )
         if about.get("layout") != fresh.layout:
             raise ValueError(
-                f"checkpoint {str(path)!r} has its runs in {about.get('layout')}, and here they would be in "
-                f"{fresh.layout}: continue where there are as many processors and devices and as much memory, give "
-                f"another path, or delete {there} to begin anew"
+                f"checkpoint {str(path)!r} has its runs in {about.get('layout')}, not {fresh.layout}: continue with "
+                "the same numbers of processors and devices and the same memory, give another path, or delete "
+                f"{there} to start anew"
             )
 
 
@@ -145,7 +145,7 @@ def _before(path: Path) -> Path:
 def _continued(about: dict[str, Any], arrays: dict[str, np.ndarray], fresh: Progress) -> Progress:
     old, treedef = jax.tree.flatten(fresh.states)
     there = [jax.device_put(arrays[f"leaf_{i}"], _words(leaf).sharding) for i, leaf in enumerate(old)]
-    leaves = list(map(_like, old, there))  # where they were, or else the program would be compiled once more
+    leaves = list(map(_like, old, there))  # with their sharding, or the program would compile again
     states = jax.tree.unflatten(treedef, leaves)
     recorded = {name.removeprefix("record_"): array for name, array in arrays.items() if name.startswith("record_")}
     tally = dataclasses.replace(fresh.tally, names=tuple(about["names"]), arrays=recorded)
@@ -155,10 +155,10 @@ def _continued(about: dict[str, Any], arrays: dict[str, np.ndarray], fresh: Prog
 class Interruption:
     """A block in which signals take effect only inside `allowed`, and only once.
 
-    A signal that comes elsewhere waits for the next such stretch, or for the end of the block. Once one has ended a
-    stretch, by raising an exception, others are ignored to the end of the block, which can finish what it was doing.
-    A signal does what it did before, but SIGTERM, if it would end the process on the spot, raises `SystemExit` with the
-    customary code 143. Outside of the main thread, where Python has no handlers, nothing changes.
+    Other signals wait for the next `allowed` section, or for the end of the block. Once a signal has raised an
+    exception, later ones are ignored until the block has ended. Signals keep their handlers, but a SIGTERM that would
+    end the process raises `SystemExit` with code 143. Outside the main thread, which Python's handlers need, nothing
+    changes.
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = STOPS):
@@ -182,7 +182,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """A stretch of the block in which signals take effect, those that have been waiting as well."""
+        """Lets signals take effect in this section, including those that wait."""
         try:
             self._open = True
             if self._waiting:
@@ -196,9 +196,9 @@ class Interruption:
         if not self._open:
             self._waiting = self._waiting or number
             return
-        self._open = False  # before anything is raised, so that no other one disturbs what this one leads to
+        self._open = False  # first, so that no other signal interrupts the handling of this one
         self._take_effect(number, frame)
-        self._open = True  # a handler of the user's took note, and goes on
+        self._open = True  # the user's handler returned
 
     def _take_effect(self, number: int, frame: FrameType | None) -> None:
         handler = self._before[number]

@@ -1,6 +1,6 @@
-"""Cumulative curves at N chosen rounds of C configurations under S seeds, in float64 on the host.
+"""Cumulative curves at N chosen rounds of C configurations and S seeds, in float64 on the host.
 
-Tallies are immutable, so that an interruption sees all of a chunk or none of it.
+Tallies are immutable, so an interruption sees all of a chunk or none of it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ GAUGE, LAST = "gauge ", "last "  # prefixes of names in `Tally.arrays`: a gauge'
 
 
 class Curves(NamedTuple):
-    """Recorded curves: cumulative, except for gauges; counters are int64, or float64 where they reach 2^53."""
+    """Recorded curves, cumulative except for gauges; counters are int64, or float64 from 2^53 on."""
 
     regret: np.ndarray  # (C, S, N) float64, summed over agents
     communication: dict[str, np.ndarray]  # rounds, floats and bits sent, each (C, S, N)
-    counts: dict[str, np.ndarray]  # what else was counted, each (C, S, N)
+    counts: dict[str, np.ndarray]  # other counters, each (C, S, N)
     status: np.ndarray  # (C, S) bits of `Status`
-    gauges: dict[str, np.ndarray]  # values after the last step that has ended, each (C, S, N); NaN before the first
-    records: dict[str, np.ndarray]  # what else was asked for, each (C, S, its N, ...)
+    gauges: dict[str, np.ndarray]  # values after the last finished step, each (C, S, N); NaN before the first
+    records: dict[str, np.ndarray]  # extra records, each (C, S, its N, ...)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,20 +37,20 @@ class Tally:
     at: np.ndarray  # (N,) rounds 1, 2, ... to record, increasing
     n_configs: int  # C
     n_seeds: int  # S
-    names: tuple[str, ...] = ()  # names of the counters, known after the first step
-    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # all that changes, for checkpoints
+    names: tuple[str, ...] = ()  # of the counters, known after the first step
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # the mutable state, for checkpoints
 
     @property
     def played(self) -> int:
-        """The number of rounds played by all runs together."""
+        """Rounds played by all runs together."""
         raise NotImplementedError
 
     def add(self, metrics: Metrics, lengths: Sequence[int]) -> Tally:
-        """The tally after steps with metrics (steps, S, C, ...) and so many rounds each; 0 where metrics say so."""
+        """Adds steps with metrics (steps, S, C, ...) and their lengths in rounds, 0 if the metrics hold them."""
         raise NotImplementedError
 
     def curves(self) -> Curves:
-        """Everything recorded so far."""
+        """Returns all curves recorded so far."""
         raise NotImplementedError
 
     def _joined(self, name: str, piece: np.ndarray) -> np.ndarray:
@@ -74,13 +74,13 @@ class RoundTally(Tally):
     @override
     def add(self, metrics: Metrics, lengths: Sequence[int]) -> RoundTally:
         gap, sizes = np.asarray(metrics.gap), np.array(lengths, int)
-        keep = (np.arange(gap.shape[-1]) < sizes[:, None]).ravel()  # (steps * B,): is it played?
+        keep = (np.arange(gap.shape[-1]) < sizes[:, None]).ravel()  # (steps * B,), played rounds
         steps, seeds, configs, width = gap.shape
         per_round = np.transpose(gap, (2, 1, 0, 3)).reshape(configs, seeds, steps * width)[..., keep]
         played, old = int(self.arrays.get("rounds", 0)), self.arrays
         total = old.get("total", np.zeros((configs, seeds)))
         gaps = np.concatenate([total[..., None], per_round], -1)
-        curve = np.cumsum(gaps, axis=-1, dtype=np.float64)[..., 1:]  # the same bits, however chunks are cut
+        curve = np.cumsum(gaps, axis=-1, dtype=np.float64)[..., 1:]  # equal bits for any chunks
         names, counts = _counted(metrics.report)
         before = old.get("counted", np.zeros((configs, seeds, len(names))))[:, :, None]
         counts = np.cumsum(np.concatenate([before, counts], 2), axis=2)
@@ -111,10 +111,10 @@ class RoundTally(Tally):
 
 
 class StretchTally(Tally):
-    """The tally of steps that cover as many rounds as they find: P stretches, whose lengths differ between runs.
+    """The tally of steps with P stretches of rounds, of lengths that differ between runs.
 
-    All rounds of a stretch have the same gap, so that regret is linear on it and interpolation exact. What a step
-    counts is counted when it ends.
+    All rounds of a stretch have the same gap, so linear interpolation of regret is exact. Counters of a step are added
+    when it ends.
     """
 
     @property
@@ -166,5 +166,5 @@ def _status(report: Report) -> np.ndarray:
 
 
 def _exact(count: np.ndarray) -> np.ndarray:
-    """Counts as int64, or as they are where float64 no longer has every integer."""
+    """Converts counts to int64, unless float64 no longer holds every integer."""
     return count.astype(np.int64) if count.max(initial=0) < 2**53 else count

@@ -1,4 +1,4 @@
-"""Runs a sweep: programs one after the other, seeds side by side, in chunks with a progress bar and checkpoints."""
+"""Runs a sweep: compiled programs in sequence, seeds side by side, in chunks with progress and checkpoints."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from fedbandit_jax.engine.sizes import seeds_together
 from fedbandit_jax.interfaces import certificate_of
 from fedbandit_jax.report.result import Result, concat
 
-AHEAD = 2  # programs that are compiled while another runs
-PATIENCE = 5.0  # seconds of compiling after which who has no terminal is told
-CHUNKS = 50  # a run is cut into about so many chunks, with a progress update after each,
-CHUNK_ROUNDS = 5_000  # but no chunk has more rounds than this, so that buffers do not grow with T
-CHUNK_WORK = 100_000  # agent-rounds of a run that are never cut, and
-CHUNK_SECONDS = 0.2  # chunks that take less time grow, since to begin and to end one takes time, too
-LONG_SECONDS = 5.0  # chunks that take more time shrink, since Ctrl-C loses the one it comes in;
-FIRST_WORK = 10**6  # so the first one has about so many agent-rounds, of all runs together
-CHECKPOINT_SECONDS = 10.0  # the least time between two checkpoints, unless the run stops
-CHECKPOINT_SHARE = 0.05  # most of the time that is spent on writing checkpoints
+AHEAD = 2  # programs compiled while another runs
+PATIENCE = 5.0  # seconds of compilation before a message, if there is no progress bar
+CHUNKS = 50  # approximate chunks of a run, each followed by a progress update
+CHUNK_ROUNDS = 5_000  # most rounds of a chunk, so that buffers do not grow with T
+CHUNK_WORK = 100_000  # agent-rounds of a run that are never split
+CHUNK_SECONDS = 0.2  # shorter chunks grow, to amortise their overhead
+LONG_SECONDS = 5.0  # longer chunks shrink, since Ctrl-C loses the current one
+FIRST_WORK = 10**6  # agent-rounds of the first chunk, over all runs
+CHECKPOINT_SECONDS = 10.0  # least time between two checkpoints
+CHECKPOINT_SHARE = 0.05  # largest share of time spent on checkpoints
 
 
 def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
-    """The result of all configurations, with one row for each."""
+    """Runs all configurations and returns a result with one row for each."""
     keep_by_default()
     setup = set_up(configurations, run)
     clocks, at, n_seeds = setup.clocks, run.at, len(run.seeds)
@@ -76,7 +76,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
             if silent and wait([compiling[0]], PATIENCE).not_done:
                 print(f"fedbandit_jax: {what}", file=sys.stderr, flush=True)
             play = compiling.popleft().result()
-            compiling.extend(itertools.islice(coming, 1))  # while this one runs
+            compiling.extend(itertools.islice(coming, 1))  # compiles while this one runs
             bar.set_description("simulate")
             curves = run_program(play, _with_most_steps(group), at=at, bar=bar, checkpoints=checkpoints, program=i)
             for j, label in enumerate(labels):
@@ -110,7 +110,7 @@ def _compiled(clocks: Sequence[Clock], keys: Array) -> Pieces:
 
 
 def _with_most_steps(clocks: Sequence[Clock]) -> Clock:
-    """The clock with the most steps; those that come after a run's horizon do nothing."""
+    """Returns the clock with the most steps; steps after a run's horizon have no effect."""
     return max(clocks, key=lambda clock: clock.n_steps)
 
 
@@ -123,13 +123,13 @@ def run_program(
     checkpoints: Checkpoints | None,
     program: int,
 ) -> Curves:
-    """The curves, at the rounds `at` (N,), of the runs of these pieces, of clocks like this one with no more steps.
+    """Runs the pieces of one program and returns curves at the rounds `at` (N,).
 
-    Checkpoints, named by the number of this program, are continued, and written now and then, and when the run stops
-    for any reason, Ctrl-C and SIGTERM included.
+    `clock` is the one with the most steps. The run continues from a checkpoint of this program number. It writes one
+    now and then, and when it stops for any reason, including Ctrl-C and SIGTERM.
     """
     kind, size = RoundTally if clock.step_rounds else StretchTally, clock.step_rounds
-    layout = f"{len(play.pieces)} pieces of {play.n_configs} x {play.n_seeds} runs"  # others have different states
+    layout = f"{len(play.pieces)} pieces of {play.n_configs} x {play.n_seeds} runs"  # determines the states' shapes
     length, capacity = _chunk(clock, play.n_configs * play.n_seeds)
     progress = Progress(layout, 0, play.init(), kind(at, play.n_configs, play.n_seeds))
     if checkpoints is not None:
@@ -146,7 +146,7 @@ def run_program(
                     lengths = [min(size, clock.horizon - k * size) for k in steps]
                     tally = progress.tally.add(metrics, lengths)
                     bar.update(tally.played - progress.tally.played)
-                    progress = Progress(layout, steps.stop, states, tally)  # at once: Ctrl-C sees all or none
+                    progress = Progress(layout, steps.stop, states, tally)  # one assignment, so Ctrl-C sees all or none
                 ended = time.monotonic()
                 if on_cpu() and ended - started < CHUNK_SECONDS:
                     length = min(2 * length, capacity)
@@ -156,20 +156,20 @@ def run_program(
                     kept = progress.k if checkpoints.save(program, progress) else kept
                     saved = time.monotonic()
                     pause = max(CHECKPOINT_SECONDS, (saved - ended) / CHECKPOINT_SHARE)
-        finally:  # before the pool is waited for
+        finally:  # before leaving the pool, which waits
             if checkpoints is not None and progress.k > kept:
                 checkpoints.save(program, progress)
     return progress.tally.curves()._replace(records=play.records(progress.states))
 
 
 def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
-    """The number of steps in the first chunk, and the capacity of its program.
+    """Returns the number of steps in the first chunk, and the capacity of its program.
 
-    On a CPU one program takes any number of steps up to its capacity. Elsewhere it takes as many as it is compiled for;
-    chunks have equal lengths, so that one program serves all, and the last one is nearly full.
+    On a CPU one program takes any number of steps up to its capacity. Elsewhere the number is fixed at compilation, so
+    all chunks have equal length and the last one is nearly full.
     """
     size = min(clock.step_rounds, clock.horizon)
-    if not size:  # how many rounds a step covers depends on the run
+    if not size:  # the rounds of a step depend on the run
         return 1, room(clock.n_steps) if on_cpu() else 1
     most = min(max(1, CHUNK_ROUNDS // size), clock.n_rows or CHUNK_ROUNDS)
     work = size * clock.env.spec.n_agents  # of a step

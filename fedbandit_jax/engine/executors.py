@@ -1,4 +1,4 @@
-"""Executors by name: processes of this machine, a Dask cluster that runs, or one whose workers are jobs of SLURM."""
+"""Executors by name: local processes, a running Dask cluster, or workers in SLURM jobs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.store import Executor
 
 NAMES = ("processes:N", "dask:ADDRESS", "slurm")
-ANSWER = 30  # seconds that a Dask scheduler has to answer
-JOBS = "jobs"  # key of the options of SLURM that says how many jobs to submit; the others are those of `SLURMCluster`
+ANSWER = 30  # seconds to wait for a Dask scheduler
+JOBS = "jobs"  # SLURM option for the number of jobs; the others go to `SLURMCluster`
 
 
 @contextlib.contextmanager
 def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Executor]:
-    """Makes the executor of a name for `fb.sweep`, and ends its workers when the block ends.
+    """Makes a named executor for `fb.sweep`, and ends its workers with the block.
 
     Args:
-        name: "processes:4", so many processes of this machine; "dask:tcp://host:8786", the workers of the Dask cluster
-            whose scheduler has this address, which go on afterwards; or "slurm", workers that are jobs of SLURM. The
-            last two need the extra `cluster`.
-        slurm: for "slurm" the number of "jobs", and any keyword of `dask_jobqueue.SLURMCluster`, such as "cores" and
-            "memory", which it needs, "queue" or "walltime".
+        name: "processes:4" for local processes; "dask:tcp://host:8786" for the workers of a Dask cluster, which
+            keep running; or "slurm" for workers in SLURM jobs. The last two need the extra `cluster`.
+        slurm: for "slurm", the number of "jobs" and keywords of `dask_jobqueue.SLURMCluster`: "cores" and "memory" are
+            required, "queue" or "walltime" optional.
 
     Raises:
-        ValueError, TypeError: the name or an option is wrong, or the scheduler does not answer.
+        ValueError, TypeError: the name or an option is invalid, or the scheduler does not answer.
         ImportError: the extra `cluster` is not installed.
 
     Example:
@@ -51,7 +50,7 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
         pool = ProcessPoolExecutor(int(rest), get_context("spawn"), _follow)  # JAX does not survive a fork
         try:
             yield pool
-        except BaseException:  # Ctrl-C, for instance: what a worker is at would take long
+        except BaseException:  # such as Ctrl-C: do not wait for running pieces
             for worker in set(active_children()) - others:
                 worker.terminate()
             raise
@@ -60,7 +59,7 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
     elif kind == "dask" and rest:
         try:
             client = require("distributed", "cluster").Client(rest, timeout=ANSWER)
-        except (OSError, ValueError) as error:  # nobody answers, or it is no address
+        except (OSError, ValueError) as error:  # no answer, or no address
             raise BadValue(
                 "executor", "must have the address of a Dask scheduler", name, got=f"{name}: {error}"
             ) from error

@@ -1,4 +1,4 @@
-"""Expands a sweep: every algorithm at every point of the grid, with a label and coordinates for each."""
+"""Expands a sweep into configurations: every algorithm at every point of the grid."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec
 
 Environments = Environment | Mapping[str, Environment] | Callable[..., Environment]
-OURS, THEIRS = "env.", "algo."  # a parameter in the grid begins with one of these if both could be meant
+OURS, THEIRS = "env.", "algo."  # prefixes of ambiguous grid parameters
 OTHERS = ("algorithm", "label", "regret", "round", "seed", "status")  # columns and dimensions of every result
-ENVIRONMENT = "environment"  # the coordinate that says which one, if several are given by name
+ENVIRONMENT = "environment"  # coordinate of environments given by name
 
 
 class Configuration(NamedTuple):
-    """One algorithm of a sweep in one environment, with its place in the sweep."""
+    """An algorithm and an environment, with their coordinates in the sweep."""
 
     env: Environment
     algo: Algorithm
-    coordinates: dict[str, Any]  # "algorithm": its label before the grid; then the value of each of its grid parameters
+    coordinates: dict[str, Any]  # "algorithm": label without grid parameters; then the value of each parameter
 
 
 class Worlds(NamedTuple):
     """The environments of a sweep."""
 
-    make: Callable[..., Environment]  # takes a value of every parameter of the grid that is in `takes`
-    takes: frozenset[str]  # the parameters that it may be given
-    named: tuple[str, ...]  # names of the environments, if they are given by name: values of `ENVIRONMENT`
+    make: Callable[..., Environment]  # takes the grid parameters in `takes`
+    takes: frozenset[str]  # names of its parameters
+    named: tuple[str, ...]  # names of the environments, the values of `ENVIRONMENT`; empty without names
 
     def parameter(self, name: str) -> str:
-        """The parameter that a name in the grid means here; empty if it means none."""
+        """Returns the environment parameter that a grid name denotes, or ""."""
         bare = name.removeprefix(OURS)
         return bare if bare in self.takes else ""
 
@@ -43,10 +43,10 @@ class Worlds(NamedTuple):
 def expand(
     env: Environments, algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
 ) -> dict[str, Configuration]:
-    """The configurations of a sweep by label: the algorithm's, followed by grid parameters that have several values.
+    """Returns the configurations of a sweep by label: the algorithm's, with the grid parameters that vary.
 
     Raises:
-        ValueError, TypeError: an argument is wrong, or two configurations would have one label; the message says which.
+        ValueError, TypeError: an argument is invalid, or two configurations would have the same label.
     """
     named, worlds = _named(algos), _worlds(env)
     values = _values(worlds, named, grid)
@@ -69,7 +69,7 @@ def expand(
 
 
 def as_environment(name: str, env: Any) -> Any:
-    """The environment as it is, if it is one; a TypeError otherwise."""
+    """Returns `env` if it is an environment, and raises `TypeError` otherwise."""
     if not isinstance(getattr(env, "spec", None), Spec):
         raise BadType(name, "must be an environment such as fb.envs.sphere(...)", env)
     return env
@@ -101,9 +101,7 @@ def _worlds(env: Any) -> Worlds:
 
 def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
     if isinstance(algos, Algorithm):
-        raise BadType(
-            "algos", "must be several algorithms", algos, got=f"one: {validate.shown(algos)}; `simulate` runs one"
-        )
+        raise BadType("algos", "must be several algorithms", algos, got=f"one: {validate.shown(algos)}; use `simulate`")
     if not isinstance(algos, Mapping):
         several = validate.sequence("algos", algos, "algorithms")
         names = [validate.instance("algos", algo, Algorithm, "a sequence of fb.Algorithm").name for algo in several]
@@ -116,7 +114,7 @@ def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str,
         raise BadValue("algos", "must name at least one algorithm", None, got="none")
     for label, algo in algos.items():
         if not isinstance(label, str):
-            raise BadType("algos", "must have strings for labels", label)
+            raise BadType("algos", "must have string labels", label)
         validate.instance(f"algos[{label!r}]", algo, Algorithm, "an fb.Algorithm")
     return algos
 
@@ -132,22 +130,18 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
         if not (ours or theirs):
             there = (path.rpartition(".")[2] for algo in algos.values() for path in algo.parameters())
             hint = validate.suggestion(name, (*worlds.takes, *there))
-            hint = hint or ("" if worlds.takes else "; env has some if it makes environments, as fb.envs.sphere does")
+            hint = hint or ("" if worlds.takes else "; pass a function such as fb.envs.sphere as env to vary its own")
             raise BadValue(
                 "grid", "must name parameters of env or of an algorithm", name, got=f"{validate.shown(name)}{hint}"
             )
         if name in OTHERS:
             prefix = OURS if ours else THEIRS
-            raise BadValue(
-                "grid", f"must write {prefix}{name}", name, got=f"{name!r}, which every result has a column of"
-            )
+            raise BadValue("grid", f"must write {prefix}{name}", name, got=f"{name!r}, a column of every result")
         if ours and theirs:
             which = f"give {OURS}{name} or {THEIRS}{name}"
-            raise BadValue("grid", "must say whose parameter is meant", name, got=f"{name!r}, which both have: {which}")
+            raise BadValue("grid", "must not be ambiguous", name, got=f"{name!r}, a parameter of both: {which}")
         if ours and ours in map(worlds.parameter, checked):
-            raise BadValue(
-                "grid", "must name every parameter once", name, got=f"{name!r}, which is another name of {ours!r}"
-            )
+            raise BadValue("grid", "must name every parameter once", name, got=f"{name!r}, an alias of {ours!r}")
         listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
         if not listed:
             raise BadValue(f"grid[{name!r}]", "must be a sequence of at least one value", values)
@@ -161,7 +155,7 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
 
 
 def _plain(value: Any) -> Any:
-    """A Python number for a scalar of NumPy or JAX: the shortest that has its digits, 0.2 for float32(0.2)."""
+    """Converts a NumPy or JAX scalar to a Python number with its shortest digits: 0.2 for float32(0.2)."""
     item = value.item() if hasattr(value, "item") else value
     return float(str(np.asarray(value)[()])) if isinstance(item, float) and item is not value else item
 
@@ -177,5 +171,5 @@ def _points(
 
 
 def _path(name: str) -> str:
-    """The path in an algorithm that a name in the grid means."""
+    """Returns the parameter path in an algorithm that a grid name denotes."""
     return name.removeprefix(THEIRS)

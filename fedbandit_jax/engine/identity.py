@@ -1,8 +1,7 @@
-"""The one digest of what runs, which sets privacy noise apart and tells checkpoints and stores what they belong to.
+"""The digest of a run, which separates privacy noise and identifies checkpoints and stores.
 
-It covers the names of classes and parameters, and their values, so that draws survive this package's refactoring. What
-somebody else's part computes is not said by its parameters: where there is one, the digest also covers the traced
-program with its constants, and all numbers that were bound (`program`).
+It covers the names and values of classes and parameters, so draws survive refactoring. Parameters do not determine what
+user-defined parts compute. Their digest also covers the traced program with its constants, and all bound numbers.
 """
 
 from __future__ import annotations
@@ -29,26 +28,25 @@ from fedbandit_jax.core.validate import BadType
 
 
 def digest(*parts: Any) -> bytes:
-    """The digest of configurations and of what else `describe` accounts for; 1 and 1.0 are the same number."""
+    """Returns the digest of everything that `describe` accounts for; 1 and 1.0 are equal."""
     text = json.dumps(list(map(describe, parts)), sort_keys=True)
     numbers = json.loads(text, parse_int=lambda digits: float(digits) if len(digits) < 16 else digits)
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).digest()
 
 
 def salt(mark: bytes) -> tuple[np.uint32, ...]:
-    """Two words that set streams of privacy noise apart, the same wherever a configuration runs.
+    """Returns two words that separate streams of privacy noise, equal wherever a configuration runs.
 
-    If two configurations shared them, the difference of what they release would show raw sums.
+    If two configurations shared noise, the difference of their releases would reveal raw sums.
     """
     return tuple(np.frombuffer(mark[:8], ">u4").astype(np.uint32))
 
 
 def program(clock: Any, *, private: bool = False) -> bytes:
-    """The digest of the traced programs of a clock's `init` and `step`, their constants and the shapes of its numbers.
+    """Returns the digest of the traced `init` and `step` of a clock, their constants and the shapes of its numbers.
 
     Raises:
-        TypeError: a `private` run asks the host, or has a batching rule of the caller's own: of what these answer a
-            program says nothing.
+        TypeError: a `private` run calls the host or has user-defined batching rules, which a program does not show.
     """
     leaves, treedef = jax.tree.flatten(clock)
 
@@ -60,11 +58,11 @@ def program(clock: Any, *, private: bool = False) -> bytes:
     step = jax.make_jaxpr(method("step"))(leaves, key, *state, 0)
     found = hashlib.sha256()
     for one in (first, step):
-        if private and (strange := next(programs.unsaid(one.jaxpr), "")):
+        if private and (strange := next(programs.opaque_operations(one.jaxpr), "")):
             raise BadType(
                 ("env", "algorithm"),
-                "must not ask the host in a private run, nor have batching rules of their own, for what these "
-                "answer is in no digest that keeps privacy noise apart: hold the data as arrays",
+                "must not call the host in a private run, nor define batching rules: no digest that separates "
+                "privacy noise covers them. Hold the data as arrays",
                 strange,
                 got=f"{strange}",
             )
@@ -75,7 +73,7 @@ def program(clock: Any, *, private: bool = False) -> bytes:
 
 
 def _constants(closed: Any) -> Iterator[Any]:
-    """Constants of a program, those of inner programs included, and arrays that stand in it without being printed."""
+    """Yields the constants of a program and its inner programs, and arrays that are not printed."""
     yield from map(_number, closed.consts)
     for equation in programs.equations(closed.jaxpr):
         parts = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns"))
@@ -88,12 +86,12 @@ def _number(constant: Any) -> Any:
     if isinstance(constant, jax.core.Tracer):
         return str(constant.aval)
     is_key = jnp.issubdtype(jnp.result_type(constant), jax.dtypes.prng_key)
-    return jnp.atleast_1d(constant) if is_key else np.atleast_1d(np.asarray(constant))  # the host compiles nothing
+    return jnp.atleast_1d(constant) if is_key else np.atleast_1d(np.asarray(constant))  # NumPy, to compile nothing
 
 
 @functools.cache
 def code() -> str:
-    """The digest of this package's files, for what must not be continued by other code: checkpoints and stores."""
+    """Returns the digest of the package's files, since only the same code may continue checkpoints and stores."""
     root = Path(__file__).parents[1]
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -102,7 +100,7 @@ def code() -> str:
 
 
 def describe(value: Any) -> Any:
-    """A JSON-serialisable account of a configuration, with arrays by shape and digest, as a device has them."""
+    """Describes a configuration as JSON-serialisable data; arrays by shape and digest in device precision."""
     if isinstance(value, (type, types.FunctionType)):
         return value.__qualname__
     if dataclasses.is_dataclass(value):
@@ -134,10 +132,10 @@ def describe(value: Any) -> Any:
 
 
 def nameless(text: str) -> str:
-    """The text without addresses in memory."""
+    """Removes memory addresses from a text."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def versions() -> dict[str, str]:
-    """The versions of the packages that decide the numbers."""
+    """Returns the versions of the packages that determine the numbers."""
     return {name: import_module(name).__version__ for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}

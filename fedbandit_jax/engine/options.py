@@ -1,4 +1,4 @@
-"""The options of a run, which `simulate`, `sweep` and `rollout` share: declared, documented and checked here."""
+"""Declares, documents and checks the run options shared by `simulate`, `sweep` and `rollout`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.record import Record, recorder
 from fedbandit_jax.engine.recorder import Recorder
 
-RECORDS, LOG_RECORDS = 10_000, 400  # most rounds that a curve records by default, and with stride="log"
-MAX_RECORDED = 10**8  # most numbers of one configuration's curve, over all seeds, so that it fits into memory
+RECORDS, LOG_RECORDS = 10_000, 400  # most recorded rounds by default, and with stride="log"
+MAX_RECORDED = 10**8  # most numbers of one curve over all seeds, to bound memory
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -28,34 +28,31 @@ class RunOptions(TypedDict, total=False):
     """Keyword arguments of `simulate` and `sweep`.
 
     Args:
-        horizon: T, the number of rounds. If the algorithm's batch B does not divide T, the last T mod B rounds are
-            played and counted, and no synchronisation follows them.
-        key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)` whatever others run, and two
-            algorithms under one key see the same users and the same reward noise. Their privacy noise is independent,
-            unless they are the same algorithm with the same noise. The same versions, device and shapes give the same
-            bits.
-        seeds: independent repetitions, which run together: n for seeds 0, 1, ..., n - 1, or which ones, for instance
-            range(100, 200). Results of other seeds are joined by `fb.concat`.
-        stride: record the curves every `stride` rounds, which must divide the horizon; or "log": at a few hundred
-            rounds 1..T, evenly spaced on a logarithmic axis. Default: every round; if T > 10,000, at most 10,000
-            rounds, evenly spaced.
-        record: what to keep beside the curves: name -> function of an `fb.record.Moment` that returns an array or a
-            pytree of arrays, at the rounds of the curves unless `fb.record.every` or `fb.record.final` says otherwise;
-            for instance {"arms": fb.record.arms}. No certificate covers it. See docs/cookbook.md.
-        devices: what the devices of this process share: "runs", each of which is on one device; or the "agents" of
-            every run, for very many of them, whose number must be a multiple of that of devices. Then numbers are the
-            same up to rounding.
-        progress: whether to show a progress bar on stderr. Default: only on a terminal; elsewhere a line says so if
-            compiling takes long.
-        checkpoint: if given, the run writes the file `checkpoint`.0 (`checkpoint`.1, ... for further compiled programs)
-            every ten seconds or so, and when it stops for any reason, Ctrl-C and SIGTERM included (which then ends the
-            process with code 143). The same call continues from it, to the same bits. The file before it is kept as
-            `checkpoint`.0.before, from which the run goes on if the newest was damaged. Delete them once the result is
-            safe.
-        store: if given, the run is cut into pieces, each of which is kept in this folder: what is there is not
-            computed again, by whatever call, and more seeds or another grid compute what is missing. An environment or
-            algorithm with code of its own must be picklable where other processes compute.
-        throw: raise `SimulationError` if a seed's status is not OK (the error carries the result).
+        horizon: number of rounds T. If the algorithm's batch B does not divide T, the last T mod B rounds are played
+            and counted without a final synchronisation.
+        key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)`, independent of the other seeds. Two
+            algorithms under one key see the same users and reward noise. Their privacy noise is independent, unless
+            they are the same algorithm with the same noise. Equal versions, device and shapes give equal bits.
+        seeds: independent repetitions, which run together. An integer n means seeds 0, 1, ..., n - 1; a sequence such
+            as range(100, 200) names them. `fb.concat` joins results of different seeds.
+        stride: record the curves every `stride` rounds; it must divide the horizon. "log" records a few hundred
+            rounds, evenly spaced on a logarithmic axis. Default: every round up to T = 10,000, otherwise at most
+            10,000 evenly spaced rounds.
+        record: extra records, name -> function of an `fb.record.Moment` that returns an array or a pytree of arrays,
+            for instance {"arms": fb.record.arms}. They follow the rounds of the curves, unless `fb.record.every` or
+            `fb.record.final` says otherwise. No certificate covers them. See docs/cookbook.md.
+        devices: how the devices of this process are used. "runs" places each run on one device. "agents" shards the
+            agents of every run. Then the number of devices must divide M, and results are equal up to rounding.
+        progress: whether to show a progress bar on stderr. Default: only on a terminal. Elsewhere one line reports a
+            long compilation.
+        checkpoint: path of the checkpoint. The run writes `checkpoint`.0 (`checkpoint`.1, ... for further compiled
+            programs) about every ten seconds, and when it stops for any reason, including Ctrl-C and SIGTERM (exit code
+            143). The same call continues from it with equal bits. The previous file is kept as `checkpoint`.0.before,
+            in case the newest is damaged. Delete both once the result is safe.
+        store: folder of results. The run is split into pieces, and pieces that the folder holds are not computed again.
+            More seeds or another grid compute only the missing pieces. If other processes compute, user-defined
+            environments and algorithms must be picklable.
+        throw: raise `SimulationError` if the status of a seed is not OK. The error carries the result.
     """
 
     horizon: Required[int]
@@ -71,7 +68,7 @@ class RunOptions(TypedDict, total=False):
 
 
 def documented(function: F) -> F:
-    """Puts the options of a run into a function's docstring and signature, for `help` and editors."""
+    """Adds the run options to a function's docstring and signature, for `help` and editors."""
     arguments = inspect.cleandoc(RunOptions.__doc__ or "").partition("Args:\n")[2]
     function.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("    **options: of the run.", arguments)
     its = inspect.signature(function)
@@ -90,10 +87,10 @@ def documented(function: F) -> F:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """The options of a run, which have been checked.
+    """Checked run options.
 
     Raises:
-        ValueError, TypeError: an option is wrong; the message names it and its value.
+        ValueError, TypeError: an option is invalid; the message names it and its value.
     """
 
     horizon: int
@@ -124,13 +121,13 @@ class Run:
 
     @classmethod
     def of(cls, options: RunOptions) -> Run:
-        """The checked options; an error names those that are missing or unknown."""
+        """Builds checked options; an error names missing and unknown ones."""
         fields = dataclasses.fields(cls)
         known = [one.name for one in fields]
         for name in options:
             if name not in known:
                 hint = validate.suggestion(name, known) or f": there are {', '.join(known)}"
-                raise BadType(name, f"is no option of a run{hint}", options[name], got="")
+                raise BadType(name, f"is not a run option{hint}", options[name], got="")
         missing = [one.name for one in fields if one.default is dataclasses.MISSING and one.name not in options]
         if missing:
             example = "horizon=1_000, key=jax.random.key(0), seeds=8"
@@ -139,11 +136,11 @@ class Run:
 
     @functools.cached_property
     def at(self) -> np.ndarray:
-        """The rounds 1..T at which curves are recorded."""
+        """Rounds 1..T at which curves are recorded."""
         return self.rounds(self.stride)
 
     def rounds(self, stride: int | str | None) -> np.ndarray:
-        """The rounds 1..T of a stride."""
+        """Returns the recorded rounds, 1..T, of a stride."""
         horizon = self.horizon
         if stride is None:
             thinned = np.arange(0, horizon, -(-horizon // RECORDS))[1:]
@@ -158,11 +155,11 @@ class Run:
         return np.arange(every, horizon + 1, every)
 
     def recorder(self, at: np.ndarray) -> Recorder | None:
-        """The recorder of the records, at these rounds unless they have rounds of their own; None if there are none."""
+        """Builds the recorder for `record`, at rounds `at` by default; None without records."""
         return recorder(self.record, at, self.rounds)
 
     def check_files(self) -> None:
-        """Checks, before anything is computed, that files can be written where they are asked for."""
+        """Checks that checkpoint and store are writable, before anything is computed."""
         if self.checkpoint is not None:
             if Path(self.checkpoint).is_dir():
                 raise BadValue(
@@ -174,11 +171,11 @@ class Run:
 
 
 def numbers(seeds: Any, n_records: int) -> np.ndarray:
-    """The numbers of the seeds, after checking them."""
+    """Returns the checked seed numbers."""
     single = not (isinstance(seeds, Sequence) or np.ndim(seeds) == 1) or isinstance(seeds, (str, bytes))
     n = validate.integer("seeds", seeds, at_least=1) if single else len(seeds)
     if n > MAX_RECORDED // n_records:
-        most = f"{MAX_RECORDED // n_records:,} where {n_records:,} rounds are recorded, so that curves fit into memory"
+        most = f"{MAX_RECORDED // n_records:,} for {n_records:,} recorded rounds, to fit into memory"
         raise BadValue("seeds", f"must be at most {most}", n, got=f"{n:,}")
     which = np.arange(n) if single else validate.integer_array("seeds", seeds)
     if not n or which.min() < 0 or which.max() >= 2**32 or len(np.unique(which)) < n:

@@ -1,4 +1,4 @@
-"""Provenance of a result, for people who read it; no digest covers it."""
+"""Provenance of a result for human readers; no digest covers it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedbandit_jax.engine.identity import versions
 
 
 def provenance() -> dict[str, Any]:
-    """The versions, git commit, device, dtype, date and command of this process, for the result."""
+    """Returns versions, git commit, device, dtype, date and command of this process."""
     device = jax.devices()[0]
     return {
         **versions(),
@@ -40,7 +40,7 @@ def _command() -> str:
 
 @functools.cache
 def _git_commit() -> str | None:
-    """The commit of this package's own checkout, with `+` for uncommitted changes; None if it was installed."""
+    """Returns the commit of the package's checkout, with `+` for uncommitted changes; None if installed."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,9 +1,9 @@
-"""Records for `record=`, kept beside the curves: functions of a `Moment`, and the rounds at which they are called.
+"""Functions for `record=`, kept beside the curves, and the rounds at which they are called.
 
-The functions below are examples as well: any function of a `Moment` that returns an array, or a pytree of arrays, does.
-It is traced, like whatever runs in `jax.jit`. Write it once, outside of loops: another function object compiles again.
+The functions below are examples. Any function of a `Moment` that returns an array, or a pytree of arrays, works. It is
+traced as by `jax.jit`. Define it once, outside of loops, since another function object compiles again.
 
-What is recorded is a researcher's view. It may hold raw rewards and contexts, and no certificate covers it.
+Records are the researcher's view. They may hold raw rewards and contexts, and no certificate covers them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fedbandit_jax.engine.recorder import Moment as Moment
 from fedbandit_jax.engine.recorder import Recorder
 from fedbandit_jax.linalg import GaussianBelief
 
-Function = Callable[[Moment], Any]  # which returns an array, or a pytree of arrays
+Function = Callable[[Moment], Any]  # returns an array or a pytree of arrays
 
 
 class Thinned(NamedTuple):
-    """A function that is recorded at rounds of its own; made by `every` and `final`."""
+    """A function with its own rounds, made by `every` and `final`."""
 
     function: Function
     stride: int | Literal["log", "final"]
@@ -36,17 +36,17 @@ Record = Mapping[str, Function | Thinned]
 
 
 def every(function: Function, stride: int | Literal["log"]) -> Thinned:
-    """Makes a record of every `stride`-th round, whatever rounds the curves have.
+    """Records a function at every `stride`-th round, independently of the curves.
 
     Args:
-        function: of a `Moment`.
+        function: function of a `Moment`.
         stride: as in `fb.simulate`.
 
     Returns:
         A value for `record=`.
 
     Raises:
-        TypeError, ValueError: an argument is wrong; that `stride` divides the horizon is found out by `simulate`.
+        TypeError, ValueError: an argument is invalid. `simulate` checks that `stride` divides the horizon.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -60,18 +60,18 @@ def every(function: Function, stride: int | Literal["log"]) -> Thinned:
 
 
 def final(function: Function = lambda moment: moment.state) -> Thinned:
-    """Makes a record of the end of a run; by default of the learner's whole state.
+    """Records a function at the end of a run, by default the learner's whole state.
 
-    If the batch of the algorithm does not divide the horizon, the end is that of the last batch.
+    If the batch of the algorithm does not divide the horizon, the end is the end of the last batch.
 
     Args:
-        function: of a `Moment` with `t`, `world`, `state` and `algo`.
+        function: function of a `Moment` with `t`, `world`, `state` and `algo`.
 
     Returns:
         A value for `record=`.
 
     Raises:
-        TypeError: `function` is none.
+        TypeError: `function` is not a function.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -85,35 +85,35 @@ def final(function: Function = lambda moment: moment.state) -> Thinned:
 
 
 def regret(moment: Moment) -> Float[Array, " M"]:
-    """The cumulative regret of each agent, float32, in units of reward.
+    """Returns the cumulative regret of each agent, float32, in units of reward.
 
     Raises:
-        TypeError: in this and the functions below: the algorithm or the environment has no such thing.
+        TypeError: here and in the functions below, if the algorithm or environment lacks the quantity.
     """
     return _of_round("regret", moment.regret, moment)
 
 
 def arms(moment: Moment) -> Int[Array, " M"]:
-    """The arm that each agent played, int32."""
+    """Returns the arm that each agent played, int32."""
     return _of_round("arms", moment.arms, moment)
 
 
 def rewards(moment: Moment) -> Float[Array, " M"]:
-    """The reward that each agent was given, float32."""
+    """Returns the reward that each agent observed, float32."""
     return _of_round("rewards", moment.rewards, moment)
 
 
 def estimates(moment: Moment) -> Float[Array, "M d"]:
-    """The estimate of theta* that each agent acted on."""
+    """Returns the estimate of theta* that each agent acted on."""
     own = _belief("estimates", moment)
     theta = own.mean if isinstance(own, GaussianBelief) else own.posterior.theta.T
     return jnp.broadcast_to(theta, (len(_of_round("estimates", moment.arms, moment)), theta.shape[-1]))
 
 
 def widths(moment: Moment) -> Float[Array, " M"]:
-    """The confidence width of the arm that each agent played: beta_t ||x||_{V^-1}.
+    """Returns the confidence width of the arm that each agent played, beta_t ||x||_{V^-1}.
 
-    For Thompson sampling it is the standard deviation of its mean reward under the posterior of scale 1.
+    For Thompson sampling it is the standard deviation of the mean reward under the posterior of scale 1.
     """
     own = _belief("widths", moment)
     assert moment.offered is not None
@@ -127,14 +127,14 @@ def widths(moment: Moment) -> Float[Array, " M"]:
 def _of_round(name: str, value: Array | None, moment: Moment) -> Array:
     if value is None:
         raise validate.BadType(
-            name, "must be of single rounds, of which there are none here", moment.algo, got=type(moment.algo).__name__
+            name, "must be of single rounds, which this algorithm lacks", moment.algo, got=type(moment.algo).__name__
         )
     return value
 
 
 def _belief(name: str, moment: Moment) -> Scorer | GaussianBelief:
-    """The belief on which linear algorithms of this package, and policies with a `GaussianBelief`, act in a round."""
-    held = getattr(moment.local, "prepared", moment.local)  # within a batch
+    """Returns the belief on which linear algorithms, and policies with a `GaussianBelief`, act in a round."""
+    held = getattr(moment.local, "prepared", moment.local)  # of algorithms that learn within a batch
     if isinstance(held, GaussianBelief):
         return held
     belief = getattr(moment.local, "belief", None)
@@ -143,7 +143,7 @@ def _belief(name: str, moment: Moment) -> Scorer | GaussianBelief:
     if moment.local is None or not moment.algo.scores_alone:
         raise validate.BadType(
             name,
-            "must be of linear estimates, which are not known here: write a function of moment.state or moment.local",
+            "must be of linear estimates, which are unknown here: write a function of moment.state or moment.local",
             moment.algo,
             got=type(moment.algo).__name__,
         )
@@ -157,7 +157,7 @@ def _function(name: str, value: Any) -> Function:
 
 
 def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray]) -> Recorder | None:
-    """The recorder for `record=`, at rounds `at` (N,) or those `recorded` at a stride; None if there are no records."""
+    """Builds the recorder for `record=`, at rounds `at` (N,) or `recorded(stride)`; None without records."""
     if record is None or (isinstance(record, Mapping) and not record):
         return None
     if not isinstance(record, Mapping):

@@ -1,6 +1,6 @@
-"""Records of a run beside its curves: functions of a `Moment`, at chosen rounds.
+"""Records functions of a `Moment` at chosen rounds.
 
-It travels with the learner's state, in tables of their final size, so memory does not grow and a checkpoint has it.
+They travel with the learner's state in tables of their final size, so memory is constant and checkpoints hold them.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from fedbandit_jax.interfaces import Algorithm, Round
 
 
 class Moment(NamedTuple):
-    """The argument of a recorded function: a round as it was played, or the state at the end.
+    """The argument of a recorded function: a played round, or the state at the end.
 
-    For multi-armed algorithms it is a batch of users, of which only `t`, `world`, `state` and `algo` are known, and
-    its first round. Where one user comes at a time (clusters), M is 1. Rewards are what the learner was given.
+    For multi-armed algorithms it is a batch of users with its first round, and only `t`, `world`, `state` and `algo`
+    are set. For clustering algorithms, with one user a round, M is 1. Rewards are those the learner observed.
     """
 
     t: Int[Array, ""]  # round 0, 1, ..., or T at the end
-    world: Any  # what the environment has drawn for the seed, for instance theta*
-    state: Any  # the learner's state that the round, or its batch, began with; at the end, what it has become
-    algo: Algorithm  # the bound algorithm
-    local: Any = None  # what the agents act on, see `Algorithm.download`
-    offered: Round | None = None  # who came, and the contexts
+    world: Any  # the environment's draws for the seed, for instance theta*
+    state: Any  # the learner's state before the round or its batch; at the end, the final state
+    algo: Algorithm  # bound
+    local: Any = None  # the agents' local state, see `Algorithm.download`
+    offered: Round | None = None  # users and contexts
     arms: Int[Array, " M"] | None = None
     rewards: Float[Array, " M"] | None = None
-    gaps: Float[Array, " M"] | None = None  # largest mean reward offered, less that of the arm played
-    regret: Float[Array, " M"] | None = None  # cumulative sums of the gaps of each agent, this round included
+    gaps: Float[Array, " M"] | None = None  # largest mean reward offered minus the played arm's
+    regret: Float[Array, " M"] | None = None  # cumulative gaps of each agent, including this round
 
 
 class Recording(NamedTuple):
-    """The state of a clock that records."""
+    """The state of a clock with a recorder."""
 
     learner: Any
     regret: Array  # (M,) so far
-    rest: Array  # (M,) what float32 lost when that was added up (Kahan)
-    values: tuple[Any, ...]  # of every record a pytree, leaves (N, ...)
+    rest: Array  # (M,) Kahan compensation of the sum
+    values: tuple[Any, ...]  # a pytree for every record, leaves (N, ...)
 
 
 @struct.pytree
 class Recorder:
-    """Functions of a `Moment`, and the rounds at which to call them."""
+    """Functions of a `Moment` and their rounds."""
 
     rounds: tuple[Any, ...]  # (N,) int32, increasing rounds 1, 2, ... of every record
     names: tuple[str, ...] = struct.static()
     functions: tuple[Callable[[Moment], Any], ...] = struct.static()
-    final: tuple[bool, ...] = struct.static()  # which are called once, at the end
+    final: tuple[bool, ...] = struct.static()  # whether each is called once, at the end
 
     def start(self, learner: Any, n_agents: int, during: Callable[[], Moment], end: Callable[[], Moment]) -> Recording:
-        """Empty tables, whose shapes are traced from moments that are never computed."""
+        """Returns empty tables, with shapes traced from moments that are never computed."""
 
         def started(moment: Moment) -> Moment:
             return moment._replace(regret=moment.gaps)
@@ -69,7 +69,7 @@ class Recorder:
         return Recording(learner, jnp.zeros(n_agents), jnp.zeros(n_agents), tables)
 
     def play(self, recording: Recording, moment: Moment) -> Recording:
-        """The recording after a round, whose moment has no `regret` yet."""
+        """Records a round, given its moment without `regret`."""
         gaps = jnp.asarray(moment.gaps) - recording.rest
         regret = recording.regret + gaps
         recording = recording._replace(regret=regret, rest=(regret - recording.regret) - gaps)
@@ -80,13 +80,13 @@ class Recorder:
             place = jnp.searchsorted(rounds, moment.t + 1)
             asked = rounds.at[place].get(mode="fill", fill_value=0) == moment.t + 1
             value = self._if(asked, i, moment, table)
-            place = jnp.where(asked, place, len(rounds))  # past the end nothing is written
+            place = jnp.where(asked, place, len(rounds))  # out of bounds: nothing is written
             return jax.tree.map(lambda old, new: old.at[place].set(new, mode="drop"), table, value)
 
         return self._each(recording, False, put)
 
     def serve(self, recording: Recording, moment: Moment, n_rounds: Array) -> Recording:
-        """The recording after a batch of so many rounds, in all of which the moment was the same."""
+        """Records a batch of `n_rounds` rounds with the same moment."""
 
         def put(i: int, table: Any) -> Any:
             rounds = jnp.asarray(self.rounds[i])
@@ -100,7 +100,7 @@ class Recorder:
         return self._each(recording, False, put)
 
     def end(self, recording: Recording, moment: Moment, ends: Array) -> Recording:
-        """The recording after a step, if the run `ends` with it."""
+        """Records the end of the run, if it `ends` with this step."""
 
         def put(i: int, table: Any) -> Any:
             value = self._if(ends, i, moment, table)
@@ -109,23 +109,23 @@ class Recorder:
         return self._each(recording, True, put)
 
     def named(self, recording: Recording) -> Iterator[tuple[str, int, Any]]:
-        """Yields the name of every array that is kept, the number of its record, and the array."""
+        """Yields the name of every recorded array, the index of its record, and the array."""
         for i, (name, table) in enumerate(zip(self.names, recording.values)):
             for path, leaf in jax.tree_util.tree_leaves_with_path(table):
                 yield name + jax.tree_util.keystr(path), i, leaf
 
     def _each(self, recording: Recording, final: bool, put: Callable[[int, Any], Any]) -> Recording:
-        """The recording after `put` has changed the tables of those records that are, or are not, final."""
+        """Applies `put` to the tables of final, or of other, records."""
         tables = (put(i, table) if self.final[i] == final else table for i, table in enumerate(recording.values))
         return recording._replace(values=tuple(tables))
 
     def _if(self, asked: Array, i: int, moment: Moment, table: Any) -> Any:
-        """The value of a record, computed only if it is asked for; otherwise zeros."""
+        """Computes the value of a record if asked for, otherwise returns zeros."""
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), table)
         return lax.cond(asked, lambda: self._value(i, moment), lambda: zeros)
 
     def _value(self, i: int, moment: Moment) -> Any:
-        """The value of a record as arrays of numbers; errors name the record."""
+        """Returns the value of a record as numeric arrays; errors name the record."""
         try:
             found = self.functions[i](moment)
             if not (leaves := jax.tree.leaves(found)) or any(isinstance(leaf, (str, bytes)) for leaf in leaves):
@@ -134,7 +134,7 @@ class Recorder:
                     f"record[{self.names[i]!r}]",
                     "must return an array or a pytree of arrays",
                     found,
-                    got=f"{validate.shown(found)}: here a moment has {there}",
+                    got=f"{validate.shown(found)}: this moment has {there}",
                 )
             return jax.tree.map(_numbers, found)
         except Exception as error:
@@ -143,6 +143,6 @@ class Recorder:
 
 
 def _numbers(leaf: Any) -> Array:
-    """A leaf as an array of numbers; of keys it is their words."""
+    """Converts a leaf to a numeric array; keys to their words."""
     array = jnp.asarray(leaf)
     return jax.random.key_data(array) if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else array

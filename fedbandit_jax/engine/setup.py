@@ -1,4 +1,4 @@
-"""Setup of a sweep, with checks of its arguments: bound algorithms, with a digest and a salt each."""
+"""Prepares a sweep: binds algorithms, checks that they fit their environments, and derives digests and salts."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.compatibility import tagged
 from fedbandit_jax.report.measured import OF_LABELS, spans
 
-_CHECKED: set[Any] = set()  # signatures of clocks whose shapes are already checked, since tracing takes a while
+_CHECKED: set[Any] = set()  # signatures of clocks with checked shapes, since tracing is slow
 
 
 class Setup(NamedTuple):
-    """A sweep whose algorithms are bound."""
+    """A sweep with bound algorithms."""
 
-    clocks: dict[str, Clock]  # label -> what runs
+    clocks: dict[str, Clock]  # by label
     marks: dict[str, bytes]  # label -> digest of the configuration
     config: dict[str, Any]  # of the result
-    record_rounds: dict[str, np.ndarray]  # rounds of everything that is recorded beside the curves
+    record_rounds: dict[str, np.ndarray]  # name of a record -> its rounds
 
     def fingerprint(self) -> str:
-        """The digest of the configuration and the code, equal for runs that must give the same numbers."""
+        """Returns the digest of configuration and code; runs with equal fingerprints give equal numbers."""
         recorder = next(iter(self.clocks.values())).recorder
         marks = {label: mark.hex() for label, mark in self.marks.items()}
         spread = [clock.mesh.size for clock in self.clocks.values() if clock.mesh]
         return digest(self.config, marks, recorder, versions(), code(), spread).hex()
 
     def config_of(self, label: str) -> dict[str, Any]:
-        """The configuration of a result with this label alone."""
+        """Returns the result's `config` for one label."""
         return self.config | {kind: {label: self.config[kind][label]} for kind in OF_LABELS}
 
     @property
     def groups(self) -> list[list[str]]:
-        """The labels of the configurations that run together: in one program, and in one world."""
+        """Labels of configurations that share a compiled program and a world."""
         found: dict[Any, list[str]] = {}
         for label, clock in self.clocks.items():
             found.setdefault((id(clock.env), signature(clock.played), clock.source is None), []).append(label)
@@ -67,7 +67,7 @@ def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
     for one in configurations.values():
         if not dataclasses.is_dataclass(one.env):
             raise BadType(
-                "env", "must be of a class that is decorated with @fb.pytree", one.env, got=type(one.env).__name__
+                "env", "must be an instance of a class decorated with @fb.pytree", one.env, got=type(one.env).__name__
             )
     config = {
         **account(configurations),
@@ -80,9 +80,9 @@ def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
 
 
 def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
-    """The part of a result's `config` that is about configurations: see `Result`."""
+    """Describes the configurations for a result's `config`, see `Result`."""
     return {
-        "environments": {  # `spec` may be an attribute of the class
+        "environments": {  # `spec` may be a class attribute
             label: {**describe(one.env), "spec": describe(one.env.spec)} for label, one in configurations.items()
         },
         "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
@@ -104,7 +104,7 @@ def _record_rounds(clocks: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarr
     if recorder is None:
         return {}
     alike = {signature(clock): (label, clock) for label, clock in clocks.items()}
-    found: dict[str, tuple[str, int, Any]] = {}  # name -> who has it, the number of its record, its shape and dtype
+    found: dict[str, tuple[str, int, Any]] = {}  # name -> label, index of its record, shape and dtype
     for label, clock in alike.values():
         for name, i, leaf in recorder.named(jax.eval_shape(clock.init, jax.random.key(0))[1]):
             first, _, other = found.setdefault(name, (label, i, leaf))
@@ -118,23 +118,23 @@ def _record_rounds(clocks: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarr
 
 
 class Known(NamedTuple):
-    """Digests that the configurations of a sweep share."""
+    """Digests shared by the configurations of a sweep."""
 
-    worlds: dict[int, bytes]  # by the environment's id
-    programs: dict[Any, bytes]  # by the signature of the clock, and whether it was checked as a private run is
+    worlds: dict[int, bytes]  # id of the environment -> digest
+    programs: dict[Any, bytes]  # (signature of the clock, whether it is private) -> digest
 
 
 def bind(
     label: str, one: Configuration, horizon: int, recorder: Recorder | None = None, known: Known | None = None
 ) -> tuple[Clock, bytes]:
-    """The clock of an algorithm, once it is bound and fits, and the digest of both; b"" and no salt if traced."""
+    """Binds an algorithm and returns its clock with their digest; b"" and no salt if traced."""
     env = one.env
     bound = one.algo.bind(env.spec, horizon)
-    bound = jax.tree.map(lambda leaf: np.array(leaf) if type(leaf) is np.ndarray else leaf, bound)  # no part has these
+    bound = jax.tree.map(lambda leaf: np.array(leaf) if type(leaf) is np.ndarray else leaf, bound)  # no part aliases
     if not isinstance(bound, Algorithm):
         raise BadType(f"algorithm {label!r}'s bind", "must return an fb.Algorithm", bound)
     if getattr(bound, "spec", env.spec) != env.spec:
-        was = f"with {bound.spec}, not {env.spec}: give the algorithm as it was before `bind`"  # pyright: ignore
+        was = f"with {bound.spec}, not {env.spec}: pass the unbound algorithm"  # pyright: ignore
         raise BadValue(
             "algo", f"{label!r} must not be bound to another environment, {was}", bound, got="", others=("env",)
         )
@@ -149,13 +149,13 @@ def bind(
             if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):
                 raise BadType(
                     name,
-                    "must be a pytree of numbers: decorate its class with @fb.pytree, and declare fields that "
-                    "are no numbers with fb.static()",
+                    "must be a pytree of numbers: decorate its class with @fb.pytree, and declare other fields "
+                    "with fb.static()",
                     leaf,
                 )
     clock = make_clock(env, bound, horizon, recorder)
     form = signature(clock)
-    if not struct.shipped(clock) and form not in _CHECKED:  # tests check the shapes of the package's own parts
+    if not struct.shipped(clock) and form not in _CHECKED:  # tests check the package's own parts
         clock.check(label)
         _CHECKED.add(form)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(clock)):
@@ -169,7 +169,7 @@ def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) ->
         known.worlds[id(env)] = digest(env, env.spec)
     algo = describe(one.algo)
     if isinstance(algo, dict):
-        algo.pop("name", None)  # is for people
+        algo.pop("name", None)  # a display name
     mark = digest(known.worlds[id(env)].hex(), algo, horizon)
 
     def traced(clock: Clock) -> bytes:

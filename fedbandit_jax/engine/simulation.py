@@ -1,6 +1,6 @@
 """`simulate` and `sweep`, which return a `Result`, and `rollout`, one run as a pure function.
 
-All checks of arguments happen before anything is compiled.
+All arguments are checked before anything is compiled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedbandit_jax.report.result import Result
 
 
 class SimulationError(RuntimeError):
-    """Raised when some seeds of a run must not be trusted. Nothing is lost: `.result` holds everything computed."""
+    """Raised if the status of a seed is not OK. Its `.result` holds everything computed."""
 
     def __init__(self, message: str, result: Result):
         super().__init__(message)
@@ -42,15 +42,15 @@ def simulate(env: Environment, algo: Algorithm, **options: Unpack[RunOptions]) -
     """Runs one algorithm for `horizon` rounds under several seeds.
 
     Args:
-        env: environment, for instance `fb.envs.sphere(...)`.
-        algo: algorithm, for instance `fb.algos.fed_lin_ucb()`.
+        env: an environment, for instance `fb.envs.sphere(...)`.
+        algo: an algorithm, for instance `fb.algos.fed_lin_ucb()`.
         **options: of the run.
 
     Returns:
-        A `fb.Result` with regret of shape (n_seeds, n_records), cumulative over rounds and summed over agents.
+        An `fb.Result` with regret of shape (n_seeds, n_records), cumulative over rounds and summed over agents.
 
     Raises:
-        ValueError, TypeError: an argument is wrong; the message names it and its value.
+        ValueError, TypeError: an argument is invalid; the message names it and its value.
         SimulationError: see `throw`.
 
     Example:
@@ -105,32 +105,31 @@ def sweep(
 ) -> Result | int:
     """Runs several algorithms, each over a grid of parameters, on the same users and reward noise.
 
-    Configurations that differ only in numbers are stacked and run in one compiled program that draws the users once;
-    the rest are compiled separately.
+    Configurations that differ only in numbers run in one compiled program, which draws the users once. The others are
+    compiled separately.
 
     Args:
-        env: environment, for instance `fb.envs.sphere(...)`; name -> environment; or a function that makes
-            environments, for instance `fb.envs.sphere` itself, whose parameters are then in the grid.
+        env: an environment such as `fb.envs.sphere(...)`; name -> environment; or a function that returns
+            environments, such as `fb.envs.sphere` itself. The grid may then vary its parameters.
         algos: label -> algorithm, or algorithms with distinct names.
-        grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5], "n_agents": [10, 100]}. A parameter of
-            a part is a path such as "policy.theta_norm", or the end of one where only one path ends in it, see
-            `algo.parameters()`; "env.n_agents" is that of `env`. An algorithm without the parameter is run once, in
+        grid: parameter -> distinct values, for instance {"epsilon": [0.2, 1, 5], "n_agents": [10, 100]}. A nested
+            parameter is a path such as "policy.theta_norm", or its last part if that is unique, see
+            `algo.parameters()`. "env.n_agents" is a parameter of `env`. An algorithm without the parameter runs once in
             every environment.
-        executor: who computes the pieces of a store, other processes or machines that see the same folder: whatever
-            has the method `submit` of `concurrent.futures.Executor`, for instance a `ProcessPoolExecutor` that spawns
-            its workers, or the client of Dask, mpi4py.futures, submitit or Ray. Default: this process; in a job of
-            several processes that have called `jax.distributed.initialize`, each computes its part of the pieces, and
-            all return the whole result.
-        part: (i, n): computes only every n-th piece from the i-th on, 0 <= i < n, into the store, for tasks that do
-            not know of each other; in a job array of SLURM that was submitted with `--array=0-19` the environment's
-            variables SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT. When all have ended, the same call without `part`
-            gathers the result, and computes what is missing because a task was lost.
+        executor: computes the pieces of a store, in processes or machines that see the same folder. It needs the
+            `submit` of `concurrent.futures.Executor`: a `ProcessPoolExecutor` that spawns its workers, or a client of
+            Dask, mpi4py.futures, submitit or Ray. Default: this process. After `jax.distributed.initialize` each
+            process of the job computes its part, and all return the whole result.
+        part: (i, n) computes only every n-th piece from the i-th on, 0 <= i < n, into the store, for independent
+            tasks. In a SLURM job array submitted with `--array=0-19`, use SLURM_ARRAY_TASK_ID and
+            SLURM_ARRAY_TASK_COUNT. Afterwards the same call without `part` gathers the result, and computes the
+            pieces of lost tasks.
         **options: of the run.
 
     Returns:
-        A `fb.Result` with regret of shape (n_configurations, n_seeds, n_records); `result[label]` selects one, and
-        `result.sel(epsilon=1)` those at a place of the grid. With `part`: how many runs, configurations times seeds,
-        were computed.
+        An `fb.Result` with regret of shape (n_configurations, n_seeds, n_records). `result[label]` selects one
+        configuration, `result.sel(epsilon=1)` one point of the grid. With `part`: the number of computed runs,
+        configurations times seeds.
 
     Raises:
         ValueError, TypeError, SimulationError: as in `simulate`.
@@ -157,7 +156,7 @@ def sweep(
     if context is not None and context.get_start_method() == "fork":
         raise BadValue(
             "executor",
-            "must not fork processes, which would wait for ever where JAX has run: give the pool "
+            "must not fork processes, which deadlocks once JAX has run: give the pool "
             "mp_context=multiprocessing.get_context('spawn')",
             executor,
         )
@@ -173,13 +172,13 @@ def sweep(
 
 
 def _concrete(name: str, *given: Any) -> None:
-    """Raises a TypeError if a function that compiles and runs programs is called within one."""
+    """Raises `TypeError` if a function that compiles and runs programs is called under a JAX transformation."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((*given, jnp.zeros(())))):
         raise BadType(
             f"key, env and algo of fb.{name}",
             "must be numbers",
             None,
-            got="traced ones: within jax.jit, jax.vmap or jax.grad use fb.rollout, which is a pure function",
+            got="traced ones: under jax.jit, jax.vmap or jax.grad use fb.rollout, a pure function",
         )
 
 
@@ -200,7 +199,7 @@ def _checked(result: Result, throw: bool) -> Result:
              if result[label].status.any()]  # fmt: skip
     flags = Status(int(np.bitwise_or.reduce(result.status, axis=None)))
     raise SimulationError(
-        f"{flags.name} in {'; '.join(where)}. Regrets of these seeds are not the algorithm's. "
+        f"{flags.name} in {'; '.join(where)}. Do not use the regrets of these seeds. "
         f"{' '.join(flags.sentences())} The exception's .result holds all curves; throw=False returns them.",
         result,
     )
@@ -210,35 +209,34 @@ class Rollout(NamedTuple):
     """Curve, status bits and records of one run."""
 
     regret: Float[Array, " T"]  # cumulative, summed over agents; float32
-    status: Int[Array, ""]  # bits of `fb.Status`, 0 if all is well: look at it, nothing is raised
-    records: dict[str, Array]  # what `record` asked for, (its own rounds, ...)
+    status: Int[Array, ""]  # bits of `fb.Status`, 0 if OK; check them, nothing is raised
+    records: dict[str, Array]  # name -> (recorded rounds, ...)
 
 
 def rollout(
     env: Environment, algo: Algorithm, key: Key[Array, ""], *, horizon: int, record: Record | None = None
 ) -> Rollout:
-    """Plays one run of `horizon` rounds as a pure function of its arguments, which `jax.jit` and `jax.vmap` take.
+    """Plays one run of `horizon` rounds as a pure function, for `jax.jit` and `jax.vmap`.
 
-    The run is that of seed i of `fb.simulate(env, algo, key=key0)` if the key is `jax.random.fold_in(key0, i)`, up to
-    rounding. There are no certificates, checkpoints or progress, and no guard against a run that needs more memory than
-    there is.
+    With the key `jax.random.fold_in(key0, i)` it equals seed i of `fb.simulate(env, algo, key=key0)`, up to rounding.
+    It has no certificate, checkpoint or progress bar, and does not check the memory that it needs.
 
     Args:
-        env: environment; its numbers may be traced.
-        algo: algorithm, or a bound one, as `algo.bind(env.spec, horizon)` makes it, whose numbers may be traced: so one
-            compiled program serves many parameters, and vmap runs them side by side (but for the batches of multi-armed
-            algorithms, each of which is a step). Privacy noise is then drawn from the key alone. So two private
-            algorithms under one key would share their noise: give each a key of its own.
+        env: an environment; its numbers may be traced.
+        algo: an algorithm, or a bound one, `algo.bind(env.spec, horizon)`, with numbers that may be traced. Then one
+            compiled program serves many parameters, and vmap runs them side by side (except for the batches of
+            multi-armed algorithms, each of which is a step). The privacy noise of a bound algorithm depends on the key
+            alone. Give each private algorithm its own key, or they share their noise.
         key: typed PRNG key; may be traced.
-        horizon: T, the number of rounds.
+        horizon: number of rounds T.
         record: as in `fb.simulate`, by default at every round.
 
     Returns:
         A `Rollout` with regret of shape (T,).
 
     Raises:
-        ValueError, TypeError: an argument is wrong; the message names it and its value. TypeError also where a gradient
-            is asked for: regret has none.
+        ValueError, TypeError: an argument is invalid; the message names it and its value.
+        TypeError: the regret is differentiated, which has no gradient.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -251,7 +249,7 @@ def rollout(
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     run = Run(horizon=horizon, key=key, seeds=1, record=record)
     recorder = run.recorder(np.arange(1, run.horizon + 1 if isinstance(record, Mapping) else 1))
-    with jax.ensure_compile_time_eval():  # what is set up once is set up on the host, within `jit` as well
+    with jax.ensure_compile_time_eval():  # setup runs on the host, also within `jit`
         clock, _ = bind(algo.name, Configuration(env, algo, {}), run.horizon, recorder)
     return _play(clock, key, run.horizon)
 
@@ -265,16 +263,15 @@ def _constant(number: Array) -> Array:
 def _refuse(*_: Any) -> Any:
     raise BadType(
         "fb.rollout",
-        "must not be differentiated, since arms are the first of the largest index and regret is piecewise "
-        "constant in every parameter",
+        "must not be differentiated, since the argmax over arms makes regret piecewise constant in every parameter",
         None,
-        got="a gradient: use differences of runs under one key",
+        got="a gradient: use differences of runs with one key",
     )
 
 
 def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
     if isinstance(clock.n_steps, jax.core.Tracer):
-        why = "must not be a bound multi-armed algorithm whose batches are traced, as each is a step"
+        why = "must not be a bound multi-armed algorithm with a traced number of batches, since each is a step"
         raise BadType("algo", why, clock, got="")
     clock = jax.tree.map(lambda leaf: _constant(leaf) if isinstance(leaf, jax.core.Tracer) else leaf, clock)
 
@@ -285,9 +282,9 @@ def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
     (_, state), metrics = lax.scan(step, clock.init(key), jnp.arange(clock.n_steps))
     if metrics.rounds is None:
         gap = metrics.gap.ravel()[:horizon]
-    else:  # stretches of rounds with the same gap
+    else:  # stretches of rounds with equal gaps
         gap = jnp.repeat(metrics.gap.ravel(), metrics.rounds.ravel(), total_repeat_length=horizon)
-        gap = jnp.where(jnp.arange(horizon) < metrics.rounds.sum(), gap, jnp.nan)  # all rounds must have been played
+        gap = jnp.where(jnp.arange(horizon) < metrics.rounds.sum(), gap, jnp.nan)  # NaN if rounds are missing
     regret = jnp.cumsum(gap)
     status = lax.reduce(jnp.asarray(metrics.report.status), np.int32(0), lax.bitwise_or, (0,))
     status |= jnp.where(jnp.isfinite(regret[-1]), 0, Status.NOT_FINITE.value)

@@ -1,4 +1,4 @@
-"""Memory of a sweep: of its records, and of the states of the seeds that run at a time."""
+"""Estimates the memory of records and of the states of seeds that run together."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.clocks.clock import ROWS
 
-COPIES = 3  # of records: a program reads one and writes one, and the result is one
+COPIES = 3  # of records: input and output of a program, and the result
 FLOAT = 4  # bytes
-CURVES = 6  # of a run: regret, three of communication, and others
+CURVES = 6  # curves of a run: regret, three of communication, and others
 
 
 def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
-    """Raises a ValueError unless the records of so many runs, name -> shape and dtype, fit into memory."""
+    """Raises `ValueError` if the records of `n_runs` runs, name -> shape and dtype, exceed the memory limit."""
     size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.limit() / COPIES
     if size > most:
         name = max(arrays, key=lambda name: bytes_of(arrays[name]))
@@ -38,10 +38,10 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
 
 
 def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
-    """The number of seeds of a program, shared by clocks like this one, that fit into memory at a time.
+    """Returns the number of seeds that fit into memory together, for `n_configs` clocks that share a program.
 
-    Counted are the curves of all runs, and for every seed that runs the world, two copies of every learner's state
-    (before and after a chunk of rounds), two of the contexts, if these are stored, and two of the rows of noise.
+    Counts the curves of all runs and, for each seed, the world, two copies of every learner's state (before and after
+    a chunk), of stored contexts, and of the rows of noise.
 
     Raises:
         ValueError: not even one seed fits.
@@ -58,15 +58,12 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
             ("env", "algorithms", "seeds"),
             f"must fit into {shown(most)} of memory",
             one,
-            got=(
-                f"{shown(one)} for the state of one seed of {n_configs:,} configurations and {shown(curves)} for the "
-                "curves of all"
-            ),
+            got=f"{shown(one)} for the state of one seed of {n_configs:,} configurations, {shown(curves)} for curves",
         )
     return min(n_seeds, int((most - curves) // max(one, 1)))
 
 
 def bytes_of(array: Any) -> int:
-    """The bytes of an array, of which only shape and dtype need be known."""
+    """Returns the bytes of an array with this shape and dtype."""
     size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
     return math.prod(array.shape) * size

@@ -1,11 +1,11 @@
-"""Sweeps in pieces: each is computed once, by whoever is free, and kept in a folder.
+"""Sweeps in pieces, each computed once by any free worker and kept in a folder.
 
-A piece is some configurations that share a compiled program, under some seeds. What a configuration did under a stretch
-of consecutive seeds becomes a file of the folder, which is complete or absent, and a result like any other:
+A piece is a set of configurations that share a compiled program, with some of the seeds. The result of a configuration
+for consecutive seeds becomes one file, which is complete or absent:
 
     FOLDER/<name of the configuration>/seeds_<first>-<end>.npz
 
-The name is a digest of all that decides the numbers, so that a second call computes what is missing.
+The name is a digest of everything that determines the numbers, so a second call computes only what is missing.
 """
 
 from __future__ import annotations
@@ -36,50 +36,50 @@ from fedbandit_jax.report.result import Result, concat, spans
 
 SEEDS = 8  # most seeds of a piece
 CONFIGURATIONS = 16  # most configurations of a piece
-POLL = 0.05  # seconds between two looks at what an executor has done
-LOOK = 1.0  # seconds between two looks at what other processes have written
+POLL = 0.05  # seconds between two polls of an executor
+LOOK = 1.0  # seconds between two polls of other processes' files
 FILE = re.compile(r"seeds_(\d+)-(\d+)\.npz")
 
 
 class Future(Protocol):
-    """The future of a call, as an executor returns it."""
+    """The future of a call, returned by an executor."""
 
     def done(self) -> bool:
-        """Whether the call has ended."""
+        """Returns whether the call has ended."""
         ...
 
     def result(self) -> Any:
-        """The value of the call, or its exception, raised again."""
+        """Returns the value of the call, or raises its exception."""
         ...
 
 
 class Executor(Protocol):
-    """An executor, with the one method of `concurrent.futures.Executor` that is needed."""
+    """An executor with the `submit` of `concurrent.futures.Executor`."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
-        """Begins a call somewhere, and returns at once."""
+        """Starts a call and returns at once."""
         ...
 
 
 class SweepPiece(NamedTuple):
-    """The task of one worker, to which it is sent."""
+    """The task of one worker, which is pickled."""
 
     configurations: Mapping[str, Configuration]
     names: Mapping[str, str]  # label -> name of the configuration
     seeds: np.ndarray
-    options: Mapping[str, Any]  # of the run: horizon, stride, record and devices
+    options: Mapping[str, Any]  # horizon, stride, record and devices
     words: np.ndarray  # of the key
     folder: Path
-    made_by: str  # what decides the numbers beside the configuration: see `made_by`
+    made_by: str  # see `made_by`
 
     def of(self, labels: Sequence[str], seeds: np.ndarray) -> SweepPiece:
-        """The part of these configurations under these seeds."""
+        """Restricts the piece to these configurations and seeds."""
         its = {label: self.configurations[label] for label in labels}
         return self._replace(configurations=its, names={label: self.names[label] for label in labels}, seeds=seeds)
 
 
 class Stored:
-    """A sweep in pieces, which are the same in every process that cuts it, whatever is in the folder."""
+    """A sweep in pieces, split the same way in every process."""
 
     def __init__(self, configurations: Mapping[str, Configuration], run: Run):
         self.run, self.setup = run, set_up(configurations, run)
@@ -99,7 +99,7 @@ class Stored:
         """Computes what the folder lacks of part i of n, every n-th piece; returns the numbers of pieces and of runs.
 
         Raises:
-            RuntimeError: a piece failed at a worker; all others are finished first, and what they found is kept.
+            RuntimeError: a piece failed at a worker. The others are finished first and kept.
         """
         missing, progress = lacking(self.pieces[i::n]), self.run.progress
         n_runs = sum(len(piece.configurations) * len(piece.seeds) for piece in missing)
@@ -112,9 +112,9 @@ class Stored:
         return len(missing), n_runs
 
     def result(self, executor: Executor | None) -> Result:
-        """The result, after computing what is not in the folder yet.
+        """Computes what the folder lacks, and returns the result.
 
-        Of a job of several processes (`jax.distributed`) each computes its part, and waits for the others.
+        In a job of several processes (`jax.distributed`) each computes its part, and waits for the others.
         """
         started = time.monotonic()
         computed, _ = self.compute(jax.process_index(), jax.process_count(), executor)
@@ -123,7 +123,7 @@ class Stored:
         parts = []
         for label, name in self.whole.names.items():
             clock = self.setup.clocks[label]
-            proved = certificate_of(clock.algo, clock.env.spec, self.run.horizon)  # not as a file says
+            proved = certificate_of(clock.algo, clock.env.spec, self.run.horizon)  # not trusted from a file
             parts.append(gather(self.whole.folder, name, label, self.setup.config_of(label), proved, self.run.seeds))
         whole = concat(parts)
         account = {"pieces": len(self.pieces), "computed": computed, "seconds": round(time.monotonic() - started, 3)}
@@ -131,19 +131,19 @@ class Stored:
 
 
 def name_of(mark: bytes, clock: Clock, run: Run) -> str:
-    """The name of a configuration, a digest of all that its files depend on; `mark` is that of the configuration."""
-    proved = certify(clock.algo).to_json() if clock.program else None  # may be by code that is in no program
+    """Returns the name of a configuration, a digest of all that determines its files; `mark` is its own digest."""
+    proved = certify(clock.algo).to_json() if clock.program else None  # user code in no program may decide it
     return digest(mark.hex(), run.at.astype(np.int64), run.key, clock.recorder, proved, made_by(run.devices)).hex()[:32]
 
 
 def made_by(devices: str) -> str:
-    """The digest of code, versions, platform, and number of this process's devices if agents are spread over them."""
+    """Returns the digest of code, versions and platform, and of the number of devices if agents are sharded."""
     spread = jax.local_device_count() if devices == "agents" else 1
     return digest(versions(), code(), jax.devices()[0].platform, spread).hex()
 
 
 def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
-    """The pieces that are not in the folder yet, or the missing parts of them."""
+    """Returns the pieces, or parts of pieces, that the folder lacks."""
     there: dict[str, list[tuple[int, int]]] = {}
     found = []
     for piece in pieces:
@@ -158,11 +158,9 @@ def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
 
 
 def compute(piece: SweepPiece) -> int:
-    """Runs a piece and writes its files; returns the number of its runs. Called in a worker, or here."""
+    """Runs a piece, writes its files and returns the number of runs. Called in a worker or in this process."""
     if made_by(piece.options["devices"]) != piece.made_by:
-        raise RuntimeError(
-            "a worker must have the code, the versions and the devices of the call that it works for: restart it"
-        )
+        raise RuntimeError("a worker must have the code, versions and devices of its caller: restart the worker")
     key = jax.random.wrap_key_data(jax.numpy.asarray(piece.words))
     result = execute(piece.configurations, Run(key=key, seeds=piece.seeds, progress=False, **piece.options))
     for label in result:
@@ -173,7 +171,7 @@ def compute(piece: SweepPiece) -> int:
 
 
 def submit_all(pieces: Sequence[SweepPiece], executor: Executor, bar: tqdm) -> None:
-    """Has all pieces computed by an executor, and raises a RuntimeError in the end if some failed."""
+    """Submits all pieces to an executor, and raises `RuntimeError` at the end if some failed."""
     waiting: list[Future] = []
     failures: list[Exception] = []
     for piece in pieces:
@@ -187,7 +185,7 @@ def submit_all(pieces: Sequence[SweepPiece], executor: Executor, bar: tqdm) -> N
         for future in (future for future, done in looked if done):
             try:
                 bar.update(future.result())
-            except Exception as error:  # whatever a worker, or the way to it, fails with
+            except Exception as error:  # of the worker, or of the connection
                 failures.append(error)
         if len(waiting) == len(looked):
             time.sleep(POLL)
@@ -195,14 +193,14 @@ def submit_all(pieces: Sequence[SweepPiece], executor: Executor, bar: tqdm) -> N
         first = failures[0]
         raise RuntimeError(
             f"{len(failures)} of {len(pieces)} pieces failed at a worker, the first with {type(first).__name__}: "
-            f"{first}. The others are in the store: the same call computes what is missing"
+            f"{first}. The others are stored. The same call computes the missing pieces"
         ) from first
 
 
 def gather(
     folder: Path, name: str, label: str, config: Mapping[str, Any], proved: Certificate, seeds: np.ndarray
 ) -> Result:
-    """The result of a configuration under these seeds, read from its files, with its `config` and what is `proved`.
+    """Loads the stored result of one configuration for the given seeds, with its `config` and proved certificate.
 
     Raises:
         ValueError: a seed is missing, or a file is damaged; the message names it.
@@ -236,7 +234,7 @@ def _files(folder: Path, name: str) -> list[tuple[Path, tuple[int, int]]]:
 
 
 def _runs(sequence: Sequence[Any] | np.ndarray, most: int) -> Iterator[Any]:
-    """A sequence cut into equal stretches of at most so many."""
+    """Splits a sequence into stretches of about equal length, at most `most`."""
     count = -(-len(sequence) // most)
     edges = [len(sequence) * i // count for i in range(count + 1)]
     yield from (sequence[first:end] for first, end in itertools.pairwise(edges))

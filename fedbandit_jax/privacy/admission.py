@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.programs import call, leak
+from fedbandit_jax.core.programs import call, side_effect
 from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.packing import pack, unpack
@@ -116,8 +116,8 @@ class BoundStatistic:
         seen = jax.eval_shape(rule.read, gram, bias, number)
         seen = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), seen)
         for method, given in (("read", (gram, bias, number)), ("contribution", (bias, number, seen))):
-            if found := leak(getattr(rule, method), *given, alone=True):
-                return f"{name}.{method} must compute its result from its arguments and do no more, got {found}"
+            if found := side_effect(getattr(rule, method), *given, alone=True):
+                return f"{name}.{method} must be a pure function of its arguments, got {found}"
         both = jax.eval_shape(rule.contribution, bias, number, seen)
         real = isinstance(both, tuple) and all(jnp.result_type(one).kind in "fiub" for one in both)
         if not (real and [np.shape(one) for one in both] == [(), ()]):

@@ -107,7 +107,7 @@ class Replanted:
             goes = jnp.where(j < level, _node(tree, j, (leaves - 1) >> j, dim), 0)
             return total + comes - goes
 
-        return self.std * lax.fori_loop(0, control.largest(level) + 1, add, jnp.zeros((dim, dim + 1)))
+        return self.std * lax.fori_loop(0, control.max_over_lanes(level) + 1, add, jnp.zeros((dim, dim + 1)))
 
     @property
     def sigma(self) -> float:

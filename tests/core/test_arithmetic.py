@@ -10,7 +10,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE, One, refused, simulate
 
 from fedbandit_jax.core import backend
-from fedbandit_jax.core.programs import leak
+from fedbandit_jax.core.programs import side_effect
 
 
 def test_64_bits_and_keys_of_another_generator():
@@ -89,6 +89,6 @@ def test_what_users_write_is_traced_without_kernels(monkeypatch):
     """A kernel reads and writes memory as it likes, so that nobody could say whether such a program is pure."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     asked = []
-    assert leak(lambda x: (asked.append(backend.on_gpu()), x)[1], jnp.float32(1)) == ""
+    assert side_effect(lambda x: (asked.append(backend.on_gpu()), x)[1], jnp.float32(1)) == ""
     assert asked == [False]
     assert backend.on_gpu()

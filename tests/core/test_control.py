@@ -10,7 +10,7 @@ from jax import lax
 
 from fedbandit_jax.core import control
 from fedbandit_jax.core.backend import on_cpu
-from fedbandit_jax.core.control import by_lanes, cond_any, largest, once
+from fedbandit_jax.core.control import by_lanes, cond_any, materialize_pair, max_over_lanes
 
 N = jnp.array([[0, 3, 7], [5, 5, 1]])
 SEEDS = jnp.array([0.0, 10.0])
@@ -30,7 +30,7 @@ def batched(bound):
     return jax.vmap(jax.vmap(loop, (0, None)), (0, 0))
 
 
-@pytest.mark.parametrize(("bound", "ends", "sines"), [(largest, (), (2,)), (lambda n: n, (2, 3), (2, 3))])
+@pytest.mark.parametrize(("bound", "ends", "sines"), [(max_over_lanes, (), (2,)), (lambda n: n, (2, 3), (2, 3))])
 def test_the_bound_is_not_batched(bound, ends, sines):
     """Lanes with bounds of their own make the condition an array, and everything in the loop one value for each."""
     (found,) = [e for e in jax.make_jaxpr(batched(bound))(N, SEEDS).eqns if e.primitive.name == "while"]
@@ -43,12 +43,12 @@ def test_the_bound_is_not_batched(bound, ends, sines):
 
 def test_largest():
     """Itself alone, the largest of all lanes under any nesting of vmap, mapped or not."""
-    assert largest(jnp.int32(4)) == 4
-    assert jax.vmap(jax.vmap(largest))(N).tolist() == [[7] * 3] * 2
-    assert jax.vmap(lambda n, x: largest(n) + x, (None, 0))(N[0, 1], jnp.arange(2)).tolist() == [3, 4]
-    one_seed = jax.vmap(jax.vmap(lambda n, s: largest(n) + 0 * s, (0, None)), (None, 0))
+    assert max_over_lanes(jnp.int32(4)) == 4
+    assert jax.vmap(jax.vmap(max_over_lanes))(N).tolist() == [[7] * 3] * 2
+    assert jax.vmap(lambda n, x: max_over_lanes(n) + x, (None, 0))(N[0, 1], jnp.arange(2)).tolist() == [3, 4]
+    one_seed = jax.vmap(jax.vmap(lambda n, s: max_over_lanes(n) + 0 * s, (0, None)), (None, 0))
     assert one_seed(N[0], jnp.arange(2)).tolist() == [[7] * 3] * 2
-    mapped = lax.map(jax.vmap(largest), N)  # a loop is no vmap: its iterations keep their own
+    mapped = lax.map(jax.vmap(max_over_lanes), N)  # a loop is no vmap: its iterations keep their own
     assert mapped.tolist() == [[7] * 3, [5] * 3]
 
 
@@ -61,11 +61,11 @@ def test_once(key, cpu, monkeypatch):
     def draw(key):
         return [jax.random.uniform(word, (6,)) for word in jax.random.split(key)]  # bits, however compiled
 
-    drawn = jax.jit(lambda key, k: once(lambda: draw(key), k))
+    drawn = jax.jit(lambda key, k: materialize_pair(lambda: draw(key), k))
     for k in (0, 5, -1, 2**31 - 1):
         np.testing.assert_array_equal(drawn(key, k), draw(key))
     keys = jax.random.split(key, 3)
-    lanes = jax.jit(jax.vmap(lambda key, k: once(lambda: draw(key), k), (0, None)))(keys, 1)
+    lanes = jax.jit(jax.vmap(lambda key, k: materialize_pair(lambda: draw(key), k), (0, None)))(keys, 1)
     np.testing.assert_array_equal(np.stack(lanes), np.stack([draw(k) for k in keys], 1))
 
 
@@ -74,7 +74,7 @@ def test_once_for_all_lanes():
     """Lanes that share a key share the loop that draws: nothing in it has their axis."""
 
     def one(key, x):
-        return x * once(lambda: [jax.random.normal(key, (5,)), jnp.ones(5)], jnp.int32(0))[0]
+        return x * materialize_pair(lambda: [jax.random.normal(key, (5,)), jnp.ones(5)], jnp.int32(0))[0]
 
     jaxpr = jax.make_jaxpr(jax.vmap(one, (None, 0)))(jax.random.key(0), jnp.arange(3.0))
     (found,) = [e for e in jaxpr.eqns if e.primitive.name == "while"]
@@ -89,7 +89,7 @@ def test_once_for_several_readers(key):
         return list(jax.random.uniform(key, (2, 5)))
 
     def one(key, x, k):
-        first, second = once(lambda: draw(key), k, readers={"x": x})
+        first, second = materialize_pair(lambda: draw(key), k, readers={"x": x})
         return x * first + second
 
     keys, x, k = jax.random.split(key, 3), jnp.arange(1.0, 5), jnp.int32(0)

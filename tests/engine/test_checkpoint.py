@@ -60,10 +60,10 @@ def test_another_run(tmp_path, checkpoints):
     for _ in range(2):
         checkpoints.save(0, LATER)
     path = str(tmp_path / "run.0")
-    with pytest.raises(ValueError, match="another run") as caught:
+    with pytest.raises(ValueError, match="another configuration") as caught:
         Checkpoints(tmp_path / "run", "another run").restore(0, FRESH)
     assert f"delete {path!r} and {path + '.before'!r}" in str(caught.value)
-    with pytest.raises(ValueError, match="3 pieces, .* 6 pieces"):
+    with pytest.raises(ValueError, match="3 pieces, not 6 pieces"):
         checkpoints.restore(0, progress(layout="6 pieces"))
 
 
@@ -80,10 +80,10 @@ def test_damage_costs_one_generation(tmp_path, checkpoints):
     for content in (b"", newest[:100], newest[:700], newest[:-1], flipped, newest + b"\0"):
         path.write_bytes(content)
         before.write_bytes(older)
-        with pytest.warns(UserWarning, match="cannot be continued") as told:
+        with pytest.warns(UserWarning, match="unusable") as told:
             found = checkpoints.restore(0, FRESH)
         assert str(path) in str(told[0].message)
-        assert str(told[0].message).endswith(f"the one before, {str(before)!r}, 5 steps after its beginning")
+        assert f"from {str(before)!r}, 5 steps" in str(told[0].message)
         assert found.k == 5
         assert (found.tally.arrays["regret"] == 5).all()
         assert path.read_bytes() == older  # the damaged one does not become the one before
@@ -93,10 +93,10 @@ def test_damage_costs_one_generation(tmp_path, checkpoints):
     assert checkpoints.restore(0, FRESH).k == 5
     path.write_bytes(newest[:-1])
     before.write_bytes(older[:-1])
-    with pytest.raises(ValueError, match=r"run.0' cannot be continued, delete both .* nor can .*run.0.before'"):
+    with pytest.raises(ValueError, match=r"run.0'.* delete both .*run.0.before'"):
         checkpoints.restore(0, FRESH)
     before.unlink()
-    with pytest.raises(ValueError, match="cannot be continued, delete it to begin anew or give another path: it "):
+    with pytest.raises(ValueError, match="delete it to start anew, or give another path: it "):
         checkpoints.restore(0, FRESH)
     path.unlink()
     path.mkdir()

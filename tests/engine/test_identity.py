@@ -248,7 +248,7 @@ def test_answers_that_do_not_count(answer, name, learns):
     """So a private run must not ask for them, nor one beside another which claims nothing, as its noise is tiny."""
     env, options = Asking(answer=answer), dict(horizon=2, key=jax.random.key(0), seeds=1)
     clock(env, PLAIN)  # which may
-    said = f"must not ask the host in a private run, .* got {name} in .*test_identity.py"
+    said = f"must not call the host in a private run, .* got {name} in .*test_identity.py"
     with pytest.raises(TypeError, match=said):
         fb.simulate(env, private().replace(learns_in_batch=learns), **options)
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1e3, 1e-6), schedule=2)

@@ -64,13 +64,13 @@ def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
     room(monkeypatch, 2**20)
     with refused("env", other="seeds") as found:
         simulate(env=fb.envs.sphere(3, 10**6, 5), algo=PLAIN)
-    assert found.match("1 MiB of memory, got .* as its program was compiled")
+    assert found.match("1 MiB of memory, got .* compiled program")
     monkeypatch.setattr(batching, "on_cpu", lambda: False)
     monkeypatch.setattr(jax, "local_device_count", lambda: 2**16)
     room(monkeypatch, 2**33)
     with refused("env", other="seeds") as found:
         simulate(env=fb.envs.sphere(3, 10**6, 5), algo=PLAIN)
-    assert found.match("128 KiB of memory, got .* for what 3 seeds of 1 config")
+    assert found.match("128 KiB of memory, got .* program of 3 seeds of 1 config")
 
 
 def test_more_of_anything_needs_more(monkeypatch):

@@ -114,6 +114,6 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch, whole):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write_atomic", full)
-    with pytest.warns(UserWarning, match="No space left on device; the run goes on") as told:
+    with pytest.warns(UserWarning, match="No space left on device; the run continues") as told:
         np.testing.assert_array_equal(simulate(checkpoint=tmp_path / "run").regret, whole.regret)
     assert (len(told), len(calls) > 5, list(tmp_path.iterdir())) == (1, True, [])

@@ -16,7 +16,7 @@ from jax.scipy import linalg
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.doors import check_policy, policy_doors
 from fedbandit_jax.algos.loops.streams import leak_of
-from fedbandit_jax.core.programs import leak
+from fedbandit_jax.core.programs import side_effect
 from fedbandit_jax.schedules import BoundSchedule, check, doors
 
 SPEC = fb.Spec(n_agents=3, n_arms=4, dim=2, max_norm=1.0, rewards_in_unit=True)
@@ -105,7 +105,7 @@ def functions():
 
 
 def test_ordinary_functions_pass():
-    found = {name: leak(function, X) for name, function in functions().items()}
+    found = {name: side_effect(function, X) for name, function in functions().items()}
     assert len(found) >= 110
     assert {name: said for name, said in found.items() if said} == {}
 

@@ -115,7 +115,7 @@ def test_errors_of_jax_say_in_which_method_they_were():
 
     with pytest.raises(jax.errors.JAXTypeError) as error:
         run(own(index=branches))
-    assert error.value.__notes__[-1].startswith("Own.index must be a program of JAX: jnp.where in place of if")
+    assert error.value.__notes__[-1].startswith("Own.index must be traceable by JAX")
     with pytest.raises(TypeError) as error:
         run(own(update=lambda self, k, belief, released: released.bias[:1], start=lambda self, dim: jnp.zeros(1)))
     assert error.value.__notes__[-1].startswith("This happened in Own.index, which was given arguments of shapes")
@@ -137,7 +137,7 @@ def test_values_of_traces_around_are_refused():
         policy = own(index=lambda self, key, t, belief, contexts: contexts @ belief + x)
         return federated(policy).certificate(ENV.spec, 6).claim == "certified"
 
-    with pytest.raises(TypeError, match=r"Own.index .* a trace around it"):
+    with pytest.raises(TypeError, match=r"Own.index .* an enclosing trace"):
         jax.jit(certificate)(1.0)
 
 
@@ -148,7 +148,7 @@ def test_arrays_that_change_are_refused():
         memory[...] = contexts
         return contexts @ belief
 
-    with pytest.raises(TypeError, match="Own.index must compute"):
+    with pytest.raises(TypeError, match="Own.index must be a pure function"):
         run(own(index=remembers))
 
 

@@ -193,7 +193,9 @@ class Phases(SeatedAlgorithm):
             linked = graph.cut(linked, server, place, far, some)
             return linked, cut.at[server].max(some, mode="drop")
 
-        linked, cut = lax.fori_loop(0, control.largest(count), compare, (state.linked, jnp.zeros(n_servers, bool)))
+        linked, cut = lax.fori_loop(
+            0, control.max_over_lanes(count), compare, (state.linked, jnp.zeros(n_servers, bool))
+        )
 
         def of_server(args: tuple[Array, Array, Array]) -> Array:
             server, known, among = args

@@ -184,7 +184,7 @@ class BoundFCLUB(Phases):
         behind = control.cond_any(sent, find, jnp.zeros(n, bool))
         down = behind.sum().astype(jnp.int32)
         start = state.local, state.buffer.trace, behind
-        local, trace, _ = lax.while_loop(lambda carry: control.in_any_lane(carry[2].any()), one, start)
+        local, trace, _ = lax.while_loop(lambda carry: control.any_over_lanes(carry[2].any()), one, start)
         return state._replace(local=local, buffer=state.buffer._replace(trace=trace)), down
 
 

@@ -182,7 +182,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         due = call(self.schedule, "requests", random.stream(key, "requests"), t, (), None, jnp.int32(1))
         due &= state.synced < self.n_syncs
         k, n = state.synced, self.spec.n_users
-        state = control.seldom(due, lambda state: self._release(key, state), state)
+        state = control.cond_as_while(due, lambda state: self._release(key, state), state)
         return state, self.report(due, k, state.status, senders=n, receivers=n, counts=counts)
 
     @override

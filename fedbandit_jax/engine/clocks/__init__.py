@@ -1,4 +1,4 @@
-"""An environment and a bound algorithm make a clock, which the driver runs: one for each way in which users come."""
+"""Clocks, which the driver runs: an environment with a bound algorithm, one class for each pattern of arrivals."""
 
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.clocks.arm_batches import MAX_USERS
@@ -14,19 +14,18 @@ from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ArrivalAlgorithm, 
 
 
 def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Recorder | None = None) -> Clock:
-    """The clock that runs a bound algorithm in an environment.
+    """Makes the clock that runs a bound algorithm in an environment.
 
     Raises:
-        TypeError: a multi-armed algorithm meets an environment that is not multi-armed, or a clustering algorithm meets
-            users who are not told apart.
-        ValueError: a multi-armed environment has several agents, there are more users than can be counted, or data
-            decide which rounds count (`accepts`), and the spec does not say so (`rejects`).
+        TypeError: a multi-armed algorithm meets another environment, or a clustering algorithm lacks identified users.
+        ValueError: a multi-armed environment has several agents, the users exceed the counters, or the environment
+            `accepts` rounds by data although the spec does not declare `rejects`.
     """
     if callable(getattr(env, "accepts", None)) and not getattr(algo, "spec", env.spec).rejects:
-        raise BadValue("env", "must have spec.rejects where it has `accepts`: data decide which rows count", env)
+        raise BadValue("env", "must have spec.rejects if it has `accepts`: data decide which rows count", env)
     if isinstance(algo, ArrivalAlgorithm):
         if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
-            lacks = "clusters(world)" if env.spec.n_users else "users who are told apart (spec.n_users)"
+            lacks = "clusters(world)" if env.spec.n_users else "identified users (spec.n_users)"
             raise BadType(
                 "env", "must be like fb.envs.clustered(...)", env, got=f"{type(env).__name__} without {lacks}"
             )
@@ -38,7 +37,7 @@ def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Record
     if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
         raise BadType("env", "must be multi-armed, such as fb.envs.arms(...)", env, got=type(env).__name__)
     if env.spec.n_agents != 1:
-        raise BadValue("env", "must have one agent, who serves one user a round", env.spec.n_agents)
+        raise BadValue("env", "must have one agent, which serves one user a round", env.spec.n_agents)
     if horizon > MAX_USERS:
         raise BadValue("horizon", f"must be at most {MAX_USERS:,} users", horizon, got=f"{horizon:,}")
     return ArmBatchClock(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]

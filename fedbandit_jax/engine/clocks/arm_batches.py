@@ -1,4 +1,4 @@
-"""The clock of multi-armed algorithms: in a batch every active arm is pulled by equally many users."""
+"""The clock of multi-armed algorithms: in a batch, equally many users pull every active arm."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status
 from fedbandit_jax.privacy.attendance import Attendance
 
-BLOCK = 2**10  # users who are drawn from one key
-TOGETHER = 16  # blocks drawn at once: enough to be worth a turn of the loop
-MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts them, and those of the last blocks
+BLOCK = 2**10  # users drawn from one key
+TOGETHER = 16  # blocks drawn in one turn of the loop
+MAX_USERS = 2**31 - 1 - BLOCK * TOGETHER  # int32 counts users, including the last blocks' padding
 
 
 class Came(NamedTuple):
-    """Attendance of a batch so far, and counts of the rewards that entered its sums."""
+    """Attendance in a batch so far, and counts of the rewards that entered its sums."""
 
     key: Array
-    k: Array  # number of the batch
+    k: Array  # index of the batch
     attendance: Attendance  # (n,) of all users
-    entered: Array  # (K,) int32, rewards of every arm that entered
+    entered: Array  # (K,) int32, rewards that entered for every arm
 
     @classmethod
     def before(cls, attendance: Attendance | None, key: Array, k: Array, pulls: Pulls) -> Came | None:
-        """The record before anybody comes in batch k; None if nobody is left out."""
+        """Returns the record at the start of batch k; None if users are not bounded."""
         if attendance is None:
             return None
         nobody = jnp.zeros(pulls.active.shape, jnp.int32)
         return cls(jax.random.fold_in(random.stream(key, "who"), k), k, attendance, nobody)
 
     def more(self, unit: Any, pulled: Array, who: Array, inside: Array) -> tuple[Came, Array]:
-        """The record after blocks (n,) of arms `pulled` with users `who` (n, size), some `inside`; and who enters."""
+        """Adds blocks (n,) of arms `pulled` with users `who` (n, size), some `inside`; also returns who enters."""
         flat, attendance = self.attendance.come_once(unit, self.k, who.reshape(-1), inside.reshape(-1))
         enters = flat.reshape(who.shape)
         of_arm = jnp.where(jnp.arange(len(self.entered))[:, None] == pulled, enters.sum(1, dtype=jnp.int32), 0)
@@ -48,11 +48,11 @@ class Came(NamedTuple):
 
 @struct.pytree
 class ArmBatchClock(Clock):
-    """A clock in which a step is a batch of users; their number depends on which arms are still active.
+    """A clock in which a step is a batch of users; their number depends on the active arms.
 
-    Every seed has named streams: the world, users' rewards, the order in which arms take turns, coins by which users
-    round, their shares of the noise, and what is drawn once per batch. The last two are privacy noise, and `salted`.
-    User i of an arm and a batch is the same for every algorithm.
+    Every seed has named streams: the world, users' rewards, the order of arms, coins for rounding, shares of noise, and
+    draws once per batch. The last two are privacy noise, and `salted`. User i of an arm and a batch is the same for
+    every algorithm.
     """
 
     env: ArmEnvironment
@@ -62,11 +62,11 @@ class ArmBatchClock(Clock):
     @property
     @override
     def n_steps(self) -> int:
-        return self.algo.n_batches  # how many users a batch has depends on how many arms are active
+        return self.algo.n_batches
 
     @property
     def enforces(self) -> bool:
-        """Whether users are told apart, and contributions beyond the bounds of one of them left out."""
+        """Whether contributions of identified users beyond their bounds are dropped."""
         return self.algo.unit is not None and self.env.spec.n_users > 0
 
     @override
@@ -109,7 +109,7 @@ class ArmBatchClock(Clock):
             turns = jax.random.permutation(random.stream(key, "turns"), len(gaps))
             active, gap = pulls.active[turns], gaps[turns]
             rank = jnp.cumsum(active) - 1
-            served = jnp.minimum(rest // pulls.users, n_active)  # arms all of whose users come; no product overflows
+            served = jnp.minimum(rest // pulls.users, n_active)  # arms with all their users; no product overflows
             some = jnp.where(rank == served, rest - served * pulls.users, 0)
             rounds = jnp.where(active, jnp.where(rank < served, pulls.users, some), 0)
         state = played + rounds.sum(), learner, None if came is None else came.attendance
@@ -122,15 +122,15 @@ class ArmBatchClock(Clock):
     def _collect(
         self, keys: list[Array], world: Any, pulls: Pulls, asked: Array, k: Array, came: Came | None
     ) -> tuple[wide.Wide, Array, Came | None]:
-        """The sums (K,) that `algo.collect` makes of one batch, whether a reward violates the spec, and the attendance.
+        """Returns the sums (K,) of `algo.collect` in a batch, whether a reward violates the spec, and attendance.
 
-        The keys are of rewards, coins and shares of the noise. The blocks of all arms form one queue, so that a small
-        batch costs one turn of the loop instead of K.
+        The keys are for rewards, coins and shares of noise. Blocks of all arms form one queue, so a small batch costs
+        one turn of the loop instead of K.
         """
         arms = jnp.arange(self.env.spec.n_arms)
-        readers = self.algo if struct.shipped(self.env) else None  # `_outside` reads the rewards of others, too
+        readers = self.algo if struct.shipped(self.env) else None  # else `_outside` reads the rewards too
         n = jnp.where(asked & pulls.active, pulls.users, 0)
-        blocks = control.largest((n + self.block - 1) // self.block)
+        blocks = control.max_over_lanes((n + self.block - 1) // self.block)
         ends = jnp.cumsum(blocks)
         sources = [jax.vmap(jax.random.fold_in, (None, 0))(key, arms) for key in keys]
 
@@ -143,9 +143,9 @@ class ArmBatchClock(Clock):
         def of_block(i, enters=None):
             arm, block, inside = placed(i)
             source, rounding, own = (random.fold_in(key[arm], block) for key in sources)
-            rewards = control.once(lambda: self.env.answers(source, world, arm, self.block), k, readers)
+            rewards = control.materialize_pair(lambda: self.env.answers(source, world, arm, self.block), k, readers)
             wrong = self._outside(rewards, inside)
-            if enters is not None:  # who is left out still adds her share of the noise
+            if enters is not None:  # dropped users still add their shares of noise
                 half = self.block // 2
                 rewards = jnp.where(enters[:half], rewards[0], 0), jnp.where(enters[half:], rewards[1], 0)
             return arm, self.algo.collect(rounding, own, k, rewards, inside), wrong
@@ -171,8 +171,8 @@ class ArmBatchClock(Clock):
         return lax.while_loop(lambda carry: carry[0] < ends[-1], add_blocks, start)[1:]
 
     def _outside(self, rewards: tuple[Array, Array], inside: tuple[Array, Array]) -> Array:
-        """Whether any reward of those users who are `inside` is not what the environment's spec declares."""
-        if struct.shipped(self.env):  # tests look
+        """Returns whether a reward of users `inside` violates the environment's spec."""
+        if struct.shipped(self.env):  # checked by tests
             return jnp.bool_(False)
         unit = self.env.spec.rewards_in_unit
         fine = (((x >= 0) & (x <= 1) if unit else jnp.isfinite(x)) | ~i for x, i in zip(rewards, inside))

@@ -1,4 +1,4 @@
-"""The clock of clustering algorithms: one user comes in each round, may come again, and is told apart from others."""
+"""The clock of clustering algorithms: one identified user arrives in each round, and may return."""
 
 from __future__ import annotations
 
@@ -27,26 +27,25 @@ from fedbandit_jax.interfaces import (
     Status,
 )
 
-BLOCK = 64  # rounds in a step: enough to be worth a step, few enough to see what is recorded after steps
-SLACK = 1e-5  # by how much a norm may exceed its bound, since float32 rounds
-MAX_ARRIVALS = 2**24  # the most rounds that float32 counts exactly
+BLOCK = 64  # rounds in a step: amortises its overhead; gauges are recorded after steps
+SLACK = 1e-5  # tolerance of norms, for float32 rounding
+MAX_ARRIVALS = 2**24  # most rounds that float32 counts exactly
 
 
 @struct.pytree
 class ArrivalClock(Clock):
     """A clock in which a step is a block of rounds with one user each.
 
-    What is offered and what every arm would pay is drawn for all rounds of a block at once. An algorithm is given only
-    what the environment's own spec allows; a violation sets the status bit `OUTSIDE_SPEC`. A user who does not exist
-    gets the number n, for which no table has a row, so that JAX drops what is written there. Streams are as in
-    `RoundClock`.
+    Offers and the rewards of all arms are drawn for a whole block. An algorithm sees only values that the environment's
+    spec allows; a violation sets the status bit `OUTSIDE_SPEC`. Invalid users get the index n, out of bounds of every
+    table, so JAX drops writes there. Streams are as in `RoundClock`.
     """
 
     env: ArrivalEnvironment
     algo: ArrivalAlgorithm  # bound
     block: int = struct.static(default=BLOCK)  # rounds in a step; draws do not depend on it
 
-    branches = True  # uploads, downloads, splits and merges are branches that are seldom taken
+    branches = True  # uploads, downloads, splits and merges are rare
 
     @property
     @override
@@ -86,7 +85,7 @@ class ArrivalClock(Clock):
             index = self.algo.index(choices, t, state, user, contexts)
             if now.mask is not None:
                 index = jnp.where(now.mask[0], index, -jnp.inf)
-            arm = lots.best(random.fold_in(choices, t), index[:, None])[0]  # no arm at all if an index is NaN
+            arm = lots.best(random.fold_in(choices, t), index[:, None])[0]  # out of range if an index is NaN
             offers = arm < len(index) if now.mask is None else (arm < len(index)) & now.mask[0, arm]
             reward = jnp.where(offers, answers.reward[arm], 0)
             if self.recorder is not None and recording is not None:
@@ -109,9 +108,9 @@ class ArrivalClock(Clock):
         return world, state, metrics
 
     def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:
-        """Offers of these rounds (B,), rewards and gaps of all arms (B, K), and where the spec was violated (B, K).
+        """Returns offers of these rounds (B,), rewards and gaps of all arms (B, K), and violations of the spec (B, K).
 
-        The arms of a user who does not exist pay nothing and have no gap.
+        The arms of an invalid user have reward and gap 0.
         """
         users, answers = (random.stream(key, name) for name in ("users", "answers"))
 
@@ -131,14 +130,14 @@ class ArrivalClock(Clock):
         return jax.vmap(one)(rounds)
 
     def _reports(self, key: Array, state: Any, offered: Round) -> Report:
-        """A report with the shapes of a round's; only its shapes mean anything."""
+        """Returns a report with the shapes of a round's; its values mean nothing."""
         _, before = self.algo.begin(key, jnp.int32(0), state)
         x = offered.contexts[0, 0, 0]
         _, after = self.algo.serve(key, jnp.int32(0), state, jnp.int32(0), x, jnp.float32(0))
         return _add(before, after)
 
     def _gauges(self, world: Any, state: Any) -> dict[str, Array]:
-        """The agreement of the clusters with the truth, on all users and on those of each server, and their number."""
+        """Returns the agreement of clusters with the truth, overall and on each server, and their number."""
         found, spec = self.algo.partition(state), self.env.spec
         truth, m = self.env.clusters(world), self.env.n_clusters
         return {
@@ -154,7 +153,7 @@ class ArrivalClock(Clock):
         key, t = jax.random.key(0), jnp.int32(0)
         world = jax.eval_shape(env.init, key)
         user = getattr(jax.eval_shape(env.observe, key, world, t)[0], "user", None)
-        need("env.observe", is_array(user, (1,), jnp.integer), "the user who came, integers of shape (1,)", user)
+        need("env.observe", is_array(user, (1,), jnp.integer), "the user, integers of shape (1,)", user)
         check_environment(env)
         truth = jax.eval_shape(env.clusters, world)
         need("env.clusters", is_array(truth, users, jnp.integer), f"integers of shape {users}", truth)
@@ -176,9 +175,9 @@ class ArrivalClock(Clock):
 
 
 def admit(spec: Spec, contexts: Array, rewards: Array) -> tuple[Array, Array, Array]:
-    """Features (..., d) and rewards (...) that the spec allows, and whether something else was given, (...) bool.
+    """Enforces the spec on features (..., d) and rewards (...); also returns where they violated it, (...) bool.
 
-    Longer vectors are scaled, rewards clipped to [0, 1] if the spec says so; what is not finite counts as 0.
+    Scales long vectors, clips rewards to [0, 1] if the spec declares it, and replaces non-finite values by 0.
     """
     contexts, rewards = contexts.astype(jnp.float32), rewards.astype(jnp.float32)
     square = (contexts * contexts).sum(-1)

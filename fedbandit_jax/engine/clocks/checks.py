@@ -1,4 +1,4 @@
-"""Checks of return values of the methods of environments and algorithms, by tracing them: nothing is compiled."""
+"""Checks of the return values of environments and algorithms, by tracing and without compilation."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
 
 
 def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The shapes of the return value of a method, compiling nothing.
+    """Returns the shapes of a method's return value, without compilation.
 
     Raises:
-        TypeError: it is another program when it is traced again, as numbers of NumPy or of a clock make it, which would
-            be drawn once and stay the same in all rounds and seeds.
+        TypeError: two traces differ, for instance through NumPy's random numbers or a clock. Such numbers would be
+            drawn once for all rounds and seeds.
     """
     traces = [jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments) for _ in range(2)]
-    texts = [(nameless(str(closed)), [_told(x) for x in closed.consts]) for closed, _ in traces]
+    texts = [(nameless(str(closed)), [_described(x) for x in closed.consts]) for closed, _ in traces]
     if texts[0] != texts[1]:
         raise BadType(
             method,
-            "must be the same program whenever it is traced",
+            "must trace to the same program every time",
             None,
             got=(
-                "numbers that change, as of np.random, which would be drawn once for all rounds: use jax.random, and "
-                "the key that it is given"
+                "numbers that change, as from np.random, which would be drawn once for all rounds: use jax.random with "
+                "the given key"
             ),
         )
     return traces[0][1]
 
 
-def _told(x: Any) -> Any:
-    """What a constant is: a number that `rollout` is given as traced has no value, and is itself."""
+def _described(x: Any) -> Any:
+    """Describes a constant; a tracer, from `rollout`, has no value and is compared by identity."""
     return id(x) if isinstance(x, Tracer) else describe(jnp.atleast_1d(x))
 
 
 def need_step(method: str, state: Any, got: Any) -> None:
-    """Raises TypeError unless a method returned (state, fb.Report), with a state like that before."""
+    """Raises `TypeError` unless a method returned (state, fb.Report) with an equal state structure."""
     fine = type(got) is tuple and len(got) == 2 and isinstance(got[1], Report)
     need(method, fine, "(state, fb.Report)", got)
     need_same(method, "a state", state, got[0])
 
 
 def are_arrays(tree: Any, *wanted: tuple[tuple[int, ...], Any]) -> bool:
-    """Whether the leaves are arrays of these shapes and kinds."""
+    """Returns whether the leaves are arrays of these shapes and kinds."""
     leaves = jax.tree.leaves(tree)
     return len(leaves) == len(wanted) and all(is_array(leaf, *one) for leaf, one in zip(leaves, wanted))
 
 
 def check_environment(env: Environment) -> Round:
-    """Checks return shapes of an environment's methods, compiling nothing, and returns the `Round` it offers.
+    """Checks what an environment's methods return, without compilation; returns the `Round` that it offers.
 
     Raises:
-        TypeError: a method returns something else than it must; the message names all three.
+        TypeError: a return value is invalid; the message names the method, expected and actual return value.
     """
     m, k, d = env.spec.n_agents, env.spec.n_arms, env.spec.dim
     key, t = jax.random.key(0), jnp.int32(0)
@@ -73,15 +73,15 @@ def check_environment(env: Environment) -> Round:
     need("env.observe", offered.mask is None or is_array(offered.mask, (m, k), jnp.bool_),
          f"a boolean mask of shape {(m, k)} or None", offered.mask)  # fmt: skip
     for name, asked, kind, what in (
-        ("user", env.spec.n_users, jnp.integer, "who came, integers"),
-        ("arrives", env.spec.late, jnp.integer, "which reward arrives, integers"),
-        ("away", env.spec.drops, jnp.bool_, "which silos are away, booleans"),
+        ("user", env.spec.n_users, jnp.integer, "users, integers"),
+        ("arrives", env.spec.late, jnp.integer, "slots of delivered rewards, integers"),
+        ("away", env.spec.drops, jnp.bool_, "silos that are away, booleans"),
     ):
         value = getattr(offered, name)
         if asked:
             need("env.observe", is_array(value, (m,), kind), f"{what} of shape {(m,)}", value)
         else:
-            need("env.observe", value is None, f"no {name}, as env.spec says that there is none", value)
+            need("env.observe", value is None, f"no {name}, as env.spec declares none", value)
     need_same("env.observe", "a world", world, after)
     if callable(accepts := getattr(env, "accepts", None)):
         accepted, left = shapes("env.accepts", accepts, key, world, jax.ShapeDtypeStruct((m,), jnp.int32))

@@ -1,4 +1,4 @@
-"""A batch of rounds whose contexts are scored as they are drawn or looked up, and never stored: see `core.choose`."""
+"""A batch of rounds with contexts drawn or looked up while they are scored, never stored: see `core.choose`."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, play_rou
 from fedbandit_jax.engine.clocks.clock import Clock, spread
 from fedbandit_jax.interfaces import Drawn, Environment, Listed, Round
 
-GROUP = 128  # agents whose state of a batch stays in a CPU's cache
-VECTOR = 16  # float32 numbers in a vector register; a loop over fewer is done one by one
+GROUP = 128  # agents with a state that fits into a CPU's cache
+VECTOR = 16  # float32 numbers of a vector register; XLA does not vectorise shorter loops
 
 
 class Chosen(NamedTuple):
-    """Choices of agents in a round whose contexts are not stored."""
+    """Choices of agents in a round without stored contexts."""
 
     x: Array  # (d, A) features of the arms
-    best: Array  # (A,) the largest mean reward that was offered
-    nowhere: Array  # (A,) bool: who found no largest index
+    best: Array  # (A,) largest mean reward offered
+    nowhere: Array  # (A,) bool, whether no index is the largest
 
 
 def play(
     clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, start: Array | int = 0, n: int | None = None
 ) -> Played:
-    """Plays a batch without storing contexts; agents are played in groups if the algorithm can add them up.
+    """Plays a batch without storing contexts, in groups of agents if the algorithm is additive.
 
-    These are all agents, or n (a multiple of `GROUP`) of them from number `start` on.
+    Plays all agents, or n of them (a multiple of `GROUP`) from index `start` on.
     """
     m = n or clock.env.spec.n_agents
     start = jnp.asarray(start, jnp.uint32)
@@ -59,7 +59,7 @@ def play(
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
     if clock.mesh is None:
         return lax.scan(add, nothing, firsts)[0]._replace(world=world)
-    n = clock.mesh.size  # every device plays its own groups, and what they leave behind is added up once
+    n = clock.mesh.size  # devices play separate groups, and add totals once
     firsts = jnp.arange(0, -(-m // (n * GROUP)) * n * GROUP, GROUP, dtype=jnp.uint32).reshape(n, -1)
     parts = jax.vmap(lambda firsts: lax.scan(add, nothing, firsts)[0])(spread(firsts, n, clock.mesh))
     records, gap = jax.tree.map(lambda x: x.sum(0), (parts.records, parts.gap))
@@ -75,7 +75,7 @@ def play_agents(
     agents: Array,
     choose: Callable[[Clock, Streams, Any, Array, Scorer, Array], Chosen],
 ) -> Played:
-    """Plays a batch with the agents of these numbers, who choose so; those from M on do not count."""
+    """Plays a batch for the agents with indices `agents`. Indices >= M are padding and are masked out."""
     env, algo = cast(Any, clock.env), clock.algo
     spec, exists = env.spec, agents < env.spec.n_agents
     nobody = jnp.zeros(len(agents), jnp.int32)
@@ -88,7 +88,7 @@ def play_agents(
             mean = env.mean_at(world, x)
             return mean, env.reward_at(keys.answers, mean, agents)
 
-        mean, reward = control.once(answer, t)
+        mean, reward = control.materialize_pair(answer, t)
         reward, wrong = allowed(reward, nowhere, spec.rewards_in_unit)
         offered = Round(x.T[:, None])
         local, record = algo.learn(t, local, offered, nobody, reward)
@@ -101,17 +101,17 @@ def play_agents(
 
 
 def draw(clock: Clock, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
-    """The choice of agents (A,) among arms whose features are drawn while they are scored."""
+    """Chooses arms for agents (A,), with features drawn while they are scored."""
     env, key, last = cast(Drawn, clock.env), keys.users, clock.env.spec.n_arms - 1
     offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(key)), t))
     chosen, best = choose(offer, scorer, clock.env.spec.n_arms, agents, t)
     arms = jnp.minimum(chosen, last)
-    x = control.stored(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
+    x = control.materialize(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
     return Chosen(x, best, arms != chosen)
 
 
 def look_up(clock: Clock, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
-    """The choice of agents (M,) among rows of a table."""
+    """Chooses arms for agents (M,) among rows of a table."""
     env, k = cast(Listed, clock.env), clock.env.spec.n_arms
     first, count = env.listed(keys.users, world, t)
     lots = Lots.draw(keys.choices, k, len(agents))
@@ -122,9 +122,9 @@ def look_up(clock: Clock, keys: Streams, world: Any, t: Array, scorer: Scorer, a
 
 
 def has_hooks(env: Environment, *offers: str) -> bool:
-    """Whether an environment has the methods `offers`, `mean_at` and `reward_at`, not older than `observe`, `pull`."""
+    """Returns whether an environment has `offers`, `mean_at` and `reward_at`, as recent as `observe` and `pull`."""
 
-    def owner(name: str) -> float:  # how far up the class that defines a name is
+    def owner(name: str) -> float:  # depth of the defining class in the MRO
         return next((i for i, cls in enumerate(type(env).__mro__) if name in vars(cls)), math.inf)
 
     offering = max(owner(name) for name in offers)

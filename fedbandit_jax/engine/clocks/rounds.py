@@ -1,4 +1,4 @@
-"""The clock of federated agents: each serves one user in every round, and after every B rounds they synchronise."""
+"""The clock of federated agents: each serves one user a round, and they synchronise after every B rounds."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from fedbandit_jax.engine.clocks.clock import Clock, salted
 from fedbandit_jax.engine.recorder import Moment
 from fedbandit_jax.interfaces import Algorithm, Environment, Listed, Metrics, Status
 
-DRAW_AGAIN = 3  # most configurations that draw all contexts for themselves
-SMALL = 1_000  # features offered in a round, up to which programs are compiled quickly, and run about as fast
+DRAW_AGAIN = 3  # most configurations that each draw all contexts
+SMALL = 1_000  # features of a round, up to which quick compilation costs no speed
 
 
 @struct.pytree
 class RoundClock(Clock):
     """A clock in which a step is a batch: B rounds in a scan, then one synchronisation.
 
-    Every seed has named streams: users, answers, choices, and synchronisations (privacy noise, `salted`); so two
-    algorithms under one key see the same users and the same reward noise. An algorithm is given only users, arms and
-    rewards that the environment's own spec allows; a violation sets `OUTSIDE_SPEC`. (Features are bounded
-    where they enter a private statistic.) If the horizon cuts the last batch short, its further rounds are played and
-    `sync` is called, but neither is recorded. With a `recorder` every agent is offered all contexts.
+    Every seed has named streams: users, answers, choices, and synchronisations (privacy noise, `salted`). So two
+    algorithms under one key see the same users and reward noise. An algorithm sees only users, arms and rewards that
+    the environment's spec allows; a violation sets `OUTSIDE_SPEC`. (Private statistics bound the features.) If the
+    horizon cuts the last batch short, its further rounds are played and `sync` is called, but neither is recorded.
+    With a `recorder` every agent is offered all contexts.
     """
 
     env: Environment
     algo: Algorithm  # bound
-    shared: bool = struct.static(default=False)  # whether several configurations run beside each other
+    shared: bool = struct.static(default=False)  # whether several configurations run side by side
 
     @property
     @override
@@ -69,7 +69,7 @@ class RoundClock(Clock):
     @property
     @override
     def seeds_abreast(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Seeds that have `drawn.GROUP` agents together, a power of two; 2 where one seed has more."""
+        """Seeds that together have `drawn.GROUP` agents, rounded up to a power of two; 2 if one seed has more."""
         if self.lists:
             return 1
         return 2 ** max(0, (drawn.GROUP // self.env.spec.n_agents - 1).bit_length())
@@ -78,7 +78,7 @@ class RoundClock(Clock):
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         rounds, streams = self._streams(key, k)
         state, recording = self.opened(state)
-        with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot divide these
+        with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot partition kernels
             if self.draws:
                 played = drawn.play(self, streams, world, state, rounds)
             elif self.lists:
@@ -123,13 +123,13 @@ class RoundClock(Clock):
         status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)
         if self.recorder is not None and played.recording is not None:
             end = Moment(jnp.int32(self.horizon), played.world, state, self.algo)
-            ends = (rounds[0] < self.horizon) & (rounds[-1] + 1 >= self.horizon)  # a GPU may take steps beyond it
+            ends = (rounds[0] < self.horizon) & (rounds[-1] + 1 >= self.horizon)  # a GPU may take further steps
             state = self.recorder.end(played.recording._replace(learner=state), end, ends)
         return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
 
     @property
     def unstored(self) -> bool:
-        """Whether agents can do without `observe`: who came, which silos are away and what arrives, only that knows."""
+        """Whether the batch needs no `observe`, the only source of users, drop-outs and delayed rewards."""
         spec = self.env.spec
         if spec.fixed_contexts or spec.n_users or spec.drops or spec.late:
             return False
@@ -143,12 +143,12 @@ class RoundClock(Clock):
     @property
     @override
     def drawable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether contexts could be drawn while they are scored: the first of the best arms is then played."""
+        """Whether contexts can be drawn while they are scored; the first best arm is then played."""
         return self.env.spec.dim <= UNROLL_DIM and drawn.has_hooks(self.env, "features_at") and self.unstored
 
     @property
     def draws(self) -> bool:
-        """Whether contexts are drawn while they are scored; what several configurations share is worth storing."""
+        """Whether contexts are drawn while they are scored, if few configurations share them."""
         return not self.shared and self.recorder is None and self.drawable
 
     @property
@@ -158,7 +158,7 @@ class RoundClock(Clock):
 
     @property
     def lists(self) -> bool:
-        """Whether arms are chosen among rows of a table, which configurations may share."""
+        """Whether arms are rows of a table."""
         if self.mesh is not None or self.recorder is not None:
             return False
         if not (on_cpu() and drawn.has_hooks(self.env, "listed", "rows_at")):
@@ -185,6 +185,6 @@ class RoundClock(Clock):
 
 
 def _counter(x: Any) -> Array:
-    """A count as int32, or float32 if it is a float, as those are that int32 would not hold."""
+    """Converts a count to int32, or float32 if it is a float that may exceed int32."""
     x = jnp.asarray(x)
     return x.astype(jnp.float32 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.int32)

@@ -21,11 +21,11 @@ class Choice(NamedTuple):
     world: Any
     offered: Round
     arms: Array  # (M,)
-    wrong: Array  # (M,) bool: who serves a user that does not exist, or chose an arm that is not offered
+    wrong: Array  # (M,) bool, whether the user is invalid or the arm not offered
 
 
 def play(clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, recording: Recording | None) -> Played:
-    """Plays a batch from a world and a state, and records it if there is a recording."""
+    """Plays a batch from a world and a state, and records it if given a recording."""
     algo, recorder = clock.algo, clock.recorder
 
     def play_one(carry, now):
@@ -44,7 +44,7 @@ def play(clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, 
 
 
 def play_round(clock: Clock, world: Any, state: Any, local: Any, t: Array, keys: Streams) -> tuple[Moment, Array]:
-    """Plays one round; returns it, and the agents (M,) who met a violation of the environment's spec."""
+    """Plays one round; returns it and the agents (M,) that met a violation of the spec."""
     env = clock.env
     choose = _accepted if clock.rejects else _choice
     world, offered, arms, wrong = choose(clock, world, local, t, keys)
@@ -57,7 +57,7 @@ def play_round(clock: Clock, world: Any, state: Any, local: Any, t: Array, keys:
 
 
 def offer(clock: Clock, key: Array, world: Any, t: Array) -> tuple[Round, Array | bool, Any]:
-    """The offer of round t, the agents (M,) who serve strangers, and the world after it."""
+    """Returns the offer of round t, the agents (M,) with invalid users, and the world after it."""
     offered, world = clock.env.observe(key, world, t)
     return *_known(clock.spread(offered), clock.env.spec.n_users), world
 
@@ -70,13 +70,13 @@ def _choice(clock: Clock, world: Any, local: Any, t: Array, keys: Streams) -> Ch
 
 
 def _first(clock: Clock, t: Array, local: Any, offered: Round) -> Array:
-    """The first of the best arms, as `drawn.draw` chooses among the same contexts."""
+    """Returns the first best arms, as `drawn.draw` does for the same contexts."""
     worth = clock.algo.scorer(t, local).worth(list(ridge.transposed(offered.contexts)))
     return ridge.first_argmax(worth if offered.mask is None else jnp.where(offered.mask.T, worth, -jnp.inf))
 
 
 def _accepted(clock: Clock, world: Any, local: Any, t: Array, keys: Streams) -> Choice:
-    """Choices of agents who are offered other users until their arms are accepted, see `Rejecting`."""
+    """Returns choices of agents that are offered further users until their arms are accepted, see `Rejecting`."""
 
     def attempt(i: Any, before: Choice, accepted: Array) -> tuple[Any, Choice, Array]:
         own = jax.tree.map(lambda key: jax.random.fold_in(key, i), keys)
@@ -92,7 +92,7 @@ def _accepted(clock: Clock, world: Any, local: Any, t: Array, keys: Streams) -> 
 
 
 def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
-    """The offer with strangers numbered n, for whom no table has a row, and which users (M,) are strangers."""
+    """Replaces invalid users by n, out of bounds of every table; also returns which (M,) are invalid."""
     if offered.user is None:
         return offered, False
     strangers = (offered.user < 0) | (offered.user >= n_users)
@@ -100,7 +100,7 @@ def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
 
 
 def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
-    """Arms clipped to 0 ... K - 1, (M,), and which (M,) are refused because they are not offered, and pay nothing."""
+    """Clips arms (M,) to 0, ..., K - 1; also returns which (M,) are not offered, and pay nothing."""
     exists = jnp.clip(arms, 0, offered.contexts.shape[1] - 1)
     refused = exists != arms
     if offered.mask is not None:

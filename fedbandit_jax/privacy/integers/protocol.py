@@ -173,7 +173,7 @@ def collect_encoded(
 ) -> Wide:
     """The sum of the encoded rewards of all users who are inside, with coins from `key`; k is any integer."""
     size = rewards[0].shape[-1]
-    coins = control.once(lambda: [random.unit(word) for word in random.bits(key, size)], k, readers=steps)
+    coins = control.materialize_pair(lambda: [random.unit(word) for word in random.bits(key, size)], k, readers=steps)
     halves = [jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside)]
     return wide.total(halves[0] + halves[1])
 
