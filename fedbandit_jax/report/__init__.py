@@ -1,1 +1,1 @@
-"""Turns results into tables, figures and files, without JAX."""
+"""Results as tables, figures and files, without JAX."""

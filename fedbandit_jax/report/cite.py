@@ -1,4 +1,4 @@
-"""BibTeX of everything that ran: the papers behind the parts of a result's environments and algorithms."""
+"""BibTeX entries of the papers behind a result's environments and algorithms."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ZHOU, DUBEY, CHOWDHURY, LIU, HE = (
 )
 TREES = ("chan2011private", "dwork2010differential")
 DISCRETE_GAUSSIAN = (CHOWDHURY, "canonne2020discrete", "kairouz2021distributed")
-# The name of a class, or the word that chooses a part, alone or after the name of the class that it is chosen in -> who
-# is behind it: those whom its docstrings name as the source. It is () of what is ours, or older than any paper.
+# Name of a class, or the word that chooses a part, alone or after the name of its class -> keys of the papers that its
+# docstring cites; () for parts of ours, or older than any paper.
 PARTS: dict[str, tuple[str, ...]] = {
     # environments
     "Sphere": (ZHOU,),
@@ -85,7 +85,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "zc24": (ZHOU,),
     "dp20": (DUBEY,),
     "he22": (HE,),
-    # mechanisms, whose noise is accounted as Gaussian, and statistics
+    # mechanisms, with Gaussian accounting, and statistics
     "Mechanism": ("balle2018improving", "dong2022gaussian"),
     "Users": ("choquettechoo2023banded",),
     "Linear": (),
@@ -101,7 +101,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Decaying": ("denisov2022improved",),
     "Discounted": ("bolot2013private", "kalinin2024banded"),
     "Window": (),
-    # trust models, of sums of vectors and of rewards
+    # trust models, for sums of vectors and of rewards
     "silo_local": (ZHOU,),
     "silo_local_matrix": (DUBEY,),
     "shuffle_amplified": (ZHOU,),
@@ -119,27 +119,27 @@ PARTS: dict[str, tuple[str, ...]] = {
     "discrete_laplace": (CHOWDHURY,),
     "skellam": (CHOWDHURY, "agarwal2021skellam"),
     "discrete_gaussian": DISCRETE_GAUSSIAN,
-    # rules by which a server adds up
+    # rules of aggregation
     "sum": (),
     "median": ("yin2018byzantine",),
     "trimmed_mean": ("yin2018byzantine",),
     "geometric_median": ("weiszfeld1937point",),
     "Liars": (),
 }
-# fields of an account whose words name a part
+# fields of an account that name a part
 CHOSEN = ("release", "trust", "mechanism", "aggregate", "trigger", "source")
-UNNAMED = ("Replay", "UserTable")  # environments of data whose name is not in their account
+UNNAMED = ("Replay", "UserTable")  # environments with data that their account does not name
 
 
 def cite(result: Measured) -> str:
-    """BibTeX entries of this package and of the papers behind the parts of a result's environments and algorithms.
+    """Returns BibTeX entries of this package and of the papers behind a result's environments and algorithms.
 
-    Each is preceded by a comment with the parts that it is cited for. Parts of your own are left out, unless they have
-    the name of one of ours, and so are ours that have no paper. A table of features, or of users, does not say which
-    data it is made of: a comment then asks you to cite them, by the references of their loader in `fb.data`.
+    A comment before each entry lists the parts that it is cited for. It omits user-defined parts, unless they have the
+    name of one of ours, and our parts without a paper. Tables of features or users do not name their data. A comment
+    then asks you to cite them; the references are in their loader in `fb.data`.
 
     Raises:
-        TypeError: it is no result.
+        TypeError: `result` is not a result.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -154,15 +154,15 @@ def cite(result: Measured) -> str:
     validate.instance("result", result, Measured, "an fb.Result")
     accounts = [*result.config["environments"].values(), *result.config["algorithms"].values()]
     found, words = behind(accounts), set(_words(accounts))
-    told = result.provenance
-    own = OWN.format(version=told.get("fedbandit_jax", "unknown"), year=str(told.get("date", ""))[:4])
+    made_by = result.provenance
+    own = OWN.format(version=made_by.get("fedbandit_jax", "unknown"), year=str(made_by.get("date", ""))[:4])
     known = entries()
     notes = [f"% {name}: cite its data, too" for name in UNNAMED if name in words]
     return "\n\n".join([own, *(f"% {', '.join(parts)}\n{known[key]}" for key, parts in sorted(found.items())), *notes])
 
 
 def behind(accounts: Sequence[Any]) -> dict[str, list[str]]:
-    """Key of a paper -> the parts in these accounts of environments and algorithms that it is cited for."""
+    """Returns key of a paper -> parts in these accounts of environments and algorithms that it is cited for."""
     found: dict[str, list[str]] = {}
     for part in dict.fromkeys(_words(accounts)):
         for key in PARTS.get(part, ()):
@@ -173,13 +173,13 @@ def behind(accounts: Sequence[Any]) -> dict[str, list[str]]:
 
 
 def entries() -> dict[str, str]:
-    """Key -> BibTeX entry of every paper that there is a part of."""
+    """Returns key -> BibTeX entry of every paper."""
     text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8")
     return {re.findall(r"{(\w+),", one)[0]: one for one in text.strip().split("\n\n")}
 
 
 def _words(account: Any) -> Iterator[str]:
-    """The names of classes in an account, and its words that choose a part, also with the class that they are for."""
+    """Yields the names of classes in an account, and its words that choose a part, alone and with their class."""
     if isinstance(account, Mapping):
         kind = account.get("type")
         if isinstance(kind, str):

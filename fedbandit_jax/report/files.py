@@ -1,4 +1,4 @@
-"""The file of a result, and checks of its contents."""
+"""Files of results, and checks of their contents."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from fedbandit_jax.report.measured import NAMED, OF_LABELS, Measured
 
 M = TypeVar("M", bound=Measured)
 
-# A version that writes more keeps this number if older versions may leave that out, of which they warn. A new number is
-# for what must not be left out, such as a part that weakens a claim.
+# Increase it only for content that older versions must not ignore, such as a part that weakens a claim. They warn of
+# everything else that they do not know.
 FORMAT = 3
 _ARRAYS = ("rounds", "regret", "status")
 _NAMED = (*NAMED, "record_rounds")
 _TEXTS = ("certificates", "config", "provenance")
 _CONFIG = (*OF_LABELS, "horizon", "seeds", "stride", "key")
-_KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # letters of NumPy dtypes; others are "iuf"
+_KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # kinds of NumPy dtypes; "iuf" for others
 
 
 def write(result: Measured, path: str | Path) -> Path:
-    """See `Result.save`."""
+    """Implements `Result.save`."""
     check(result)
     path = _npz(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,12 +40,12 @@ def write(result: Measured, path: str | Path) -> Path:
 
 
 def read(path: str | Path, make: type[M]) -> M:
-    """See `Result.load`."""
+    """Implements `Result.load`."""
     path = given if (given := validate.path("path", path)).is_file() else _npz(given)
-    advice = "; use a copy that is whole, or run the simulation again"
+    advice = "; use an intact copy, or run the simulation again"
     try:
         about, arrays = read_archive(path, "result")
-        advice = ""  # the file is whole
+        advice = ""  # the file is intact
         attributes, unknown = _parsed(about, arrays)
         result = make(**attributes)
         check(result)
@@ -60,7 +60,7 @@ def read(path: str | Path, make: type[M]) -> M:
 
 
 def check(result: Measured) -> None:
-    """Raises a `ValueError` unless the arrays, certificates and configuration of a result fit together."""
+    """Raises `ValueError` unless the arrays, certificates and configuration of a result fit together."""
     config, labels, regret = result.config, result.labels, result.regret
     _ask("config", config, _CONFIG)
     _ask("communication", result.communication, ["rounds", "floats", "bits"])
@@ -122,7 +122,7 @@ def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[
                          "install the version that wrote it")  # fmt: skip
     _ask("it", about, _TEXTS)
     _ask("it", arrays, _ARRAYS)
-    arrays.pop("labels", None)  # are in the text, too, and for others who open the file
+    arrays.pop("labels", None)  # for other readers; also in the text
     for name in _TEXTS:
         _ask(name, about[name], [])
     found: dict[str, Any] = {name: arrays.pop(name) for name in _ARRAYS} | {name: about[name] for name in _TEXTS}
@@ -141,7 +141,7 @@ def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[
 
 
 def _ask(name: str, value: Any, keys: Any) -> None:
-    """Raises a `ValueError` unless `value` is a mapping that has these keys."""
+    """Raises `ValueError` unless `value` is a mapping with these keys."""
     if not isinstance(value, Mapping):
         raise BadValue(name, "must be a dictionary", value)
     if missing := [key for key in keys if key not in value]:

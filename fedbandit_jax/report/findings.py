@@ -1,4 +1,4 @@
-"""The finding of a privacy audit: a lower bound of epsilon and a verdict, as text and as a table."""
+"""The finding of a privacy audit: a lower bound on epsilon and a verdict, as text and as a table."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ class Audit:
     """The finding of an audit of one mechanism on one pair of neighbouring data sets."""
 
     name: str  # of the mechanism
-    epsilon: float  # the claim
+    epsilon: float  # claimed
     delta: float
-    confidence: float  # probability with which all lower bounds hold together
-    epsilon_lower: float  # the largest lower bound of epsilon at delta that was shown
-    bound: str  # how: "Clopper-Pearson", "Gaussian DP" or "schedule + Gaussian DP"
-    epsilon_cp: float  # the Clopper-Pearson lower bound of epsilon, which holds for any mechanism
-    mu_lower: float | None  # lower bound of mu; None unless all, or all given the schedule, is Gaussian
-    which: str  # what differs between the two neighbours that were tested, out of all pairs
-    statistic: str  # that was tested
-    sensitivity: float | None  # the declared one; None if none was given
-    sensitivity_measured: float | None  # under equal keys, if asked for; NaN: nothing could be measured
-    fixed_control_flow: bool  # whether the claim includes that no integer of the view depends on the data
+    confidence: float  # probability that all lower bounds hold together
+    epsilon_lower: float  # largest lower bound on epsilon at delta
+    bound: str  # method: "Clopper-Pearson", "Gaussian DP" or "schedule + Gaussian DP"
+    epsilon_cp: float  # Clopper-Pearson lower bound on epsilon, valid for any mechanism
+    mu_lower: float | None  # lower bound on mu; None unless all views, perhaps given the schedule, are Gaussian
+    which: str  # difference between the tested neighbours
+    statistic: str  # tested
+    sensitivity: float | None  # declared; None if not given
+    sensitivity_measured: float | None  # under equal keys, if requested; NaN if unmeasurable
+    fixed_control_flow: bool  # whether the claim says that no integer of the view depends on the data
     same_control_flow: bool  # whether, under equal keys, no integer or boolean of the view depended on the data
     deterministic: bool  # whether equal keys and data gave equal views
-    n_runs: int  # per side
-    seconds: float  # duration of the audit, compilation included
-    noise: str = ""  # how the mechanism's noise differs from what it states, if that was measured
+    n_runs: int  # for each neighbour
+    seconds: float  # of the audit, with compilation
+    noise: str = ""  # difference between measured and stated noise, if measured
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons for which the audit failed, a clause each; none if it passed."""
+        """Reasons why the audit failed, a clause each; empty if it passed."""
         found = []
         if not self.epsilon_lower <= self.epsilon:
             shown = f"at least {self.epsilon_lower:.4g} with confidence {self.confidence:g}{self._promised}"
@@ -53,12 +53,12 @@ class Audit:
 
     @property
     def _promised(self) -> str:
-        """The condition of the confidence, if the bound has one; integer noise meets it nearly."""
+        """Condition of the confidence, if the bound has one; integer noise nearly satisfies it."""
         return " if views are Gaussian, as promised" if "Gaussian" in self.bound else ""
 
     @property
     def passed(self) -> bool:
-        """True if nothing contradicts the claim."""
+        """Whether nothing contradicts the claim."""
         return not self.reasons
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Audit:
 
 
 def table(audits: Sequence[Audit]) -> str:
-    """A table of text with one line per audit."""
+    """Formats audits as a table, one line each."""
     by = "sensitivity", "statistic", "neighbours"
     rows: list[tuple[str, ...]] = [("mechanism", "epsilon, delta", "epsilon >=", *by, "verdict", "runs", "seconds")]
     for a in audits:

@@ -1,4 +1,4 @@
-"""Finds results in folders, and puts together what belongs together: the pieces of a sweep that a store keeps."""
+"""Finds results in folders, and joins the pieces of stored sweeps."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from fedbandit_jax.report.measured import OF_LABELS
 from fedbandit_jax.report.result import Result, concat
 
 STORED = re.compile(r"[0-9a-f]{32}/seeds_(\d+)-(\d+)\.npz")  # a file of a store, see engine/store.py
-_OWN = ("date", "seconds", "command")  # parts of a provenance that differ between runs of the same code
+_OWN = ("date", "seconds", "command")  # provenance that differs between runs of the same code
 
 
 class Section(NamedTuple):
-    """A result, and where it was found."""
+    """A result and its files."""
 
     name: str
     result: Result
     files: list[Path]
-    notes: list[str]  # what a reader should know, such as parts that only a newer version can read
+    notes: list[str]  # warnings for readers, such as parts of a newer version
 
 
 class Found(NamedTuple):
-    """Results, and files that are none."""
+    """Results and refused files."""
 
     sections: list[Section]
-    refused: list[tuple[Path, str]]  # files that are not results as they were saved, and why
+    refused: list[tuple[Path, str]]  # files that are not intact results, with the reason
 
 
 def find(paths: Sequence[str | Path]) -> Found:
-    """The results in some files and folders, and the files that were refused.
+    """Finds the results in files and folders, and the files that are not results.
 
-    Every .npz file of a folder, and of the folders in it, is looked at. What a store keeps of a configuration, in a
-    file for each stretch of seeds, is joined; so are configurations with the same seeds, horizon, key and code.
+    It reads every .npz file of a folder and its subfolders. It joins the pieces of a configuration in a store, one
+    file for each stretch of seeds, and configurations with the same seeds, horizon, key and code.
 
     Args:
-        paths: files, and folders.
+        paths: files and folders.
 
     Raises:
-        ValueError, TypeError: there is no such file or folder, or nothing in it ends in .npz; the message names it.
+        ValueError, TypeError: a path does not exist, or holds no .npz file; the message names it.
     """
-    files: dict[Path, Path] = {}  # the file itself -> the path that it was found by
+    files: dict[Path, Path] = {}  # resolved path -> path as found
     for path in [validate.path("paths", path) for path in validate.sequence("paths", paths, "paths")]:
         if not path.exists():
             raise BadValue("paths", "must be files and folders", path, got=f"{str(path)!r}, which does not exist")
@@ -85,7 +85,7 @@ def find(paths: Sequence[str | Path]) -> Found:
 
 
 def _along_seeds(parts: list[Section]) -> Section:
-    """Joins the pieces of one configuration of a store under the label of its first seeds; a seed counts once."""
+    """Joins the pieces of one configuration of a store under the label of its first seeds; drops duplicate seeds."""
     parts = sorted(parts, key=lambda part: int(part.result.seeds[0]))
     label, joined, seen = parts[0].result.labels[0], [], set()
     for part in parts:
@@ -114,7 +114,7 @@ def _of_store(folder: Path, ones: Iterable[Section]) -> list[Section]:
         run = [one.result.config[name] for name in ("horizon", "stride", "key", "seeds")]
         same = groups.setdefault(json.dumps([run, one.result.rounds.tolist(), code], sort_keys=True), [])
         for group in same:
-            if one.name not in {other.name for other in group}:  # a label means one thing in a result
+            if one.name not in {other.name for other in group}:  # labels of a result are unique
                 group.append(one)
                 break
         else:

@@ -1,6 +1,6 @@
-"""Parts of self-contained HTML pages: trees of elements, whose text is shown as it is, whatever it contains.
+"""Parts of self-contained HTML pages: trees of elements with escaped text.
 
-A page refers to nothing outside itself, and can be read without JavaScript, which only sorts and filters tables.
+A page has no external references, and is readable without JavaScript, which only sorts and filters tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedbandit_jax.core.files import MARK, write_atomic
 
 
 def write(path: Path, title: str, body: Sequence[ET.Element], *, style: str = "", script: str = "") -> None:
-    """Writes a page, complete or not at all, with more `style` and `script` than every page has."""
+    """Writes a page atomically, with additional `style` and `script`."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -38,7 +38,7 @@ def _asset(name: str) -> str:
 
 
 def tag(name: str, /, *content: str | ET.Element, **attributes: str) -> ET.Element:
-    """An element with text, other elements and attributes."""
+    """Makes an element with text, other elements and attributes."""
     element = ET.Element(name, attributes)
     last: ET.Element | None = None
     for part in content:
@@ -53,7 +53,7 @@ def tag(name: str, /, *content: str | ET.Element, **attributes: str) -> ET.Eleme
 
 
 def table(rows: Sequence[tuple[str, ...]], kind: str) -> ET.Element:
-    """A table that can be sorted by every column; `rows[0]` is its header, `kind` its class."""
+    """Makes a sortable table; `rows[0]` is its header, `kind` its class."""
     header, *body = rows
     head = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in header)))
     made = tag("tbody", *(tag("tr", *_cells(row)) for row in body))
@@ -61,20 +61,20 @@ def table(rows: Sequence[tuple[str, ...]], kind: str) -> ET.Element:
 
 
 def _cells(row: Sequence[str]) -> Iterator[ET.Element]:
-    private = row[-2:] != ("-", "-")  # epsilon and delta, where there is a claim
+    private = row[-2:] != ("-", "-")  # epsilon and delta
     for text in row:
         kind = f"claim {text}" if text in CLAIMS and private else "words" if len(text) > 40 else ""
         yield tag("td", text, **({"class": kind} if kind else {}))
 
 
 def certificate(one: Certificate, labels: Sequence[str]) -> ET.Element:
-    """A certificate that can be unfolded, of these algorithms."""
-    asked = one.claim if one.epsilon is not None or one.claim != "none" else ""  # who asks for nothing is not accused
+    """Makes a foldable certificate of these algorithms."""
+    asked = one.claim if one.epsilon is not None or one.claim != "none" else ""  # no colour without a requested epsilon
     claim = tag("span", one.claim, **{"class": f"claim {asked}".strip()})
     fields = tag("details", tag("summary", "all fields"), tag("pre", json.dumps(one.to_json(), indent=1)))
     return tag("details", tag("summary", ", ".join(labels), ": ", claim), tag("pre", str(one)), fields)
 
 
 def drawing(text: str, title: str) -> ET.Element:
-    """An SVG image as a part of the page: a document of its own, which loads nothing and whose ids are its own."""
+    """Embeds an SVG image as a separate document, which loads nothing and has its own ids."""
     return tag("img", src=f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}", alt=title)

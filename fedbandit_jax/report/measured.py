@@ -1,4 +1,4 @@
-"""The data of a result: labelled curves, with the configuration, certificates and provenance behind them."""
+"""The data of a result: labelled curves with configuration, certificates and provenance."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core.validate import BadValue
 
 CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
-NAMED = (*CURVES, "records")  # those that map names to arrays with the axes of algorithms and seeds
-OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configuration that map labels to something
+NAMED = (*CURVES, "records")  # attributes that map names to arrays with axes of algorithms and seeds
+OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configuration by label
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """The data of a `Result`, which documents the fields, and the selection of parts of it."""
+    """The data of a `Result`, which documents the fields, and selections of it."""
 
     rounds: np.ndarray
     regret: np.ndarray
@@ -34,12 +34,12 @@ class Measured:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of the algorithms, in the order of the first axis."""
+        """Labels of the algorithms, in the order of the first axis."""
         return tuple(self.certificates)
 
     @property
     def certificate(self) -> Certificate:
-        """The certificate of a result with one algorithm; a ValueError if there are several."""
+        """The certificate of a result with one algorithm; a `ValueError` if there are several."""
         if len(self.certificates) != 1:
             raise ValueError(
                 f"this result has {len(self.labels)} certificates: use result[label] with one of {self.labels}"
@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The `fb.Spec` of the environment, as a dictionary; a ValueError if there are several."""
+        """The `fb.Spec` of the environment, as a dictionary; a `ValueError` if there are several."""
         first, *others = (self.config["environments"][label]["spec"] for label in self.labels)
         if any(other != first for other in others):
             raise ValueError("this result has several environments: use result[label].spec")
@@ -56,12 +56,12 @@ class Measured:
 
     @property
     def seeds(self) -> np.ndarray:
-        """The numbers of the seeds, (n_seeds,)."""
+        """Seeds, (n_seeds,)."""
         return np.concatenate([np.arange(*span) for span in self.config["seeds"]])
 
     @property
     def coordinates(self) -> dict[str, dict[str, Any]]:
-        """Label -> place in the sweep: the "algorithm" before the grid, its parameters, the "environment" if named."""
+        """Label -> point of the sweep: "algorithm" without the grid, its parameters, and "environment" if named."""
         return {label: self.config["coordinates"][label] for label in self.labels}
 
     @property
@@ -70,8 +70,8 @@ class Measured:
         return self.regret / self.rounds
 
     def __getitem__(self, label: str) -> Self:
-        """The result of one algorithm of a sweep."""
-        if label not in self.labels:  # also what cannot be hashed
+        """Selects one algorithm of a sweep."""
+        if label not in self.labels:  # also if unhashable
             raise KeyError(f"no algorithm {label!r}; have {', '.join(map(repr, self.labels))}")
         if self.regret.ndim == 2:
             return self
@@ -89,13 +89,13 @@ class Measured:
         return f"Result({', '.join(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
 
     def sel(self, **coordinates: Any) -> Self:
-        """The result of the algorithms at a place of the sweep, and of those that do not have its coordinates.
+        """Selects runs by coordinate. Algorithms without that coordinate are kept.
 
-        A value may be a list or an array of values; `seed` selects seeds, as in `result.sel(epsilon=1, seed=[0, 1])`.
+        A value may be a list or an array. `seed` selects seeds, as in `result.sel(epsilon=1, seed=[0, 1])`.
 
         Raises:
-            KeyError: no algorithm has such a coordinate, or none is there; the message says what there is.
-            ValueError: a list is empty, or names a seed twice.
+            KeyError: no algorithm has such a coordinate or value; the message lists them.
+            ValueError: a list is empty, or repeats a seed.
         """
         if "seed" in coordinates:
             seeds = np.atleast_1d(coordinates.pop("seed"))
@@ -150,7 +150,7 @@ class Measured:
 
 
 def spans(seeds: np.ndarray) -> list[list[int]]:
-    """The numbers of seeds as stretches of consecutive ones, from the first of each to one past its last.
+    """Returns stretches [first, end) of consecutive seeds.
 
     >>> spans(np.array([0, 1, 2, 7, 8]))
     [[0, 3], [7, 9]]

@@ -1,7 +1,4 @@
-"""One self-contained HTML page about results: figures, tables, certificates, provenance and configuration.
-
-It is put together from the parts of `html`.
-"""
+"""A self-contained HTML page about results: figures, tables, certificates, provenance and configuration."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from fedbandit_jax.report.plotting.curves import varied, words
 from fedbandit_jax.report.plotting.figure import places, svg
 from fedbandit_jax.report.result import Result
 
-CURVES = 16  # most algorithms of which one figure shows the curves
+CURVES = 16  # most algorithms in a figure of curves
 
 
 def write(found: Found, path: Path, *, title: str) -> None:
-    """Writes the page about the results found, complete or not at all."""
+    """Writes a page about results atomically."""
     html.write(path, title, list(_body(found)))
 
 
@@ -41,7 +38,6 @@ def _body(found: Found) -> Iterator[ET.Element]:
 
 
 def _section(one: Section) -> Iterator[ET.Element]:
-    """The elements about one result."""
     result = one.result
     yield tag("h2", one.name)
     yield tag("p", tables.size(result), "; ", places(result))
@@ -86,12 +82,12 @@ def _figures(result: Result) -> Iterator[tuple[str, Figure]]:
 
 
 def _with_coordinates(result: Result, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    bare = all(point["algorithm"] == label for label, point in result.coordinates.items())  # which the label says
+    bare = all(point["algorithm"] == label for label, point in result.coordinates.items())  # in the label
     names = [name for name in varied(result) if not (bare and name == "algorithm")]
     texts = [words(result, name) for name in names]
     extra = [[each.get(label, "-") for each in texts] for label in result]
     (_, *header), *body = rows
-    asked = [f"{name} asked" if name in header else name for name in names]  # the others are what was given
+    asked = [f"{name} asked" if name in header else name for name in names]  # besides the value achieved
     return [("label", *asked, *header), *((row[0], *its, *row[1:]) for row, its in zip(body, extra))]
 
 
@@ -108,7 +104,7 @@ def _origin(one: Section) -> Iterator[ET.Element]:
 
 
 def code(result: Result) -> str:
-    """Environments, algorithms and options of a result in the form of code, to be read by people."""
+    """Formats environments, algorithms and options of a result as code, for human readers."""
     config, text = result.config, []
     for kind in ("environments", "algorithms"):
         made: dict[str, list[str]] = {}
@@ -121,7 +117,7 @@ def code(result: Result) -> str:
 
 
 def _expression(account: Any) -> str:
-    """The account of an object as the expression that would make it.
+    """Formats an account as the expression that makes the object.
 
     >>> _expression({"type": "Every", "batch": 25})
     'Every(batch=25)'

@@ -19,32 +19,32 @@ from fedbandit_jax.report.measured import CURVES, OF_LABELS, Measured, spans
 class Result(Measured):
     """The result of a simulation: curves, certificates, configuration, provenance and records.
 
-    n_records is the number of recorded rounds, n_algorithms that of configurations of a sweep.
+    n_records is the number of recorded rounds, n_algorithms the number of configurations of a sweep.
 
     Attributes:
-        rounds: (n_records,) the rounds 1..T at which the curves are recorded.
+        rounds: (n_records,) recorded rounds of the curves, 1..T.
         regret: cumulative group pseudo-regret in units of reward, summed over agents: (n_seeds, n_records) from
             `fb.simulate`, (n_algorithms, n_seeds, n_records) from `fb.sweep`.
-        communication: cumulative communication, shaped like `regret`: "rounds" of it, "floats" and "bits" sent up and
-            down by all agents.
-        status: (..., n_seeds) bits of `fb.Status`; 0 means fine.
+        communication: cumulative communication, shaped like `regret`: its "rounds", and the "floats" and "bits" sent
+            up and down by all agents.
+        status: (..., n_seeds) bits of `fb.Status`; 0 is OK.
         certificates: label -> `Certificate`, in the order of the first axis.
-        config: label -> environment, algorithm and coordinates in the sweep; horizon, seeds and key: what it takes to
-            run again.
+        config: label -> environment, algorithm and coordinates in the sweep; horizon, seeds and key: what a rerun
+            needs.
         provenance: versions, git commit, device, dtype, date and seconds.
-        counts: cumulative counts of other things by name, shaped like `regret`; for successive elimination
-            "eliminations" of arms, "decodings" of sums and "decoding failures".
-        gauges: values that hold at each recorded round by name, shaped like `regret`, NaN where there is none; for
-            clustering the "adjusted Rand index" of the clusters found, the "adjusted Rand index on servers" of what
-            each server finds by itself (1 for a server of one user), and the number of "clusters".
-        records: what `record=` asked for by name, (n_algorithms, n_seeds, its own rounds, ...), without the first axis
-            as in `regret`; of a function that returns a pytree, every leaf by its path in the name. An algorithm that
-            lacks one has NaN there, or 0 if it holds no floats. No certificate covers records.
-        record_rounds: the rounds 1..T of every record.
+        counts: other cumulative counters by name, shaped like `regret`; for successive elimination "eliminations" of
+            arms, "decodings" of sums and "decoding failures".
+        gauges: values at each recorded round by name, shaped like `regret`, NaN if absent. For clustering: the
+            "adjusted Rand index" of the clusters, the "adjusted Rand index on servers" of each server's own clusters
+            (1 for a server with one user), and the number of "clusters".
+        records: extra records of `record=` by name, (n_algorithms, n_seeds, recorded rounds, ...), without the first
+            axis as in `regret`. Pytrees have a record for every leaf, with its path in the name. Algorithms that lack a
+            record have NaN, or 0 for integers. No certificate covers records.
+        record_rounds: recorded rounds of every record, 1..T.
     """
 
     def summary(self) -> str:
-        """Tables of final regret, communication and claims, and of differences in regret paired by seed.
+        """Formats final regret, communication and claims as tables, with regret differences paired by seed.
 
         Differences are from the first label in the same environment, with a 95 % interval for their mean.
         """
@@ -53,55 +53,53 @@ class Result(Measured):
     def save(self, path: str | Path) -> Path:
         """Writes everything to one file, `path`.npz, and returns its path; `path` may end in .npz itself.
 
-        Missing folders are made. The file is complete or absent, whatever happens, and is sealed by a digest.
-        `np.load` opens it too: it finds the curves, and in result.json, a text, all the rest.
+        Missing folders are created. The file is complete or absent, and sealed by a digest. `np.load` opens it too: it
+        finds the curves, and the rest in the text result.json.
 
         Raises:
             ValueError: arrays, certificates and configuration do not fit together; the message says where.
-            OSError: the file cannot be written; one that was there before stays.
+            OSError: the file is not writable; an old one is kept.
         """
         return files.write(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads a saved result, every bit of it; parts that only a newer version knows are left out, with a warning.
+        """Loads a saved result exactly; parts of a newer version are skipped with a warning.
 
         Raises:
-            ValueError: there is no such file, it is not as `save` wrote it, or its format is newer; the message names
-                the file and says which.
+            ValueError: the file is missing or damaged, or its format is newer; the message names it.
         """
         return files.read(path, cls)
 
     def to_xarray(self) -> Any:
-        """An `xarray.Dataset` of all arrays, in which every parameter of the sweep that varies is a dimension.
+        """Converts all arrays to an `xarray.Dataset`, with every varied parameter of the sweep as a dimension.
 
-        The dimensions are "algorithm", if there are several, the parameters, "seed" and "round"; so
-        `data.regret.sel(epsilon=1).mean("seed")` is a curve of every algorithm. What an algorithm without a parameter
-        did stands at all values of it. Where nothing was run, curves are NaN and `status` is -1. A record "x" is
-        `record_x`, whose rounds are the dimension "record_x_round" if they are not those of the curves, and whose own
-        axes are "record_x_0" and so on. It needs the extra `xarray`.
+        Dimensions are "algorithm", if there are several, the parameters, "seed" and "round". For example,
+        `data.regret.sel(epsilon=1).mean("seed")` is one curve for each algorithm. An algorithm without a parameter is
+        repeated along it. Missing configurations have NaN curves and `status` -1. A record "x" is `record_x`. If its
+        rounds differ from the curves', they are the dimension "record_x_round". Its own axes are "record_x_0" and so
+        on. It needs the extra `xarray`.
         """
         return tables.to_xarray(self)
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
+        """Converts curves to a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
 
-        Its columns are "algorithm", "label", the parameters of the sweep (None where an algorithm does not have one),
-        "seed", "round", "regret", "status", and counts of communication and other things; records are left out. It
-        needs the extra `xarray`.
+        Columns are "algorithm", "label", the parameters of the sweep (None for algorithms without one), "seed",
+        "round", "regret", "status", communication and other counters, without records. It needs the extra `xarray`.
         """
         return tables.to_pandas(self)
 
 
 def concat(results: Sequence[Result]) -> Result:
-    """Joins results of one horizon and key: other algorithms under the same seeds, or other seeds of the same ones.
+    """Joins results with one horizon and key: other algorithms with the same seeds, or the same ones with other seeds.
 
-    The provenance is that of the first.
+    The provenance is the first result's.
 
     Raises:
-        TypeError: they are not results.
-        ValueError: there are none; they differ in horizon, key or recorded rounds; or they share neither seeds, with
-            distinct labels, nor labels, environments and algorithms, with distinct seeds.
+        TypeError: an element is not a result.
+        ValueError: there are no results; they differ in horizon, key or recorded rounds; or they share neither seeds
+            (with distinct labels) nor labels, environments and algorithms (with distinct seeds).
     """
     if isinstance(results, Result) or not isinstance(results, Sequence):
         raise BadType("results", "must be a list of results", results)
@@ -142,7 +140,7 @@ def concat(results: Sequence[Result]) -> Result:
 def _along_seeds(results: Sequence[Result]) -> Result:
     first = results[0]
     if len({result.regret.ndim for result in results}) > 1:
-        raise BadValue("results", "of other seeds must all be of simulate, or all of sweep", None, got="both")
+        raise BadValue("results", "of other seeds must all come from simulate, or all from sweep", None, got="both")
     for result in results:
         for kind in OF_LABELS:
             if first.config[kind] != result.config[kind]:
@@ -165,7 +163,7 @@ def _along_seeds(results: Sequence[Result]) -> Result:
 
 
 def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.ndarray]) -> dict[str, Any]:
-    """The arrays of several results joined, with 0 for missing counters, and NaN for missing gauges."""
+    """Joins the arrays of several results, with 0 for missing counters, and NaN for missing gauges."""
     absent = {"communication": 0, "counts": 0, "gauges": math.nan}
     found: dict[str, Any] = {name: join([getattr(result, name) for result in results]) for name in ("regret", "status")}
     for kind in CURVES:
@@ -174,7 +172,7 @@ def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.nda
         found[kind] = {
             name: join([getattr(r, kind).get(name, zeros) for r, zeros in zip(results, nothing)]) for name in names
         }
-    kept: dict[str, tuple[Result, np.ndarray]] = {}  # who has a record, and its rounds
+    kept: dict[str, tuple[Result, np.ndarray]] = {}  # name -> first result with the record, and its rounds
     for result in results:
         for name, rounds in result.record_rounds.items():
             first, known = kept.setdefault(name, (result, rounds))
@@ -191,7 +189,7 @@ def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.nda
 
 
 def _record(result: Result, name: str, other: Result) -> np.ndarray:
-    """A record of a result, or an empty one like that of another: NaN, or 0 where it holds no floats."""
+    """Returns a record of a result, or an empty one shaped like another result's: NaN, or 0 for integers."""
     like = other.records[name]
     nothing = math.nan if like.dtype.kind in "fc" else 0
     empty = np.full((*result.status.shape, *like.shape[other.status.ndim :]), nothing, like.dtype)
@@ -199,7 +197,7 @@ def _record(result: Result, name: str, other: Result) -> np.ndarray:
 
 
 def difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """The first path at which two accounts differ, such as environment.n_agents, and both values there."""
+    """Returns the first path at which two accounts differ, such as environment.n_agents, and both values."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         key = next(key for key in {**one, **other} if one.get(key) != other.get(key))
         return difference(f"{name}.{key}", one.get(key), other.get(key))

@@ -1,4 +1,4 @@
-"""The JSON schema of certificates and of the text in a saved result, for whoever reads them without this package."""
+"""The JSON schema of certificates and of the text in a saved result, for readers without this package."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ SIMPLE = {
 }
 PROBABILITIES = ("delta", "smallest_delta", "wrap_probability")
 OBJECT: dict[str, Any] = {"type": "object"}
-# what every run says of its code, place and time; some say more
+# provenance of every run; some have more
 TOLD = ("fedbandit_jax", "jax", "jaxlib", "numpy", "python", "device", "platform", "dtype", "date", "command")
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of `result.json` in a file that `Result.save` wrote; certificates are in `$defs`.
+    """Returns the JSON schema (draft 2020-12) of `result.json` in a saved result, with certificates in `$defs`.
 
-    A number that is infinite, or none, is one of the words Infinity, -Infinity and NaN; a text that is one of these has
-    a backslash before it. Certificates, whose numbers are not below 0, have only Infinity of them, and no fields but
-    those of this version.
+    Infinite numbers and NaN are the words Infinity, -Infinity and NaN. A string equal to one of these has a backslash
+    before it. Certificates have no negative numbers, so only Infinity, and only the fields of this version.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -65,7 +64,7 @@ def schema() -> dict[str, Any]:
 
 
 def certificate() -> dict[str, Any]:
-    """The schema of `Certificate.to_json`, made of its annotations and docstring; no number is below 0."""
+    """Returns the schema of `Certificate.to_json`, from its annotations and docstring; no number is below 0."""
     hints, words = typing.get_type_hints(Certificate), _attributes(inspect.getdoc(Certificate) or "")
     fields = {field.name: {**_of(hints[field.name]), "description": words[field.name]}
               for field in dataclasses.fields(Certificate)}  # fmt: skip
@@ -83,7 +82,7 @@ def _pair(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of(hint: Any) -> dict[str, Any]:
-    """The schema of an annotation: a number, a text, one of several words, a tuple, or one of these or None."""
+    """Returns the schema of an annotation: a number, a string, a literal, a tuple, or a union of these."""
     parts = typing.get_args(hint)
     if hint in SIMPLE:
         return SIMPLE[hint]
@@ -97,7 +96,7 @@ def _of(hint: Any) -> dict[str, Any]:
 
 
 def _attributes(docstring: str) -> dict[str, str]:
-    """Name -> words, of what a docstring lists under Attributes; a number is told by a name of several."""
+    """Returns name -> words, from the Attributes of a docstring; a line may have several names."""
     listed = docstring.partition("Attributes:\n")[2].partition("\n\n")[0]
     found = re.findall(r"^    ([\w, ]+): (.*(?:\n        .*)*)", listed, re.M)
     return {name: " ".join(words.split()) for names, words in found for name in names.split(", ")}

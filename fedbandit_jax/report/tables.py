@@ -1,4 +1,4 @@
-"""A result as tables: in words, and for xarray and pandas, where parameters of a sweep become dimensions or columns."""
+"""Results as text tables, and for xarray and pandas, with the parameters of a sweep as dimensions or columns."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.measured import CURVES, Measured
 from fedbandit_jax.status import Status
 
-NOT_RUN = -1  # the status of what was not run
+NOT_RUN = -1  # status of missing configurations
 
 
 class Rows(NamedTuple):
-    """Numbers in words: `rows[0]` is the header, and a row's first cell says whose the others are."""
+    """Formatted numbers: `rows[0]` is the header, and the first cell of a row its label."""
 
     title: str
     rows: list[tuple[str, ...]]
 
 
 def summary(result: Measured) -> str:
-    """See `Result.summary`."""
+    """Implements `Result.summary`."""
     text = [size(result), *bases(result)]
     for i, (title, rows) in enumerate(tables(result)):
         text += [""] * (i > 0) + [title] * (title != "") + [aligned(rows)]
@@ -36,20 +36,20 @@ def summary(result: Measured) -> str:
 
 
 def size(result: Measured) -> str:
-    """The numbers of agents, rounds and seeds, in words."""
+    """Formats the numbers of agents, rounds and seeds."""
     horizon, seeds = int(result.rounds[-1]), result.status.shape[-1]
     many = f"T = {horizon:,} rounds, {seeds} seed{'s' * (seeds != 1)}"
     return ", ".join((*dict.fromkeys(_who(result[label]) for label in result), many))
 
 
 def bases(result: Measured) -> list[str]:
-    """The `basis` of each environment whose answers are those of a model, a sentence each."""
+    """Returns the `basis` of each environment with answers of a model, a sentence each."""
     worlds = (result.config["environments"][label] for label in result.labels)
     return list(dict.fromkeys(world["spec"]["basis"] for world in worlds if world["spec"].get("basis")))
 
 
 def tables(result: Measured) -> list[Rows]:
-    """Regret, communication and claims of every algorithm; counts; gauges; and paired differences."""
+    """Makes tables of regret, communication and claims; counts; gauges; and paired differences."""
     one = {label: result[label] for label in result.labels}
     found = [Rows("", _rows(one))]
     if result.counts:
@@ -78,7 +78,7 @@ def tables(result: Measured) -> list[Rows]:
 
 
 def doubts(result: Measured) -> list[str]:
-    """Warnings of runs that must not be trusted, a line each."""
+    """Warns of runs with status bits, a line each."""
     failed = int((result.status != 0).sum())
     if not failed:
         return []
@@ -111,14 +111,14 @@ def _rows(one: dict[str, Measured]) -> list[tuple[str, ...]]:
 def _who(result: Measured) -> str:
     spec = result.spec
     agents = f"{spec['n_agents']} agent{'s' * (spec['n_agents'] > 1)}"
-    if spec.get("n_users"):  # of one server's clusters, or of the silos that they come to
+    if spec.get("n_users"):  # at the servers of a clustering, or at silos
         servers = f"{spec['n_servers']} server{'s' * (spec['n_servers'] > 1)}"
         return f"{spec['n_users']:,} users {f'of {agents}' if spec['n_agents'] > 1 else f'on {servers}'}"
     return agents
 
 
 def _paired(one: dict[str, Measured]) -> dict[str, list[str]]:
-    """The first label in every environment -> the others there, if there are any."""
+    """Returns the first label in every environment -> the others there, if any."""
     places: list[list[str]] = []
     worlds: list[object] = []
     for label, result in one.items():
@@ -137,7 +137,7 @@ def mean_error(values: np.ndarray) -> tuple[float, float]:
 
 
 def _t_quantile(n: int) -> float:
-    """The 97.5 % quantile of Student's t for a mean of n values, NaN for n = 1."""
+    """Returns the 97.5 % quantile of Student's t for a mean of n values, NaN for n = 1."""
     from scipy.stats import t
 
     return float(t.ppf(0.975, n - 1)) if n > 1 else math.nan
@@ -148,7 +148,7 @@ def _one_digit(value: float) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Text with aligned columns."""
+    """Formats rows with aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]) for row in rows
@@ -156,7 +156,7 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def to_xarray(result: Measured) -> Any:
-    """See `Result.to_xarray`."""
+    """Implements `Result.to_xarray`."""
     xarray = require("xarray", "xarray")
 
     points = list(result.coordinates.values())
@@ -176,7 +176,7 @@ def to_xarray(result: Measured) -> Any:
         for one in itertools.product(*(axis.ravel().tolist() for axis in place)):
             if (other := taken.setdefault(one, label)) != label:
                 raise BadValue(
-                    "labels", "must stand apart by their parameters", other, got=f"{other!r} and {label!r} at one place"
+                    "labels", "must differ in their parameters", other, got=f"{other!r} and {label!r} at one point"
                 )
 
     def spread(array: np.ndarray, empty: float) -> np.ndarray:
@@ -202,7 +202,7 @@ def to_xarray(result: Measured) -> Any:
 
 
 def to_pandas(result: Measured) -> Any:
-    """See `Result.to_pandas`."""
+    """Implements `Result.to_pandas`."""
     pandas = require("pandas", "xarray")
 
     points, n_seeds, n_records = result.coordinates, len(result.seeds), len(result.rounds)

@@ -120,7 +120,7 @@ def long(path):
     path.write_bytes(whole)
 
 
-DAMAGED, UNSEALED, NONE = "it was damaged", "it does not end as", "it is sealed, but"
+DAMAGED, UNSEALED, NONE = "it was damaged", "it does not end like", "it is sealed, but"
 DAMAGES = [  # how a file begins to be refused, and what happened to it
     ("it is empty", becomes(lambda whole: b"")),
     *((UNSEALED, becomes(lambda whole, more=more: whole + more)) for more in (b"\0", b"\n", b" " * 500, b"PK")),
@@ -207,7 +207,7 @@ def test_a_sealed_result_must_make_sense(path, fault):
     edited(path, edit)
     why = refused(path)
     assert way.rpartition(".")[2].removeprefix("communication_") in why or fault[2] in why
-    assert "use a copy" not in why  # the file is whole
+    assert "use an intact copy" not in why  # the file is whole
 
 
 def test_a_newer_result_is_read_with_a_warning(path):

@@ -1,4 +1,4 @@
-"""Draws results as figures, without JAX: curves, regret against a coordinate, frontiers and audits."""
+"""Figures of results, without JAX: curves, regret against a coordinate, frontiers and audits."""
 
 from fedbandit_jax.report.plotting.audits import audits as audits
 from fedbandit_jax.report.plotting.colours import CLAIMS as CLAIMS

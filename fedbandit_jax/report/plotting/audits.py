@@ -1,4 +1,4 @@
-"""Draws the findings of audits: lower bounds of epsilon in units of the claims."""
+"""A figure of audits: lower bounds on epsilon relative to the claims."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fedbandit_jax.report.findings import Audit
 from fedbandit_jax.report.plotting.colours import BLACK, GREEN, VERMILLION, drawn
 from fedbandit_jax.report.plotting.figure import once
 
-BARS = 2.4  # width of the bars, in inches
+BARS = 2.4  # width of the bars in inches
 
 
 def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
-    """Draws a table with a row for every mechanism: its claim, and the share of it that an audit could show.
+    """Draws a row for every mechanism: its claim, and the share of it that an audit could show.
 
-    A bar goes from 0 to the lower bound of epsilon, in units of the claim; one that crosses the line at 1 refutes the
-    claim. Beside it stand the claim, the lower bound, and the pair of neighbours and the statistic that showed most.
+    A bar goes from 0 to the lower bound on epsilon, relative to the claim. A bar across the line at 1 refutes the
+    claim. Text gives the claim, the lower bound, and the pair of neighbours and the statistic that showed most.
 
     Args:
         audits: results of `fb.audits.audit`.
-        controls: those of mechanisms with known flaws, which are in a block of their own: caught, or missed.
+        controls: audits of mechanisms with known flaws, in a separate block: caught or missed.
 
     Returns:
         The figure.
 
     Raises:
-        ValueError, TypeError: there is no audit, or something else among them.
+        ValueError, TypeError: there are no audits, or an element is not an audit.
     """
     for name, found in (("audits", audits), ("controls", controls)):
         for audit in validate.sequence(name, found, "audits"):
@@ -40,7 +40,7 @@ def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
     if not len(audits) + len(controls):
         raise BadValue("audits", "must hold at least one audit", None, got="none")
     blocks = [(title, rows) for title, rows in (("mechanisms", audits), ("controls (flawed)", controls)) if len(rows)]
-    width, top, line = 11.5, 0.0, 0.18  # in inches, as all places here
+    width, top, line = 11.5, 0.0, 0.18  # inches, like all positions here
     height = line * sum(len(rows) + 5 for _, rows in blocks)
     figure = plt.figure(figsize=(width, height))
     for title, rows in blocks:
@@ -52,8 +52,8 @@ def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
 
 
 def _rows(ax: Axes, title: str, rows: Sequence[Audit], words: tuple[str, str]) -> None:
-    """Draws one block of `audits`; `words` are for a claim that is refuted, and for one that is not."""
-    columns = {  # title -> distance from the left end of the bars; and text
+    """Draws one block of `audits`; `words` describe a refuted claim, and one that is not."""
+    columns = {  # title -> distance from the left end of the bars, and text
         title: (-4.3, lambda a: a.name),
         "claim: ε": (-1.4, lambda a: f"{a.epsilon:.3g}"),
         "ε ≥": (-0.7, lambda a: f"{a.epsilon_lower:.3g}"),

@@ -1,8 +1,8 @@
-"""Styles of curves, decided in one place: colour by the algorithm, line by the claim, and a marker.
+"""Styles of curves: colour by the algorithm, line by the claim, and a marker.
 
-The same algorithm has the same colour in every figure, whatever else is in it. Other numbers, such as a budget, do not
-make another algorithm. Where two curves of a figure share a colour, as variants of an algorithm do, markers tell them
-apart; the style of a line always says what its certificate claims.
+An algorithm has the same colour in every figure, also with other numbers such as the budget. Curves of a figure with
+the same colour, such as variants of an algorithm, have different markers. The line style always shows the claim of the
+certificate.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.report.result import Result
 
-# The palette of Okabe & Ito (2008), Color Universal Design, https://jfly.uni-koeln.de/color/, which readers with any
-# colour vision can tell apart. Its yellow is too pale for a line on white; wine is from a palette of Tol (2021).
+# Okabe & Ito (2008), Color Universal Design, https://jfly.uni-koeln.de/color/: readable with any colour vision. Its
+# yellow is too pale for a line on white; wine is from a palette of Tol (2021).
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
 BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE = COLOURS
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">")
-CLAIMS = {  # a certificate's claim -> style of the line, words in the legend
+CLAIMS = {  # claim of a certificate -> line style and words in the legend
     "certified": ("-", "certified"),
     "as_printed": ("--", "weaker than stated"),
     "none": (":", "no privacy claim"),
 }
 
-_ONE = {"alpha_1": (math.inf,), "alpha_2": (math.inf,)}  # FCLUB that takes all users to be alike
+_ONE = {"alpha_1": (math.inf,), "alpha_2": (math.inf,)}  # FCLUB with a single cluster
 _UCB: dict[str, Any] = {"type": ("Federated",), "policy.type": ("UCB", "LogDetUCB")}
-_SILOS: dict[str, Any] = {**_UCB, "privacy.trust": ("silo_local", "silo_local_matrix", None)}  # None: as by default
+_SILOS: dict[str, Any] = {**_UCB, "privacy.trust": ("silo_local", "silo_local_matrix", None)}  # None: the default
 _SE = ("SuccessiveElimination",)
-# What an algorithm is -> its colour; the first row whose parts all have one of these values decides.
+# Parts of an algorithm -> colour; the first row with matching values decides.
 _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({**_UCB, "privacy": (None,)}, BLACK),  # FedLinUCB, FedUCB
-    ({**_UCB, "schedule.type": ("LogDet",)}, PURPLE),  # raw data decide when to synchronise
+    ({**_UCB, "schedule.type": ("LogDet",)}, PURPLE),  # raw data trigger synchronisations
     ({**_UCB, "schedule.type": ("PrivateLogDet",)}, ORANGE),
     ({**_UCB, "schedule.type": ("Geometric",)}, SKY),
     ({**_UCB, "privacy.trust": ("secagg",)}, GREEN),
@@ -69,29 +69,29 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("SCLUB",)}, PURPLE),
     ({"type": ("Uniform", "UniformArms")}, "#999999"),
 )
-_OTHERS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)  # of algorithms that are not in the table
+_OTHERS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)  # of algorithms outside of the table
 
 
 class Style(NamedTuple):
-    """The style of the curve of one configuration."""
+    """The style of one configuration's curve."""
 
     colour: str
     line: str
-    marker: str  # none for the first curve of a colour
-    claim: str  # words for the legend; none where privacy is not asked for
+    marker: str  # "" for the first curve of a colour
+    claim: str  # words for the legend; "" without privacy
 
 
 def colour(algorithm: Any) -> str:
-    """The colour of an algorithm, which is the same in all figures.
+    """Returns the colour of an algorithm, equal in all figures.
 
-    It depends on what the algorithm is (its class, policy, schedule, trust model and release), not on its name or its
-    numbers. One of your own has a colour too, by a digest of what it is made of.
+    It depends on class, policy, schedule, trust model and release, not on name or numbers. A user-defined algorithm has
+    a colour too, by a digest of its parts.
 
     Args:
-        algorithm: an `fb.Algorithm`, the account of one in `result.config["algorithms"]`, or the result of one.
+        algorithm: an `fb.Algorithm`, its account in `result.config["algorithms"]`, or its result.
 
     Raises:
-        ValueError, TypeError: it is none of these; the message says what it is.
+        ValueError, TypeError: it is none of these.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -112,14 +112,14 @@ def colour(algorithm: Any) -> str:
 
 
 def drawn(colour: str) -> str:
-    """A colour as it is drawn: black is that of matplotlib's text, which dark styles make white."""
+    """Returns the drawn colour: black is matplotlib's text colour, white in dark styles."""
     return to_hex(plt.rcParams["text.color"]) if colour == BLACK else colour
 
 
 def styles(result: Result) -> dict[str, Style]:
-    """The colour, line and marker of every label.
+    """Returns colour, line and marker of every label.
 
-    Solid lines are certified or ask for no privacy, dashed ones are weaker than stated, and dotted ones claim nothing.
+    Solid lines are certified or not private, dashed ones weaker than stated, dotted ones without a claim.
 
     Args:
         result: result of one or several algorithms.
@@ -135,17 +135,17 @@ def styles(result: Result) -> dict[str, Style]:
 
 
 def promise(certificate: Certificate) -> tuple[str, str]:
-    """The line style and the words in the legend for the claim of a certificate."""
-    if certificate.epsilon is None and certificate.user_defined:  # nobody knows what it does
+    """Returns the line style and the words in the legend for the claim of a certificate."""
+    if certificate.epsilon is None and certificate.user_defined:  # its behaviour is unknown
         return CLAIMS["none"]
-    if certificate.epsilon is None:  # asks for no privacy
+    if certificate.epsilon is None:  # not private
         return "-", ""
     line, claim = CLAIMS[certificate.claim]
     return line, claim if certificate.notion == Certificate.notion else f"{claim}, {certificate.notion}"
 
 
 def entry(name: str, claim: str) -> str:
-    """The entry of a curve in a legend: its name, and its claim, or that it is not private.
+    """Formats the entry of a curve in a legend: its name and claim.
 
     >>> entry("tree", "certified"), entry("FedLinUCB", ""), entry("not private, greedy", "")
     ('tree: certified', 'FedLinUCB: not private', 'not private, greedy')
@@ -155,7 +155,7 @@ def entry(name: str, claim: str) -> str:
 
 
 def told_apart(colours: Sequence[str], markers: Sequence[str]) -> list[str]:
-    """A marker for every curve: of those that share a colour, each has its own.
+    """Chooses a marker for every curve, distinct among curves of one colour.
 
     >>> told_apart(["red", "blue", "red"], ["", "o", "s"])
     ['', '', 'o']
@@ -164,7 +164,7 @@ def told_apart(colours: Sequence[str], markers: Sequence[str]) -> list[str]:
 
 
 def _account(value: Any) -> Any:
-    """An algorithm as its account in `Result.config`."""
+    """Converts an algorithm to its account in `Result.config`."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     parts = {field.name: _account(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -172,14 +172,14 @@ def _account(value: Any) -> Any:
 
 
 def _part(account: Any, path: str) -> Any:
-    """A part of an account, such as policy.type, or None."""
+    """Returns a part of an account, such as policy.type, or None."""
     for name in path.split("."):
         account = account.get(name) if isinstance(account, Mapping) else None
     return account
 
 
 def _kind(path: str, value: Any) -> Iterator[str]:
-    """The classes and words that an account is made of, without its name and its numbers."""
+    """Yields the classes and words of an account, without its name and numbers."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             if name != "name":

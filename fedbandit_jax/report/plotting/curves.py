@@ -1,4 +1,4 @@
-"""Draws regret and gauges as curves over the rounds with bands, and final regret against a coordinate of a sweep."""
+"""Curves of regret and gauges over the rounds with bands, and final regret against a coordinate of a sweep."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import mean_error
 
 BANDS = {"error": "1 s.e.", "deviation": "1 standard deviation"}  # half-width of a band -> words
-NEAR = 0.02  # share by which curves differ that lie on each other
-DECADES = 3  # of a logarithmic axis of rounds, before which all algorithms explore
+NEAR = 0.02  # relative difference of curves that coincide
+DECADES = 3  # shown on a logarithmic axis of rounds; all algorithms explore before
 
 
 def regret(
@@ -46,22 +46,22 @@ def regret(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draws the mean over seeds of the group regret of every algorithm, with a band around it.
+    """Draws the mean group regret of every algorithm over seeds, with a band.
 
-    Private algorithms are drawn solid if their certificate says `certified`, dashed if `as_printed` and dotted if
-    `none`. Algorithms that ask for no privacy are solid, and the legend says so if there are private ones. Colours are
-    those of `colour`, and a curve under a later one is wider. Where time averages at the end differ by more than a
-    factor of 8 the vertical axis is logarithmic; with `stride="log"` that of rounds is, and begins at T / 1,000.
+    Lines are solid if the certificate says `certified`, dashed for `as_printed` and dotted for `none`. Algorithms
+    without privacy are solid, and the legend says so if others are private. Colours are from `colour`, and a curve
+    under a later one is wider. The vertical axis is logarithmic if final time averages differ by more than a factor of
+    8. With `stride="log"` the axis of rounds is logarithmic too, from T / 1,000 on.
 
     Args:
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
         time_average: draw Reg(t) / t, as in the papers' figures; False draws cumulative regret Reg(t).
         band: half-width of the band, one standard "error" of the mean or one standard "deviation" over seeds.
         title: title of the axes; default: the environment, budgets and the number of seeds.
-        ax: axes to draw on; default: those of a new figure.
+        ax: axes to draw on; default: a new figure.
 
     Raises:
-        ValueError, TypeError: an argument is not one of these; the message names it and its value.
+        ValueError, TypeError: an argument is invalid; the message names it and its value.
     """
     validate.boolean("time_average", time_average)
     validate.one_of("band", band, BANDS)
@@ -87,24 +87,22 @@ def gauge(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draws the mean over seeds of a gauge at every recorded round, with a band around it.
+    """Draws the mean of a gauge over seeds at every recorded round, with a band.
 
-    A gauge is a number that stands at each round, such as the "adjusted Rand index" of the clusters found.
+    A gauge is a value at each round, such as the "adjusted Rand index" of the found clusters.
 
     Args:
         result, band, ax: as in `regret`.
         name: a key of `result.gauges`.
-        limits: ends of the vertical axis, such as (-0.05, 1.05) for an index that is 1 where it is right and 0 by
-            chance; default: from 0 on, or from the least value.
+        limits: ends of the vertical axis, such as (-0.05, 1.05) for an index between 0 (chance) and 1 (correct).
+            Default: from 0, or from the least value.
         title: title of the axes; default: none.
 
     Raises:
-        ValueError, TypeError: `result` has no gauge of this name, or another argument is not one of these.
+        ValueError, TypeError: `result` has no such gauge, or another argument is invalid.
     """
     if not validate.instance("result", result, Result, "an fb.Result").gauges:
-        raise BadValue(
-            "result", "must have gauges, as those of clustering have", name, got=f"none, and name = {name!r}"
-        )
+        raise BadValue("result", "must have gauges, as clustering has", name, got=f"none, and name = {name!r}")
     validate.one_of("name", name, result.gauges)
     validate.one_of("band", band, BANDS)
     if limits is not None:
@@ -120,24 +118,24 @@ def gauge(
 
 
 def _of_seeds(result: Result, title: str | None, band: str = "error") -> str | None:
-    """The title, and what is drawn of several seeds."""
+    """Adds the number of seeds and the band to a title."""
     n = result.status.shape[-1]
     return title if n == 1 else "\n".join(filter(None, (title, f"mean of {n} seeds ± {BANDS[band]}")))
 
 
 def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
     lowest, looks = 0.0, styles(result)
-    private = any(style.claim for style in looks.values())  # where nobody asks for privacy, no legend speaks of it
+    private = any(style.claim for style in looks.values())  # otherwise the legend omits privacy
     drawn = [curves_of(result[label]) for label in looks]
     means = [curves.mean(0) for curves in drawn]
     for i, (label, style) in enumerate(looks.items()):
         one, curves, mean = result[label], drawn[i], means[i]
-        if not np.isfinite(mean).any():  # it has no such gauge
+        if not np.isfinite(mean).any():  # without this gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
         name = entry(in_words(label), style.claim) if private else in_words(label)
         over = sum(np.isclose(mean, other, NEAR).mean() > 0.9 for other in means[i + 1 :])
-        wide = 1.5 + 2.5 * min(over, 3)  # a curve under others is seen on both sides
+        wide = 1.5 + 2.5 * min(over, 3)  # visible on both sides of the curves above it
         look: dict[str, Any] = dict(color=style.colour, marker=style.marker, markersize=5, linewidth=wide)
         ax.plot(one.rounds, mean, style.line, markevery=0.1, label=name, **look)
         if len(curves) > 1:
@@ -152,23 +150,23 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, 
 
 
 class Family(NamedTuple):
-    """Configurations that are one line of a figure."""
+    """Configurations on one line of a figure."""
 
     name: str
     labels: list[str]
     colour: str
-    line: str  # solid, dashed or dotted, by the weakest claim among them
+    line: str  # solid, dashed or dotted, by the weakest claim
     claim: str  # words for the legend
     marker: str
 
     @property
     def at_ends(self) -> str:
-        """The marker of a horizontal line: none for the first of a colour."""
+        """Marker of a horizontal line: none for the first of a colour."""
         return "" if self.marker == MARKERS[0] else self.marker
 
     @property
     def text(self) -> str:
-        """The entry in the legend."""
+        """Entry in the legend."""
         return entry(self.name, self.claim)
 
 
@@ -182,22 +180,20 @@ def against(
 ) -> Figure:
     """Draws final group regret against a coordinate of the sweep, as mean and one standard error over seeds.
 
-    Every algorithm is a line, with one for each value of the other parameters that vary; an algorithm that does not
-    have this coordinate is a horizontal line. Numbers are drawn to scale, a logarithmic one if they differ by much;
-    other values stand beside each other, in the order of the sweep. Solid, dashed and dotted lines are as in `regret`;
-    if claims differ along a line, it has the weakest.
+    Every algorithm is a line, one for each value of the other parameters that vary. An algorithm without this
+    coordinate is a horizontal line. Numbers are to scale, logarithmic if they differ by much. Other values are side by
+    side, in the order of the sweep. Line styles are as in `regret`, by the weakest claim along a line.
 
     Args:
         result: result of `fb.sweep`, with a grid.
-        coordinate: a parameter of the sweep, such as "epsilon" (which is the one asked for; for the one that
-            certificates give see `privacy_frontier`), "n_agents" or "environment".
+        coordinate: a parameter of the sweep, such as "epsilon" (as requested; for the certificates' epsilon see
+            `privacy_frontier`), "n_agents" or "environment".
         title: title of the axes; default: the environments and the number of seeds.
-        lines: label -> name of the line of which it is a point; labels that are missing are lines of their own.
-            Default: see above.
-        ax: axes to draw on; default: those of a new figure.
+        lines: label -> name of its line; missing labels are separate lines. Default: see above.
+        ax: axes to draw on; default: a new figure.
 
     Raises:
-        ValueError, TypeError: no algorithm has the coordinate, or another argument is not one of these.
+        ValueError, TypeError: no algorithm has the coordinate, or another argument is invalid.
     """
     axes = checked(result, title, ax, lines)
     points = result.coordinates
@@ -246,7 +242,7 @@ def ended(
 
 
 def families(result: Result, lines: Mapping[str, str] | None, *, along: Collection[str]) -> list[Family]:
-    """The lines of a figure, along these coordinates, by the names in `lines` or as in `against`."""
+    """Groups configurations into lines along these coordinates, by the names in `lines` or as in `against`."""
     points = result.coordinates
     beside = {name: words(result, name) for name in varied(result) if name not in (*along, "algorithm")}
     found: dict[str, list[str]] = {}
@@ -264,31 +260,31 @@ def families(result: Result, lines: Mapping[str, str] | None, *, along: Collecti
 
 
 def varied(result: Result) -> list[str]:
-    """The coordinates that have more than one value."""
+    """Returns the coordinates with several values."""
     names = dict.fromkeys(name for point in result.coordinates.values() for name in point)
     return [name for name in names if len(set(words(result, name).values())) > 1]
 
 
 def words(result: Result, coordinate: str) -> dict[str, str]:
-    """The values of a coordinate as text, by label: of objects all parts where class and numbers are alike."""
+    """Formats the values of a coordinate, by label; objects with all parts if class and numbers do not differ."""
     there = {label: point[coordinate] for label, point in result.coordinates.items() if coordinate in point}
     short, whole = ({label: word(value, whole) for label, value in there.items()} for whole in (False, True))
     return short if len(set(short.values())) == len(set(whole.values())) else whole
 
 
 def weakest(certificates: Sequence[Certificate]) -> tuple[str, str]:
-    """Line and words of the weakest claim among certificates of private algorithms, if there are any."""
+    """Returns line and words of the weakest claim among private algorithms, if any."""
     private = [one for one in certificates if one.epsilon is not None] or certificates
     return promise(min(private, key=lambda one: ORDER.index(one.claim)))
 
 
 def final(result: Result, label: str) -> tuple[float, float]:
-    """The mean of final regret over seeds and its standard error, NaN for one seed."""
+    """Returns the mean of final regret over seeds and its standard error, NaN for one seed."""
     return mean_error(result[label].regret[:, -1])
 
 
 def word(value: Any, whole: bool = False) -> str:
-    """A value of a coordinate as text; of an object its class and its numbers, or all its parts.
+    """Formats a value of a coordinate; an object by its class and numbers, or all parts.
 
     >>> word(0.5), word({"type": "Every", "batch": 25}), word(None)
     ('0.5', 'Every(batch=25)', 'null')
@@ -297,8 +293,8 @@ def word(value: Any, whole: bool = False) -> str:
     """
     if isinstance(value, Mapping):
         parts = {name: part for name, part in value.items() if name != "type" and part is not None}
-        told = (f"{name}={word(part, whole)}" for name, part in parts.items() if whole or _number(part))
-        return f"{value.get('type', '')}({', '.join(told)})"
+        texts = (f"{name}={word(part, whole)}" for name, part in parts.items() if whole or _number(part))
+        return f"{value.get('type', '')}({', '.join(texts)})"
     if _number(value):
         return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,6 +1,6 @@
-"""Common parts of all figures: axes, scales, a legend that hides nothing, words, and files.
+"""Common parts of all figures: axes, scales, a legend below the axes, words, and files.
 
-PNG is for screens, PDF for papers and SVG for pages; equal figures become equal files.
+PNG is for screens, PDF for papers and SVG for pages; equal figures give equal files.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import bases
 
-SIZE = (6.4, 4.8)  # of a figure that is made here, in inches; a legend makes it taller
-BELOW = 0.55  # from the axes to the legend: ticks and their label lie between
-INSIDE = (0.02, 0.98)  # ends of a horizontal line, as shares of the axes, so that its markers are whole
+SIZE = (6.4, 4.8)  # inches of a new figure without its legend
+BELOW = 0.55  # inches between axes and legend, for ticks and labels
+INSIDE = (0.02, 0.98)  # ends of a horizontal line, as shares of the axes, with whole markers
 WIDTH = 72  # characters in a line of a title or a legend
-SPREAD = 8  # positive numbers that differ by a larger factor than this are drawn on a logarithmic axis
+SPREAD = 8  # ratio of positive numbers from which their axis is logarithmic
 _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
     "png": {"Software": MARK},
     "pdf": {"Creator": MARK, "Producer": None, "CreationDate": None},
@@ -43,8 +43,8 @@ _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
 }
 SYMBOLS = {"epsilon": "ε", "delta": "δ", "n_agents": "M", "n_arms": "K", "dim": "d", "horizon": "T"}
 PIXELS = 180  # of an inch of a PNG
-LONGEST = 500  # characters of a text in a figure
-_OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # endings that ask for what is not written
+LONGEST = 500  # most characters of a text in a figure
+_OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # endings of unsupported formats
 _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedbandit_jax"}  # 42: TrueType, embedded
 
 
@@ -58,11 +58,9 @@ def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
 
 
 def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: float = 0.0) -> Figure:
-    """Adds title, grid and, below the axes, a legend, by which a figure of `ours` becomes taller.
+    """Adds title, grid and, below the axes, a legend, which makes a figure of `ours` taller.
 
-    If answers were those of a model, the legend says so first.
-
-    `below` are inches that the ticks need more than usual.
+    The legend first names models that generated answers. `below` are additional inches for ticks.
     """
     if title:
         ax.set_title(wrapped(title), fontsize="medium")
@@ -88,18 +86,18 @@ def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: fl
 
 
 def once(figure: Figure) -> Figure:
-    """Closes a figure in pyplot if a notebook would otherwise draw it twice, and returns it."""
+    """Closes a figure in pyplot if a notebook would draw it twice, and returns it."""
     if mpl.get_backend() in ("inline", "module://matplotlib_inline.backend_inline"):
         plt.close(figure)
     return figure
 
 
 def scale(ax: Axes, which: Literal["x", "y"], values: np.ndarray) -> None:
-    """A logarithmic axis if its values are positive and differ by much; else a vertical one begins at 0."""
+    """Makes an axis logarithmic if its values are positive and differ by much; other vertical axes start at 0."""
     values = values[np.isfinite(values)]
     if values.size and values.min() > 0 and values.max() > SPREAD * values.min():
         ax.set(**{f"{which}scale": "log"})
-        if values.max() < 100 * values.min():  # powers of ten would be too few
+        if values.max() < 100 * values.min():  # too few powers of ten
             axis = ax.xaxis if which == "x" else ax.yaxis
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(lambda x, _: tick(x))
@@ -109,7 +107,7 @@ def scale(ax: Axes, which: Literal["x", "y"], values: np.ndarray) -> None:
 
 
 def in_words(label: str) -> str:
-    """A label of a sweep as people read it.
+    """Formats a label of a sweep for human readers.
 
     >>> in_words("FedLinUCB(epsilon=1.0, n_agents=8, schedule=Every(batch=25))")
     'FedLinUCB, ε = 1, M = 8, schedule = Every(batch=25)'
@@ -126,7 +124,7 @@ def in_words(label: str) -> str:
 
 
 def _last_bracket(label: str) -> int:
-    """The place of the bracket that the last one of a label closes, or 0."""
+    """Returns the index of the bracket that matches the last one of a label, or 0."""
     depth = 0
     for i in range(len(label) - 1, 0, -1):
         depth += {")": 1, "(": -1}.get(label[i], 0)
@@ -136,14 +134,14 @@ def _last_bracket(label: str) -> int:
 
 
 def equation(name: str, value: str) -> str:
-    """A coordinate of a sweep as people read it: `epsilon=1.0` is ε = 1, and `delta=1e-06` is δ = $10^{-6}$."""
+    """Formats a coordinate of a sweep: `epsilon=1.0` as ε = 1, and `delta=1e-06` as δ = $10^{-6}$."""
     if re.fullmatch(r"[\d.]+e[-+]\d+", value):
         value = tick(float(value))
     return f"{SYMBOLS.get(name, name)} = {value.removesuffix('.0')}"
 
 
 def tick(number: float) -> str:
-    """A number at a tick, where a power of ten is written as one.
+    """Formats a number at a tick, with powers of ten.
 
     >>> tick(0.5), tick(2e4), tick(1e7), tick(2e-5)
     ('0.5', '20,000', '$10^{7}$', '$2 \\\\times 10^{-5}$')
@@ -154,11 +152,11 @@ def tick(number: float) -> str:
 
 
 def tick_words(ax: Axes, words: Sequence[str]) -> float:
-    """Writes words at 0, 1, ... on the horizontal axis; the inches that they need more than numbers."""
+    """Writes words at 0, 1, ... on the horizontal axis; returns the additional inches that they need."""
     words = list(map(drawable, words))
     lines = [textwrap.wrap(word, max(8, 60 // len(words)), break_long_words=False) or [""] for word in words]
     ax.margins(x=0.1)
-    if len(words) * max(len(line) for one in lines for line in one) <= 66:  # they fit beside each other
+    if len(words) * max(len(line) for one in lines for line in one) <= 66:  # they fit side by side
         ax.set_xticks(range(len(words)), ["\n".join(one) for one in lines], fontsize="small")
         return 0.15 * (max(map(len, lines)) - 1)
     ax.set_xticks(range(len(words)), words, fontsize="small", rotation=90)
@@ -166,7 +164,7 @@ def tick_words(ax: Axes, words: Sequence[str]) -> float:
 
 
 def wrapped(text: str) -> str:
-    r"""A text in lines that are no longer than a figure is wide; a formula between $ stays whole.
+    r"""Wraps a text to the width of a figure; a formula between $ stays on one line.
 
     >>> len(wrapped(f"{64 * 'x'} at $7 \\times 10^{{-5}}$").splitlines())
     2
@@ -177,7 +175,7 @@ def wrapped(text: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """Shortens a text to `LONGEST` characters, and escapes the dollars of lines that are no valid formulas."""
+    """Shortens a text to `LONGEST` characters, and escapes the dollars of lines without valid formulas."""
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}..."
     return "\n".join(map(_escaped, text.split("\n")))
@@ -193,19 +191,19 @@ def _escaped(line: str) -> str:
 
 
 def whose(result: Result) -> str:
-    """The name of the regret: that of a group, or of one agent."""
+    """Returns the name of the regret: of a group, or of one agent."""
     worlds = result.config["environments"].values()
     return "group regret" if any(world["spec"]["n_agents"] > 1 for world in worlds) else "regret"
 
 
 def places(result: Result) -> str:
-    """The environments and their sizes, for titles."""
+    """Formats the environments and their sizes, for titles."""
     found = list(dict.fromkeys(map(_place, result.config["environments"].values())))
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
 
 def budgets(result: Result) -> str:
-    """The end of a title that says the budgets asked for: every ε, and δ if all ask for (ε, δ)-DP at the same one."""
+    """Formats the requested budgets for a title: every ε, and δ if all ask for (ε, δ)-DP at the same one."""
     asked = [one for one in result.certificates.values() if one.epsilon and not one.per_silo]
     epsilons = sorted({one.epsilon for one in asked if one.epsilon})
     if not epsilons:
@@ -221,7 +219,7 @@ def _place(world: Mapping[str, Any]) -> str:
 
 
 def sizes(spec: Mapping[str, Any]) -> str:
-    """The sizes in the account of a `Spec`, by their letters: those of arms without features are K alone."""
+    """Formats the sizes of a `Spec` by their letters: only K for arms without features."""
     letters = {"M": "n_agents"} if spec["n_agents"] > 1 else {}
     if spec.get("n_users"):
         letters = {"n": "n_users", **(letters or {"L": "n_servers"})}
@@ -231,18 +229,18 @@ def sizes(spec: Mapping[str, Any]) -> str:
 
 
 def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
-    """Writes a figure, complete or not at all, closes it, and returns the paths of the files.
+    """Writes a figure atomically, closes it, and returns the paths of the files.
 
-    The ending says the format: .png, .pdf with embedded TrueType fonts, or .svg. Without one of these a PNG and a PDF
-    are written. Equal figures become equal files.
+    The ending sets the format: .png, .pdf with embedded TrueType fonts, or .svg. Without one of these it writes a PNG
+    and a PDF. Equal figures give equal files.
 
     Args:
         figure: the figure.
-        path: of the file, or of both files without their endings; missing folders are made.
+        path: path of the file, or of both without their endings; missing folders are created.
 
     Raises:
-        ValueError, TypeError: an argument is not one of these, or the ending is that of another format.
-        OSError: a file cannot be written; one that was there before stays.
+        ValueError, TypeError: an argument is invalid, or the ending is of another format.
+        OSError: a file is not writable; an old one is kept.
 
     Example:
         >>> import tempfile
@@ -256,7 +254,7 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
         raise BadValue("path", "must name a file", str(path))
     kind = path.suffix.removeprefix(".").lower()
     if kind in _OTHERS:
-        raise BadValue("path", "must end in .png, .pdf or .svg, or say no format", str(path))
+        raise BadValue("path", "must end in .png, .pdf or .svg, or without a format", str(path))
     paths = (path,) if kind in _METADATA else (path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.pdf"))
     path.parent.mkdir(parents=True, exist_ok=True)
     for one in paths:
@@ -266,7 +264,7 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
 
 
 def svg(figure: Figure) -> str:
-    """A figure as the text of an SVG file; it is closed."""
+    """Returns a figure as the text of an SVG file, and closes it."""
     file = io.BytesIO()
     _write(figure, "svg", file)
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""Draws final regret against privacy and communication, with the Pareto front: the points that no other dominates."""
+"""Final regret against privacy and communication, with the Pareto front of points that no other dominates."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def privacy_frontier(
     lines: Mapping[str, str] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draws final group regret against the epsilon that the noise is proved to give, and marks the Pareto front.
+    """Draws final group regret against the proved epsilon of the noise, and marks the Pareto front.
 
-    Epsilon is `Certificate.epsilon_exact`, at the certificate's delta; the axis says which delta. A point is on the
-    front, and filled, if it is certified and no other one that is, in the same environment and under the same
-    adjacency, is at least as good in all of mean regret, epsilon (to three digits) and delta, and better in one. The
-    epsilon of a weaker claim is not that of what ran. Algorithms that ask for no privacy, and uniform play, which has
-    epsilon = 0, are horizontal lines; so are those of which no finite epsilon is proved, and the legend says so.
+    Epsilon is `Certificate.epsilon_exact`, at the certificate's delta, which the axis names. A point on the front is
+    filled: it is certified, and no other certified one dominates it in mean regret, epsilon (to three digits) and
+    delta. Only points with the same environment and adjacency are compared. The epsilon of a weaker claim is not what
+    the run provides. Algorithms without privacy, and uniform play with epsilon = 0, are horizontal lines. So are those
+    without a finite proved epsilon, and the legend says so.
 
     Args:
         result, title, lines, ax: as in `against`.
 
     Raises:
-        ValueError, TypeError: no algorithm has a finite epsilon, or an argument is not one of these.
+        ValueError, TypeError: no algorithm has a finite epsilon, or an argument is invalid.
     """
     axes = checked(result, title, ax, lines)
     proved = {
@@ -50,7 +50,7 @@ def privacy_frontier(
         if one.epsilon_exact and math.isfinite(one.epsilon_exact)
     }
     if not proved:
-        raise BadValue("result", "must have an algorithm of which a finite epsilon is proved", result)
+        raise BadValue("result", "must have an algorithm with a finite proved epsilon", result)
     asked = [label for label, one in result.certificates.items() if one.epsilon]
     beside = {label: "no ε is proved" for label in asked if label not in proved}
     deltas = sorted({result.certificates[label].delta or 0.0 for label in proved})
@@ -79,23 +79,22 @@ def communication_frontier(
     lines: Mapping[str, str] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draws final group regret against the bits that all agents sent and received, and marks the Pareto front.
+    """Draws final group regret against the bits sent and received by all agents, and marks the Pareto front.
 
-    A point is on the front, and filled, unless another one in the same environment has at most its mean regret and its
-    mean bits, and less of one. Privacy does not count here: to compare at one budget, select it,
-    `communication_frontier(result.sel(epsilon=1.0))`.
+    A point on the front is filled: no other one in the same environment dominates it in mean regret and mean bits.
+    Privacy does not count. To compare at one budget, select it: `communication_frontier(result.sel(epsilon=1.0))`.
 
     Args:
         result, title, lines, ax: as in `against`.
 
     Raises:
-        ValueError, TypeError: an argument is not one of these; the message names it and its value.
+        ValueError, TypeError: an argument is invalid; the message names it and its value.
     """
     axes = checked(result, title, ax, lines)
     sent = {label: result[label].communication for label in result}
     bits = {label: float(one["bits"][:, -1].mean()) for label, one in sent.items()}
     silent = {label: "its bits are not counted" for label in bits if not bits[label] and sent[label]["rounds"].any()}
-    if len(silent) < len(bits):  # algorithms of one's own that report rounds alone
+    if len(silent) < len(bits):  # user-defined algorithms that report rounds only
         bits = {label: bits[label] for label in bits if label not in silent}
     front = pareto(
         [(final(result, label)[0], sent) for label, sent in bits.items()],
@@ -110,7 +109,7 @@ def communication_frontier(
 
 
 def pareto(costs: Sequence[Sequence[float]], settings: Sequence[Any]) -> list[bool]:
-    """Marks those of n points with costs (n, m) on the Pareto front: of all in its setting, nobody is better.
+    """Marks which of n points with costs (n, m) no other point in the same setting dominates.
 
     >>> pareto([(1, 5), (2, 3), (2, 4), (9, 9)], ["here", "here", "here", "there"])
     [True, True, False, True]
@@ -136,10 +135,10 @@ def _draw(
 ) -> None:
     """Draws points at their x, filled if they are `on` the front, and all others as horizontal lines.
 
-    `beside` says in the legend why one has no x; families are lines if `joined`, and the front is one with `stairs`.
+    `beside` gives the legend's reason for a missing x. Families are lines if `joined`, the front is with `stairs`.
     """
     values = np.array(list(x.values()))
-    if values.min() <= 0 < values.max():  # who sends nothing has a place, too
+    if values.min() <= 0 < values.max():  # includes algorithms that send nothing
         ax.set_xscale("symlog", linthresh=float(values[values > 0].min()))
     else:
         scale(ax, "x", values)
@@ -163,7 +162,7 @@ def _draw(
         ax.plot([], [], family.marker + family.line, label=family.text, **look)
     if stairs and on:
         ends = sorted((x[label], final(result, label)[0]) for label in on)
-        least = [end for end, kept in zip(ends, pareto(ends, [0] * len(ends))) if kept]  # whatever is claimed
+        least = [end for end, kept in zip(ends, pareto(ends, [0] * len(ends))) if kept]  # for any claim
         ax.step(*zip(*least), where="post", color=GREY, linewidth=6, alpha=0.3, zorder=0)
     ax.add_line(Line2D([], [], color=GREY, marker="o", linewidth=6 if stairs else 0, alpha=0.6, label=FRONT))
 
