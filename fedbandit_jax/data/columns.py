@@ -1,4 +1,4 @@
-"""Columns of a table as checked arrays, of numbers or of labels; a fault names row, column and value."""
+"""Columns of a table as checked arrays of numbers or labels; errors name row, column and value."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data import spelling
 from fedbandit_jax.data.sources import opened
 
-LARGEST = 1e100  # so that squares and sums of numbers are finite
-CODES = frozenset((-99.0, -999.0, -9999.0, -99999.0))  # which often stand for a missing value
+LARGEST = 1e100  # keeps squares and sums finite
+CODES = frozenset((-99.0, -999.0, -9999.0, -99999.0))  # common codes of missing values
 MUST = dict(
     numbers="must be numbers", times="must be numbers or dates as 2025-01-31", either="must be all numbers or all texts"
 )
@@ -24,12 +24,12 @@ class Column(NamedTuple):
     """A column without missing values."""
 
     name: str
-    values: np.ndarray  # (N,) float64; of labels (N,) int32 numbers of levels
-    levels: tuple[str, ...] | None = None  # distinct labels, in order; None: the column holds numbers
+    values: np.ndarray  # (N,) float64; for labels (N,) int32 indices of levels
+    levels: tuple[str, ...] | None = None  # distinct labels, in order; None for numbers
     unit: str = ""  # of dates
 
     def only(self, rows: np.ndarray) -> Column:
-        """These rows, and the levels that are left."""
+        """Restricts the column to these rows, and drops unused levels."""
         values = self.values[rows]
         if self.levels is None:
             return self._replace(values=values)
@@ -38,27 +38,27 @@ class Column(NamedTuple):
 
 
 def levels_of(column: Column) -> tuple[str, ...]:
-    """The levels of a column of labels."""
+    """Returns the levels of a column of labels."""
     assert column.levels is not None
     return column.levels
 
 
 class Wanted(NamedTuple):
-    """A column that somebody asks for."""
+    """A requested column."""
 
     name: str
-    argument: str  # of the caller, for messages
+    argument: str  # that requests it, for messages
     kind: Literal["labels", "numbers", "either", "times"]
 
 
 class Columns(NamedTuple):
-    """The columns of a table that were asked for."""
+    """The requested columns of a table."""
 
     title: str  # of the table, for messages and figures
     found: dict[str, Column]  # by name
-    rows: np.ndarray  # (N,) places in the table of the rows that are not left out
+    rows: np.ndarray  # (N,) indices in the table of the kept rows
     first: int  # number of its first row
-    left_out: int  # how many rows have a missing value
+    left_out: int  # rows dropped for missing values
 
     @property
     def n_rows(self) -> int:
@@ -66,15 +66,15 @@ class Columns(NamedTuple):
         return len(self.rows)
 
     def row(self, i: int) -> str:
-        """Row i = 0, 1, ... as it is counted in the table."""
+        """Formats row i = 0, 1, ... as it is counted in the table."""
         return f"row {self.first + int(self.rows[i]):,}"
 
     def where(self, i: int, name: str) -> str:
-        """The end of a message about row i = 0, 1, ... of a column."""
+        """Ends a message about row i = 0, 1, ... of a column."""
         return f"in {self.row(i)} of column {name!r}"
 
     def without_small(self, names: Sequence[str], least: int) -> Columns:
-        """Leaves out the rows of levels of these columns that have fewer than `least` rows, until there is none."""
+        """Drops the rows of levels with fewer than `least` rows, until there are none."""
         kept = np.arange(self.n_rows)
         few = np.ones(1, bool)
         while few.any():
@@ -91,24 +91,24 @@ class Texts(NamedTuple):
     """A column as its distinct texts."""
 
     levels: list[str]
-    codes: np.ndarray  # (N,) places in levels
-    written: bool  # whether some were texts before
+    codes: np.ndarray  # (N,) indices of levels
+    written: bool  # whether some values were strings
 
     def those(self, rows: np.ndarray) -> Texts:
-        """Rows, and the levels that they have."""
+        """Restricts the column to these rows and their levels."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
         return Texts([self.levels[i] for i in used], codes, self.written)
 
 
 def texts(values: np.ndarray) -> Texts:
-    """The distinct texts of a column, without spaces around them."""
+    """Returns the distinct texts of a column, stripped."""
     if values.dtype.kind in "biufM":
         there, codes = np.unique(values, return_inverse=True)
         there = there.astype(str) if there.dtype.kind == "M" else there
         return Texts([*map(text_of, there.tolist())], codes, written=False)
     found, written = values.tolist(), any(isinstance(value, str) for value in values)
     if {*map(type, found)} != {str}:
-        found = [*map(text_of, found)]  # also as 1 == True
+        found = [*map(text_of, found)]  # also since 1 == True
     texts = {text: text.strip() for text in dict.fromkeys(found)}
     places = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
     codes = {text: places[stripped] for text, stripped in texts.items()}
@@ -116,7 +116,7 @@ def texts(values: np.ndarray) -> Texts:
 
 
 def text_of(value: Any) -> str:
-    """A value as a label."""
+    """Formats a value as a label."""
     if value is None or (isinstance(value, (float, np.floating)) and math.isnan(value)):
         return "NaN"
     if isinstance(value, (float, np.floating)):
@@ -127,11 +127,11 @@ def text_of(value: Any) -> str:
 def read(
     source: Any, wanted: Sequence[Wanted], decimal: str | None = None, missing: Sequence[str] | None = None
 ) -> Columns:
-    """Reads and checks columns of a table; `source`, `decimal` and `missing` are those of `fb.data.table`.
+    """Reads and checks columns of a table; `source`, `decimal` and `missing` are as in `fb.data.table`.
 
     Raises:
-        ValueError, TypeError: naming the argument, and the row, column and value if there is one.
-        ImportError: pandas, or for a Parquet file pyarrow, is not installed.
+        ValueError, TypeError: the input is invalid; the message names the argument, and row, column and value if any.
+        ImportError: pandas, or for a Parquet file pyarrow, is missing.
     """
     table = opened(source)
     for one in wanted:
@@ -158,7 +158,7 @@ def column(
     missing: Sequence[str] | None = None,
     pointed: bool = True,
 ) -> Column:
-    """A column that was read as texts, or a `ValueError` that names the first row of what it cannot be."""
+    """Converts texts to a column, or raises `ValueError` with the first invalid row."""
     (name, argument, kind), (levels, codes, written) = wanted, spelled
     literal, decimal = missing is not None and not len(missing), decimal if written else "."
 

@@ -1,4 +1,4 @@
-"""Common parts of the loaders: their arrays, the lasso, and the scaling of parameters to rewards in [0, 1]."""
+"""Common parts of the loaders: arrays, the lasso, and the scaling of parameters to rewards in [0, 1]."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jaxtyping import Float, Int
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
-CHUNK = 65536  # rows of which the lasso holds a float64 copy at a time
+CHUNK = 65536  # rows in float64 at a time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Queries:
-    """A linear contextual bandit as queries: every row is an arm, and the rows of a query stand together.
+    """A linear contextual bandit as queries: every row is an arm, and the rows of a query are adjacent.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -35,10 +35,10 @@ class Queries:
     features: Float[np.ndarray, "N d"]  # feature vectors of arms, float32
     query_sizes: Int[np.ndarray, " Q"]  # number of rows of each query; they sum to N
     theta: Float[np.ndarray, " d"]  # float32: the mean reward of a row x is <x, theta>
-    title: str  # what the data are, for tables and figures
+    title: str  # for tables and figures
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `fb.envs.replay` that describe the data."""
+        """Returns the arguments of `fb.envs.replay` that describe the data."""
         return {"features": self.features, "query_sizes": self.query_sizes, "theta": self.theta}
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Queries:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Community:
-    """A clustered linear bandit as arrays: n users with a preference vector and a cluster each, and N items.
+    """A clustered linear bandit as arrays: n users, each with a preference vector and a cluster, and N items.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -59,11 +59,11 @@ class Community:
 
     items: np.ndarray  # (N, d) float32, feature vectors of items
     thetas: np.ndarray  # (n, d) float32: user i's mean reward of an item x is <x, thetas[i]>
-    clusters: np.ndarray  # (n,) int32, the cluster of every user in 0, ..., m - 1, where every number is used
-    title: str  # what the data are, for tables and figures
+    clusters: np.ndarray  # (n,) int32, the cluster of every user in 0, ..., m - 1, all of them used
+    title: str  # for tables and figures
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `fb.envs.community` that describe the data."""
+        """Returns the arguments of `fb.envs.community` that describe the data."""
         return {"items": self.items, "thetas": self.thetas, "clusters": self.clusters}
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Community:
 class Iterate(NamedTuple):
     """State of the lasso's accelerated proximal gradient method."""
 
-    theta: Array  # (d,), the current coefficients
+    theta: Array  # (d,), current coefficients
     point: Array  # (d,), extrapolation of theta, where the next gradient is taken
     momentum: Array  # (), t_k of Nesterov's sequence
     residual: Array  # (), largest absolute entry of the proximal gradient
@@ -92,23 +92,23 @@ def lasso(
 ) -> np.ndarray:
     """Minimises |X w - y|^2 / (2 N) + penalty |w|_1, without intercept, over w in R^d.
 
-    The method works in float64 on X'X / N and X'y / N, so a step costs d^2 whatever N is. Internally, the columns
-    are scaled to unit root mean square, and the penalty of each coordinate with them, so that columns of very
-    different sizes do not slow the method down; the minimum is that of the columns as given.
+    The method works in float64 on X'X / N and X'y / N, so a step costs d^2 for any N. Internally columns are scaled to
+    unit root mean square, and each penalty with its column, so different scales do not slow it down. The minimum is for
+    the columns as given.
 
     Args:
         features: X, finite, (N, d).
         labels: y, finite, (N,).
-        penalty: weight of |w|_1, > 0, called `alpha` in scikit-learn. If it is at least max |X'y| / N, w is 0.
-        tolerance: the method stops once no entry of the proximal gradient exceeds this fraction of the largest entry
-            of the gradient at w = 0.
-        max_steps: largest number of steps.
+        penalty: weight of |w|_1, > 0, `alpha` in scikit-learn. If it is at least max |X'y| / N, w is 0.
+        tolerance: stops once no entry of the proximal gradient exceeds this fraction of the gradient's largest entry at
+            w = 0.
+        max_steps: most steps.
 
     Returns:
         w, (d,) float32.
 
     Raises:
-        ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
+        ValueError, TypeError: an argument is invalid, or shapes disagree.
         RuntimeError: the method has not converged after max_steps.
 
     Example:
@@ -134,7 +134,7 @@ def lasso(
         gram += x.T @ x / n
         target += x.T @ labels[start : start + CHUNK] / n
     scale = np.sqrt(np.diag(gram))
-    scale[scale == 0] = 1  # the coefficient of a column of zeros stays 0
+    scale[scale == 0] = 1  # coefficients of zero columns stay 0
     gram, target = gram / np.outer(scale, scale), target / scale
     step = 1 / max(np.linalg.eigvalsh(gram)[-1], 1e-12)
     stop = tolerance * np.abs(target).max()
@@ -147,22 +147,21 @@ def lasso(
 
 
 def into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Maps a parameter to one whose mean rewards on these rows are in [0, 1], in the same order.
+    """Maps a parameter to one with mean rewards in [0, 1] on these rows, in the same order.
 
-    u, all but the last entry of theta, is multiplied by the largest c for which the means can have a range of at most 1
-    and the result a norm of at most 1, and the last entry is chosen such that the smallest mean is 0. So regrets, but
-    not the noise, are multiplied by c.
+    u, all entries of theta but the last, is multiplied by a factor c, and the last entry makes the smallest mean 0.
+    Factor c is the largest with a range of means of at most 1, and a norm of the result of at most 1. So c multiplies
+    regrets, but not the noise.
 
     Args:
-        features: X, finite, (N, d), whose last column has the same number, not 0, in all rows.
-        theta: (d,), such as `lasso` returns.
+        features: X, finite, (N, d); the last column has the same non-zero number in all rows.
+        theta: (d,), such as the result of `lasso`.
 
     Returns:
         The new theta, (d,) float32; zeros if u is 0 or all means are equal.
 
     Raises:
-        ValueError, TypeError: an argument is not finite or of the wrong type, shapes disagree, or the last column is
-            not constant.
+        ValueError, TypeError: an argument is invalid, shapes disagree, or the last column is not constant.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -181,7 +180,7 @@ def into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 
 def scaled(features: np.ndarray, theta: np.ndarray, last: float) -> np.ndarray:
-    """See `into_unit`; `last` is the last entry of all rows, which may be known more exactly than a table holds it."""
+    """Implements `into_unit`; `last` is the last entry of all rows, perhaps more exact than in the table."""
     # With m = <x[:-1], u>, means are in [0, 1] if theta[-1] = -c min m / last and c <= 1 / (max m - min m).
     u = theta[:-1].astype(np.float64)
     means = features[:, :-1] @ u
@@ -204,7 +203,7 @@ def _minimise(gram, target, penalties, step, stop, max_steps) -> Iterate:
         free = jnp.asarray(optax.apply_updates(at.point, updates))
         theta = jnp.sign(free) * jnp.maximum(jnp.abs(free) - step * penalties, 0)
         residual = jnp.abs(theta - at.point).max() / step
-        uphill = (at.point - theta) @ (theta - at.theta) > 0  # then momentum points uphill, and is restarted
+        uphill = (at.point - theta) @ (theta - at.theta) > 0  # then momentum restarts
         before = jnp.where(uphill, 1.0, at.momentum)
         after = (1 + jnp.sqrt(1 + 4 * before**2)) / 2
         point = theta + (before - 1) / after * (theta - at.theta)

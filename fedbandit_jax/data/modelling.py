@@ -18,18 +18,18 @@ from fedbandit_jax.data.fit import CHUNK
 def split(
     place: np.ndarray, fit_share: float, seed: int, user: np.ndarray | None = None, time: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that fit the model, and the others, silo by silo: every silo keeps one at least.
+    """Splits rows into those that fit the model and those that are replayed, at least one in every silo.
 
-    Without users a share of every silo's rows fits. With users a share of the users does, each with all her rows: what
-    a fit says of the others is then about people whom it has not seen. Of a silo all of whose users were drawn, the
-    last one is kept; one that has a single user keeps some of her rows, so that she is in both halves.
+    Without users, a share of every silo's rows fits. With users, a share of the users fits, each with all their rows,
+    so the others are unseen. If all users of a silo were drawn, its last one is replayed. A silo with a single user
+    splits that user's rows between both halves.
 
     Args:
-        place: silos (N,) as numbers, 0 ... M - 1.
+        place: silos (N,), 0 ... M - 1.
         fit_share: the share.
-        seed: of the draw.
-        user: users (N,) as numbers, 0 ... n - 1, if they are told apart.
-        time: times (N,); the earliest rows fit, or the users who came first, and the draw decides among equals.
+        seed: seed of the draw.
+        user: identified users (N,), 0 ... n - 1, if any.
+        time: times (N,). The earliest rows, or users, fit the model, with ties broken by the draw.
     """
     rng = np.random.default_rng(seed)
     draws = rng.random(len(place))
@@ -55,7 +55,7 @@ def split(
 
 
 def _share(draws: np.ndarray, place: np.ndarray, share: float) -> np.ndarray:
-    """Which rows (N,) are this share of every silo's with the least draws, of which one at least is left out."""
+    """Marks this share of every silo's rows (N,), the ones with the least draws, all but one at most."""
     order, counts = np.lexsort((draws, place)), np.bincount(place)
     rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
     found = np.empty(len(place), bool)
@@ -64,7 +64,7 @@ def _share(draws: np.ndarray, place: np.ndarray, share: float) -> np.ndarray:
 
 
 def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: Columns) -> None:
-    """Raises a `ValueError` unless there are as many rows to fit as coefficients, of every arm those of its own."""
+    """Raises `ValueError` if fitted rows, or those of an arm, are fewer than the coefficients."""
     counts, need = np.bincount(played, minlength=len(design.arms)), design.dim
     if design.intercept is not None:
         need = design.users.rows.shape[1]
@@ -87,7 +87,7 @@ def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: 
 
 
 def fitted(model: str, design: JointFeatures, rows: np.ndarray, played: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """The parameter theta (d,) of a model that is fitted to these rows."""
+    """Fits the parameter theta (d,) of a model to these rows."""
 
     def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start in range(0, len(rows), CHUNK):
@@ -106,7 +106,7 @@ def measured(
     rewards: np.ndarray,
     overall: float,
 ) -> dict[str, Any]:
-    """The fields of a `Fit` that are about the rows (n,) that are replayed; others have rewards of mean `overall`."""
+    """Returns the fields of a `Fit` about the replayed rows (n,); `overall` is the mean reward of the fitted rows."""
     means, beyond, best, uniform = [], 0, 0.0, 0.0
     chunk = max(1, CHUNK * 8 // len(design.arms))
     for start in range(0, len(rows), chunk):

@@ -1,4 +1,4 @@
-"""MovieLens as a clustered bandit: vectors by a truncated SVD of who rated what, and clusters by k-means."""
+"""MovieLens as a clustered bandit: vectors from a truncated SVD of the rated items, and clusters by k-means."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data import ratings
 from fedbandit_jax.data.datasets import Community
 
-THETAS = {"user": "theta per user", "centroid": "theta per cluster"}  # argument `thetas` -> what the title says of it
-DENSE = 1_000_000  # matrices of at most so many entries are decomposed by LAPACK, larger ones by ARPACK
-ZERO = 1e-12  # norms of rows, and singular values as a share of the largest, that are at most this count as 0
-RESTARTS, ITERATIONS = 20, 100  # runs of k-means from different starts, and iterations of each
+THETAS = {"user": "theta per user", "centroid": "theta per cluster"}  # argument `thetas` -> words of the title
+DENSE = 1_000_000  # most entries of a matrix for LAPACK; ARPACK decomposes larger ones
+ZERO = 1e-12  # tolerance of zero norms, and of singular values relative to the largest
+RESTARTS, ITERATIONS = 20, 100  # of k-means
 
 
 def movielens(
@@ -35,35 +35,34 @@ def movielens(
 ) -> Community:
     r"""Loads your own copy of MovieLens as a clustered linear bandit.
 
-    A matrix A has a row for each of the `n_active` users with most ratings, and a column for each of the
-    `n_items` items with most ratings in the whole file (of two with equally many, the smaller id comes first). It
-    is 1 where the user rated the item, whatever the rating, and 0 elsewhere. Let A = U S V' be its SVD. A user's
-    vector is (u, 1) / sqrt 2, where u is the user's row of the first `dim` - 1 columns of U, divided by its norm.
-    The first `n_users` users are kept, in order of activity, and k-means puts them into clusters.
+    A matrix A has a row for each of the `n_active` users with most ratings in the whole file, and a column for each of
+    the `n_items` items with most ratings. On ties smaller ids come first. It is 1 if the user rated the item, with any
+    rating, and 0 otherwise. Let A = U S V' be its SVD. A user's vector is (u, 1) / sqrt 2, where u is the user's row of
+    the first `dim` - 1 columns of U, divided by its norm. The `n_users` most active users are kept and clustered by
+    k-means.
 
-    The paper says how vectors are made from U only. Our reading makes an item's vector in the same way from its
-    row of V, so that <x, theta> = (1 + cosine) / 2 lies in [0, 1] for every user and item.
+    The paper defines vectors from U only. Our reading makes an item's vector in the same way from its row of V. So
+    <x, theta> = (1 + cosine) / 2 is in [0, 1] for every user and item.
 
-    If there are fewer users or items than asked for, all are taken; the title says how many. Left out are users who
-    rated none of the selected items, items that none of the selected users rated, and those whose vectors u are 0.
+    If there are fewer users or items than requested, all are taken, and the title says how many. Users without selected
+    items, items without selected users, and zero vectors u are dropped.
 
     Args:
         path: ratings.csv (ml-latest-small, ml-latest, ml-20m, ml-25m), ratings.dat (ml-1m, ml-10m) or u.data
-            (ml-100k), or the folder that holds it.
-        dim: d >= 2, length of the vectors of users and items.
+            (ml-100k), or its folder.
+        dim: length d >= 2 of the vectors of users and items.
         n_users: number of users to keep, at most n_active.
         n_items: number of items in the matrix.
         n_active: number of users in the matrix.
-        n_clusters: m, number of clusters, at most n_users.
-        thetas: what a user's preference vector theta is: "user", the user's own vector; or "centroid", the mean
-            vector of the user's cluster, scaled like a user's, so that the users of a cluster are exactly alike,
-            as the paper assumes.
+        n_clusters: number of clusters m, at most n_users.
+        thetas: preference vectors. Value "user" uses the user's own vector. Value "centroid" uses the mean vector of
+            the user's cluster, scaled like a user's, so the users of a cluster are identical, as the paper assumes.
         seed: seed of k-means, >= 0.
 
     Raises:
-        FileNotFoundError: there is no such folder or file.
-        ValueError, TypeError: an argument is out of range or of the wrong type, or the file is damaged, in which
-            case the message names file, line and column.
+        FileNotFoundError: the folder or file does not exist.
+        ValueError, TypeError: an argument is invalid, or the file is damaged; the message then names file, line and
+            column.
         ImportError: pandas is missing.
 
     Example:
@@ -115,7 +114,7 @@ def _most_frequent(ids: np.ndarray) -> np.ndarray:
 
 
 def _matrix(users: np.ndarray, movies: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> csr_array:
-    """The matrix that is 1 where a user of `rows` rated a movie of `columns`, without empty lines."""
+    """Returns the matrix that is 1 if a user of `rows` rated a movie of `columns`, without empty lines."""
     kept = np.isin(users, rows) & np.isin(movies, columns)
     places = _positions(users[kept], rows), _positions(movies[kept], columns)
     i, j = (np.unique(place, return_inverse=True)[1] for place in places)
@@ -123,13 +122,13 @@ def _matrix(users: np.ndarray, movies: np.ndarray, rows: np.ndarray, columns: np
 
 
 def _positions(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """The position of each id in `among`, distinct ids that have all of them."""
+    """Returns the position of each id in `among`, which holds all ids once."""
     order = np.argsort(among)
     return order[np.searchsorted(among, ids, sorter=order)]
 
 
 def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first dim - 1 columns of U and V, whose entry of largest absolute value in U is positive."""
+    """Returns the first dim - 1 columns of U and V, with signs that make the largest entry in U positive."""
     n, m = matrix.shape  # pyright: ignore[reportGeneralTypeIssues]
     if dim > min(n, m):
         raise BadValue("dim", f"must be <= {min(n, m)}, the smaller side of {n} users x {m} items", dim)
@@ -148,14 +147,14 @@ def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _features(rows: np.ndarray) -> np.ndarray:
-    """(row / norm, 1) / sqrt 2 of every row that is not 0; without the others singular vectors are the same."""
+    """Returns (row / norm, 1) / sqrt 2 of every non-zero row; dropping the others keeps the singular vectors."""
     norms = np.linalg.norm(rows, axis=1)
     rows = rows[norms > ZERO] / norms[norms > ZERO, None]
     return np.column_stack([rows, np.ones(len(rows))]) / math.sqrt(2)
 
 
 def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Labels (n,) of points (n, d) in the best of several runs of k-means, with every label used."""
+    """Returns labels (n,) of points (n, d) from the best of several runs of k-means, with every label used."""
     distinct = len(np.unique(points.round(9), axis=0))
     if n_clusters > distinct:
         vectors = f"the distinct vectors of {len(points)} users"
@@ -166,7 +165,7 @@ def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
         try:
             start = _start(points, n_clusters, rng)
             labels = kmeans2(points, start, iter=ITERATIONS, minit="matrix", missing="raise")[1]
-        except ClusterError:  # a cluster became empty
+        except ClusterError:  # an empty cluster
             continue
         spread = ((points - _means(points, labels)[labels]) ** 2).sum()
         if spread < least:
@@ -177,7 +176,7 @@ def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
 
 
 def _start(points: np.ndarray, n_clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """Initial centres by k-means++; SciPy renamed the random generator of its own between versions."""
+    """Returns initial centres by k-means++, since SciPy renamed the generator argument of its own."""
     centres = points[[rng.integers(len(points))]]
     while len(centres) < n_clusters:
         squares = ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1)

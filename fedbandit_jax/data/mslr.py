@@ -17,14 +17,14 @@ from fedbandit_jax.core.files import write_archive
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Queries, lasso
 
-PARTS = ("train.txt", "vali.txt", "test.txt")  # the files of a fold
-N_FEATURES = 136  # features of the data set
-RELEVANCE = (0, 1, 2, 3, 4)  # possible relevance labels
-CONSTANT = 0.01  # value of feature number 0, which is not in the data set
-LARGEST = float(np.finfo(np.float32).max)  # largest absolute value that a feature may have
-CACHE = "mslr_parsed.npz"  # file that holds the parsed fold
-NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"  # of a feature, which must be finite
-BLOCK = 2**26  # bytes of a file that are parsed at once, as sparse rows, which take more memory than the file
+PARTS = ("train.txt", "vali.txt", "test.txt")  # files of a fold
+N_FEATURES = 136
+RELEVANCE = (0, 1, 2, 3, 4)  # labels
+CONSTANT = 0.01  # value of feature 0, which is not in the data set
+LARGEST = float(np.finfo(np.float32).max)  # largest absolute value of a feature
+CACHE = "mslr_parsed.npz"
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"  # a finite feature
+BLOCK = 2**26  # bytes of a file parsed at once, since sparse rows need more memory
 
 # Features 1 ... 125 of the data set are 25 quantities, each for 5 streams: body, anchor, title, url, whole document.
 _STREAM = {name: range(1 + i, 126, 5) for i, name in enumerate(("body", "anchor", "title", "url", "document"))}
@@ -50,37 +50,37 @@ def mslr(
 ) -> Queries:
     """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the data set may not be redistributed.
 
-    A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The three files of a fold
-    hold every query once; another fold is the same data in another order.
+    A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The three files of a fold hold
+    every query once; another fold is the same data in another order.
 
-    The paper splits the features into two halves, of which it gives only the sizes. The feature numbers, in
-    `TITLE_FEATURES` and `BODY_FEATURES`, are those of its released code, where 0 is a constant 0.01:
+    The paper splits the features into two halves and gives only their sizes. The feature numbers in `TITLE_FEATURES`
+    and `BODY_FEATURES` are those of its released code, where 0 is a constant 0.01:
 
-    - "title", d = 57: the constant; the anchor and url streams; features 126-131, which are the number of slashes
-      and the length of the url, in- and outlinks, PageRank and SiteRank;
+    - "title", d = 57: the constant; the anchor and url streams; features 126-131 (number of slashes and length of the
+      url, in- and outlinks, PageRank and SiteRank);
     - "body", d = 78: the constant; the body, title and whole-document streams; the quality scores 132 and 133.
 
     So the title stream is in "body", despite the names. The click features 134-136 are in neither.
 
-    Rows are the raw values divided by their Euclidean norm, so ||x|| = 1 and a few large features dominate. theta is
-    the vector of lasso coefficients for the relevance 0, ..., 4 given these rows, divided by max(1, ||theta||), which
-    changes the unit of regret, but not the noise. Means lie in [-1, 1]; no coordinate of x is constant, so they cannot
+    Rows are the raw values divided by their Euclidean norm, so ||x|| = 1 and a few large features dominate. Theta is
+    the vector of lasso coefficients for the relevance 0, ..., 4 given these rows, divided by max(1, ||theta||). This
+    changes the unit of regret, but not the noise. Means are in [-1, 1]. No coordinate of x is constant, so they cannot
     be moved into [0, 1], and `replay` refuses rewards="bernoulli" if one is negative.
 
     Args:
-        path: folder that holds Fold1, ..., Fold5, or train.txt, vali.txt and test.txt of one fold.
-        features: which half of the features arms have, "title" or "body".
-        fold: number of the fold, 1, ..., 5; not used if `path` itself holds the files.
+        path: folder of Fold1, ..., Fold5, or of train.txt, vali.txt and test.txt of one fold.
+        features: half of the features, "title" or "body".
+        fold: number of the fold, 1, ..., 5; ignored if `path` holds the files itself.
         penalty: weight of the l1 norm in the lasso, > 0.
-        cache: whether to keep the parsed files (0.7 GB for MSLR-WEB10K) beside them in mslr_parsed.npz, which is
-            used as long as their sizes and modification times are the same.
-        normalise: False leaves rows as they are, and theta, which is fitted to them, of any length. With penalty=1
-            their products are the rewards of the authors' code, which are not bounded.
+        cache: whether to keep the parsed files (0.7 GB for MSLR-WEB10K) beside them in mslr_parsed.npz. It is valid
+            while their sizes and modification times are the same.
+        normalise: False keeps rows as they are, with an unbounded theta fitted to them. With penalty=1 their products
+            are the unbounded rewards of the authors' code.
 
     Raises:
-        FileNotFoundError: there is no such folder, or a file is missing in it.
-        ValueError, TypeError: an argument is out of range or of the wrong type, or a file is damaged, in which case
-            the message names file, line and column; column 1 is the relevance, 2 the query and f + 2 feature f.
+        FileNotFoundError: the folder or a file does not exist.
+        ValueError, TypeError: an argument is invalid, or a file is damaged; the message then names file, line and
+            column: 1 is the relevance, 2 the query, f + 2 feature f.
         ImportError: scikit-learn is missing.
 
     Example:
@@ -116,12 +116,12 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
     """Loads your own copy of MSLR-WEB10K as a multi-armed bandit: an arm is a cluster of documents.
 
     Documents are clustered by k-means on their 136 raw features. The mean reward of an arm is the mean relevance
-    0, ..., 4 of its documents, divided by 4 so that it is in [0, 1].
+    0, ..., 4 of its documents, divided by 4, in [0, 1].
 
     Args:
         path, fold, cache: as in `mslr`.
-        n_arms: K >= 2, number of clusters, at most the number of documents.
-        seed: of the first centres, >= 0.
+        n_arms: number of clusters K >= 2, at most the number of documents.
+        seed: seed of the first centres, >= 0.
 
     Returns:
         The means (K,), float32, for `fb.envs.arms`.
@@ -149,7 +149,7 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
 
 
 def _folder(path: str | Path, fold: int) -> Path:
-    """The folder of the three files: Fold<fold> in `path`, or `path` itself."""
+    """Returns the folder of the three files: Fold<fold> in `path`, or `path` itself."""
     validate.integer("fold", fold, at_least=1, at_most=5)
     path = validate.path("path", path)
     folder = path / f"Fold{fold}"
@@ -163,7 +163,7 @@ def _folder(path: str | Path, fold: int) -> Path:
 
 
 def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
-    """Parses the files of a fold, or loads what was parsed before if the files are the same."""
+    """Parses the files of a fold, or loads a valid cache."""
     folder, cache = _folder(path, fold), validate.boolean("cache", cache)
     stats = [(folder / part).stat() for part in PARTS]
     sources = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats])
@@ -173,7 +173,7 @@ def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
                 if np.array_equal(saved["sources"], sources):
                     return _Fold(**{name: saved[name] for name in _Fold._fields})
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            pass  # the cache is absent or damaged, so the files are parsed again
+            pass  # parse the files again
     values, relevance, queries = zip(*(_parse(folder / part) for part in PARTS))
     for i, part in enumerate(PARTS):
         for j in range(i):
@@ -193,7 +193,7 @@ def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
 
 
 def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features (n, 136), relevances (n,) and query numbers (n,) of one file."""
+    """Parses features (n, 136), relevances (n,) and query numbers (n,) of one file."""
     load = require("sklearn.datasets", "data").load_svmlight_file
     options = dict(n_features=N_FEATURES, dtype=np.float32, zero_based=False, query_id=True)
     blocks = []
@@ -221,7 +221,7 @@ def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _fault(file: Path) -> str | None:
-    """The first thing that is wrong in a damaged file, by a slow search."""
+    """Finds the first error in a damaged file, slowly."""
     wanted = ["[0-4]", r"qid:-?\d{1,18}", *(rf"{f}:{NUMBER}" for f in range(1, N_FEATURES + 1))]
     like = ["0, 1, 2, 3 or 4", "qid:<integer>", *(f"{f}:<finite number>" for f in range(1, N_FEATURES + 1))]
     ended, query, number = set(), None, 0

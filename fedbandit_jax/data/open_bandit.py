@@ -1,4 +1,4 @@
-"""The format of the Open Bandit Dataset: items that a shop showed in three places, with propensities and clicks."""
+"""The format of the Open Bandit Dataset: items that a shop showed in three positions, with propensities and clicks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedbandit_jax.envs.logged import Logged
 
 ITEMS = "item_context.csv"
 NAMES = dict(arm="item_id", reward="click", propensity="propensity_score")
-ABOUT_ITEMS = ("item_feature_0", "item_feature_1", "item_feature_3")  # the other one has nearly a value for each item
+ABOUT_ITEMS = ("item_feature_0", "item_feature_1", "item_feature_3")  # feature 2 has almost one value for each item
 
 
 def open_bandit(
@@ -30,26 +30,26 @@ def open_bandit(
 ) -> Logged:
     """Loads your own copy of a campaign of the Open Bandit Dataset as an environment, see `fb.data.table`.
 
-    An arm is an item, the reward a click, and the propensity is in the log, so that `fb.envs.rejection` and
-    `fb.off_policy` say what holds without a model. Users do not return, as the log does not say who came.
+    An arm is an item, the reward a click, and the log has propensities. So `fb.envs.rejection` and `fb.off_policy` work
+    without a model. The log does not identify users, so they do not return.
 
-    The sample of 10,000 rows in the authors' package obp has 38 clicks in random/all: it shows that files are read,
-    and nothing else.
+    The sample of 10,000 rows in the authors' package obp has 38 clicks in random/all. It shows only that files are
+    read.
 
     Args:
         path: folder of a campaign, such as random/all, with all.csv and item_context.csv.
-        silo: column that says where, such as "user_feature_1"; by default one of three places on the page.
-        features: columns of the user that are known beforehand, such as ["user_feature_0"]; by default there are none.
-        arm_features: columns of item_context.csv that describe an item; None: arms have the user's features for
-            themselves.
+        silo: column of silos, such as "user_feature_1"; by default the position on the page, one of three.
+        features: columns of the user known before an arm is chosen, such as ["user_feature_0"]; by default none.
+        arm_features: columns of item_context.csv that describe an item; None: a separate block of user features for
+            each arm.
         fit_share: as in `fb.data.table`, like the others.
         model: "linear" or "logistic".
-        seed: of the draw of the rows that fit the model.
+        seed: seed of the draw of the rows that fit the model.
 
     Raises:
         ImportError: pandas is missing.
         OSError: a file is missing.
-        ValueError, TypeError: an argument or a row is not as it must be; rows are counted from 0, without the header.
+        ValueError, TypeError: an argument or a row is invalid; rows are counted from 0, without the header.
 
     Reference: Saito, Aihara, Matsutani & Narita (2021), "Open Bandit Dataset and Pipeline", CC BY 4.0.
     """
@@ -63,7 +63,7 @@ def open_bandit(
 
 
 def _files(path: Any) -> tuple[Path, Path]:
-    """The log and the items of a campaign."""
+    """Returns the log and the items of a campaign."""
     folder = validate.path("path", path)
     logs = sorted(file for file in folder.glob("*.csv") if file.name != ITEMS)
     if len(logs) != 1 or not (folder / ITEMS).is_file():
@@ -73,7 +73,7 @@ def _files(path: Any) -> tuple[Path, Path]:
 
 
 def _read(log: Path, items: Path) -> Any:
-    """The log, with the description of the item of each row."""
+    """Joins the log with the description of each row's item."""
     pandas = require("pandas", "data")
     shown, described = pandas.read_csv(log), pandas.read_csv(items)
     for frame, file, names in ((shown, log, NAMES.values()), (described, items, ["item_id"])):

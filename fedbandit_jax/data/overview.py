@@ -13,27 +13,27 @@ from fedbandit_jax.data import spelling
 from fedbandit_jax.data.columns import Columns, Texts, Wanted, column, texts
 from fedbandit_jax.data.sources import Source, opened
 
-ARMS, LEVELS = 50, 20  # most distinct values of what is listed as an arm, or as a feature that is a text
+ARMS, LEVELS = 50, 20  # most distinct values of an arm, or of a text feature
 HEAD = ("column", "kind", "distinct", "missing", "values", "can be")
 GAPS = "nothing before gaps are filled, or left out by --missing"
 
 
 class Summary(NamedTuple):
-    """A column in short."""
+    """Summary of a column."""
 
     name: str
     rows: int
     missing: int
-    kind: str  # "number", "date" or "text", of the values that are given; "unclear" is refused as a feature
+    kind: str  # "number", "date" or "text"; "unclear" is refused as a feature
     distinct: int
-    low: float  # of numbers; NaN: there are none
+    low: float  # of numbers, otherwise NaN
     high: float
     examples: tuple[str, ...]
-    why: str  # it is unclear
+    why: str  # reason why it is unclear
 
     @property
     def can_be(self) -> tuple[str, ...]:
-        """The arguments of `fb.data.table` that this column suits."""
+        """Arguments of `fb.data.table` that this column suits."""
         if self.missing or not self.distinct:
             return ()
         varies, number = self.distinct > 1, self.kind == "number"
@@ -50,7 +50,7 @@ class Summary(NamedTuple):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row of a table of text."""
+        """Row of a text table."""
         values = f"{self.low:g} to {self.high:g}" if self.kind == "number" else ", ".join(self.examples)
         fits = ", ".join(self.can_be) or (GAPS if self.missing else "nothing: it does not vary")
         counts = f"{self.distinct:,}", f"{self.missing:,}"
@@ -58,10 +58,10 @@ class Summary(NamedTuple):
 
 
 def overview(source: Any, decimal: str | None = None, missing: Sequence[str] = ()) -> list[Summary]:
-    """Summaries of all columns of a table, which may have gaps; arguments are those of `fb.data.table`.
+    """Summarises all columns of a table, which may have gaps; arguments are as in `fb.data.table`.
 
     Raises:
-        ValueError, TypeError: the source cannot be read; the message says where.
+        ValueError, TypeError: the source is unreadable; the message says where.
     """
     table = opened(source)
     return [

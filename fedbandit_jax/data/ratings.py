@@ -1,4 +1,4 @@
-"""The files of ratings of MovieLens, in all of its formats; a fault names file, line and column."""
+"""MovieLens files of ratings, in all formats; errors name file, line and column."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from fedbandit_jax.core.extras import require
 
-FILES = ("ratings.csv", "ratings.dat", "u.data")  # names of files of ratings
+FILES = ("ratings.csv", "ratings.dat", "u.data")
 HEADER = "userId,movieId,rating,timestamp"  # first line of ratings.csv
-LARGEST_ID = 2**31 - 1  # of a user or a movie, so that it fits in int32
-RATINGS = (0.5, 5.0)  # lowest and highest rating
-FIELDS = {  # pattern, range, and what a field must be
+LARGEST_ID = 2**31 - 1  # of a user or a movie, an int32
+RATINGS = (0.5, 5.0)  # lowest and highest
+FIELDS = {  # pattern, range, and words for messages
     "user": (r"\d{1,10}", 1, LARGEST_ID, f"an integer in 1, ..., {LARGEST_ID}"),
     "movie": (r"\d{1,10}", 1, LARGEST_ID, f"an integer in 1, ..., {LARGEST_ID}"),
     "rating": (r"\d+(\.\d*)?|\.\d+", *RATINGS, f"a number in [{RATINGS[0]:g}, {RATINGS[1]:g}]"),
@@ -24,7 +24,7 @@ TYPES = dict(user="int32", movie="int32", rating="float64", timestamp="int64")
 
 
 def found(path: Path) -> Path:
-    """The file of ratings that a path names, or that is in the folder that it names."""
+    """Returns the file of ratings at a path, or in the folder at a path."""
     for file in (path, *(path / name for name in FILES)):
         if file.is_file():
             return file
@@ -32,7 +32,7 @@ def found(path: Path) -> Path:
 
 
 def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The ids (N,) of users and of movies of all ratings, or a `ValueError` that says where the file is damaged."""
+    """Reads the ids (N,) of users and movies of all ratings; a `ValueError` says where the file is damaged."""
     pandas = require("pandas", "data")
     with file.open("rb") as data:
         first = data.readline(1000).removeprefix(b"\xef\xbb\xbf").decode(errors="replace").strip()
@@ -43,7 +43,7 @@ def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
         got = f"an empty file, {file}" if not first else f"{first[:60]!r}"
         wanted = "at least one rating" if not first else f"{HEADER} or fields separated by '::' or tabs"
         raise ValueError(f"{file}, line 1: must be {wanted}, got {got}")
-    # The fast parser splits at single characters, so that "::" leaves an empty field between two others.
+    # The fast parser splits at single characters, so "::" gives an empty field between two others.
     names = [*TYPES] if len(separator) == 1 else ["user", "a", "movie", "b", "rating", "c", "timestamp"]
     options: Any = dict(sep=separator[0], names=names, header=0 if separator == "," else None, na_filter=False)
     try:
@@ -67,13 +67,13 @@ def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lines(file: Path, separator: str) -> Any:
-    """Numbers and texts of the lines that are not blank, without the header."""
+    """Yields numbers and texts of the non-blank lines, without the header."""
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
         yield from ((i, line) for i, line in enumerate(lines, 1) if line.strip() and (i > 1 or separator != ","))
 
 
 def _fault(file: Path, separator: str) -> str | None:
-    """The first thing that is wrong in a damaged file, by a slow search."""
+    """Finds the first error in a damaged file, slowly."""
     number, line = 0, ""
     for number, line in _lines(file, separator):
         fields = [field.strip() for field in line.rstrip("\n").split(separator)]

@@ -1,6 +1,6 @@
-"""Where columns are: in a file of text that pandas reads, in a Parquet file, in a frame, or in a mapping of vectors.
+"""Sources of columns: a text file that pandas reads, a Parquet file, a frame, or a mapping of vectors.
 
-Rows of a file are counted as a spreadsheet does, with the header as row 1, and those of anything else from 0.
+Rows of a file are counted as in a spreadsheet, with the header as row 1, and others from 0.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadType, BadValue
 
-CHUNK = 65_536  # rows of a file that are held with all their columns
+CHUNK = 65_536  # rows of a file read at a time with all columns
 LISTED = 12  # most names in a message
-SEPARATORS = ",;\t|"  # that are tried; of two which split the header into as many names, the first counts
+SEPARATORS = ",;\t|"  # candidates; on ties the first counts
 TEXTS: dict[str, Any] = dict(dtype=object, na_filter=False, skip_blank_lines=False, skipinitialspace=True, header=None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A table with a title whose columns can be taken by name."""
+    """A table with a title and columns by name."""
 
     title: str
     names: list[str]
     take: Callable[[Sequence[str]], list[np.ndarray]]
     first: int = 0  # number of the first row
-    pointed: bool = True  # whether a point can only be a decimal point
+    pointed: bool = True  # whether a point is always decimal
 
     def __post_init__(self):
         if not any(self.names):
@@ -43,7 +43,7 @@ class Source:
                 raise BadValue("source", "must have one column of each name", name, got=got)
 
     def vectors(self, names: Sequence[str]) -> list[np.ndarray]:
-        """The vectors (N,) of these columns, N >= 1."""
+        """Returns the vectors (N,) of these columns, N >= 1."""
         found = self.take(names)
         for name, one in zip(names, found):
             if len(one) != len(found[0]):
@@ -55,7 +55,7 @@ class Source:
         return found
 
     def check(self, argument: str, name: str) -> None:
-        """Raises a `ValueError` unless a column has this name."""
+        """Raises `ValueError` unless a column has this name."""
         if name not in self.names:
             more = f" and {len(self.names) - LISTED} more" if len(self.names) > LISTED else ""
             near = validate.suggestion(name, self.names, cutoff=0.5)
@@ -65,7 +65,7 @@ class Source:
 
 
 def opened(source: Any) -> Source:
-    """The columns of a path, a frame, a table of pyarrow, or a mapping of names to vectors."""
+    """Opens a path, a frame, a pyarrow table, or a mapping of names to vectors."""
     if isinstance(source, Source):
         return source
     if isinstance(source, Mapping) or (hasattr(source, "columns") and hasattr(source, "__getitem__")):
@@ -86,7 +86,7 @@ def opened(source: Any) -> Source:
 
 
 def framed(frame: Any, title: str) -> Source:
-    """The columns of a frame, whatever its index is, of a table of pyarrow, or of a mapping."""
+    """Returns the columns of a frame, with any index, of a pyarrow table, or of a mapping."""
     names = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", frame.columns)
     keys = {str(name): name for name in names}
     for name in frame if isinstance(frame, Mapping) else ():
@@ -95,16 +95,16 @@ def framed(frame: Any, title: str) -> Source:
 
 
 def _vector(name: Any, values: Any) -> np.ndarray:
-    """A column of a frame or mapping as a vector."""
+    """Converts a column of a frame or mapping to a vector."""
     if np.ma.is_masked(values):
-        values = np.where(values.mask, None, values.data.astype(object))  # what is masked is missing
+        values = np.where(values.mask, None, values.data.astype(object))  # masked values are missing
     try:
         if isinstance(values, (list, tuple)):
             found = np.array([*values, None], object)[:-1]
         else:
             found = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
-        set(found.tolist() if found.dtype == object else ())  # lists within it have no hash
-    except (TypeError, ValueError):  # or are of unequal lengths
+        set(found.tolist() if found.dtype == object else ())  # nested lists are unhashable
+    except (TypeError, ValueError):  # or ragged
         found = np.asarray(None)
     if found.ndim != 1 or found.dtype.kind in "cmV":
         got = f"shape {found.shape} and type {found.dtype} in column {name!r}"
@@ -113,14 +113,14 @@ def _vector(name: Any, values: Any) -> np.ndarray:
 
 
 def _written(path: Path) -> Source:
-    """A file of text whose first row is a header, compressed or not, with the separator that splits the header most."""
+    """Opens a text file with a header, compressed or not, with the separator that splits the header most."""
     pandas = require("pandas", "data")
     with path.open("rb") as file:
         wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
     options = dict(TEXTS, encoding="utf-16" if wide else "utf-8", encoding_errors="surrogateescape")
     try:
         headers = {sep: pandas.read_csv(path, sep=sep, nrows=1, **options) for sep in SEPARATORS}
-    except (ValueError, OSError, EOFError) as error:  # such as `EmptyDataError`
+    except (ValueError, OSError, EOFError) as error:  # including `EmptyDataError`
         raise _unreadable(path, error) from None
     sep = max(headers, key=lambda sep: headers[sep].shape[1])
     names = [name.strip() for name in headers[sep].iloc[0]]
@@ -139,14 +139,14 @@ def _written(path: Path) -> Source:
                     filled.append((chunk.to_numpy() != "").any(axis=1))
         except (ValueError, OSError, EOFError) as error:
             raise _unreadable(path, error) from None
-        end = int(np.flatnonzero(np.concatenate(filled))[-1]) + 1  # beyond it lines are blank
+        end = int(np.flatnonzero(np.concatenate(filled))[-1]) + 1  # drops trailing blank lines
         return [np.concatenate(column)[1:end] for column in zip(*parts)]
 
     return Source(path.name, names, take, first=2, pointed=sep == ",")
 
 
 def _unreadable(path: Path, error: Exception) -> BadValue:
-    """What pandas says of a file, in our words; it counts the header as line 1, and rows of open quotes from 0."""
+    """Rewords an error of pandas, which counts the header as line 1, and rows of open quotes from 0."""
     said, name = " ".join(str(error).split()), path.name
     if wide := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", said):
         width, row, found = wide.groups()

@@ -1,4 +1,4 @@
-"""Numbers and dates as people write them: with marks of thousands, decimal commas, currencies or per cent."""
+"""Spellings of numbers and dates: thousands separators, decimal commas, currencies and per cent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MISSING = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "<NA>", "NaT", "#N/
 NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
 ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 UNIT = re.compile(r"([+-]?)\s*([$€£]?)\s*(.*?)\s*([%$€£]?)", re.DOTALL)  # sign, unit, digits, unit
-DIGITS = {  # by decimal mark; the marks of thousands in a number are alike
+DIGITS = {  # decimal mark -> pattern; thousands separators of a number are equal
     point: re.compile(
         rf"(?=[.,]?\d)(\d+|[1-9]\d{{0,2}}(?P<mark>[{other}'’ \u00a0\u202f])\d{{3}}((?P=mark)\d{{3}})*)?"
         rf"([{point}]\d*)?(e[+-]?\d+)?|inf(inity)?",
@@ -26,7 +26,7 @@ SOME_DATE = re.compile(DATE.pattern + r"|\d{1,2}([./])\d{1,2}\2\d{2,4}|\d{4}([./
 
 
 def is_missing(text: str) -> bool:
-    """Whether a text says that there is no value.
+    """Returns whether a text stands for a missing value.
 
     >>> [text for text in ("", "NA", "NAN", "-nan", "None", "n", "0") if is_missing(text)]
     ['', 'NA', 'NAN', '-nan']
@@ -35,11 +35,11 @@ def is_missing(text: str) -> bool:
 
 
 def numbers(texts: Sequence[str], decimal: str | None = None, pointed: bool = True) -> list[np.ndarray]:
-    """Texts as numbers, NaN where they are none or have another unit than most; two arrays if both may be meant.
+    """Parses texts as numbers, NaN for others and for rare units; two arrays if both decimal marks fit.
 
     Args:
         texts: the texts.
-        decimal: "." or ",", or None if both are tried; the one that reads more is meant.
+        decimal: "." or ",", or None to choose the one that parses more texts.
         pointed: whether texts without a comma have decimal points.
 
     >>> [read.tolist() for read in numbers(["1,000", "250"])]
@@ -71,7 +71,7 @@ def _numbers(texts: Sequence[str], point: str) -> np.ndarray:
 
 
 def dates(texts: Sequence[str]) -> np.ndarray | None:
-    """ISO dates and times as days since 1970 by UTC, or None if a text is none.
+    """Parses ISO dates and times as days since 1970 in UTC; None if a text is not one.
 
     >>> dates(["1970-01-02", "1970-01-02 12:00:00+02:00"]).tolist(), dates(["1970-01-02", "2.1.1970"])
     ([1.0, 1.4166666666666667], None)
@@ -79,7 +79,7 @@ def dates(texts: Sequence[str]) -> np.ndarray | None:
     if not all(map(DATE.fullmatch, texts)):
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy warns that it takes time zones into account
+        warnings.simplefilter("ignore")  # NumPy's warning about time zones
         try:
             return np.array(texts, "datetime64[ms]").astype(float) / 86_400_000
         except ValueError:
@@ -87,7 +87,7 @@ def dates(texts: Sequence[str]) -> np.ndarray | None:
 
 
 def ordered(levels: Sequence[str]) -> list[str]:
-    """Labels in the order of their numbers if all are numbers, and otherwise of the alphabet.
+    """Sorts labels by number if all are numbers, otherwise alphabetically.
 
     >>> ordered(["10", "9"]), ordered(["b10", "b9"])
     (['9', '10'], ['b10', 'b9'])

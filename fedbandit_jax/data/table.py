@@ -1,4 +1,4 @@
-"""Any log as an environment: rows of silo, arm and reward, and of users who return."""
+"""Any log as an environment: rows of silo, arm and reward, perhaps with identified users."""
 
 from __future__ import annotations
 
@@ -40,53 +40,50 @@ def table(
     model: str = "linear",
     seed: int = 0,
 ) -> Logged:
-    """Turns a log, whose rows say who came where, what was shown and what happened, into an environment.
+    """Turns a log with rows of silo, arm and reward into an environment.
 
-    A share of the rows of each silo, `fit_share`, drawn at random, fits a model of the reward; if users return, a share
-    of the users with all their rows. The others are replayed: in every round each silo serves one of them, drawn
-    uniformly, who may play any arm and is answered by the model. So regret is that of the model. How well it predicts
-    the rows that it was not fitted to is in `env.fit`, in every result and under every figure; `print(env.fit)` shows
-    it. No silo is ever without a user: one of a single row is served as often as any other, and counts as much in every
-    mean. `min_rows` leaves such silos out.
+    A random share `fit_share` of the rows of each silo fits a model of the reward. If users return, it is a share of
+    the users with all their rows. The other rows are replayed: in every round each silo serves one of them, drawn
+    uniformly, with any arm, and the model answers. So regret is with respect to the model. `env.fit`, every result and
+    every figure say how well it predicts the held-out rows; `print(env.fit)` shows more. Every silo serves a user in
+    every round. A silo with a single row counts as much as any other in every mean, unless `min_rows` drops it.
 
-    Features: of the user a constant and the columns `features`, z in R^p; without `arm_features` an arm has them for
-    itself, x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With `arm_features` an arm is described by a constant
-    and these columns, w in R^q, and x has all products of an entry of z and one of w, d = p q. Numbers are
-    standardised, cut off at three standard deviations, and divided by them; a text becomes one entry a level, or one
-    entry if there are two levels. Vectors are scaled such that the longest have norm 1, and their first entry is
-    constant. Rewards are mapped to [0, 1] by the least and the largest of the table. `env.encoding` says all of this.
-    Without `features`, or if all rows of a silo have the same, contexts are fixed and public, as certificates then say.
+    Features: a user has a constant and the columns `features`, z in R^p. Without `arm_features` each arm has a separate
+    block, x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With `arm_features` an arm has a constant and these
+    columns, w in R^q, and x has all products of an entry of z and one of w, d = p q. Numbers are standardised, clipped
+    at three standard deviations, and divided by them. A text becomes one entry for each level, or one entry for two
+    levels. Vectors are scaled so that the longest have norm 1, and their first entry is constant. Rewards are mapped to
+    [0, 1] by the least and the largest of the table. `env.encoding` describes all this. Without `features`, or if they
+    are constant in every silo, contexts are fixed and public, and certificates say so.
 
     Args:
-        source: path of a table of text in UTF-8 with a header, compressed or not, for which pandas must be installed
-            (the extra `data`): commas, semicolons, tabs or bars between its columns are found by looking; of a
-            .parquet file, for which pyarrow must be (the extra `parquet`); a frame of pandas or polars, or a table of
-            pyarrow; or a mapping of names to vectors.
-        silo: column that says where: M distinct values.
-        arm: column that says what was shown: K >= 2 distinct values.
-        reward: column that says what happened, a number.
-        user: column that says who came, if users return; they may come to several silos. By default all are new.
-        features: columns that are known of a user before an arm is chosen, numbers or texts; by default there are none.
-        arm_features: columns that describe the arm, which are the same in all rows of an arm.
-        propensity: column of probabilities in (0, 1] with which arms were shown; kept in `env.log`. Shares of arms in
-            this table, which estimate them, are told apart (`env.shares`).
-        min_rows: rows of silos and arms that have fewer are left out, until no more have; `env.encoding` counts them.
-        time: column of numbers or dates: the earliest rows of every silo fit the model, or the users who came first. By
-            default they are drawn.
-        decimal: "." or ",", the decimal mark of numbers that are written as text; the other one, like a space, is then
-            a mark of thousands. By default it is found by looking, and "1,000" alone is refused.
-        missing: texts that stand for a missing value, such as ["", "NA", "-999"]: rows with one in a column named here
-            are left out. By default they are refused, also "-", "?" and a single negative number such as -999; [] reads
-            these as they are.
+        source: a path, a frame of pandas or polars, a table of pyarrow, or a mapping of names to vectors. A text file
+            has a header, is in UTF-8, perhaps compressed, with commas, semicolons, tabs or bars between columns. It
+            needs pandas (the extra `data`). A .parquet file needs pyarrow (the extra `parquet`).
+        silo: column of silos: M distinct values.
+        arm: column of played arms: K >= 2 distinct values.
+        reward: column of observed rewards, numbers.
+        user: column of users, if they return, perhaps to several silos. By default all are new.
+        features: columns of the user known before an arm is chosen, numbers or texts; by default none.
+        arm_features: columns that describe the arm, equal in all rows of an arm.
+        propensity: column of the probabilities in (0, 1] of the played arms, kept in `env.log`. `env.shares` is set if
+            they are the arms' shares in this table, which are estimates.
+        min_rows: drops silos and arms with fewer rows, repeatedly; `env.encoding` counts them.
+        time: column of numbers or dates. The earliest rows of every silo, or the first users, fit the model. By default
+            they are drawn.
+        decimal: decimal mark "." or "," of numbers written as text; the other one, like a space, separates thousands.
+            By default it is detected, and "1,000" alone is refused.
+        missing: texts of missing values, such as ["", "NA", "-999"]; rows with one in a named column are dropped. By
+            default they are refused, and so are "-", "?" and a single negative number such as -999; [] accepts these.
         fit_share: share of the rows, or of the users, that fit the model, in (0, 1).
-        model: "linear", least squares of means that are clipped to [0, 1]; "logistic", whose mean is 1 / (1 + exp(-<x,
-            theta>)), which linear algorithms do not know.
+        model: "linear", least squares with means clipped to [0, 1], or "logistic", with mean 1 / (1 + exp(-<x,
+            theta>)), which linear algorithms misspecify.
         seed: seed of the draw of these rows, >= 0.
 
     Raises:
-        ValueError, TypeError: an argument or the table is not as it must be; the message names row, column and value.
-            Rows of a file are counted with its header as row 1, other rows from 0.
-        ImportError: a file, and nothing is installed that reads it.
+        ValueError, TypeError: an argument or the table is invalid; the message names row, column and value. Rows of a
+            file are counted with its header as row 1, other rows from 0.
+        ImportError: the package that reads the file is missing.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -174,7 +171,7 @@ def table(
 
 
 def checked(fit_share: Any, model: Any, seed: Any) -> dict[str, Any]:
-    """The options of a fit by name, or a `ValueError` or `TypeError` that names the one that is wrong."""
+    """Checks the options of a fit, and returns them by name."""
     return dict(
         fit_share=validate.probability("fit_share", fit_share),
         model=validate.one_of("model", model, MODELS),
@@ -183,7 +180,7 @@ def checked(fit_share: Any, model: Any, seed: Any) -> dict[str, Any]:
 
 
 def named(argument: str, names: Any) -> list[str]:
-    """The names of columns in an argument, none if it is None, or a `ValueError` or `TypeError` that names it."""
+    """Checks an argument that names columns; None gives an empty list."""
     if names is None:
         return []
     found = [_name(argument, name) for name in validate.sequence(argument, names, "names of columns")]
@@ -193,25 +190,25 @@ def named(argument: str, names: Any) -> list[str]:
 
 
 def _names(roles: dict[str, Any]) -> dict[str, str]:
-    """The names of columns by argument, without those that may be None and are."""
+    """Checks the names of columns by argument, without optional ones that are None."""
     optional = ("user", "propensity", "time")
     return {role: _name(role, name) for role, name in roles.items() if name is not None or role not in optional}
 
 
 def _name(argument: str, name: Any) -> str:
-    """The name of a column, which may be an integer in a frame."""
+    """Checks the name of a column, which may be an integer in a frame."""
     number = isinstance(name, int) and not isinstance(name, bool) and abs(name) <= validate.LARGEST
     return str(name) if number else validate.text(argument, name)
 
 
 def _rows(columns: Columns, time: str | None) -> list[str]:
-    """Lines about rows that were left out, and those that fit the model, if they are not just a draw."""
+    """Describes dropped rows, and a split by time."""
     left_out = [f"left out: {columns.left_out:,} rows with missing values"] if columns.left_out else []
     return left_out + ([f"the earliest rows by {time} fit the model"] if time is not None else [])
 
 
 def _check_roles(names: dict[str, str], listed: dict[str, list[str]]) -> None:
-    """Raises a `ValueError` if a column is named twice."""
+    """Raises `ValueError` if a column is named twice."""
     seen: dict[str, str] = {}
     for argument, name in (*names.items(), *((a, name) for a, columns in listed.items() for name in columns)):
         if name in seen:
@@ -231,7 +228,7 @@ def _check_arms(columns: Columns, arm: Column) -> None:
 
 
 def _scaled(columns: Columns, reward: Column) -> tuple[np.ndarray, float, float]:
-    """Rewards in [0, 1], and the ones that become 0 and 1."""
+    """Maps rewards to [0, 1]; also returns the ones that become 0 and 1."""
     low, high = float(reward.values.min()), float(reward.values.max())
     if low == high:
         raise BadValue("reward", "must vary", low, got=f"{low:g} in all rows of column {reward.name!r}")
@@ -252,7 +249,7 @@ def _check_propensities(columns: Columns, propensity: Column) -> None:
 
 
 def _are_shares(place: np.ndarray, played: np.ndarray, propensity: np.ndarray) -> bool:
-    """Whether propensities are the shares of arms among all rows, or among those of the silo."""
+    """Returns whether propensities are the shares of arms among all rows, or among the rows of each silo."""
     for group in (place, np.zeros_like(place)):
         counts = np.zeros((group.max() + 1, played.max() + 1))
         np.add.at(counts, (group, played), 1)
@@ -262,7 +259,7 @@ def _are_shares(place: np.ndarray, played: np.ndarray, propensity: np.ndarray) -
 
 
 def _left_out(whole: Columns, left: Columns, names: Sequence[str], min_rows: int) -> list[str]:
-    """A sentence about what `min_rows` left out, if it did."""
+    """Describes what `min_rows` dropped, if anything."""
     of = " and ".join(
         f"{len(levels_of(whole.found[name])) - len(levels_of(left.found[name])):,} of "
         f"{len(levels_of(whole.found[name])):,} levels of {name}"
@@ -273,7 +270,7 @@ def _left_out(whole: Columns, left: Columns, names: Sequence[str], min_rows: int
 
 
 def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
-    """Users (N,) by numbers 0 ... n - 1, and the most silos that one of them comes to."""
+    """Numbers users (N,) as 0 ... n - 1; also returns the most silos of one user."""
     there, numbered = np.unique(users, return_inverse=True)
     if len(there) > MAX_USERS:
         raise BadValue("user", f"must have at most {MAX_USERS:,} distinct values", len(there), got=f"{len(there):,}")
@@ -298,7 +295,7 @@ def _spec(fit: Fit, design: JointFeatures, rows: np.ndarray, *, fixed_contexts: 
 
 
 def _one_context(rows: np.ndarray, place: np.ndarray) -> bool:
-    """Whether all rows of a silo are the same, the ones that fit the model among them."""
+    """Returns whether all rows of every silo are equal, fitted rows included."""
     _, first = np.unique(place, return_index=True)
     return all(bool((one == one[first][place]).all()) for one in rows.T)
 
