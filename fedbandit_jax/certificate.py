@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import from_json, in_json
+from fedbandit_jax.core.printed import Printed
 
 # the meaning of an epsilon that was asked for in one of these notions
 FORMULAS = {
@@ -46,7 +47,7 @@ class Raw(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Certificate:
+class Certificate(Printed):
     """The statement about privacy that is saved with every result. `print(certificate)` shows it on one screen.
 
     Attributes:

@@ -13,13 +13,14 @@ from fedbandit_jax.benchmark.entry import Entry
 from fedbandit_jax.benchmark.play import play, tasks_of
 from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.core.validate import BadValue
 
 NEAR = 3.0  # standard errors within which a second run is expected
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class Verdict(Printed):
     """The finding of `verify`. `print(verdict)` compares both runs, task by task.
 
     Attributes:

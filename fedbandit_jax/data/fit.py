@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, rel_entr
 
+from fedbandit_jax.core.printed import Printed
+
 CHUNK = 65536  # rows with features in float64 at a time
 PENALTY = 1e-6  # of |theta|^2 / 2 beside the mean loss, for a unique minimum
 GROUPS = 10  # of rows, by predicted mean
@@ -17,7 +19,7 @@ STEPS, TOLERANCE = 100, 1e-9  # most Newton steps, and the largest entry of the 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fit:
+class Fit(Printed):
     """Goodness of fit of a model of rewards on held-out rows. Rewards and means are in [0, 1].
 
     `print(fit)` shows all of it, with the calibration in ten groups of rows sorted by predicted mean.

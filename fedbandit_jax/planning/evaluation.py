@@ -12,6 +12,7 @@ from jax import Array
 from scipy import special, stats
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine import record as records
 from fedbandit_jax.engine.simulation import sweep
@@ -48,7 +49,7 @@ class Value(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Values:
+class Values(Printed):
     """The values that `off_policy` estimated, by label; printing them shows a table."""
 
     values: Mapping[str, Value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.planning.candidate import Candidate
 from fedbandit_jax.report.tables import aligned
@@ -14,7 +15,7 @@ HEAD = ("candidate", "regret", "95 % interval", "x not private", "syncs", "kbit 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recommendation:
+class Recommendation(Printed):
     """The finding of `fb.plan`. `print(recommendation)` shows a table, and the best candidate's code and certificate.
 
     Attributes:

@@ -7,11 +7,12 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.report.tables import aligned
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Audit:
+class Audit(Printed):
     """The finding of an audit of one mechanism on one pair of neighbouring data sets."""
 
     name: str  # of the mechanism

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,9 @@ class Result(Measured):
         Differences are from the first label in the same environment, with a 95 % interval for their mean.
         """
         return tables.summary(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.summary())}</pre>"
 
     def save(self, path: str | Path) -> Path:
         """Writes everything to one file, `path`.npz, and returns its path; `path` may end in .npz itself.

@@ -1,5 +1,6 @@
 """What notebooks, dark styles and strange labels make of pictures and bars."""
 
+import html
 import sys
 
 import matplotlib as mpl
@@ -70,3 +71,10 @@ def test_an_algorithm_of_one_s_own_is_neither_called_not_private_nor_free():
     assert words == ["mine: no privacy claim", "other: not private"]
     (ax,) = fb.plotting.communication_frontier(result).axes
     assert any("bits are not counted" in text.get_text() for text in ax.get_legend().get_texts())
+
+
+def test_a_notebook_shows_what_print_does(result):
+    """Results as their summary; text is escaped."""
+    certificate = result[result.labels[0]].certificate
+    assert certificate._repr_html_() == f"<pre>{html.escape(str(certificate))}</pre>"
+    assert result._repr_html_() == f"<pre>{html.escape(result.summary())}</pre>"
