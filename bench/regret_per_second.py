@@ -54,7 +54,7 @@ def algorithms() -> dict[str, fb.Algorithm]:
     return {
         "FedLinUCB": fb.algos.fed_lin_ucb(),
         "as printed (tree, Theorem 5.1)": private(
-            fb.privacy.Mechanism(BUDGET, calibration="theorem"), learns_in_batch=True
+            fb.privacy.Mechanism(BUDGET, std="theorem_5_1"), learns_in_batch=True
         ),
         "BLT, secure aggregation": certified("secagg", 25),
         "LinUCB, alone": fb.algos.LinUCB(),

@@ -31,14 +31,14 @@ def private(name: str, delta: float = 0.1, **parameters) -> fb.Algorithm:
 
 ACROSS = [
     fb.algos.fed_lin_ucb(name="not private"),
-    private("binary tree, as printed (Theorem 5.1)", calibration="theorem", learns_in_batch=True),
+    private("binary tree, as printed (Theorem 5.1)", std="theorem_5_1", learns_in_batch=True),
     private("buffered linear Toeplitz noise", release="blt"),
     private("the same, projected, widths from the law of the noise", **BEST),
     private("the same under secure aggregation", trust="secagg", **BEST),
 ]
 STEPS: dict[str, dict] = {  # + is added to all before it
-    "binary tree, as printed (Theorem 5.1)": dict(calibration="theorem", learns_in_batch=True),
-    "+ agents act on released sums only": dict(calibration="theorem"),
+    "binary tree, as printed (Theorem 5.1)": dict(std="theorem_5_1", learns_in_batch=True),
+    "+ agents act on released sums only": dict(std="theorem_5_1"),
     "+ exact accounting": {},
     "+ buffered linear Toeplitz noise, not a tree": dict(release="blt"),
     "+ projection of the Gram matrix": dict(release="blt", regularizer="project"),

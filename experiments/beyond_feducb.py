@@ -22,7 +22,7 @@ import fedbandit_jax as fb
 A, M, K, D, BUDGET = fb.algos, 100, 100, 10, fb.privacy.Budget(1.0, 0.1)
 WIDE, THEORY = A.LogDetUCB(regularization=1 / M), A.LogDetUCB(spectral="theory")
 SLIGHT = A.UCB(regularizer="project", confidence="known_noise", exploration_scale=0.05)
-PRINTED = fb.privacy.Mechanism(BUDGET, "tree", "silo_local_matrix", calibration="theorem")
+PRINTED = fb.privacy.Mechanism(BUDGET, "tree", "silo_local_matrix", std="dubey2020")
 BLT = fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
 SHARP = fb.privacy.Mechanism(
     BUDGET, fb.privacy.Decaying(1.5), statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import authors
 import curves as kept
 import jax
 import matplotlib.pyplot as plt
@@ -74,9 +75,9 @@ class Options(Size):
         **widths: Any,
     ) -> fb.Algorithm:
         """Returns Private-FedLinUCB in this version; `name` is the paper's for its trust model."""
-        noise = "authors" if self.authors else "tight"
+        std = authors.NOISE[trust] if self.authors else None
         privacy = fb.privacy.Mechanism(
-            budget, release, trust, calibration=noise, statistic=fb.privacy.Linear(clip=not self.authors)
+            budget, release, trust, std=std, statistic=fb.privacy.Linear(clip=not self.authors)
         )
         return fb.algos.private_fed_lin_ucb(privacy, policy=self.ucb(**widths), learns_in_batch=self.authors, name=name)
 

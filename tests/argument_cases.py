@@ -247,7 +247,12 @@ USUAL = {
     **dict(threshold=(5.0, positive), trigger="zc24", max_syncs=(5, count()), attack="sign_flip"),
     # Privacy.
     **dict(budget=BUDGET, epsilon=(1.0, number(1e-9, 1e6)), delta=(0.1, inside_unit), adjacency="replace"),
-    **dict(release=("tree", either(none, callable)), trust="silo_local", calibration="tight"),
+    **dict(
+        release=("tree", either(none, callable)),
+        trust="silo_local",
+        std=(2.0, either(number(1e-30, 1e30), none, function)),
+        calibration="tight",
+    ),
     **dict(mechanism="skellam", messages=(False, flag), users=(P.Users(2), a(P.Users)), visits=(1, count())),
     **dict(dropouts=(0, count(0, 0)), bands=(3, count(high=1024)), gram_scale=(1.0, number(1e-3, 1))),
     **dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6)), event=P.events.Gaussian(0.5)),
@@ -346,7 +351,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     P.Window: dict(batches=(3, count(high=1024))),
     P.MultiBlt: dict(n_buffers=(2, count())),
     P.calibrate: dict(
-        **dict(method="tight", trust="shuffle_amplified", batch=(5, count()), dim=(3, count())),
+        **dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count())),
         **dict(pure=(0.0, number(0, 1)), moves_sq=(None, number(1e-6, 1e3)), rounding=(0.0, number(0, 1e3))),
         **dict(held=(0, count(0)), users=(P.Users(), a(P.Users))),
     ),

@@ -107,7 +107,7 @@ def fed_ucb(
     sqrt(1.5) under "zero_out"; that of all L nodes with the user's batch is sqrt(L) times as much. As printed (the
     default) the algorithm is not private, whatever its noise, because raw statistics decide when it synchronises. With
     `schedule=fb.schedules.PrivateLogDet()` and `learns_in_batch=False` it is certified. Noise and constants are exact
-    by default and several times smaller than printed; for the printed ones choose `calibration="theorem"`,
+    by default and several times smaller than printed; for the printed ones choose `std="dubey2020"`,
     `spectral="theory"` and `LogDet(trigger="dp20")`.
 
     What is certified and has the least regret that we know of where all agents are alike is not adaptive, but the last

@@ -161,7 +161,7 @@ def shipped_linear() -> list[Case]:
         *silo_local,
         case(n_agents=2, release="tree", messages=True),
         case(n_agents=3, prefixes=True),
-        case(calibration="theorem", name="silo_local tree theorem"),
+        case(std="theorem_5_1", name="silo_local tree theorem"),
         case(budget=removed, name="silo_local tree zero_out"),
         case(unit=Users(2), name="silo_local tree 2 visits"),
         case(unit=Users(3, per_batch=1, apart=2), release="blt", name="silo_local blt users"),

@@ -16,23 +16,29 @@ Trust = Literal[
     "silo_local", "silo_local_matrix", "shuffle_amplified", "shuffle_vector_sum", "secagg", "central", "local"
 ]  # fmt: skip
 ONE_GAUSSIAN = ("silo_local", "central", "local")  # trust models whose noise is described by one --sigma
+PRINTED = {
+    "silo_local": "theorem_5_1",
+    "silo_local_matrix": "dubey2020",
+    "shuffle_amplified": "theorem_5_3",
+    "shuffle_vector_sum": "theorem_5_5",
+}  # of the release tree
 
 # columns of the table
-ROW = "{:>8} {:>9} {:>11} {:>11} {:>11} {:>15}  {}"
+ROW = "{:>8} {:>11} {:>11} {:>11} {:>11} {:>15}  {}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrateCommand(Command):
-    """Print how much noise each budget needs, by several methods, and what epsilon that noise really gives.
+    """Print how much noise each budget needs, and what epsilon the noise that a paper prints really gives.
 
     The noise is for federated linear bandits. A user has features x of norm at most 1 and a reward y in [0, 1], and
-    silos release noisy sums of (x y, x x') over their users S = T / B times. The methods are:
-      tight      the least noise that is proved here; exact for one visit and Gaussian noise, an upper bound on
-                 epsilon otherwise
-      theorem    as printed in Zhou & Chowdhury (2024): Theorem 5.1; for shuffling Lemma F.2 and Theorem 5.5; with
-                 silo_local_matrix as in Dubey & Pentland (2020)
-      authors    as in the code that the authors of the former published, for silo_local and shuffling
-    The last two exist for the release tree only, and not for secagg, central and local.
+    silos release noisy sums of (x y, x x') over their users S = T / B times. The noise is
+      tight          the least that is proved here; exact for one visit and Gaussian noise, an upper bound on epsilon
+                     otherwise
+      theorem_5_1    as in Zhou & Chowdhury (2024), for silo_local and the release tree; also
+      theorem_5_3    for shuffle_amplified, by Lemma F.2
+      theorem_5_5    for shuffle_vector_sum
+      dubey2020      as in Dubey & Pentland (2020), for silo_local_matrix and the release tree
 
     The table shows the standard deviation sigma of the noise, the largest standard deviation in the sums that the
     server acts on, the smallest epsilon that is proved for this noise, and whether that is within the budget ("sound").
@@ -80,7 +86,7 @@ class CalibrateCommand(Command):
     def run(self) -> int:
         from fedbandit_jax import privacy
         from fedbandit_jax.privacy import compatibility
-        from fedbandit_jax.privacy.calibration import noise_tags, of_method
+        from fedbandit_jax.privacy.calibration import noise_tags
 
         check_values("epsilon", self.epsilon)
         batch = validate.integer("batch", self.batch, at_least=1)
@@ -111,23 +117,21 @@ class CalibrateCommand(Command):
         release = privacy.RELEASES[self.release](n_syncs)
         worst = release.largest_variance()
         print(f"{head}, delta = {self.delta:g}")
-        print(ROW.format("epsilon", "method", "sigma", "sigma^2", "server std", "really epsilon", "sound"))
+        print(ROW.format("epsilon", "noise", "sigma", "sigma^2", "server std", "really epsilon", "sound"))
         common |= dict(trust=self.trust, n_agents=self.agents, batch=batch, dim=self.dim)
+        stds = [None, PRINTED.get(self.trust)] if self.release == "tree" and self.trust in PRINTED else [None]
         for budget in budgets:
-            for method in model.methods:
-                printed = compatibility.tagged("method", method, of_method(method))
-                if compatibility.conflict(parts | users.tags | printed):
-                    continue  # this method is not defined for this release
+            for std in stds:
                 try:
-                    c = privacy.calibrate(budget, method=method, **common)
+                    c = privacy.calibrate(budget, std=std, **common)
                 except ValueError as error:
-                    if method == "tight":
+                    if std is None:
                         raise
-                    print(f"{budget.epsilon:8g} {method:>9} {error}")
+                    print(f"{budget.epsilon:8g} {std:>11} {error}")
                     continue
                 numbers = (c.sigma, c.sigma**2, c.model.sum_std() * worst**0.5, c.epsilon_exact)
                 shown = (f"{number:.5g}" for number in numbers)
-                print(ROW.format(f"{budget.epsilon:g}", method, *shown, "yes" if c.sound else "NO"))
+                print(ROW.format(f"{budget.epsilon:g}", std or "tight", *shown, "yes" if c.sound else "NO"))
         entries = "x y" if model.joint_matrix else "x y and on the diagonal of x x' (sigma / sqrt 2 off it)"
         print(f"sigma: std of the noise {model.whose}, on {entries}")
         print("server std: the largest in the server's sums")

@@ -21,6 +21,7 @@ from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS as MECHANISMS
 from fedbandit_jax.privacy.liars import Liars as Liars
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
+from fedbandit_jax.privacy.printed import PRINTED as PRINTED
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import Banded as Banded
 from fedbandit_jax.privacy.releases import BandMF as BandMF

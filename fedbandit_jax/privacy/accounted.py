@@ -57,7 +57,6 @@ class AccountedMechanism(BoundMechanism):
     resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
     longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
-    method: str = struct.static()  # name of the calibration: "tight", "theorem" or "authors"
 
     def budget(self, i: int) -> Budget:
         """The budget that silo i asked for, or all silos together (i = 0)."""
@@ -135,7 +134,7 @@ class AccountedMechanism(BoundMechanism):
         budget, proof = max(zip(budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
         bounded, largest = self.statistic.bounded, max(one.epsilon for one in budgets)
         smallest = tails.smallest_delta(largest, self.trust.missing(asks[0]))
-        gives = f"{self.method!r} noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
+        gives = f"the noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         reason = ""
         if not bounded:
             within = f"in the range of {self.statistic.rule!r}"

@@ -21,6 +21,7 @@ from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.compatibility import Tags, tagged
+from fedbandit_jax.privacy.printed import Std, check_std, std_of
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.ask import Ask
@@ -36,12 +37,10 @@ class Calibration:
     Attributes:
         ask: the budget, and everything that the sensitivity of the messages to one user depends on.
         model: the bound trust model, which holds the noise.
-        method: the calibration by which its noise was found: "tight", "theorem" or "authors".
     """
 
     ask: Ask
     model: Trust = dataclasses.field(compare=False)
-    method: str = "tight"
 
     @property
     def proof(self) -> Proof:
@@ -100,12 +99,7 @@ class Calibration:
         """
         proof = self.proof
         if proof.event is None and proof.epsilon == math.inf:
-            raise BadValue(
-                "noise",
-                "must prove something to have an event",
-                self.method,
-                got=f"epsilon = inf by {self.method!r} noise",
-            )
+            raise BadValue("noise", "must prove something to have an event", proof.sigma, got="epsilon = inf")
         return events.ApproximateDP(proof.epsilon, self.budget.delta) if proof.event is None else proof.event
 
 
@@ -114,7 +108,7 @@ def calibrate(
     *,
     n_syncs: int,
     release: str | Callable[[int], Release] = "tree",
-    method: str = "tight",
+    std: Std = None,
     trust: str | type[Trust] | GaussianTrust = "silo_local",
     users: Users = ONCE,
     n_agents: int | None = None,
@@ -137,13 +131,11 @@ def calibrate(
         n_syncs: S = floor(T / B), the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`, or a `Release` class of your own; "blt" has the least noise for its
             memory.
-        method: "tight" is the least noise that is proved here: Gaussian noise has sigma^2 = kappa Delta_J^2 / mu*^2,
-            where mu* is the largest mu that the budget allows, delta(epsilon; mu*) = delta. That is exact for one
-            visit and Gaussian noise, and an upper bound on epsilon otherwise. "theorem" is as printed: sigma^2 = 8
-            kappa (ln(2/delta) + epsilon) / epsilon^2 on each of the two streams for "silo_local" (Theorem 5.1), Lemma
-            F.2 for "shuffle_amplified" (or an error that names the condition that does not hold), Theorem 5.5 for
-            "shuffle_vector_sum"; for "silo_local_matrix" as in Dubey & Pentland (2020). "authors" is what the authors'
-            code does for "silo_local" and shuffling, and too small at most budgets.
+        std: the standard deviation of the noise, as in `Calibration.sigma`, whatever the budget. It is a number, a key
+            of `fb.privacy.PRINTED` (noise as a paper prints it), or a function from the `Ask` (budget, release and
+            sizes) to a number. None is the least noise that is proved to give the budget: Gaussian noise then has
+            sigma^2 = kappa Delta_J^2 / mu*^2. Here mu* is the largest mu that the budget allows, delta(epsilon; mu*) =
+            delta. That is exact for one visit and Gaussian noise, and an upper bound on epsilon otherwise.
         trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or one of your own,
             `fb.privacy.GaussianTrust`.
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.
@@ -155,8 +147,8 @@ def calibrate(
             together it must be less than the budget's epsilon.
         dropouts: f < M, silos whose shares of the noise may be missing, with "secagg".
         held: the most rounds of whose users a silo may send sums together, if these are more than a batch has.
-        moves_sq: Delta_J^2, if it is not that of (x y, x x'), see `fb.privacy.Linear`. It is for
-            "tight" noise on every packed entry only.
+        moves_sq: Delta_J^2, if it is not that of (x y, x x'), see `fb.privacy.Linear`; for equal noise on all packed
+            entries.
         rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
 
     Returns:
@@ -164,7 +156,7 @@ def calibrate(
 
     Raises:
         TypeError: if an argument has the wrong type, or the trust model needs one that is None.
-        ValueError: if an argument is out of range, or the condition of the method does not hold.
+        ValueError: if an argument is out of range, or the condition of a printed theorem does not hold.
 
     Example:
         >>> c = calibrate(Budget(1.0, 0.1), n_syncs=400)
@@ -172,7 +164,7 @@ def calibrate(
         (47.8, 9.0, True)
         >>> round(calibrate(Budget(1.0, 0.1), n_syncs=400, release="blt").sigma ** 2, 1)
         15.8
-        >>> c = calibrate(Budget(5.0, 0.1), n_syncs=400, method="authors")
+        >>> c = calibrate(Budget(5.0, 0.1), n_syncs=400, std=1.62)
         >>> round(c.epsilon_exact, 1), c.sound
         (11.9, False)
 
@@ -181,7 +173,7 @@ def calibrate(
     """
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
     model = _trust.find(trust)
-    validate.one_of("method", method, _trust.METHODS)
+    check_std(std)
     if moves_sq is not None:
         validate.within("moves_sq", moves_sq, 1e-6, 1e3)
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
@@ -200,7 +192,6 @@ def calibrate(
         raise BadValue("dropouts", f"must be < n_agents = {n_agents}", dropouts)
     compatibility.check(
         noise_tags(trust, release, dropouts)
-        | tagged("method", method, of_method(method))
         | users.tags
         | tagged("moves_sq", moves_sq, {"other statistic": moves_sq is not None})
         | tagged("pure", pure, {"unequal batches": pure > 0, "adaptive schedule": pure > 0})
@@ -219,10 +210,13 @@ def calibrate(
         rounding=validate.within("rounding", rounding, 0, 1e3),
         **{name: value or 1 for name, value in sizes.items()},
     )
-    own = isinstance(trust, GaussianTrust)
-    bound = trust.calibrate(ask, Sizes(**sizes), method) if own else model.calibrate(ask, method)
+    number = std_of(std, ask)
+    if isinstance(trust, GaussianTrust):
+        bound = trust.calibrate(ask, Sizes(**sizes), number)
+    else:
+        bound = model.calibrate(ask, number)
     check_delta(budget.delta, bound.missing(ask))
-    return Calibration(ask=ask, model=bound, method=method)
+    return Calibration(ask=ask, model=bound)
 
 
 def noise_tags(
@@ -234,11 +228,6 @@ def noise_tags(
         | tagged("release", release, releases.tags(release))
         | tagged("dropouts", dropouts, {"dropouts > 0": dropouts > 0})
     )
-
-
-def of_method(method: str) -> dict[str, bool]:
-    """What a calibration is, for `privacy.compatibility`."""
-    return {"noise as printed": method != "tight", "noise of the authors' code": method == "authors"}
 
 
 def epsilon_of(

@@ -17,10 +17,6 @@ Tags = dict[str, tuple[str, Any]]  # tag -> the argument that it is about, and i
 TABLE = """
 release that is no tree | noise for trees | a shuffler amplifies sums over disjoint batches | release='tree'
 release of sums over batches | noise of users | users report once | release='input_perturbation'
-noise as printed | no printed noise | nothing is printed for this trust model | calibration='tight'
-noise of the authors' code | nothing in the authors' code | it has no noise for this trust model | calibration='tight'
-release that is no tree | noise as printed | papers calibrate noise for trees | calibration='tight', or release='tree'
-other statistic | noise as printed | papers calibrate noise for (x y, x x') | calibration='tight'
 noise in sums of silos | several budgets | one noise protects the users of all silos | trust='silo_local', or one budget
 users at several silos | several budgets | such a user has no budget of her own | silos=1, or one budget
 no privacy unit | users who return | what is protected must be said | unit='visit', or fb.privacy.Users(visits=r)
@@ -47,7 +43,6 @@ noise that silos do not add | policy that bounds silos' noise | there is none at
 weighted statistic | policy that bounds silos' noise | its bounds are for x x' without weights | fb.privacy.Linear()
 scaled statistic | policy that bounds silos' noise | its bounds are for equal noise on x x' and x y | gram_scale=1
 width of the authors' code | recipe of single senders | it is for the sum of all silos | confidence='known_noise'
-width of the authors' code | nothing in the authors' code | it has no constants here | confidence='known_noise'
 width of the authors' code | release that is no tree | it has constants for trees | confidence='known_noise'
 policy of all users | policy that forgets | it needs the sums of all batches | fb.algos.UCB
 width of the authors' code | policy that forgets | it is for sums of all batches | confidence='known_noise'

@@ -18,9 +18,10 @@ from fedbandit_jax.privacy import compatibility, trust
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
-from fedbandit_jax.privacy.calibration import calibrate, noise_tags, of_method
+from fedbandit_jax.privacy.calibration import calibrate, noise_tags
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
+from fedbandit_jax.privacy.printed import Std, check_std
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 from fedbandit_jax.privacy.statistic import LINEAR, Statistic, is_plain, statistic_tags
@@ -52,8 +53,9 @@ class Mechanism:
             aggregation), "central" (the server is trusted and adds the noise; with one agent, Shariff & Sheffet 2018)
             or "local" (every user adds noise, not even her silo is trusted; Zheng et al. 2020); or one of your
             own, `fb.privacy.GaussianTrust`.
-        calibration: how much noise is added: "tight" (the least that is proved here), "theorem" or "authors", see
-            `fb.privacy.calibrate`.
+        std: the standard deviation of the noise. None is the least that is proved to give the budget. It may be a
+            number, a key of `fb.privacy.PRINTED` (noise as a paper prints it), or a function, see
+            `fb.privacy.calibrate`. Certificates state what it gives.
         unit: what is protected where users return, and must then be given: "visit", each interaction by itself, or
             `fb.privacy.Users(...)`, all that one user contributes, within bounds that silos enforce. Where users are
             not told apart, None is one user who comes once, and `Users` are a promise.
@@ -80,7 +82,7 @@ class Mechanism:
     budget: Budget | tuple[Budget, ...]
     release: str | Callable[[int], Release] = "tree"
     trust: str | type[Trust] | GaussianTrust = "silo_local"
-    calibration: str = "tight"
+    std: Std = None
     unit: str | Users | None = None
     statistic: Statistic = LINEAR
     dropouts: int = 0
@@ -96,7 +98,7 @@ class Mechanism:
             values = {getattr(one, name) for one in budgets}
             if len(values) > 1:
                 raise BadValue("budget", f"must have one {name} for all silos", sorted(values))
-        validate.one_of("calibration", self.calibration, trust.METHODS)
+        check_std(self.std)
         if isinstance(self.unit, str) and self.unit != "visit":
             raise BadValue("unit", "must be 'visit' or fb.privacy.Users(...)", self.unit)
         if not isinstance(self.unit, (str, type(None))) and type(self.unit) is not Users:
@@ -113,7 +115,6 @@ class Mechanism:
         unit = {"no privacy unit": self.unit is None, "unit of returning users": isinstance(self.unit, Users)}
         return (
             noise_tags(self.trust, self.release, self.dropouts)
-            | tagged("calibration", self.calibration, of_method(self.calibration))
             | tagged("budget", n, {"several budgets": n > 1})
             | tagged("unit", self.unit, unit)
             | self.users.tags
@@ -190,7 +191,7 @@ class Mechanism:
                 budget,
                 n_syncs=n_syncs,
                 release=self.release,
-                method=self.calibration,
+                std=self.std,
                 trust=self.trust,
                 users=self.users.anyhow if waits else self.users,
                 n_agents=n_agents,
@@ -222,7 +223,6 @@ class Mechanism:
             enforced=statistic.n_users > 0 and isinstance(self.unit, Users),
             resends=self.resends,
             held=np.int32(held),
-            method=self.calibration,
         )
         mixed = {"batch in several messages": statistic.drops and bound.release.touched() > 1}
         compatibility.check(said | tagged("release", self.release, mixed))

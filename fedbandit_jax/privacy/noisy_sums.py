@@ -22,7 +22,7 @@ from fedbandit_jax.privacy.bound import MechanismState, Timing
 from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.privacy.sums import Steps, Sums
 
-PROVED = ("epsilon", "delta", "adjacency", "held", "batch", "method")  # fields that no draw reads, only the proof
+PROVED = ("epsilon", "delta", "adjacency", "held", "batch")  # fields that no draw reads, only the proof
 Rows = tuple[Array, Array]  # noise (N, D) of N releases, and what is sent for them, (N, 2): numbers, and bits of each
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from helpers import refused
+from helpers import AUTHORS, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits
@@ -143,7 +143,7 @@ NO_CASE = {  # with several budgets, with none, without a certificate, or of ano
         fb.algos.fed_lin_ucb(),
         PRIVATE.replace(schedule=fb.schedules.LogDet()),
         PRIVATE.replace(learns_in_batch=True),
-        PRIVATE.replace(calibration="authors"),
+        PRIVATE.replace(std=AUTHORS["silo_local"]),
     ],
     audits.clusters: [OTHER, HOMO.replace(alpha_1=1.5), HOMO.replace(trigger="determinant"), fb.algos.homo_dc()],
     # no number of rounds is enough to break a link

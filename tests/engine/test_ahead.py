@@ -34,8 +34,7 @@ PLACES = (
 
 
 def mechanism(release, trust):
-    calibration = "theorem" if trust == "silo_local_matrix" else "tight"
-    recipe = P.Mechanism(BUDGET, release, trust, calibration=calibration)
+    recipe = P.Mechanism(BUDGET, release, trust, std="dubey2020" if trust == "silo_local_matrix" else None)
     return recipe.bind(BoundStatistic(D), n_agents=M, n_syncs=S, batch=2)
 
 

@@ -44,7 +44,7 @@ def test_bad_input(change, argument, monkeypatch):
         ({1: PRIVATE}, None, "algos"),
         ({"P(epsilon=1)": fb.algos.LinUCB(), "P": PRIVATE}, {"epsilon": [1, 2]}, "algos"),
         ([PRIVATE], {"epsilom": [1]}, "grid"),
-        ([PLAIN], {"calibration": ["tight"]}, "grid"),
+        ([PLAIN], {"std": [None]}, "grid"),
         *(([PRIVATE], {"epsilon": values}, "grid['epsilon']") for values in ([], 1, [1, 1.0])),
         ([PRIVATE], {"epsilon": [1, -1]}, "epsilon"),
     ],
@@ -56,11 +56,11 @@ def test_bad_sweeps(algos, grid, argument):
 
 WRONG = {  # argument -> what of `PRIVATE` is replaced
     "schedule": [{"schedule": 2000, "learns_in_batch": True}],
-    "calibration": [{"trust": "secagg", "calibration": "theorem"}],
+    "std": [{"std": one} for one in ("theorem", 0.0, "tight")],
     "trust": [{"budget": [BUDGET] * 4, "trust": "central"}],
     "theta_norm": [{"theta_norm": 0.0, "confidence": "known_noise"}],
     "release": [
-        *({"trust": "local"}, {"release": "blt", "calibration": "theorem"}),
+        {"trust": "local"},
         {"trust": "shuffle_amplified", "release": "blt"},
     ],
     **{name: [{name: 2.0}] for name in ("epsilom", "policy.epsilon", "get.epsilon", "", "policy.")},

@@ -9,7 +9,7 @@ import re
 import dp_accounting
 import numpy as np
 import pytest
-from helpers import refused
+from helpers import AUTHORS, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,36 +18,45 @@ from fedbandit_jax.privacy import Budget, Mechanism, calibrate, compose, epsilon
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
 from fedbandit_jax.privacy.accounting.shuffling import shuffled_sigma
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
-from fedbandit_jax.privacy.trust import METHODS, TRUST, Ask, SecAgg, VectorSum
+from fedbandit_jax.privacy.trust import TRUST, Ask, SecAgg, VectorSum
 
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)
 
 
-def fits(trust, release, method):
+PRINTED = {  # by the paper, and by its authors' code
+    ("silo_local", "theorem_5_1"),
+    ("silo_local_matrix", "dubey2020"),
+    ("shuffle_amplified", "theorem_5_3"),
+    ("shuffle_vector_sum", "theorem_5_5"),
+    *AUTHORS.items(),
+}
+
+
+def fits(trust, release):
     try:
-        Mechanism(Budget(1.0, 0.1), release, trust, method)
+        Mechanism(Budget(1.0, 0.1), release, trust)
     except ValueError:
         return False
     return True
 
 
-TRIPLES = [*itertools.product(TRUST, RELEASES, METHODS)]
-ALLOWED = [triple for triple in TRIPLES if fits(*triple)]
+TIGHT = [(trust, release, None) for trust in TRUST for release in RELEASES if fits(trust, release)]
+ALLOWED = [*TIGHT, *((trust, "tree", std) for trust, std in PRINTED)]
 
 
 BUDGETS = (1.0, 0.1, "replace"), (0.3, 1e-6, "zero_out"), (20.0, 1e-9, "replace")
 EXTREMES = [*itertools.product((1e-9, 1e-3, 1e6), (1e-300, 1 - 1e-12), (1, 10**4))]
 
 
-@pytest.mark.parametrize(("trust", "release", "method"), ALLOWED)
-def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, release, method):
-    authors = (trust, method) == ("shuffle_vector_sum", "authors")
+@pytest.mark.parametrize(("trust", "release", "std"), ALLOWED)
+def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, release, std):
+    authors = std is AUTHORS["shuffle_vector_sum"]
     for budget in BUDGETS:
-        c = calibrate(Budget(*budget), n_syncs=40, release=release, method=method, trust=trust, **SIZE)
+        c = calibrate(Budget(*budget), n_syncs=40, release=release, std=std, trust=trust, **SIZE)
         assert 0 < c.sigma < math.inf
         assert 0 < c.model.sum_std() < math.inf
-        assert c.epsilon_exact >= (0.99 * c.budget.epsilon if method == "tight" else 0)  # tight ones waste little
-        assert c.sound or method != "tight"
+        assert c.epsilon_exact >= (0.99 * c.budget.epsilon if std is None else 0)  # tight ones waste little
+        assert c.sound or std
         if authors and budget[0] == 20:
             assert c.epsilon_exact == math.inf  # too few bits for a proof of anything
             with refused("noise"):
@@ -55,7 +64,7 @@ def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, releas
     sentences = []
     for epsilon, delta, n_syncs in EXTREMES:
         try:
-            c = calibrate(Budget(epsilon, delta), n_syncs=n_syncs, release=release, method=method, trust=trust, **SIZE)
+            c = calibrate(Budget(epsilon, delta), n_syncs=n_syncs, release=release, std=std, trust=trust, **SIZE)
         except ValueError as error:
             sentences.append(str(error))
             continue
@@ -97,7 +106,7 @@ D = 3 * (3 + 3) // 2  # packed entries at d = 3
 @given(
     st.floats(0.05, 20),
     st.floats(-30, -0.1).map(math.exp),
-    st.sampled_from([pair for pair in ALLOWED if pair[2] == "tight" and pair[0] != "shuffle_vector_sum"]),
+    st.sampled_from([pair for pair in TIGHT if pair[0] != "shuffle_vector_sum"]),
     st.sampled_from(["replace", "zero_out"]),
     st.sampled_from([1, 20, 97]),  # each is a program to compile
     st.integers(1, 4),
@@ -167,7 +176,9 @@ def test_vector_sum_of_figure_2b():
     """privacy.md 5 at (0.2, 0.1): tight tends to the tree's 214 as the grid gets fine, released has 223.6."""
     common: dict = dict(n_syncs=400, trust="shuffle_vector_sum", n_agents=100, batch=25, dim=10)
     budget = Budget(0.2, 0.1)
-    tight, released, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "authors", "theorem"))
+    tight, released, theorem = (
+        calibrate(budget, std=one, **common) for one in (None, AUTHORS["shuffle_vector_sum"], "theorem_5_5")
+    )
     assert released.sigma**2 == pytest.approx(223.6, rel=2e-3)
     assert 214 < tight.sigma**2 < 214 * 1.1
     finest = tight.model.b[-1] * 2500 * 2**8 / 4 / tight.model.g[-1] ** 2
@@ -180,15 +191,15 @@ def test_amplification_is_used_where_it_helps():
     """At the papers' size it gains nothing."""
     common: dict = dict(n_syncs=400, trust="shuffle_amplified", n_agents=100, batch=25)
     budget = Budget(1e-4, 1e-4)
-    tight, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "theorem"))
+    tight, theorem = (calibrate(budget, std=one, **common) for one in (None, "theorem_5_3"))
     assert tight.sigma == calibrate(budget, n_syncs=400).sigma == pytest.approx(1.757e4, rel=1e-3)
     assert theorem.sigma > 10 * tight.sigma
     assert "proves nothing more" in tight.accountant
     common, budget = dict(n_syncs=1, trust="shuffle_amplified", n_agents=10**6, batch=1), Budget(0.05, 1e-6)
-    tight, theorem = (calibrate(budget, method=m, **common) for m in ("tight", "theorem"))
+    tight, theorem = (calibrate(budget, std=one, **common) for one in (None, "theorem_5_3"))
     assert tight.sigma == theorem.sigma < 0.2 * calibrate(budget, n_syncs=1).sigma
     assert "Lemma F.2" in tight.accountant
-    removed = calibrate(Budget(0.05, 1e-6, "zero_out"), method="theorem", **common)
+    removed = calibrate(Budget(0.05, 1e-6, "zero_out"), std="theorem_5_3", **common)
     any_two = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=4.5**0.5, n_agents=10**6, points=[1])
     assert removed.sigma == theorem.sigma == pytest.approx(any_two, rel=1e-5)
     users = fb.privacy.Users(2)  # and says nothing of one who returns
@@ -197,12 +208,12 @@ def test_amplification_is_used_where_it_helps():
     assert theorem.model.proof(ask).epsilon == pytest.approx(gaussian_epsilon(2 * 4.5**0.5 / theorem.sigma, 1e-6))
     for wrong in (dict(n_agents=10), dict(users=users)):
         with pytest.raises(ValueError, match=r"M = 10|visits must be 1"):
-            calibrate(budget, method="theorem", **{**common, **wrong})
+            calibrate(budget, std="theorem_5_3", **{**common, **wrong})
 
 
 def test_combinations_that_are_refused():
     with refused("epsilon"):  # Theorem 5.5 has a condition
-        calibrate(Budget(1000.0, 0.1), n_syncs=4, method="theorem", trust="shuffle_vector_sum", **SIZE)
+        calibrate(Budget(1000.0, 0.1), n_syncs=4, std="theorem_5_5", trust="shuffle_vector_sum", **SIZE)
 
 
 @settings(max_examples=50, deadline=None)
@@ -292,3 +303,30 @@ def test_sources_are_told_no_batch_that_is_not_there():
     for sources in (users.sources, -1, lambda sizes: 0.5, lambda sizes: None):
         with refused("sources"):
             calibrate(Budget(1.0, 0.1), n_syncs=4, trust=fb.privacy.GaussianTrust("mine", sources=sources), batch=5)
+
+
+def test_any_noise_is_accounted():
+    """A standard deviation that is given is drawn, under every trust model, and the certificate says what it gives."""
+    for trust in TRUST:
+        release = "input_perturbation" if trust == "local" else "tree"
+        least = calibrate(Budget(1.0, 1e-3), n_syncs=8, release=release, trust=trust, **SIZE)
+        for times in (0.5, 1.0, 2.0):
+            c = calibrate(Budget(1.0, 1e-3), n_syncs=8, release=release, trust=trust, std=times * least.sigma, **SIZE)
+            rounding = 0.03 if trust == "shuffle_vector_sum" else 1e-4  # of users, which its sigma has in it
+            assert c.sigma == pytest.approx(times * least.sigma, rel=rounding)
+            mu = gaussian_mu(c.epsilon_exact, 1e-3) * times
+            assert mu == pytest.approx(gaussian_mu(least.epsilon_exact, 1e-3), rel=max(rounding, 1e-3))
+            assert c.sound == (times > 1.0) or times == 1.0
+    algo = fb.algos.private_fed_lin_ucb(Mechanism(Budget(1.0, 1e-3), std=50.0), schedule=5)
+    spec = fb.Spec(n_agents=3, n_arms=4, dim=2, max_norm=1.0, rewards_in_unit=True)
+    found = algo.certificate(spec, 40)
+    np.testing.assert_allclose(algo.bind(spec, 40).mechanism.trust.std, 50.0, rtol=1e-5)
+    assert found.claim == "certified"
+    assert found.epsilon_exact == pytest.approx(epsilon_of(50.0, delta=1e-3, n_syncs=8), rel=1e-4)
+    assert algo.replace(std=2.0).certificate(spec, 40).claim == "none"
+    assert algo.replace(std=lambda use: 50.0).certificate(spec, 40) == found
+    for wrong in (-1.0, 0.0, math.nan, "theorem", [1.0]):
+        with refused("std"):
+            Mechanism(Budget(1.0, 0.1), std=wrong)
+    with refused("std", -1.0):
+        calibrate(Budget(1.0, 0.1), n_syncs=4, std=lambda use: -1.0)

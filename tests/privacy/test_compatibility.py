@@ -21,7 +21,7 @@ A, P, S = fb.algos, fb.privacy, fb.schedules
 DOCS = Path(__file__).parents[2] / "docs"
 M, BUDGET = 12, P.Budget(2.0, 0.05)
 SPEC = dict(n_agents=M, n_arms=3, dim=2, max_norm=1.0, rewards_in_unit=True, constant=True)
-MECHANISM = ("budget", "release", "trust", "calibration", "unit", "statistic", "dropouts")
+MECHANISM = ("budget", "release", "trust", "std", "unit", "statistic", "dropouts")
 NETWORK = dict(graph=nx.path_graph(M))
 
 
@@ -43,8 +43,7 @@ CHANGES = {
     "own": (dict(trust=P.GaussianTrust("somebody adds it")), {}),
     "tree": (dict(release="tree"), {}),
     "reports": (dict(release="input_perturbation"), {}),
-    "theorem": (dict(calibration="theorem"), dict(release="tree")),
-    "authors": (dict(calibration="authors"), dict(release="tree")),
+    "std": (dict(std=30.0), {}),
     "budgets": (dict(budget=(BUDGET,) * M), {}),
     "users": (dict(unit=P.Users(2)), {}),
     "silos": (dict(unit=P.Users(2, silos=2)), {}),
@@ -79,20 +78,18 @@ CHANGES = {
 
 # Of each change the later ones that it does not support, or that do not support it.
 REFUSED = {
-    "matrix": "authors centred scaled logistic dropouts constants median liars drops",
+    "matrix": "centred scaled logistic dropouts median liars drops",
     "shuffle": "reports budgets centred scaled logistic dropouts growing LogDet dp20 tests median liars "
     "drops Gossip Async Grouped Cliques",
     "bits": "reports budgets centred scaled logistic dropouts LogDetUCB growing LogDet dp20 tests "
     "median liars drops Gossip Async Grouped Cliques",
-    "secagg": "theorem authors budgets constants LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
-    "central": "theorem authors budgets dropouts constants LogDetUCB dp20 median liars Gossip Async Grouped Cliques",
-    "local": "tree theorem authors budgets dropouts constants LogDetUCB learns growing LogDet dp20 "
+    "secagg": "budgets LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
+    "central": "budgets dropouts LogDetUCB dp20 median liars Gossip Async Grouped Cliques",
+    "local": "tree budgets dropouts constants LogDetUCB learns growing LogDet dp20 "
     "tests median liars drops Gossip Async Grouped Cliques",
-    "own": "theorem authors budgets dropouts constants LogDetUCB dp20 median liars drops Gossip Async Grouped Cliques",
+    "own": "budgets dropouts LogDetUCB dp20 median liars drops Gossip Async Grouped Cliques",
     "tree": "drops",
-    "reports": "theorem authors constants",
-    "theorem": "centred scaled logistic dropouts drops",
-    "authors": "centred scaled logistic dropouts drops",
+    "reports": "constants",
     "budgets": "silos dropouts median liars Gossip Async Grouped Cliques",
     "users": "Cliques",
     "silos": "Cliques",
@@ -100,7 +97,7 @@ REFUSED = {
     "centred": "no-intercept",
     "scaled": "LogDetUCB dp20 Cliques",
     "logistic": "LogDetUCB phases learns LogDet dp20 tests Cliques",
-    "dropouts": "constants LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
+    "dropouts": "LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
     "exact": "tests",
     "EpsilonGreedy": "learns LogDet dp20 tests",
     "constants": "dp20 median liars drops Gossip Async Grouped",

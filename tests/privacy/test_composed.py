@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import Prefixes, refused
+from helpers import AUTHORS, Prefixes, refused
 from honest import BATCH, BUDGET, HORIZON, SPEC, BoundOffice, Office, changed, federated, honest, nosy, of, subclass
 
 import fedbandit_jax as fb
@@ -80,7 +80,7 @@ COMPOSED = {
         "is a mechanism of its own",
     ),
     "a recipe": (lambda: Forged(privacy=BUDGET, schedule=BATCH), "not a private algorithm"),
-    "as the authors' code": (lambda: federated(calibration="authors"), "'authors' noise gives"),
+    "as the authors' code": (lambda: federated(std=AUTHORS["silo_local"]), "the noise gives"),
 }
 
 

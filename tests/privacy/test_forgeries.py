@@ -36,7 +36,7 @@ UNREAD = ("policy", "stds", "bias_scale", "grouping", "width", "alpha_2", "rho",
 # by default every trust model, release and loop once
 SLOW = "own policy", "secagg", "missing", "banded", "statistic", "own schedule", "grouped", "Shuffle-DP-SE"
 SOME = deep(HONEST, keep=[i for i, name in enumerate(HONEST) if name not in SLOW])
-ASKED = "epsilon", "delta", "held", "method", "resends"  # what the certificate reads, and a run does not
+ASKED = "epsilon", "delta", "held", "resends"  # what the certificate reads, and a run does not
 SLACK = 0.9  # share of a distance that must be paid for; 256 runs tell it within 5 %, at two standard errors
 
 
@@ -161,7 +161,7 @@ def put(value, path, new):
 
 
 SAYS = "sentence", "whose", "of", "parts", "n_buffers", "gram_scale", "width", "patient", "shifts"  # words, and room
-WORDS = {"adjacency": ("replace", "zero_out"), "method": ("tight", "theorem", "authors")}
+WORDS = {"adjacency": ("replace", "zero_out")}
 
 
 def other_values(field, old):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import refused, released
+from helpers import AUTHORS, refused, released
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -106,10 +106,10 @@ def test_formulas_of_papers():
 
     The constants of the authors' code, of which one half is missing, give epsilon between one and two.
     """
-    authors = calibrate(BUDGET, n_syncs=S, n_agents=M, method="authors")
+    authors = calibrate(BUDGET, n_syncs=S, n_agents=M, std=AUTHORS["silo_local"])
     assert 1.1 < authors.epsilon_exact < 2
     assert not authors.sound
-    paper = dict(n_syncs=400, release="tree", trust="silo_local_matrix", method="theorem")
+    paper = dict(n_syncs=400, release="tree", trust="silo_local_matrix", std="dubey2020")
     for pure, left in ((0.0, 0.5), (0.1, 0.4)):
         found = calibrate(Budget(0.5, 0.01), pure=pure, **paper)
         assert found.sigma == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)

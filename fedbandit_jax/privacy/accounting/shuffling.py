@@ -49,8 +49,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition
@@ -115,21 +113,6 @@ def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents
         middle = (low + high) / 2
         low, high = (middle, high) if certified(middle) else (low, middle)
     return sensitivity / math.exp(low) * (1 + 1e-10)
-
-
-def authors_sigma(*, epsilon: float, delta: float, n_agents: int, horizon: int, n_levels: int) -> float:
-    """sigma_0 of the authors' code, Theorem 5.3 without its constant and its condition: it proves nothing by itself.
-
-        sigma_0 = sqrt(kappa ln(1/delta) ln(1 + kappa/(T delta)) ln(M kappa/delta) / M) / epsilon
-
-    kappa = `n_levels` is the number of tree nodes that one user is in.
-    """
-    epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
-    log_delta = math.log(validate.probability("delta", delta))
-    m, t = validate.count("n_agents", n_agents, _MOST), validate.count("horizon", horizon, _MOST)
-    kappa = validate.count("n_levels", n_levels, _MOST)
-    ratio = float(np.logaddexp(0.0, math.log(kappa) - math.log(t) - log_delta))
-    return math.sqrt(kappa * -log_delta * ratio * (math.log(m * kappa) - log_delta) / m) / epsilon
 
 
 def _levels(points: Sequence[int]) -> list[int]:

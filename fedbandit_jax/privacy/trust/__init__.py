@@ -10,7 +10,6 @@ from fedbandit_jax.privacy.trust.gaussian import Central as Central
 from fedbandit_jax.privacy.trust.gaussian import Local as Local
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal as SiloLocal
 from fedbandit_jax.privacy.trust.gaussian import SiloLocalMatrix as SiloLocalMatrix
-from fedbandit_jax.privacy.trust.model import METHODS as METHODS
 from fedbandit_jax.privacy.trust.model import Proof as Proof
 from fedbandit_jax.privacy.trust.model import Trust as Trust
 from fedbandit_jax.privacy.trust.own import BoundGaussian as BoundGaussian

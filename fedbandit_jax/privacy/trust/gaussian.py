@@ -22,12 +22,10 @@ from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import (
-    METHODS,
     Proof,
     Trust,
     gaussian_proof,
-    gaussian_sigma,
-    noise_std,
+    gaussian_std,
     same_sizes,
 )
 
@@ -46,7 +44,6 @@ class SiloLocal(Trust):
     )
     trusted = "silo"
     whose = "of a silo's message"
-    methods = METHODS
     batches = "any"
     away = "any"
     per_silo = of_silos = alike = True
@@ -54,9 +51,9 @@ class SiloLocal(Trust):
     std: Any  # (M,) standard deviation of every silo's noise
 
     @classmethod
-    def calibrate(cls, ask: Ask, method: str = "tight") -> SiloLocal:
-        """The model in which every silo has the standard deviation sigma_0 that the budget needs."""
-        return cls(std=np.full(ask.n_agents, noise_std(gaussian_sigma(ask, method))))
+    @override
+    def calibrate(cls, ask: Ask, std: float | None = None) -> SiloLocal:
+        return cls(std=np.full(ask.n_agents, gaussian_std(ask, std)))
 
     @override
     def proof(self, ask: Ask) -> Proof:
@@ -101,8 +98,7 @@ class SiloLocalMatrix(SiloLocal):
     """Silo-local noise (N + N') / sqrt 2, N iid N(0, std_i^2), on the joint matrix [x y]'[x y] of each silo's messages.
 
     Nobody sends the entry y^2. Trust is as in `SiloLocal`. On packed entries (see `statistic`) the standard deviation
-    is std_i on the bias and sqrt 2 std_i on all of the covariance. The printed variance of N is 16 m (L^2 + 1)^2
-    ln(2/delta)^2 / epsilon^2, with tree depth m = 1 + ceil(log2 S) and norm bound L = 1.
+    is std_i on the bias and sqrt 2 std_i on all of the covariance.
 
     Reference: PRIVATIZER, Algorithm 2 of Dubey & Pentland (2020), lines 5-6.
     """
@@ -112,19 +108,9 @@ class SiloLocalMatrix(SiloLocal):
         "her raw data and is trusted with them, server and other silos are not"
     )
     whose = "of a silo's message, sqrt 2 of it on the diagonal"
-    methods = ("tight", "theorem")
     away = "none"
     alike = False
     plain = joint_matrix = True
-
-    @classmethod
-    @override
-    def calibrate(cls, ask: Ask, method: str = "tight") -> SiloLocalMatrix:
-        sigma = ask.sensitivity / ask.mu
-        if method == "theorem":
-            m = 1 + math.ceil(math.log2(ask.release.n_syncs))
-            sigma = 8 * math.sqrt(m) * math.log(2 / ask.budget.delta) / (ask.budget.epsilon - ask.pure)
-        return cls(std=np.full(ask.n_agents, noise_std(sigma)))
 
     @override
     def noise(self, key: Array, size: int) -> Array:
@@ -161,8 +147,8 @@ class Central(Trust):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, method: str = "tight") -> Central:
-        return cls(std=noise_std(gaussian_sigma(ask, method)))
+    def calibrate(cls, ask: Ask, std: float | None = None) -> Central:
+        return cls(std=gaussian_std(ask, std))
 
     @override
     def proof(self, ask: Ask) -> Proof:
@@ -213,8 +199,8 @@ class Local(Trust):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, method: str = "tight") -> Local:
-        return cls(std=noise_std(gaussian_sigma(ask, method)), batch=ask.batch, n_agents=ask.n_agents)
+    def calibrate(cls, ask: Ask, std: float | None = None) -> Local:
+        return cls(std=gaussian_std(ask, std), batch=ask.batch, n_agents=ask.n_agents)
 
     @override
     def proof(self, ask: Ask) -> Proof:

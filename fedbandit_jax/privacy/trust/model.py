@@ -28,8 +28,6 @@ from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.trust.ask import Ask
 
-METHODS = ("tight", "theorem", "authors")  # calibrations, see `Trust.calibrate`
-
 
 class Proof(NamedTuple):
     """The proof of the noise of a bound trust model, computed from the numbers that the model draws with."""
@@ -59,8 +57,6 @@ class Trust:
     """Whose noise `Proof.sigma` describes."""
     for_trees: ClassVar[bool] = False
     """Whether the proof covers the release `Tree` only."""
-    methods: ClassVar[tuple[str, ...]] = ("tight",)
-    """The calibrations that the model has."""
     needs: ClassVar[tuple[str, ...]] = ()
     """The sizes that the noise depends on, out of "n_agents", "batch" and "dim"."""
     batches: ClassVar[str] = "equal"
@@ -106,17 +102,11 @@ class Trust:
             "noise for fixed batches": cls.batches != "any",
             "noise of every silo": cls.away == "none",
             "noise without spare shares": cls.away != "few",
-            "no printed noise": cls.methods == ("tight",),
-            "nothing in the authors' code": "authors" not in cls.methods,
         }
 
     @classmethod
-    def calibrate(cls, ask: Ask, method: str = "tight") -> Trust:
-        """The bound model with the noise that a calibration finds for `ask`.
-
-        `method` is one of the class's `methods`: "tight" (the least noise that is proved to give the budget), "theorem"
-        (as printed in the paper) or "authors" (as in the authors' code).
-        """
+    def calibrate(cls, ask: Ask, std: float | None = None) -> Trust:
+        """Returns the bound model with noise of this `std`; None: the least that is proved to give the budget."""
         raise NotImplementedError(f"{cls.__name__}.calibrate")
 
     def missing(self, ask: Ask) -> float:
@@ -193,19 +183,9 @@ def noise_std(sigma: float) -> np.float32:
     return np.nextafter(np.float32(sigma * MAX_NORM**2), np.float32(np.inf))
 
 
-def gaussian_sigma(ask: Ask, method: str) -> float:
-    """Computes sigma, the standard deviation of Gaussian noise on every packed entry of every message.
-
-    `method` is "tight" (the least that is proved here), "theorem" (Theorem 5.1 of Zhou & Chowdhury 2024) or "authors"
-    (as in their code). The last two are for one visit only.
-    """
-    epsilon, delta = ask.budget.epsilon - ask.pure, ask.budget.delta
-    kappa = ask.kappa
-    if method == "tight":
-        return ask.sensitivity / ask.mu
-    if method == "theorem":
-        return math.sqrt(8 * kappa * (math.log(2) - math.log(delta) + epsilon)) / epsilon
-    return math.sqrt(kappa * (epsilon - math.log(delta))) / epsilon
+def gaussian_std(ask: Ask, std: float | None) -> np.float32:
+    """Returns the standard deviation to draw Gaussian noise with, see `Trust.calibrate`."""
+    return noise_std(ask.sensitivity / ask.mu if std is None else std)
 
 
 GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance, adaptive"

@@ -15,7 +15,7 @@ from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
-from fedbandit_jax.privacy.trust.model import Proof, Trust, gaussian_proof, gaussian_sigma, noise_std
+from fedbandit_jax.privacy.trust.model import Proof, Trust, gaussian_proof, gaussian_std
 
 
 class Sizes(NamedTuple):
@@ -72,7 +72,7 @@ class GaussianTrust:
         for one in self.assumes:
             validate.text("assumes", one)
 
-    def calibrate(self, ask: Ask, sizes: Sizes, method: str = "tight") -> BoundGaussian:
+    def calibrate(self, ask: Ask, sizes: Sizes, std: float | None = None) -> BoundGaussian:
         """The bound model with the noise that `ask` needs, in a run of these sizes."""
         try:
             sources = self.sources(sizes) if callable(self.sources) else self.sources
@@ -83,7 +83,7 @@ class GaussianTrust:
             why = " (only fb.schedules.Every has one batch)" if sizes.batch is None else ""
             raise BadType("sources", f"must not need {unknown}, unknown here{why}", error, got=f"{error}") from error
         return BoundGaussian(
-            std=noise_std(gaussian_sigma(ask, method)),
+            std=gaussian_std(ask, std),
             sources=np.float32(validate.integer("sources", sources, at_least=1)),
             sentence=self.sentence,
             whose=self.whose,

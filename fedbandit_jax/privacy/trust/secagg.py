@@ -64,13 +64,13 @@ class SecAgg(Trust):
 
     @classmethod
     @override
-    def calibrate(cls, ask: Ask, method: str = "tight") -> SecAgg:
+    def calibrate(cls, ask: Ask, std: float | None = None) -> SecAgg:
         m, entries = ask.n_agents, _entries(ask)
         largest = ask.largest * ask.release.message_bound()  # bound on an entry of one silo's message
         there = m - ask.dropouts
 
-        def of(mu: float) -> SecAgg:
-            sigma = ask.sensitivity * MAX_NORM**2 / mu
+        def of(std: float) -> SecAgg:
+            sigma = std * MAX_NORM**2
             most = sigma * math.sqrt(m / there)  # where all silos are there
             # With `fine` steps per unit, rounding adds about a thousandth to the sensitivity.
             fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)
@@ -88,7 +88,9 @@ class SecAgg(Trust):
             share = np.float32(sigma * scale / math.sqrt(there))
             return cls(share=share, scale=np.float32(scale), n_agents=m, dropouts=ask.dropouts)
 
-        return least(of, ask, gaussian_mu(ask.budget.epsilon, ask.budget.delta))
+        if std is not None:
+            return of(std)
+        return least(lambda mu: of(ask.sensitivity / mu), ask, gaussian_mu(ask.budget.epsilon, ask.budget.delta))
 
     @override
     def missing(self, ask: Ask) -> float:

@@ -7,6 +7,7 @@ Zhou & Chowdhury (2024).
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import jax
@@ -19,7 +20,7 @@ from fedbandit_jax.privacy.accounting import shuffling
 from fedbandit_jax.privacy.budget import sensitivity_sq
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.gaussian import SiloLocal
-from fedbandit_jax.privacy.trust.model import METHODS, Proof, gaussian_sigma, noise_std
+from fedbandit_jax.privacy.trust.model import Proof, noise_std
 
 LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
 _ANY_TWO = math.sqrt(sensitivity_sq("replace"))  # the lemma compares any two users, whatever the adjacency
@@ -40,7 +41,6 @@ class Shuffled(SiloLocal):
     )
     trusted = "shuffler"
     for_trees = True
-    methods = METHODS
     needs = ("n_agents", "batch")
     batches = "equal"
     away = "none"
@@ -48,52 +48,13 @@ class Shuffled(SiloLocal):
     per_silo = alike = False
 
     @classmethod
-    def calibrate(cls, ask: Ask, method: str = "tight") -> Shuffled:
-        """The model in which every silo has the standard deviation sigma_0 of a calibration.
-
-        "tight" takes the less of what Lemma F.2 and `SiloLocal` need, "theorem" what Lemma F.2 needs, and "authors"
-        what the authors' code uses.
-
-        Raises:
-            LemmaError: with "theorem", if the condition of Lemma F.2 does not hold or a user may come more than once.
-        """
-        budget, m = ask.budget, ask.n_agents
-
-        def of(sigma: float) -> Shuffled:
-            return cls(std=np.full(m, noise_std(sigma)))
-
-        def lemma() -> Shuffled:
-            if ask.visits > 1:
-                raise shuffling.LemmaError(
-                    f"Lemma F.2 covers a user who comes once: visits must be 1, got {ask.visits}"
-                )
-            needed = shuffling.shuffled_sigma(
-                epsilon=budget.epsilon,
-                delta=budget.delta,
-                sensitivity=_ANY_TWO + ask.rounding,
-                n_agents=m,
-                points=ask.points,
-            )
-            return of(needed)
-
-        if method == "theorem":
-            return lemma()
-        if method == "authors":
-            horizon = ask.batch * ask.release.n_syncs
-            return of(
-                shuffling.authors_sigma(
-                    epsilon=budget.epsilon,
-                    delta=budget.delta,
-                    n_agents=m,
-                    horizon=horizon,
-                    n_levels=len(ask.points),
-                )
-            )
-        plain = of(gaussian_sigma(ask, method))
-        try:
-            return min(plain, lemma(), key=lambda model: model.std[0])
-        except shuffling.LemmaError:
-            return plain
+    @override
+    def calibrate(cls, ask: Ask, std: float | None = None) -> Shuffled:
+        plain = SiloLocal.calibrate(ask, std).std
+        if std is None:
+            with contextlib.suppress(shuffling.LemmaError):
+                plain = np.minimum(plain, noise_std(lemma_std(ask)))
+        return cls(std=plain)
 
     def proof(self, ask: Ask) -> Proof:
         """Proves the guarantee by Lemma F.2 or without it, whichever gives the smaller epsilon."""
@@ -129,3 +90,21 @@ class Shuffled(SiloLocal):
     @override
     def third_party(self, key: Array, messages: Array) -> Array:
         return jax.random.permutation(key, messages)
+
+
+def lemma_std(ask: Ask) -> float:
+    """Computes the least standard deviation that Lemma F.2 proves to give the budget.
+
+    Raises:
+        LemmaError: the condition of the lemma does not hold, or a user may come more than once.
+    """
+    if ask.visits > 1:
+        raise shuffling.LemmaError(f"Lemma F.2 covers a user who comes once: visits must be 1, got {ask.visits}")
+    budget = ask.budget
+    return shuffling.shuffled_sigma(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        sensitivity=_ANY_TWO + ask.rounding,
+        n_agents=ask.n_agents,
+        points=ask.points,
+    )

@@ -17,14 +17,13 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import pack_users, packed_size
 from fedbandit_jax.privacy.samplers import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
-from fedbandit_jax.privacy.trust.model import METHODS, Proof, Trust, least, same_sizes
+from fedbandit_jax.privacy.trust.model import Proof, Trust, least, same_sizes
 
 
 @struct.sealed
@@ -51,7 +50,6 @@ class VectorSum(Trust):
     trusted = "shuffler"
     whose = "of the sum over silos"
     for_trees = True
-    methods = METHODS
     needs = ("n_agents", "batch", "dim")
     plain = True
     needs_users = True
@@ -64,25 +62,14 @@ class VectorSum(Trust):
     width: int = struct.static()  # the largest 2 g + b over levels, bits of one entry
 
     @classmethod
-    def calibrate(cls, ask: Ask, method: str = "tight") -> VectorSum:
-        """The model with the noise bits of a calibration; the server's sum has the noise of all users' bits.
-
-        "theorem": Theorem 5.5 through Cheu et al. (2021), with half of the budget for each stream and (epsilon_0,
-        delta_0) of it for each node: 3/4 of the printed b = 240,000 g^2 ln^2(4 (E^2 + 1) / delta_0) / (epsilon_0^2 n),
-        where E = d (d + 1) / 2 is the number of entries of the covariance. "authors": 3/4 of g^2 ln^2(d^2 / delta) /
-        (epsilon^2 n). "tight": the least noise variance kappa visits^2 (g Delta_J + sqrt D)^2 / mu^2 per entry that is
-        proved to give the budget, where sqrt D pays for the rounding, and mu for the noise being binomial.
-
-        Raises:
-            ValueError: if epsilon is too large for Theorem 5.5, or too small for this noise.
-        """
-        budget, size = ask.budget, packed_size(ask.dim)
-        n = ask.n_agents * np.array(ask.points, float)
+    @override
+    def calibrate(cls, ask: Ask, std: float | None = None) -> VectorSum:
+        budget, n = ask.budget, ask.n_agents * np.array(ask.points, float)
         g = np.ceil(np.maximum(2 * np.sqrt(n), max(ask.dim, 4)))
-        kappa = len(n)
+        step = _step(ask, g)
 
-        def of(bits: np.ndarray) -> VectorSum:
-            b = np.maximum(np.ceil(bits), 1)
+        def of(stds: Any) -> VectorSum:  # of the noise in the ones of an entry
+            b = np.maximum(np.ceil(4 * stds**2 / n), 1)
             return cls(
                 g=g.astype(np.float32),
                 b=b.astype(np.float32),
@@ -91,20 +78,10 @@ class VectorSum(Trust):
                 width=int((2 * g + b).max()),
             )
 
-        if method == "authors":
-            return of(0.75 * g**2 * math.log(ask.dim**2 / budget.delta) ** 2 / (budget.epsilon**2 * n))
-        if method == "theorem":
-            epsilon_s, delta_s = budget.epsilon / 2, budget.delta / 2
-            epsilon_0 = epsilon_s / (2 * math.sqrt(2 * kappa * math.log(2 / delta_s)))
-            delta_0 = delta_s / (2 * kappa)
-            if epsilon_0 > 15:
-                bound = "60 sqrt(2 kappa ln(4/delta)), that is epsilon_0 <= 15 in every node (Theorem 5.5)"
-                got = f"{budget.epsilon:g}, with epsilon_0 = {epsilon_0:g}"
-                raise BadValue("epsilon", f"must be <= {bound}", budget.epsilon, got=got)
-            entries = size - ask.dim  # E, of the covariance stream, which is the larger of the two
-            return of(0.75 * 240_000 * g**2 * math.log(4 * (entries**2 + 1) / delta_0) ** 2 / (epsilon_0**2 * n))
-        top, step = gaussian_mu(budget.epsilon, budget.delta), _step(ask, g)
-        return least(lambda mu: of(4 * kappa * step**2 / (mu**2 * n)), ask, top)
+        if std is not None:
+            return of(std * g)
+        # kappa levels with the same mu; proofs then pay for the noise being binomial
+        return least(lambda mu: of(math.sqrt(len(n)) * step / mu), ask, gaussian_mu(budget.epsilon, budget.delta))
 
     @override
     def missing(self, ask: Ask) -> float:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import examples as ex
+import helpers
 import pytest
 from helpers import refused
 from scipy.special import ndtr
@@ -17,7 +18,7 @@ UNBOUNDED = dataclasses.replace(UNIT, rewards_in_unit=False)
 BUDGET = P.Budget(1.0, 0.1)
 PRIVATE = A.private_fed_lin_ucb(BUDGET)
 ROUND, FED_UCB = PRIVATE.replace(schedule=1, learns_in_batch=True), A.fed_ucb(BUDGET)
-AUTHORS, RAW = dict(calibration="authors"), dict(statistic=P.Linear(clip=False))
+AUTHORS, RAW = dict(std=helpers.AUTHORS["silo_local"]), dict(statistic=P.Linear(clip=False))
 LEAVES, TESTED = dict(learns_in_batch=False), S.PrivateLogDet()
 
 
@@ -28,7 +29,7 @@ def certificate(spec=UNIT, horizon=1000, **options):
 @pytest.mark.parametrize(
     ("algo", "claim", "words"),
     [
-        (PRIVATE.replace(calibration="theorem"), "certified", "known law"),
+        (PRIVATE.replace(std="theorem_5_1"), "certified", "known law"),
         (PRIVATE.replace(**RAW), "certified", "known law"),
         (PRIVATE.replace(learns_in_batch=True), "as_printed", "batch cascade"),
         (PRIVATE.replace(**AUTHORS), "none", "gives epsilon = 1."),

@@ -86,7 +86,7 @@ def expect(script, bound, key):
 
 
 THOMPSON = fb.algos.Federated(policy=ex.THOMPSON, schedule=S.Geometric(1.5, first=1))
-PRINTED = fb.privacy.Mechanism(LITTLE, release="tree", trust="silo_local_matrix", calibration="theorem")
+PRINTED = fb.privacy.Mechanism(LITTLE, release="tree", trust="silo_local_matrix", std="dubey2020")
 FEDERATED = fb.algos.Federated(schedule=S.LogDet(20.0))
 PRIVATE, UCB = FEDERATED.replace(privacy=LITTLE), fb.algos.fed_ucb(LITTLE)
 MORE = {
@@ -144,7 +144,7 @@ def test_numbers_of_a_schedule_do_not_recompile():
 def test_width_by_hand(spectral):
     """Proposition 2 with the noise of PRIVATIZER at M = 3, d = 4, T = 50, one silo's tree of 6 levels."""
     m, d, horizon, failure, budget = 3, 4, 50, 0.02, fb.privacy.Budget(2.0, 0.05)
-    mechanism = fb.privacy.Mechanism(budget, release="tree", trust="silo_local_matrix", calibration="theorem")
+    mechanism = fb.privacy.Mechanism(budget, release="tree", trust="silo_local_matrix", std="dubey2020")
     changes = dict(spectral=spectral, failure=failure, theta_norm=0.8, subgaussian=0.3)
     algo = fb.algos.fed_ucb(mechanism, schedule=S.LogDet()).replace(**changes)
     policy = algo.bind(fb.envs.gap(m, 5, d).spec, horizon).policy

@@ -54,7 +54,7 @@ def test_orderings_of_the_paper(key):
         "plain": fb.algos.fed_lin_ucb(),
         "alone": fb.algos.LinUCB(),
         **{str(b): private(*b) for b in itertools.product((0.2, 1.0, 5.0), (0.1, 1e-4))},
-        "theorem": private(1.0, 0.1, calibration="theorem"),
+        "theorem": private(1.0, 0.1, std="theorem_5_1"),
         "secagg": private(1.0, 0.1, trust="secagg", release="blt"),
         "vector sum": private(1.0, 0.1, trust="shuffle_vector_sum"),
         "local": private(1.0, 0.1, trust="local", release="input_perturbation"),

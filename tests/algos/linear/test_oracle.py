@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import by_lot, deep
+from helpers import AUTHORS, by_lot, deep
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
@@ -148,7 +148,7 @@ def test_long_sums_do_not_lose_the_small_terms(key):
 def test_released_constants():
     """The authors' lambda and beta, by hand, at M=100, S=400 (kappa=9), d=10, failure=0.01, R=0.5."""
     spec = fb.Spec(n_agents=100, n_arms=100, dim=10, max_norm=1.0)
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), calibration="authors")
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), std=AUTHORS["silo_local"])
     ucb = fb.algos.UCB(confidence="authors")
     bound = fb.algos.private_fed_lin_ucb(mechanism, policy=ucb, learns_in_batch=True).bind(spec, 10_000)
     sigma = np.sqrt(9 * (np.log(10) + 1))
@@ -161,7 +161,8 @@ def test_released_constants():
     np.testing.assert_allclose(plain.policy.regularization, 10.0, rtol=1e-6)
     # lambda of the authors' vector sum knows nothing of the noise in the bits: 4,259 in Fig. 2(b)
     spec = dataclasses.replace(spec, rewards_in_unit=True)
-    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(0.2, 0.1), trust="shuffle_vector_sum", calibration="authors")
+    std = AUTHORS["shuffle_vector_sum"]
+    mechanism = fb.privacy.Mechanism(fb.privacy.Budget(0.2, 0.1), trust="shuffle_vector_sum", std=std)
     bound = fb.algos.private_fed_lin_ucb(mechanism, policy=ucb).bind(spec, 10_000)
     assert bound.policy.regularization == pytest.approx(4259, rel=1e-3)
 

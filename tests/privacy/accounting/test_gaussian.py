@@ -3,7 +3,7 @@ import math
 import dp_accounting
 import mpmath as mp
 import pytest
-from helpers import refused
+from helpers import AUTHORS, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,16 +27,16 @@ def test_calibration_table(epsilon, delta):
     mu, theorem, released, zero_out, replace = TABLE[epsilon, delta]
     assert gaussian_mu(epsilon, delta) == pytest.approx(mu, abs=5e-6)
 
-    def variance(method, adjacency="replace"):
-        return calibrate(Budget(epsilon, delta, adjacency), n_syncs=400, method=method).sigma ** 2
+    def variance(std, adjacency="replace"):
+        return calibrate(Budget(epsilon, delta, adjacency), n_syncs=400, std=std).sigma ** 2
 
-    assert variance("theorem") == pytest.approx(theorem, rel=2e-4)
-    assert variance("theorem") == pytest.approx(8 * 9 * (math.log(2 / delta) + epsilon) / epsilon**2, rel=1e-6)
-    assert variance("authors") == pytest.approx(released, rel=2e-3)
+    assert variance("theorem_5_1") == pytest.approx(theorem, rel=2e-4)
+    assert variance("theorem_5_1") == pytest.approx(8 * 9 * (math.log(2 / delta) + epsilon) / epsilon**2, rel=1e-6)
+    assert variance(AUTHORS["silo_local"]) == pytest.approx(released, rel=2e-3)
     for adjacency, joint, tight in (("zero_out", 2.0, zero_out), ("replace", 4.5, replace)):
-        assert variance("tight", adjacency) == pytest.approx(tight, rel=2e-3)
+        assert variance(None, adjacency) == pytest.approx(tight, rel=2e-3)
         exact = 9 * joint * dp_accounting.get_sigma_gaussian(epsilon, delta) ** 2
-        assert variance("tight", adjacency) == pytest.approx(exact, rel=1e-6)
+        assert variance(None, adjacency) == pytest.approx(exact, rel=1e-6)
 
 
 @settings(max_examples=60, deadline=None)

@@ -5,13 +5,14 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
+from helpers import AUTHORS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedbandit_jax as fb
 from fedbandit_jax.privacy import gaussian_mu
 from fedbandit_jax.privacy.accounting.shuffling import (
     LemmaError,
-    authors_sigma,
     relaxed_secagg,
     shuffled_epsilon,
     shuffled_sigma,
@@ -27,7 +28,10 @@ def test_figure_2a_of_the_paper():
     lemma = shuffled_sigma(**FIGURE, sensitivity=math.sqrt(4.5), points=TREE)
     assert plain == pytest.approx(1.757e4, rel=1e-3)
     assert lemma == pytest.approx(3.49e5, rel=1e-2)
-    released = authors_sigma(**FIGURE, horizon=10**4, n_levels=9)
+    use = fb.privacy.trust.Ask(
+        budget=fb.privacy.Budget(1e-4, 1e-4), release=fb.privacy.RELEASES["tree"](400), n_agents=100, batch=25
+    )
+    released = AUTHORS["shuffle_amplified"](use)
     assert released == pytest.approx(5.53e4, rel=1e-3)
     kappa, t, m, delta, epsilon, log = 9, 10**4, 100, 1e-4, 1e-4, math.log
     code, printed = (log(1 + kappa / (t * delta)), 2 * log(kappa / (t * delta)))  # Theorem 5.3, its constant read as 1
