@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import AUTHORS
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -29,10 +30,11 @@ def test_table_of_released_epsilons():
     for epsilon, delta, *cells in rows:
         budget = Budget(float(epsilon), float(delta))
         theorem, theorem_epsilon, released, released_epsilon, tight = (float(cell.strip("* ")) for cell in cells)
-        for method, variance in (("theorem", theorem), ("authors", released), ("tight", tight)):
-            assert calibrate(budget, n_syncs=400, method=method).sigma ** 2 == pytest.approx(variance, rel=5e-4)
-        for method, value in (("theorem", theorem_epsilon), ("authors", released_epsilon)):
-            exact = calibrate(budget, n_syncs=400, method=method).epsilon_exact
+        authors = AUTHORS["silo_local"]
+        for std, variance in (("theorem_5_1", theorem), (authors, released), (None, tight)):
+            assert calibrate(budget, n_syncs=400, std=std).sigma ** 2 == pytest.approx(variance, rel=5e-4)
+        for std, value in (("theorem_5_1", theorem_epsilon), (authors, released_epsilon)):
+            exact = calibrate(budget, n_syncs=400, std=std).epsilon_exact
             assert exact == pytest.approx(value, abs=0.006 if value > 0.1 else 5e-4, rel=3e-3)
 
 
@@ -69,16 +71,19 @@ def test_differences_on_the_first_picture():
 
 def test_table_of_shuffle_models():
     models = {"vector sum": "shuffle_vector_sum", "amplification": "shuffle_amplified"}
+    printed = {"vector sum": "theorem_5_5", "amplification": "theorem_5_3"}
+    stds = {name: (printed[name], AUTHORS[trust]) for name, trust in models.items()}
     row = r"^\| (vector sum|amplification), \(([\d.e-]+), ([\d.e-]+)\) \| (\S+) \| (\S+), (\S+) \| (\S+) \|$"
     rows = re.findall(row, CODE, re.M)
     assert len(rows) == 5
     for model, epsilon, delta, *cells in rows:
         common: dict = dict(n_syncs=400, trust=models[model], n_agents=100, batch=25, dim=10)
         theorem, released, gives, tight = (float(cell.strip("*")) for cell in cells)
-        for method, variance in (("theorem", theorem), ("authors", released), ("tight", tight)):
-            c = calibrate(Budget(float(epsilon), float(delta)), method=method, **common)
-            assert c.sigma**2 == pytest.approx(variance, rel=0.05 if method == "theorem" else 4e-3)
-            if method == "authors":
+        printed, authors = stds[model]
+        for std, variance in ((printed, theorem), (authors, released), (None, tight)):
+            c = calibrate(Budget(float(epsilon), float(delta)), std=std, **common)
+            assert c.sigma**2 == pytest.approx(variance, rel=0.05 if std == printed else 4e-3)
+            if std == authors:
                 assert c.epsilon_exact == pytest.approx(gives, rel=4e-3, abs=1e-12)
 
 
