@@ -31,7 +31,7 @@ from fedbandit_jax.envs.synthetic import Sphere as Sphere
 from fedbandit_jax.envs.synthetic import gap as gap
 from fedbandit_jax.envs.synthetic import sphere as sphere
 
-# Name -> what wraps an environment: its first argument is `env`.
+# Name -> wrapper of an environment, its first argument.
 WRAPPERS = {
     "returning": returning,
     "dropout": dropout,
@@ -42,7 +42,7 @@ WRAPPERS = {
     "rejection": rejection,
 }
 
-# Name -> constructor; `script`, which only repeats what it is given, is not among them.
+# Name -> constructor, without `script`, which only repeats its input.
 ENVIRONMENTS = {
     "sphere": sphere,
     "gap": gap,

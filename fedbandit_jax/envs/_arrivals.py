@@ -1,4 +1,4 @@
-"""Arrivals of users: their number, and the probabilities with which they come."""
+"""Arrivals of users: their number, their probabilities, and draws."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Real
+from jax import Array
+from jaxtyping import Float, Int, Key, Real
 
-from fedbandit_jax.core import validate
+from fedbandit_jax.core import random, validate
 from fedbandit_jax.core.validate import BadValue
 
-MAX_USERS = 10**6  # limit on n_users, so that the statistics of all users fit into memory
-LEAST = 2.0**-20  # least probability of a user who comes, as the draws are 2^-23 apart
+MAX_USERS = 10**6  # most users, for the memory of their statistics
+LEAST = 2.0**-20  # least probability of a user, since draws are 2^-23 apart
 
 
 def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users: int) -> Float[np.ndarray, " n"]:
@@ -30,8 +32,14 @@ def cumulative(arrivals: str | Sequence[float] | Real[np.ndarray, " n"], n_users
     return (np.cumsum(weights) / weights.sum()).astype(np.float32)
 
 
+def drawn(arrivals: Float[Array | np.ndarray, " n"], key: Key[Array, ""], size: int) -> Int[Array, " {size}"]:
+    """Draws users by their cumulative probabilities."""
+    u = random.uniform(key, (size,))
+    return jnp.minimum(jnp.searchsorted(jnp.asarray(arrivals), u), len(arrivals) - 1).astype(jnp.int32)
+
+
 def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
-    """Checks the numbers of users, and of servers and clusters, which are at most as many."""
+    """Checks the number of users, and the numbers of servers and clusters, at most as many."""
     n = validate.integer("n_users", n_users, at_least=1)
     if n > MAX_USERS:
         raise BadValue("n_users", f"must be at most {MAX_USERS:,}", n, got=f"{n:,}")
@@ -42,7 +50,7 @@ def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int,
 
 
 def session(env: Any) -> int:
-    """The rounds for which a user stays, also where other environments are around."""
+    """Returns the rounds for which a user stays, also in wrapped environments."""
     while env is not None and not hasattr(env, "session"):
         env = getattr(env, "env", None)
     return 1 if env is None else int(env.session)

@@ -1,4 +1,4 @@
-"""The base class of environments with linear rewards, which draws rewards of the arms played."""
+"""The base class of environments with linear rewards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
 def facts(rows: Float[np.ndarray, "N d"]) -> dict[str, Any]:
-    """Computes the fields of a `Spec` that a table of feature vectors decides: their largest norm, and `constant`."""
+    """Computes the fields of a `Spec` that depend on a table of feature vectors: largest norm and `constant`."""
     norm = float(np.linalg.norm(rows.astype(np.float64), axis=1).max())
     return {"max_norm": round(norm, 6), "constant": bool(((rows == rows[0]).all(0) & (rows[0] != 0)).any())}
 
@@ -28,10 +28,10 @@ class World(NamedTuple):
 
 
 class LinearEnvironment:
-    """Base class of linear environments, with `observe` and `pull` by draws of single arms and a law of rewards.
+    """Base class of linear environments, which draws single arms and rewards by a law.
 
-    Where an algorithm scores arms by their features alone, a run does without these two, see `core.choose`. A
-    subclass that overrides them is run by them.
+    If an algorithm scores arms by their features alone, runs skip `observe` and `pull`, see `core.choose`. Overrides of
+    these two in subclasses are respected.
     """
 
     rewards: RewardLaw
@@ -40,15 +40,15 @@ class LinearEnvironment:
     def features_at(
         self, key: Array | tuple[Array, Array], world: Any, t: Array, arm: Array, agent: Array
     ) -> list[Array] | Array:
-        """The d features of arms, uint32 numbers that broadcast: a list of arrays of their shape.
+        """Returns the d features of arms, for broadcasting uint32 indices: a list of arrays of their shape.
 
-        Above `UNROLL_DIM` features it may be an array, with the features on the last axis. The key is that of round t,
-        as in `observe`, or its two words.
+        Above `UNROLL_DIM` features it may be an array with the features on the last axis. The key is round t's, as in
+        `observe`, or its two words.
         """
         raise NotImplementedError(f"{type(self).__name__}.features_at")
 
     def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """The mean reward of vectors with these d features, a list or a leading axis."""
+        """Returns the mean reward of vectors with these d features, a list or a leading axis."""
         return self.rewards.mean(ridge.dot(list(x), world.theta))
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[ArrayLike, ""]) -> tuple[Round, Any]:
@@ -61,11 +61,11 @@ class LinearEnvironment:
         return Round(ridge.transposed(jnp.stack(self.features_at(key, world, t, arm, agent)))), world
 
     def means_of(self, world: Any, offered: Round) -> Float[Array, "K M"]:
-        """The mean reward of every arm that is offered."""
+        """Returns the mean reward of every offered arm."""
         return self.rewards.mean(ridge.inner(offered.contexts, world.theta[:, None]))
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Draws the rewards of the arms played, and returns them with the gaps of their means before any clipping."""
+        """Draws the rewards of the played arms, with the gaps of their means before any clipping."""
         means = self.means_of(world, offered)
         played = jnp.take_along_axis(means, arms[None], axis=0)[0]
         best = means.max(0) if offered.mask is None else jnp.where(offered.mask.T, means, -jnp.inf).max(0)
@@ -74,14 +74,14 @@ class LinearEnvironment:
     def reward_at(
         self, key: Array, mean: Float[Array, "*shape"], agent: Integer[Array, "*shape"]
     ) -> Float[Array, "*shape"]:
-        """Draws the rewards of agents who played arms of these means."""
+        """Draws rewards of agents, given the means of their arms."""
         return self.rewards.draw(key, mean, agent)
 
 
 def turned(one: Float[Array, " n"], other: Float[Array, " n"], share: Array) -> Float[Array, " n"]:
-    """The unit vector that is `share` of the way from one unit vector to another, on the circle through both.
+    """Rotates a unit vector by `share` of the way to another one, on the circle through both.
 
-    Of two independent uniform vectors it is uniform, too, as the map commutes with rotations.
+    For two independent uniform vectors the result is uniform too, since the map commutes with rotations.
     """
     cosine = jnp.clip((one * other).sum(), -1, 1)
     across = other - cosine * one

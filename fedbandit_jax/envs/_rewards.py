@@ -1,4 +1,4 @@
-"""Laws of rewards: draws of the reward of an arm, given the inner product of its features with the parameter."""
+"""Laws of rewards, given the inner product of an arm's features with the parameter."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
 
 LAWS = ("gaussian", "bernoulli", "clipped_gaussian", "logistic", "student_t", "lognormal", "pareto")
-SHAPES = MappingProxyType({"logistic": 8.0, "student_t": 3.0, "pareto": 2.5})  # defaults, of laws that have a shape
-# Draws are float32, whose uniforms stop at 2^-24: beyond these shapes, and this scale, their mean is not the law's.
+SHAPES = MappingProxyType({"logistic": 8.0, "student_t": 3.0, "pareto": 2.5})  # defaults of laws with a shape
+# Beyond these shapes and this scale the mean is wrong, since float32 uniforms stop at 2^-24.
 RANGES = MappingProxyType({"logistic": (1e-6, 1e6), "student_t": (1.01, 1e6), "pareto": (1.5, 1e6)})
 LOUDEST = 3.0
-POSITIVE = ("lognormal", "pareto")  # a reward is its mean times a draw of mean 1
+POSITIVE = ("lognormal", "pareto")  # laws of a mean times a draw with mean 1
 
 
 @struct.pytree
 class RewardLaw:
     """The law of a reward, given z = <x, theta*>."""
 
-    noise_std: float  # of Gaussian noise, or of the logarithm of "lognormal"; of "student_t" the scale
+    noise_std: float  # standard deviation of Gaussian noise, or of the log of "lognormal"; scale of "student_t"
     shape: Any  # slope of "logistic", degrees of freedom of "student_t", tail index of "pareto"
     law: str = struct.static()  # one of `LAWS`
 
@@ -37,11 +37,11 @@ class RewardLaw:
         return self.law in ("bernoulli", "clipped_gaussian", "logistic")
 
     def mean(self, z: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The mean reward, before any clipping: z itself, unless the law is "logistic"."""
+        """Returns the mean reward before any clipping: z, except for "logistic"."""
         return jax.nn.sigmoid(self.shape * (z - 0.5)) if self.law == "logistic" else z
 
     def draw(self, key: Key[Array, ""], mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
-        """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
+        """Draws rewards of agents, given the means of their arms; each draw is independent of the other agents."""
         nothing, agent = jnp.uint32(0), agent.astype(jnp.uint32)
         if self.law in ("bernoulli", "logistic"):
             return (random.uniform_at(key, nothing, agent) < mean).astype(mean.dtype)
@@ -62,7 +62,7 @@ class RewardLaw:
 def reward_law(
     rewards: str, noise_std: float, shape: float | None = None, means: np.ndarray | None = None
 ) -> RewardLaw:
-    """Checks `rewards`, one of `LAWS`, `noise_std` >= 0, `shape`, and that the law can have all of these `means`."""
+    """Checks `rewards`, one of `LAWS`, `noise_std` >= 0, `shape`, and that all `means` are possible."""
     noise_std = validate.single("noise_std", validate.non_negative("noise_std", noise_std))
     law = validate.one_of("rewards", rewards, LAWS)
     if shape is not None and law not in SHAPES:

@@ -1,4 +1,4 @@
-"""The base class of environments around another one, and the check of the one within."""
+"""The base class of environments around another one."""
 
 from typing import Any
 
@@ -12,21 +12,21 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 @struct.pytree
 class Wrapper:
-    """An environment around another one, of which a subclass changes something."""
+    """An environment that changes another one."""
 
-    env: Any  # the environment within
+    env: Any  # the wrapped environment
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Any:
-        """Draws the world of the environment within."""
+        """Draws the world of the wrapped environment."""
         return self.env.init(key)
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """The offer of the environment within."""
+        """Returns the offer of the wrapped environment."""
         return self.env.observe(key, world, t)
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The rewards and gaps of the environment within."""
+        """Returns the rewards and gaps of the wrapped environment."""
         return self.env.pull(key, world, offered, arms)
 
 
@@ -34,22 +34,16 @@ def wrapped_spec(env: Any, *, silos: bool = False, clusters: bool = True) -> Spe
     """Checks that an environment can be wrapped, and returns its spec.
 
     Args:
-        env: the environment to go around.
-        silos: whether its silos must synchronise, so that its users may not come one by one.
+        env: the environment to wrap.
+        silos: whether its silos must synchronise, so users do not arrive one by one.
         clusters: whether it may have clusters of users.
     """
     spec = validate.instance("env", getattr(env, "spec", None), Spec, "an environment, which has an fb.Spec `spec`")
     if callable(getattr(env, "accepts", None)):
-        raise BadValue(
-            "env", "must answer every arm", env, got=f"{type(env).__name__}: fb.envs.rejection goes around a table"
-        )
+        raise BadValue("env", "must answer every arm", env, got=type(env).__name__)
     alike = callable(getattr(env, "clusters", None))
     if silos and (alike or callable(getattr(env, "answers", None))):
-        raise BadValue(
-            "env", "must have silos that synchronise", env, got=f"{type(env).__name__}, whose users come one by one"
-        )
+        raise BadValue("env", "must have silos that synchronise", env, got=type(env).__name__)
     if alike and not clusters:
-        raise BadValue(
-            "env", "must not have clusters of users, whose algorithms learn who is alike", None, got="one that has"
-        )
+        raise BadValue("env", "must not have clusters of users", None, got="a clustered environment")
     return spec

@@ -1,4 +1,4 @@
-"""Multi-armed bandits: all users are alike, and a reward in [0, 1] depends on the arm only."""
+"""Multi-armed bandits: users are exchangeable, and a reward in [0, 1] depends on the arm only."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
-INSTANCES = {"easy": (0.25, 0.75), "hard": (0.45, 0.55)}  # range in which the means of a random instance are drawn
+INSTANCES = {"easy": (0.25, 0.75), "hard": (0.45, 0.55)}  # ranges of the means of a random instance
 LAWS = ("gaussian", "bernoulli", "beta")
 
 
 @struct.pytree
 class RandomArms:
-    """K arms with rewards in [0, 1]; the world is their means, of Gaussian rewards before clipping. Made by `arms`."""
+    """K arms with rewards in [0, 1]; the world is their means, for Gaussian rewards before clipping. Made by `arms`."""
 
     low: Any  # least parameter of a random instance
     high: Any  # largest parameter of a random instance
@@ -32,13 +32,13 @@ class RandomArms:
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Float[Array, " K"]:
-        """The given parameters of the arms, or uniform ones in [low, high]."""
+        """Returns the given parameters of the arms, or draws them uniformly from [low, high]."""
         if self.fixed is not None:
             return jnp.asarray(self.fixed, jnp.float32)
         return self.low + (self.high - self.low) * random.uniform(key, (self.spec.n_arms,))
 
     def means(self, world: Float[Array, " K"]) -> Float[Array, " K"]:
-        """The mean reward of every arm; for Gaussian rewards, that of the variable after clipping."""
+        """Returns the mean reward of every arm, for Gaussian rewards after clipping."""
         if self.rewards != "gaussian":
             return world
         low, high = -world / self.spread, (1 - world) / self.spread
@@ -48,7 +48,7 @@ class RandomArms:
     def answers(
         self, key: Key[Array, ""], world: Float[Array, " K"], arm: Int[ArrayLike, ""], size: int
     ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
-        """Draws the rewards of `size` (static, even) users who pull `arm`, in two halves."""
+        """Draws the rewards of `size` (static, even) pulls of `arm`, in two halves."""
         if self.rewards == "beta":
             mean, draws = world[arm], (jax.random.split(key))
             a, b = mean * self.spread, (1 - mean) * self.spread
@@ -65,7 +65,7 @@ class RandomArms:
         return Round(jnp.eye(self.spec.n_arms)[None]), world
 
     def pull(self, key: Key[Array, ""], world: Float[Array, " K"], offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Draws the reward of the one user of a round, and returns it with the gap of the arm played."""
+        """Draws the reward of the user of a round, with the gap of the played arm."""
         reward = self.answers(key, world, arms[0], 2)[0]
         means = self.means(world)
         return Feedback(reward, means.max() - means[arms])
@@ -80,20 +80,20 @@ def arms(
     noise_std: float = 0.1,
     concentration: float = 10.0,
 ) -> RandomArms:
-    """Multi-armed bandit with K arms and one user a round: a new random instance for every seed, or given means.
+    """Makes a multi-armed bandit with K arms and one user a round, with random means for every seed or given ones.
 
     Args:
         n_arms: K >= 2; by default 10, or the number of `means`.
-        instance: law of the means of a random instance: "easy", uniform in [0.25, 0.75], or "hard", in [0.45, 0.55].
-        means: means of the arms, in [0, 1], in place of a random instance; for Gaussian rewards before clipping.
-        rewards: law of a reward: "gaussian", N(mean, noise_std^2) clipped to [0, 1] (regret is scored on the mean after
-            clipping); "bernoulli", 1 with probability the mean; or "beta", Beta(c mean, c (1 - mean)), which takes much
-            longer to draw.
+        instance: law of random means: "easy", uniform in [0.25, 0.75], or "hard", in [0.45, 0.55].
+        means: means of the arms, in [0, 1], instead of random ones; for Gaussian rewards before clipping.
+        rewards: law of a reward: "gaussian", N(mean, noise_std^2) clipped to [0, 1] (regret uses the mean after
+            clipping); "bernoulli", 1 with probability the mean; or "beta", Beta(c mean, c (1 - mean)), which is much
+            slower.
         noise_std: standard deviation > 0 of Gaussian rewards before clipping, in units of reward.
         concentration: c > 0 of Beta rewards.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> env = arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")
@@ -106,7 +106,7 @@ def arms(
     if means is not None:
         fixed = validate.finite_array("means", means, ndim=1)
         if len(fixed) < 2:
-            raise BadValue("means", "must be of at least two arms", len(fixed))
+            raise BadValue("means", "must have at least two arms", len(fixed))
         for i in np.flatnonzero((fixed < 0) | (fixed > 1)):
             raise BadValue("means", "must be in [0, 1]", fixed[i], got=f"{fixed[i]:g} of arm {i}")
         if n_arms is not None and n_arms != len(fixed):

@@ -1,4 +1,4 @@
-"""Users who come again and are alike within clusters, synthetic as in Liu et al. (2022) or given as tables."""
+"""Returning users in clusters, synthetic as in Liu et al. (2022) or given as tables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.envs._arrivals import cumulative, population
+from fedbandit_jax.envs._arrivals import cumulative, drawn, population
 from fedbandit_jax.envs._linear import facts
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
-SMALLEST_GAP = 1e-3  # least allowed `gap`: closer preference vectors could not be told apart in float32
-MAX_CLUSTERS = 1_000  # all pairs of whose preference vectors are compared, in each of `TRIES` draws
-TRIES = 100  # how often a seed draws preference vectors to find some that are `gap` apart
+SMALLEST_GAP = 1e-3  # least `gap` that float32 resolves
+MAX_CLUSTERS = 1_000  # for the memory of all pairwise distances, in each of `TRIES` draws
+TRIES = 100  # draws of preference vectors until they are `gap` apart
 
 
 class UserWorld(NamedTuple):
@@ -33,7 +33,7 @@ class UserWorld(NamedTuple):
 
 
 class KnownUsers:
-    """Base class of environments whose users have the preference vectors of a `UserWorld`."""
+    """Base class of environments with users as in `UserWorld`."""
 
     arrivals: Float[Array | np.ndarray, " n"]
     rewards: RewardLaw
@@ -44,35 +44,34 @@ class KnownUsers:
 
     def observe(self, key: Key[Array, ""], world: UserWorld, t: Int[ArrayLike, ""]) -> tuple[Round, UserWorld]:
         """Draws the user of a round and the K items offered to that user."""
-        u = random.uniform(random.stream(key, "who"), (1,))
-        user = jnp.minimum(jnp.searchsorted(jnp.asarray(self.arrivals), u), len(self.arrivals) - 1)
-        return Round(self.items_of(random.stream(key, "items"))[None], user=user.astype(jnp.int32)), world
+        user = drawn(self.arrivals, random.stream(key, "who"), 1)
+        return Round(self.items_of(random.stream(key, "items"))[None], user=user), world
 
     def pull(self, key: Key[Array, ""], world: UserWorld, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """Draws the reward of the items shown to the user who came, and returns it with their gaps."""
+        """Draws the rewards of items for the round's user, with their gaps."""
         assert offered.user is not None
         means = self.rewards.mean(jnp.matmul(offered.contexts[0], world.thetas[offered.user[0]], precision="highest"))
         best, played = means.max(), means[arms]
         return Feedback(self.rewards.draw(key, played, jnp.arange(len(played))), best - played)
 
     def clusters(self, world: UserWorld) -> Int[Array, " n"]:
-        """The true cluster of every user."""
+        """Returns the true cluster of every user."""
         return world.cluster
 
 
 @struct.pytree
 class Clustered(KnownUsers):
-    """Users in m clusters with random preference vectors, who are offered random items; made by `clustered`."""
+    """Users in m clusters with random preference vectors and random items; made by `clustered`."""
 
-    arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
-    gap: struct.Number  # least Euclidean distance wanted between preference vectors
+    arrivals: Float[Array | np.ndarray, " n"]  # cumulative arrival probabilities of users
+    gap: struct.Number  # least Euclidean distance between preference vectors
     rewards: RewardLaw  # law of a reward, given its mean
     n_clusters: int = struct.static()  # m
-    seating: str = struct.static()  # how clusters are spread over servers
+    seating: str = struct.static()  # how clusters are distributed over servers
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> UserWorld:
-        """Draws m preference vectors, and deals the n users out to them."""
+        """Draws m preference vectors, and distributes them to the n users."""
         n, m, d = self.spec.n_users, self.n_clusters, self.spec.dim
 
         def draw(i):
@@ -82,7 +81,7 @@ class Clustered(KnownUsers):
 
         centres, apart = jax.lax.map(draw, jnp.arange(TRIES))
         wide = apart >= self.gap
-        best = jnp.where(wide.any(), jnp.argmax(wide), jnp.argmax(apart))  # the first wide one, or else the widest
+        best = jnp.where(wide.any(), jnp.argmax(wide), jnp.argmax(apart))  # the first wide one, or the widest
         if self.seating == "consecutive":
             cluster = jnp.asarray(_consecutive(n, self.spec.n_servers, m))
         else:
@@ -95,7 +94,7 @@ class Clustered(KnownUsers):
 
 
 def _consecutive(n_users: int, n_servers: int, n_clusters: int) -> np.ndarray:
-    """Clusters (n,) that fill up the servers one after the other."""
+    """Returns clusters (n,) that fill the servers one after the other."""
     user = np.arange(n_users)  # at place u // L of server u mod L
     order = np.lexsort((user // n_servers, user % n_servers))
     cluster = np.empty(n_users, np.int32)
@@ -139,12 +138,12 @@ def clustered(
     noise_std: float = 0.5,
     shape: float | None = None,
 ) -> Clustered:
-    """Clustered linear bandit: n users on L servers share m preference vectors, and one of them comes each round.
+    """Makes a clustered linear bandit: n users on L servers share m preference vectors, and one arrives each round.
 
     The user is offered K fresh items. Items and preference vectors are (u, 1) / sqrt 2 with u uniform on the unit
-    sphere of R^(d-1), so that the mean reward <x, theta> of an item is in [0, 1]. Each seed has its own preference
-    vectors: the first of 100 draws in which they are at least `gap` apart, or the draw in which they are furthest apart
-    if there is none. Clusters have (nearly) equal sizes; user u is at server u mod L.
+    sphere of R^(d-1), so the mean reward <x, theta> of an item is in [0, 1]. Each seed has its own preference vectors:
+    the first of 100 draws with all distances at least `gap`, or otherwise the draw with the largest. Clusters have
+    (nearly) equal sizes; user u is at server u mod L.
 
     Args:
         n_users: n, at most 10^6.
@@ -152,18 +151,17 @@ def clustered(
         n_clusters: m <= n, at most 1,000.
         n_arms: K, items offered each round.
         dim: d >= 2, length of items and preference vectors.
-        seating: how clusters are spread over servers: "random", each seed deals the users out to clusters, whatever
-            their server; or "consecutive" (that of the authors' code), clusters fill up the servers one after the
-            other, so that a server has users of few clusters, and a cluster has users on few servers.
-        arrivals: "uniform", or n weights > 0, to which the probabilities of users to come are proportional.
+        seating: distribution of clusters over servers. "random": each seed permutes the users. "consecutive" (as in the
+            authors' code): clusters fill the servers one after the other, so each server has users of few clusters, and
+            each cluster is on few servers.
+        arrivals: "uniform", or n weights > 0, proportional to arrival probabilities.
         gap: gamma of Assumption 1, the least Euclidean distance of two preference vectors, in [0.001, 1].
         rewards: law of a reward: "bernoulli", 1 with probability the mean (the paper's); or "gaussian" or
             "clipped_gaussian", as in `sphere`.
         noise_std, shape: as in `sphere`.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type, or random preference vectors are hardly
-            ever `gap` apart.
+        ValueError, TypeError: an argument is invalid, or random preference vectors are rarely `gap` apart.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -173,9 +171,9 @@ def clustered(
         >>> offered.contexts.shape, sorted(env.clusters(world).tolist())
         ((1, 10, 4), [0, 0, 1, 1, 2, 2])
 
-    Reference: Liu et al. (2022), Sections 2 and 5. The laws and n, L, K and d are those of the authors' code, whose
-    instance also has `n_clusters=4` and `seating="consecutive"`; gaps are not bounded there (`gap=0.001`). The defaults
-    for these three, an easier instance, are ours.
+    Reference: Liu et al. (2022), Sections 2 and 5. The laws and n, L, K and d are from the authors' code. Its instance
+    also has `n_clusters=4`, `seating="consecutive"` and unbounded gaps (`gap=0.001`). The defaults for these three, an
+    easier instance, are ours.
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
     if m > MAX_CLUSTERS:
@@ -200,18 +198,18 @@ def clustered(
 
 @struct.pytree
 class UserTable(KnownUsers):
-    """Given users in clusters, who are offered given items; made by `community`."""
+    """Given users in clusters and given items; made by `community`."""
 
     items: Float[Array | np.ndarray, "N d"]  # feature vectors
     thetas: Float[Array | np.ndarray, "n d"]  # preference vectors of users
     cluster: Int[Array | np.ndarray, " n"]  # true cluster of every user
-    arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
+    arrivals: Float[Array | np.ndarray, " n"]  # cumulative arrival probabilities of users
     rewards: RewardLaw  # law of a reward, given its mean
     n_clusters: int = struct.static()  # m
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> UserWorld:
-        """Deals the users out to the servers in a random order."""
+        """Distributes the users over the servers in a random order."""
         order = jax.random.permutation(random.stream(key, "users"), self.spec.n_users)
         return UserWorld(jnp.asarray(self.thetas)[order], jnp.asarray(self.cluster)[order])
 
@@ -233,23 +231,22 @@ def community(
     noise_std: float = 0.5,
     shape: float | None = None,
 ) -> UserTable:
-    """Clustered linear bandit over given users and items: one user comes each round, and is offered K random items.
+    """Makes a clustered linear bandit from given users and items: one user a round is offered K random items.
 
-    Items are drawn uniformly with replacement. The mean reward of item x for user i is <x, thetas[i]>. Each seed deals
-    the users out to servers anew.
+    Items are drawn uniformly with replacement. The mean reward of item x for user i is <x, thetas[i]>. Each seed
+    distributes the users over the servers anew.
 
     Args:
         items: feature vectors of items; private algorithms require Euclidean norms <= 1.
         thetas: preference vectors of users.
-        clusters: true clusters of users, integers that take every value in 0 ... m - 1; only the clusters that an
-            algorithm finds are compared with them.
+        clusters: true clusters of users, integers that take every value in 0 ... m - 1, used only to evaluate the
+            clusters that an algorithm finds.
         n_servers, n_arms, noise_std, shape: as in `clustered`.
-        arrivals: as in `clustered`; weight i is that of the i-th user after they are dealt out, not of row i of
-            `thetas`.
+        arrivals: as in `clustered`; weight i belongs to the i-th user after the permutation, not to row i of `thetas`.
         rewards: as in `clustered`; with "bernoulli" every mean must be in [0, 1].
 
     Raises:
-        ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
+        ValueError, TypeError: an argument is invalid, or shapes disagree.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb

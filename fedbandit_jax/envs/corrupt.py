@@ -1,4 +1,4 @@
-"""Silos that report false rewards of their users: data poisoning, which any algorithm and any mechanism meets."""
+"""Silos that report false rewards of their users: data poisoning, for any algorithm and mechanism."""
 
 from __future__ import annotations
 
@@ -46,14 +46,13 @@ assert FALSE.keys() == ATTACKS.keys()
 
 @struct.pytree
 class Corrupt(Wrapper):
-    """An environment some of whose silos report false rewards; made by `corrupt`."""
+    """An environment with silos that report false rewards; made by `corrupt`."""
 
     lying: Float[Array | np.ndarray, " M"]  # 1 for silos that lie
     attack: str = struct.static()  # a key of `FALSE`
 
     @override
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The true gaps, and rewards that are true where silos are honest."""
         found = self.env.pull(key, world, offered, arms)
         x = jnp.take_along_axis(offered.contexts, arms[:, None, None], axis=1)[:, 0]
         false = FALSE[self.attack](random.stream(key, "lies"), x, found.reward)
@@ -61,21 +60,20 @@ class Corrupt(Wrapper):
 
 
 def corrupt(env: Any, silos: float | Sequence[int] = 0.2, attack: str = "sign_flip") -> Corrupt:
-    """The same environment, some of whose silos report false rewards of their users to whatever algorithm there is.
+    """Wraps an environment with false rewards from some silos, for any algorithm.
 
-    Users choose nothing and answer truly: gaps, and so the regret of all silos, liars' too, are those of true means.
-    What is reported passes the bounds that every silo enforces, so that a private mechanism clips "large" rewards to
-    the range of its statistic. A silo that ignores these bounds as well, and sends any message that it likes, is an
-    `fb.privacy.Liars` of `fb.algos.Federated`.
+    Users choose nothing and answer truthfully: gaps, and so the regret of all silos, use the true means. Reports pass
+    the bounds that every silo enforces, so a private mechanism clips "large" rewards to the range of its statistic. For
+    a silo that ignores these bounds and sends any message, use `fb.privacy.Liars` with `fb.algos.Federated`.
 
     Args:
-        env: an environment of two silos or more.
-        silos: the share of silos that lie, in [0, 1), the first ones; or the numbers of those that do.
-        attack: what they report in place of a reward y: "sign_flip", 1 - y; "random", uniform on [0, 1]; "large",
-            -1000 y; "collude", 1 if the first feature of the arm played is not negative and 0 if it is.
+        env: an environment with at least two silos.
+        silos: share of silos that lie, in [0, 1), the first ones; or their indices.
+        attack: report in place of a reward y: "sign_flip", 1 - y; "random", uniform on [0, 1]; "large", -1000 y;
+            "collude", 1 if the first feature of the played arm is not negative, otherwise 0.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -89,9 +87,7 @@ def corrupt(env: Any, silos: float | Sequence[int] = 0.2, attack: str = "sign_fl
     """
     spec = wrapped_spec(env)
     if spec.n_agents < 2:
-        raise BadValue(
-            "env", "must have silos, of which some are honest", spec.n_agents, got=f"one with {spec.n_agents}"
-        )
+        raise BadValue("env", "must have at least two silos", spec.n_agents)
     liars = Liars(silos, attack)
     unit = spec.rewards_in_unit and attack != "large"
     spec = dataclasses.replace(spec, rewards_in_unit=unit)

@@ -1,4 +1,4 @@
-"""Rewards that come late: a silo learns of them rounds after it served the user."""
+"""Delayed rewards: a silo observes them rounds after it served the user."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ LAWS = ("fixed", "geometric")
 
 @struct.pytree
 class Delay(Wrapper):
-    """An environment whose rewards come late; made by `delay`."""
+    """An environment with delayed rewards; made by `delay`."""
 
     law: str = struct.static()
 
     @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """The offer of the environment within, with the number of the awaited reward that arrives at each silo."""
         offered, world = self.env.observe(random.stream(key, "offer"), world, t)
         m, n = self.spec.n_agents, self.spec.late
         if self.law == "fixed":
@@ -36,21 +35,20 @@ class Delay(Wrapper):
 
 
 def delay(env: Any, rounds: int, law: str = "fixed") -> Delay:
-    """The same environment, whose rewards come rounds later, independently of what they are.
+    """Wraps an environment with delayed rewards; delays are independent of the rewards.
 
-    A silo waits for so many rewards. In every round one of them arrives, and that of the round's user takes its place:
-    the oldest, so that all come after as many rounds ("fixed"), or any with the same probability, so that delays have
-    the geometric law on 1, 2, ... with this mean ("geometric"). Until then nothing is known of a user but that she
-    came. Her contribution enters the batch in which her reward arrives, or none if that is after the horizon. Only
-    `fb.algos.Federated` plays there.
+    Every silo awaits `rounds` rewards. In every round one of them is delivered, and the round's reward takes its slot.
+    It is the oldest, for a constant delay ("fixed"), or a uniformly random one ("geometric"), for geometric delays on
+    1, 2, ... with this mean. A user's contribution enters the batch in which the reward is delivered, or none after the
+    horizon. Only `fb.algos.Federated` supports delays.
 
     Args:
-        env: an environment whose rewards come at once.
+        env: an environment without delays.
         rounds: the delay, or its mean, in [1, 10^4].
         law: "fixed" or "geometric".
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -60,7 +58,7 @@ def delay(env: Any, rounds: int, law: str = "fixed") -> Delay:
     """
     spec = wrapped_spec(env, silos=True)
     if spec.late:
-        raise BadValue("env", "must have rewards that come at once", None, got="one whose rewards come late")
+        raise BadValue("env", "must have no delayed rewards", None, got="a delayed environment")
     rounds = validate.integer("rounds", rounds, at_least=1, at_most=10**4)
     validate.one_of("law", law, LAWS)
     return Delay(env=env, law=law, spec=dataclasses.replace(spec, late=rounds))

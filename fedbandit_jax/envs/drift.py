@@ -1,4 +1,4 @@
-"""A world that moves: theta* of an environment is drawn anew at some rounds, or turns slowly between them."""
+"""Non-stationary environments: theta* is redrawn at some rounds, or turns slowly between them."""
 
 from __future__ import annotations
 
@@ -21,33 +21,31 @@ from fedbandit_jax.interfaces import Feedback, Round
 
 HOW = ("jump", "slide")
 LAST = 2**31 - 1  # rounds are int32
-MOST = 10_000  # rounds that can be listed
-RAREST = 1e-6  # probability of a change: draws have 2^23 values
+MOST = 10_000  # most listed rounds
+RAREST = 1e-6  # least probability of a change, since draws have 2^23 values
 
 
 class Moving(NamedTuple):
-    """The instance of one seed, in one round."""
+    """The instance of one seed in one round."""
 
     key: UInt32[Array, " 2"]  # words of the key of all worlds of the seed
     piece: Int[Array, ""]  # number of changes so far
-    now: Any  # the world of this round, of the environment within
+    now: Any  # this round's world of the wrapped environment
 
 
 @struct.pytree
 class Drift(Wrapper):
-    """An environment whose world changes; made by `drift`."""
+    """An environment with a changing world; made by `drift`."""
 
     changes: Int[Array | np.ndarray, " N"] | Int[Array | np.ndarray, ""] | Float[Array | np.ndarray, ""]  # `when`
     how: str = struct.static()  # one of `HOW`
 
     @override
     def init(self, key: Key[Array, ""]) -> Moving:
-        """Draws the first world, that of the environment within."""
         return Moving(jax.random.key_data(key), jnp.int32(0), self.env.init(key))
 
     @override
     def observe(self, key: Key[Array, ""], world: Moving, t: Int[Array, ""]) -> tuple[Round, Moving]:
-        """The offer of round t in its world."""
         piece, share = self._place(world, jnp.asarray(t, jnp.int32))
         now = self._world(world.key, piece)
         if self.how == "slide":
@@ -59,7 +57,6 @@ class Drift(Wrapper):
 
     @override
     def pull(self, key: Key[Array, ""], world: Moving, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The rewards of the arms played, and their gaps to the best arm, in the world of this round."""
         return self.env.pull(key, world.now, offered, arms)
 
     def _world(self, key: Array, piece: Array) -> Any:
@@ -67,7 +64,7 @@ class Drift(Wrapper):
         return self.env.init(jax.random.wrap_key_data(jnp.where(piece == 0, key, later)))
 
     def _place(self, world: Moving, t: Array) -> tuple[Array, Array]:
-        """The number of changes up to round t, and the share of the way to the next one."""
+        """Returns the number of changes up to round t, and the share of the way to the next one."""
         changes = jnp.asarray(self.changes)
         if jnp.issubdtype(changes.dtype, jnp.floating):
             coin = random.uniform(jax.random.fold_in(_stream(world.key, "moves"), t), (1,))[0]
@@ -85,23 +82,23 @@ def _stream(words: Array, name: str) -> Array:
 
 
 def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> Drift:
-    """The same environment in a world that moves: every so often there is a new one, drawn like the first.
+    """Wraps an environment with a changing world; each new one is drawn like the first.
 
-    A world is what a seed draws once: theta*, means of arms, and contexts that are fixed. Users, what they are offered
-    and the noise of rewards have their own streams, and stay the same; the features of `lift`, if it is within, are
-    drawn anew with the world. Regret is to the best arm of the round's world.
+    A world is what a seed draws once: theta*, means of arms, and fixed contexts. Users, offers and reward noise have
+    their own streams, and stay the same; a `lift` within redraws its features with the world. Regret is to the best arm
+    in the round's world.
 
     Args:
-        env: an environment, whose world differs from seed to seed.
-        when: the rounds that begin with a new world: an integer n, every n-th round; a tuple of rounds > 0 that
-            increase; or a number p in [10^-6, 1), each round but the first with probability p, independently, so that
-            a world lasts 1 / p rounds on average.
-        how: "jump", the new world is there at once; "slide", theta* turns towards the next one, evenly, from one such
-            round to the next, and has the law of the environment's theta* in every round. After the last of a tuple it
-            stays. That is for `sphere` and `gap` with fresh contexts, and rounds that are known.
+        env: an environment with a random world.
+        when: rounds that begin with a new world: an integer n, every n-th round; a tuple of increasing rounds > 0; or a
+            number p in [10^-6, 1), each round after the first with probability p, independently, for
+            1 / p rounds on average.
+        how: "jump" switches to the new world at once. "slide" turns theta* evenly towards the next one, from one such
+            round to the next, with the environment's law of theta* in every round. After the last round of a tuple
+            theta* stays. It needs `sphere` or `gap` with fresh contexts, and known rounds.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type, or does not go with the environment.
+        ValueError, TypeError: an argument is invalid, or does not fit the environment.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -117,8 +114,8 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
     if (stays := session(env)) > 1:
         raise BadValue(
             "env",
-            "must not have users who stay for several rounds, whom a new world would send away: wrap what drifts "
-            f"by fb.envs.returning(..., session={stays}) instead",
+            "must not have users who stay for several rounds: wrap the drifting environment by "
+            f"fb.envs.returning(..., session={stays}) instead",
             env,
             got=type(env).__name__,
             others=("session",),
@@ -137,7 +134,7 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
             raise BadValue("when", "must be rounds, an integer or a tuple, with how='slide'", when)
     one, other = (jax.tree.leaves(env.init(jax.random.key(seed))) for seed in range(2))
     if all(bool((a == b).all()) for a, b in zip(one, other)):
-        raise BadValue("env", "must draw its world at random, and this one's is the same for every seed", env, got="")
+        raise BadValue("env", "must draw its world at random, but it is equal for every seed", env, got="")
     return Drift(env=env, changes=changes, how=how, spec=dataclasses.replace(spec, fixed_contexts=False))
 
 
@@ -145,9 +142,7 @@ def _rounds(when: Any) -> np.ndarray:
     if isinstance(when, (tuple, list)):
         rounds = [validate.integer("when", one, at_least=1, at_most=LAST - 1) for one in when]
         if not rounds or len(rounds) > MOST or any(b <= a for a, b in itertools.pairwise(rounds)):
-            raise BadValue(
-                "when", f"must be an integer, a number in (0, 1) or 1 to {MOST:,} rounds that increase", when
-            )
+            raise BadValue("when", f"must be an integer, a number in (0, 1) or 1 to {MOST:,} increasing rounds", when)
         return np.array(rounds, np.int32)
     if isinstance(when, (float, np.floating)):
         validate.within("when", validate.probability("when", when), RAREST, 1)

@@ -1,4 +1,4 @@
-"""Silos that drop out: they miss synchronisations, whatever their users do."""
+"""Drop-outs: silos miss synchronisations, independently of their users."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from fedbandit_jax.interfaces import Round
 
 @struct.pytree
 class Dropout(Wrapper):
-    """An environment whose silos may miss the synchronisation after a round; made by `dropout`."""
+    """An environment with silos that may miss the synchronisation after a round; made by `dropout`."""
 
     rate: Float[Array | np.ndarray, " M"]  # probability that a silo is away
-    away: Bool[Array | np.ndarray, "T M"] | None  # who is away after every round, in place of the rate
+    away: Bool[Array | np.ndarray, "T M"] | None  # silos that are away after every round, instead of the rate
 
     @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """The offer of the environment within, with the mask of silos that will be away after this round."""
         offered, world = self.env.observe(random.stream(key, "offer"), world, t)
         if self.away is None:
             away = random.uniform(random.stream(key, "away"), (self.spec.n_agents,)) < self.rate
@@ -36,20 +35,19 @@ class Dropout(Wrapper):
 
 
 def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
-    """The same environment, whose silos miss synchronisations, independently of their users and of each other.
+    """Wraps an environment with silos that miss synchronisations, independently of their users and of each other.
 
-    A silo that is away serves its users all the same, and hears what is released before the next one comes. What it
-    could not send is in its next message, or is lost, see `fb.privacy.Mechanism`. Only `fb.algos.Federated` plays
-    there.
+    A silo that is away still serves its users, and receives releases before its next user. Its unsent sums are in its
+    next message, or lost, see `fb.privacy.Mechanism`. Only `fb.algos.Federated` supports drop-outs.
 
     Args:
-        env: an environment whose silos are always there.
-        rate: probability in [0, 1) that a silo misses the synchronisation after a round, for all silos or (M,) for
-            each.
-        schedule: (T, M) bool: which silos are away after every round, the last row for all later ones; None: by `rate`.
+        env: an environment without drop-outs.
+        rate: probability in [0, 1) that a silo misses the synchronisation after a round, one for all or (M,).
+        schedule: (T, M) bool: silos that are away after every round, with the last row for all later ones; None: by
+            `rate`.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -59,7 +57,7 @@ def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
     """
     spec = wrapped_spec(env, silos=True)
     if spec.drops:
-        raise BadValue("env", "must have silos that are always there", None, got="one whose silos drop out")
+        raise BadValue("env", "must have no drop-outs", None, got="an environment with drop-outs")
     m = spec.n_agents
     if isinstance(rate, (list, tuple)) or np.ndim(rate) == 1:
         rates = validate.finite_array("rate", rate, ndim=1)
@@ -73,6 +71,6 @@ def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
         if away.shape[1] != m or not len(away):
             raise BadValue("schedule", f"must be bool of shape (T, {m})", away.shape)
         if rates.any():
-            raise BadValue("rate", "must be 0 where a schedule says who is away", rate)
+            raise BadValue("rate", "must be 0 with a schedule", rate)
     spec = dataclasses.replace(spec, drops=True)
     return Dropout(env=env, rate=np.broadcast_to(rates, (m,)).copy(), away=away, spec=spec)

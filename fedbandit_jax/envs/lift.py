@@ -1,4 +1,4 @@
-"""Random Fourier features of contexts, with which linear algorithms learn rewards that are not linear."""
+"""Random Fourier features of contexts, for linear algorithms with non-linear rewards."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ MOST = 4096  # features
 
 
 class Lifted(NamedTuple):
-    """The instance of one seed, in one round."""
+    """The instance of one seed in one round."""
 
-    frequencies: Float[Array, "e n"]  # of the features, drawn once; e features are within
-    within: Any  # the world of the environment within
-    offered: Float[Array, "M K e"]  # the contexts that it offers
+    frequencies: Float[Array, "e n"]  # drawn once, from e wrapped features
+    within: Any  # the world of the wrapped environment
+    offered: Float[Array, "M K e"]  # its contexts
 
 
 @struct.pytree
 class Lift(Wrapper):
-    """An environment that offers random features of the contexts of another one; made by `lift`."""
+    """An environment that offers random features of another one's contexts; made by `lift`."""
 
     bandwidth: Any  # of the Gaussian kernel
 
     @override
     def init(self, key: Key[Array, ""]) -> Lifted:
-        """Draws the world of the environment within, and the frequencies of the features."""
         inner = self.env.spec
         normal = random.normal(random.stream(key, "frequencies"), (inner.dim, self.spec.dim // 2))
         nothing = jnp.zeros((inner.n_agents, inner.n_arms, inner.dim))
@@ -43,7 +42,6 @@ class Lift(Wrapper):
 
     @override
     def observe(self, key: Key[Array, ""], world: Lifted, t: Int[Array, ""]) -> tuple[Round, Lifted]:
-        """Offers features of the contexts, and keeps the contexts for `pull`."""
         offered, within = self.env.observe(key, world.within, t)
         contexts = offered.contexts.astype(jnp.float32)
         angles = jnp.matmul(contexts, world.frequencies, precision="highest")
@@ -52,25 +50,24 @@ class Lift(Wrapper):
 
     @override
     def pull(self, key: Key[Array, ""], world: Lifted, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The rewards and gaps of the environment within, whose contexts these are features of."""
         return self.env.pull(key, world.within, offered._replace(contexts=world.offered), arms)
 
 
 def lift(env: Any, random_features: int, bandwidth: float = 1.0) -> Lift:
-    """The same environment, of whose contexts x random Fourier features phi(x) are offered, of norm 1.
+    """Wraps an environment to offer random Fourier features phi(x) of its contexts x, of norm 1.
 
-    phi(x) = (cos <w_i, x>, sin <w_i, x>)_i / sqrt n for n = D / 2 frequencies w_i ~ N(0, I / bandwidth^2), so that
+    phi(x) = (cos <w_i, x>, sin <w_i, x>)_i / sqrt n for n = D / 2 frequencies w_i ~ N(0, I / bandwidth^2). So
     <phi(x), phi(y)> is exp(-||x - y||^2 / (2 bandwidth^2)) within about 1 / sqrt D. An algorithm that is linear in
-    phi(x) learns means that are smooth functions of x, whatever they are. Each seed has its own frequencies. Contexts
-    are not seen any more; a fixed context stays fixed. Regret is to the best arm, not to the best linear function.
+    phi(x) can learn means that are smooth functions of x. Each seed has its own frequencies. Contexts themselves are
+    hidden; fixed contexts stay fixed. Regret is to the best arm, not to the best linear function.
 
     Args:
         env: an environment.
         random_features: D, an even number, the new `spec.dim`.
-        bandwidth: the distance, in units of contexts, over which means vary, > 0.
+        bandwidth: distance over which means vary, in units of contexts, > 0.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -84,6 +81,6 @@ def lift(env: Any, random_features: int, bandwidth: float = 1.0) -> Lift:
     spec = wrapped_spec(env, clusters=False)
     dim = validate.integer("random_features", random_features, at_least=2, at_most=MOST)
     if dim % 2:
-        raise BadValue("random_features", "must be even, a cosine and a sine of every frequency", dim)
+        raise BadValue("random_features", "must be even, for a cosine and a sine of every frequency", dim)
     width = validate.single("bandwidth", validate.positive("bandwidth", bandwidth))
     return Lift(env=env, bandwidth=width, spec=dataclasses.replace(spec, dim=dim, max_norm=1.0, constant=False))

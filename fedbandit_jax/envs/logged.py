@@ -1,4 +1,4 @@
-"""A log as an environment: its users come again and may play any arm, and a model that was fitted to it answers."""
+"""A log as an environment: its users return and may play any arm, and a fitted model answers."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ MODELS = ("linear", "logistic")
 
 
 class Log(NamedTuple):
-    """Logged arms and rewards of the replayed rows, which no algorithm sees: (N,) arrays, in the order of silos."""
+    """Logged arms and rewards of the replayed rows, hidden from algorithms: (N,) arrays, in the order of silos."""
 
-    row: Int[Array | np.ndarray, " N"]  # number of the row in the table, from 0
-    arm: Int[Array | np.ndarray, " N"]  # that was shown
-    reward: Float[Array | np.ndarray, " N"]  # that was seen, in [0, 1]
-    propensity: Float[Array | np.ndarray, " N"] | None = None  # probability with which the arm was shown, if known
+    row: Int[Array | np.ndarray, " N"]  # index of the row in the table, from 0
+    arm: Int[Array | np.ndarray, " N"]  # played
+    reward: Float[Array | np.ndarray, " N"]  # observed, in [0, 1]
+    propensity: Float[Array | np.ndarray, " N"] | None = None  # probability of the played arm, if known
 
 
 class Visits(NamedTuple):
-    """The instance of one seed, and whom each silo serves in the round."""
+    """The instance of one seed, and the users of a round."""
 
     theta: Float[Array, " d"]
-    row: Int[Array, " M"]  # among the rows that are replayed, 0 ... N - 1
+    row: Int[Array, " M"]  # among the replayed rows, 0 ... N - 1
 
 
 @struct.pytree
 class FittedLaw:
-    """The law of a reward in [0, 1] of which a model says the mean: two values with the deviation that residuals have.
+    """The law of a reward in [0, 1] with a model's mean: two values, with the residuals' standard deviation.
 
-    Where the mean is so close to an end that the interval is too short for this deviation, rewards are 0 or 1.
+    If the mean is too close to 0 or 1 for this deviation, rewards are 0 or 1.
     """
 
     noise_std: struct.Number  # from 1/2 on all rewards are 0 or 1
     model: str = struct.static()  # one of `MODELS`
 
     def mean(self, z: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The mean reward where <x, theta> is z."""
+        """Returns the mean reward for <x, theta> = z."""
         return jax.nn.sigmoid(z) if self.model == "logistic" else jnp.clip(z, 0, 1)
 
     def draw(self, key: Key[Array, ""], mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
-        """Draws the rewards of agents who played arms of these means; an agent's does not depend on the others."""
+        """Draws rewards of agents, given the means of their arms; each draw is independent of the other agents."""
         tiny = jnp.finfo(jnp.float32).tiny
         variance = jnp.minimum(self.noise_std**2, mean * (1 - mean))
         std = jnp.sqrt(variance)
-        # mean + up with probability down / (up + down), and else mean - down: variance up * down
+        # mean + up with probability down / (up + down), otherwise mean - down: variance up * down
         up = jnp.minimum(jnp.maximum(std, variance / jnp.maximum(mean, tiny)), 1 - mean)
         down = jnp.minimum(jnp.maximum(std, variance / jnp.maximum(1 - mean, tiny)), mean)
         u = random.uniform_at(key, jnp.uint32(0), agent.astype(jnp.uint32))
@@ -65,32 +65,32 @@ class FittedLaw:
 class Logged(LinearEnvironment):
     """A linear bandit over the rows of a log; made by `fb.data.table`.
 
-    In every round each silo serves one of its N_i rows, drawn uniformly, who may play any of K arms. The features of
-    row z in R^p and arm w in R^q are w kron z, and before them a constant if w are unit vectors.
+    In every round each silo serves one of its N_i rows, drawn uniformly, with any of K arms. The features of row z in
+    R^p and arm w in R^q are w kron z, after a constant if the w are unit vectors.
 
     Attributes:
-        log: arms, rewards and propensities of the rows that are replayed.
-        encoding: how columns became features and rewards, in words.
-        fit: how well the model fits rows that it was not fitted to, and how large the table is, `fb.data.Fit`.
-        shares: whether propensities are the shares of arms in the table, which are estimates of them.
+        log: arms, rewards and propensities of the replayed rows.
+        encoding: description of how columns became features and rewards.
+        fit: goodness of fit on held-out rows, and sizes of the table, an `fb.data.Fit`.
+        shares: whether propensities are the shares of arms in the table, which are estimates.
     """
 
-    rows: Float[Array | np.ndarray, "N p"]  # of the silos one after the other
+    rows: Float[Array | np.ndarray, "N p"]  # one silo after the other
     arms: Float[Array | np.ndarray, "K q"]
     starts: Int[Array | np.ndarray, " M"]  # first row of each silo
     counts: Int[Array | np.ndarray, " M"]  # number of rows of each silo
-    users: Int[Array | np.ndarray, " N"] | None  # who each row is, if users are told apart
+    users: Int[Array | np.ndarray, " N"] | None  # user of each row, if identified
     theta: Float[Array | np.ndarray, " d"]
     rewards: Any  # `FittedLaw`
     log: Log
-    intercept: float | None = struct.static()  # the constant entry before w kron z
+    intercept: float | None = struct.static()  # constant entry before w kron z
     encoding: str = struct.static()
     fit: Any = struct.static()
     spec: Spec = struct.static()
     shares: bool = struct.static(default=False, later=True)
 
     def init(self, key: Key[Array, ""]) -> Visits:
-        """The fitted parameter, the same for every seed."""
+        """Returns the fitted parameter, equal for every seed."""
         return Visits(jnp.asarray(self.theta), jnp.asarray(self.starts))
 
     @override
@@ -100,13 +100,13 @@ class Logged(LinearEnvironment):
         return self.offer(row), world._replace(row=row)
 
     def offer(self, row: Int[Array, " M"]) -> Round:
-        """The offers of silos to the users of these rows."""
+        """Returns the offers of silos to the users of these rows."""
         user = None if self.users is None else jnp.asarray(self.users)[row]
         return Round(joint(jnp.asarray(self.rows)[row], jnp.asarray(self.arms), self.intercept), user=user)
 
 
 def joint(rows: Any, arms: Any, intercept: float | None) -> Any:
-    """The features (n, K, d) of rows (n, p) and arms (K, q): the constant, if there is one, and w kron z."""
+    """Returns the features (n, K, d) of rows (n, p) and arms (K, q): an optional constant, and w kron z."""
     xp = np if isinstance(rows, np.ndarray) else jnp
     pairs = arms[None, :, :, None] * rows[:, None, None, :]
     found = pairs.reshape(len(rows), len(arms), -1)

@@ -1,4 +1,4 @@
-"""A log replayed without a model: rows count only where the arm that is played is the one that was shown."""
+"""A log replayed without a model: a row counts only if the played arm is the logged one."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
 class Queue(NamedTuple):
-    """The queues of rows of all silos under one seed, and the silos' places in them."""
+    """The queues of rows of all silos under one seed, and the silos' positions."""
 
-    order: Int[Array, " N"]  # rows, those of a silo together
+    order: Int[Array, " N"]  # rows, grouped by silo
     used: Int[Array, " M"]  # rows that a silo has offered so far
-    refused: Bool[Array, " M"]  # who has not had an accepted arm in this round
+    refused: Bool[Array, " M"]  # silos without an accepted arm in this round
 
 
 @struct.pytree
 class Rejection:
     """An environment of logged rewards, without a model; made by `rejection`."""
 
-    env: Any  # of `fb.data.table`
-    least: Float[Array | np.ndarray, " M"]  # the least propensity of a silo
+    env: Any  # from `fb.data.table`
+    least: Float[Array | np.ndarray, " M"]  # least propensity of a silo
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Queue:
@@ -39,13 +39,13 @@ class Rejection:
         return Queue(order, jnp.zeros(self.spec.n_agents, jnp.int32), jnp.zeros(self.spec.n_agents, bool))
 
     def observe(self, key: Key[Array, ""], world: Queue, t: Int[Array, ""]) -> tuple[Round, Queue]:
-        """Offers the next row to silos whose arm was refused, or to all of them in a new round."""
+        """Offers the next row to silos with a refused arm, or to all in a new round."""
         refused = world.refused | ~world.refused.any()
         world = world._replace(used=world.used + refused, refused=refused)
         return self.env.offer(self._row(world)), world
 
     def accepts(self, key: Key[Array, ""], world: Queue, arms: Int[Array, " M"]) -> tuple[Bool[Array, " M"], Queue]:
-        """Accepts the arm that was shown, so often that all are accepted with the same probability."""
+        """Accepts logged arms, thinned so that all have the same acceptance probability."""
         row, log = self._row(world), self.env.log
         u = random.uniform(key, arms.shape)
         same = (arms == jnp.asarray(log.arm)[row]) & (u * jnp.asarray(log.propensity)[row] < self.least)
@@ -53,7 +53,7 @@ class Rejection:
         return ~refused, world._replace(refused=refused)
 
     def pull(self, key: Key[Array, ""], world: Queue, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The logged rewards, NaN where a silo has no rows left, and their distances to 1 as gaps."""
+        """Returns the logged rewards, NaN for silos without rows left, and gaps of 1 minus the reward."""
         reward = jnp.asarray(self.env.log.reward)[self._row(world)]
         nothing = world.refused | self._over(world)
         return Feedback(jnp.where(nothing, jnp.nan, reward), jnp.where(nothing, 1, 1 - reward))
@@ -66,27 +66,26 @@ class Rejection:
 
 
 def rejection(env: Any) -> Rejection:
-    """The log of an environment of `fb.data.table` with its own rewards, where arms were drawn at random.
+    """Replays the log of an environment of `fb.data.table` with its own rewards, if arms were randomised.
 
-    Every silo has its rows in random order. If the arm that is played is not the one that was shown, the row is left
-    out, and the next one is offered, until an arm is accepted. Where the arm of a row was shown with probability p, it
-    is then accepted with probability c / p, c the least p of its silo, so that rows which count are distributed as
-    those of the silo, and rewards are unbiased, whatever was fitted. Every row is offered once, and about a share c of
-    them counts: a silo without rows left sets the status `OUTSIDE_SPEC`.
+    Every silo has its rows in random order. If the played arm is not the logged one, the row is dropped and the next
+    one offered, until an arm is accepted. An arm logged with propensity p is then accepted with probability c / p,
+    where c is the least p of its silo. So counted rows are distributed as the silo's rows, and rewards are unbiased.
+    Every row is offered once, and about a share c of them counts. A silo without rows left sets the status
+    `OUTSIDE_SPEC`.
 
-    Nobody knows the best arm of a row, so the gap of a round is 1 less the reward, and "regret" what rewards lack to 1:
-    differences between algorithms are those of regret.
+    The best arm of a row is unknown, so the gap of a round is 1 minus the reward. Only differences of this "regret"
+    between algorithms are differences of regret.
 
-    Certificates are about the accepted users in their rounds, whose rewards and features may be replaced, and not about
-    rows of the log, as they say. Which rows are accepted, and when, depends on the arms that were shown and on what was
-    released before: another arm in one row lets later ones come a round earlier or later, and so moves later sums by
-    more than one user's share.
+    Certificates are about the accepted users in their rounds, not about rows of the log, and say so: their rewards and
+    features may be replaced. Acceptance depends on logged arms and on earlier releases. Another arm in one row shifts
+    later rows by a round, and so moves later sums by more than one user's share.
 
     Args:
-        env: an environment of `fb.data.table` whose `propensity` is a column; `fit_share` says how few rows it has.
+        env: an environment of `fb.data.table` with a `propensity` column; `fit_share` sets how many rows it lacks.
 
     Raises:
-        TypeError, ValueError: `env` is none of that kind, or has no propensities.
+        TypeError, ValueError: `env` is of another kind, or has no propensities.
 
     Reference: Li, Chu, Langford & Wang (2011), "Unbiased offline evaluation of contextual-bandit-based news article
         recommendation algorithms", Algorithm 2; here in every silo.

@@ -1,4 +1,4 @@
-"""Environments that repeat what they are given: the queries of a feature table, or a script of contexts and answers."""
+"""Environments that repeat their input: the queries of a feature table, or a script of contexts and answers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from fedbandit_jax.interfaces import Feedback, Round, Spec
 class Replay(LinearEnvironment):
     """A linear bandit over a table of feature vectors; made by `replay`."""
 
-    features: Float[Array | np.ndarray, "d rows"]  # N rows and K of zeros, so that a slice of K rows always fits
+    features: Float[Array | np.ndarray, "d rows"]  # N rows, padded by K zeros so that slices of K rows always fit
     starts: Int[Array | np.ndarray, " Q"]  # first row of each query
     counts: Int[Array | np.ndarray, " Q"]  # number of rows of each query
     theta: Float[Array | np.ndarray, " d"]  # the mean reward of a row x is <x, theta>
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
-    ragged: bool = struct.static()  # whether K rows for every query would be more than half padding
+    ragged: bool = struct.static()  # whether padding to K rows would more than double the rows
 
     def init(self, key: Key[Array, ""]) -> World:
-        """The given parameter, the same for every seed."""
+        """Returns the given parameter, equal for every seed."""
         return World(jnp.asarray(self.theta))
 
     @override
@@ -47,14 +47,14 @@ class Replay(LinearEnvironment):
     def listed(
         self, key: Key[Array, ""], world: World, t: Int[ArrayLike, ""]
     ) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
-        """The first row of the query that each agent receives, and the number of its rows."""
+        """Returns the first row and the number of rows of each agent's query."""
         m, n_queries = self.spec.n_agents, len(self.starts)
         ends = np.arange(m + 1, dtype=np.int64) * n_queries // m  # contiguous blocks of queries, as in the paper
         query = jax.random.randint(key, (m,), jnp.int32(ends[:-1]), jnp.int32(ends[1:]))
         return jnp.asarray(self.starts)[query], jnp.asarray(self.counts)[query]
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
-        """The features of `size` <= K rows of the table from the first one on."""
+        """Returns the features of `size` <= K rows of the table from `first` on."""
         return lax.dynamic_slice(jnp.asarray(self.features), (0, first), (self.spec.dim, size))
 
     @override
@@ -72,24 +72,23 @@ def replay(
     noise_std: float = 0.5,
     shape: float | None = None,
 ) -> Replay:
-    """Linear bandit over a table of N real feature vectors, the rows of Q queries.
+    """Makes a linear bandit from a table of N real feature vectors, the rows of Q queries.
 
     Query q owns `query_sizes[q]` consecutive rows of `features`. Queries are split over the M agents in contiguous
-    blocks of (nearly) equal size; each round every agent receives one of its queries, uniformly at random, and
-    chooses a row. The mean reward of a row x is <x, theta>. K is the largest number of rows of a query. If every agent
-    has one query, or several with the same rows in the same order, then all rounds offer the same contexts, which are
-    public: `spec.fixed_contexts`.
+    blocks of (nearly) equal size. Each round every agent receives one of its queries, uniformly at random, and chooses
+    a row. The mean reward of a row x is <x, theta>. K is the largest number of rows of a query. If every agent has one
+    query, or several with equal rows, contexts are fixed and public: `spec.fixed_contexts`.
 
     Args:
-        features: finite feature vectors; private algorithms require Euclidean norms <= 1, and centred rewards a column
-            that has the same number, not 0, in all rows.
+        features: finite feature vectors; private algorithms require Euclidean norms <= 1, and centred rewards a
+            non-zero constant column.
         query_sizes: numbers of rows of the queries, positive integers that sum to N.
         theta: parameter of the mean reward, for instance `fb.data.lasso` of real labels.
-        n_agents: M <= Q silos.
+        n_agents: number M <= Q of silos.
         rewards, noise_std, shape: as in `sphere`; with "bernoulli" every mean must be in [0, 1].
 
     Raises:
-        ValueError, TypeError: an argument is out of range, not finite or of the wrong type, or shapes disagree.
+        ValueError, TypeError: an argument is invalid, or shapes disagree.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -137,10 +136,10 @@ def replay(
 
 
 def _repeat(features: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_agents: int) -> bool:
-    """Whether every agent is offered the same rows in all rounds: each of its queries has those of its first one."""
+    """Returns whether every agent's queries have equal rows, so that contexts are fixed."""
     queries = np.arange(len(sizes))
     block = np.searchsorted(np.arange(1, n_agents + 1) * len(sizes) // n_agents, queries, side="right")
-    first = np.searchsorted(block, block)  # the first query of the same agent
+    first = np.searchsorted(block, block)  # first query of the same agent
     if (sizes != sizes[first]).any():
         return False
     rows = np.arange(len(features))
@@ -149,30 +148,30 @@ def _repeat(features: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_agent
 
 @struct.pytree
 class Script:
-    """Contexts and answers that are given round by round; made by `script`.
+    """Contexts and answers given round by round; made by `script`.
 
-    The world is the number of the round; later rounds repeat the last one of the script.
+    The world is the index of the round; later rounds repeat the last one.
     """
 
-    contexts: Float[Array | np.ndarray, "T M K d"]  # feature vectors offered
+    contexts: Float[Array | np.ndarray, "T M K d"]  # offered feature vectors
     answers: Float[Array | np.ndarray, "T M K"]  # reward of every arm
-    means: Float[Array | np.ndarray, "T M K"]  # what regret is computed from
-    users: Int[Array | np.ndarray, "T M"] | None = None  # who comes, if users are told apart
+    means: Float[Array | np.ndarray, "T M K"]  # means for the regret
+    users: Int[Array | np.ndarray, "T M"] | None = None  # identified users, if any
     spec: Spec = struct.static()
 
     def init(self, key: Key[Array, ""]) -> Int[Array, ""]:
-        """The number of the first round, 0."""
+        """Returns the index of the first round, 0."""
         return jnp.int32(0)
 
     def observe(
         self, key: Key[Array, ""], world: Int[Array, ""], t: Int[ArrayLike, ""]
     ) -> tuple[Round, Int[Array, ""]]:
-        """Offers the contexts of round t of the script, or of its last one."""
+        """Offers the contexts of round t, or of the last one."""
         t = jnp.minimum(jnp.asarray(t, jnp.int32), len(self.contexts) - 1)
         return Round(jnp.asarray(self.contexts)[t], user=None if self.users is None else jnp.asarray(self.users)[t]), t
 
     def pull(self, key: Key[Array, ""], world: Int[Array, ""], offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The given answers of the arms played, and their gaps."""
+        """Returns the given answers of the played arms, and their gaps."""
 
         def played(table):
             return jnp.take_along_axis(table, arms[:, None], 1)[:, 0]
@@ -189,17 +188,17 @@ def script(
     users: Shaped[Array | np.ndarray, "T M"] | Sequence[Any] | None = None,
     fixed_contexts: bool = False,
 ) -> Script:
-    """Environment that offers given contexts and gives given answers, round by round; nothing in it is random.
+    """Makes a deterministic environment that offers given contexts and gives given answers, round by round.
 
     Args:
-        contexts: feature vectors offered, an array or nested lists; rounds after the first T repeat the last one.
-        answers: the reward of every arm.
-        means: the mean rewards that regret is computed from; by default the answers.
-        users: who comes to each silo, integers >= 0; by default every user is new.
+        contexts: offered feature vectors, an array or nested lists; rounds after the first T repeat the last one.
+        answers: reward of every arm.
+        means: mean rewards for the regret; by default the answers.
+        users: user of each silo, integers >= 0; by default every user is new.
         fixed_contexts: whether all rounds offer the same contexts, which are then public.
 
     Raises:
-        ValueError, TypeError: an array is not finite, shapes disagree, or `fixed_contexts` is not a bool, or not true.
+        ValueError, TypeError: an array is not finite, shapes disagree, or `fixed_contexts` is wrong.
 
     Example:
         >>> env = script([[[[1.0, 0.0], [0.0, 1.0]]]], [[[0.0, 1.0]]])
@@ -228,7 +227,7 @@ def script(
         n_users=0 if came is None else int(came.max()) + 1,
     )
     if spec.fixed_contexts and (contexts != contexts[0]).any():
-        raise BadValue("fixed_contexts", "must be False where rounds offer other contexts", True)
+        raise BadValue("fixed_contexts", "must be False if contexts differ between rounds", True)
     return Script(contexts=contexts, answers=answers, means=means, users=came, spec=spec)
 
 

@@ -1,4 +1,4 @@
-"""Users who return: to each silo of an environment come n users, again and again."""
+"""Returning users: each silo of an environment serves n users repeatedly."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.envs._arrivals import cumulative, population
+from fedbandit_jax.envs._arrivals import cumulative, drawn, population
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Feedback, Round
 
 
 @struct.pytree
 class Returning(Wrapper):
-    """An environment whose silos have n users each, who are told apart; made by `returning`."""
+    """An environment with n identified users in each silo; made by `returning`."""
 
-    arrivals: Float[Array | np.ndarray, " n"]  # cumulative probabilities of users to come
+    arrivals: Float[Array | np.ndarray, " n"]  # cumulative arrival probabilities of users
     session: struct.Number  # rounds for which a user stays
 
     @override
     def init(self, key: Key[Array, ""]) -> Any:
-        """Draws the world of the environment within; nobody has come."""
         return self.env.init(key), jnp.zeros(self.spec.n_agents, jnp.int32)
 
     @override
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """Draws the user who comes to each silo, unless the last one stays, and her offer."""
         within, user = world
         offered, within = self.env.observe(random.stream(key, "offer"), within, t)
         user = jnp.where(t % self.session == 0, self.comers(random.stream(key, "who"), self.spec.n_agents), user)
@@ -41,46 +39,42 @@ class Returning(Wrapper):
 
     @override
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The rewards and gaps of the environment within."""
         return self.env.pull(key, world[0], offered, arms)
 
     def comers(self, key: Key[Array, ""], size: int) -> Int[Array, " {size}"]:
-        """Draws the numbers of the next `size` users."""
-        u = random.uniform(key, (size,))
-        user = jnp.minimum(jnp.searchsorted(jnp.asarray(self.arrivals), u), self.spec.n_users - 1)
-        return user.astype(jnp.int32)
+        """Draws the next `size` users."""
+        return drawn(self.arrivals, key, size)
 
 
 @struct.pytree
 class ReturningArms(Returning):
-    """The same of a multi-armed environment, many of whose users are asked at once; made by `returning`."""
+    """A multi-armed environment with returning users, many of them in a batch; made by `returning`."""
 
     def means(self, world: Any) -> Float[Array, " K"]:
-        """The mean reward of every arm."""
+        """Returns the mean reward of every arm."""
         return self.env.means(world[0])
 
     def answers(
         self, key: Key[Array, ""], world: Any, arm: Int[Array, ""], size: int
     ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
-        """The rewards of the environment within."""
+        """Returns the rewards of the wrapped environment."""
         return self.env.answers(key, world[0], arm, size)
 
 
 def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform", session: int = 1) -> Returning:
-    """The same environment, to each silo of which come n users again and again, independently of what they are offered.
+    """Wraps an environment with n returning users in each silo, independent of their offers.
 
     User u of one silo and user u of another are two people. In T rounds a user comes T / n times on average.
 
     Args:
-        env: an environment whose users are all new (`spec.n_users` = 0).
+        env: an environment with new users only (`spec.n_users` = 0).
         n_users: n, users of each silo, at most 10^6.
-        arrivals: "uniform", or n weights > 0, to which the probabilities of users to come are proportional.
-
-        session: rounds in a row for which a user stays at her silo, which all change users at the same time; 1 in a
-            multi-armed environment.
+        arrivals: "uniform", or n weights > 0, proportional to arrival probabilities.
+        session: consecutive rounds of a user; users change in all silos at the same time; 1 in a multi-armed
+            environment.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -91,12 +85,10 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
     """
     spec = wrapped_spec(env)
     if spec.n_users:
-        raise BadValue(
-            "env", "must have users who are all new", spec.n_users, got=f"one of {spec.n_users:,} users who return"
-        )
+        raise BadValue("env", "must have new users only", spec.n_users, got=f"{spec.n_users:,} returning users")
     n, _, _ = population(n_users, 1, 1)
     kind = ReturningArms if callable(getattr(env, "answers", None)) else Returning
     if validate.integer("session", session, at_least=1) > 1 and kind is ReturningArms:
-        raise BadValue("session", "must be 1 in a multi-armed environment, whose users are asked at once", session)
+        raise BadValue("session", "must be 1 in a multi-armed environment, which serves users in batches", session)
     stays = np.int32(validate.within("session", session, 1, 2**30))
     return kind(env=env, arrivals=cumulative(arrivals, n), session=stays, spec=dataclasses.replace(spec, n_users=n))

@@ -1,4 +1,4 @@
-"""Synthetic linear bandits: those of Zhou & Chowdhury (2024), Section 6, and Dubey & Pentland (2020), Section 4.4."""
+"""Synthetic linear bandits of Zhou & Chowdhury (2024), Section 6, and Dubey & Pentland (2020), Section 4.4."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from fedbandit_jax.envs._linear import LinearEnvironment, World, turned
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
 from fedbandit_jax.interfaces import Round, Spec
 
-LARGEST = 0.3  # the largest gap, as the best mean can be 0.7 + gap, and 0.7 + gap <= ||x|| ||theta*|| <= 1
+LARGEST = 0.3  # the largest gap, since 0.7 + gap <= ||x|| ||theta*|| <= 1
 
 
 class SphereWorld(NamedTuple):
-    """The instance of one seed; contexts and their means are part of it only if contexts are fixed."""
+    """The instance of one seed, with contexts and their means only if contexts are fixed."""
 
     theta: Float[Array, " d"]  # theta*
-    features: Float[Array, "d K M"] | None  # fixed contexts, with agents last as the loop over rounds wants them
+    features: Float[Array, "d K M"] | None  # fixed contexts, with agents last as in the loop over rounds
     means: Float[Array, "K M"] | None  # mean rewards <x, theta*> of fixed contexts
 
 
 @struct.pytree
 class Sphere(LinearEnvironment):
-    """A linear bandit whose features and parameter are on a shifted sphere; made by `sphere`."""
+    """A linear bandit with features and parameter on a shifted sphere; made by `sphere`."""
 
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
-    shared: bool = struct.static(default=False, later=True)  # whether fixed contexts are those of all agents and seeds
+    shared: bool = struct.static(default=False, later=True)  # whether all agents and seeds share fixed contexts
 
     def init(self, key: Key[Array, ""]) -> SphereWorld:
         """Draws theta*, and the contexts if they are fixed."""
@@ -50,7 +50,7 @@ class Sphere(LinearEnvironment):
         return SphereWorld(theta, features, self.rewards.mean(ridge.inner(contexts, theta[:, None])))
 
     def between(self, world: SphereWorld, other: SphereWorld, share: Array) -> SphereWorld:
-        """A world with fresh contexts whose u of theta* = (u, 1) / sqrt 2 is `share` of the way to that of another."""
+        """Returns a world with fresh contexts, and u of theta* = (u, 1) / sqrt 2 turned by `share` to another's."""
         half = jnp.float32(math.sqrt(0.5))
         u = turned(world.theta[:-1] / half, other.theta[:-1] / half, share)
         return SphereWorld(jnp.append(half * u, half), None, None)
@@ -87,29 +87,28 @@ def sphere(
     noise_std: float = 0.5,
     shape: float | None = None,
 ) -> Sphere:
-    """Linear bandit whose features and parameter are (u, 1) / sqrt 2, u uniform on the unit sphere of R^(d-1).
+    """Makes a linear bandit with features and parameter (u, 1) / sqrt 2, u uniform on the unit sphere of R^(d-1).
 
-    Hence ||x|| = ||theta*|| = 1 and every mean reward <x, theta*> lies in [0, 1]. Each seed has its own theta*.
+    So ||x|| = ||theta*|| = 1 and every mean reward <x, theta*> is in [0, 1]. Each seed has its own theta*.
 
     Args:
-        n_agents: M silos.
-        n_arms: K, feature vectors offered to each user.
-        dim: d >= 2, length of a feature vector.
+        n_agents: number M of silos.
+        n_arms: number K of feature vectors offered to each user.
+        dim: length d >= 2 of a feature vector.
         contexts: "fresh", K new vectors for every user (the paper's); "fixed", drawn once per agent and seed; or
-            "shared", the same K vectors for all users, agents and seeds, which everybody knows.
-        rewards: law of a reward: "gaussian", mean + N(0, noise_std^2), as in the paper; "bernoulli", 1 with probability
-            the mean, which private algorithms need not clip to [0, 1]; "clipped_gaussian", the Gaussian clipped to [0,
-            1] (its mean is no longer linear, but regret is still computed from <x, theta*>). Private algorithms clip
-            the rewards of "gaussian", which biases them, so that no width is proved, and algorithms without privacy do
-            not: for a comparison of the two take "bernoulli". Or "logistic", 1 with probability 1 / (1 + exp(-shape (z
-            - 1/2))) for z = <x, theta*>; "student_t", mean + noise_std times a draw of Student's law; "lognormal", mean
-            times exp(noise_std N(0, 1) - noise_std^2 / 2); "pareto", mean times a draw of Pareto's law that has mean 1.
+            "shared", the same K public vectors for all users, agents and seeds.
+        rewards: law of a reward, given z = <x, theta*>. "gaussian", z + N(0, noise_std^2), is the paper's; "bernoulli"
+            is 1 with probability z. "clipped_gaussian" is the Gaussian clipped to [0, 1]; its mean is not linear, but
+            regret still uses z. "logistic" is 1 with probability 1 / (1 + exp(-shape (z - 1/2))). "student_t" is z +
+            noise_std times a draw of Student's law, "lognormal" z times exp(noise_std N(0, 1) - noise_std^2 / 2),
+            "pareto" z times a draw of Pareto's law with mean 1. To compare algorithms with and without privacy, use
+            "bernoulli". Private ones clip "gaussian" rewards to [0, 1], which biases them and voids proofs of widths.
         noise_std: standard deviation of the Gaussian rewards, or scale as above, in units of reward.
         shape: slope of "logistic" (default 8), degrees of freedom >= 1.01 of "student_t" (3), or tail index >= 1.5 of
-            "pareto" (2.5): moments of this order and beyond are infinite. None with other laws.
+            "pareto" (2.5), the order from which moments are infinite. None with other laws.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -136,9 +135,9 @@ def sphere(
 
 @struct.pytree
 class Gap(LinearEnvironment):
-    """A linear bandit whose best arm is better than all others by a gap; made by `gap`."""
+    """A linear bandit whose best arm beats all others by a gap; made by `gap`."""
 
-    gap: struct.Number  # least difference between <x, theta*> of the best arm and of any other
+    gap: struct.Number  # least difference of <x, theta*> between the best arm and any other
     rewards: RewardLaw  # law of a reward, given its mean
     spec: Spec = struct.static()
 
@@ -149,9 +148,9 @@ class Gap(LinearEnvironment):
         return World(norm * g * lax.rsqrt((g * g).sum()))
 
     def between(self, world: World, other: World, share: Array) -> World:
-        """A world whose theta* has turned by `share` of the way to another's, and is as long as in `world`.
+        """Returns a world with theta* turned by `share` of the way to another's, and with the length in `world`.
 
-        The length changes at the end of the way: half-way it would have another law.
+        The length changes at the end of the way, since in between it would have another law.
         """
         norms = [jnp.sqrt((one.theta * one.theta).sum()) for one in (world, other)]
         return World(norms[0] * turned(world.theta / norms[0], other.theta / norms[1], share))
@@ -174,8 +173,8 @@ class Gap(LinearEnvironment):
         along = (jnp.where(best, 0.6 + self.gap, 0.5) + 0.1 * u) / norm
         radius = jnp.sqrt(jnp.maximum(1 - along * along, 0))
         across = radius * ridge.dot(ball, axis)
-        # A reflection maps R^(d-1) to the orthogonal complement of theta*, and the last unit vector to the direction of
-        # theta*, up to sign.
+        # A reflection maps R^(d-1) to the orthogonal complement of theta*, and the last unit vector to its direction,
+        # up to sign.
         shift = along - across / (1 + jnp.abs(last))
         tail = along * last - across * jnp.where(last < 0, -1, 1)
         return [*(radius * w + a * shift for w, a in zip(ball, axis)), tail]
@@ -191,22 +190,22 @@ def gap(
     noise_std: float = 0.5,
     shape: float | None = None,
 ) -> Gap:
-    """Linear bandit that offers every user fresh arms, the best of which is better than all others by at least `gap`.
+    """Makes a linear bandit with fresh arms for every user, the best of which beats all others by at least `gap`.
 
     theta* has a uniform direction, and a norm uniform in [0.7 + gap, 1]. Of the K feature vectors of a user, K - 1 have
     <x, theta*> uniform in [0.5, 0.6], and one, at a uniform position, in [0.6 + gap, 0.7 + gap]. The component of x
-    orthogonal to theta* is uniform in the ball that ||x|| <= 1 leaves. Each seed has its own theta*.
+    orthogonal to theta* is uniform in the ball allowed by ||x|| <= 1. Each seed has its own theta*.
 
     Args:
-        n_agents: M silos.
-        n_arms: K, feature vectors offered to each user, 2 <= K <= dim^2 as in the paper.
-        dim: d >= 2, length of a feature vector.
+        n_agents: number M of silos.
+        n_arms: number K of feature vectors offered to each user, 2 <= K <= dim^2 as in the paper.
+        dim: length d >= 2 of a feature vector.
         gap: Δ in (0, 0.3], the least difference of <x, theta*>, and of mean rewards unless they are "logistic".
         rewards: law of a reward, as in `sphere`; "bernoulli" is the paper's.
         noise_std, shape: as in `sphere`.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -216,8 +215,8 @@ def gap(
         >>> ((offered.contexts @ world.theta) > 0.65).sum(1)  # one of five is good
         Array([1, 1, 1], dtype=int32)
 
-    Reference: Dubey & Pentland (2020), Section 4.4, and Figure 2 for the gap. The paper only says that the means are in
-    the intervals and theta* in the unit ball; the uniform laws, and the norm that makes them feasible, are ours.
+    Reference: Dubey & Pentland (2020), Section 4.4, and Figure 2 for the gap. The paper only gives the intervals of
+    the means, and theta* in the unit ball. The uniform laws, and the norm that makes them feasible, are ours.
     """
     law = reward_law(rewards, noise_std, shape)
     validate.within("gap", validate.single("gap", validate.positive("gap", gap)), 0, LARGEST)
