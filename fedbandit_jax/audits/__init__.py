@@ -1,9 +1,9 @@
 """The cases of `fedbandit audit`: the claims of all shipped mechanisms, on neighbours that are far apart.
 
-A case runs a whole algorithm on a script, from users to synchronisations, and shows the auditor an adversary's view in
-the trust model: releases, their rounds, and the arms of all users but the one who differs. So noise that is lost
-anywhere on the way is noticed. One pair of neighbours attains the sensitivity; in others another user differs, or her
-data are out of range, or a decision is close.
+A case runs a whole algorithm on a script, from users to synchronisations. The auditor sees the adversary's view in the
+trust model: releases, their rounds, and the arms of all users but the one who differs. So noise lost anywhere is
+noticed. One pair of neighbours attains the sensitivity. In others another user differs, data are out of range, or a
+decision is close.
 """
 
 from fedbandit_jax.audits.arms import arms as arms
@@ -43,6 +43,6 @@ FAMILIES = {
 
 
 def shipped(*families: str) -> list[Case]:
-    """The cases of these families, which are keys of `FAMILIES`; by default those of all families."""
+    """Returns the cases of these keys of `FAMILIES`, by default of all."""
     chosen = [validate.one_of("families", family, FAMILIES) for family in families or FAMILIES]
     return [case for family in chosen for case in FAMILIES[family]()]

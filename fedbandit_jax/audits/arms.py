@@ -1,8 +1,7 @@
-"""Cases of the multi-armed family: on neighbouring data sets one user of one arm has another reward.
+"""Cases of multi-armed algorithms: between neighbours one user's reward differs.
 
-`arms` runs two batches and a third that the horizon cuts short, and the user is in the first or in the second. So an
-audit notices what is released too often, or with the noise of another batch. Where single messages are shown, only the
-first batch is run.
+`arms` runs two batches and a third that the horizon cuts short. The user is in the first or the second. So an audit
+notices repeated releases, and noise of another batch. Cases of single messages run only the first batch.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from fedbandit_jax.privacy.integers.shares import SkellamNoise
 from fedbandit_jax.privacy.samplers import discrete_laplace
 
 N_ARMS = 2  # K
-EPSILON, DELTA = 1.0, 1e-2  # the budget of shipped cases
+EPSILON, DELTA = 1.0, 1e-2  # budget of shipped cases
 
 
 @struct.pytree
 class ScriptedUsers:
-    """Users whose rewards are written down, the same for every block; no audit looks at means, which are 0."""
+    """Users with scripted rewards, equal in every block. No audit reads the means, which are 0."""
 
     rewards: Any  # (K, n), n even: the reward of user i of arm k in a block of n users
     spec: Spec = struct.static()
@@ -54,19 +53,19 @@ class ScriptedUsers:
 
 @struct.pytree
 class SumsOfUsers:
-    """A mechanism for `audit`: (key, rewards (S, K, n)) -> all that a run of a bound multi-armed algorithm shows.
+    """A mechanism for `audit`: (key, rewards (S, K, n)) -> the view of a run of a bound multi-armed algorithm.
 
-    The view is, after each of S batches, its noisy sums (S, K) and some arms (S, K) bool: those still active or, of
-    AdaC-UCB, the one that was pulled. In batch k the users of arm i have the rewards `rewards[k, i]`, in blocks of n.
+    The view holds, for each of S batches, its noisy sums (S, K) and arms (S, K) bool: the active ones or, for AdaC-UCB,
+    the pulled one. In batch k the users of arm i have the rewards `rewards[k, i]`, in blocks of n.
     """
 
     algo: ArmAlgorithm
     horizon: int = struct.static()  # T
-    n_batches: int = struct.static()  # the most batches of a run, which the algorithm itself holds as data
+    n_batches: int = struct.static()  # most batches of a run, which the algorithm holds as data
 
     @classmethod
     def of(cls, algo: Any, horizon: int) -> SumsOfUsers:
-        """The mechanism of an algorithm that is bound to this horizon T."""
+        """Makes the mechanism of an algorithm bound to this horizon T."""
         return cls(algo=algo, horizon=horizon, n_batches=int(algo.n_batches))
 
     def __call__(self, key: Array, rewards: Array) -> Any:
@@ -82,7 +81,7 @@ class SumsOfUsers:
             return (carry[0], state), (jnp.where(asked, shown, 0), jnp.where(asked, active, False))
 
         world, state = process.init(key)
-        if isinstance(learner := state[1], AdaCState):  # arms are asked in their order: that lot depends on nobody
+        if isinstance(learner := state[1], AdaCState):  # arms in order, since the lot depends on no data
             lot = jnp.arange(len(learner.lot), dtype=learner.lot.dtype)
             state = (state[0], learner._replace(lot=lot), *state[2:])
         return lax.scan(body, (world, state), jnp.arange(self.n_batches))[1]
@@ -100,23 +99,23 @@ class MessagesOfUsers:
 
 
 def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
-    """A mechanism for `audit`, (key, rewards (S, K, n)) -> the number R of ones that a shuffler shows.
+    """Makes a mechanism for `audit`, (key, rewards (S, K, n)) -> the number R of ones that a shuffler shows.
 
-    R is of the first users of arm 0, and shown as R modulo m, which is the noisy sum, and R // m, in units of the scale
-    of Z. A user who holds y, an encoded reward with its noise, sends y + m Z ones with Z discrete Laplace; with
-    probability omega she sends random bits instead, so that any y and Z are equally likely.
+    R counts the first users of arm 0. It is shown as R modulo m, the noisy sum, and R // m, in units of the scale of Z.
+    A user with y, an encoded reward with its noise, sends y + m Z ones with Z discrete Laplace. With probability omega
+    the user sends random bits instead, with any y and Z equally likely.
 
     Reference: Chowdhury & Zhou (2023), Appendix C.2; see `privacy.accounting.shuffling`.
     """
     relaxed = protocol.aggregation.relaxed(int(protocol.users[0]), int(wide.to_int(protocol.modulus)[0]))
     if relaxed is None:
-        raise BadValue("protocol", "must have a shuffler for its bits to be audited", protocol.aggregation)
+        raise BadValue("protocol", "must have a shuffler", protocol.aggregation)
 
     def mechanism(key: Array, rewards: Array) -> Any:
         rounding, own, spread, coins, high, low, anywhere = jax.random.split(key, 7)
         held = protocol.randomize(rounding, own, jnp.int32(0), rewards[0, 0])
         shape, modulus, c = held.low.shape, wide.Wide(*(word[0] for word in protocol.modulus)), relaxed.half_width
-        z = jnp.clip(discrete_laplace(spread, relaxed.scale, shape), -c, c)  # |z| > c is less likely than 1e-12
+        z = jnp.clip(discrete_laplace(spread, relaxed.scale, shape), -c, c)  # P(|z| > c) < 1e-12
         lost = jax.random.bernoulli(coins, relaxed.omega, shape)
         anything = wide.Wide(jax.random.bits(high, shape) >> 1, jax.random.bits(low, shape))
         sent = wide.where(lost, wide.mod(anything, modulus), held)
@@ -130,21 +129,21 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
 
 def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> Case:
-    """Builds a case of a private multi-armed algorithm; of an elimination the first batch must have an even size.
+    """Builds a case of a private multi-armed algorithm.
 
     One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
-    must move by 1 at most. Confidence radii of the last batch are so small that noise decides which arm is dropped, and
-    without noise one user would. AdaC-UCB runs three batches: two users of either arm, and four of the one that then
-    looks better, which noise decides.
+    must move by at most 1. Confidence radii of the last batch are so small that noise decides which arm is dropped;
+    without noise, one user would. AdaC-UCB runs three batches: two users of either arm, and four of the better one,
+    which noise decides.
 
     Raises:
         TypeError: `algo` is another algorithm.
-        ValueError: the algorithm claims no privacy, or its first batch is odd.
+        ValueError: the algorithm is not private, or its first batch is odd, for an elimination.
     """
     kinds = SuccessiveElimination, AdaCUCB
     validate.instance("algo", algo, kinds, "an fb.algos.SuccessiveElimination or AdaCUCB")
     if algo.epsilon is None:
-        raise BadValue("algo", "must claim privacy for its claim to be audited", algo.name, got=f"{algo.name}")
+        raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
     if isinstance(algo, AdaCUCB):
         horizon, sizes = 10, [2, 2, 4]
         bound = algo.bind(_spec(N_ARMS), horizon)
@@ -153,13 +152,13 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
     if algo.mechanism == "laplace":
         first = int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
-        raise BadValue("algo", "must have an even growth, which is its first batch", first)
+        raise BadValue("algo", "must have an even growth, its first batch", first)
     single = algo.messages or algo.mechanism == "laplace"
     sizes = [first] if single else [first, first**2]
     horizon = N_ARMS * first if single else N_ARMS * sum(sizes) + first
     bound = algo.bind(spec, horizon)
     radius = np.array(bound.radius)
-    radius[len(sizes) - 1 :] = 1 / (4 * sizes[-1])  # in the last batch a single user decides which arm is dropped
+    radius[len(sizes) - 1 :] = 1 / (4 * sizes[-1])  # one user decides which arm is dropped
     return _case(algo, bound, SumsOfUsers.of(dataclasses.replace(bound, radius=radius), horizon), sizes, name)
 
 
@@ -186,7 +185,7 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
 
 
 def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Pairs of rewards (S, K, n) that differ in one user; batch k has `sizes[k]` users of every arm."""
+    """Makes pairs of rewards (S, K, n) that differ in one user; batch k has `sizes[k]` users of every arm."""
     shape = len(sizes), N_ARMS, sizes[-1]
 
     def pair(k: int, arm: int, i: int, one: float, other: float, rest: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -212,7 +211,7 @@ def _slow(protocol: SumProtocol) -> int:
 
 
 def shipped_arms() -> list[Case]:
-    """Cases of every mechanism with every trust model, by its sums and by every user's message, and of AdaC-UCB."""
+    """Makes cases of every mechanism and trust model, by sums and by users' messages, and of AdaC-UCB."""
 
     def case(label: str, **options: Any) -> Case:
         mechanism, trust = ELIMINATION[label]
@@ -230,11 +229,11 @@ def shipped_arms() -> list[Case]:
 
 
 class LogRatio(NamedTuple):
-    """The largest log ratio, exactly, of the probabilities that neighbours give to a noisy sum modulo m."""
+    """The exact largest log ratio of the probabilities of a noisy sum modulo m between neighbours."""
 
     name: str  # of the mechanism
-    users: int  # n, the users of an arm
-    steps: int  # g, the integer that a reward of 1 becomes
+    users: int  # n, users of an arm
+    steps: int  # g, the integer of a reward of 1
     modulus: int  # m
     claimed: float  # epsilon
     exact: float  # the log ratio
@@ -243,7 +242,7 @@ class LogRatio(NamedTuple):
 def log_ratios() -> list[LogRatio]:
     """Computes exact log ratios of every mechanism with pure DP and every batch of 2, 4, ..., 2^18 users.
 
-    They are calibrated for an epsilon of 1, 10^6 users, and sums that leave the ring with probability 0.1.
+    Calibration is for epsilon 1, 10^6 users, and sums that leave the ring with probability 0.1.
     """
     names = {pair: label for label, pair in ELIMINATION.items()}
     rows = []
@@ -261,7 +260,7 @@ def _spec(n_arms: int) -> Spec:
 
 
 def _read(protocol: RingSum, residues: wide.Wide) -> Array:
-    """Residues of the first batch as numbers around 0, in units of a reward."""
+    """Converts residues of the first batch to numbers around 0, in units of a reward."""
     largest, modulus = (wide.Wide(*(word[0] for word in x)) for x in (protocol.largest, protocol.modulus))
     negative = wide.less(largest, residues)
     return wide.to_float(wide.where(negative, wide.sub(residues, modulus), residues)) / protocol.steps[0]

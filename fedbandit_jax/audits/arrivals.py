@@ -1,4 +1,4 @@
-"""Cases of users who come one at a time: agents who release their own sums, and users with a private stream each.
+"""Cases of users who arrive one at a time: agents that release their own sums, and users with private streams.
 
 Axes: T rounds, n users, d features.
 """
@@ -26,20 +26,20 @@ from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.users import Users
 from fedbandit_jax.schedules import Geometric, PrivateLogDet
 
-AGENTS, USERS = 2, 3  # who take turns in a case of agents, and in one of streams
+AGENTS, USERS = 2, 3  # that take turns in a case of agents, and in one of streams
 
 
 @struct.pytree
 class TranscriptOfTurns:
-    """A mechanism for `audit`: (key, (contexts, answers, seen)) -> all that others see of a run of a bound algorithm.
+    """A mechanism for `audit`: (key, (contexts, answers, seen)) -> the view of a run of a bound algorithm.
 
-    That is, after every round, what the user who came has released (`asynchronous`: her last release, and whether she
-    uploaded) or what all users have (`streams`: (T, n, d, d + 1), and everyone's group (T, n)), and every arm that is
-    `seen`. Data are those of `Transcript` with one silo.
+    The view holds, after every round, the releases and every arm that is `seen`. For `asynchronous` these are the
+    active agent's last release, and whether it uploaded. For `streams` they are all users' releases,
+    (T, n, d, d + 1), and groups (T, n). Data are those of `Transcript` with one silo.
     """
 
     algo: ArrivalAlgorithm  # bound
-    users: Array | np.ndarray  # (T,): whose turn it is
+    users: Array | np.ndarray  # (T,), user of every round
     spec: Spec = struct.static()
     all_users: bool = struct.static()
 
@@ -56,9 +56,9 @@ class TranscriptOfTurns:
 
 
 def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
-    """Builds a case of all that certified agents who take turns show: releases, their rounds, and recommendations.
+    """Builds a case of certified agents that take turns: releases, their rounds, and recommendations.
 
-    The pairs are those of `linear`, which differ in one round of one agent; agents 0 and 1 take turns for T rounds.
+    The pairs are as in `linear`, which differ in one round of one agent; agents 0 and 1 take turns for T rounds.
 
     Raises:
         TypeError: the algorithm has no budget.
@@ -66,7 +66,7 @@ def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
     """
     privacy, budget = one_budget(algo, AsyncFederated, "AsyncFederated")
     if privacy.users.together != 1:
-        raise BadValue("algo", "must have unit='visit' for its claim to be audited", privacy.unit)
+        raise BadValue("algo", "must have unit='visit'", privacy.unit)
     horizon = validate.integer("horizon", horizon, at_least=1)
     spec = spec_of(1, constant=privacy.statistic.centred, n_users=AGENTS)
     bound = certified(algo, spec, horizon)
@@ -77,7 +77,7 @@ def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
 
 
 def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case:
-    """Builds a case of a certified `Grouped`, on the pairs of `linear`; users come in turns for T rounds.
+    """Builds a case of a certified `Grouped`, on the pairs of `linear`; users take turns for T rounds.
 
     Raises:
         TypeError: there is no single budget.
@@ -103,7 +103,7 @@ def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case
 
 
 def shipped_asynchronous() -> list[Case]:
-    """Cases of counts of rounds, and of private tests at a threshold that one round decides about."""
+    """Makes cases of counts of rounds, and of private tests at a threshold that one round decides."""
     fixed = AsyncFederated(
         policy=Thompson(),
         schedule=Geometric(1.5, first=1),
@@ -122,7 +122,7 @@ def shipped_asynchronous() -> list[Case]:
 
 
 def shipped_streams() -> list[Case]:
-    """Cases of groups found by a mixture, of users alone, and of two visits that are removed."""
+    """Makes cases of groups found by a mixture, of separate users, and of two removed visits."""
     half: dict[str, Any] = dict(statistic=Linear(centred=True, gram_scale=0.5))
     mixture = Mixture(max_groups=2, tries=1)
     geometric = Geometric(1.5, first=2)

@@ -1,8 +1,8 @@
 """A black-box audit: runs a mechanism on neighbouring data sets many times and tries to tell them apart.
 
-Some runs choose what to look at, the others show a lower bound of epsilon. A bound above the claim refutes it at the
-stated confidence, for each mechanism separately: with n mechanisms a false alarm has probability up to
-n (1 - confidence). A bound below the claim proves nothing.
+Some runs choose a test, the others give a lower bound on epsilon. A bound above the claim refutes it at the stated
+confidence, for each mechanism separately: with n mechanisms a false alarm has probability up to n (1 - confidence). A
+bound below the claim proves nothing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.report.findings import Audit
 
-CHOOSING = 2**16  # most runs per side that choose what is tested
-LENIENT = 0.1  # level of the bounds that a pair and a statistic are chosen by
-CLEARLY = 1.1  # by what factor a later pair or statistic must show more than the best so far, lest chance prefer it
-GROUPS = 8  # of replayed runs, by which the error of their mean is known
+CHOOSING = 2**16  # most runs per side that choose the test
+LENIENT = 0.1  # level of the bounds that choose a pair and a statistic
+CLEARLY = 1.1  # factor by which a later pair or statistic must exceed the best so far, against chance
+GROUPS = 8  # of replayed runs, for the error of their mean
 
 
 class Promise(NamedTuple):
-    """The delta of a claim, and promises about the view, by which more than single events can be tested."""
+    """The delta of a claim, and promises about the view that allow tests of more than single events."""
 
     delta: float
     gaussian: bool
@@ -41,7 +41,7 @@ class Promise(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """The chosen test, and the epsilon that it showed in the runs that it was chosen by."""
+    """The chosen test, and the epsilon that it showed on the runs that chose it."""
 
     shown: float
     panel: Panel
@@ -50,7 +50,7 @@ class Examined(NamedTuple):
     schedule: Scheduled | None
 
     def columns(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Columns (n,) of views (n, d): the statistic, and the discriminant, behind control flow if it is scheduled."""
+        """Returns columns (n,) of views (n, d): the statistic, then control flow and discriminant, if scheduled."""
         beside = self.schedule.columns(rows) if self.schedule else [self.panel("linear", rows)]
         return [self.panel(self.statistic, rows), *beside]
 
@@ -76,37 +76,35 @@ def audit(
 ) -> Audit:
     """Tries to refute that `mechanism` is (epsilon, delta)-DP on pairs of neighbouring data sets.
 
-    Some runs choose the pair that shows most, others the statistic of `statistics.NAMES` and a threshold, and half of
-    them or more show a bound. So however many pairs and statistics there are, one event is tested, on runs that had no
-    part in choosing it.
+    Some runs choose the best pair, others the statistic of `statistics.NAMES` and a threshold, and at least half of
+    them test it. So for any number of pairs and statistics, one event is tested, on runs independent of its choice.
 
     Args:
         mechanism: `(key, data) -> view`, where the view is everything that the adversary sees. Floating-point leaves
-            are taken for numbers of 32 bits, integer and boolean leaves for control flow, such as when it synchronised.
-            Integers must be within 2^24 of 0. All randomness must come from the key. A mechanism that is a pytree
-            shares its program with others like it.
+            are read as 32-bit numbers, integer and boolean leaves as control flow, such as synchronisation times.
+            Integers must be within 2^24 of 0. All randomness must come from the key. Mechanisms that are pytrees of one
+            structure share a program.
         data, neighbour: the two data sets, pytrees of equal shapes.
         epsilon, delta: the claim; delta = 0 is pure DP.
         key: randomness of the audit.
-        which: what differs between `data` and `neighbour`, in words, for reports.
-        others: further pairs of neighbours of the same shapes, by what differs.
+        which: difference between `data` and `neighbour` in words, for reports.
+        others: further pairs of neighbours of the same shapes, by their difference.
         n_runs: number of runs per side.
         confidence: a true claim passes with at least this probability.
-        gaussian: promise that the view is Gaussian with a covariance that does not depend on the data; mu is then
-            bounded as well.
+        gaussian: promise that the view is Gaussian with a covariance independent of the data; mu is then bounded too.
         scheduled: promise that the claim composes a pure DP control flow and numbers that are Gaussian given it, as
-            `fb.privacy.gaussian_epsilon` with `pure` does; both are then bounded apart as well, and composed.
+            `fb.privacy.gaussian_epsilon` with `pure` does. Both are then bounded separately too, and composed.
         fixed_control_flow: the claim includes that no integer or boolean of the view depends on the data.
-        sensitivity: the declared sensitivity, to be compared with what `measure` finds; it needs a `measure`.
-        measure: `(view, other) -> float`, the size of the difference of two views, in the units of `sensitivity`. It is
-            given means of many runs with equal keys, lest what rounds a noisy release look like more sensitivity.
+        sensitivity: the declared sensitivity, compared with the result of `measure`, which it requires.
+        measure: `(view, other) -> float`, the size of the difference of two views, in the units of `sensitivity`. It
+            gets means of many runs with equal keys, so rounding after the noise does not look like sensitivity.
         name: name of the mechanism in reports.
 
     Returns:
         An `Audit`; print it, or several as a `table`, or draw them with `fb.plotting.audits`.
 
     Raises:
-        ValueError, TypeError: an argument is wrong; the message names it and its value.
+        ValueError, TypeError: an argument is invalid; the message names it and its value.
 
     Example:
         >>> def laplace(key, data):  # 1-DP if neighbours differ by 1
@@ -135,9 +133,9 @@ def audit(
         if measure is None:
             raise BadValue("sensitivity", "must come with a measure", sensitivity, got=f"{sensitivity:g} and none")
     pairs = pairs_of(data, neighbour, which, others)
-    few = max(choosing // len(pairs), 2 * REPLAYS)  # runs that a pair is chosen by
+    few = max(choosing // len(pairs), 2 * REPLAYS)  # runs for the choice of a pair
     runs = Runs.of(mechanism, pairs, key, n_runs=n_runs, few=few)
-    # Both sides of a pair have the same keys here, so that their difference is what one user moves.
+    # Both sides of a pair have equal keys here, so their difference is due to the user who differs.
     replays = {label: [runs.replay(label, side) for side in (0, 1)] for label in pairs}
     again, promise = runs.replay(which, 0), Promise(delta, gaussian, scheduled)
     flow = control_flow(again)
@@ -176,7 +174,7 @@ def audit(
 
 
 def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, promise: Promise) -> Examined:
-    """Fits statistics to half of the views, and by the other half finds the best one and its event."""
+    """Fits statistics to half of the views, and finds the best one and its event by the other half."""
     panel, (delta, gaussian, scheduled) = Panel(x[::2], y[::2], flow), promise
     given, others = panel.all(x[1::2]), panel.all(y[1::2])
     found = {name: choose(epsilon_bound(delta), given[name], others[name], LENIENT) for name in NAMES}
@@ -197,7 +195,7 @@ def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, promise: Promise) ->
 
 
 def _mean_or_middle(x: np.ndarray, y: np.ndarray) -> Event | None:
-    """The event by which these Gaussian statistics (n,) show more of mu than by their means, or None."""
+    """Returns the event that bounds mu of these Gaussian statistics (n,) better than their means, or None."""
     return middle(x, y) if _mu_by_rates(x, y) > mean_bound(x, y, LENIENT) else None
 
 
@@ -208,13 +206,13 @@ def _mu_by_rates(x: np.ndarray, y: np.ndarray) -> float:
 def _bounds(
     choice: Examined, x: list[np.ndarray], y: list[np.ndarray], promise: Promise, alpha: float, centre: Event | None
 ) -> dict[str, Any]:
-    """The lower bounds among the fields of an `Audit`, by `Examined.columns` of both sides; they fail with `alpha`.
+    """Computes the lower bounds of an `Audit` from `Examined.columns` of both sides; they fail with `alpha`.
 
-    Where all is Gaussian, `centre` is the event that shows mu; None: the means do.
+    If all is Gaussian, `centre` is the event that bounds mu; None: the means do.
     """
     delta, gaussian, _ = promise
     schedule, statistic = choice.schedule, choice.statistic
-    alpha = alpha / (6 if schedule else 4 if gaussian else 2)  # Bonferroni: two rates for each of the bounds
+    alpha = alpha / (6 if schedule else 4 if gaussian else 2)  # Bonferroni: two rates for each bound
     epsilon_cp, mu_lower = show(epsilon_bound(delta), x[0], y[0], choice.event, alpha), None
     epsilon_lower, by = epsilon_cp, "Clopper-Pearson"
     if schedule:
@@ -234,11 +232,11 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _moved(measure: Callable[[Any, Any], Any], views: Any, others: Any) -> float | None:
-    """A lower bound of the size of the difference of mean views, from runs in which the control flow is the same.
+    """Lower-bounds the size of the difference of mean views, from runs with equal control flow; None without any.
 
-    Where both runs have the same noise, it is that of any two. What rounds after the noise moves single runs by more,
-    but not their mean: five standard errors, and what they add to the size, are taken off. Both are 0 if all differ
-    alike. Means of groups of runs have this excess `GROUPS` times. None: no two runs have the same control flow.
+    Equal noise cancels. Rounding after the noise moves single runs by more, but not their mean. So five standard
+    errors, and the upward bias of the size, are subtracted. Both are 0 if all runs differ alike. Means of groups of
+    runs have `GROUPS` times this bias.
     """
     pairs = [*zip(*map(jax.tree.leaves, (views, others)))]
     same = [(a == b).reshape(len(a), -1).all(1) for a, b in pairs if not jnp.issubdtype(a.dtype, jnp.floating)]

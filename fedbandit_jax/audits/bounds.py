@@ -1,4 +1,4 @@
-"""Lower bounds of epsilon, at a stated confidence, from the frequencies of events in two samples of runs. NumPy.
+"""Lower bounds on epsilon, at a stated confidence, from the frequencies of events in two samples of runs.
 
 If an event has probability p under one of two neighbouring data sets and q under the other, then
 
@@ -6,18 +6,18 @@ If an event has probability p under one of two neighbouring data sets and q unde
     mu >= Phi^-1(q) - Phi^-1(p)                                             for a Gaussian mechanism,
 
 where Phi is the normal distribution function and mu the parameter of Gaussian DP. Likewise, if the mean of a statistic
-of variance s^2 differs by d s, then d^2 is at most the chi-square divergence of N(mu, 1) from N(0, 1), and
+with variance s^2 differs by d s, then d^2 is at most the chi-square divergence of N(mu, 1) from N(0, 1), and
 
     mu >= sqrt(ln(1 + d^2))                                                 for a Gaussian mechanism,
 
-which is nearly d if d is small. Runs on both data sets with equal keys show d with hardly any error, as most of the
-noise is the same in both. With a Clopper-Pearson upper bound of p and lower bound of q this is a lower confidence bound
+which is nearly d if d is small. Runs on both data sets with equal keys give d with hardly any error, since they share
+most of the noise. With a Clopper-Pearson upper bound of p and lower bound of q this is a lower confidence bound
 (Jagielski, Ullman & Oprea 2020; Nasr et al. 2023). Events are "statistic > threshold", and, for the other direction,
 "-statistic > -threshold".
 
-An adaptive schedule spends a pure epsilon on when something is released; what is released is Gaussian given when. Both
-are bounded apart, the first at delta = 0, and composed as a certificate composes them, at their worst. That is a bound
-of what may be claimed of both together, also where no single pair of neighbours is the worst for both.
+An adaptive schedule spends a pure epsilon on release times; releases are Gaussian given their times. Both are bounded
+separately, the first at delta = 0, and composed in the worst case, as in a certificate. This bounds the joint claim,
+also if no single pair of neighbours is the worst for both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from scipy.special import betaincinv, expit, ndtri
 
 from fedbandit_jax.audits.likelihood import Flow
 
-Bound = Callable[[np.ndarray, np.ndarray], np.ndarray]  # upper bound of p, upper bound of 1 - q -> lower bound
+Bound = Callable[[np.ndarray, np.ndarray], np.ndarray]  # upper bounds of p and of 1 - q -> lower bound
 
 
 class Event(NamedTuple):
@@ -42,7 +42,7 @@ class Event(NamedTuple):
 
 
 def epsilon_bound(delta: float) -> Bound:
-    """The bound of epsilon at delta that holds for any mechanism."""
+    """Makes the bound on epsilon at delta that holds for any mechanism."""
 
     def bound(p: np.ndarray, missed: np.ndarray) -> np.ndarray:
         ratio = np.maximum((1 - delta - missed) / p, (1 - delta - p) / missed)
@@ -52,14 +52,14 @@ def epsilon_bound(delta: float) -> Bound:
 
 
 def mu_bound(p: np.ndarray, missed: np.ndarray) -> np.ndarray:
-    """The bound of mu that holds for Gaussian mechanisms."""
+    """Bounds mu for Gaussian mechanisms."""
     return -ndtri(p) - ndtri(missed)
 
 
 def mean_bound(x: np.ndarray, y: np.ndarray, alpha: float) -> float:
-    """The bound of mu by the means of a statistic of runs (n,) on both data sets, which may have equal keys.
+    """Bounds mu by the means of a statistic of runs (n,) on both data sets, perhaps with equal keys.
 
-    It fails with probability `alpha`, but for what the central limit theorem neglects at n runs.
+    It fails with probability `alpha`, up to the error of the central limit theorem for n runs.
     """
     x, y = x.astype(float), y.astype(float)
     variance = (np.var(x) + np.var(y)) / 2
@@ -67,16 +67,16 @@ def mean_bound(x: np.ndarray, y: np.ndarray, alpha: float) -> float:
         return 0.0
     moved = y - x
     d = abs(moved.mean()) / math.sqrt(variance)
-    square = ((x - x.mean()) ** 2 + (y - y.mean()) ** 2) / (2 * variance)  # its mean is 1
+    square = ((x - x.mean()) ** 2 + (y - y.mean()) ** 2) / (2 * variance)  # with mean 1
     influence = moved / math.sqrt(variance) * np.sign(moved.mean()) - d / 2 * square
     lower = d + ndtri(alpha) * influence.std() / math.sqrt(len(x))
     return math.sqrt(math.log1p(max(lower, 0.0) ** 2))
 
 
 def choose(bound: Bound, x: np.ndarray, y: np.ndarray, alpha: float) -> tuple[float, Event]:
-    """Finds the event that shows most, and its bound at level alpha for each rate; for samples to choose by.
+    """Finds the event with the largest bound, at level alpha for each rate; for samples that choose a test.
 
-    Thresholds are quantiles of both samples, dense in the tails. Each is charged for all others, lest a lucky tail win.
+    Thresholds are quantiles of both samples, dense in the tails. Each is charged for all others, against lucky tails.
 
     Args:
         bound: `mu_bound`, or an `epsilon_bound`.
@@ -98,12 +98,12 @@ def choose(bound: Bound, x: np.ndarray, y: np.ndarray, alpha: float) -> tuple[fl
 
 
 def middle(x: np.ndarray, y: np.ndarray) -> Event:
-    """The event that shows the largest mu of two Gaussians of equal variance: more than half-way between."""
+    """Returns the event with the largest mu for two Gaussians of equal variance: above the midpoint."""
     return Event(1, float(np.median(np.concatenate([x, y]))))
 
 
 def show(bound: Bound, x: np.ndarray, y: np.ndarray, event: Event, alpha: float) -> float:
-    """Computes the lower bound of an event, at least 0, on samples that had no part in choosing it; see `choose`."""
+    """Computes the lower bound of an event, at least 0, on samples independent of its choice; see `choose`."""
     p, missed = _rates(np.sort(event.sign * x), np.sort(event.sign * y), np.array(event.threshold), alpha)
     return max(float(bound(p, missed)), 0.0)
 
@@ -120,16 +120,16 @@ def _rates(x: np.ndarray, y: np.ndarray, threshold: np.ndarray, alpha: float) ->
 
 
 class Scheduled(NamedTuple):
-    """The tests of a schedule that spends a pure epsilon, and of releases that are Gaussian given it."""
+    """The tests of a schedule with a pure epsilon, and of releases that are Gaussian given it."""
 
     flow: Flow
     chance: Event  # of the log ratio of control flow
-    kind: bytes  # the control flow given which releases are looked at
+    kind: bytes  # control flow of the tested releases
     centre: Event  # of their discriminant
 
     @classmethod
     def choose(cls, flow: Flow, x: np.ndarray, y: np.ndarray, alpha: float) -> Scheduled | None:
-        """The event, and the kind of control flow, that show most of views (n, d) which `flow` was not fitted to."""
+        """Chooses event and kind of control flow by views (n, d) that `flow` was not fitted to."""
         _, chance = choose(epsilon_bound(0.0), flow.chances(x), flow.chances(y), alpha)
         found = []
         for kind, (_, fisher, _) in flow.seen.items():
@@ -140,11 +140,11 @@ class Scheduled(NamedTuple):
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
     def shown(self, x: list[np.ndarray], y: list[np.ndarray], alpha: float) -> tuple[float, float]:
-        """Lower bounds of the pure epsilon of control flow, and of mu given it, from the `columns` of all runs."""
+        """Lower-bounds the pure epsilon of control flow, and mu given it, from the `columns` of all runs."""
         pure = show(epsilon_bound(0.0), x[0], y[0], self.chance, alpha)
         one, two = (given[~np.isnan(given)] for given in (x[1], y[1]))
         return pure, show(mu_bound, one, two, self.centre, alpha) if len(one) and len(two) else 0.0
 
     def columns(self, rows: np.ndarray) -> list[np.ndarray]:
-        """The log ratio of the control flow of views (n, d), and the discriminant of those of the kind."""
+        """Returns the log ratio of the control flow of views (n, d), and the discriminant of this kind."""
         return [self.flow.chances(rows), self.flow.given(rows, self.kind)]

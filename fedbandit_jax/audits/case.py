@@ -1,4 +1,4 @@
-"""A case, i.e. a claim to refute, and the loading and auditing of lists of cases."""
+"""Cases, claims to refute, and the loading and auditing of lists of cases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.report.findings import Audit
 
-AGAIN = 0.999  # confidence at which a claim that is refuted must be refuted again
+AGAIN = 0.999  # confidence of the second audit of a refuted claim
 FEWEST = 10_000  # runs of slow mechanisms
 
 
@@ -28,7 +28,7 @@ FEWEST = 10_000  # runs of slow mechanisms
 class Case:
     """A mechanism, pairs of neighbouring data sets and a claim; fields are arguments of `fb.audits.audit`.
 
-    A mechanism that takes `slow` times as long as others is run as many times less, but `FEWEST` times if asked to.
+    A mechanism that is `slow` times slower than others has so many times fewer runs, but `FEWEST` if requested.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Case:
 
     @classmethod
     def of(cls, pairs: Mapping[str, tuple[Any, Any]], **fields: Any) -> Case:
-        """The case of several pairs of neighbours, by name, of which the first is the one to be shown."""
+        """Makes a case of several pairs of neighbours, by name; the first one is shown."""
         (which, (data, neighbour)), *others = pairs.items()
         return cls(data=data, neighbour=neighbour, which=which, others=dict(others), **fields)
 
     def run(self, key: Array, n_runs: int = 100_000, **options: Any) -> Audit:
         """Audits the case, and measures the noise of a bound algorithm; options are those of `fb.audits.audit`.
 
-        A claim that is refuted is audited again under another key, at a confidence of `AGAIN`, and this is what counts:
-        of many true claims some are refuted once, and next to none twice.
+        A refuted claim is audited again with another key, at confidence `AGAIN`, and the second audit counts. Of many
+        true claims some are refuted once, and next to none twice.
         """
         validate.integer("n_runs", n_runs, at_least=1000)
         fields: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -78,10 +78,10 @@ class Case:
 
 
 def load(controls: str | Path) -> list[Case]:
-    """Loads the cases that the functions `broken_*()` of a Python file return, or of all files in a folder.
+    """Loads the cases returned by the functions `broken_*()` of a Python file, or of all files in a folder.
 
-    A function returns a case or a list of cases. Files whose names begin with an underscore are left to the others,
-    which can import them.
+    A function returns a case or a list of cases. Files whose names begin with an underscore are only imported by
+    others.
 
     Raises:
         ValueError: the file is missing, raises an error, or has no such functions, or one returns something else.
@@ -95,13 +95,13 @@ def load(controls: str | Path) -> list[Case]:
 
 
 def _load(path: Path) -> list[Case]:
-    """The cases of one file; modules beside it can be imported, as when it is run."""
+    """Loads the cases of one file, which can import modules beside it, as when it is run."""
     spec = importlib.util.spec_from_file_location(f"fedbandit_controls_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise BadValue("controls", "must be a Python file", str(path))
     module, name, cases = importlib.util.module_from_spec(spec), path.name, []
     sys.path.insert(0, str(path.parent))
-    sys.modules[spec.name] = module  # where dataclasses look up annotations that are strings
+    sys.modules[spec.name] = module  # dataclasses look up string annotations here
     try:
         spec.loader.exec_module(module)
         for name, value in vars(module).items():
@@ -122,7 +122,7 @@ def _load(path: Path) -> list[Case]:
 
 
 def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options: Any) -> list[Audit]:
-    """Audits all cases, each with a key derived from its own name; options are those of `fb.audits.audit`."""
+    """Audits all cases, each with a key derived from its name; options are those of `fb.audits.audit`."""
     for case in validate.sequence("cases", cases, "fb.audits.Case"):
         validate.instance("cases", case, Case, "a sequence of fb.audits.Case")
     random.check_key("key", key)

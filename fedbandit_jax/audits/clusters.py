@@ -1,7 +1,7 @@
-"""Cases of the clustering family: the global server's view of users who return, in parts and as a whole.
+"""Cases of clustering algorithms: the global server's view of returning users, in parts and as a whole.
 
-Users are scripted: who comes in which round, with what features and what reward. Axes: T rounds, S phases of FCLUB, N
-seats (one for every user of every server), D = d(d+1)/2 + d numbers of a packed statistic (x x', x y).
+Users, features and rewards of all rounds are scripted. Axes: T rounds, S phases of FCLUB, N seats (one for every user
+of every server), D = d(d+1)/2 + d numbers of a packed statistic (x x', x y).
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.packing import matrix_weights, pack
 
 BUDGET = Budget(1.0, 0.1)
-# delta at which upload times are audited: the round that differs decides about an upload in fewer than a tenth of the
-# runs, which a delta of 0.1 would allow.
+# Delta of audits of upload times: the differing round decides an upload in less than a tenth of the runs, which a delta
+# of 0.1 would allow.
 DELTA = 1e-3
 LONGEST = 10_000  # most rounds of each user in `labels`
 
 
 def spec_of_visits(n_users: int, n_servers: int, *, n_arms: int = 1, dim: int = 2) -> Spec:
-    """The spec of users who return, with rewards in [0, 1]."""
+    """Makes the spec of returning users with rewards in [0, 1]."""
     sizes: dict[str, Any] = dict(n_arms=n_arms, dim=dim, n_users=n_users, n_servers=n_servers)
     return Spec(n_agents=1, max_norm=1.0, rewards_in_unit=True, **sizes)
 
 
 def one_item(contexts: Any, answers: Any, users: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Data of `TranscriptOfVisits` with one item a round: its features (T, d), rewards (T,) and who comes, (T,)."""
+    """Makes data of `TranscriptOfVisits` with one item a round: features (T, d), rewards (T,) and users (T,)."""
     x, y = (np.asarray(numbers, np.float32) for numbers in (contexts, answers))
     return x[:, None, None], y[:, None, None], np.asarray(users, np.int32)
 
 
 class Shown(NamedTuple):
-    """The global server's view of a run of T rounds in S phases; its own sums follow from that."""
+    """The global server's view of a run of T rounds in S phases, which determines its own sums."""
 
-    released: Array  # (S, N, D): the sums that local clusters show when a phase begins, as `_flat` packs them
-    messages: Array  # (T, D): the upload after each round, or zeros
-    uploaded: Array  # (T,) bool: is anything uploaded after this round?
-    labels: Array  # (S, N) int32: local clusters when a phase begins
+    released: Array  # (S, N, D), sums of local clusters at the start of a phase, packed by `_flat`
+    messages: Array  # (T, D), the upload after each round, or zeros
+    uploaded: Array  # (T,) bool, whether there is an upload after this round
+    labels: Array  # (S, N) int32, local clusters at the start of a phase
 
 
 @struct.pytree
 class TranscriptOfVisits:
-    """A mechanism for `audit`: (key, (contexts, answers, users)) -> all that a run of a bound algorithm shows.
+    """A mechanism for `audit`: (key, (contexts, answers, users)) -> the view of a run of a bound algorithm.
 
-    Data are those of `played`. The arms of users of all servers but the first are shown as well, (T,).
+    Data are as in `played`. The arms of users of all servers but the first are shown as well, (T,).
     """
 
     algo: ArrivalAlgorithm  # bound
@@ -69,7 +69,7 @@ class TranscriptOfVisits:
         def show(before: Any, after: Any, user: Array, arm: Array, report: Any) -> Any:
             _, shared, uploads, _ = before
             released, now, counts, labels = after
-            message = (now - shared).sum(0)  # only one cluster gets an upload
+            message = (now - shared).sum(0)  # only one cluster uploads
             uploaded = (counts != uploads).any()
             return (_flat(released), _flat(message), uploaded, labels), jnp.where(user % servers, arm, 0)
 
@@ -80,7 +80,7 @@ class TranscriptOfVisits:
 
 
 def _flat(sums: Array) -> Array:
-    """Sums (..., d, d + 1) packed to (..., D), in units in which the noise of a tree node is iid."""
+    """Packs sums (..., d, d + 1) to (..., D), in units in which the noise of a tree node is iid."""
     packed = pack(sums)
     return packed / matrix_weights(packed.shape[-1])
 
@@ -91,18 +91,18 @@ def _moved(view: tuple[Shown, Array], other: tuple[Shown, Array]) -> float:
 
 
 def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | None = None) -> Case:
-    """Builds a case of all that a certified FCLUB shows: released sums, uploads and their rounds, local clusters.
+    """Builds a case of a certified FCLUB: released sums, uploads and their rounds, local clusters.
 
-    Every server has one user. In the first pair only the first user comes, and her first rounds differ, as many of them
-    as are protected together: x = (1, 0) and y = 1 is replaced by x = (-1, 0) with the same y ("replace"), or by
-    nothing ("zero_out"). That attains the sensitivity of every sum. In "seen by others" the user of the second server
-    comes in all later rounds; she adds the same whether she is recommended x = (1, 0) or (-1, 0), which is seen. With a
-    finite `alpha_2` the global clusters, and so the trees in use, depend on the noise: then nothing is Gaussian, and
-    runs with equal keys may differ in all that follows.
+    Every server has one user. In the first pair only the first user arrives, and differs in as many first rounds as are
+    protected together: x = (1, 0) and y = 1 is replaced by x = (-1, 0) with the same y ("replace"), or removed
+    ("zero_out"). This attains the sensitivity of every sum. In "seen by others" the second server's user arrives in all
+    later rounds, with the same contribution whether x = (1, 0) or (-1, 0) is recommended, which is seen. With a finite
+    `alpha_2` the global clusters, and so the trees, depend on the noise. Then nothing is Gaussian, and runs with equal
+    keys may diverge.
 
     Raises:
         TypeError: the algorithm has no single budget.
-        ValueError: the algorithm is not certified, or the horizon is shorter than the visits that differ.
+        ValueError: the algorithm is not certified, or the horizon is shorter than the differing visits.
     """
     budget = _budget(algo)
     validate.integer("n_servers", n_servers, at_least=1)
@@ -126,9 +126,9 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
 
 
 def _neighbours(horizon: int, adjacency: str, often: int) -> dict[str, tuple[Any, Any]]:
-    """Pairs of data that differ in `often` rounds of user 0, whose features are the same on both arms.
+    """Makes pairs of data that differ in `often` rounds of user 0, with equal features on both arms.
 
-    In her other rounds x = (1, 0) and y = 1.
+    In the user's other rounds x = (1, 0) and y = 1.
     """
     one, none = np.array([1.0, 0.0], np.float32), (np.zeros(2), 0.0)
 
@@ -155,14 +155,14 @@ def _neighbours(horizon: int, adjacency: str, often: int) -> dict[str, tuple[Any
 
 
 def labels(algo: FCLUB, *, name: str) -> Case:
-    """Builds a case of the local clusters alone, at the end; whatever is claimed must hold for them, too.
+    """Builds a case of the final local clusters alone, for which any claim must hold too.
 
-    Two users of the first server take turns until a phase begins. The second user's estimate is chosen such that the
-    first user's last round decides whether the two are too far apart. In that round x = (1, 0) and y = 1 is replaced by
-    x = (-1, 0) with the same y, or by nothing, as the adjacency says.
+    Two users of the first server take turns until a phase begins. The second user's estimate is such that the first
+    user's last round decides whether the two are too far apart. In that round x = (1, 0) and y = 1 is replaced by
+    x = (-1, 0) with the same y, or removed, according to the adjacency.
     """
     budget, lam, alpha_1 = _budget(algo), algo.regularization, algo.alpha_1 if algo.alpha_1 < math.inf else 1.5
-    count = 3  # rounds of each user: phases begin after 6, 14, 30, ... rounds
+    count = 3  # rounds of each user; phases begin after 6, 14, 30, ... rounds
     while not 2 / (lam + count) < (far := 2 * alpha_1 * _spread(count)) < 1.9 * count / (lam + count):
         count = 2 * count + 1
         if count > LONGEST:
@@ -171,7 +171,7 @@ def labels(algo: FCLUB, *, name: str) -> Case:
     horizon, removed = 2 * count + 1, budget.adjacency == "zero_out"
     first = count / (lam + count)
     moved = first - ((count - 1) / (lam + count - 1) if removed else (count - 2) / (lam + count))
-    second = first - far - min(moved / 2, far / 20)  # so close that links of earlier phases stay
+    second = first - far - min(moved / 2, far / 20)  # close enough to keep links of earlier phases
     contexts, answers = np.zeros((horizon, 2), np.float32), np.ones(horizon, np.float32)
     contexts[:, 0] = 1
     contexts[1::2, 0], answers[1::2] = math.copysign(1, second), abs(second) / first
@@ -191,12 +191,12 @@ def labels(algo: FCLUB, *, name: str) -> Case:
 
 
 def uploads(algo: FCLUB, *, name: str) -> Case:
-    """Builds a case of upload times alone: after which rounds something is uploaded. The claim is epsilon at `DELTA`.
+    """Builds a case of upload times alone, the rounds after which there is an upload. The claim is epsilon at `DELTA`.
 
-    A user comes twice, with x = 0 and then with x = 1; for the neighbour, x = 0 again. If there is no upload after the
-    first round, there is none after a second x = 0 either, but after x = 1 there may be, because the noise that hides
-    how much there is to upload stays the same. With 3 rho I added at "every" upload, a factor U near 1 is always
-    reached; U is then replaced by the factor at which the noise decides.
+    A user comes twice, with x = 0 and then with x = 1; for the neighbour, x = 0 again. Without an upload after the
+    first round, there is none after a second x = 0 either. After x = 1 there may be one, since the noise on the pending
+    amount stays the same. With 3 rho I added at "every" upload, a factor U near 1 is always reached. U is then replaced
+    by the factor at which the noise decides.
     """
     _budget(algo)
     spec = spec_of_visits(1, 1, dim=1)
@@ -228,7 +228,7 @@ def _spread(count: int) -> float:
 
 
 def shipped_clusters() -> list[Case]:
-    """Cases of trees that go on, of trees that most phases plant anew, and of two visits that are removed."""
+    """Makes cases of persistent trees, of trees that most phases replace, and of two removed visits."""
     homo = homo_dc(BUDGET, trigger="count")
     again = homo.replace(adjacency="zero_out", visits=2)
     return [

@@ -1,4 +1,4 @@
-"""Likelihood ratios of two samples of views: Fisher's discriminant, and the same given control flow. NumPy."""
+"""Likelihood ratios of two samples of views: Fisher's discriminant, and the same given control flow."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-_BLOCK = 4096  # rows held in float64 at a time
-_FLOWS = 256  # most kinds of control flow that are told apart
-_FEW = 4  # views of a kind on either side, for each of their numbers, by which a discriminant is fitted
+_BLOCK = 4096  # rows in float64 at a time
+_FLOWS = 256  # most kinds of control flow
+_FEW = 4  # least views of a kind per number, on either side, to fit a discriminant
 
 
 class Fisher(NamedTuple):
-    """Fisher's linear discriminant (v - o)' w of two samples, scaled to unit variance, and the whitening behind it."""
+    """Fisher's linear discriminant (v - o)' w of two samples, scaled to unit variance, and its whitening."""
 
     origin: np.ndarray  # o (d,), half-way between the means
     weights: np.ndarray  # w (d,)
@@ -20,9 +20,9 @@ class Fisher(NamedTuple):
     gap: np.ndarray  # (d,) the difference of means, whitened
 
     def ratio(self, rows: np.ndarray, noise: float) -> np.ndarray:
-        """The log likelihood ratio (n,) of Gaussians: mu times the discriminant, where `noise` is in the square of mu.
+        """Returns the log likelihood ratio (n,) of Gaussians: mu times the discriminant, with mu^2 reduced by `noise`.
 
-        The gap of two means of n views that have D numbers is longer than mu^2 by 2 D / n, by chance alone.
+        By chance alone, the squared gap of two means of n views with D numbers exceeds mu^2 by 2 D / n.
         """
         return max(float(self.gap @ self.gap) - noise, 0.0) ** 0.5 * ((rows - self.origin) @ self.weights)
 
@@ -30,9 +30,9 @@ class Fisher(NamedTuple):
 def discriminant(x: np.ndarray, y: np.ndarray) -> Fisher:
     """Fits Fisher's discriminant: w is (C + R)^-1 (mean y - mean x), scaled to unit variance.
 
-    C is the pooled covariance, and R the diagonal variance of rounding to float32, which makes C + R regular: a
-    difference of means in a direction without noise counts for as much as float32 resolves. The system is solved in
-    units of sqrt((C + R)_ii).
+    C is the pooled covariance. R is the diagonal variance of rounding to float32, which makes C + R regular: in a
+    direction without noise, a difference of means counts up to the resolution of float32. The system is solved in units
+    of sqrt((C + R)_ii).
     """
     means = [rows.mean(0, dtype=np.float64) for rows in (x, y)]
     covariance = np.diag((2.0**-24 * np.maximum(np.abs(x).max(0), np.abs(y).max(0)).astype(float)) ** 2)
@@ -50,14 +50,14 @@ def discriminant(x: np.ndarray, y: np.ndarray) -> Fisher:
 
 
 class Flow:
-    """The log likelihood ratio of control flow, and of all other numbers given it, which are taken for Gaussian.
+    """The log likelihood ratio of control flow, and of the other numbers given it, assumed Gaussian.
 
-    An adaptive schedule decides by noise of its own when something is released. What is released has Gaussian noise
-    only given when: in a view that is released earlier for one user, the numbers of all later rounds are others.
+    An adaptive schedule decides release times by noise of its own. Releases have Gaussian noise only given their times.
+    If one is earlier for one user, all later rounds show other numbers.
     """
 
     def __init__(self, x: np.ndarray, y: np.ndarray, flow: np.ndarray):
-        """Fits views x, y (n, d) whose columns `flow` (d,) bool are control flow."""
+        """Fits views x, y (n, d) with columns `flow` (d,) bool of control flow."""
         self.flow = flow
         self.seen: dict[bytes, tuple[float, Fisher | None, float]] = {}
         kinds, counts = np.unique(np.concatenate([x, y])[:, flow], axis=0, return_counts=True)
@@ -69,11 +69,11 @@ class Flow:
             self.seen[kind.tobytes()] = chance, discriminant(one, two) if enough else None, noise
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """The log likelihood ratio of views (n, d), (n,); 0 for control flow never seen."""
+        """Returns the log likelihood ratio of views (n, d), (n,); 0 for unseen control flow."""
         return self.chances(rows, given=True)
 
     def chances(self, rows: np.ndarray, *, given: bool = False) -> np.ndarray:
-        """That of their control flow alone or, if the others are `given`, of all numbers, (n,)."""
+        """Returns the log likelihood ratio (n,) of control flow alone or, if `given`, of all numbers."""
         total = np.zeros(len(rows))
         kinds, index = np.unique(rows[:, self.flow], axis=0, return_inverse=True)
         for i, kind in enumerate(kinds):
@@ -85,7 +85,7 @@ class Flow:
         return total
 
     def given(self, rows: np.ndarray, kind: bytes) -> np.ndarray:
-        """The discriminant of views (n, d) whose control flow is of this kind, and NaN for all others, (n,)."""
+        """Returns the discriminant of views (n, d) with this kind of control flow, NaN for others, (n,)."""
         found, fisher = np.full(len(rows), np.nan), self.seen[kind][1]
         here = (rows[:, self.flow] == np.frombuffer(kind, rows.dtype)).all(1)
         if fisher:

@@ -1,4 +1,4 @@
-"""Cases of linear bandits: every trust model, release and adjacency, of releases together with their times."""
+"""Cases of linear bandits: every trust model, release and adjacency, with release times."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from fedbandit_jax.schedules import Every
 
 BUDGET = Budget(1.0, 1e-5)  # of shipped cases
 HALF = Linear(centred=True, gram_scale=0.5)
-BATCHES, ROUNDS = 8, 12  # horizon of a case: so many batches, or rounds if it is no fixed batch
+BATCHES, ROUNDS = 8, 12  # horizon of a case, in batches, or in rounds without a fixed batch
 
 
 @dataclasses.dataclass(frozen=True)
 class Opinion(Statistic):
-    """A statistic that moves as far as any with its bounds: who has no opinion has no weight."""
+    """A weighted statistic that attains its bounds; users with y = 0 have no weight."""
 
     responses = (-0.5, 0.5)
 
     def contribution(self, x: jax.Array, y: jax.Array, seen: Any) -> tuple[Any, Any]:
-        """The reward as weight, and its excess over 1/2."""
+        """Returns the reward as weight, and its excess over 1/2."""
         return y, y - 0.5
 
 
@@ -59,21 +59,21 @@ def linear(
     prefixes: bool = False,
     name: str | None = None,
 ) -> Case:
-    """Builds a case of all that a certified linear algorithm shows: releases, their rounds, who asked, and arms.
+    """Builds a case of a certified linear algorithm: releases, their rounds, who asked, and arms.
 
-    In the first pair of neighbours one user is replaced, or removed, such that the sensitivity is attained. If users
-    return, she comes in all rounds, more often than the mechanism allows. If the schedule reads what agents have seen,
-    she is Alice or Tracy of `fb.audits.timing`. The claim is what the certificate says that the noise really gives. For
-    trust models with integer noise ("secagg", "shuffle_vector_sum") the view is only close to Gaussian, and the sharper
-    of the two bounds is a heuristic.
+    In the first pair of neighbours one user is replaced, or removed, and attains the sensitivity. Returning users come
+    in all rounds, more often than the mechanism allows. If the schedule reads data of agents, the user is Alice or
+    Tracy of `fb.audits.timing`. The claim is the certificate's exact epsilon. For trust models with integer noise
+    ("secagg", "shuffle_vector_sum") the view is only close to Gaussian, and the sharper of the two bounds is a
+    heuristic.
 
     Args:
         algo: algorithm with one budget for all silos.
-        n_agents: M.
-        horizon: T; default: 8 batches, or 12 rounds if the batch is not fixed.
+        n_agents: number M of silos.
+        horizon: T; default: 8 batches, or 12 rounds without a fixed batch.
         drops: whether silos take turns to miss a batch.
         messages: whether every message of every silo is shown, see `by_message`.
-        prefixes: whether every private prefix sum of every silo is.
+        prefixes: whether every private prefix sum of every silo is shown.
         name: name of the case; default: trust model and release.
 
     Raises:
@@ -93,13 +93,13 @@ def linear(
     fixed = batch > 0 or bound.schedule.reads == "nothing"
     options: dict[str, Any] = {}
     by_batch = type(bound) is ServerLoop and bound.schedule is None
-    whole = batch if by_batch else 0  # the view of other loops is not one sum of all silos
-    if whole and not mechanism.trust.on_grid:  # on a grid rounding depends on the data, and does not cancel
+    whole = batch if by_batch else 0  # other loops do not show one sum of all silos
+    if whole and not mechanism.trust.on_grid:  # rounding to a grid does not cancel
         by_silo = messages or mechanism.apart
         by_prefix = mechanism.shows_prefixes or not messages
         measure = prefixes_moved(mechanism, by_silo) if by_prefix else _messages_moved
         options = dict(sensitivity=mechanism.sensitivity, measure=measure)
-    elif whole:  # by how much slower are integers, counts of users' bits, and both message by message?
+    elif whole:  # slowness of integers, of users' bits, and of both message by message
         options = dict(slow=(12 if mechanism.trust.needs_users else 8) if messages else 4)
     shown = " prefixes" if prefixes else " messages" * messages
     options["name"] = f"{privacy.trust} {privacy.release}{shown}" if name is None else name
@@ -108,14 +108,14 @@ def linear(
 
 
 def _messages_moved(view: Any, other: Any) -> float:
-    """The joint l2 distance of all messages (S, ..., D) of two views, whose noise is equal."""
+    """Returns the joint l2 distance of all messages (S, ..., D) of two views with equal noise."""
     return float(np.linalg.norm(view[0].astype(float) - other[0]))
 
 
 def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]:
-    """`_messages_moved` of private prefix sums, (S, d, d + 1), or packed (S, M, D) if `by_silo`.
+    """Makes `_messages_moved` for private prefix sums, (S, d, d + 1), or packed (S, M, D) if `by_silo`.
 
-    With noise on the joint matrix of (x, y) it is in units of each entry's noise relative to that of the bias.
+    With noise on the joint matrix of (x, y), units are each entry's noise relative to the bias entries'.
     """
     encoder, statistic = mechanism.release.encoder(), mechanism.statistic
 
@@ -130,10 +130,10 @@ def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]
 
 
 def shipped_linear() -> list[Case]:
-    """Cases of every trust model, also message by message, every release, every adjacency, and other policies.
+    """Makes cases of every trust model, also message by message, every release, every adjacency, and other policies.
 
-    Where each silo adds noise of its own and only sums are looked at, there is one silo: a sum over M has the noise of
-    all, and shows 1 / sqrt M of what one silo's messages would.
+    If each silo adds its own noise and only sums are seen, there is one silo: a sum over M has the noise of all, and
+    shows 1 / sqrt M as much as one silo's messages.
     """
 
     def case(n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, **options: Any) -> Case:
@@ -156,7 +156,7 @@ def shipped_linear() -> list[Case]:
         "AdaC-OFUL": (adac_oful(BUDGET, schedule=2), 1),
         "EpsilonGreedy secagg blt": (explores, 4),
     }
-    small = Budget(8.0, BUDGET.delta)  # so that users' messages have few bits
+    small = Budget(8.0, BUDGET.delta)  # few bits in users' messages
     return [
         *silo_local,
         case(n_agents=2, release="tree", messages=True),

@@ -1,13 +1,12 @@
-"""The law of the noise itself, in many more draws than there are runs: its tails, and values that repeat.
+"""The law of the noise itself, in many more draws than runs: its tails and repeated values.
 
-A run of a mechanism is dear, a draw of its noise is cheap. Honest Gaussian noise in float32 hardly ever takes a value
-twice where values are dense, and next to never in its tail, where they are far fewer draws than values. (Where sums are
-rounded to steps that are not small beside the noise, all draws of a step are one value.) Noise made of 23 bits, such as
-that of `jax.random.normal`, has 531 values beyond four standard deviations, and half of them occur in `DRAWS` draws;
-noise that is left out once in a thousand runs has one value a thousand times too often; and noise that is cast to fewer
-bits repeats everywhere. The share of honest draws beyond 1, ..., 4 standard deviations is that of a normal law.
+A run of a mechanism is expensive, a draw of its noise is cheap. Honest Gaussian noise in float32 rarely repeats a
+value, and almost never in its tail, where draws are much fewer than values. (Large rounding steps of sums make all
+draws of a step equal.) Noise from 23 bits, as in `jax.random.normal`, has 531 values beyond four standard deviations,
+and half of them occur in `DRAWS` draws. Noise omitted once in a thousand runs has one value a thousand times too often.
+Noise cast to fewer bits repeats everywhere. The share of honest draws beyond 1, ..., 4 standard deviations is normal.
 
-`privacy.behaviour` measures the size of the noise, and whether it is fresh. Here its shape is measured.
+`privacy.behaviour` measures the size of the noise, and whether it is fresh. This module measures its shape.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 
 DRAWS = 2**21  # numbers of noise
-ERRORS = 5  # standard errors by which tails may differ from those of a normal law
-OFTEN = 10  # most draws of one value beside those that steps make alike: of honest noise, an expected 0.12 at most
-FAR, TWICE = 4.0, 3  # most draws beyond so many standard deviations that repeat another one: an expected 0.01
+ERRORS = 5  # standard errors of tail frequencies
+OFTEN = 10  # most draws of one value, besides steps; expected for honest noise: at most 0.12
+FAR, TWICE = 4.0, 3  # most repeated draws beyond FAR standard deviations; expected: 0.01
 
 
 def odd(mechanism: Any, key: Array) -> str:
-    """The defect in the law of the Gaussian noise of a bound mechanism's first release, or ""; of others none.
+    """Returns the defect in the law of a bound mechanism's first Gaussian release, or ""; "" for other noise.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -76,7 +75,7 @@ def odd(mechanism: Any, key: Array) -> str:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _drawn(mechanism: NoisyMechanism, key: Array, n: int) -> Array:
-    """Packed first releases of n runs on zero data or, where single messages are seen, the first silo's message."""
+    """Draws packed first releases of n runs on zero data, or the first silo's message if messages are seen."""
     dim, nothing = mechanism.statistic.dim, zero_batch(mechanism)
 
     def run(key: Array) -> Array:

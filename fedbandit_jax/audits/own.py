@@ -1,4 +1,4 @@
-"""Cases of a loop of one's own, of which nothing is proved, against its author's claim."""
+"""Cases of user-defined algorithms without a proof, against their author's claim."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def claimed(
     gaussian: bool = False,
     name: str | None = None,
 ) -> Case:
-    """Builds a case of all that a linear algorithm shows, against a claim that its author makes in words.
+    """Builds a case of a linear algorithm against a claim of its author.
 
-    It is run on the data of `linear`: M silos whose users have two arms and d = 2, of whom one differs in `visits`
-    rounds, features and rewards out of range among them. An adversary sees what `algo.view` says, whenever silos
-    synchronise, when that is, and the arms of all users but hers. So `view` must hold all that is sent to whom the
-    author does not trust: what it leaves out is not audited.
+    It runs on the data of `linear`: M silos whose users have two arms and d = 2. One user differs in `visits` rounds,
+    also with features and rewards out of range. The adversary sees `algo.view` at every synchronisation, their rounds,
+    and the arms of all other users. So `view` must hold everything sent to parties that the author does not trust; what
+    it omits is not audited.
 
     Args:
-        algo: an `fb.Algorithm`, of one's own or not, certified or not; `bind` is asked for what runs.
+        algo: an `fb.Algorithm`, user-defined or not, certified or not; `bind` returns what runs.
         budget: the claim: epsilon, delta and the adjacency.
-        n_agents: M.
+        n_agents: number M of silos.
         horizon: T, whole batches.
-        visits: in how many rounds one user comes, all at one silo.
-        gaussian: promise that the view is Gaussian, as `fb.audits.audit` takes it, or is made of what is.
-        name: name of the case; default: that of the algorithm.
+        visits: rounds of one user, all at one silo.
+        gaussian: promise that the view is Gaussian, as in `fb.audits.audit`, or made of Gaussian parts.
+        name: name of the case; default: the algorithm's.
 
     Raises:
-        TypeError, ValueError: an argument is wrong; the message names it and its value.
+        TypeError, ValueError: an argument is invalid; the message names it and its value.
     """
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")

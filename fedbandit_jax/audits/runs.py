@@ -14,18 +14,18 @@ from jax import Array
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.core.validate import BadType, BadValue
 
-MAX_COORDINATES = 1000  # most numbers in a view, whose covariance is factorised on the host
-EXACT = 2**24  # up to which float32 has all integers
+MAX_COORDINATES = 1000  # most numbers in a view, for the factorisation of their covariance
+EXACT = 2**24  # float32 holds all integers up to it
 SIDES = ("data", "neighbour")
 REPLAYS = 8  # fewest runs in a chunk
-_CHUNK, _CHUNK_NUMBERS = 1024, 2**20  # most runs at a time, and most numbers in their data and views, to save memory
-_BRIEF = 10_000  # runs for which a program need not be fast
+_CHUNK, _CHUNK_NUMBERS = 1024, 2**20  # most runs at a time, and most numbers in their data and views
+_BRIEF = 10_000  # runs up to which quick compilation pays
 
-Pairs = dict[str, tuple[Any, Any]]  # by what differs: the two data sets, pytrees of equal shapes
+Pairs = dict[str, tuple[Any, Any]]  # difference -> the two data sets, pytrees of equal shapes
 
 
 class Runs(NamedTuple):
-    """The runs of a mechanism. Under one name of a stream, both sides of a pair have the same keys, run by run."""
+    """The runs of a mechanism. Under one stream name, both sides of a pair have equal keys, run by run."""
 
     mechanism: Any  # (key, data) -> view, a pytree
     pairs: Pairs
@@ -35,34 +35,34 @@ class Runs(NamedTuple):
 
     @classmethod
     def of(cls, mechanism: Callable, pairs: Pairs, key: Array, *, n_runs: int, few: int) -> Runs:
-        """So many runs for a side of a pair, of which `few` at least are asked for at once."""
+        """Prepares n_runs for a side of a pair, requested at least `few` at a time."""
         data = next(iter(pairs.values()))[0]
         numbers = _n_coordinates(mechanism, key, data) + sum(leaf.size for leaf in jax.tree.leaves(data))
-        chunk = min(max(_CHUNK_NUMBERS // numbers, REPLAYS), _CHUNK, 2 ** (few.bit_length() - 1))  # few programs
+        chunk = min(max(_CHUNK_NUMBERS // numbers, REPLAYS), _CHUNK, 2 ** (few.bit_length() - 1))  # for few programs
         part = mechanism if not jax.tree_util.all_leaves([mechanism]) else jax.tree_util.Partial(mechanism)
         return cls(part, pairs, key, chunk, _program(n_runs <= _BRIEF))
 
     def chunks(self, stream: str, label: str, side: int, n: int) -> Iterator[Any]:
-        """Views of n runs or a few more, so many at a time."""
+        """Yields views of n runs or a few more, in chunks."""
         key, data = random.stream(self.key, stream), self.pairs[label][side]
         for first in range(0, n, self.chunk):
             yield self.program(self.mechanism, self.chunk, key, data, np.uint32(first))
 
     def rows(self, stream: str, label: str, side: int, n: int) -> Iterator[np.ndarray]:
-        """`chunks`, flattened."""
+        """Flattens `chunks` to rows."""
         return (_flatten(views, SIDES[side]) for views in self.chunks(stream, label, side, n))
 
     def views(self, stream: str, label: str, side: int, n: int) -> np.ndarray:
-        """Views of n runs, (n, d) float32."""
+        """Returns views of n runs, (n, d) float32."""
         return np.concatenate([*self.rows(stream, label, side, n)])[:n]
 
     def replay(self, label: str, side: int) -> Any:
-        """The first chunk that a pair is chosen by, as it is."""
+        """Returns the first chunk of the runs that choose a pair, unflattened."""
         return jax.tree.map(np.asarray, next(self.chunks("choose", label, side, 1)))
 
 
 def pairs_of(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[Any, Any]]) -> Pairs:
-    """The pairs of arguments of `audit` as arrays of the device, or an error that names the one that is wrong."""
+    """Converts the pairs of arguments of `audit` to device arrays; an error names the invalid one."""
     validate.text("which", which)
     validate.instance("others", others, Mapping, "a mapping from what differs to a pair of data sets")
     pairs = {which: (_arrays("data", data), _arrays("neighbour", neighbour))}
@@ -83,12 +83,12 @@ def pairs_of(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[A
 
 
 def _forms(tree: Any) -> str:
-    """The shapes and dtypes of arrays, as they are in a message."""
+    """Formats the shapes and dtypes of arrays."""
     return validate.shown(jax.tree.map(lambda leaf: f"{leaf.dtype} {leaf.shape}", tree))
 
 
 def _arrays(name: str, tree: Any) -> Any:
-    """A pytree of numbers as arrays of the device; Python numbers become float32 and int32."""
+    """Converts a pytree of numbers to device arrays; Python numbers become float32 and int32."""
 
     def array(leaf: Any) -> Array:
         with np.errstate(over="ignore"):
@@ -99,14 +99,14 @@ def _arrays(name: str, tree: Any) -> Any:
 
     try:
         return jax.tree.map(array, tree)
-    except Exception:  # what JAX and NumPy say of a wrong type, a number that is too large, or keys that do not compare
+    except Exception:  # wrong types, overflow, or incomparable keys
         got = validate.shown(tree)
         raise BadType(name, "must be a pytree of numbers that the device can hold", got, got=got) from None
 
 
 @functools.cache
 def _program(brief: bool) -> Callable[..., Any]:
-    """The compiled runs of a mechanism, so brief that compiling quickly matters more."""
+    """Compiles runs of a mechanism, quickly if they are brief."""
 
     def run(mechanism: Any, chunk: int, key: Array, data: Any, first: Array) -> Any:
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
@@ -116,7 +116,7 @@ def _program(brief: bool) -> Callable[..., Any]:
 
 
 def control_flow(views: Any) -> np.ndarray:
-    """Which columns of `_flatten` are integers or booleans, (d,) bool."""
+    """Returns which columns of `_flatten` are integers or booleans, (d,) bool."""
     leaves = jax.tree.leaves(views)
     return np.concatenate([np.full(leaf[0].size, not jnp.issubdtype(leaf.dtype, jnp.floating)) for leaf in leaves])
 
@@ -137,7 +137,7 @@ def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
 
 
 def _flatten(view: Any, side: str) -> np.ndarray:
-    """The views of several runs as float32 rows, which must be finite, and tell all integers apart."""
+    """Flattens the views of several runs to finite float32 rows with distinct integers."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(view)]
     for leaf in leaves:
         if jnp.issubdtype(leaf.dtype, jnp.integer) and leaf.size and (far := max(leaf.max(), -int(leaf.min()))) > EXACT:

@@ -1,4 +1,4 @@
-"""Cases of schedules: the rounds of synchronisations as a view, alone and together with the releases."""
+"""Cases of schedules: the rounds of synchronisations as a view, alone and with the releases."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.schedules import UNITS, BoundSchedule, Geometric, PrivateLogDet, Setting, as_schedule
 
-QUERIES = 4  # rounds before the last: enough to lose most of what AboveThreshold may lose
-EPOCHS = 8  # of private tests: were noise on the threshold kept, the later ones would tell what it is
+QUERIES = 4  # rounds before the last, for most of the loss of AboveThreshold
+EPOCHS = 8  # of private tests: if noise on the threshold were kept, later ones would reveal it
 
 
 def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -> Case:
-    """Builds a case of timing alone, i.e. after which rounds silos synchronise: Example 3.1 of Zhou & Chowdhury (2024).
+    """Builds a case of the rounds of synchronisations alone: Example 3.1 of Zhou & Chowdhury (2024).
 
     The first user of the first silo is Alice with x = (1, 0), or Tracy with x = 0; nobody else contributes anything.
-    Whatever is claimed must hold for this, too. Arguments are those of `fb.audits.linear`; any schedule will do.
+    Any claim must hold for this too. Arguments are as in `fb.audits.linear`, with any schedule.
     """
     _, budget = one_budget(algo, Federated, "Federated")
     spec = spec_of(n_agents)
@@ -40,7 +40,7 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
 
     def mechanism(key: Array, data: tuple[Array, Array]) -> Any:
         shown, rounds = whole(key, data)
-        return rounds, shown[2] if isinstance(shown, tuple) else ()  # who asked; nobody with a fixed batch
+        return rounds, shown[2] if isinstance(shown, tuple) else ()  # who asked; empty with a fixed batch
 
     pure = float(as_schedule(algo.schedule).pure(budget.epsilon))
     return Case(
@@ -55,12 +55,12 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
 
 
 def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
-    """The threshold D with which Alice of `timing` makes her silo ask after round 1, and Tracy does not.
+    """Returns the threshold D with which Alice of `timing` makes her silo ask after round 1, and Tracy does not.
 
-    It is half of Alice's g_i = ln(1 + 1 / lambda), by which she alone raises her silo's log-determinant.
+    It is half of Alice's g_i = ln(1 + 1 / lambda), her increase of the silo's log-determinant.
 
     Raises:
-        TypeError: the policy has no regulariser of its own, as `UCB` and `LogDetUCB` have.
+        TypeError: the policy has no regulariser, unlike `UCB` and `LogDetUCB`.
     """
     validate.instance("algo", algo, Federated, "an fb.algos.Federated")
     policy: Any = algo.bind(spec_of(n_agents), horizon).policy
@@ -71,17 +71,17 @@ def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
 
 @struct.pytree
 class Requests:
-    """A mechanism for `audit`: (key, gained (QUERIES + 1,)) -> when one silo asks first, 1 in that round, (E, QUERIES).
+    """A mechanism for `audit`: (key, gained (QUERIES + 1,)) -> a silo's first request in each epoch, (E, QUERIES).
 
-    `gained` are the sums that it has seen after every round but the first, in units of 1 / `UNITS` of a largest term;
-    in all epochs but the first nobody adds anything.
+    `gained` are its sums after every round but the first, in units of 1 / `UNITS` of a largest term. In later epochs
+    nobody adds anything.
     """
 
     schedule: BoundSchedule
     epochs: int = struct.static(default=1)  # E
 
     def starts(self, key: Array) -> Array:
-        """The keys of the noise on the threshold, one for every epoch."""
+        """Returns the keys of the noise on the threshold, one for every epoch."""
         return jax.random.split(key, self.epochs)
 
     def __call__(self, key: Array, gained: Array) -> Array:
@@ -102,9 +102,9 @@ class Requests:
 def above_threshold(schedule: PrivateLogDet, *, epsilon: float, epochs: int = 1, name: str) -> Case:
     """Builds a case of one silo's requests in some epochs, on the worst sums that one user can move in the first.
 
-    She comes first, and nobody else adds anything: the sums are 0, 0, ... against 64, 64, ..., in units of a 64th of
-    the largest term, at a threshold near 0. That it does not ask at all is then nearly e^epsilon times as likely on
-    the former. In another pair she comes last. The claim is `schedule.pure(epsilon)` of the whole budget's epsilon.
+    The user comes first, and nobody else adds anything. The sums are 0, 0, ... against 64, 64, ..., in units of a 64th
+    of the largest term, at a threshold near 0. Silence is then nearly e^epsilon times as likely on the former. In
+    another pair the user comes last. The claim is `schedule.pure(epsilon)` of the whole budget's epsilon.
     """
     validate.instance("schedule", schedule, PrivateLogDet, "an fb.schedules.PrivateLogDet")
     epsilon = validate.within("epsilon", epsilon, *EPSILON_RANGE)
@@ -125,7 +125,7 @@ def above_threshold(schedule: PrivateLogDet, *, epsilon: float, epochs: int = 1,
 
 
 def shipped_schedules() -> list[Case]:
-    """Cases of every schedule that a certified algorithm may have."""
+    """Makes cases of every schedule of certified algorithms."""
     budget, removed = Budget(1.0, 0.1), Budget(4.0, 0.1, "zero_out")
     adaptive = PrivateLogDet(share=0.5, max_syncs=2)
     fed = fed_ucb(removed, schedule=PrivateLogDet(share=0.5, max_syncs=1), learns_in_batch=False)
@@ -144,7 +144,7 @@ def shipped_schedules() -> list[Case]:
         timing(fed, name="FedUCB private_logdet timing"),
         linear(central, n_agents=1, horizon=4, name="central tree private_logdet"),
         linear(alone, n_agents=1, horizon=4, name="silo_local tree private_logdet"),
-        linear(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),  # of two silos, whose sum has both noises
+        linear(fed, n_agents=2, horizon=4, name="FedUCB private_logdet"),  # a sum with two silos' noise
         linear(fixed, n_agents=1, name="blt geometric"),
         linear(growing, n_agents=2, name="secagg blt geometric"),
         linear(gossip, n_agents=3, name="gossip blt geometric"),

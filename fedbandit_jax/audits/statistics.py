@@ -1,17 +1,17 @@
-"""Statistics in which two samples of views may differ. NumPy.
+"""Statistics in which two samples of views may differ.
 
 | name | sees |
 |---|---|
 | linear | a difference of means: Fisher's discriminant, the best statistic of Gaussian noise |
 | two-sided | its distance from the middle: an atom, or too much or too little noise |
-| residual | the distance of the whole view from what data (or its neighbour) give in the mean: noise that is left out |
-| atoms | numbers, or differences of two numbers, that repeat exactly: noise left out, shared, or drawn on a grid |
-| low bits | remainders v 2^j mod 1 that repeat exactly: digits of the data behind those that the noise has |
-| control flow | how likely integers are, such as when something was released, and all other numbers given them |
-| upper, lower edge | numbers beyond all those that data (or its neighbour) gave: noise of bounded support |
+| residual | the distance of the view from the mean under the data (or its neighbour): omitted noise |
+| atoms | numbers, or differences of two numbers, that repeat exactly: noise omitted, shared, or drawn on a grid |
+| low bits | remainders v 2^j mod 1 that repeat exactly: digits of the data below the noise's last digit |
+| control flow | the likelihood of integers, such as release times, and of all other numbers given them |
+| upper, lower edge | numbers beyond the range under the data (or its neighbour): noise with bounded support |
 | classifier | all of these together, by logistic regression |
 
-A `Panel` is fitted to runs that nothing is tested on. Views are rows (n, d) of float32.
+A `Panel` is fitted to runs that test nothing. Views are rows (n, d) of float32.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ NAMES = (
     "control flow",
     "classifier",
 )
-_BLOCK = 4096  # rows held in float64 at a time
-_ROWS, _COLUMNS, _CELLS = 2000, 128, 64  # most rows and numbers looked at for atoms, and most atoms
-_REPEATS = 4  # how often a number occurs at least for an atom
+_BLOCK = 4096  # rows in float64 at a time
+_ROWS, _COLUMNS, _CELLS = 2000, 128, 64  # most rows and numbers searched for atoms, and most atoms
+_REPEATS = 4  # least occurrences of an atom
 _WIDTH = 1e-5  # half the width of an atom, in standard deviations
-_GRIDS = (6, 11, 16)  # low bits of numbers that are looked at, of the 24 that the largest of them has
+_GRIDS = (6, 11, 16)  # tested low bits, of the 24 of the largest number
 
 
 class Atoms(NamedTuple):
-    """Places where numbers, or differences of two numbers, of a view repeat more often in one sample than in the other.
+    """Places where numbers, or differences of two numbers, repeat more often in one sample than in the other.
 
     An atom is left[i] v - right[i] v within `width` of `place`; its `weight` is the log ratio of its frequencies.
     """
@@ -56,11 +56,11 @@ class Atoms(NamedTuple):
 
     @classmethod
     def none(cls) -> Atoms:
-        """No atoms."""
+        """Returns no atoms."""
         return cls(*np.zeros((2, 0), int), *np.zeros((3, 0)))
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """The sum of the weights of the atoms that a view is in, (n,)."""
+        """Sums the weights of the atoms of each view, (n,)."""
         total = np.zeros(len(rows))
         for left, right, place, width, weight in zip(*self):
             value = rows[:, left] - (rows[:, right] if right >= 0 else 0)
@@ -69,7 +69,7 @@ class Atoms(NamedTuple):
 
 
 def atoms(x: np.ndarray, y: np.ndarray) -> Atoms:
-    """Finds the atoms that tell two samples apart best, among numbers and differences of numbers drawn at random."""
+    """Finds the most distinctive atoms of two samples, among numbers and random differences of numbers."""
     x, y = x[:_ROWS], y[:_ROWS]
     varies = np.flatnonzero((np.concatenate([x, y]) != x[0]).any(0))[:_COLUMNS]
     if not len(varies):
@@ -83,7 +83,7 @@ def atoms(x: np.ndarray, y: np.ndarray) -> Atoms:
     values = np.sort(np.concatenate(both), 0)
     width = np.maximum(_WIDTH * values.std(0, dtype=float), 2.0**-22 * np.abs(values).max(0))
     repeats = values[_REPEATS - 1 :] - values[: 1 - _REPEATS] <= width
-    repeats[1:] &= ~repeats[:-1]  # where they begin
+    repeats[1:] &= ~repeats[:-1]  # starts of repetitions
     first, column = np.nonzero(repeats)
     place = values[first, column]
     counts = np.stack([_within(rows, column, place, 2 * width[column]) for rows in both])
@@ -106,9 +106,9 @@ def _within(rows: np.ndarray, column: np.ndarray, place: np.ndarray, width: np.n
 
 
 class LowBits(NamedTuple):
-    """Remainders v 2^j mod 1 of some numbers v of a view, and where they repeat.
+    """Remainders v 2^j mod 1 of some numbers v of a view, and their atoms.
 
-    Noise that has fewer bits than the sum to which it is added, such as noise cast to float16, hides no others.
+    Noise with fewer bits than its sum, such as noise cast to float16, leaves the last bits visible.
     """
 
     column: np.ndarray  # (C,) int
@@ -117,7 +117,7 @@ class LowBits(NamedTuple):
 
     @classmethod
     def fit(cls, x: np.ndarray, y: np.ndarray) -> LowBits:
-        """The low bits that tell two samples apart best."""
+        """Finds the most distinctive low bits of two samples."""
         x, y = x[:_ROWS], y[:_ROWS]
         largest = np.maximum(np.abs(x).max(0), np.abs(y).max(0))
         column = np.flatnonzero((x != x[0]).any(0) & (y != y[0]).any(0) & (largest > 0))[: _COLUMNS // len(_GRIDS)]
@@ -126,19 +126,19 @@ class LowBits(NamedTuple):
         return empty._replace(atoms=atoms(empty.remainders(x), empty.remainders(y)))
 
     def remainders(self, rows: np.ndarray) -> np.ndarray:
-        """v 2^j mod 1 of the columns of views (n, d), (n, C)."""
+        """Returns v 2^j mod 1 of the columns of views (n, d), (n, C)."""
         scaled = rows[:, self.column].astype(float) * 2.0**self.power
         return (scaled - np.floor(scaled)).astype(np.float32)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """The sum of the weights of the atoms that remainders are in, (n,)."""
+        """Sums the weights of the atoms of the remainders, (n,)."""
         return self.atoms(self.remainders(rows))
 
 
 class Panel:
-    """All statistics of `NAMES`, fitted to two samples of views, data's and its neighbour's.
+    """All statistics of `NAMES`, fitted to two samples of views, of the data and its neighbour.
 
-    Columns `flow` (d,) bool of the views are control flow; by default none is.
+    Columns `flow` (d,) bool of the views are control flow; by default none.
     """
 
     def __init__(self, x: np.ndarray, y: np.ndarray, flow: np.ndarray | None = None):
@@ -152,13 +152,13 @@ class Panel:
         self.coefficients = _logistic(*map(self._standard, features))
 
     def __call__(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """The statistic of this name for views (n, d), float32, so that equal views stay equal."""
-        if name == "linear":  # the others cost more
+        """Returns a statistic of views (n, d) by name, in float32 so that equal views stay equal."""
+        if name == "linear":  # cheaper alone
             return ((rows - self.fisher.origin) @ self.fisher.weights).astype(np.float32)
         return self.all(rows)[name]
 
     def all(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """All statistics of views (n, d) by name."""
+        """Returns all statistics of views (n, d) by name."""
         features = np.concatenate([self._features(block) for block in np.array_split(rows, len(rows) // _BLOCK + 1)])
         columns = np.column_stack([features, self._standard(features) @ self.coefficients]).astype(np.float32)
         return dict(zip(NAMES, columns.T))
@@ -172,7 +172,7 @@ class Panel:
         return np.stack([linear, np.abs(linear), *residuals, *repeats, *edges, self.flow(rows)], 1)
 
     def _standard(self, features: np.ndarray) -> np.ndarray:
-        """Features (n, F) in standard deviations, at most 6 of them, the squares of the first four, and 1."""
+        """Standardises features (n, F), clipped at 6, and appends the squares of the first four, and 1."""
         scaled = np.clip((features - self.middle) / np.maximum(self.spread, 1e-30), -6, 6)
         return np.concatenate([scaled, scaled[:, :4] ** 2, np.ones((len(scaled), 1))], 1)
 

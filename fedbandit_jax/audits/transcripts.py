@@ -1,7 +1,7 @@
 """The adversary's view of a run on scripted users and data, and neighbours that are far apart.
 
-Axes: T rounds, S synchronisations, M silos, K arms, d features, D = d(d+1)/2 + d numbers of a packed statistic (x x', x
-y). Whose turn it is, what is offered and what is answered is data; what is drawn is what an algorithm draws.
+Axes: T rounds, S synchronisations, M silos, K arms, d features, D = d(d+1)/2 + d numbers of a packed statistic
+(x x', x y). Users, offers and answers are data; only the algorithm draws at random.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
-PARTS = 4  # of the bits that a shuffler shows, whose ones are counted: were they not mixed, the parts would differ
-FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # the user (x, y) who replaces x = (1, 0), y = 1; see `farthest_user`
+PARTS = 4  # of a shuffler's bits, to count ones in; without mixing the parts would differ
+FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # user (x, y) that replaces x = (1, 0), y = 1; see `farthest_user`
 
 
 def _arms(moment: Moment) -> Any:
@@ -35,11 +35,11 @@ def _arms(moment: Moment) -> Any:
 
 @struct.pytree
 class Transcript:
-    """A mechanism for `audit`: (key, (contexts, answers, seen)) -> all that a run of a bound algorithm shows.
+    """A mechanism for `audit`: (key, (contexts, answers, seen)) -> the view of a run of a bound algorithm.
 
-    That is, after every step, its view, its synchronisations in that step, and the arms that others than the user have
-    `seen`, (T, M) bool, if that is given. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`.
-    Where users are told apart, each silo has one, who comes in all rounds. Where silos drop out, they take turns.
+    It holds, after every step, the algorithm's view, its synchronisations, and the arms that others have `seen`, (T, M)
+    bool, if given. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`. If users are identified, each
+    silo has one in all rounds. If silos drop out, they take turns.
     """
 
     algo: Algorithm  # bound
@@ -69,16 +69,16 @@ class Transcript:
 
 
 def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:
-    """The `Transcript` of an algorithm that is bound to this spec and horizon T."""
+    """Makes the `Transcript` of an algorithm bound to this spec and horizon T."""
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     if isinstance(algo, Recipe):
-        raise BadType("algo", "must be bound, as algo.bind(spec, horizon) is", algo)
-    validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
+        raise BadType("algo", "must be bound, by algo.bind(spec, horizon)", algo)
+    validate.instance("spec", spec, Spec, "an fb.Spec, such as env.spec")
     return Transcript(algo=algo, spec=spec, horizon=validate.integer("horizon", horizon, at_least=1))
 
 
 def _counted(algo: Any, shown: Any) -> Any:
-    """Counts of ones in `PARTS` of bits (D, N) that were mixed, -1 if not sent; anything else as it is."""
+    """Counts ones in `PARTS` of mixed bits (D, N), -1 if not sent; returns anything else unchanged."""
     mechanism = getattr(algo, "mechanism", None)
     if not isinstance(mechanism, Messages) or not mechanism.trust.needs_users:
         return shown
@@ -95,9 +95,9 @@ def played(
     answers: Array,
     show: Callable[[Any, Any, Array, Array, Any], Any],
 ) -> Any:
-    """Plays T rounds of one user each, who are `users` (T,), with contexts (T, 1, K, d) and answers (T, 1, K).
+    """Plays T rounds of one user each, `users` (T,), with contexts (T, 1, K, d) and answers (T, 1, K).
 
-    Of each round it stacks `show(view before the user is served, view after it, user, arm, report)`.
+    It stacks `show(view before the user is served, view after it, user, arm, report)` of all rounds.
     """
     syncs, choices = random.stream(key, "syncs"), random.stream(key, "choices")
 
@@ -114,13 +114,13 @@ def played(
 
 
 def spec_of(n_agents: int, *, constant: bool = False, n_users: int = 0, drops: bool = False) -> Spec:
-    """The spec of a script that promises nothing about rewards, so that the mechanism must bound them."""
+    """Makes the spec of a script without bounds on rewards, which the mechanism must enforce."""
     options: Any = dict(max_norm=1.0, rewards_in_unit=False, constant=constant, n_users=n_users, drops=drops)
     return Spec(n_agents=n_agents, n_arms=2, dim=2, **options)
 
 
 def one_budget(algo: Any, kind: type | tuple[type, ...], name: str) -> tuple[Mechanism, Budget]:
-    """The mechanism of an algorithm of this kind, and the one budget of all its silos."""
+    """Returns the mechanism of an algorithm of this kind, and the one budget of all its silos."""
     mechanism = validate.instance("algo", algo, kind, f"an fb.algos.{name}").privacy
     budgets = mechanism.budgets if isinstance(mechanism, Mechanism) else ()
     if not isinstance(mechanism, Mechanism) or len(budgets) != 1:
@@ -129,7 +129,7 @@ def one_budget(algo: Any, kind: type | tuple[type, ...], name: str) -> tuple[Mec
 
 
 def certified(algo: Any, spec: Spec, horizon: int) -> Any:
-    """The bound algorithm, which must be certified and release something."""
+    """Binds an algorithm, which must be certified and release something."""
     bound: Any = algo.bind(spec, horizon)
     certificate = certify(bound)
     if certificate.claim != "certified":
@@ -142,9 +142,9 @@ def certified(algo: Any, spec: Spec, horizon: int) -> Any:
 
 
 def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
-    """The user (x, y) by whom replacing x = (1, 0), y = 1 moves a bound mechanism's statistic most.
+    """Returns the user (x, y) whose replacement of x = (1, 0), y = 1 moves a bound mechanism's statistic most.
 
-    See `sensitivity_sq`; noise on the joint matrix of (x, y) is that of s^2 = 1/2.
+    See `sensitivity_sq`; noise on the joint matrix of (x, y) corresponds to s^2 = 1/2.
     """
     one, centred = mechanism.statistic.bounds, mechanism.statistic.rule.centred
     w = 0.5 if mechanism.trust.joint_matrix else (one.gram_scale * one.weight) ** 2
@@ -158,11 +158,11 @@ def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
 def case_of(
     bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, *, fixed: bool = True, **fields: Any
 ) -> Case:
-    """The case of a bound algorithm's claim, on the neighbours that are farthest apart for it.
+    """Makes the case of a bound algorithm's claim, on its farthest neighbours.
 
-    If its schedule is not `fixed`, in the first pair one user decides about the time of a synchronisation.
+    If its schedule is not `fixed`, one user decides the time of a synchronisation in the first pair.
     """
-    nothing = 0.5 if bound.mechanism.statistic.rule.centred else 0.0  # the reward with which a user adds nothing to x y
+    nothing = 0.5 if bound.mechanism.statistic.rule.centred else 0.0  # reward that adds nothing to x y
     worst = farthest_user(bound.mechanism) if fixed else FARTHEST
     pairs = neighbours(horizon, n_agents, budget.adjacency, visits, farthest=worst, others=nothing)
     return Case.of(
@@ -185,14 +185,14 @@ def neighbours(
     farthest: tuple[np.ndarray, float] = FARTHEST,
     others: float = 0.0,
 ) -> dict[str, tuple[Any, Any]]:
-    """Pairs of data for a `Transcript` with two arms, which differ in `visits` rounds of one user of one silo.
+    """Makes pairs of data for a `Transcript` with two arms, which differ in `visits` rounds of one user of one silo.
 
-    The first pair attains the sensitivity: x = (1, 0) and y = 1 are replaced by the user `farthest`, which moves
-    (x x', x y) by sqrt 4.5 each by default, or by nothing ("zero_out"), which moves it by sqrt 2.
+    The first pair attains the sensitivity. The user `farthest` replaces x = (1, 0) and y = 1, which moves (x x', x y)
+    by sqrt 4.5 each by default. Removal ("zero_out") moves it by sqrt 2.
 
-    That user has the same features on both arms. All others choose between -e and e with e = (1, 0), and answer
-    `others`, which is 0 or, if rewards are centred, 1/2: what they add is the same whichever they choose, and their
-    choice is the sign of what is believed about e, however small that is. Their arms are seen, hers are not.
+    The user has equal features on both arms. All others choose between -e and e with e = (1, 0), and answer `others`:
+    0, or 1/2 for centred rewards. Their contribution is the same for either choice, and the choice reveals the sign of
+    the belief about e, however small. Their arms are seen, the user's are not.
     """
     away = np.array([1.0, 0.0])
     contexts = np.broadcast_to(np.stack([-away, away]), (horizon, n_agents, 2, 2)).astype(np.float32)
@@ -221,7 +221,7 @@ def neighbours(
 
 
 def alone(horizon: int, n_agents: int) -> tuple[Any, Any]:
-    """Data of `Transcript` in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
+    """Makes data of `Transcript` in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
     contexts, answers = (np.zeros(shape, np.float32) for shape in ((horizon, n_agents, 2, 2), (horizon, n_agents, 2)))
     one, seen = contexts.copy(), np.ones((horizon, n_agents), bool)
     one[0, 0], seen[0, 0] = (1, 0), False
