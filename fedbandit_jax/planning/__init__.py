@@ -1,4 +1,4 @@
-"""Recommendations for private federated bandits, and off-policy values of the arms that one learned to play."""
+"""Recommendations for private federated bandits, and off-policy values of learned policies."""
 
 from fedbandit_jax.planning.candidate import Candidate as Candidate
 from fedbandit_jax.planning.demands import PARTIES as PARTIES

@@ -1,4 +1,4 @@
-"""One candidate of a plan: a recipe, its communication and certificate for T rounds, and the reason if excluded."""
+"""A candidate of a plan: a recipe with its communication and certificate for T rounds, or why it is excluded."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from fedbandit_jax.schedules import Every, Geometric, Schedule, as_schedule
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A recipe that a plan has considered.
+    """A recipe considered by a plan.
 
     Attributes:
         label: the trust model, the policy with its numbers, and the schedule.
         group: the trust model and the policy.
         algo: the recipe, which `fb.simulate` runs; None if its trust model is not allowed.
-        syncs: number of synchronisations in T rounds; of agents who upload by themselves, the most of one agent.
-        bits: what one silo sends and receives in T rounds, on average over silos; None if it synchronises too often.
-        certificate: what a run of T rounds proves, read from what the recipe is bound to; None likewise.
+        syncs: number of synchronisations in T rounds; for agents that upload by themselves, the most of one agent.
+        bits: bits that one silo sends and receives in T rounds, on average over silos; None if it exceeds `max_syncs`.
+        certificate: what a run of T rounds proves, from the bound recipe; None likewise.
         excluded: why it cannot be recommended; empty if it can.
-        forecast: the regret that is predicted; None if nothing was simulated.
+        forecast: predicted regret; None if nothing was simulated.
     """
 
     label: str
@@ -48,19 +48,19 @@ class Candidate:
 
     @property
     def regret(self) -> float:
-        """The regret that is predicted; NaN if nothing was simulated."""
+        """Predicted regret; NaN if nothing was simulated."""
         return math.nan if self.forecast is None else self.forecast.regret
 
 
 def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> Candidate:
-    """The candidate of a recipe, with its communication and certificate if it may be bound."""
+    """Makes the candidate of a recipe, with its communication and certificate if it can be bound."""
     syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
     one = Candidate(label=label, group=group, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
     if one.excluded:
         return one
     try:
         bound = algo.bind(demands.spec, demands.horizon)
-    except ValueError as refused:  # its noise cannot be calibrated, or not be drawn
+    except ValueError as refused:  # uncalibrated noise, for instance
         return dataclasses.replace(one, excluded=str(refused))
     bits, proved = bits_per_silo(bound), certificate_of(bound, demands.spec, demands.horizon)
     why = demands.too_much(bits)
@@ -72,7 +72,7 @@ def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> 
 def fitting(
     make: Callable[[int | None], PolicyRecipe], group: str, numbers: str, syncs: int | None, demands: Demands
 ) -> Candidate:
-    """The candidate with so many synchronisations, or else with as many as the demands allow."""
+    """Makes the candidate with this many synchronisations, or with the most that the demands allow."""
 
     def tried(syncs: int | None) -> Candidate:
         algo = make(syncs)
@@ -89,7 +89,7 @@ def fitting(
 
 
 def growing(horizon: int, first: int, syncs: int) -> float:
-    """A growth of batches, the first of `first` rounds, that makes so many synchronisations at most, or the largest."""
+    """Returns a growth of batches, from `first` rounds on, with at most `syncs` synchronisations if possible."""
     return min(max(math.ceil(1000 * ((horizon + 1) / first) ** (1 / syncs)) / 1000, 1.001), 1e6)
 
 
@@ -101,7 +101,7 @@ def _words(schedule: Schedule | int) -> str:
 
 
 def bits_per_silo(bound: Any) -> float:
-    """The bits that one silo of a bound algorithm sends and receives in all synchronisations, on average over silos."""
+    """Returns the bits that one silo sends and receives in all synchronisations, on average over silos."""
     dim, syncs = bound.spec.dim, int(bound.n_syncs)
     if syncs == 0:
         return 0.0
@@ -113,7 +113,7 @@ def bits_per_silo(bound: Any) -> float:
 
 @functools.partial(jax.jit, static_argnums=2)  # mechanisms that differ in numbers share a program
 def _uplinks(mechanism: Any, ks: Any, dim: int) -> tuple[Any, Any]:
-    """The numbers that one silo sends at every synchronisation, and the bits of each."""
+    """Returns how many numbers one silo sends at every synchronisation, and the bits of each."""
 
     def sent(k: Any) -> tuple[Any, Any]:
         numbers, bits = mechanism.uplink(k, dim)

@@ -1,17 +1,17 @@
-"""The candidates of a plan: every certified policy of the package, on the schedules and with the numbers that suit it.
+"""The candidates of a plan: every certified policy of the package, with suitable schedules and numbers.
 
-For every trust model there is one release for fixed batches and one for batches that grow, those with the least noise.
-Rewards are centred where features have a constant entry, and half of x x' is summed there, as docs/beyond.md explains.
-What is left to choose, because it depends on the setting, is the policy, when it first acts on a release, and how
-optimistic or cautious it is. Numbers of one policy differ in numbers only, so that its candidates run together.
+Every trust model has one release for fixed batches and one for growing batches, both with the least noise. Rewards are
+centred if features have a constant entry, and half of x x' is summed there, see docs/beyond.md. The remaining choices
+depend on the setting: the policy, its first release, and its optimism. Variants of a policy differ in numbers only, so
+they run together.
 
-If one user is protected in all her visits (`ONE_USER`), it is also left to choose how many of these enter the sums.
-Fewer are less noise: if r of them enter, one to a batch, the noise of a sum grows nearly as r. Once everybody has been
-let in sums grow no more, so that batches may double and all prefixes count alike, `Decaying(1.0)`. Of batches of one
-length there are many, so that they may also be apart, and `MultiBlt` has the least noise for that.
+If all visits of a user are protected (`ONE_USER`), the contribution bound is a choice too. Smaller bounds have less
+noise: with r contributions, one to a batch, the noise of a sum grows almost as r. Once all users have contributed sums
+stop growing, so batches may double and all prefixes count alike, `Decaying(1.0)`. Fixed batches are many, so
+contributions may be far apart, with least noise by `MultiBlt`.
 
-Where silos drop out, every batch is in one message and secure aggregation has shares for those who are away. Where
-silos lie, the server sees all messages apart and takes one of the two medians of them, which bear any attack.
+If silos drop out, every batch is in one message, and secure aggregation has shares for those that are away. If silos
+lie, the server sees all messages separately and takes one of two medians, which tolerate any attack.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ from fedbandit_jax.privacy import Decaying, Liars, Mechanism, MultiBlt
 from fedbandit_jax.schedules import Every, Geometric
 
 SYNCS = 100  # synchronisations in fixed batches
-GROWTH, DOUBLING = 1.5, 2.0  # of batches whose prefix sums are released, and of those that are released once
-LATER = (1.0, 3.0)  # the first release comes after so many times the rounds of the rule of `Greedy`
-SCALES = (1.0, 0.3, 0.1)  # values of `exploration_scale` of optimism
-PHASES = (0.3, 0.15)  # and of elimination, whose proved widths drop hardly any arm
-DRAWS = (1.0, 0.25)  # values of `scale` of Thompson sampling
-COINS = (5.0, 0.5)  # values of `explore` of epsilon-greedy
-RULES = ("geometric_median", "median")  # of the server, where silos lie
-LYING = "collude"  # hardly an attack costs these rules more in experiments/beyond_liars.py
+GROWTH, DOUBLING = 1.5, 2.0  # of batches with prefix sums, and of batches that are released once
+LATER = (1.0, 3.0)  # multiples of the first round by the rule of `Greedy`
+SCALES = (1.0, 0.3, 0.1)  # values of `exploration_scale` for optimism
+PHASES = (0.3, 0.15)  # and for elimination, whose proved widths drop hardly any arm
+DRAWS = (1.0, 0.25)  # values of `scale` for Thompson sampling
+COINS = (5.0, 0.5)  # values of `explore` for epsilon-greedy
+RULES = ("geometric_median", "median")  # of a server with liars
+LYING = "collude"  # among the worst attacks on these rules in experiments/beyond_liars.py
 RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
-STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and 1 / share of T of the first release: of streams, and of uploads
+STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and T / first release, for streams and for uploads
 NOT_CONSIDERED = (
-    "Gossip and GossipFedUCB, which need a network in place of a server",
-    "SuccessiveElimination and AdaCUCB, which ask users in batches about arms without features",
-    "FCLUB, CLUB and SCLUB, of which nothing is certified with their own triggers, and Homo-DC",
-    "LogDetUCB, whose widths are those of UCB but for the matrix norm of the noise",
-    "LinUCB, for agents who never talk, and Uniform and UniformArms, which learn nothing",
-    "Forgetting, which is for a world that moves",
+    "Gossip and GossipFedUCB, which need a network instead of a server",
+    "SuccessiveElimination and AdaCUCB, which serve batches of users with arms without features",
+    "FCLUB, CLUB and SCLUB, which have no certificate with their own triggers, and Homo-DC",
+    "LogDetUCB, whose widths differ from UCB's only in the matrix norm of the noise",
+    "LinUCB, for agents that never communicate, and Uniform and UniformArms, which learn nothing",
+    "Forgetting, for drifting environments",
     "the grouping Together, which is Federated with more noise",
-    "schedules that adapt (PrivateLogDet costs budget, LogDet leaks), and agents that learn in the batch",
-    "trust model 'local', and 'shuffle_amplified' and 'silo_local_matrix', which have more noise than those above",
-    "policies, releases and schedules of your own",
-)  # what is never a candidate: tests/planning/test_candidates.py compares this list with the package
+    "adaptive schedules (PrivateLogDet costs budget, LogDet leaks), and agents that learn in the batch",
+    "trust model 'local', and 'shuffle_amplified' and 'silo_local_matrix', which have more noise than the others",
+    "user-defined policies, releases and schedules",
+)  # compared with the package by tests/planning/test_candidates.py
 
 
 def candidates(demands: Demands) -> list[Candidate]:
-    """All candidates; of a trust model that is excluded there is one only."""
+    """Returns all candidates; an excluded trust model has only one."""
     found = []
     for name, party in PARTIES.items():
         if name in demands.trusted and demands.liars and party.trust != "silo_local":
-            why = "its server sees no message of a single silo, and one liar may move a sum without bound"
+            why = "its server sees no single messages, and one liar may move a sum without bound"
             found.append(Candidate(label=party.trust, group=party.trust, excluded=why))
         elif name in demands.trusted:
             for unit in units(demands):
@@ -84,24 +84,24 @@ def candidates(demands: Demands) -> list[Candidate]:
 
 
 def left_out(demands: Demands) -> tuple[str, ...]:
-    """Options that are no candidates under these demands, in words."""
+    """Returns options that are no candidates under these demands, in words."""
     found: list[str] = [*NOT_CONSIDERED]
     if demands.liars or demands.spec.drops or demands.spec.late:
-        why = "which reads single batches, where silos lie or drop out, or rewards come late"
+        why = "which reads single batches, but silos lie or drop out, or rewards are delayed"
         found.insert(0, f"DP-DPE (PhasedElimination), {why}")
     elif demands.arms is None:
         found.insert(0, "DP-DPE (PhasedElimination), which needs rounds that offer the same arms to all users")
     if not demands.liars:
-        found.append("rules for silos that lie, unless `liars` says that some do")
+        found.append("robust rules, unless `liars` is positive")
     if not demands.spec.n_users or not demands.alone:
         found.insert(
-            0, "AsyncFederated, and Grouped with Mixture or Alone, for users who return, one to a server a round"
+            0, "AsyncFederated, and Grouped with Mixture or Alone, for returning users, one to a server a round"
         )
     return tuple(found)
 
 
 def without_privacy(demands: Demands, among: Iterable[Candidate]) -> list[Candidate]:
-    """The same policies and schedules without privacy."""
+    """Returns the same policies and schedules without privacy."""
     found = {}
     for one in among:
         assert one.algo is not None
@@ -117,18 +117,18 @@ class Play(NamedTuple):
     family: str
     numbers: str
     policy: Policy
-    make: Callable[[Policy, int | None], Federated]  # with so many synchronisations, or as many as there are
-    syncs: int | None = None  # that are tried first
+    make: Callable[[Policy, int | None], Federated]  # with this many synchronisations, None for any number
+    syncs: int | None = None  # tried first
 
 
 def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
-    """The candidates under one trust model and unit, which was chosen here if it is `free`."""
+    """Returns the candidates under one trust model and unit, which is a choice of the plan if `free`."""
     spec, visits = demands.spec, demands.unit.visits if free else 0
     found: dict[str, Candidate] = {}
     who = f"{party.trust} of {visits} visit{'s' * (visits > 1)}" if free else party.trust
     if spec.n_users and demands.alone and party.trust == "silo_local":
         found |= {one.label: one for one in _by_themselves(party, demands, who)}
-        if spec.n_servers > 1:  # what all users did together is then with none of the servers
+        if spec.n_servers > 1:  # no server has the data of all users
             return list(found.values())
     for play in (*_in_fixed_batches(party, demands, free), *_in_growing_batches(party, demands, free)):
         for one in _by_every_rule(play, demands, who):
@@ -137,7 +137,7 @@ def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
 
 
 def _by_every_rule(play: Play, demands: Demands, who: str) -> Iterator[Candidate]:
-    """A play by every rule that the server may add up by."""
+    """Yields a play under every aggregation rule of the server."""
     for rule in RULES if demands.liars else ("sum",):
         by = "" if rule == "sum" else f" by {rule}"
 
@@ -149,7 +149,7 @@ def _by_every_rule(play: Play, demands: Demands, who: str) -> Iterator[Candidate
 
 
 def _in_fixed_batches(party: Party, demands: Demands, free: bool) -> Iterator[Play]:
-    """Optimism, and all policies where batches may not grow."""
+    """Yields optimism, and all policies if batches may not grow."""
 
     def fixed(policy: Policy, syncs: int | None) -> Federated:
         assert syncs is not None
@@ -168,7 +168,7 @@ def _in_fixed_batches(party: Party, demands: Demands, free: bool) -> Iterator[Pl
 
 
 def _in_growing_batches(party: Party, demands: Demands, free: bool) -> Iterator[Play]:
-    """All policies, from each of several first releases on, where batches may grow."""
+    """Yields all policies, each with several first releases, if batches may grow."""
     if not party.grows:
         return
     spec, horizon = demands.spec, demands.horizon
@@ -200,7 +200,7 @@ def _in_growing_batches(party: Party, demands: Demands, free: bool) -> Iterator[
 
 
 def _by_themselves(party: Party, demands: Demands, who: str) -> list[Candidate]:
-    """The candidates for users who return and trust nobody beyond the server that keeps their own data."""
+    """Returns candidates for returning users who trust only the server with their own data."""
     horizon, found = demands.horizon, []
     privacy = _mechanism(party, party.release, demands)
     growth, share = STREAMS
@@ -228,7 +228,7 @@ def _by_themselves(party: Party, demands: Demands, who: str) -> list[Candidate]:
 
 
 def _others(noise: float) -> list[tuple[str, str, Policy]]:
-    """Policies without widths, with a ridge for noise of this standard deviation."""
+    """Returns policies without widths, with a ridge for noise of this standard deviation."""
     ridge = float(f"{max(1.0, RIDGE * noise):.2g}")
     found: list[tuple[str, str, Policy]] = [("Greedy", "", Greedy())]
     found += [("Thompson", f"scale {scale:g}", Thompson(regularization=ridge, scale=scale)) for scale in DRAWS]
@@ -242,14 +242,14 @@ def _optimism(scale: float) -> UCB:
 
 def _mechanism(party: Party, release: Any, demands: Demands) -> Mechanism:
     statistic = quietest(demands.spec, party.trust)
-    if demands.spec.drops:  # a message that a silo misses must not hold parts of other batches
+    if demands.spec.drops:  # a message must not hold parts of other batches
         release = "input_perturbation"
     away = demands.away if party.trust == "secagg" else 0
     return Mechanism(demands.budget, release, party.trust, unit=demands.unit, statistic=statistic, dropouts=away)
 
 
 def _loudest(algo: Federated, demands: Demands) -> float:
-    """The largest standard deviation of the noise on a release; 0 if it cannot be calibrated."""
+    """Returns the largest standard deviation of the noise on a release; 0 if uncalibrated."""
     try:
         return float(np.max(algo.bind(demands.spec, demands.horizon).stds, initial=0))
     except ValueError:
@@ -257,12 +257,12 @@ def _loudest(algo: Federated, demands: Demands) -> float:
 
 
 def _first(party: Party, demands: Demands, growth: float, decay: float) -> int:
-    """The rounds before the first release by the rule of `Greedy`, or of as many as there can be."""
+    """Returns the rounds before the first release by the rule of `Greedy`, or the most possible."""
     privacy = _mechanism(party, Decaying(decay), demands)
     algo = Federated(policy=Greedy(), schedule=Geometric(growth, first=1), privacy=privacy)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of horizons that are too short for it
+            warnings.simplefilter("ignore")  # about short horizons
             schedule = algo.patient(demands.spec, demands.horizon).schedule
     except ValueError:
         return 1

@@ -1,4 +1,4 @@
-"""Demands on a recommendation, and facts that are read off an environment before anything is tried."""
+"""Demands on a recommendation, and facts about an environment that need no simulation."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fedbandit_jax.privacy.mechanism import check_norms
 from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.trust import find
 
-ONE_USER = "user"  # the unit that leaves the bounds of her contributions to the plan
-LET_IN = (1, 4)  # of her visits, and as many as there are on average
-WATCHED, SPREADS = 1000, 3.0  # rounds in which silos that are away are counted, and standard deviations more than that
+ONE_USER = "user"  # unit with contribution bounds chosen by the plan
+LET_IN = (1, 4)  # contribution bounds, besides the average number of visits
+WATCHED, SPREADS = 1000, 3.0  # rounds to count silos that are away, and standard deviations above their mean
 
 
 class Party(NamedTuple):
-    """A party whom users may trust beside their own silos, or these alone."""
+    """A party that users may trust besides their own silo, or the silo alone."""
 
-    trust: str  # the trust model that needs no more
-    release: str  # the release that has the least noise there
-    grows: bool  # whether batches may grow there
+    trust: str  # trust model that needs no more
+    release: str  # release with the least noise
+    grows: bool  # whether batches may grow
     words: str
 
 
@@ -49,25 +49,25 @@ class Demands(NamedTuple):
     trusted: tuple[str, ...]  # keys of `PARTIES`
     unit: Any  # as in `Mechanism`, or `ONE_USER`
     max_syncs: int | None
-    max_bits: float | None  # that a silo sends and receives in T rounds
-    arms: np.ndarray | None = None  # (K, d) what every round offers to every user, if it is always the same
-    alone: bool = True  # whether users who return come one at a time, and may be served by themselves
-    away: int = 0  # silos that may miss a synchronisation, for which secure aggregation has shares of noise
+    max_bits: float | None  # of a silo in T rounds, sent and received
+    arms: np.ndarray | None = None  # (K, d) offered to every user in every round, if fixed
+    alone: bool = True  # whether returning users arrive one at a time, and can be served separately
+    away: int = 0  # silos that may miss a synchronisation, with shares of noise in secure aggregation
     liars: float = 0.0  # share of silos that lie
 
     def too_often(self, syncs: int) -> str:
-        """Excess of synchronisations in words; empty if there is none."""
+        """Describes an excess of synchronisations; empty if there is none."""
         most = math.inf if self.max_syncs is None else self.max_syncs
         return f"{syncs:,} synchronisations are more than {most:,}" if syncs > most else ""
 
     def too_much(self, bits: float) -> str:
-        """Excess of communication in words; empty if there is none."""
+        """Describes an excess of communication; empty if there is none."""
         most = math.inf if self.max_bits is None else self.max_bits
         return f"{bits:,.0f} bits of a silo are more than {most:,.0f}" if bits > most else ""
 
 
 def units(demands: Demands) -> list[Any]:
-    """The unit that is asked for or, for `ONE_USER`, bounds of her contributions, one to a batch at most."""
+    """Returns the requested unit or, for `ONE_USER`, several contribution bounds, at most one to a batch."""
     if demands.unit != ONE_USER:
         return [demands.unit]
     often = math.ceil(demands.horizon / demands.spec.n_users)
@@ -79,7 +79,7 @@ def units(demands: Demands) -> list[Any]:
 
 
 def fixed_arms(env: Environment) -> np.ndarray | None:
-    """The arms (K, d) that every round offers to every user, in this order; None if worlds or users differ in them."""
+    """Returns the arms (K, d) offered to every user in every round; None if worlds or users differ in them."""
     if not env.spec.fixed_contexts:
         return None
     drawn = []
@@ -93,14 +93,14 @@ def fixed_arms(env: Environment) -> np.ndarray | None:
 
 
 def quietest(spec: Spec, trust: Any) -> Linear:
-    """The statistic of linear bandits that has the least noise under a trust model."""
-    if find(trust).needs_users:  # whose noise is for (x y, x x') as they are
+    """Returns the statistic of linear bandits with the least noise under a trust model."""
+    if find(trust).needs_users:  # its noise is for unscaled (x y, x x')
         return Linear()
     return Linear(centred=spec.constant, gram_scale=0.5 if spec.constant else 0.5**0.5)
 
 
 def silos_away(env: Environment) -> int:
-    """Number of silos to be ready to miss: those away in `WATCHED` rounds on average, and `SPREADS` deviations more."""
+    """Returns the number of absent silos to tolerate: the mean over `WATCHED` rounds plus `SPREADS` deviations."""
     if not env.spec.drops:
         return 0
     drawn, rounds = jax.random.key(0), jnp.arange(WATCHED)
@@ -124,7 +124,7 @@ def demanded(
     max_syncs: Any,
     max_bits: Any,
 ) -> Demands:
-    """The demands of arguments of `plan`, or an error that names the one that is wrong."""
+    """Checks arguments of `plan`, and returns the demands."""
     spec = env.spec
     check_norms("plan", spec.max_norm)
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
@@ -133,10 +133,10 @@ def demanded(
         validate.one_of("trusted", name, PARTIES)
     if unit is None and spec.n_users:
         kinds = f"{ONE_USER!r}, 'visit' or fb.privacy.Users(...)"
-        raise BadValue("unit", f"must be given where users return, as {spec.n_users:,} do here: {kinds}", None, got="")
+        raise BadValue("unit", f"must be given for returning users ({spec.n_users:,} here): {kinds}", None, got="")
     if isinstance(unit, str) and validate.one_of("unit", unit, (ONE_USER, "visit")) == ONE_USER:
         if not spec.n_users:
-            raise BadValue("unit", "must be fb.privacy.Users(...) or None where users are not told apart", unit)
+            raise BadValue("unit", "must be fb.privacy.Users(...) or None if users are not identified", unit)
     else:
         Mechanism(budget, unit=unit)  # checks it
     if max_syncs is not None:
@@ -159,7 +159,7 @@ def demanded(
 
 
 def under(env: Environment, dropouts: Any, delay: Any) -> Environment:
-    """The environment under these conditions."""
+    """Wraps the environment with drop-outs and delays."""
     if validate.within("dropouts", dropouts, 0, 1) == 1:
         raise BadValue("dropouts", "must be below 1", dropouts)
     validate.integer("delay", delay, at_least=0, at_most=10**4)
@@ -168,7 +168,7 @@ def under(env: Environment, dropouts: Any, delay: Any) -> Environment:
 
 
 def _lying(liars: Any, spec: Spec) -> float:
-    """The share of silos that lie, checked."""
+    """Checks the share of silos that lie."""
     share = validate.within("liars", liars, 0, 0.5)
     if share == 0:
         return 0.0
@@ -176,5 +176,5 @@ def _lying(liars: Any, spec: Spec) -> float:
     if not 0 < 2 * lying < spec.n_agents:
         raise BadValue("liars", f"must be at least one and fewer than half of {spec.n_agents} silos, or 0", liars)
     if spec.drops:
-        raise BadValue("liars", "must be 0 where silos drop out, as a median needs all of them", liars)
+        raise BadValue("liars", "must be 0 with drop-outs, since a median needs all silos", liars)
     return share

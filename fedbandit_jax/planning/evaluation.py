@@ -1,4 +1,4 @@
-"""Off-policy values of algorithms by a log whose arms were drawn at random, beside those by a model of it."""
+"""Off-policy values of algorithms from a log with randomised arms, next to values from a model of it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fedbandit_jax.interfaces import Algorithm
 from fedbandit_jax.planning import propensities as chances
 from fedbandit_jax.report.tables import aligned
 
-CHUNK = 1 << 18  # visits that are weighed at a time
+CHUNK = 1 << 18  # visits weighted at a time
 WEIGHTS = {"stated": "by inverse propensities", "estimated": "by estimated propensities"}
-ENOUGH = 50  # rows that count, of which intervals can be trusted
+ENOUGH = 50  # effective rows for reliable intervals
 
 
 class Interval(NamedTuple):
@@ -38,27 +38,27 @@ class Interval(NamedTuple):
 
 
 class Value(NamedTuple):
-    """The mean reward of the arms that an algorithm played, in [0, 1], by four estimators."""
+    """The mean reward of an algorithm's arms, in [0, 1], by several estimators."""
 
     model: float  # the model's means
-    ips: Interval  # logged rewards of arms that were shown, weighted by 1 / propensity
-    doubly_robust: Interval  # the model's means, and its errors on these arms weighted by 1 / propensity
-    gain: Interval  # the doubly robust estimate minus the rewards that the log has for the same visits
-    rows: float  # effective number (sum w)^2 / sum w^2 of rows, or of users if they are told apart
-    self_normalised: Interval  # as `ips`, divided by the mean weight
+    ips: Interval  # logged rewards of matching arms, weighted by 1 / propensity
+    doubly_robust: Interval  # the model's means, and its errors on matching arms weighted by 1 / propensity
+    gain: Interval  # the doubly robust estimate minus the logged rewards of the same visits
+    rows: float  # effective number (sum w)^2 / sum w^2 of rows, or of identified users
+    self_normalised: Interval  # `ips` divided by the mean weight
 
 
 @dataclasses.dataclass(frozen=True)
 class Values(Printed):
-    """The values that `off_policy` estimated, by label; printing them shows a table."""
+    """The values estimated by `off_policy`, by label; printing them shows a table."""
 
     values: Mapping[str, Value]
-    logged: float  # mean reward of the replayed rows, silos weighted as in the values
+    logged: float  # mean reward of the replayed rows, with silos weighted as in the values
     level: float  # of the intervals
-    basis: str  # what the model is, and whose word propensities are
-    doubt: str = ""  # why estimates from the log mean little: propensities not those of the draw, or few rows
+    basis: str  # description of the model, and of the source of propensities
+    doubt: str = ""  # why estimates from the log are unreliable: propensities, or few rows
     propensities: str = "stated"  # or "estimated"
-    by_size: bool = False  # whether silos weigh by their rows
+    by_size: bool = False  # whether silos are weighted by their rows
 
     def __getitem__(self, label: str) -> Value:
         return self.values[label]
@@ -93,47 +93,46 @@ def off_policy(
     by_size: bool = False,
     progress: bool | None = None,
 ) -> Values:
-    """Estimates from the log the mean reward of arms that algorithms learned to play from rewards of its model.
+    """Estimates from a log the mean reward of arms that algorithms learned to play with rewards of its model.
 
-    Algorithms run as in `fb.sweep`, and learn from the model, which was fitted to the other rows. What was shown to the
-    users they meet, and what happened, they do not see. So with weights w = 1 / propensity where the arm played is the
-    one that was shown, and else 0, the mean of w y is an unbiased estimate of the reward of these arms in the world,
-    whatever the model is worth. So is the mean of m(a) + w (y - m(b)), with the model's means m of the arm played and
-    the arm shown, which varies less where the model fits. What it gains over the log is the mean of m(a) + w (y - m(b))
-    - y, which varies less than the difference of two means. Intervals are by Student's law, of sums by row, or by user
-    if users are told apart, who are met again and again. They allow for one more row of the largest weight, whose
-    reward is off by 1: rows that weigh most are seldom there, and few may have the same reward by chance.
-    `Values.doubt` names algorithms for which fewer than 50 rows count.
+    Algorithms run as in `fb.sweep`, and learn from the model, which was fitted to the other rows. They do not see the
+    logged arms and rewards. Let w = 1 / propensity if the played arm is the logged one, and otherwise 0. The mean of
+    w y is an unbiased estimate of these arms' reward in the world, for any model. So is the mean of
+    m(a) + w (y - m(b)), with the model's means m of the played arm a and the logged arm b; it varies less if the model
+    fits. The gain over the log is the mean of m(a) + w (y - m(b)) - y, which varies less than a difference of two
+    means.
 
-    The mean of 1 / propensity, of rows that showed an arm and 0 of others, is 1 for every arm, and so K without regard
-    to arms, if these are the probabilities by which arms were drawn. `Values.doubt` says so where one of these means is
-    more than four standard errors and 2 % from it; an arm that few rows showed is judged with all others only.
+    Intervals use Student's law on sums by row, or by identified user. They allow for one more row of the largest
+    weight, with a reward off by 1: heavy rows are rare, and few may share a reward by chance. `Values.doubt` names
+    algorithms with fewer than 50 effective rows.
 
-    Where nobody drew arms, or nobody knows how, `propensities="estimated"` estimates them from the replayed rows, by a
-    multinomial logistic regression on silo and features, whatever the table states. Estimates are then those of a trial
-    only if nothing else decided about arms that moves rewards (no confounding). `Values.doubt` says so. Intervals take
-    the estimates for the truth.
+    If arms were drawn with these propensities, the mean of 1 / propensity, over rows with a given arm and 0 for others,
+    is 1; over all rows it is K. `Values.doubt` reports a mean more than four standard errors and 2 % off. Arms with few
+    rows are judged only together with all others.
 
-    The model's own mean has no interval: the arms were learned from the same model, which flatters them. If it is
-    outside of the doubly robust interval, do not trust the model's regret.
+    If propensities are unknown, `propensities="estimated"` estimates them from the replayed rows, by a multinomial
+    logistic regression on silo and features. Estimates then are causal only without confounding: nothing else decided
+    arms that affects rewards. `Values.doubt` says so. Intervals treat the estimates as the truth.
+
+    The model's own mean has no interval. It is biased upwards, since the arms were learned from the same model. If it
+    is outside the doubly robust interval, do not trust the model's regret.
 
     Args:
         env: an environment of `fb.data.table`, with a column of `propensity` unless they are estimated.
         algos: algorithms, by label or in order, as for `fb.sweep`.
-        horizon: T, number of rounds.
+        horizon: number of rounds T.
         key: PRNG key.
-        seeds: number of runs; intervals are about the mean over these runs.
+        seeds: number of runs; intervals are for the mean over these runs.
         level: confidence level of the intervals, in (0, 1).
         propensities: "stated", those of the table, or "estimated".
-        by_size: whether silos weigh by their rows in the table that are replayed; else all weigh alike, as they are
-            served.
+        by_size: whether to weight silos by their replayed rows; otherwise all weigh alike, as in the runs.
         progress: as for `fb.simulate`.
 
     Returns:
         A `Values` with a `Value` for every label; `print` it.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: an argument is invalid.
 
     Reference: Dudik, Langford & Li (2011), "Doubly robust policy evaluation and learning", equation 1.
 
@@ -155,7 +154,7 @@ def off_policy(
         estimates = chances.ESTIMATED
         env = dataclasses.replace(env, log=env.log._replace(propensity=chances.estimated(env)))
     elif env.log.propensity is None:
-        name = "name their column in fb.data.table(...), or say propensities='estimated'"
+        name = "name their column in fb.data.table(...), or set propensities='estimated'"
         raise BadValue("env", "must have propensities", None, got=f"a table without: {name}")
     record = {"arm": records.arms, "row": _row}
     result = sweep(
@@ -164,7 +163,7 @@ def off_policy(
     kept = {label: result[label].records for label in result}
     found = {label: _value(env, one["row"], one["arm"], level, by_size) for label, one in kept.items()}
     few = ", ".join(label for label, value in found.items() if value.rows < ENOUGH)
-    each = np.repeat(env.counts, env.counts)  # rows of the silo of every row
+    each = np.repeat(env.counts, env.counts)  # size of the silo of every row
     logged = float(np.average(np.asarray(env.log.reward, float), weights=None if by_size else 1 / each))
     doubts = [estimates, chances.strange(env), f"Doubtful: fewer than {ENOUGH} rows count for {few}." * bool(few)]
     basis = env.spec.basis if estimates else f"{env.spec.basis} {chances.STATED}"
@@ -203,7 +202,7 @@ def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float, by_siz
 
 
 def _means(env: Logged, row: np.ndarray, arm: np.ndarray) -> np.ndarray:
-    """The model's means (n,) of these arms for these rows."""
+    """Returns the model's means (n,) of these arms for these rows."""
     theta, arms = np.asarray(env.theta, float), np.asarray(env.arms, float)
     own = theta if env.intercept is None else theta[1:]
     scores = (np.dot(arms, own.reshape(arms.shape[1], -1))[arm] * np.asarray(env.rows)[row]).sum(1)
@@ -213,9 +212,9 @@ def _means(env: Logged, row: np.ndarray, arm: np.ndarray) -> np.ndarray:
 
 
 def _interval(total: np.ndarray, visits: np.ndarray, level: float, effective: float, largest: float) -> Interval:
-    """The mean of a visit, of sums over the visits of independent users: the error is that of a ratio of sums.
+    """Returns the mean over visits, from sums by independent users, with the error of a ratio of sums.
 
-    As if one more user had rewards that are off by 1, with the `largest` weight.
+    It adds one user with rewards off by 1, with the `largest` weight.
     """
     n = visits.sum()
     if not n:

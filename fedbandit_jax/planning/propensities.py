@@ -1,4 +1,4 @@
-"""Propensities of a log: an estimate where nobody knows them, and doubts about those that somebody states."""
+"""Propensities of a log: estimates of unknown ones, and doubts about stated ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from scipy import optimize, special
 
 from fedbandit_jax.envs import Logged
 
-STRANGE = 4, 0.02  # standard errors, and a share for rounding, beyond which propensities are not those of the draw
-FEW = 30  # rows of an arm with which its share cannot be told from its propensities
+STRANGE = 4, 0.02  # standard errors, and a share for rounding, beyond which propensities are implausible
+FEW = 30  # least rows of an arm for its own test
 STATED = "Propensities are those of the table; that arms were drawn with these probabilities is taken for granted."
 OF_SHARES = (
     "Doubtful: propensities are the shares of arms in the table, and so estimates. Unless arms were drawn with these "
@@ -23,10 +23,10 @@ ESTIMATED = (
 
 
 def estimated(env: Logged) -> np.ndarray:
-    """Estimates the probability (N,) with which every replayed row was shown its arm, from its silo and features.
+    """Estimates the probability (N,) of the logged arm of every replayed row, from silo and features.
 
-    It is a multinomial logistic regression on features with a level of each silo, and half of the squared norm of all
-    coefficients as penalty.
+    It is a multinomial logistic regression on features with an intercept for each silo. The penalty is half of the
+    squared norm of all coefficients.
     """
     x, arm, starts = np.asarray(env.rows, float), np.asarray(env.log.arm), np.asarray(env.starts)
     silo, n_features = np.repeat(np.arange(len(starts)), np.asarray(env.counts)), x.shape[1]
@@ -48,7 +48,7 @@ def estimated(env: Logged) -> np.ndarray:
 
 
 def strange(env: Logged) -> str:
-    """A warning if the mean of 1 / propensity is not the number of arms, or not 1 for an arm with 0 where it is not."""
+    """Warns if the mean of 1 / propensity is not K over all rows, or not 1 for an arm with 0 for other rows."""
     shown, inverse = np.asarray(env.log.arm), 1 / np.asarray(env.log.propensity, float)
     each = [(f" of rows that showed arm {a}, and of 0 for others,", np.where(shown == a, inverse, 0.0), 1)
             for a in range(env.spec.n_arms) if (shown == a).sum() >= FEW]  # fmt: skip

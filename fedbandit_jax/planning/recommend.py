@@ -1,4 +1,4 @@
-"""`plan` recommends a private algorithm: candidates are simulated briefly, and the best of them at length."""
+"""`plan` recommends a private algorithm: it simulates all candidates briefly, and the best at length."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from fedbandit_jax.planning.forecast import TRIED, forecast
 from fedbandit_jax.planning.recommendation import Recommendation
 from fedbandit_jax.privacy import Budget
 
-USERS = 1_000_000  # of a run that is simulated by default, unless they are less than 1 / TRIED of all
-SCREENED = 100_000  # users of a run in which all candidates are compared,
-SCREENING = 8  # unless they are less than a part of that by default
-FINALISTS, ALIKE = 8, 3  # candidates that go further, and how many of these may be of one group,
-MORE_SEEDS = 4  # with so many times as many seeds
-LEAST_ROUNDS = 8  # growth is compared between the quarters and halves of a run
+USERS = 1_000_000  # users of a simulated run by default, or 1 / TRIED of all if that is more
+SCREENED = 100_000  # users of a run that compares all candidates,
+SCREENING = 8  # or this fraction of the default if that is more
+FINALISTS, ALIKE = 8, 3  # candidates that go further, and the most of one group
+MORE_SEEDS = 4  # factor of seeds for finalists
+LEAST_ROUNDS = 8  # to compare growth between quarters and halves
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Begun(Recipe):
-    """A recipe that is bound for `full` rounds, however many of them are run: its noise and schedule are those of T."""
+    """A recipe bound for `full` rounds but run for fewer, with the noise and schedule of the full horizon."""
 
     recipe: PolicyRecipe
     full: int
@@ -65,50 +65,49 @@ def plan(
 ) -> Recommendation:
     """Recommends a trust model, release, schedule and policy for private federated linear bandits.
 
-    Considered are UCB, AdaC-OFUL, greedy play, epsilon-greedy and Thompson sampling under the trust model that has the
-    least noise of those allowed; DP-DPE, if every round offers the same arms to all; and private streams of users
-    (`Grouped`) and agents who upload by themselves (`AsyncFederated`), if users return. All are certified for the
-    budget, and none learns from raw data inside a batch. `Recommendation.not_considered` says what is left out.
+    Candidates are UCB, AdaC-OFUL, greedy play, epsilon-greedy and Thompson sampling under the allowed trust model with
+    the least noise; DP-DPE, if every round offers the same arms to all; and, for returning users, private streams of
+    users (`Grouped`) and agents that upload by themselves (`AsyncFederated`). All are certified for the budget, and
+    none learns from raw data inside a batch. `Recommendation.not_considered` lists the rest.
 
-    What candidates send and prove is exact, as it is read from what they are bound to for T rounds. What they lose is
-    predicted. All are simulated for an eighth of `rounds`, or for as many as 10^5 users need if that is more; then the
-    best eight, of which three may be of one policy, and what these lose without privacy, for `rounds`, under four times
-    as many other seeds; and beyond that, growth is extrapolated. Noise and schedule are those of the whole horizon all
-    the time, so that a simulated round is a round of the real run.
+    Communication and guarantees are exact, read from candidates bound for T rounds. Regret is predicted. All candidates
+    are simulated for an eighth of `rounds`, or for 10^5 users if that is more. Then the best eight, at most three of
+    one policy, and their counterparts without privacy, are simulated for `rounds`, with four times as many new seeds.
+    Beyond that, growth is extrapolated. Noise and schedule are always those of the whole horizon, so a simulated round
+    is a round of the real run.
 
-    An interval is for mean regret, over all that can be drawn. Those of the last eight are meant to contain it all at
-    once with probability 95 %, so that the one of the best does so although it was chosen as the best; other intervals
-    one by one. `tests/planning/test_plan_intervals.py` compares intervals with full runs, and `experiments/planning.py`
-    what is recommended with all candidates.
+    An interval is for mean regret, over all random draws. Those of the last eight should hold jointly with probability
+    95 %, so the interval of the best is valid although it was selected. Other intervals hold one by one.
+    `tests/planning/test_plan_intervals.py` compares intervals with full runs, and `experiments/planning.py`
+    recommendations with all candidates.
 
     Args:
-        env: the environment, as like that of the users to be served as can be: the best schedule and width, and of
-            course regret, depend on it.
-        budget: `fb.privacy.Budget(epsilon, delta)`; it protects one user, or what `unit` says.
-        horizon: T, the number of rounds.
+        env: an environment as similar as possible to the real users, since the best schedule, width and regret depend
+            on it.
+        budget: `fb.privacy.Budget(epsilon, delta)`; it protects one user, or the `unit`.
+        horizon: number of rounds T.
         key: typed PRNG key; seed i of the best candidates uses `fold_in(key, i)`, as in `fb.simulate`.
-        trusted: whom users trust beside their own silos, which see their data anyway: "silo" (nobody else), "shuffler",
-            "secagg" (an aggregator who sees sums over silos only) or "server", or several of these.
-        unit: what is protected where users return, as in `fb.privacy.Mechanism`; or "user": one user in all her
-            visits, and how many of these are let in, and when, is chosen with all else.
+        trusted: parties that users trust besides their own silo, which sees their data anyway: "silo" (nobody else),
+            "shuffler", "secagg" (an aggregator that sees only sums over silos) or "server", or several of these.
+        unit: the protected unit of returning users, as in `fb.privacy.Mechanism`; or "user": all visits of a user, with
+            a contribution bound chosen by the plan.
         dropouts: probability that a silo misses a synchronisation, as in `fb.envs.dropout`. Secure aggregation has
-            shares of noise for as many silos as are away on average, and three standard deviations more; also if the
-            environment itself says who is away.
+            shares of noise for the mean number of absent silos plus three standard deviations, also for an environment
+            with its own drop-outs.
         liars: share of silos that send false sums, in [0, 1/2). The server then takes a median of single messages, and
-            the liars collude, as in `fb.privacy.Liars`, because hardly an attack does more harm to medians.
-        delay: rounds by which rewards come late, as in `fb.envs.delay`.
-        max_syncs: the most synchronisations in T rounds; None: any number.
-        max_bits: the most bits that a silo may send and receive in T rounds together; None: any number.
+            the liars collude, as in `fb.privacy.Liars`, among the worst attacks on medians.
+        delay: rounds of delay of rewards, as in `fb.envs.delay`.
+        max_syncs: most synchronisations in T rounds; None: any number.
+        max_bits: most bits that a silo may send and receive in T rounds together; None: any number.
         seeds: simulations of each candidate, at least 2; the best have four times as many.
-        rounds: how many rounds are simulated at most. Default: all, or so many that 10^6 users come, but not less than
-            T / 8.
+        rounds: most simulated rounds. Default: all, or enough for 10^6 users, but at least T / 8.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
 
     Returns:
-        A `Recommendation`, whose `best` is None if nothing meets the demands; excluded candidates say why.
+        A `Recommendation`; its `best` is None if nothing meets the demands, and excluded candidates say why.
 
     Raises:
-        ValueError, TypeError: an argument is wrong; the message names it and its value.
+        ValueError, TypeError: an argument is invalid; the message names it and its value.
 
     Example:
         >>> import jax, fedbandit_jax as fb
@@ -175,9 +174,9 @@ def _simulated(
     seeds: int,
     of: int,
 ) -> tuple[list[Candidate], list[Candidate]]:
-    """Candidates with forecasts of `of` intervals at once, the best first; and those whose runs failed, excluded."""
+    """Simulates candidates; returns those with `of` joint forecasts, the best first, and those with failed runs."""
     spec, done, failed = env.spec, [], []
-    most = spec.n_agents * horizon if spec.rewards_in_unit else math.inf  # what regret cannot exceed
+    most = spec.n_agents * horizon if spec.rewards_in_unit else math.inf  # upper bound on regret
     begun = {one.label: Begun(recipe=one.algo, full=horizon) for one in some if one.algo is not None}
     result = sweep(env, begun, horizon=length, key=key, seeds=seeds, progress=progress, throw=False)
     for one in some:
@@ -192,7 +191,7 @@ def _simulated(
 
 
 def _best(ranked: list[Candidate]) -> list[Candidate]:
-    """Those of candidates, the best first, that go further."""
+    """Selects the candidates that go further, from ranked ones."""
     found: list[Candidate] = []
     for one in ranked:
         if len(found) < FINALISTS and sum(other.group == one.group for other in found) < ALIKE:
@@ -201,9 +200,9 @@ def _best(ranked: list[Candidate]) -> list[Candidate]:
 
 
 def _quietest(able: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-    """The candidates under the trust model with the least noise, and the others, excluded.
+    """Keeps the candidates under the trust model with the least noise, and excludes the others.
 
-    All trust models have the same policies, and no policy gains by noise. (Noise of users' own streams is another.)
+    All trust models have the same policies, and no policy gains by noise. (Users' own streams have other noise.)
     """
     noise: dict[str, float] = {}
     for one in able:

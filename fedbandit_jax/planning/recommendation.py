@@ -10,23 +10,23 @@ from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.planning.candidate import Candidate
 from fedbandit_jax.report.tables import aligned
 
-WIDTH = 100  # of a line of code, beyond which every argument has a line of its own
+WIDTH = 100  # of a line of code, beyond which every argument has its own line
 HEAD = ("candidate", "regret", "95 % interval", "x not private", "syncs", "kbit per silo", "simulated", "claim")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recommendation(Printed):
-    """The finding of `fb.plan`. `print(recommendation)` shows a table, and the best candidate's code and certificate.
+    """The result of `fb.plan`. `print(recommendation)` shows a table, and the best candidate's code and certificate.
 
     Attributes:
-        candidates: all that were considered, the best first and those that are excluded last.
+        candidates: all considered candidates, the best first and excluded ones last.
         best: the first of them, or None if nothing meets the demands.
         reference: the policies and schedules of the finalists without privacy, the best first.
         spec: description of the environment.
         horizon: T.
         liars: share of silos that lie.
-        seconds: how long the plan took.
-        not_considered: what else there is, and is no candidate, in words.
+        seconds: duration of the plan.
+        not_considered: options that are no candidates, in words.
     """
 
     candidates: tuple[Candidate, ...]
@@ -39,7 +39,7 @@ class Recommendation(Printed):
     not_considered: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The table, with only the best of each group that went no further; what is excluded; code and certificate."""
+        """Formats finalists, the best of each other group, exclusions, code and certificate."""
         spec = self.spec
         simulated = [one for one in self.candidates if one.forecast is not None]
         longest = max((one.forecast[-2:] for one in simulated if one.forecast), default=0)  # rounds and seeds
@@ -85,11 +85,11 @@ def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:
 
 
 def code(value: Any, indent: str = "") -> str:
-    """An expression that makes an equal recipe, budget, schedule or plain value, without its default arguments.
+    """Formats a recipe, budget, schedule or plain value as an equal expression, without default arguments.
 
     Args:
-        value: a dataclass of a public room of the package, whose parts are such dataclasses or plain values.
-        indent: what its lines after the first begin with.
+        value: a dataclass of a public module of the package, with such dataclasses or plain values as parts.
+        indent: indentation of its lines after the first.
 
     Example:
         >>> import fedbandit_jax as fb
