@@ -1,7 +1,7 @@
 """A benchmark of private federated bandits in which the machine checks the guarantee.
 
-A task is a frozen environment with a budget, whom users trust, and limits on communication; an entry is a function from
-a task to a recipe. A row counts in a task only if its certificate says that the budget is kept.
+A task is a frozen environment with a budget, trusted parties and limits on communication. An entry is a function from a
+task to a recipe. A row counts in a task only if its certificate proves the budget.
 """
 
 from fedbandit_jax.benchmark.entry import Entry as Entry
@@ -17,9 +17,9 @@ from fedbandit_jax.core import validate
 
 
 def load(name: str) -> Task:
-    """The task of this name, "sphere-silo" or "sphere-silo/v1".
+    """Returns the task of this name, "sphere-silo" or "sphere-silo/v1".
 
     Raises:
-        ValueError: there is none; the message lists those there are.
+        ValueError: there is none; the message lists all.
     """
     return TASKS[validate.one_of("name", str(name).removesuffix(f"/{SUITE}"), TASKS)]

@@ -1,4 +1,4 @@
-"""The board: one page that compares rows, and the table that says where one stands among them."""
+"""The leaderboard: one page that compares rows, and a table with the place of one row."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from fedbandit_jax.report.plotting.figure import svg, wrapped
 from fedbandit_jax.report.tables import aligned
 
 SHIPPED = Path(__file__).with_name("rows")
-CHECKED = "checked"  # seeds that nobody could choose
+CHECKED = "checked"  # seeds from a nonce that nobody could choose
 ABOUT = f"""S = ln(R_uniform / R) / ln(R_uniform / R_0), of group regrets R at T: 1 if privacy is free, 0 at random.
 R_0 is the regret of a reference without privacy. There are {SEEDS} seeds, which the code of an entry decides, or, where
 they are {CHECKED}, a nonce that nobody could choose. A cell counts only if the certificate of the run says that the
 budget of the task is kept, under its trust model; one in brackets counts as 0, and hovering over it says why. Click on
 a name for differences; errors of two rows are independent, as each has users of its own."""
-TOP = 6  # rows of which the profile is drawn
+TOP = 6  # rows in the profile
 
 
 def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | None = None) -> list[Row]:
-    """The rows that come with the package, and those in these files and folders, the best mean first.
+    """Loads the rows of the package, and of these files and folders, the best mean first.
 
-    Of two rows of one entry that were run under several seeds, that of `fb.benchmark.verify` counts, in its tasks.
+    If an entry has several rows with different seeds, the one of `fb.benchmark.verify` counts, in its tasks.
 
     Args:
-        paths: files, and folders.
-        refused: a list for (file, why) of files that are no rows; None: the first is an error.
+        paths: files and folders.
+        refused: a list for (file, reason) of files that are no rows; None: the first is an error.
 
     Raises:
-        ValueError: a path does not exist, a folder has no rows, or a file is none.
+        ValueError: a path does not exist, a folder has no rows, or a file is not a row.
     """
     files = sorted(SHIPPED.glob("*.npz"))
     for path in (validate.path("rows", one) for one in paths):
         inside = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
         if not path.exists() or not inside:
-            raise BadValue("rows", "must be files of rows, or folders that have some", str(path))
+            raise BadValue("rows", "must be files or folders of rows", str(path))
         files += inside
     loaded: list[Row] = []
     for path in files:
@@ -60,7 +60,7 @@ def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | Non
                 raise
             refused.append((path, str(error)))
     found: dict[str, Row] = {}
-    for one in sorted(loaded, key=lambda row: bool(row.nonce)):  # checked ones after what they replace
+    for one in sorted(loaded, key=lambda row: bool(row.nonce)):  # checked rows replace others
         known = found.get(one.digest)
         if known is None or one.nonce:
             before = {} if known is None else known.cells
@@ -78,12 +78,12 @@ def _loaded(path: Path) -> Row:
 
 
 def over_all(row: Row) -> float:
-    """The mean of S over all tasks of the suite, of which those that were not run count as 0."""
+    """Returns the mean of S over all tasks of the suite, 0 for tasks not run."""
     return sum(cell.score for cell in row.cells.values()) / len(TASKS)
 
 
 def summary(row: Row, others: Sequence[Row] = ()) -> str:
-    """A table of the results of an entry in every task, and its place among other rows."""
+    """Formats the results of an entry in every task, and its place among other rows."""
     lines: list[tuple[str, ...]] = [("task", "S", "+-", "R / R_0", "syncs", "kbit", "best S", "")]
     for cell in row.cells.values():
         best = max((one.cells[cell.task].score for one in others if cell.task in one.cells), default=math.nan)
@@ -111,7 +111,7 @@ def summary(row: Row, others: Sequence[Row] = ()) -> str:
 
 
 def write(found: Sequence[Row], path: str | Path) -> Path:
-    """Writes the board as one page without a network, which needs no script to be read; returns its path."""
+    """Writes the board as one self-contained page, readable without scripts; returns its path."""
     path = validate.path("page", path)
     style, script = (Path(__file__).with_name(f"board.{end}").read_text() for end in ("css", "js"))
     html.write(
@@ -269,4 +269,4 @@ def _details(row: Row, found: Sequence[Row]) -> ET.Element:
 
 
 def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{round(value, 3) + 0.0:.3f}"  # + 0.0 makes 0 of -0
+    return "-" if math.isnan(value) else f"{round(value, 3) + 0.0:.3f}"  # + 0.0 turns -0 into 0

@@ -1,4 +1,4 @@
-"""An entry: a function from a task to a recipe, in a file of its own, whose bytes decide the seeds it is tested on."""
+"""An entry: a function from a task to a recipe, in a file whose bytes determine the test seeds."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import Algorithm
 
 TRACKS = ("one recipe", "tuned")
-FUNCTION = "recipe"  # name of the function, if none is given
+FUNCTION = "recipe"  # default name of the function
 
 
 def digest_of(function: str, source: str) -> str:
-    """SHA-256 of the name of a function and the code that it is in."""
+    """Returns the SHA-256 of the name of a function and its code."""
     return hashlib.sha256(f"{function}\n{source}".encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A function task -> recipe, and the code that it was read from.
+    """A function task -> recipe, and its source code.
 
     Attributes:
-        name: of the row.
+        name: name of the row.
         function: name of the function.
-        source: the text of the file.
-        recipe: the function: it is given a `Task`, and returns an algorithm, or None where it has none for that task.
+        source: text of the file.
+        recipe: the function, from a `Task` to an algorithm, or None if it has none for that task.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Entry:
 
     @property
     def about(self) -> str:
-        """The docstring of the file."""
+        """Docstring of the file."""
         return ast.get_docstring(ast.parse(self.source)) or ""
 
     def where(self, error: Exception) -> str:
-        """The message of an error, with the line of the entry that it was raised from."""
+        """Formats an error with the line of the entry that raised it."""
         kind = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
         file = inspect.getfile(inspect.unwrap(self.recipe))
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -62,10 +62,10 @@ class Entry:
 
     @classmethod
     def of(cls, entry: Any, name: str | None = None) -> Entry:
-        """The entry that is meant by a path with the name of a function, such as "mine.py:recipe", or by a function.
+        """Makes an entry from a path with the name of a function, such as "mine.py:recipe", or from a function.
 
         Raises:
-            ValueError, TypeError: there is no such file or function, or no file that the function is in.
+            ValueError, TypeError: the file or function does not exist, or the function is in no file.
         """
         if isinstance(entry, Entry):
             return entry if name is None else dataclasses.replace(entry, name=name)
@@ -87,7 +87,7 @@ class Entry:
             except OSError:
                 raise BadValue(
                     "entry",
-                    "must be a function in a file, whose bytes decide the seeds",
+                    "must be a function in a file, whose bytes determine the seeds",
                     entry.__qualname__,
                     got=f"{entry.__qualname__} of a session",
                 ) from None
@@ -95,9 +95,9 @@ class Entry:
 
     @classmethod
     def read(cls, source: str, function: str, name: str) -> Entry:
-        """Runs the text of a file, which is all that the seeds depend on, and takes the function of this name."""
+        """Runs the text of a file, which alone determines the seeds, and takes the function of this name."""
         digest = hashlib.sha256(source.encode()).hexdigest()
-        module = types.ModuleType(f"entry_{digest[:16]}")  # where classes of the entry say that they are
+        module = types.ModuleType(f"entry_{digest[:16]}")  # the module of the entry's classes
         module.__file__ = f"{name}.py"
         sys.modules[module.__name__] = module
         linecache.cache[module.__file__] = len(source), None, source.splitlines(keepends=True), module.__file__

@@ -26,10 +26,10 @@ from fedbandit_jax.engine import identity
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm
 
-DEVELOPMENT = "development"  # the nonce and the entry of seeds on which anything may be tried
+DEVELOPMENT = "development"  # nonce and entry of the development seeds
 ENTRY, CHANCE, REFERENCE = "entry", "uniform play", "reference"
 ARRIVALS = "use fb.algos.Grouped or AsyncFederated"
-MACHINE = (MemoryError, jax.errors.JaxRuntimeError)  # errors that are not the entry's, which no row may keep
+MACHINE = (MemoryError, jax.errors.JaxRuntimeError)  # not the entry's errors, so no row keeps them
 
 
 def run(
@@ -43,30 +43,29 @@ def run(
     develop: bool = False,
     progress: bool | None = None,
 ) -> Row:
-    """Plays an entry in the tasks of the benchmark, beside uniform play and the reference, under 16 seeds each.
+    """Plays an entry in the tasks of the benchmark, next to uniform play and the reference, with 16 seeds each.
 
-    The key of a task is the SHA-256 digest of the suite, the task and the entry's code: nobody knows the users of the
-    test before the code is final, and every edit draws others.
+    The key of a task is the SHA-256 digest of the suite, the task and the entry's code. So the users of the test are
+    unknown before the code is final, and every edit draws others.
 
     Args:
-        entry: a function that is given a `Task` and returns a recipe, or None where it has none; or the path of a file
-            with the name of the function in it, "mine.py:recipe".
+        entry: a function from a `Task` to a recipe, or None if it has none; or the path of a file with the name of its
+            function, "mine.py:recipe".
         tasks: names of tasks; None: all.
         track: "one recipe", for all tasks, or "tuned", if numbers were chosen for each task on development seeds.
-        trials: results on development seeds that were looked at, of one recipe in one task each, to be declared.
-        name: of the row; None: that of the file, or of the function.
-        out: a folder where NAME.npz is written after every task; a second call goes on from there. A row of other code
-            that is there is moved to NAME.before, NAME.before1 and so on, with a warning. None: nothing is written.
-        develop: play on the development seeds, which are the same for all entries, and on which anything may be tried.
-            Nothing is written.
+        trials: number of results seen on development seeds, of one recipe in one task each, to be declared.
+        name: name of the row; None: that of the file, or of the function.
+        out: a folder where NAME.npz is written after every task; a second call continues from there. A row of other
+            code is moved to NAME.before, NAME.before1 and so on, with a warning. None: nothing is written.
+        develop: play on the development seeds, equal for all entries, for any experiment. Nothing is written.
         progress: whether to show a progress bar on stderr. Default: only on a terminal.
 
     Returns:
         A `Row`, with the cells of these tasks.
 
     Raises:
-        ValueError, TypeError: an argument is wrong; or the entry returns something else than a recipe. An error that
-            the recipe raises is in `Cell.refused`, with its line in the entry, and other tasks go on.
+        ValueError, TypeError: an argument is invalid; or the entry does not return a recipe. Errors of the recipe are
+            in `Cell.refused`, with its line in the entry, and other tasks continue.
         ImportError: a task needs data that are not installed.
 
     Example:
@@ -85,12 +84,12 @@ def run(
     if track == "tuned" and not trials and not develop:
         raise BadValue("trials", "must be > 0 in the track 'tuned'", trials)
     if develop and out is not None:
-        raise BadValue("out", "must be None on development seeds, of which no row is kept", str(out))
+        raise BadValue("out", "must be None on development seeds", str(out))
     return play(entry, chosen, track, trials, out, DEVELOPMENT if develop else "", progress)
 
 
 def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, nonce: str, progress: bool | None) -> Row:
-    """See `run`; the nonce decides the seeds, too."""
+    """Implements `run`; the nonce determines the seeds too."""
     validate.file_name("name", entry.name)
     parts = {part: getattr(entry, part) for part in ("name", "about", "function", "source", "digest")}
     row = Row(**parts, track=track, trials=trials, nonce=nonce)
@@ -102,16 +101,16 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
         check_free("out", path)
         row = dataclasses.replace(row, cells=_done(path, row))
         if row.cells:
-            row.save(path)  # with what is declared now
+            row.save(path)  # with the present declarations
         return _play(row, entry, tasks, path, progress)
 
 
 def _play(row: Row, entry: Entry, tasks: list[Task], path: Path | None, progress: bool | None) -> Row:
-    """Plays the tasks that the row lacks, and saves it after each of them."""
+    """Plays the tasks that the row lacks, and saves it after each."""
     with bars.bar(progress, total=len(tasks), unit=" tasks") as bar:
         bar.set_description("making all recipes")
         found = {task.name: _recipe(task, entry) for task in tasks if task.name not in row.cells}
-        for task in sorted(tasks, key=lambda task: not isinstance(found.get(task.name), str)):  # refusals come first
+        for task in sorted(tasks, key=lambda task: not isinstance(found.get(task.name), str)):  # refusals first
             bar.set_description(task.name)
             if task.name in found:
                 cell = played(task, found[task.name], entry, row.nonce)
@@ -125,11 +124,11 @@ def _play(row: Row, entry: Entry, tasks: list[Task], path: Path | None, progress
 
 
 def _recipe(task: Task, entry: Entry) -> Algorithm | str:
-    """The recipe of an entry for a task, which can be bound, or the reason why there is none."""
+    """Returns the recipe of an entry for a task, which can be bound, or the reason why there is none."""
     try:
         algo = entry.recipe(task.shown)
         if isinstance(algo, Algorithm):
-            if not struct.is_ours(algo):  # it may bind otherwise when it is played
+            if not struct.is_ours(algo):  # it could bind differently when it is played
                 return f"its recipe is of a class of its own, {type(algo).__name__}: own parts go into one of fb.algos"
             if task.graph is not None:
                 if identity.describe(getattr(algo, "graph", None)) != identity.describe(task.graph):
@@ -152,7 +151,7 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
 
 
 def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> Cell:
-    """The result of the recipe of an entry in a task; a text says why there is none."""
+    """Plays the recipe of an entry in a task; a string is the reason why there is none."""
     started, cell = time.monotonic(), Cell(task=task.name, digest=task.digest)
     if isinstance(algo, str):
         return dataclasses.replace(cell, refused=algo)
@@ -190,7 +189,7 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
 
 
 def tasks_of(tasks: Any) -> list[Task]:
-    """The tasks of these names, None for all, whose data are there, or an error that names `tasks`."""
+    """Returns the tasks of these names, None for all, after checking that their data are installed."""
     names = list(TASKS) if tasks is None else validate.sequence("tasks", tasks, "names of tasks")
     if not names:
         raise BadValue("tasks", "must name at least one task", None, got="none")
@@ -205,14 +204,14 @@ def tasks_of(tasks: Any) -> list[Task]:
         name, error = next(iter(lacks.items()))
         others = " ".join(task.name for task in found if task.name not in lacks)
         whole = f"; all others are {others}" if tasks is None else ""
-        raise ImportError(f"tasks must be those whose data are installed, got {name!r}: {error}{whole}") from error
+        raise ImportError(f"tasks must have installed data, got {name!r}: {error}{whole}") from error
     return found
 
 
 def _done(path: Path, row: Row) -> dict[str, Cell]:
-    """The cells that are in the file already, of the same entry under the same seeds, tasks and code of the package.
+    """Returns the cells of the file, if it has the same entry, seeds, tasks and package code.
 
-    Whatever else is there is moved to a file that no row has, with a warning that says what differs.
+    Otherwise the file is moved to a free name, with a warning that says what differs.
     """
     if not path.exists():
         return {}

@@ -19,7 +19,7 @@ from fedbandit_jax.core.files import read_archive, write_archive
 from fedbandit_jax.core.validate import BadValue
 
 FORMAT = 1
-DRAWS, STREAM = 2000, 36  # resamples of an interval, and the seed of their draw
+DRAWS, STREAM = 2000, 36  # resamples of an interval, and their seed
 NORMAL = 1.96  # standard errors on either side of a 95 % interval
 ARRAYS = ("regret", "uniform", "reference", "syncs", "bits")
 
@@ -30,13 +30,13 @@ class Cell:
 
     Attributes:
         task: its name.
-        digest: of the task.
+        digest: digest of the task.
         refused: why it counts as uniform play; "" if it counts.
         regret, uniform, reference: (n_seeds,) regret at T of the entry, of uniform play, and of the reference without
             privacy, for the same users; (0,) if the entry has no recipe for the task.
         syncs: (n_seeds,) rounds of communication.
-        bits: (n_seeds,) that a silo sent and received, on average; of all together where users come one at a time.
-        certificate: of the run; None if there was none.
+        bits: (n_seeds,) bits that a silo sent and received, on average; over all agents that arrive one at a time.
+        certificate: certificate of the run; None without a run.
         algorithm: account of the recipe.
         provenance: versions, device, date, seconds, the digest of the package's code, and the nonce of the seeds.
     """
@@ -57,7 +57,7 @@ class Cell:
         """Checks that a run in the task of this name can have this result.
 
         Raises:
-            ValueError, TypeError: a field is wrong.
+            ValueError, TypeError: a field is invalid.
         """
         for part, kind in (("task", str), ("refused", str), ("algorithm", Mapping), ("provenance", Mapping)):
             validate.instance(f"{name}.{part}", getattr(self, part), kind, f"a {kind.__name__}")
@@ -80,19 +80,19 @@ class Cell:
 
     @property
     def unchecked(self) -> float:
-        """S, whether it counts or not, at most 1; NaN if nothing was run."""
+        """S, at most 1, whether it counts or not; NaN without a run."""
         if not len(self.regret):
             return float("nan")
-        with np.errstate(divide="ignore"):  # who knows the world has no regret
+        with np.errstate(divide="ignore"):  # a regret of 0
             return min(1.0, float(score(self.regret.mean(), self.uniform.mean(), self.reference.mean())))
 
     @property
     def score(self) -> float:
-        """S = ln(R_uniform / R) / ln(R_uniform / R_0) of mean regrets, at most 1; 0 if it is refused."""
+        """S = ln(R_uniform / R) / ln(R_uniform / R_0) of mean regrets, at most 1; 0 if refused."""
         return 0.0 if self.refused else self.unchecked
 
     def draws(self) -> np.ndarray:
-        """(2000,) values of S, counted or not, for seeds drawn with replacement, the same for all three regrets."""
+        """Returns (2000,) bootstrap values of S, counted or not, with the same resampled seeds for all regrets."""
         if not len(self.regret):
             return np.zeros(DRAWS)
         chosen = np.random.default_rng([STREAM, int(self.digest[:8], 16)]).integers(
@@ -102,12 +102,12 @@ class Cell:
 
     @property
     def unchecked_error(self) -> float:
-        """The standard error over seeds of S, whether it counts or not."""
+        """Standard error of S over seeds, whether it counts or not."""
         return float(self.draws().std())
 
     @property
     def error(self) -> float:
-        """The standard error over seeds of `score`; 0 if it is refused."""
+        """Standard error of `score` over seeds; 0 if refused."""
         return 0.0 if self.refused else self.unchecked_error
 
     def __str__(self) -> str:
@@ -118,16 +118,16 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Row:
-    """The results of an entry in the tasks of the benchmark; `fb.benchmark.run` makes it.
+    """The results of an entry in the tasks of the benchmark; made by `fb.benchmark.run`.
 
     Attributes:
-        name: of the entry.
-        about: the docstring of its file.
-        function, source: the code of the entry: the name of its function, and the text of its file.
-        digest: of that code, which decides the seeds.
+        name: name of the entry.
+        about: docstring of its file.
+        function, source: name of its function, and text of its file.
+        digest: digest of function and source, which determines the seeds.
         track: "one recipe" for all tasks, or "tuned" on development seeds.
-        trials: results on development seeds that were looked at, as declared.
-        nonce: "" for the seeds that the code alone decides; otherwise what decided them, too.
+        trials: declared number of results seen on development seeds.
+        nonce: "" if the code alone determines the seeds; otherwise another input.
         cells: task -> `Cell`.
     """
 
@@ -145,7 +145,7 @@ class Row:
         """Checks the texts, and that the digest matches the code.
 
         Raises:
-            ValueError, TypeError: one is wrong.
+            ValueError, TypeError: one is invalid.
         """
         for part in ("name", "about", "function", "source", "digest", "nonce"):
             validate.instance(part, getattr(self, part), str, "a text")
@@ -156,22 +156,22 @@ class Row:
 
     @property
     def score(self) -> float:
-        """The mean of S over the tasks that were asked for, of which those without a recipe count as 0."""
+        """Mean of S over the requested tasks, 0 for those without a recipe."""
         return float(np.mean([cell.score for cell in self.cells.values()]))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """A 95 % interval for `score`: 1.96 standard errors to either side."""
+        """95 % interval for `score`: 1.96 standard errors to either side."""
         half = NORMAL * self.error
         return self.score - half, self.score + half
 
     @property
     def error(self) -> float:
-        """The standard error of `score` over seeds, which are independent in every task."""
+        """Standard error of `score` over seeds, which are independent between tasks."""
         return math.sqrt(sum(cell.error**2 for cell in self.cells.values())) / len(self.cells)
 
     def save(self, path: str | Path) -> Path:
-        """Writes a sealed file that ends in .npz, complete or not at all, and returns its path."""
+        """Writes a sealed .npz file atomically, and returns its path."""
         path = validate.path("path", path)
         path.parent.mkdir(parents=True, exist_ok=True)
         about = {name: getattr(self, name) for name in _ABOUT} | {"format": FORMAT, "suite": SUITE}
@@ -188,10 +188,10 @@ class Row:
 
     @classmethod
     def load(cls, path: str | Path) -> Row:
-        """Reads a file that `save` wrote.
+        """Loads a file written by `save`.
 
         Raises:
-            ValueError: there is no such file, it is not as `save` wrote it, or of another suite.
+            ValueError: the file is missing or damaged, or of another suite.
         """
         path = validate.path("path", path)
         try:
@@ -222,7 +222,7 @@ _OF_CELL = ("task", "digest", "refused", "algorithm", "provenance")
 
 
 def score(regret: Any, uniform: Any, reference: Any) -> Any:
-    """S = ln(R_uniform / R) / ln(R_uniform / R_0): 1 if privacy is free, 0 for uniform play.
+    """Computes S = ln(R_uniform / R) / ln(R_uniform / R_0): 1 if privacy is free, 0 for uniform play.
 
     >>> float(score(10.0, 1000.0, 10.0)), float(score(1000.0, 1000.0, 10.0)), float(score(100.0, 1000.0, 10.0))
     (1.0, 0.0, 0.5)

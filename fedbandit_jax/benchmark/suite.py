@@ -25,11 +25,11 @@ from fedbandit_jax.schedules import Geometric
 
 SILOS, SECAGG = ("nobody", "silo"), ("nobody", "silo", "secagg")
 GROWTHS = (1.05, 1.1, 1.2, 1.5, 2.0)
-FADES = Discounted(0.8)  # of the reference in a world that moves
+FADES = Discounted(0.8)  # of the reference in a drifting environment
 
 
 def _often(task: Task) -> Geometric:
-    """Batches that grow from the first round on, as slowly as the limit on synchronisations allows."""
+    """Makes batches that grow from the first round on, as slowly as the limit on synchronisations allows."""
     allowed = (Geometric(growth, first=1) for growth in GROWTHS)
     return next(one for one in allowed if one.n_syncs(task.horizon) <= (task.max_syncs or math.inf))
 
@@ -69,7 +69,7 @@ def _zipf() -> Environment:
 
 @struct.pytree
 class Dealt(Logged):
-    """A fitted log whose effects every seed deals out to the arms anew: nobody knows in advance which is good."""
+    """A fitted log with effects that every seed permutes over the arms, so the good arm is unknown."""
 
     @override
     def init(self, key: Key[Array, ""]) -> Visits:

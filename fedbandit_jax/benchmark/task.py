@@ -26,8 +26,8 @@ from fedbandit_jax.privacy.trust import TRUST, find
 
 SUITE = "v1"
 SEEDS = 16  # of a row in every task
-MANY = 100  # synchronisations in batches of one length, of which more would gain little and take long
-ROUNDED = 1e-5  # by which a certificate's epsilon may be larger, as it is computed in floating point
+MANY = 100  # most synchronisations in fixed batches; more would gain little and take long
+ROUNDED = 1e-5  # relative rounding error of a certificate's epsilon
 NAMES = {"nobody": "local", "silo": "silo_local", "shuffler": "shuffle_vector_sum", "secagg": "secagg"}
 
 
@@ -41,19 +41,18 @@ class Task:
 
     Attributes:
         name: such as "sphere-silo".
-        about: a sentence that says what is hard.
-        family: "linear", M silos that serve one user each in a round; "arms", users who are alike and asked in batches;
-            or "clusters", users who return one at a time.
-        sizes: M, K and d of the environment, which is made when it is first asked for.
-        horizon: T, the number of rounds.
+        about: a sentence on its difficulty.
+        family: "linear", M silos that serve one user each in a round; "arms", exchangeable users in batches; or
+            "clusters", returning users one at a time.
+        sizes: M, K and d of the environment.
+        horizon: number of rounds T.
         epsilon, delta: the budget. A delta of 0 is pure differential privacy.
-        unit: None where every user comes once; "visit", or `fb.privacy.Users`, all visits of one user, where they
-            return.
-        trusted: whom users may trust, of "nobody", "silo", "shuffler", "secagg" and "server"; who is named last has the
-            least noise.
-        max_syncs: the most rounds of communication in T rounds, or uploads of all where users come one at a time; None:
+        unit: None if every user comes once; for returning users "visit", or `fb.privacy.Users`, all visits of a user.
+        trusted: parties that users may trust, of "nobody", "silo", "shuffler", "secagg" and "server"; the last one has
+            the least noise.
+        max_syncs: most rounds of communication in T rounds, or uploads of all agents that arrive one at a time; None:
             any number.
-        graph: who may talk to whom, where there is no server.
+        graph: links between silos without a server.
     """
 
     name: str
@@ -72,29 +71,29 @@ class Task:
 
     @functools.cached_property
     def env(self) -> Environment:
-        """The environment, made when it is first asked for."""
+        """The environment, made on first use."""
         return self.make()
 
     @functools.cached_property
     def _known(self) -> tuple[Spec, np.ndarray | None, int]:
-        """All that an entry may know of the environment: its spec, fixed arms, and silos that are away."""
+        """All that an entry may know of the environment: its spec, fixed arms, and absent silos."""
         return self.env.spec, fixed_arms(self.env), silos_away(self.env)
 
     @property
     def spec(self) -> Spec:
-        """The description of the environment."""
+        """Spec of the environment."""
         return self._known[0]
 
     @property
     def arms(self) -> np.ndarray | None:
-        """The arms (K, d) that every round offers to every user, if these are always the same; else None."""
+        """Arms (K, d) offered to every user in every round, if fixed; otherwise None."""
         return self._known[1]
 
     @functools.cached_property
     def shown(self) -> Task:
-        """This task as an entry sees it: without the environment that it will be played in."""
+        """This task without its environment, as an entry sees it."""
         spec, arms, away = self._known
-        graph, arms = (None if one is None else one.copy() for one in (self.graph, arms))  # not what the judge looks at
+        graph, arms = (None if one is None else one.copy() for one in (self.graph, arms))  # entries may modify them
         copy = dataclasses.replace(self, make=_hidden, reference=_hidden, graph=graph)
         vars(copy)["_known"] = spec, arms, away
         return copy
@@ -106,23 +105,23 @@ class Task:
 
     @property
     def trust(self) -> str:
-        """The trust model of `fb.privacy.Mechanism` that has the least noise of those allowed."""
+        """Allowed trust model of `fb.privacy.Mechanism` with the least noise."""
         return NAMES[self.trusted[-1]]
 
     @property
     def batch(self) -> int:
-        """B, the shortest batches of one length whose synchronisations are allowed, and no more than a hundred."""
+        """Shortest fixed batches B with an allowed number of synchronisations, at most a hundred."""
         return self.horizon // (min(self.max_syncs or MANY, MANY) + 1) + 1
 
     def mechanism(self, release: Any = "blt", **options: Any) -> Mechanism:
-        """A mechanism with the budget, the unit and the trust model of this task.
+        """Makes a mechanism with the budget, the unit and the trust model of this task.
 
         Args:
-            release: as in `fb.privacy.Mechanism`. Where silos drop out, and where nobody is trusted, it is
-                "input_perturbation" whatever is asked for, and with a shuffler "tree": others are not possible there.
-            options: of `fb.privacy.Mechanism`, in place of what is said here. By default the statistic is that with the
-                least noise: half of x x', and x (y - 1/2) where features have a constant entry, but as printed where
-                single users add noise.
+            release: as in `fb.privacy.Mechanism`. With drop-outs, or if nobody is trusted, it is always
+                "input_perturbation", and with a shuffler "tree", since others are impossible.
+            options: options of `fb.privacy.Mechanism` that replace these defaults. The default statistic has the least
+                noise: half of x x', and x (y - 1/2) if features have a constant entry, but as printed if single users
+                add noise.
         """
         if isinstance(release, str):
             validate.one_of("release", release, RELEASES)
@@ -137,33 +136,33 @@ class Task:
 
     @property
     def grows(self) -> bool:
-        """Whether batches may grow, as they may where silos or secure aggregation are trusted."""
+        """Whether batches may grow, which needs trusted silos or secure aggregation."""
         return self.trusted[-1] in ("silo", "secagg", "server")
 
     @property
     def uniform(self) -> Algorithm:
-        """Uniform play, the score 0."""
+        """Uniform play, with score 0."""
         return UniformArms() if self.family == "arms" else Uniform()
 
     @functools.cached_property
     def digest(self) -> str:
-        """The digest of all that a row depends on but its entry: environment, budget, limits, reference."""
+        """Digest of everything that a row depends on except its entry: environment, budget, limits, reference."""
         asked = [
             getattr(self, name) for name in ("name", "horizon", "epsilon", "delta", "unit", "trusted", "max_syncs")
         ]
         return digest(SUITE, SEEDS, *asked, self.graph, self.env, self.reference(self)).hex()
 
     def key(self, entry: str, nonce: str = "") -> Any:
-        """The key of the test seeds of an entry, given by its digest; with a nonce, seeds that nobody could choose."""
+        """Returns the key of an entry's test seeds, from its digest; a nonce gives seeds that nobody could choose."""
         words = hashlib.sha256("|".join((SUITE, self.digest, entry, nonce)).encode()).digest()[:8]
         return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(words, ">u4").astype(np.uint32)), impl="threefry2x32")
 
     def refusal(self, certificate: Certificate, syncs: float, status: int) -> str:
-        """The reason why a run does not count, and is scored as uniform play; "" if it does.
+        """Returns why a run counts as uniform play; "" if it counts.
 
         Args:
-            certificate: of the run.
-            syncs: the most rounds of communication under any seed.
+            certificate: certificate of the run.
+            syncs: most rounds of communication over seeds.
             status: bits of `fb.Status` of all seeds.
         """
         one, epsilon, delta = certificate, certificate.epsilon_exact, certificate.delta
@@ -173,7 +172,7 @@ class Task:
             got = f"epsilon = {epsilon or math.inf:.6g} at delta = {delta or 0:g}"
             return f"the noise gives {got}, the task asks for {self.epsilon:g} at {self.delta:g}"
         if one.trusted not in self.trusted:
-            whom = "whom a trust model of the entry's own names" if one.trusted == "own" else one.trusted
+            whom = "the party of a user-defined trust model" if one.trusted == "own" else one.trusted
             return f"users must trust {whom}, the task allows {' or '.join(self.trusted)}"
         if self.graph is not None and one.server:
             return "it has a server, the task has none: use fb.algos.Gossip(graph=task.graph, ...)"

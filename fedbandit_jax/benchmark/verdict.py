@@ -1,4 +1,4 @@
-"""`verify` plays the entry of a row again, under seeds that nobody could choose."""
+"""`verify` plays the entry of a row again, with seeds that nobody could choose."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.core.validate import BadValue
 
-NEAR = 3.0  # standard errors within which a second run is expected
+NEAR = 3.0  # standard errors within which runs agree
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict(Printed):
-    """The finding of `verify`. `print(verdict)` compares both runs, task by task.
+    """The result of `verify`. `print(verdict)` compares both runs, task by task.
 
     Attributes:
-        row: what was run.
+        row: the original run.
         again: the same code on seeds that nobody could choose, which counts.
     """
 
@@ -40,10 +40,7 @@ class Verdict(Printed):
 
     @property
     def far(self) -> tuple[str, ...]:
-        """The tasks, and "mean", in which the two are more than three standard errors of their difference apart.
-
-        Also those in which only one of them counts.
-        """
+        """Tasks, and "mean", whose scores differ by more than three standard errors, or with only one counted."""
         differ = (
             name for name, one, two in self._pairs() if not _apart(one, two) <= NEAR or _refused(one) != _refused(two)
         )
@@ -61,7 +58,7 @@ class Verdict(Printed):
 
 
 def _apart(one: Row | Cell, two: Row | Cell) -> float:
-    """The difference of two scores in standard errors of it."""
+    """Returns the difference of two scores in units of its standard error."""
     error = math.hypot(one.error, two.error)
     return abs(one.score - two.score) / error if error else 0.0 if one.score == two.score else math.inf
 
@@ -73,22 +70,22 @@ def _refused(one: Row | Cell) -> bool:
 def verify(
     row: Row, *, tasks: Iterable[str] | None = None, out: str | Path | None = None, progress: bool | None = None
 ) -> Verdict:
-    """Runs the code of a row again, under seeds that depend on a random nonce, too.
+    """Runs the code of a row again, with seeds that also depend on a random nonce.
 
-    Whoever edits a comment until the seeds are kind gains nothing here, and the second run is what counts.
+    So editing a comment until the seeds are favourable gains nothing. The second run counts.
 
     Args:
-        row: a row whose code is trusted to be run.
+        row: a row with trusted code.
         tasks: names of tasks of the row; None: all of them.
-        out, progress: as in `fb.benchmark.run`; the file is NAME.checked.npz, and a second call begins anew.
+        out, progress: as in `fb.benchmark.run`; the file is NAME.checked.npz, and a second call starts anew.
 
     Returns:
         A `Verdict`: both rows, and the tasks in which they differ.
 
     Raises:
-        ValueError, TypeError: `row` is no row, or has none of these tasks; or what its code raises.
+        ValueError, TypeError: `row` is not a row, or lacks a task; or what its code raises.
     """
-    validate.instance("row", row, Row, "an fb.benchmark.Row, as `Row.load` returns it")
+    validate.instance("row", row, Row, "an fb.benchmark.Row, such as `Row.load` returns")
     chosen = tasks_of(list(row.cells) if tasks is None else tasks)
     for task in chosen:
         if task.name not in row.cells:
