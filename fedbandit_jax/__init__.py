@@ -7,7 +7,7 @@
 >>> result.regret.shape  # (seeds, rounds): cumulative, summed over the 20 agents
 (4, 200)
 
-Every name is imported when it is first used, so that reading saved results needs no JAX.
+Names are imported on first use, so reading saved results needs no JAX.
 """
 
 from importlib import import_module

@@ -16,32 +16,32 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import from_json, in_json
 from fedbandit_jax.core.printed import Printed
 
-# the meaning of an epsilon that was asked for in one of these notions
+# meaning of a requested epsilon in these notions
 FORMULAS = {
     "Renyi DP": "alpha epsilon^2 / 2 being the leading term, and the row Renyi curve the proved bound",
     "zCDP": "rho = epsilon^2 / 2 being the leading term, and the row zCDP the proved bound",
 }
-# Whom users must trust, from the strictest to the loosest; "own" is a trust model whose words are its author's.
+# Parties that users must trust, from the strictest to the loosest; "own" is a user-defined trust model.
 PARTIES = ("nobody", "silo", "shuffler", "secagg", "server", "own", "")
-PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that a pair (epsilon, delta) states in full
+PAIRS = ("(epsilon, delta)-DP", "pure DP")  # notions that (epsilon, delta) states completely
 Claim = Literal["none", "as_printed", "certified"]  # from the weakest to the strongest
 CLAIMS: tuple[Claim, ...] = get_args(Claim)
 
 
-BEYOND = (  # every protocol: raw data kept in a result, and the choice of its configuration
+BEYOND = (  # for every protocol: raw data kept in a result, and the choice of its configuration
     "what a simulator keeps: the key of all noise, curves, records, status bits, decoding failures, sha256 of data",
     "tuning by a sweep or fb.plan, itself a release",
 )
 
 
 class Raw(NamedTuple):
-    """A door to raw data: one way in which a run reads its users' data beside the mechanism, or lets others see them.
+    """A door to raw data: a way in which a run reads its users' data beside the mechanism, or lets others see them.
 
-    A bound algorithm that does so lists its doors in the property `raw`. The same static fields that decide what is
-    handed through decide which doors `raw` lists, and `Certificate.through` says what is left of the claim.
+    A bound algorithm lists its doors in the property `raw`. The same static fields decide what passes a door and
+    whether `raw` lists it. `Certificate.through` says what remains of the claim.
     """
 
-    claim: Claim  # the strongest claim that is left to a run with this door
+    claim: Claim  # the strongest claim of a run with this door
     why: str  # a clause that says what is read, and why the stronger claim fails
     seen: str  # what an adversary may learn through this door
 
@@ -51,58 +51,57 @@ class Certificate(Printed):
     """The statement about privacy that is saved with every result. `print(certificate)` shows it on one screen.
 
     Attributes:
-        claim: "certified" if the budget asked for holds, in its `notion`, for the protocol that ran, under the stated
+        claim: "certified" if the requested budget holds, in its `notion`, for the protocol that ran, under the stated
             adjacency; "as_printed" if only the weaker statement in `reason` holds, and the paper's own does not; "none"
-            if nothing is claimed. `epsilon_exact` is then finite if the only fault is too little noise, and infinite if
-            rewards are unbounded, raw data are read, or there is (almost) no noise.
+            if nothing is claimed. In the last case `epsilon_exact` is finite if the only fault is too little noise. It
+            is infinite if rewards are unbounded, raw data are read, or there is (almost) no noise.
         reason: why this claim and no stronger one is made.
         trust: who adds the noise, and who is not trusted.
-        trusted: whom users must trust: "nobody", their "silo", a "shuffler", "secagg" or the "server"; "own" is whoever
-            a trust model of your own says.
-        server: whether a server is sent messages; if not, silos send them to each other.
+        trusted: the party that users must trust: "nobody", their "silo", a "shuffler", "secagg" or the "server"; "own"
+            for a user-defined trust model.
+        server: whether a server receives messages; otherwise silos send them to each other.
         adjacency: what may differ between neighbouring data sets.
-        neighbours: the kind of adjacency, "replace", "zero_out" or "any".
-        unit: the privacy unit, i.e. whose data may differ.
-        whole_user: whether all that one user contributes is protected together.
-        user_defined: parts of the algorithm that are not the package's own, whose words their author answers for.
-        notion: the notion of privacy in which epsilon was asked for: "(epsilon, delta)-DP", "pure DP", "Renyi DP" (a
-            divergence with alpha epsilon^2 / 2 as the leading term; `renyi` has the proved bound) or "zCDP" (rho with
+        neighbours: kind of adjacency, "replace", "zero_out" or "any".
+        unit: privacy unit, i.e. whose data may differ.
+        whole_user: whether all contributions of a user are protected together.
+        user_defined: user-defined parts of the algorithm; their authors answer for their words.
+        notion: notion of privacy of the requested epsilon: "(epsilon, delta)-DP", "pure DP", "Renyi DP" (a divergence
+            with alpha epsilon^2 / 2 as the leading term; `renyi` has the proved bound) or "zCDP" (rho with
             epsilon^2 / 2 as the leading term; `zcdp` has the proved bound). The last two are not (epsilon, delta)-DP at
             that epsilon, but at `epsilon_exact`.
-        epsilon: the epsilon asked for, or None where no budget was asked for.
-        delta: the delta asked for. It is 0 for pure DP; for other notions without a delta it is the one at which
-            `epsilon_exact` is stated.
-        epsilon_exact: the smallest epsilon that the noise is proved to give at delta; infinite if none is, as where
-            rewards are unbounded or a door to raw data voids the claim.
-        warning: says that delta is not below one over the number of visits of users, if that is so. Such a delta
-            allows what no epsilon shows: to publish all of one visit, chosen at random.
-        smallest_delta: the smallest delta that this noise could give at any epsilon, however large: the far tails of
-            noise are never drawn, and the mass that they lack is charged to delta. For pure DP, which no noise of
-            bounded reach gives, this is the delta that it has in truth.
-        accountant: the proof of `epsilon_exact`.
-        noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. On x x' it is
-            that on the diagonal, and 1 / sqrt 2 of it is that off it, unless `noise_whose` says otherwise.
+        epsilon: requested epsilon, or None without a budget.
+        delta: requested delta. It is 0 for pure DP. For other notions without a delta, `epsilon_exact` is stated at it.
+        epsilon_exact: smallest epsilon that the noise is proved to give at delta; infinite if there is none, such as
+            with unbounded rewards or a door to raw data that voids the claim.
+        warning: set if delta is not below one over the number of users' visits. For any epsilon, such a delta allows
+            publishing all of one visit, chosen at random.
+        smallest_delta: smallest delta that this noise could give at any epsilon. The far tails of noise are never
+            drawn, and their missing mass is charged to delta. Noise with bounded support never gives pure DP; this is
+            then its true delta.
+        accountant: proof of `epsilon_exact`.
+        noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. For x x' it is
+            on the diagonal, and 1 / sqrt 2 of it off the diagonal, unless `noise_whose` says otherwise.
         noise_whose: whose noise `noise_std` is, and on which entries.
-        server_noise_std: the largest standard deviation of the noise in an entry of the server's sums, in units of x x'
-            and over all synchronisations; None if there is no server, and `noise_whose` then says who adds up what.
-        release: name of the class that says how sums over time are formed from messages.
-        releases: the number of messages of one silo, or the most there may be.
-        releases_per_user: kappa, the squared sensitivity of all these messages to what is protected, one visit or all
-            that one user contributes, relative to one message. Where it is one visit, a user who comes r times moves
-            them at most as far as r^2 kappa would.
-        sensitivity: how far what is protected moves all these messages together, their rounding included, in the joint
-            l2 norm in which the noise on every entry has the standard deviation `noise_std`. Where each of these noises
-            is Gaussian and the schedule spends nothing, mu = sensitivity / noise_std, and `epsilon_exact` is where
+        server_noise_std: largest standard deviation of the noise in an entry of the server's sums, in units of x x' and
+            over all synchronisations; None without a server, and then `noise_whose` says who adds up what.
+        release: name of the class that forms sums over time from messages.
+        releases: number of messages of one silo, or the most there may be.
+        releases_per_user: kappa, the squared sensitivity of all these messages to the privacy unit (one visit, or all
+            contributions of a user), relative to one message. If the unit is a visit, r visits of a user move them at
+            most as far as r^2 kappa would.
+        sensitivity: largest change of all these messages together by the privacy unit, including their rounding, in the
+            joint l2 norm in which the noise on every entry has standard deviation `noise_std`. If all this noise is
+            Gaussian and the schedule spends nothing, mu = sensitivity / noise_std, and `epsilon_exact` solves
             Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu) = delta; None if not stated.
-        per_silo: (epsilon asked, delta, epsilon that the noise gives) for every silo, if silos have budgets of their
-            own; `epsilon`, `delta` and `epsilon_exact` are then those of the silo with the largest `epsilon_exact`.
+        per_silo: (requested epsilon, delta, epsilon of the noise) for every silo, if silos have separate budgets;
+            `epsilon`, `delta` and `epsilon_exact` are then those of the silo with the largest `epsilon_exact`.
         schedule: what decides when silos synchronise, and the epsilon that it spends.
         renyi: pairs (order alpha, bound on the Renyi divergence of that order) for one visit.
         zcdp: (rho, xi) of zero-concentrated DP, where rho includes xi, the cost of a sum of discrete Gaussians not
             being a discrete Gaussian itself; `fb.privacy.zcdp_epsilon(rho, delta)` converts it.
-        visits: (n, delta, epsilon proved, epsilon by advanced composition) for several n, of a user who is in n
-            different sums; visits that fall into one sum are group privacy and are not covered.
-        bits_per_user: the fewest and the most bits that a user sends.
+        visits: (n, delta, proved epsilon, epsilon by advanced composition) for several n, for a user in n different
+            sums; visits that share a sum are group privacy and are not covered.
+        bits_per_user: fewest and most bits that a user sends.
         wrap_probability: bound on the probability that the noise of one sum wraps around the ring of integers modulo m.
         not_covered: what an adversary sees anyway, and what would break the guarantee.
     """
@@ -141,10 +140,10 @@ class Certificate(Printed):
     not_covered: tuple[str, ...] = ()
 
     def through(self, doors: Sequence[Raw]) -> Certificate:
-        """Weakens this certificate by the doors through which raw data are read as well.
+        """Weakens this certificate by the doors through which raw data are also read.
 
-        The claim becomes the weakest of its own and those of the doors. A door that leaves "none" also makes
-        `epsilon_exact` infinite; the reason then keeps what was said of the data that pass the mechanism.
+        The claim becomes the weakest of its own and the doors'. A door that leaves "none" also makes `epsilon_exact`
+        infinite. The reason then keeps the statement about data that pass the mechanism.
         """
         if not doors or (self.claim == "none" and self.epsilon is None):
             return self
@@ -163,10 +162,10 @@ class Certificate(Printed):
         )
 
     def among(self, n_visits: int) -> Certificate:
-        """This certificate for so many visits of users, with a `warning` unless delta is below 1 / `n_visits`.
+        """Returns the certificate for `n_visits` visits of users, with a `warning` unless delta < 1 / `n_visits`.
 
-        Publishing each visit with probability delta would be (0, delta)-DP for one of them. Where several visits of one
-        user are protected together, the warning comes somewhat too often.
+        Publishing each visit with probability delta would be (0, delta)-DP for one of them. If several visits of a user
+        are protected together, the warning is conservative.
         """
         validate.integer("n_visits", n_visits, at_least=1, at_most=math.inf)
         if self.claim == "none" or not self.delta or self.delta < 1 / n_visits:
@@ -175,21 +174,21 @@ class Certificate(Printed):
         return dataclasses.replace(self, warning=weak)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON holds them: lists for tuples, and the word Infinity for an infinite epsilon."""
+        """Returns the fields as JSON data: lists for tuples, and the word Infinity for an infinite epsilon."""
         return in_json(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Certificate:
-        """Makes a certificate from the dictionary that `to_json` returned, also after a round trip through JSON."""
+        """Makes a certificate from the result of `to_json`, also after a round trip through JSON."""
         return of_fields(from_json(fields))
 
     def to_markdown(self) -> str:
-        """The lines of `print(certificate)` as a Markdown table."""
+        """Formats the lines of `print(certificate)` as a Markdown table."""
         cells = [(name, text.replace("|", "\\|")) for name, text in self.lines()]
         return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)])
 
     def to_latex(self) -> str:
-        """The lines of `print(certificate)` as a LaTeX description list with formulas, which needs no package."""
+        """Formats the lines of `print(certificate)` as a LaTeX description list, which needs no package."""
         items = (f"  \\item[{_latex(name)}] {_latex(text)}" for name, text in self.lines())
         return "\n".join([r"\begin{description}", *items, r"\end{description}"])
 
@@ -197,7 +196,7 @@ class Certificate(Printed):
         return _wrapped(self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
-        """The lines of `print(certificate)`, as pairs of a name and a text."""
+        """Returns the lines of `print(certificate)`, as pairs of a name and a text."""
         rows = [("claim", f"{self.claim}: {self.reason}")]
         if self.epsilon is not None:
             of = f"{self.releases}" + (f" of a {self.release}" if self.release else "")
@@ -205,7 +204,7 @@ class Certificate(Printed):
                 moves, share = _number(self.sensitivity), _number(self.sensitivity / self.noise_std)
                 of += f", moved by at most {moves} in l2 norm, {share} of the noise"
             but, least = (" but for the tails", "in truth") if self.notion == "pure DP" else ("", "at least")
-            noisy = self.releases != 0  # is there noise, as there is not where nothing is released?
+            noisy = self.releases != 0  # without releases there is no noise
             rows += [
                 (
                     "budget asked",
@@ -253,13 +252,13 @@ class Certificate(Printed):
 
 
 def side_by_side(certificates: dict[str, Certificate]) -> str:
-    """Certificates of several algorithms as one text, with each line once, and the numbers of those that it is of."""
+    """Formats certificates of several algorithms as one text, with each line once and the numbers of its algorithms."""
     if len(certificates) == 1:
         ((label, one),) = certificates.items()
         return f"Certificate of {label}\n{one}"
     rest = [dataclasses.replace(one, not_covered=()).lines() for one in certificates.values()]
     items = [[("not covered", item) for item in one.not_covered] for one in certificates.values()]
-    said: dict[str, dict[str, tuple[int, ...]]] = {}  # the numbers of a text of a name
+    said: dict[str, dict[str, tuple[int, ...]]] = {}  # name -> text -> numbers of certificates
     for number, lines in [*enumerate(rest, 1), *enumerate(items, 1)]:
         for name, text in lines:
             found = said.setdefault(name, {})
@@ -288,7 +287,7 @@ _POWER = r"\b\d+(?:\.\d+)?e[+-]?\d+\b"
 _NUMBER = rf"(?:{_POWER}|\d+(?:\.\d+)?|inf\b)"
 _LETTER = rf"\b(?:{'|'.join(LETTERS)})\b"
 _PAIR = rf"epsilon = ({_NUMBER}), delta = ({_NUMBER})"
-_MATHS = (  # of the lines of a certificate, longer ones first
+_MATHS = (  # formulas in certificates, longer ones first
     rf"epsilon = {_NUMBER}, delta = {_NUMBER}",
     rf"(?:{_LETTER} = )?(?:alpha )?epsilon\^2 / 2",
     rf"{_LETTER} = {_NUMBER}",
@@ -301,7 +300,7 @@ _MATHS = (  # of the lines of a certificate, longer ones first
 
 
 def _latex(text: str) -> str:
-    pieces = re.split(f"({'|'.join(_MATHS)})", text)  # formulas are at odd places
+    pieces = re.split(f"({'|'.join(_MATHS)})", text)  # formulas have odd indices
     return "".join(f"${_formula(one)}$" if place % 2 else _words(one) for place, one in enumerate(pieces))
 
 
@@ -314,11 +313,11 @@ def _formula(text: str) -> str:
     for word, sign in SIGNS.items():
         text = text.replace(word, sign)
     text = re.sub(r"([\d.]+)e([+-]?\d+)", lambda found: rf"{found[1]} \times 10^{{{int(found[2])}}}", text)
-    return re.sub(r"(?<![\d.])1 \\times ", "", text)  # 10^-6, not 1 times that
+    return re.sub(r"(?<![\d.])1 \\times ", "", text)  # 10^-6 instead of 1 x 10^-6
 
 
 def of_fields(fields: Mapping[str, Any]) -> Certificate:
-    """The certificate with these fields, whose tuples may have become lists in a file."""
+    """Makes a certificate from these fields, whose tuples may be lists after loading."""
     return Certificate(**{name: _tuples(value) for name, value in fields.items()})
 
 
@@ -331,5 +330,5 @@ def _number(value: float | None) -> str:
 
 
 def no_privacy(reason: str) -> Certificate:
-    """A certificate whose claim is "none", for algorithms that protect nobody."""
+    """Makes a certificate with the claim "none", for algorithms that protect nobody."""
     return Certificate(claim="none", reason=reason)

@@ -14,13 +14,13 @@ from fedbandit_jax.core import lapack, random, ridge, validate
 
 
 def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """The nearest positive semidefinite matrix to a symmetric one: negative eigenvalues become 0.
+    """Projects a symmetric matrix to the nearest positive semidefinite one: negative eigenvalues become 0.
 
     Args:
         gram: a symmetric matrix.
 
     Raises:
-        TypeError: it is no square array of floats.
+        TypeError: it is not a square array of floats.
 
     Example:
         >>> project(jnp.array([[1.0, 0.0], [0.0, -2.0]])).round(3).tolist()
@@ -32,9 +32,9 @@ def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
 
 
 class GaussianBelief(NamedTuple):
-    """The Gaussian belief N(mean, P^-1) about a parameter, held as its mean and a root of its covariance.
+    """The Gaussian belief N(mean, P^-1) about a parameter, as its mean and a root of its covariance.
 
-    The root is that of the Cholesky factor of P = L L', so that agents multiply by it, and none solves with L.
+    The root comes from the Cholesky factor of P = L L', so agents multiply by it instead of solving with L.
     """
 
     mean: Float[Array, " d"]  # P^-1 b
@@ -42,14 +42,14 @@ class GaussianBelief(NamedTuple):
 
     @classmethod
     def solve(cls, precision: Float[Array, "d d"], bias: Float[Array, " d"]) -> GaussianBelief:
-        """The belief of precision P and mean P^-1 b; its numbers are not finite if P is not positive definite.
+        """Makes the belief with precision P and mean P^-1 b; not finite if P is not positive definite.
 
         Args:
             precision: P, a symmetric matrix.
             bias: b.
 
         Raises:
-            TypeError: they are no arrays of floats, or their shapes do not agree.
+            TypeError: they are not arrays of floats, or their shapes disagree.
 
         Example:
             >>> GaussianBelief.solve(4 * jnp.eye(2), jnp.ones(2)).mean.tolist()
@@ -64,11 +64,11 @@ class GaussianBelief(NamedTuple):
         """Draws one parameter from N(mean, scale^2 P^-1).
 
         Args:
-            key: of the draw.
+            key: key of the draw.
             scale: factor >= 0 on all standard deviations; may be traced.
 
         Raises:
-            TypeError, ValueError: `key` is no key, or `scale` is not a number >= 0 or a float array of shape ().
+            TypeError, ValueError: `key` is not a key, or `scale` is not a number >= 0 or a float array of shape ().
 
         Example:
             >>> belief = GaussianBelief(jnp.ones(2), jnp.eye(2))
@@ -84,13 +84,13 @@ class GaussianBelief(NamedTuple):
         return self.mean + scale * _times(self.root, z)
 
     def std(self, contexts: Float[Array, "K d"]) -> Float[Array, " K"]:
-        """Standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x.
+        """Returns standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x.
 
         Args:
             contexts: the feature vectors.
 
         Raises:
-            TypeError: they are no array of floats, or not as long as the mean.
+            TypeError: they are not an array of floats, or not as long as the mean.
         """
         _check("contexts", contexts, _rows(contexts), len(self.mean))
         half = _times(contexts, self.root)
@@ -98,7 +98,7 @@ class GaussianBelief(NamedTuple):
 
 
 def _times(a: Array, b: Array) -> Array:
-    """A product in full float32, which accelerators would shorten."""
+    """Multiplies in full float32, which accelerators would shorten."""
     return jnp.matmul(a, b, precision="highest")
 
 
@@ -107,8 +107,7 @@ def _rows(value: Any) -> int:
 
 
 def _check(name: str, value: Any, *shape: int) -> None:
-    """The numbers may be traced."""
-    dtype, found = getattr(value, "dtype", None), getattr(value, "shape", None)
+    dtype, found = getattr(value, "dtype", None), getattr(value, "shape", None)  # the numbers may be traced
     if dtype is None or found != shape or not jnp.issubdtype(dtype, jnp.floating):
         got = validate.shown(value) if dtype is None else f"{dtype} of shape {found}"
         raise validate.BadType(name, f"must be an array of floats of shape {shape}", got, got=got)

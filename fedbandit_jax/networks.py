@@ -1,8 +1,8 @@
 """Networks of agents: graphs, distances, covers by cliques, and the costs of messages.
 
 Everything is prepared on the host, as NumPy arrays for the loop. G_gamma, the power graph, has an edge between any two
-agents at most gamma hops apart. A message travels one hop a round, so agents of one clique of G_gamma hear of each
-other within gamma rounds.
+agents at most gamma hops apart. A message travels one hop a round, so agents of one clique of G_gamma receive each
+other's within gamma rounds.
 """
 
 from __future__ import annotations
@@ -22,53 +22,52 @@ from fedbandit_jax.core import validate
 
 STRATEGIES = ("largest_first", "smallest_last", "connected_sequential_bfs")
 SLOW_STRATEGIES = ("independent_set", "saturation_largest_first")  # take a minute for 1000 agents
-MAX_AGENTS = 20_000  # whose distances fit into memory
-SLOW_UP_TO = 200  # most agents for which the slow strategies are tried, too
+MAX_AGENTS = 20_000  # for the memory of their distances
+SLOW_UP_TO = 200  # most agents for the slow strategies
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Network:
-    """A graph as the loop needs it: distances, a cover by cliques, and the costs of messages; made by `network`."""
+    """A graph prepared for the loop: distances, a cover by cliques, and the costs of messages; made by `network`."""
 
-    distances: Int[np.ndarray, "M M"]  # hops between agents; M where there is no path
+    distances: Int[np.ndarray, "M M"]  # hops between agents; M without a path
     gamma: int  # hops after which a message is dropped
     clique: Int[np.ndarray, " M"]  # index of each agent's clique
-    n_cliques: int  # C, the number of cliques
+    n_cliques: int  # C, number of cliques
 
     @property
     def sizes(self) -> Int[np.ndarray, " C"]:
-        """The number of agents in each clique."""
+        """Number of agents in each clique."""
         return np.bincount(self.clique)
 
     @property
     def diameter(self) -> int:
-        """The largest distance between two agents that are connected, in hops; 0 if there is no edge."""
+        """Largest distance between two connected agents, in hops; 0 without an edge."""
         return int(self.distances[self.distances < len(self.clique)].max())
 
     @property
     def hops(self) -> Int[np.ndarray, " M"]:
-        """The number of transmissions over edges that one broadcast of each agent takes.
+        """Number of transmissions over edges for one broadcast of each agent.
 
-        A broadcast floods the graph and is dropped after gamma hops: every agent less than gamma hops away forwards it
-        to all of its neighbours, once. For agent i this is the sum of deg(j) over all agents j with distance d(i, j) <
-        gamma.
+        A broadcast floods the graph and is dropped after gamma hops. Every agent less than gamma hops away forwards it
+        once to all its neighbours. For agent i this is the sum of deg(j) over agents j with distance d(i, j) < gamma.
         """
         return (self.distances < self.gamma) @ (self.distances == 1).sum(1)
 
 
 def network(graph: nx.Graph, gamma: int) -> Network:
-    """The cliques of agents who hear of each other within gamma rounds, and the costs of messages.
+    """Computes cliques of agents that reach each other within gamma rounds, and the costs of messages.
 
     The clique cover is a greedy colouring of the complement of G_gamma, the best of several orders of the agents. For a
-    line it has the fewest cliques possible, ceil(M / (gamma + 1)); in general the fewest are NP-hard to find. It takes
-    seconds for 500 agents, and about M^2.5 of time beyond; equal graphs are covered once in a process.
+    line it has the fewest cliques, ceil(M / (gamma + 1)); in general the minimum is NP-hard. It takes seconds for 500
+    agents, and about M^2.5 of time beyond. Each graph is covered once in a process.
 
     Args:
         graph: undirected graph on the nodes 0 ... M - 1, M >= 2; connected, or without any edge (nobody communicates).
         gamma: hops after which a message is dropped, from 1 to the graph's diameter.
 
     Raises:
-        ValueError, TypeError: if an argument is not of this kind; the message names it and what is wrong with it.
+        ValueError, TypeError: an argument is invalid; the message names it and the problem.
 
     Example:
         >>> line = network(make("line", 7), gamma=2)
@@ -90,7 +89,7 @@ def _network(m: int, edges: frozenset[tuple[int, int]], gamma: int) -> Network:
     distances = np.full((m, m), m)
     for i, row in nx.all_pairs_shortest_path_length(nx.Graph(edges)):
         distances[i, list(row)] = list(row.values())
-    np.fill_diagonal(distances, 0)  # also of agents without an edge
+    np.fill_diagonal(distances, 0)  # also for isolated agents
     clique = _cover(distances, gamma)
     return Network(distances, gamma, clique, int(clique.max()) + 1)
 
@@ -104,7 +103,7 @@ def _check(graph: Any) -> None:
         )
     numbers = range(len(graph))
     strange = [node for node in graph if type(node) is bool or not isinstance(node, Integral) or node not in numbers]
-    if strange:  # True and 1.0 equal an integer, and index no array
+    if strange:  # True and 1.0 equal an integer, but are no indices
         raise validate.BadValue("graph", f"must have the nodes 0 to {len(graph) - 1}", min(strange, key=repr))
     for node, _ in nx.selfloop_edges(graph):
         raise validate.BadValue("graph", "must have no self-loops", node, got=f"one at node {node}")
@@ -117,9 +116,7 @@ def _check(graph: Any) -> None:
 
 def _check_n_agents(n_agents: Any) -> int:
     if validate.integer("n_agents", n_agents, at_least=0, at_most=MAX_AGENTS) < 2:
-        raise validate.BadValue(
-            "n_agents", "must be at least 2", n_agents, got=f"{n_agents}: a network of one agent has nobody to talk to"
-        )
+        raise validate.BadValue("n_agents", "must be at least 2", n_agents)
     return int(n_agents)
 
 
@@ -150,7 +147,7 @@ def _erdos_renyi(m: int, seed: int) -> nx.Graph:
         seed += 1
 
 
-GRAPHS: dict[str, Callable[[int, int], nx.Graph]] = {  # each makes a graph of n_agents and a seed
+GRAPHS: dict[str, Callable[[int, int], nx.Graph]] = {  # name -> function of n_agents and seed
     "complete": lambda m, seed: nx.complete_graph(m),
     "ring": lambda m, seed: nx.cycle_graph(m),
     "line": lambda m, seed: nx.path_graph(m),
@@ -162,18 +159,17 @@ GRAPHS: dict[str, Callable[[int, int], nx.Graph]] = {  # each makes a graph of n
 
 
 def make(name: str, n_agents: int, *, seed: int = 0) -> nx.Graph:
-    """A connected graph of a named kind on the nodes 0 ... M - 1.
+    """Makes a connected graph of a named kind on the nodes 0 ... M - 1.
 
     Args:
-        name: "complete"; "ring"; "line"; "star", where all are linked to agent 0; "grid", as square as the divisors of
-            M allow (a line if M is prime); "erdos_renyi", where each edge exists with probability 2 ln M / M, drawn
-            again with the next seed until the graph is connected; "hierarchical", the binary tree where agent i reports
-            to agent (i - 1) // 2.
+        name: "complete"; "ring"; "line"; "star", all linked to agent 0; "grid", as square as the divisors of M allow (a
+            line if M is prime); "erdos_renyi", with edge probability 2 ln M / M, redrawn with the next seed until the
+            graph is connected; "hierarchical", the binary tree in which agent i reports to agent (i - 1) // 2.
         n_agents: M, from 2 to 20,000.
-        seed: integer in [0, 2^32) for "erdos_renyi"; the other graphs ignore it.
+        seed: integer in [0, 2^32) for "erdos_renyi"; other graphs ignore it.
 
     Raises:
-        ValueError, TypeError: if an argument is not of this kind; the message names it and its value.
+        ValueError, TypeError: an argument is invalid; the message names it and its value.
 
     Example:
         >>> sorted(make("hierarchical", 5).edges)

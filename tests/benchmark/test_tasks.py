@@ -98,7 +98,7 @@ REFUSED = [  # changes of the certificate, synchronisations, status, and how the
     (dict(epsilon_exact=2.0, delta=1e-5), 100, 0, "the noise gives epsilon = 2 at delta = 1e-05"),
     (dict(trusted="server"), 100, 0, "users must trust server"),
     (dict(trusted="shuffler"), 100, 0, "users must trust shuffler"),
-    (dict(trusted="own"), 100, 0, "users must trust whom a trust model"),
+    (dict(trusted="own"), 100, 0, "users must trust the party of a user-defined"),
     (dict(neighbours="zero_out"), 100, 0, "adjacency is "),
     (dict(whole_user=False), 100, 0, "protected is "),
     (dict(), 101, 0, "it communicates 101 times, the task allows 100"),
