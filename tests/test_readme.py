@@ -39,7 +39,7 @@ def test_table_of_released_epsilons():
 
 
 def test_numbers_of_the_readme():
-    """They are in the page of Zhou & Chowdhury (2024) and bench/RESULTS.md, which other tests compare with runs."""
+    """They are on the page of Zhou & Chowdhury (2024) and in bench/RESULTS.md, which other tests compare with runs."""
     measured = (ROOT / "bench" / "RESULTS.md").read_text()
     (times,) = re.findall(r"mode A, 24 seeds: over numpy_vectorised +([\d.]+)", measured)
     for number in ("2.44", "11.9", f"{float(times):.0f}"):
