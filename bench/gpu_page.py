@@ -8,8 +8,8 @@ import measure
 PAGE = Path(__file__).with_name("GPU.md")
 HEAD = """# Measured on a GPU
 
-`python bench/gpu.py` wrote this page; its help says what the parts are. Sizes are agents, users who return (clusters)
-or users (arms). Rates are agent-rounds a second; of arms and clusters, users a second.
+`python bench/gpu.py` wrote this page, and its help explains the parts. A size is a number of agents, of users who return
+(clusters) or of users (arms). Rates are agent-rounds a second, and users a second for arms and clusters.
 
 """
 TARGETS = {  # (value, whether it is an upper limit)

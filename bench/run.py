@@ -45,9 +45,9 @@ from measure import Row, verdict
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = """# Measured
 
-`python bench/run.py` wrote this page: every number that has a target, beside baselines of the same run, whether the
-target is met, and why not. Machines differ by a factor of two, so that only ratios of one run can be compared. What
-other scripts measure is in [OTHERS.md](OTHERS.md).
+`python bench/run.py` wrote this page. It has every number with a target, baselines of the same run, and the reason for
+each target that is missed. Machines differ by a factor of two, so compare ratios of one run only. Other scripts have
+[their own page](OTHERS.md).
 
 """
 LIMIT = 24 * 60  # seconds after which no part begins
