@@ -21,11 +21,11 @@ OF_COMMANDS = {  # pictures that no script here draws: their commands and what i
     "simulate_sphere": (
         "fedbandit simulate",
         "Regret per round of all silos on the synthetic instance of Zhou & Chowdhury (2024): random features on a unit "
-        "sphere, rewards 0 or 1, and silos that synchronise every 25 rounds. Alg. 1 + Thm 5.1 is Private-FedLinUCB as "
-        "printed, with noise of a binary tree; Alg. 8 acts on synchronised sums only and has just the noise that it "
-        "needs; BLT is buffered linear Toeplitz noise, with confidence widths from its law; under secure aggregation "
-        "silos add noise together. Greedy play has batches that grow and statistics that one user moves by less. The "
-        "black curve is not private, and so neither certified nor weaker than stated.",
+        "sphere, rewards 0 or 1, and silos that synchronise every 25 rounds. As printed is Algorithm 1 with the noise "
+        "of Theorem 5.1. Tree noise is Algorithm 8, which acts on synchronised sums only, with just the noise that it "
+        "needs. BLT is buffered linear Toeplitz noise, with confidence widths from its law. With secagg silos add "
+        "noise together. Greedy play has batches that grow. Solid curves in colour are certified at the same budget, "
+        "the dashed one is weaker than stated, and black and grey ones are not private.",
     ),
     "simulate_arms": (
         "fedbandit simulate arms",

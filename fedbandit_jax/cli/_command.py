@@ -7,21 +7,16 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tyro
 
-from fedbandit_jax.certificate import side_by_side
 from fedbandit_jax.cli._log import Roles
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
-if TYPE_CHECKING:
-    from fedbandit_jax.report.result import Result
-
 Adjacency = Literal["replace", "zero_out"]
-MANY = 6  # certificates that are printed in full
 
 WORDS = tyro.constructors.ConstructorRegistry()  # how words of a command become numbers
 
@@ -132,21 +127,6 @@ def check_values(name: str, values: Sequence[Any]) -> None:
             _shown(tuple(values)) or "none",
             got=_shown(tuple(values)) or "none",
         )
-
-
-def print_result(result: Result, saved: Path | None = None) -> None:
-    """Prints the summary, and the certificates of all algorithms that have a budget or are certified.
-
-    Of many, which are saved in a file, only how to read them.
-    """
-    print("\n" + result.summary())
-    proofs = {label: result[label].certificate for label in result.labels}
-    proofs = {label: one for label, one in proofs.items() if one.epsilon is not None or one.claim == "certified"}
-    if saved is not None and len(proofs) > MANY:
-        print(f"\n{len(proofs)} certificates: `fedbandit show {saved}` prints them in full")
-        return
-    if proofs:
-        print("\n" + side_by_side(proofs))
 
 
 def _flags(command: type[Command]) -> set[str]:

@@ -10,27 +10,31 @@ from typing import Annotated, ClassVar
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, print_result
+from fedbandit_jax.cli._answer import answer, details, overview
+from fedbandit_jax.cli._command import Command
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShowCommand(Command):
-    """Print the summary and the certificates of a saved result, and draw its figure again if asked to.
+    """Print a saved result as `fedbandit simulate` does, and draw its figure again if asked to.
 
     For example:
       fedbandit show results/linear-1a2b3c4d.npz
+      fedbandit show results/linear-1a2b3c4d.npz --certificates
       fedbandit show results/linear-1a2b3c4d.npz --picture again.png
 
     Args:
         result: .npz file that `fedbandit simulate` or `Result.save` has written; one that has changed since is refused.
         picture: a file to draw regret into, which ends in .png, .pdf or .svg; without an ending it is a PNG and a PDF.
             Default: no picture is drawn.
+        certificates: print certificates, paired differences and communication, too.
     """
 
     result: tyro.conf.Positional[Path]
     picture: Path | None = None
+    certificates: bool = False
 
     @override
     def run(self) -> int:
@@ -44,9 +48,11 @@ class ShowCommand(Command):
                 got=f"the folder {str(self.result)!r}; see `fedbandit report`",
             )
         loaded = fb.Result.load(self.result)
-        print_result(loaded)
+        print(answer(loaded))
+        if self.certificates:
+            print(f"\n{details(loaded)}")
         if self.picture is not None:
-            drawn = fb.plotting.save(fb.plotting.regret(loaded), self.picture)
+            drawn = fb.plotting.save(overview(loaded), self.picture)
             print(f"\nwrote {' and '.join(map(str, drawn))}")
         return 0
 

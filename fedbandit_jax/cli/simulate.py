@@ -16,7 +16,8 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.cli._command import Command, Files, Output, check_values, print_result, progress
+from fedbandit_jax.cli._answer import answer, details, overview
+from fedbandit_jax.cli._command import Command, Files, Output, check_values, progress
 from fedbandit_jax.cli._log import Columns, Roles
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
@@ -35,9 +36,8 @@ ENTRY = re.compile(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", re.M)
 class SimulateCommand(Command):
     """Compare the algorithms of one family, which a file describes as `fedbandit sweep` takes it.
 
-    The command prints regrets, paired differences and certificates (`fedbandit show` does, where there are more than
-    six), and writes OUT/NAME.npz, .png and .pdf. If it is stopped by Ctrl-C or SIGTERM, the same command continues
-    where it was.
+    The command prints regrets and what is proved about privacy. It writes OUT/NAME.npz, .png and .pdf. If Ctrl-C or
+    SIGTERM stops it, the same command continues.
 
     Args:
         env: which environment of the file, by default its first.
@@ -55,6 +55,7 @@ class SimulateCommand(Command):
         set: PATH=VALUE, a parameter of the environment, or of all algorithms that have it, see the list below; or a key
             of the file, such as algorithms.LinUCB.policy.failure=0.1. The flag may be repeated. PATH=VALUE is TOML, but
             a text needs no quotes.
+        certificates: print certificates, paired differences and communication, too.
     """
 
     resumes: ClassVar = "; the same command continues where it was"
@@ -75,6 +76,7 @@ class SimulateCommand(Command):
     data: str | None = None
     columns: Columns = dataclasses.field(default_factory=Roles)
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    certificates: bool = False
     output: Files = dataclasses.field(default_factory=Output)
 
     @property
@@ -144,9 +146,11 @@ class SimulateCommand(Command):
             try:
                 saved = result.save(out / name)
             finally:  # a full disk must not swallow what was found, nor a closed pipe what was to be saved
-                print_result(result, saved)
+                print(f"\n{answer(result)}")
+                if self.certificates:
+                    print(f"\n{details(result)}")
             title = self.title(result)
-            pictures = {"": fb.plotting.regret(result, title=title)}
+            pictures = {"": overview(result, title)}
             for gauge in list(result.gauges)[:1]:
                 end = f"_{gauge.lower().replace(' ', '_')}"
                 pictures[end] = fb.plotting.gauge(result, gauge, title=title)
@@ -154,7 +158,13 @@ class SimulateCommand(Command):
             for part in out.glob(f"{glob.escape(checkpoint.name)}.*"):
                 if is_ours(part):
                     part.unlink()
-        print(f"\nwrote {' and '.join([str(saved), *(path.name for path in drawn)])}")
+        its = result.provenance
+        print(f"\nSaved {', '.join([str(saved), *(path.suffix for path in drawn)])}")
+        print(f"{its['seconds']:.0f} s, of which {its.get('compiling', 0):.0f} s waiting for the compiler\n")
+        print(f"What is proved, and how:  fedbandit show {saved} --certificates")
+        print(f"Regret against epsilon:   fedbandit simulate {self.family} --epsilon 0.2 1 5")
+        if self.family in LINEAR:
+            print("Which algorithm to use:   fedbandit plan --trusted secagg")
         return 0
 
     @property

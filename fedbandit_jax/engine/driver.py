@@ -52,7 +52,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     keys = random.of_seeds(run.key, run.seeds)
     checkpoints = None if run.checkpoint is None else Checkpoints(run.checkpoint, setup.fingerprint())
     started = time.monotonic()
-    programs, together = [], n_seeds
+    programs, together, waited = [], n_seeds, 0.0
     for labels in setup.groups:
         group = [clocks[label].sharing(len(labels)) for label in labels]
         most = seeds_together(group[0], len(group), n_seeds, len(at))
@@ -72,10 +72,11 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
         compiling = collections.deque(itertools.islice(coming, AHEAD))
         for i, (labels, group, _) in enumerate(programs):
             bar.set_description(what := f"compiling {i + 1} of {len(programs)}")
-            silent = run.progress is None and bar.disable
+            silent, since = run.progress is None and bar.disable, time.monotonic()
             if silent and wait([compiling[0]], PATIENCE).not_done:
                 print(f"fedbandit_jax: {what}", file=sys.stderr, flush=True)
             play = compiling.popleft().result()
+            waited += time.monotonic() - since
             compiling.extend(itertools.islice(coming, 1))  # compiles while this one runs
             bar.set_description("simulate")
             curves = run_program(play, _with_most_steps(group), at=at, bar=bar, checkpoints=checkpoints, program=i)
@@ -85,6 +86,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     account = {
         **provenance(),
         "seconds": round(time.monotonic() - started, 3),
+        "compiling": round(waited, 3),
         "devices": jax.local_device_count(),
         "seeds_together": together,
     }

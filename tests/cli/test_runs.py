@@ -15,7 +15,6 @@ from handmade import PROVED, made
 import fedbandit_jax as fb
 from fedbandit_jax import audits, privacy
 from fedbandit_jax.cli import main
-from fedbandit_jax.cli._command import MANY, print_result
 from fedbandit_jax.engine.curves import RoundTally
 
 SMALL = "--agents 3 --arms 4 --dim 3 --horizon 50 --seeds 2"
@@ -24,7 +23,7 @@ BROKEN = Path(__file__).parents[1] / "audits" / "controls"
 
 @pytest.mark.slow
 def test_simulate(tmp_path, monkeypatch):
-    """Interrupted, continued, repeated, shown; with two of the six algorithms."""
+    """Interrupted, continued, repeated, shown; with two of the algorithms."""
     add = RoundTally.add
 
     def interrupted(self, *arguments):
@@ -33,7 +32,7 @@ def test_simulate(tmp_path, monkeypatch):
         return add(self, *arguments)
 
     command = f"simulate {SMALL} --epsilon 1 5 --out {tmp_path} --algorithms FedLinUCB".split()
-    command += ["Private-FedLinUCB, Alg. 8 + exact noise"]
+    command += ["Private-FedLinUCB, tree noise"]
     monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
     monkeypatch.setattr(RoundTally, "add", interrupted)
     assert main(command) == 130
@@ -67,14 +66,13 @@ def test_simulate_every_family(tmp_path, words):
     assert (fb.Result.load(tmp_path / "mine").status == 0).all()
 
 
-def test_many_certificates_are_left_to_show(capsys):
-    """A sweep over budgets must not bury its table; without a file all are printed."""
-    labels = [f"a{i}" for i in range(MANY + 1)]
-    result = made(labels=labels, certificates={label: replace(PROVED, reason=f"because {label}") for label in labels})
-    for path, shown in ((Path("here.npz"), False), (None, True)):
-        print_result(result, path)
-        text = capsys.readouterr().out
-        assert ("here.npz" not in text) == ("because a0" in text) == shown
+def test_certificates_if_asked_for(tmp_path, capsys):
+    labels = [f"a{i}" for i in range(9)]
+    proofs = {label: replace(PROVED, reason=f"because {label}") for label in labels}
+    saved = made(labels=labels, certificates=proofs).save(tmp_path / "here")
+    for flags in ([], ["--certificates"]):
+        assert main(["show", str(saved), *flags]) == 0
+        assert ("because a8" in capsys.readouterr().out) == bool(flags)
 
 
 def calibrated(capsys, words):

@@ -25,6 +25,8 @@ from fedbandit_jax.report.result import Result
 # yellow is too pale for a line on white; wine is from a palette of Tol (2021).
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
 BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE = COLOURS
+GREY = "#666666"
+UNIFORM = ("Uniform", "UniformArms")  # classes of uniform play
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">")
 CLAIMS = {  # claim of a certificate -> line style and words in the legend
     "certified": ("-", "certified"),
@@ -48,6 +50,7 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({**_UCB, "privacy.trust": ("local",)}, SKY),
     ({**_SILOS, "privacy.release": ("tree", None)}, BLUE),  # Private-FedLinUCB of the papers
     (_SILOS, VERMILLION),  # other releases
+    ({"type": ("Federated",), "policy.type": ("Greedy",), "privacy": (None,)}, GREY),
     ({"type": ("Federated",), "policy.type": ("Greedy",)}, ORANGE),
     ({"type": ("GossipFedUCB", "Gossip"), "privacy": (None,)}, GREEN),
     ({"type": ("GossipFedUCB", "Gossip")}, VERMILLION),
@@ -67,7 +70,7 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("FCLUB",)}, VERMILLION),  # CDP-FCLUB-DC
     ({"type": ("CLUB",)}, ORANGE),
     ({"type": ("SCLUB",)}, PURPLE),
-    ({"type": ("Uniform", "UniformArms")}, "#999999"),
+    ({"type": UNIFORM}, "#999999"),
 )
 _OTHERS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)  # of algorithms outside of the table
 
@@ -120,6 +123,7 @@ def styles(result: Result) -> dict[str, Style]:
     """Returns colour, line and marker of every label.
 
     Solid lines are certified or not private, dashed ones weaker than stated, dotted ones without a claim.
+    Uniform play is dash-dotted.
 
     Args:
         result: result of one or several algorithms.
@@ -131,6 +135,9 @@ def styles(result: Result) -> dict[str, Style]:
     colours = {label: drawn(colour(account)) for label, account in result.config["algorithms"].items()}
     markers = dict(zip(result.labels, told_apart([colours[label] for label in result.labels], ("", *MARKERS))))
     lines = {label: promise(certificate) for label, certificate in result.certificates.items()}
+    for label, account in result.config["algorithms"].items():
+        if account.get("type") in UNIFORM:
+            lines[label] = ("-.", lines[label][1])
     return {label: Style(colours[label], line, markers[label], claim) for label, (line, claim) in lines.items()}
 
 

@@ -14,7 +14,7 @@ from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.report.plotting.colours import MARKERS, colour, drawn, entry, promise, styles, told_apart
+from fedbandit_jax.report.plotting.colours import MARKERS, UNIFORM, colour, drawn, entry, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import (
     INSIDE,
     SPREAD,
@@ -44,6 +44,7 @@ def regret(
     time_average: bool = True,
     band: str = "error",
     title: str | None = None,
+    legend: bool = True,
     ax: Axes | None = None,
 ) -> Figure:
     """Draws the mean group regret of every algorithm over seeds, with a band.
@@ -58,6 +59,7 @@ def regret(
         time_average: draw Reg(t) / t, as in the papers' figures; False draws cumulative regret Reg(t).
         band: half-width of the band, one standard "error" of the mean or one standard "deviation" over seeds.
         title: title of the axes; default: the environment, budgets and the number of seeds.
+        legend: False names curves at their right ends in place of a legend.
         ax: axes to draw on; default: a new figure.
 
     Raises:
@@ -66,7 +68,7 @@ def regret(
     validate.boolean("time_average", time_average)
     validate.one_of("band", band, BANDS)
     axes = checked(result, title, ax)
-    _draw(result, lambda one: one.time_average if time_average else one.regret, band, axes)
+    _draw(result, lambda one: one.time_average if time_average else one.regret, band, axes, legend)
     ends = np.array([result[label].time_average[:, -1].mean() for label in result])
     if time_average and ends.min() > 0 and ends.max() > SPREAD * ends.min():
         scale(axes, "y", ends)
@@ -75,7 +77,7 @@ def regret(
     axes.set_ylabel(f"time-average {its} Reg$(t)/t$" if time_average else f"cumulative {its} Reg$(t)$")
     if title is None:
         title = f"{places(result)}{budgets(result)}"
-    return finish(result, axes, _of_seeds(result, title, band), ours=ax is None)
+    return finish(result, axes, _of_seeds(result, title, band), ours=ax is None, legend=legend)
 
 
 def gauge(
@@ -123,7 +125,7 @@ def _of_seeds(result: Result, title: str | None, band: str = "error") -> str | N
     return title if n == 1 else "\n".join(filter(None, (title, f"mean of {n} seeds ± {BANDS[band]}")))
 
 
-def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes) -> None:
+def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes, legend: bool = True) -> None:
     lowest, looks = 0.0, styles(result)
     private = any(style.claim for style in looks.values())  # otherwise the legend omits privacy
     drawn = [curves_of(result[label]) for label in looks]
@@ -133,10 +135,13 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, 
         if not np.isfinite(mean).any():  # without this gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
-        name = entry(in_words(label), style.claim) if private else in_words(label)
+        name = entry(in_words(label), style.claim) if private and legend else in_words(label)
         over = sum(np.isclose(mean, other, NEAR).mean() > 0.9 for other in means[i + 1 :])
         wide = 1.5 + 2.5 * min(over, 3)  # visible on both sides of the curves above it
-        look: dict[str, Any] = dict(color=style.colour, marker=style.marker, markersize=5, linewidth=wide)
+        if style.line == "-.":  # uniform play
+            wide = 0.9
+        marker = style.marker if legend else ""  # names tell curves apart
+        look: dict[str, Any] = dict(color=style.colour, marker=marker, markersize=5, linewidth=wide)
         ax.plot(one.rounds, mean, style.line, markevery=0.1, label=name, **look)
         if len(curves) > 1:
             width = curves.std(0, ddof=1) / (np.sqrt(len(curves)) if band == "error" else 1)
@@ -176,6 +181,7 @@ def against(
     *,
     title: str | None = None,
     lines: Mapping[str, str] | None = None,
+    legend: bool = True,
     ax: Axes | None = None,
 ) -> Figure:
     """Draws final group regret against a coordinate of the sweep, as mean and one standard error over seeds.
@@ -190,6 +196,7 @@ def against(
             `privacy_frontier`), "n_agents" or "environment".
         title: title of the axes; default: the environments and the number of seeds.
         lines: label -> name of its line; missing labels are separate lines. Default: see above.
+        legend: as in `regret`.
         ax: axes to draw on; default: a new figure.
 
     Raises:
@@ -208,7 +215,8 @@ def against(
         inside = [label for label in family.labels if coordinate in points[label]]
         outside = [label for label in family.labels if label not in inside]
         for i, label in enumerate(outside):
-            style: dict[str, Any] = dict(color=family.colour, label=None if inside or i else family.text)
+            name = family.text if legend else family.name
+            style: dict[str, Any] = dict(color=family.colour, label=None if inside or i else name)
             level = float(final(result, label)[0])
             axes.axhline(level, *INSIDE, linestyle=family.line, marker=family.at_ends, **style)
         if not inside:
@@ -217,7 +225,8 @@ def against(
         order = np.argsort(x, kind="stable")
         mean, error = (np.array(one)[order] for one in zip(*(final(result, label) for label in inside)))
         look: dict[str, Any] = dict(fmt=f"{family.marker}{family.line}", markersize=5, capsize=2, color=family.colour)
-        axes.errorbar(x[order], mean, None if np.isnan(error).all() else error, label=family.text, **look)
+        name = family.text if legend else family.name
+        axes.errorbar(x[order], mean, None if np.isnan(error).all() else error, label=name, **look)
     below = 0.0
     if numbers:
         ticks = sorted(set(map(float, there)))
@@ -228,17 +237,24 @@ def against(
     else:
         below = tick_words(axes, shown)
     axes.set_xlabel("ε asked for" if coordinate == "epsilon" else SYMBOLS.get(coordinate, coordinate))
-    return ended(result, axes, finals, title, ours=ax is None, below=below)
+    return ended(result, axes, finals, title, ours=ax is None, below=below, legend=legend)
 
 
 def ended(
-    result: Result, axes: Axes, finals: np.ndarray, title: str | None, *, ours: bool, below: float = 0.0
+    result: Result,
+    axes: Axes,
+    finals: np.ndarray,
+    title: str | None,
+    *,
+    ours: bool,
+    below: float = 0.0,
+    legend: bool = True,
 ) -> Figure:
     """Labels and scales the axis of final regret, and finishes the figure."""
     scale(axes, "y", finals)
     axes.set_ylabel(f"{whose(result)} after {result.rounds[-1]:,} rounds")
     title = places(result) if title is None else title
-    return finish(result, axes, _of_seeds(result, title), ours=ours, below=below)
+    return finish(result, axes, _of_seeds(result, title), ours=ours, below=below, legend=legend)
 
 
 def families(result: Result, lines: Mapping[str, str] | None, *, along: Collection[str]) -> list[Family]:
@@ -253,10 +269,12 @@ def families(result: Result, lines: Mapping[str, str] | None, *, along: Collecti
         found.setdefault(name, []).append(label)
     accounts = result.config["algorithms"]
     colours = [drawn(colour(accounts[labels[0]])) for labels in found.values()]
-    return [
-        Family(name, labels, its, *weakest([result.certificates[label] for label in labels]), marker)
-        for (name, labels), its, marker in zip(found.items(), colours, told_apart(colours, MARKERS))
-    ]
+    made = []
+    for (name, labels), its, marker in zip(found.items(), colours, told_apart(colours, MARKERS)):
+        line, claim = weakest([result.certificates[label] for label in labels])
+        line = "-." if accounts[labels[0]].get("type") in UNIFORM else line
+        made.append(Family(name, labels, its, line, claim, marker))
+    return made
 
 
 def varied(result: Result) -> list[str]:

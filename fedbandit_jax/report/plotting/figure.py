@@ -57,7 +57,9 @@ def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
     return plt.subplots(figsize=SIZE, layout="constrained")[1] if ax is None else ax
 
 
-def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: float = 0.0) -> Figure:
+def finish(
+    result: Result, ax: Axes, title: str | None, *, ours: bool, below: float = 0.0, legend: bool = True
+) -> Figure:
     """Adds title, grid and, below the axes, a legend, which makes a figure of `ours` taller.
 
     The legend first names models that generated answers. `below` are additional inches for ticks.
@@ -71,6 +73,9 @@ def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: fl
     handles, labels = ax.get_legend_handles_labels()
     figure = ax.get_figure(root=True)
     assert figure is not None
+    if not legend:
+        name_ends(ax)
+        return once(figure) if ours else figure
     place = ax.transAxes + ScaledTranslation(0, -BELOW - below, figure.dpi_scale_trans)
     style: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=place, borderaxespad=0)
     if len(labels) > 8 and max(map(len, labels)) <= WIDTH // 2 - 4:
@@ -78,11 +83,40 @@ def finish(result: Result, ax: Axes, title: str | None, *, ours: bool, below: fl
     names = [wrapped(label) for label in labels]
     if found := bases(result):
         style |= dict(title=wrapped("\n".join(found).replace("$", r"\$")), title_fontsize="small", alignment="left")
-    legend = ax.legend(handles, names, frameon=False, fontsize="small", **style)
+    box = ax.legend(handles, names, frameon=False, fontsize="small", **style)
     if ours:
-        inches = legend.get_window_extent().height / figure.dpi
+        inches = box.get_window_extent().height / figure.dpi
         figure.set_size_inches(SIZE[0], SIZE[1] + inches + below)
     return once(figure) if ours else figure
+
+
+def name_ends(ax: Axes) -> None:
+    """Writes the name of every curve at its right end, and apart from its neighbours."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    handles, labels = ax.get_legend_handles_labels()
+    lines: list[Any] = [handle[0] if isinstance(handle, tuple) else handle for handle in handles]
+    figure.draw_without_rendering()
+    points, place = 72 / figure.dpi, ax.get_yaxis_transform()
+    heights = [place.transform((1, line.get_ydata()[-1]))[1] for line in lines]
+    apart = 1.2 * mpl.rcParams["font.size"] / points
+    at = sorted(range(len(lines)), key=lambda i: heights[i])
+    spread = np.array([heights[i] for i in at])
+    for _ in range(200):  # neighbours push each other, until none is too near
+        gaps = apart - np.diff(spread)
+        if not gaps.size or gaps.max() < 0.1:
+            break
+        push = np.maximum(gaps, 0) / 2
+        spread[:-1] -= push
+        spread[1:] += push
+    for i, height in zip(at, spread):
+        there = (1.0, float(lines[i].get_ydata()[-1]))
+        offset = (10.0, float(height - heights[i]) * points)
+        moved = dict(arrowstyle="-", color=lines[i].get_color(), linewidth=0.6, shrinkA=0, shrinkB=0)
+        ax.annotate(
+            drawable(labels[i]), there, offset, xycoords=place, textcoords="offset points",
+            color=lines[i].get_color(), va="center", arrowprops=moved, annotation_clip=False,
+        )  # fmt: skip
 
 
 def once(figure: Figure) -> Figure:

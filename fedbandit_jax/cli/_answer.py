@@ -1,0 +1,191 @@
+"""The answer of a simulation: regret, its ratio to play without privacy, and the guarantee in words."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fedbandit_jax.certificate import PAIRS, Certificate, side_by_side
+from fedbandit_jax.report.measured import Measured
+from fedbandit_jax.report.tables import aligned, bases, doubts, mean_error, size, summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fedbandit_jax.report.result import Result
+
+WIDTH = 79  # characters of a line
+MOST_NAMES = 9  # names of curves at their ends
+BLUE = "#0072B2"
+STYLE: dict[Any, Any] = {"font.size": 8, "figure.titleweight": "bold", "lines.linewidth": 1.2}  # of a journal
+NOT_PRIVATE, UNIFORM = "not private", "uses no data"
+CLAIMS = {"weaker": "weaker than stated"}
+MEANING = {
+    "ratio": "to the least regret without privacy",
+    "certified": "the budget is proved for the protocol that ran",
+    NOT_PRIVATE: "no budget was asked for",
+    UNIFORM: "epsilon = 0",
+    "trusted": "whom users must trust",
+}
+
+
+def answer(result: Measured) -> str:
+    """Returns the setting, a table sorted by regret, and notes on what does not hold."""
+    regret = {label: mean_error(result[label].regret[:, -1]) for label in result.labels}
+    worlds: list[object] = []  # algorithms are compared within one
+    for one in result.config["environments"].values():
+        worlds += [one] * (one not in worlds)
+    world = {label: worlds.index(one) for label, one in result.config["environments"].items()}
+    order = sorted(result.labels, key=lambda label: (world[label], regret[label][0]))
+    words = {label: _guarantee(result.certificates[label]) for label in order}
+    best = {world[label]: regret[label][0] for label in reversed(order) if words[label][0] == NOT_PRIVATE}
+    notes = list(dict.fromkeys(pair for pair in words.values() if pair[1]))
+    budgets = {one.epsilon for one in result.certificates.values() if one.epsilon}
+    columns = {"algorithm": True, "epsilon": len(budgets) > 1, "regret ± s.e.": True, "ratio": bool(best)}
+    columns |= {"privacy": True, "trusted": True}
+    rows = [tuple(columns)]
+    for label in order:
+        its, (word, why) = result.certificates[label], words[label]
+        word += f" [{notes.index((word, why)) + 1}]" if why else ""
+        word += f", {its.notion}" if its.epsilon and its.notion != PAIRS[0] else ""
+        rows.append(
+            (
+                _name(result, label) + " (!)" * bool(result[label].status.any()),
+                f"{its.epsilon:g}" if its.epsilon else "-",
+                rounded(*regret[label]),
+                _times(regret[label][0] / best[world[label]]) if best.get(world[label]) else "-",
+                word,
+                its.trusted or "-",
+            )
+        )
+    shown = [[cell for cell, there in zip(row, columns.values()) if there] for row in rows]
+    lines = [*_setting(result), "", *_table(shown), "", *textwrap.wrap(" ".join(_meanings(shown)), WIDTH)]
+    for i, (word, why) in enumerate(notes, 1):
+        lines += textwrap.wrap(f"[{i}] {CLAIMS.get(word, word)}: {why}", WIDTH, subsequent_indent="    ")
+    return "\n".join([*lines, *_warnings(result)])
+
+
+def details(result: Measured) -> str:
+    """Returns all tables and, of all algorithms with a budget or a proof, the certificates."""
+    proofs = {label: one for label, one in result.certificates.items() if one.epsilon is not None}
+    return "\n\n".join([summary(result), *([side_by_side(proofs)] if proofs else [])])
+
+
+def rounded(mean: float, error: float) -> str:
+    """Returns a mean and its standard error, which has two digits.
+
+    >>> rounded(53051.6, 321.3), rounded(868.31, 9.61), rounded(12.5, float("nan"))
+    ('53,050 ± 320', '868.3 ± 9.6', '12.5')
+    """
+    if not error > 0:
+        return f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}"
+    digits = 1 - math.floor(math.log10(error))
+    return " ± ".join(f"{round(one, digits):,.{max(0, digits)}f}" for one in (mean, error))
+
+
+def overview(result: Result, title: str | None = None) -> Figure:
+    """Draws regret over the rounds, or against epsilon if there are several, and names curves at their ends."""
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    from fedbandit_jax.report import plotting
+    from fedbandit_jax.report.plotting.figure import budgets, places
+
+    title = f"{places(result)}{budgets(result)}" if title is None else title
+    names = {_name(result, label) for label in result.labels}
+    if len(names) > MOST_NAMES:
+        return plotting.regret(result, title=title)
+    looks = plotting.styles(result).values()
+    claims = sorted(
+        {look[1:4:2] for look in looks if look.claim and look.line != "-."}, key=lambda claim: len(claim[0])
+    )
+    with plt.rc_context(STYLE):
+        figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+        if message := _message(result):
+            figure.suptitle(message)
+        keys = [Line2D([], [], color=BLUE, ls=line, label=claim) for line, claim in claims]
+        if any(not look.claim for look in looks):
+            keys.append(Line2D([], [], color="black", label="black and grey: not private"))
+        if claims:
+            figure.legend(handles=keys, loc="outside lower left", ncols=len(keys), frameon=False)
+        if len(names) < len(result):
+            return plotting.against(result, "epsilon", title=title, legend=False, ax=ax)
+        return plotting.regret(result, title=title, legend=False, ax=ax)
+
+
+def _message(result: Measured) -> str:
+    """Returns what the picture shows, in at most ten words, or nothing."""
+    budgets: dict[tuple[Any, ...], list[float]] = {}
+    for label, one in result.certificates.items():
+        if one.claim == "certified" and one.epsilon:
+            regret = result[label].regret[:, -1].mean()
+            budgets.setdefault((one.notion, one.epsilon, one.delta), []).append(float(regret))
+    ratios = [max(regrets) / min(regrets) for regrets in budgets.values() if min(regrets) > 0]
+    if not ratios or max(ratios) < 2:
+        return ""
+    return f"At the same ε and δ, regret differs {_times(max(ratios)).removesuffix('.0')}-fold"
+
+
+def _guarantee(its: Certificate) -> tuple[str, str]:
+    """Returns the guarantee in words, and what does not hold and why."""
+    if its.epsilon is None:
+        return ("no claim", its.reason) if its.user_defined else (NOT_PRIVATE, "")
+    if its.claim == "certified":
+        return "certified" if its.epsilon else UNIFORM, ""
+    why = its.reason.partition("; for what passes the mechanism")[0]
+    if its.claim == "as_printed":
+        return "weaker", why
+    too_little = its.epsilon_exact is not None and math.isfinite(its.epsilon_exact)
+    return "refuted" if too_little else "no claim", why
+
+
+def _setting(result: Measured) -> Iterator[str]:
+    kinds = dict.fromkeys(one.get("type", "environment") for one in result.config["environments"].values())
+    yield f"{', '.join(kinds)}: {size(result)}"
+    for basis in bases(result):
+        yield from textwrap.wrap(basis, WIDTH)
+    private = [one for one in result.certificates.values() if one.epsilon]
+    words = []
+    for name in ("epsilon", "delta"):
+        values = sorted({value for one in private if (value := getattr(one, name)) is not None})
+        if values and (name == "epsilon" or len(values) == 1):
+            words.append(f"{name} = {', '.join(f'{value:g}' for value in values)}")
+    if words:
+        yield f"Budget asked for: {' at '.join(words)}"
+
+
+def _name(result: Measured, label: str) -> str:
+    """Returns the algorithm of a label, if nothing but it and epsilon varies."""
+    places = result.coordinates.values()
+    varied = {
+        name
+        for one in places
+        for name, value in one.items()
+        if any(value != other.get(name, value) for other in places)
+    }
+    return str(result.coordinates[label]["algorithm"]) if varied <= {"algorithm", "epsilon"} else label
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.1f}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    """Returns aligned lines, whose last two columns are words."""
+    widths = [max(len(row[i]) for row in rows) for i in (-2, -1)]
+    words = [f"{row[-2]:<{widths[0]}}  {row[-1]:<{widths[1]}}" for row in rows]
+    return [line.rstrip() for line in aligned([(*row[:-2], word) for row, word in zip(rows, words)]).splitlines()]
+
+
+def _meanings(rows: list[list[str]]) -> Iterator[str]:
+    shown = {cell.partition(",")[0] for row in rows for cell in row}
+    yield from (f"{word.capitalize()}: {meaning}." for word, meaning in MEANING.items() if word in shown)
+
+
+def _warnings(result: Measured) -> Iterator[str]:
+    found = dict.fromkeys(one.warning for one in result.certificates.values() if one.warning)
+    for warning in found:
+        yield from textwrap.wrap(f"WARNING {warning}; ask for a smaller --delta", WIDTH, subsequent_indent=" " * 8)
+    yield from doubts(result)
