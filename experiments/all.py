@@ -32,7 +32,7 @@ def commands(smoke: bool) -> list[str]:
     heads = [path.open(encoding="utf-8").readline() for path in sorted((HERE / "figures").glob("*.csv"))]
     kept = [found[1] for head in heads if (found := re.match(r"# python experiments/(.*?) \|", head))]
     if not smoke:
-        return kept + [command for command, _ in OF_COMMANDS.values()]
+        return kept + [command for command, *_ in OF_COMMANDS.values()]
     plain = [path.name for path in sorted(HERE.glob("*.py")) if path.stem not in SHARED]
     return sorted({*plain, *(f"{one.split()[0]} --as authors" for one in kept if "--as authors" in one)})
 
@@ -67,7 +67,7 @@ def of_command(words: list[str]) -> None:
     elif words[-2:-1] == ["--out"]:
         words, folder = words[:-2], Path(words[-1])
     folder.mkdir(parents=True, exist_ok=True)
-    (name,) = [name for name, (command, _) in OF_COMMANDS.items() if command.split()[1:] == words]
+    (name,) = [name for name, (command, *_) in OF_COMMANDS.items() if command.split()[1:] == words]
     with tempfile.TemporaryDirectory() as made:
         if cli.main([*words, "--out", made, "--name", name]):
             raise RuntimeError(f"fedbandit {' '.join(words)} failed")

@@ -17,38 +17,38 @@ FAMILIES = {  # how names begin -> what these are; the empty word fits what is l
     "liu2022": "Liu et al. (2022)",
     "": "Beyond the papers",
 }
-OF_COMMANDS = {  # pictures that no script here draws: their commands and what is drawn
+OF_COMMANDS = {  # pictures that no script here draws: their commands, titles and settings
     "simulate_sphere": (
         "fedbandit simulate",
-        "Regret per round of all silos on the synthetic instance of Zhou & Chowdhury (2024): random features on a unit "
-        "sphere, rewards 0 or 1, and silos that synchronise every 25 rounds. As printed is Algorithm 1 with the noise "
-        "of Theorem 5.1. Tree noise is Algorithm 8, which acts on synchronised sums only, with just the noise that it "
-        "needs. BLT is buffered linear Toeplitz noise, with confidence widths from its law. With secagg silos add "
-        "noise together. Greedy play has batches that grow. Solid curves in colour are certified at the same budget, "
-        "the dashed one is weaker than stated, and black and grey ones are not private.",
+        "Regret per round of all silos on the synthetic instance of Zhou & Chowdhury (2024)",
+        "Random features on a unit sphere, rewards 0 or 1, and silos that synchronise every 25 rounds. *As printed* is "
+        "Algorithm 1 with the noise of Theorem 5.1, and *tree noise* is Algorithm 8 with exact noise. Solid curves in "
+        "colour are certified at the same budget; black and grey ones are not private.",
     ),
     "simulate_arms": (
         "fedbandit simulate arms",
-        "Regret of successive elimination of arms by who adds the noise and what ε promises, on easy instances of "
-        "Chowdhury & Zhou (2023). CDP-SE lies under Dist-DP-SE: the noise of a sum has the same law, whoever adds it. "
-        "SE is not private; AdaC-UCB, which asks users about one arm at a time, lies below it all the same. "
-        "The ε are different promises: pure, Renyi and concentrated DP.",
+        "Regret of successive elimination by trust model and notion of privacy",
+        "Easy instances of Chowdhury & Zhou (2023). SE is not private. The ε are different promises: pure, Renyi and "
+        "concentrated DP.",
     ),
 }
 START = """\
 # Gallery
 
-Every picture with its command, and what the paper claims, at which size, and whether it was seen. The numbers are in
-the CSV of the same name, but for the few that a command draws. `python experiments/gallery.py` writes this page,
-`python experiments/all.py` draws everything again. [The cookbook](../../docs/cookbook.md#draw-a-figure-of-a-paper)
-explains the options.
+Every picture with its command and its setting. The CSV of the same name has the numbers, and in its first lines what
+was seen. The pages of the [four papers](../../docs/reproduction.md) and of [what works](../../docs/beyond.md) explain
+the results. `python experiments/gallery.py` writes this page, and `python experiments/all.py` draws everything again.
+[The cookbook](../../docs/cookbook.md#draw-a-figure-of-a-paper) explains the options.
 
-"ours" has agents that act on released statistics only, exact noise and rewards in [0, 1]: certified. "authors" has
-the authors' noise and constants, agents that learn inside the batch and Gaussian rewards: no privacy claim, as
-scripts print. In the figures of Chowdhury & Zhou (2023) "theory" has the paper's confidence radii, "exact" ours, from
-the law of the noise; DP-SE keeps its own. CDP-SE lies near Dist-DP-SE: the noise of a sum has the same law, whoever
-adds it. Where MSLR-WEB10K is asked for and no copy was at hand, digits stand in for it.
+- *Ours* is certified: agents act on released statistics only, noise is exact, and rewards lie in [0, 1].
+- *As authors* has the authors' noise and constants, agents that learn inside the batch, and Gaussian rewards. It has
+  no privacy claim.
+- *Theory* has the confidence radii of Chowdhury & Zhou (2023), and *exact* has ours, from the law of the noise.
+- Digits replace MSLR-WEB10K, as we have no copy.
 """
+VARIANTS = {"ours": "ours", "authors": "as authors", "theory": "radii as printed", "exact": "exact radii",
+            "centroid": "centroids", "user": "users' own preferences", "0.005": "narrow widths"}  # fmt: skip
+VERB = re.compile("^(Draws|Measures|Shows|Asks|Compares|Decides|Goes beyond [^:]*:) ")
 
 
 def page() -> str:
@@ -57,28 +57,23 @@ def page() -> str:
     for prefix, title in FAMILIES.items():
         names = [name for name in left if name.startswith(prefix)]
         left = [name for name in left if name not in names]
-        parts += [f"## {title}\n", *map(_entry, names)]
+        parts += [f"## {title}\n", *(_entry(name, title) for name in names)]
     return "\n".join(parts)
 
 
-def _entry(name: str) -> str:
+def _entry(name: str, family: str) -> str:
     csv = FIGURES / f"{name}.csv"
-    command, caption = head(csv) if csv.exists() else (OF_COMMANDS[name][0], [])
-    script = HERE / Path(command.split()[1]).name if csv.exists() else None
-    about = ast.get_docstring(ast.parse(script.read_text())) if script else OF_COMMANDS[name][1]
-    words = " ".join((about or "").split("\n\n")[0].split())
-    lines = [
-        f"### {name.replace('_', ' ')}",
-        "",
-        words,
-        "",
-        f"![{words.rstrip('.')}]({name}.png)",
-        "",
-        f"`{command}`",
-        "",
-    ]
-    plain = [re.sub(r"\$(.*?)\$", lambda formula: re.sub("[{}]", "", formula[1]), line) for line in caption]
-    return "\n".join([*lines, *(f"{line}\n" for line in plain)])
+    if csv.exists():
+        command, caption = head(csv)
+        about = ast.get_docstring(ast.parse((HERE / Path(command.split()[1]).name).read_text())) or ""
+        words = VERB.sub("", " ".join(about.split("\n\n")[0].split())).replace(f" of {family}", "").rstrip(".")
+        variants = [VARIANTS[word] for word in name.split("_") if word in VARIANTS]
+        title = words[0].upper() + words[1:] + "".join(f" ({one})" for one in variants)
+        setting = caption[0].removeprefix("Setting: ") if caption else ""
+    else:
+        command, title, setting = OF_COMMANDS[name]
+    plain = re.sub(r"\$(.*?)\$", lambda formula: re.sub("[{}]", "", formula[1]), setting)
+    return f"### {title}\n\n![{title}]({name}.png)\n\n{plain}\n\n`{command}`\n"
 
 
 if __name__ == "__main__":
