@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedbandit_jax.benchmark.row import Row
+from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, SUITE, Task
 from fedbandit_jax.core import validate
@@ -38,6 +38,9 @@ def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | Non
 
     If an entry has several rows with different seeds, the one of `fb.benchmark.verify` counts, in its tasks.
 
+    In a given file, a cell of another version of its task, or whose certificate does not keep the budget, does not
+    count. Tests hold the shipped rows to the same.
+
     Args:
         paths: files and folders.
         refused: a list for (file, reason) of files that are no rows; None: the first is an error.
@@ -45,16 +48,17 @@ def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | Non
     Raises:
         ValueError: a path does not exist, a folder has no rows, or a file is not a row.
     """
-    files = sorted(SHIPPED.glob("*.npz"))
+    files, given = sorted(SHIPPED.glob("*.npz")), []
     for path in (validate.path("rows", one) for one in paths):
         inside = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
         if not path.exists() or not inside:
             raise BadValue("rows", "must be files or folders of rows", str(path))
-        files += inside
+        given += inside
     loaded: list[Row] = []
-    for path in files:
+    for path in files + given:
         try:
-            loaded.append(_loaded(path))
+            row = _loaded(path)
+            loaded.append(row if path in files else _judged(row))
         except ValueError as error:
             if refused is None:
                 raise
@@ -75,6 +79,29 @@ def _loaded(path: Path) -> Row:
     if unknown := sorted(set(row.cells) - set(TASKS)):
         raise BadValue("rows", f"must have tasks of the suite {SUITE}", unknown, got=f"{unknown} in {str(path)!r}")
     return row
+
+
+def _judged(row: Row) -> Row:
+    """Refuses the cells that do not fit the suite."""
+    return dataclasses.replace(row, cells={name: _fitting(cell, TASKS[name]) for name, cell in row.cells.items()})
+
+
+def _fitting(cell: Cell, task: Task) -> Cell:
+    if cell.refused:
+        return cell
+    try:
+        same = cell.digest == task.digest
+    except ImportError as error:  # the environment of this task needs data
+        return dataclasses.replace(cell, refused=f"its task cannot be compared with the suite's: {error}")
+    if not same:
+        why = f"its task is not the suite's: its digest is {cell.digest[:8]}..., not {task.digest[:8]}..."
+    elif cell.certificate is None:
+        why = "it has no certificate"
+    elif task.max_syncs is not None and cell.syncs.max() > task.max_syncs:
+        why = f"it communicates {cell.syncs.max():,.0f} times, the task allows {task.max_syncs:,}"
+    else:
+        why = task.overspent(cell.certificate)
+    return dataclasses.replace(cell, refused=why)
 
 
 def over_all(row: Row) -> float:

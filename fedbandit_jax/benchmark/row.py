@@ -110,6 +110,9 @@ class Cell:
         """Standard error of `score` over seeds; 0 if refused."""
         return 0.0 if self.refused else self.unchecked_error
 
+    def __repr__(self) -> str:
+        return f"Cell({self.task!r}, {self})"
+
     def __str__(self) -> str:
         return (
             f"counts as uniform play: {self.refused}" if self.refused else f"S = {self.score:.3f} +- {self.error:.3f}"
@@ -140,6 +143,9 @@ class Row:
     trials: int
     nonce: str = ""
     cells: Mapping[str, Cell] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Row({self.name!r}, {len(self.cells)} tasks" + (f", mean S {self.score:.3f})" if self.cells else ")")
 
     def check(self) -> None:
         """Checks the texts, and that the digest matches the code.

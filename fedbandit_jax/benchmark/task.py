@@ -157,6 +157,16 @@ class Task:
         words = hashlib.sha256("|".join((SUITE, self.digest, entry, nonce)).encode()).digest()[:8]
         return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(words, ">u4").astype(np.uint32)), impl="threefry2x32")
 
+    def overspent(self, certificate: Certificate) -> str:
+        """Returns why a certificate does not keep the budget; "" if it does."""
+        epsilon, delta = certificate.epsilon_exact, certificate.delta
+        if certificate.claim != "certified":
+            return f"claim {certificate.claim}: {certificate.reason}"
+        if epsilon is None or delta is None or epsilon > self.epsilon * (1 + ROUNDED) or delta > self.delta:
+            got = f"epsilon = {epsilon or math.inf:.6g} at delta = {delta or 0:g}"
+            return f"the noise gives {got}, the task asks for {self.epsilon:g} at {self.delta:g}"
+        return ""
+
     def refusal(self, certificate: Certificate, syncs: float, status: int) -> str:
         """Returns why a run counts as uniform play; "" if it counts.
 
@@ -165,12 +175,8 @@ class Task:
             syncs: most rounds of communication over seeds.
             status: bits of `fb.Status` of all seeds.
         """
-        one, epsilon, delta = certificate, certificate.epsilon_exact, certificate.delta
-        if one.claim != "certified":
-            return f"claim {one.claim}: {one.reason}"
-        if epsilon is None or delta is None or epsilon > self.epsilon * (1 + ROUNDED) or delta > self.delta:
-            got = f"epsilon = {epsilon or math.inf:.6g} at delta = {delta or 0:g}"
-            return f"the noise gives {got}, the task asks for {self.epsilon:g} at {self.delta:g}"
+        if spent := self.overspent(one := certificate):
+            return spent
         if one.trusted not in self.trusted:
             whom = "the party of a user-defined trust model" if one.trusted == "own" else one.trusted
             return f"users must trust {whom}, the task allows {' or '.join(self.trusted)}"

@@ -20,6 +20,7 @@ from fedbandit_jax.core.validate import BadType
 
 T = TypeVar("T", bound=type)
 Number = Any  # a numeric leaf: a tracer inside a run, a NumPy or Python number on the host
+SHOWN = 5  # most numbers of an array in a repr
 PLAIN = bool, int, float, complex, str, bytes, type(None), np.ndarray, nx.Graph, *np.sctypeDict.values()
 
 
@@ -56,7 +57,29 @@ def pytree(cls: T) -> T:
     >>> jax.tree.leaves(Line(slope=3.0))
     [3.0]
     """
-    return node(dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls))
+    made = dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+    if "__repr__" not in vars(cls):
+        made.__repr__ = _repr  # pyright: ignore[reportAttributeAccessIssue]
+    return node(made)
+
+
+def _repr(self: Any) -> str:
+    parts = (f"{field.name}={brief(getattr(self, field.name))}" for field in dataclasses.fields(self) if field.repr)
+    return f"{type(self).__qualname__}({', '.join(parts)})"
+
+
+def brief(value: Any) -> str:
+    """Returns the repr of a value, or type and shape of an array of more than five numbers.
+
+    >>> brief(np.zeros(3)), brief(np.zeros((20, 3)))
+    ('array([0., 0., 0.])', 'float64[20,3]')
+    """
+    if isinstance(value, (np.ndarray, jax.Array)) and value.size > SHOWN:
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        parts = (f"{name}={brief(one)}" for name, one in zip(value._fields, value))  # pyright: ignore
+        return f"{type(value).__name__}({', '.join(parts)})"
+    return repr(value)
 
 
 def node(cls: T) -> T:

@@ -84,8 +84,8 @@ class Logged(LinearEnvironment):
     rewards: Any  # `FittedLaw`
     log: Log
     intercept: float | None = struct.static()  # constant entry before w kron z
-    encoding: str = struct.static()
-    fit: Any = struct.static()
+    encoding: str = struct.static(repr=False)
+    fit: Any = struct.static(repr=False)
     spec: Spec = struct.static()
     shares: bool = struct.static(default=False, later=True)
 

@@ -46,6 +46,9 @@ class Candidate:
     excluded: str = ""
     forecast: Forecast | None = None
 
+    def __repr__(self) -> str:
+        return f"Candidate({self.label!r}, {self.excluded or f'regret {self.regret:,.0f}'})"
+
     @property
     def regret(self) -> float:
         """Predicted regret; NaN if nothing was simulated."""

@@ -19,6 +19,7 @@ from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.envs import Logged
 from fedbandit_jax.interfaces import Algorithm
 from fedbandit_jax.planning import propensities as chances
+from fedbandit_jax.report.measured import listed
 from fedbandit_jax.report.tables import aligned
 
 CHUNK = 1 << 18  # visits weighted at a time
@@ -66,6 +67,9 @@ class Values(Printed):
     def __iter__(self):
         return iter(self.values)
 
+    def __repr__(self) -> str:
+        return f"Values({listed(list(self.values))}): print it for a table"
+
     def __str__(self) -> str:
         rows = [
             (label, f"{v.model:.4f}", str(v.ips), str(v.doubly_robust), str(v.gain), f"{v.rows:,.0f}")
@@ -104,7 +108,7 @@ def off_policy(
 
     Intervals use Student's law on sums by row, or by identified user. They allow for one more row of the largest
     weight, with a reward off by 1: heavy rows are rare, and few may share a reward by chance. `Values.doubt` names
-    algorithms with fewer than 50 effective rows.
+    algorithms with fewer than 50 effective rows, and the row with the least propensity.
 
     If arms were drawn with these propensities, the mean of 1 / propensity, over rows with a given arm and 0 for others,
     is 1; over all rows it is K. `Values.doubt` reports a mean more than four standard errors and 2 % off. Arms with few
@@ -165,7 +169,10 @@ def off_policy(
     few = ", ".join(label for label, value in found.items() if value.rows < ENOUGH)
     each = np.repeat(env.counts, env.counts)  # size of the silo of every row
     logged = float(np.average(np.asarray(env.log.reward, float), weights=None if by_size else 1 / each))
-    doubts = [estimates, chances.strange(env), f"Doubtful: fewer than {ENOUGH} rows count for {few}." * bool(few)]
+    stated = np.asarray(env.log.propensity, float)
+    least = f"The least propensity is {stated.min():.3g}, in row {env.log.row[stated.argmin()]}."
+    rare = f"Doubtful: fewer than {ENOUGH} rows count for {few}. {least}" if few else ""
+    doubts = [estimates, chances.strange(env), rare]
     basis = env.spec.basis if estimates else f"{env.spec.basis} {chances.STATED}"
     return Values(found, logged, level, basis, " ".join(filter(None, doubts)), propensities, by_size)
 

@@ -38,6 +38,10 @@ class Recommendation(Printed):
     seconds: float
     not_considered: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        best = "nothing meets the demands" if self.best is None else self.best.label
+        return f"Recommendation({best}; {len(self.candidates)} candidates, T = {self.horizon:,}): print it for a table"
+
     def __str__(self) -> str:
         """Formats finalists, the best of each other group, exclusions, code and certificate."""
         spec = self.spec

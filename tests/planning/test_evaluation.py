@@ -125,6 +125,23 @@ def test_intervals_cover_where_weights_differ_much(fit, rng):
     assert (held / 1000 > 0.95 - error).all(), held
 
 
+@pytest.mark.parametrize("p", [1e-5, 1e-30, 1.2e-38])
+def test_one_row_of_a_tiny_propensity(p, rng, key):
+    """All numbers are finite and hold the truth, and the doubt names the row and its propensity."""
+    log = made(rng)[0]
+    row = int(logged(log).log.row[5])
+    log["p"][row] = p
+    env = logged(log)
+    rows = np.arange(len(env.rows))
+    value = evaluation._value(env, rows, np.asarray(env.log.arm), 0.95)
+    assert np.isfinite(np.concatenate([np.ravel(one) for one in value])).all()
+    assert value.rows < 2
+    assert all(one.low <= 0.5 <= one.high for one in value[1:3])
+    found = fb.off_policy(env, {"any": fb.algos.Uniform()}, horizon=HORIZON * 10, key=key, seeds=2)
+    assert found["any"].rows < 2  # the row was met, and its arm was played
+    assert re.search(rf"any\. .* {p:.3g}, in row {row}\.", found.doubt)
+
+
 def chosen(rng, n=800):
     """A log whose arms depend on a feature and on the silo, in no column: means of all arms, and the log."""
     z, place = rng.uniform(-1, 1, n), rng.integers(0, SILOS, n)

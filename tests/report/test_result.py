@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import PROVED, grid, made
+from handmade import PROVED, WORLD, grid, made, visits
 from helpers import ENV, refused, same_runs, simulate
 
 import fedbandit_jax as fb
@@ -94,6 +94,12 @@ def test_parameters_are_dimensions():
     rows = table[(table.algorithm == "ours") & (table.epsilon == 2.0) & (table.seed == 1)].sort_values("round")
     np.testing.assert_array_equal(rows.regret, result[TWO].regret[1])
     assert table.epsilon.isnull().sum() == 3 * 2
+    for label, its in table.groupby("label"):
+        proof = result[label].certificate
+        assert set(its.certificate_claim) == {proof.claim}
+        for name, value in (("epsilon", proof.epsilon_exact), ("delta", proof.delta)):
+            expected = np.nan if proof.epsilon_exact is None else value
+            np.testing.assert_array_equal(its[f"certificate_{name}"], [expected] * len(its))
 
 
 def test_selection_by_coordinates(tmp_path):
@@ -131,6 +137,52 @@ def test_numbers_of_a_summary_by_hand():
     assert len(fb.Status) == len(fb.Status(7).sentences())
     proofs = dict.fromkeys(("plain", "private"), no_privacy("no noise"))
     assert "nan" not in made(seeds=1, certificates=proofs).summary()
+
+
+def test_differences_are_from_the_baseline():
+    """Or else from the first label; the heading says from which, and in which environments."""
+    result = grid()
+    for more, heading, first, others in (
+        ({}, "first label", "plain", {TWO: "+2.0", HALF: "+4.0"}),
+        (dict(baseline=HALF), "baseline", HALF, {"plain": "-4.0", TWO: "-2.0"}),
+    ):
+        text = result.summary(**more).partition("Final regret, paired by seed, minus the ")[2]
+        title, head, *rows = text.splitlines()
+        assert (title, " ".join(head.split()[:2])) == (f"{heading}:", f"minus {first.split()[0]}")
+        assert {row.split()[0]: row.split()[1] for row in rows} == others
+    elsewhere = {TWO: WORLD | {"n_agents": 9}, HALF: WORLD | {"n_agents": 9}}
+    apart = dataclasses.replace(
+        result, config=result.config | {"environments": result.config["environments"] | elsewhere}
+    )
+    assert f"minus the first label there:\nminus {TWO}" in apart.summary(baseline="plain")
+    with refused("baseline", "other"):
+        result.summary(baseline="other")
+
+
+def test_reprs_are_short(key):
+    """Ten lines of 100 characters at most, of whatever size, with the names that a reader needs."""
+    env = fb.data.table(visits(), silo="hospital", arm="drug", reward="cured", features=["age"])
+    long = made(labels=tuple(f"label {i}" for i in range(26)))
+    plan = fb.plan(ENV, fb.privacy.Budget(2.0, 1e-4), horizon=8, key=key, seeds=2, max_syncs=2, progress=False)
+    values = fb.off_policy(
+        env, {f"rule {i}": fb.algos.Uniform() for i in range(9)}, horizon=8, key=key, seeds=2, propensities="estimated"
+    )
+    row = fb.benchmark.Row(name="mine", about="", function="f", source="#" * 5000, digest="", track="tuned", trials=0)
+    replay = fb.envs.replay(np.tile(np.eye(4), (50, 1)), np.full(50, 4), np.full(4, 0.1), n_agents=5)
+    for one, words in (
+        (env, "rows=float32[200,"),
+        (env.spec, "n_agents=3"),
+        (env.fit, "silos=3"),
+        (replay, "features=float32["),
+        (long, "label 3 and 22 more"),
+        (plan, plan.best.label),
+        (plan.candidates[-1], plan.candidates[-1].label),
+        (values, "rule 3 and 5 more"),
+        (row, "'mine', 0 tasks"),
+    ):
+        assert words in repr(one)
+        assert len(repr(one)) <= 1000
+        assert repr(one).count("\n") < 10
 
 
 def test_who_is_served():

@@ -80,7 +80,8 @@ def test_when_they_ask(schedule, horizon, rounds):
     if isinstance(schedule, S.LogDet | S.PrivateLogDet):
         assert len(rounds) <= schedule.n_syncs(horizon) == horizon
         assert longest is None
-        assert dataclasses.replace(schedule, max_syncs=2).n_syncs(horizon) == 2
+        for most, n_syncs in ((2, 2), (horizon, horizon), (horizon + 1, horizon), (10 * horizon, horizon)):
+            assert dataclasses.replace(schedule, max_syncs=most).n_syncs(horizon) == n_syncs
         return
     assert len(rounds) == schedule.n_syncs(horizon)
     assert longest == (max(np.diff([0, *rounds])) if rounds else min(getattr(schedule, "batch", 0), horizon))
