@@ -1,4 +1,4 @@
-"""Writes docs/zoo.md, a card for every algorithm, from docs/zoo.toml: python docs/zoo.py. What can be computed is."""
+"""Writes docs/zoo.md, a card for every algorithm, from docs/zoo.toml: python docs/zoo.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fedbandit_jax.benchmark import board
-from fedbandit_jax.engine.identity import describe
-from fedbandit_jax.report.cite import behind, entries
 
 HERE = Path(__file__).parent
 START = """\
@@ -24,7 +22,7 @@ START = """\
 >>> def claim(algo, env):
 ...     found = algo.certificate(env.spec, horizon=100_000 if env is arms else 2_000)
 ...     if found.epsilon is None:
-...         return "asks for no privacy"
+...         return "no privacy"
 ...     if found.claim == "none":
 ...         return "none"
 ...     return f"{found.claim}: epsilon = {found.epsilon_exact:.3g} at delta = {found.delta:g}"
@@ -32,10 +30,12 @@ START = """\
 PAGE = """\
 # The zoo
 
-A card for every algorithm: where it comes from, how it is made, what its certificate says on a small instance, how
-letters of its paper are called here, and how it does in the [benchmark](benchmark.md). Noise, releases and trust models
-are parts that any algorithm can `replace`, see [privacy](privacy.md). Deviations from print are marked DEVIATION in
-docstrings. `python docs/zoo.py` writes this page.
+This page has every algorithm of the package. A table names its source, its guarantee on a small instance, and its
+entry in the [benchmark](benchmark.md) with the mean score. A card has the code, and the names of the paper's letters.
+
+You can `replace` noise, releases and trust models in any algorithm: see [mechanisms](privacy.md). DEVIATION in a
+docstring marks a difference from print. `fb.cite(result)` prints BibTeX of all that ran. `python docs/zoo.py` writes
+this page.
 
 ```python
 {start}
@@ -43,39 +43,44 @@ docstrings. `python docs/zoo.py` writes this page.
 ```
 
 {cards}
-
-## BibTeX
-
-`fb.cite(result)` has what a result rests on; these are all.
-
-```bibtex
-{bibtex}
-```
 """
 
 
 def cards() -> list[dict[str, Any]]:
-    """What docs/zoo.toml says."""
+    """Returns the cards of docs/zoo.toml."""
     return tomllib.loads((HERE / "zoo.toml").read_text(encoding="utf-8"))["card"]
 
 
 def instances() -> dict[str, Any]:
-    """What the first example of the page defines."""
+    """Returns the names that the first example of the page defines."""
     names: dict[str, Any] = {}
     exec("\n".join(line[4:] for line in START.splitlines()), names)
     return names
 
 
 def page() -> str:
-    """The text of docs/zoo.md."""
+    """Returns the text of docs/zoo.md."""
     names, rows = instances(), {row.name: row for row in board.rows()}
     parts = []
     for family, found in itertools.groupby(cards(), key=lambda card: card["family"]):
-        parts += [f"## {family}\n", *(_card(card, names, rows) for card in found)]
-    return PAGE.format(start=START, cards="\n".join(parts).strip(), bibtex="\n\n".join(entries().values()))
+        members = list(found)
+        parts += [f"## {family}\n", "| algorithm | source | guarantee | benchmark |", "|---|---|---|---|"]
+        parts += [_row(card, names, rows) for card in members]
+        parts += ["", *(_card(card, names) for card in members)]
+    return PAGE.format(start=START, cards="\n".join(parts).strip())
 
 
-def _card(card: dict[str, Any], names: dict[str, Any], rows: dict[str, Any]) -> str:
+def _row(card: dict[str, Any], names: dict[str, Any], rows: dict[str, Any]) -> str:
+    claim = names["claim"](eval(card["code"], names), names[card["env"]]).partition(":")[0]
+    played = [f"`{name}` {rows[name].score:.3f}" for name in card.get("rows", ())[:1]]
+    return f"| [{card['title']}](#{_anchor(card['title'])}) | {card['source']} | {claim} | {''.join(played) or '-'} |"
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _card(card: dict[str, Any], names: dict[str, Any]) -> str:
     algo, env = eval(card["code"], names), names[card["env"]]
     proved = algo.certificate(env.spec, horizon=100_000 if card["env"] == "arms" else 2_000)
     about = card["about"]
@@ -83,25 +88,9 @@ def _card(card: dict[str, Any], names: dict[str, Any], rows: dict[str, Any]) -> 
         about += f" Not certified: {proved.reason.partition(';')[0]}."
     lines = [f"### {card['title']}", "", about, "", "```python", f">>> claim({card['code']}, {card['env']})",
              repr(names["claim"](algo, env)), "", "```", ""]  # fmt: skip
-    if proved.epsilon is not None:
-        whom, unit = proved.trust.partition(";")[0], re.split("[:;]", proved.unit)[0]
-        lines.append(f"- {whom[0].upper()}{whom[1:]}. Protected is {unit}.")
     if letters := card.get("letters"):
-        lines.append("- " + ", ".join(f"{letter}: `{name}`" for letter, name in letters.items()) + ".")
-    lines += [f"- {_scores(rows[name], rows)}." for name in card.get("rows", ())]
-    if papers := sorted({*card.get("papers", ()), *behind([describe(algo)])}):
-        lines.append("- Cite " + ", ".join(f"`{key}`" for key in papers) + ".")
-    return "\n".join([*lines, ""])
-
-
-def _scores(row: Any, rows: dict[str, Any]) -> str:
-    counted = [cell for cell in row.cells.values() if not cell.refused]
-    if not counted:
-        return f"`{row.name}` counts in no task of the benchmark"
-    top = max(counted, key=lambda cell: cell.score)
-    first = [cell.task for cell in counted if cell.score == max(one.cells[cell.task].score for one in rows.values())]
-    won = f", the best of all in {', '.join(first)}" if first else ""
-    return f"`{row.name}`: mean S {row.score:.3f}, its highest {top.score:.3f} in {top.task}{won}"
+        lines += [", ".join(f"{letter}: `{name}`" for letter, name in letters.items()) + ".", ""]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
