@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import BUDGET, deep, in_chunks, released, simulate
+from helpers import BUDGET, deep, in_chunks, released
 
 import fedbandit_jax as fb
 from fedbandit_jax import privacy as P
@@ -124,10 +124,3 @@ def test_the_rows_of_a_run_are_bounded():
     wide = RoundClock(env=env, algo=bound, horizon=10**5)
     length, capacity = driver._chunk(wide, 1)
     assert length <= capacity == clock.ROWS // (100 * 103 // 2)
-
-
-def test_silos_that_drop_out_draw_noise_in_the_loop():
-    env = fb.envs.dropout(fb.envs.sphere(3, 4, 5, rewards="bernoulli"), rate=0.2)
-    algo = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=5, privacy=P.Mechanism(BUDGET, "input_perturbation"))
-    assert algo.bind(env.spec, 40).source is None
-    assert simulate(env, algo).status.sum() == 0

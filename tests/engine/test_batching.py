@@ -26,14 +26,11 @@ def test_what_is_counted():
     floats = 3 * 4 // 2 + 3 + 1  # d(d+1)/2 + d + 1
     np.testing.assert_array_equal(found.communication["floats"], (up + down) * floats)
     assert (np.isnan(found.gauges["clusters"]) == (np.arange(1, T + 1) < T)).all()  # until the end of a step of 64
-    text = found.summary()
-    assert "4 users on 2 servers, T = 40 rounds" in text
-    assert "adjusted Rand index on servers" in text
+    assert "adjusted Rand index on servers" in found.summary()
 
 
 @pytest.mark.slow
 def test_one_by_one_and_side_by_side_agree(monkeypatch):
-    """Branches become selections under vmap; arithmetic is reassociated."""
     alone = play()
     monkeypatch.setattr(ArrivalClock, "branches", False)
     same_runs(play(), alone, atol=1e-4)
@@ -41,8 +38,6 @@ def test_one_by_one_and_side_by_side_agree(monkeypatch):
 
 @fb.pytree
 class Moving(Wrapper):
-    """An environment whose world moves on."""
-
     n_clusters = 2
 
     def observe(self, key, world, t):

@@ -66,9 +66,17 @@ class World(Wrapper):
     user: jax.Array | None = None
     change: Changes = fb.static(default=Changes())
 
+    def clusters(self, world):
+        return self.env.clusters(world)
+
+    @property
+    def n_clusters(self):
+        return self.env.n_clusters
+
     def observe(self, key, world, t):
         offered, world = self.env.observe(key, world, t)
-        return self.change.of("observe", offered._replace(mask=self.mask, user=self.user), world)
+        more = {name: own for name in ("mask", "user") if (own := getattr(self, name)) is not None}
+        return self.change.of("observe", offered._replace(**more), world)
 
     def pull(self, key, world, offered, arms):
         return self.change.of("pull", self.env.pull(key, world, offered, arms))
@@ -200,37 +208,18 @@ def test_what_does_not_count():
     assert given(script(np.nan), horizon=5)[0] == [0, FLAGGED]
 
 
-@fb.pytree
-class Below(Wrapper):
-    """An environment whose gap has the wrong sign."""
-
-    gap: float
-
-    def clusters(self, world):
-        return self.env.clusters(world)
-
-    @property
-    def n_clusters(self):
-        return self.env.n_clusters
-
-    def pull(self, key, world, offered, arms):
-        found = self.env.pull(key, world, offered, arms)
-        return found._replace(gap=jnp.full_like(found.gap, self.gap))
-
-
 @pytest.mark.parametrize(
     ("env", "algo"), [(script(), HONEST), (fb.envs.clustered(4, 2, 2, n_arms=3, dim=3), fb.algos.CLUB())]
 )
 def test_a_gap_below_0_is_not_believed(env, algo):
-    """Rounding may make it a little less than 0."""
     for gap, status in ((-0.5, FLAGGED), (-1e-4, 0)):
-        below = Below(env=env, spec=env.spec, gap=np.float32(gap))
+        pull = Changes({"pull": lambda found, gap=gap: found._replace(gap=jnp.full_like(found.gap, gap))})
+        below = World(env=env, spec=env.spec, change=pull)
         clock = make_clock(below, algo.bind(env.spec, T), T)
         assert (stepped(flags, clock, np.arange(clock.n_steps), jax.random.key(0))[1] == status).all()
 
 
 def test_status_bits_name_themselves():
-    """An algorithm of a user proves nothing."""
     with pytest.raises(fb.SimulationError, match="OUTSIDE_SPEC in algorithm: seeds 0, 1") as caught:
         fb.simulate(script(2.0), HONEST, horizon=T, key=jax.random.key(0), seeds=2)
     text, certificate = caught.value.result.summary(), caught.value.result.certificate

@@ -12,7 +12,6 @@ STEPS, SEEDS, CONFIGS, P, T = 6, 3, 2, 4, 100
 
 
 def reported(rng, shape, **more):
-    """Random reports of steps, whose floats are of two kinds."""
     floats = rng.integers(0, 2**20, (*shape, 2)).astype(np.float32)
     bits = rng.integers(1, 64, (*shape, 2)).astype(np.float32)
     return Report(rounds=rng.integers(0, 2, shape), floats=floats, float_bits=bits, **more)
@@ -40,8 +39,10 @@ def steps():
     rounds[0, 0, 0] += rounds[0, 0, 4] + rounds[0, 0, 5]
     rounds[0, 0, 4:] = 0  # a run that has reached its horizon
     shape = (STEPS, SEEDS, CONFIGS)
-    report = reported(rng, shape, status=np.zeros(shape, int), counts={"eliminations": rng.integers(0, 3, shape)})
-    return Metrics(rng.random((*shape, P)).astype(np.float32), report, np.moveaxis(rounds, 2, 0))
+    rounds, gap, status = np.moveaxis(rounds, 2, 0), rng.random((*shape, P)).astype(np.float32), np.zeros(shape, int)
+    status[2, 1, 0] = Status.NO_ESTIMATE
+    gap[3, 2, 1, rounds[3, 2, 1].argmax()] = np.nan
+    return Metrics(gap, reported(rng, shape, status=status, counts={"eliminations": rng.integers(0, 3, shape)}), rounds)
 
 
 def add(record, metrics, first, last):
@@ -50,6 +51,7 @@ def add(record, metrics, first, last):
 
 @pytest.mark.parametrize("at", [np.arange(1, T + 1), np.array([1, 7, 50, 99, T])], ids=["every", "some"])
 def test_stretches_are_a_curve_user_by_user(steps, at):
+    """Bits of status are combined over steps, and a regret that is not finite is one."""
     record = add(StretchTally(at, CONFIGS, SEEDS), steps, 0, STEPS)
     assert record.played == CONFIGS * SEEDS * T
     curves = record.curves()
@@ -67,6 +69,9 @@ def test_stretches_are_a_curve_user_by_user(steps, at):
         for name, by_hand in counted(steps.report, s, c, ends, at).items():
             np.testing.assert_array_equal(found[name][c, s], by_hand)
             assert found[name].dtype == np.int64
+    expected = np.zeros((CONFIGS, SEEDS), int)
+    expected[0, 1], expected[1, 2] = Status.NO_ESTIMATE, Status.NOT_FINITE
+    np.testing.assert_array_equal(curves.status, expected)
 
 
 @pytest.mark.parametrize("rounds", [True, False])
@@ -90,20 +95,6 @@ def test_runs_that_end_too_early_are_refused(steps):
     with refused("n_batches") as found:
         record.curves()
     assert f"ended after {reached}" in str(found.value)
-
-
-def test_status(steps):
-    """Bits are combined over steps; a regret that is not finite is one, unless nobody had it."""
-    status = np.zeros((STEPS, SEEDS, CONFIGS), int)
-    status[2, 1, 0] = Status.NO_ESTIMATE
-    gap = steps.gap.copy()
-    gap[3, 2, 1, 0] = np.nan
-    assert steps.rounds[3, 2, 1, 0] > 0
-    changed = steps._replace(gap=gap, report=steps.report._replace(status=status))
-    found = add(StretchTally(np.array([T]), CONFIGS, SEEDS), changed, 0, STEPS).curves().status
-    expected = np.zeros((CONFIGS, SEEDS), int)
-    expected[0, 1], expected[1, 2] = Status.NO_ESTIMATE, Status.NOT_FINITE
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_counters_beyond_float64s_integers(steps):

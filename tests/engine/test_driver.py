@@ -73,7 +73,6 @@ def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
 
 @pytest.mark.parametrize(("env", "parts"), [(ENV, 1), (WIDE, 2)], ids=["whole", "parts"])
 def test_programs_are_compiled_before_they_run(env, parts, caplog, monkeypatch):
-    """The steps that run are those that were compiled for the shapes of their states alone."""
     monkeypatch.setattr(batching, "_cores", lambda: 2)
     play = batching.Pieces([clock(env)], jax.random.split(jax.random.key(0), 1))
     assert len(play.firsts) == parts
@@ -85,7 +84,6 @@ def test_programs_are_compiled_before_they_run(env, parts, caplog, monkeypatch):
 
 @pytest.mark.slow
 def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
-    """Those of the layouts that were used last; others can be collected."""
     monkeypatch.setattr(batching, "_advance", functools.lru_cache(2)(batching._advance.__wrapped__))
     held = []
     for i in range(3):

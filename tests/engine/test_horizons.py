@@ -20,7 +20,6 @@ GAP = fb.envs.gap(n_agents=4, n_arms=5, dim=3)
 
 
 def program(env, algo, horizon):
-    """Whatever a program is compiled for, in runs of one configuration."""
     clock = make_clock(env, algo.bind(env.spec, horizon), horizon, None)
     return signature(clock), clock.seeds_abreast, _chunk(clock, 24)[1]
 

@@ -38,7 +38,6 @@ def private(epsilon=1.0, **options):
 
 
 def made(env=ENV, algo=PLAIN, **options):
-    """A run, and how it is set up."""
     run = Run(**{"horizon": 2, "key": jax.random.key(0), "seeds": 1, **options})
     return run, set_up({"a": Configuration(env, algo, {"algorithm": "a"})}, run)
 
@@ -66,8 +65,6 @@ def released(clock):
 
 
 def mu(epsilon, delta=0.1):
-    """The Gaussian privacy that is (epsilon, delta)-DP."""
-
     def excess(mu):
         below, above = stats.norm.cdf([mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu])
         return below - math.exp(epsilon) * above - delta
@@ -87,7 +84,6 @@ def test_the_difference_of_two_runs_is_noise(other, epsilon):
 
 
 def test_the_same_configuration_has_the_same_noise():
-    """Alone, within a grid, and under whatever name."""
     alone = clock(ENV, private(2.0)).salt
     for other in (private().replace(epsilon=2), private(2.0).replace(name="other")):
         assert clock(ENV, other).salt == alone
@@ -114,66 +110,13 @@ def test_whatever_differs_has_noise_of_its_own():
     assert len(set(found)) == len(found) == 18
 
 
-# A module's table, which other runs find changed, in the middle, where a long `repr` has dots.
-TABLE, START = np.zeros((2000, M, 1, 2), np.float32), 1000
-
-
-def looked_up(t):
-    """A row of it, by a program in a branch."""
-    look = jax.jit(lambda t: jax.lax.dynamic_index_in_dim(jnp.asarray(TABLE), START + t, keepdims=False))
-    return jax.lax.cond(t >= 0, look, lambda _: jnp.zeros((M, 1, 2)), t)
-
-
-@fb.pytree
-class Tabled:
-    """An environment that reads contexts from a table of its module, by a helper."""
-
-    spec: fb.Spec = fb.static(default=fb.Spec(n_agents=M, n_arms=1, dim=2, max_norm=1.0))
-
-    def init(self, key):
-        return ()
-
-    def observe(self, key, world, t):
-        return fb.Round(looked_up(t)), world
-
-    def pull(self, key, world, offered, arms):
-        return fb.Feedback(offered.contexts[:, 0, 0], jnp.ones(M) + offered.contexts[:, 0, 1])
-
-
-@pytest.fixture
-def table(monkeypatch):
-    """Puts another number for one feature of one user into the table."""
-
-    def put(number):
-        changed = np.full_like(TABLE, 0.5)
-        changed[START, 0, 0, 1] = number
-        monkeypatch.setitem(globals(), "TABLE", changed)
-
-    return put
-
-
-def test_a_table_of_a_module_counts(table):
-    """With shared noise the difference of two runs would be what the one user released.
-
-    And the second run is not that of the first one's compiled program.
-    """
-    salts, found = [], []
-    for number in (0.5, 0.25, 0.5):
-        table(number)
-        salts.append(clock(Tabled(), private()).salt)
-        found.append(fb.simulate(Tabled(), PLAIN, horizon=2, key=jax.random.key(0), seeds=1).regret)
-    assert salts[0] == salts[2] != salts[1]
-    np.testing.assert_allclose(found[0] - found[1], 0.25)
-    np.testing.assert_array_equal(found[0], found[2])
-
-
 OWN = """
 import jax, jax.numpy as jnp, numpy as np, fedbandit_jax as fb
 from pathlib import Path
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.setup import bind
 
-TABLE, FILE = np.full(2, .5, np.float32), Path(__file__).with_suffix(".npy")
+FILE = Path(__file__).with_suffix(".npy")
 
 class Scale:
     def __init__(self, number):
@@ -182,6 +125,10 @@ class Scale:
 def helper(x):
     return x * jnp.asarray(np.load(FILE))
 
+def looked_up(t):  # by a program in a branch, in the middle, where a long `repr` has dots
+    look = jax.jit(lambda t: jax.lax.dynamic_index_in_dim(jnp.asarray(TABLE), 1000 + t, keepdims=False))
+    return jax.lax.cond(t >= 0, look, lambda _: jnp.zeros(2), t)
+
 @fb.pytree
 class Own:
     scale: object = fb.static()
@@ -189,33 +136,39 @@ class Own:
     def init(self, key):
         return ()
     def observe(self, key, world, t):
-        return fb.Round(helper(self.scale.number * jnp.asarray(TABLE))[None, None]), world
+        return fb.Round(helper(self.scale.number * looked_up(t))[None, None]), world
     def pull(self, key, world, offered, arms):
-        return fb.Feedback(offered.contexts[:, 0, 0], jnp.ones(1))
+        return fb.Feedback(offered.contexts[:, 0, 0], 1 + offered.contexts[:, 0, 1])
 
-def salts(number=1.0, table=(.5, .5), file=1, help=helper):
+def found(number=1.0, entry=.5, file=1, help=helper):
     global TABLE, helper
-    TABLE, helper = np.array(table, np.float32), help
+    TABLE, helper = np.full((2000, 2), .5, np.float32), help
+    TABLE[1000, 1] = entry
     np.save(FILE, np.float32(file))
-    algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=2)
-    clock, mark = bind("a", Configuration(Own(scale=Scale(number)), algo, {}), 4)
-    return [mark.hex(), *map(int, clock.salt)]
+    env, algo = Own(scale=Scale(number)), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=2)
+    clock, mark = bind("a", Configuration(env, algo, {}), 4)
+    run = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=2, key=jax.random.key(0), seeds=1)
+    return [mark.hex(), *map(int, clock.salt), float(run.regret[0, 0])]
 """
 
 
 def test_whatever_a_part_of_ones_own_reads_counts_in_every_process(tmp_path, monkeypatch):
-    """A table, a file, a helper, an object without a repr; equal programs on equal data have equal noise anywhere."""
+    """A module's table, a file, a helper, an object without a repr; equal programs on equal data have equal noise.
+
+    With shared noise the difference of two runs would be what one user released. No run is that of another's program.
+    """
     (tmp_path / "own_parts.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    salts = importlib.import_module("own_parts").salts
-    changes = dict(number=2.0), dict(table=(0.5, 0.25)), dict(file=0.75), dict(help=lambda x: x * 0.5)
-    found = [salts(), *(salts(**change) for change in changes)]
-    assert all(len(set(column)) == 5 for column in zip(*found))
-    program = "import json, own_parts; print(json.dumps([own_parts.salts(), own_parts.salts(2.0)]))"
+    found = importlib.import_module("own_parts").found
+    changes = dict(number=0.5), dict(entry=0.125), dict(file=0.75), dict(help=lambda x: x * 0.375)
+    here = [found(), *(found(**change) for change in changes)]
+    assert all(len(set(column)) == 5 for column in zip(*here))
+    assert [regret for *_, regret in here] == [1.5, 1.25, 1.125, 1.375, 1.1875]
+    program = "import json, own_parts; print(json.dumps([own_parts.found(), own_parts.found(0.5)]))"
     paths = os.pathsep.join([str(tmp_path), *sys.path])
     env = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "7"}
     there = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
-    assert json.loads(there) == found[:2]
+    assert json.loads(there) == here[:2]
 
 
 def asking(t):
@@ -229,15 +182,22 @@ def batched(t):
 
 @batched.def_vmap
 def _(size, batched, t):
-    return jnp.broadcast_to(TABLE[0], (size, M, 1, 2)), True
+    return jnp.full((size, M, 1, 2), 0.5), True
 
 
 @fb.pytree
-class Asking(Tabled):
+class Asking:
     answer: object = fb.static(default=asking)
+    spec: fb.Spec = fb.static(default=fb.Spec(n_agents=M, n_arms=1, dim=2, max_norm=1.0))
+
+    def init(self, key):
+        return ()
 
     def observe(self, key, world, t):
         return fb.Round(self.answer(t)), world
+
+    def pull(self, key, world, offered, arms):
+        return fb.Feedback(offered.contexts[:, 0, 0], jnp.ones(M))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +310,7 @@ def state(key):
 
 
 @fb.pytree
-class Keyed(Tabled):
+class Keyed(Asking):
     """What is offered and what is answered is the first draw from its key."""
 
     spec: fb.Spec = fb.static(default=fb.Spec(n_agents=M, n_arms=4, dim=1))
@@ -425,7 +385,6 @@ CLOCKS = {  # clock, environment, algorithm, and what of its state is salted
 
 @pytest.mark.parametrize("name", CLOCKS)
 def test_which_streams_are_salted(key, name):
-    """Users and rewards of every round are drawn from keys of their own."""
     kind, env, algo, salted = CLOCKS[name]
 
     @jax.jit

@@ -67,18 +67,31 @@ def test_only_what_is_missing_is_computed(tmp_path, computed, monkeypatch):
         sweep(tmp_path, seeds=2)
 
 
-class Failing:
-    """An executor some of whose calls fail, and that refuses another one."""
+class Workers:
+    def __init__(self, call):
+        self.call = call
 
     def submit(self, function, *arguments):
         future = concurrent.futures.Future()
-        if arguments[0].seeds[0] == 0:
-            future.set_exception(OSError("the worker has gone"))
-        elif arguments[0].seeds[0] == 2:
-            raise OSError("it refuses")
-        else:
-            future.set_result(function(*arguments))
+        try:
+            future.set_result(self.call(function, *arguments))
+        except RuntimeError as error:
+            future.set_exception(error)
         return future
+
+
+def failing(function, piece, *more):
+    if piece.seeds[0] == 0:
+        raise RuntimeError("the worker has gone")
+    if piece.seeds[0] == 2:
+        raise OSError("it refuses")
+    return function(piece, *more)
+
+
+def outdated(function, *given):
+    with pytest.MonkeyPatch.context() as there:
+        there.setattr(store, "code", lambda: "old")
+        return function(*given)
 
 
 def test_a_claim_is_not_read_from_a_store(tmp_path):
@@ -93,7 +106,7 @@ def test_a_claim_is_not_read_from_a_store(tmp_path):
 
 def test_what_others_found_is_kept(tmp_path, computed):
     with pytest.raises(RuntimeError, match="2 of 3 pieces failed at a worker, the first with OSError: it refuses"):
-        sweep(tmp_path, executor=Failing())
+        sweep(tmp_path, executor=Workers(failing))
     assert [seeds for _, seeds in computed] == [[1]]
     found = sweep(tmp_path)
     assert [seeds for _, seeds in computed[1:]] == [[0], [2]]
@@ -101,29 +114,13 @@ def test_what_others_found_is_kept(tmp_path, computed):
         np.testing.assert_allclose(found.regret[:, [i]], sweep(None, seeds=[i]).regret, atol=1e-5)
 
 
-class Outdated:
-    """An executor whose worker has loaded other code."""
-
-    def submit(self, function, *arguments):
-        future = concurrent.futures.Future()
-        with pytest.MonkeyPatch.context() as there:
-            there.setattr(store, "code", lambda: "old")
-            try:
-                future.set_result(function(*arguments))
-            except RuntimeError as error:
-                future.set_exception(error)
-        return future
-
-
 def test_workers_of_other_code_write_nothing(tmp_path, computed):
-    """Else their numbers would have the name of this code's."""
     with pytest.raises(RuntimeError, match="a worker must have the code"):
-        sweep(tmp_path, executor=Outdated())
+        sweep(tmp_path, executor=Workers(outdated))
     assert not list(tmp_path.rglob("*.npz"))
 
 
 def die_once(flag, function, *arguments):
-    """Ends the process, the first time that it is called."""
     try:
         os.unlink(flag)
     except FileNotFoundError:
@@ -132,8 +129,6 @@ def die_once(flag, function, *arguments):
 
 
 class Deadly:
-    """An executor one of whose workers is killed at a piece."""
-
     def __init__(self, executor, flag):
         self.executor, self.flag = executor, flag
 
@@ -178,7 +173,7 @@ def test_a_killed_worker(tmp_path, monkeypatch, workers):
 @pytest.mark.parametrize(
     ("options", "argument"),
     [
-        (dict(store=None, executor=Failing()), "executor"),
+        (dict(store=None, executor=Workers(failing)), "executor"),
         (dict(store="here", checkpoint="file"), "checkpoint"),
         (dict(store="file/inside"), "store"),
         (dict(store="here", part=(2, 2)), "part"),

@@ -98,8 +98,6 @@ def test_the_last_state_is_that_of_the_horizon(monkeypatch):
 
 
 class Steps:
-    """As many steps of one round."""
-
     env, step_rounds, n_rows = GAP, 1, 0
 
     def __init__(self, n_steps):

@@ -30,7 +30,6 @@ def test_curves_by_hand(whole):
 
 
 def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
-    """In groups, in one program, or in several."""
     alone = simulate(seeds=8)
     assert len(np.unique(alone.regret[:, -1])) == 8
     np.testing.assert_allclose(alone.regret[:3], whole.regret, atol=1e-5)
