@@ -38,7 +38,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,7 +109,8 @@ KNOWN: dict[str, dict[str, tuple[float, str]]] = {  # program -> what -> (at mos
 class Program(NamedTuple):
     """What is compiled: an environment and an algorithm, and the loop in which its time goes."""
 
-    make: Callable[[], tuple[Any, Any]]  # environment and recipe
+    env: Any
+    algo: Any
     turn: str  # what one turn of that loop is
     trip: int | None = BATCH  # its length, by which it is found; None: the outermost loop of unknown length
     horizon: int = 1000
@@ -120,63 +121,47 @@ def programs() -> dict[str, Program]:
     import fedbandit_jax as fb
 
     algos, budget = fb.algos, fb.privacy.Budget(1.0, 0.1)
-    logdet = fb.schedules.LogDet(30.0)
+    plain, logdet = algos.fed_lin_ucb(), fb.schedules.LogDet(30.0)
+    blt = algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, release="blt", trust="secagg"))
+    tested = algos.private_fed_lin_ucb(budget, schedule=fb.schedules.PrivateLogDet(30.0, max_syncs=64))
+    feducb = algos.fed_ucb(schedule=logdet, policy=algos.LogDetUCB(regularization=0.01))
+    private_feducb = algos.fed_ucb(budget, schedule=fb.schedules.LogDet(30.0, "dp20"))
+    gossip = algos.GossipFedUCB(graph=fb.networks.make("ring", 100), gamma=2, schedule=logdet)
 
-    def sphere(algo: Any, m: int = 100, **given: Any) -> Callable[[], tuple[Any, Any]]:
-        return lambda: (fb.envs.sphere(n_agents=m, n_arms=100, **{"dim": 10} | given), algo())
+    def batch(algo: Any, m: int = 100, **given: Any) -> Program:
+        return Program(fb.envs.sphere(n_agents=m, n_arms=100, **{"dim": 10} | given), algo, "a round")
 
-    def private(algo: Any, m: int = 100) -> Callable[[], tuple[Any, Any]]:
-        return sphere(algo, m, rewards="bernoulli")
+    def every_round(algo: Any, **given: Any) -> Program:
+        return batch(algo, **given)._replace(turn="a round and its synchronisation", trip=STEPS)
 
-    def arms(mechanism: str) -> Callable[[], tuple[Any, Any]]:
-        eliminate = algos.SuccessiveElimination
-        return lambda: (fb.envs.arms(10), eliminate(epsilon=0.5, mechanism=mechanism, trust="secagg"))
+    def arms(mechanism: str) -> Program:
+        algo = algos.SuccessiveElimination(epsilon=0.5, mechanism=mechanism, trust="secagg")
+        return Program(fb.envs.arms(10), algo, "16 blocks of 4096 users", None, 10**6)
 
-    def clustered(algo: Any) -> Callable[[], tuple[Any, Any]]:
-        return lambda: (fb.envs.clustered(100, 5, 2), algo())
-
-    def blt() -> Any:
-        return algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, release="blt", trust="secagg"))
-
-    def gossip() -> Any:
-        return algos.GossipFedUCB(graph=fb.networks.make("ring", 100), gamma=2, schedule=logdet)
-
-    def feducb() -> Any:
-        return algos.fed_ucb(schedule=logdet, policy=algos.LogDetUCB(regularization=0.01))
-
-    def private_feducb() -> Any:
-        return algos.fed_ucb(budget, schedule=fb.schedules.LogDet(30.0, "dp20"))
-
-    def tested() -> Any:
-        return algos.private_fed_lin_ucb(budget, schedule=fb.schedules.PrivateLogDet(30.0, max_syncs=64))
-
-    def batch(make: Any) -> Program:
-        return Program(make, "a round")
-
-    def every_round(make: Any) -> Program:
-        return Program(make, "a round and its synchronisation", STEPS)
+    def clustered(algo: Any) -> Program:
+        return Program(fb.envs.clustered(100, 5, 2), algo, "a user", None, 4096)
 
     return {
-        "linear fresh": batch(sphere(algos.fed_lin_ucb)),
-        f"linear fresh {MANY}": batch(sphere(algos.fed_lin_ucb, MANY)),
-        "linear fresh d=16": batch(sphere(algos.fed_lin_ucb, dim=16)),
-        "linear fresh d=20": batch(sphere(algos.fed_lin_ucb, dim=20)),
-        "linear fixed": batch(sphere(algos.fed_lin_ucb, contexts="fixed")),
-        f"linear fixed {MANY}": batch(sphere(algos.fed_lin_ucb, MANY, contexts="fixed")),
-        "linear lazy blt": batch(private(blt)),
-        "linear thompson": batch(sphere(lambda: algos.Federated(policy=algos.Thompson()))),
-        "linear alone": batch(sphere(algos.LinUCB))._replace(trip=100),  # in which agents compute no inverse anew
-        "linear logdet": every_round(sphere(lambda: algos.fed_lin_ucb(schedule=logdet))),
-        "linear private logdet": every_round(private(tested)),
-        "linear feducb": every_round(sphere(feducb)),
-        "linear private feducb": every_round(private(private_feducb)),
-        "linear gossip": every_round(sphere(gossip))._replace(turn="two rounds, one written, and a synchronisation"),
-        "arms discrete laplace": Program(arms("discrete_laplace"), "16 blocks of 4096 users", None, 10**6),
-        "arms skellam": Program(arms("skellam"), "16 blocks of 4096 users", None, 10**6),
-        "clusters club": Program(clustered(algos.CLUB), "a user", None, 4096),
-        "clusters sclub": Program(clustered(algos.SCLUB), "a user", None, 4096),
-        "clusters fclub": Program(clustered(algos.FCLUB), "a user", None, 4096),
-        "clusters cdp-fclub": Program(clustered(lambda: algos.FCLUB(budget)), "a user", None, 4096),
+        "linear fresh": batch(plain),
+        f"linear fresh {MANY}": batch(plain, MANY),
+        "linear fresh d=16": batch(plain, dim=16),
+        "linear fresh d=20": batch(plain, dim=20),
+        "linear fixed": batch(plain, contexts="fixed"),
+        f"linear fixed {MANY}": batch(plain, MANY, contexts="fixed"),
+        "linear lazy blt": batch(blt, rewards="bernoulli"),
+        "linear thompson": batch(algos.Federated(policy=algos.Thompson())),
+        "linear alone": batch(algos.LinUCB())._replace(trip=100),  # in which agents compute no inverse anew
+        "linear logdet": every_round(algos.fed_lin_ucb(schedule=logdet)),
+        "linear private logdet": every_round(tested, rewards="bernoulli"),
+        "linear feducb": every_round(feducb),
+        "linear private feducb": every_round(private_feducb, rewards="bernoulli"),
+        "linear gossip": every_round(gossip)._replace(turn="two rounds, one written, and a synchronisation"),
+        "arms discrete laplace": arms("discrete_laplace"),
+        "arms skellam": arms("skellam"),
+        "clusters club": clustered(algos.CLUB()),
+        "clusters sclub": clustered(algos.SCLUB()),
+        "clusters fclub": clustered(algos.FCLUB()),
+        "clusters cdp-fclub": clustered(algos.FCLUB(budget)),
     }
 
 
@@ -215,9 +200,8 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
 
     from fedbandit_jax.engine.clocks import make_clock
 
-    program = programs()[name]
-    env, algo = program.make()
-    bound = make_clock(env, algo.bind(env.spec, program.horizon), program.horizon)
+    env, algo, _, trip, horizon = programs()[name]
+    bound = make_clock(env, algo.bind(env.spec, horizon), horizon)
     bound = dataclasses.replace(bound, salt=(np.uint32(1), np.uint32(2)))
     device = topologies.get_topology_desc(platform="cuda", target_config=TARGET.read_text(), topology="1x1x1").devices
     there = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(device), "x"), jax.sharding.PartitionSpec())
@@ -236,7 +220,7 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
     return {
         "trace": traced - started,
         "compile": ended - traced,
-        **count(text, program.trip)._asdict(),
+        **count(text, trip)._asdict(),
         **written(folder),
         "temporaries": executable.memory_analysis().temp_size_in_bytes / 1e6,
         "tf32": ptx.count("tf32") + rounded_by_cublas(text),

@@ -1,13 +1,16 @@
 """One contract: what every row of `tests/examples.py` keeps, and that the table leaves nothing out."""
 
 import dataclasses
+import json
 import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import examples as ex
 import jax
 import jax.numpy as jnp
+import jsonschema
 import numpy as np
 import pytest
 from helpers import ByMessage, deep, in_chunks, refused, same_runs, silent, stopped_after
@@ -23,6 +26,7 @@ from fedbandit_jax.interfaces import certify
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 TESTS = Path(__file__).parent
+SCHEMA = jsonschema.Draft202012Validator(fb.schema())
 
 
 def rows(slow):
@@ -163,7 +167,8 @@ def its_certificate_is_that_of_what_ran(row, run):
 
 
 def it_is_saved_and_cited(row, run, folder):
-    run.result.save(folder / "run")
+    with zipfile.ZipFile(run.result.save(folder / "run")) as file:
+        SCHEMA.validate(json.loads(file.read("result.json"), parse_constant=pytest.fail))  # NaN is no JSON
     same_runs(fb.Result.load(folder / "run"), run.result)
     assert fb.cite(run.result).startswith("@software{fedbandit_jax")
 

@@ -133,9 +133,8 @@ def test_what_is_known_is_about_programs_that_are_compiled():
 
 
 def test_what_is_compiled_is_the_loop_of_the_driver():
-    program = programs()["linear alone"]
-    env, algo = program.make()
-    bound = make_clock(env, algo.bind(env.spec, program.horizon), program.horizon)
+    env, algo, *_, horizon = programs()["linear alone"]
+    bound = make_clock(env, algo.bind(env.spec, horizon), horizon)
     function, (leaves, keys, worlds, states, *steps) = hot_loop([bound], 3, 2)
     assert keys.shape == (3,)
     played = jax.eval_shape(function, leaves, keys, worlds, states, *steps)[:2]
