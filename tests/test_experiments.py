@@ -97,9 +97,9 @@ ELSEWHERE = {  # how many numbers "a ± b" of a page are in no picture of it: di
     "dubey2020.md": 1,
     "liu2022.md": 2,
     "zhou2024.md": 4,
+    "quickstart.md": 8,
     "schedules-and-networks.md": 3,
     "your-data.md": 3,
-    "README.md": 2,
 }
 RATIOS = {  # picture of Chowdhury & Zhou (2023) -> pairs of labels whose ratio of regrets at T its page quotes
     "fig2_theory": ("Dist-DP-SE/DP-SE", "Dist-RDP-SE (s=10)/Dist-DP-SE", "Dist-RDP-SE (s=100)/Dist-RDP-SE (s=10)"),

@@ -1,5 +1,6 @@
 """The numbers, names and commands of README and docs are true (their Python runs as doctests)."""
 
+import doctest
 import math
 import operator
 import re
@@ -45,7 +46,7 @@ def test_numbers_of_the_readme():
     for number in ("2.44", "11.9", f"{float(times):.0f}"):
         assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", README)
     assert {"2.44", "11.9"} <= set(re.findall(r"\*\*([\d.]+)\*\* \|", CODE))
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 100
 
 
 @pytest.mark.slow
@@ -67,6 +68,26 @@ def test_ratios_on_the_first_picture():
         ratio = final[above].mean() / final[below].mean()
         error = ratio * math.hypot(*(stats.sem(final[one]) / final[one].mean() for one in (above, below)))
         assert abs(ratio - float(quoted)) < 4 * error + 0.5
+
+
+@pytest.mark.slow
+def test_the_summary_of_the_readme():
+    """Its example has the regrets of its table, to four standard errors of both draws, and its other columns."""
+    (code,), (shown,) = (re.findall(rf"```{kind}\n(.*?)```", README, re.S)[:1] for kind in ("python", "text"))
+    found: dict = {}
+    for example in doctest.DocTestParser().get_examples(code):
+        exec(example.source, found)
+    again = found["result"].summary().splitlines()[: len(shown.splitlines())]
+    assert again[0] == shown.splitlines()[0]
+    for line, now in zip(shown.splitlines()[1:], again[1:], strict=True):
+        (label, *cells), (name, *fresh) = (re.split(r"\s{2,}", one) for one in (line, now))
+        assert label == name
+        if label == "algorithm":
+            assert cells == fresh
+            continue
+        (mean, error, _, *rest), (mean_now, error_now, _, *rest_now) = cells, fresh
+        assert abs(float(mean) - float(mean_now)) < 4 * math.hypot(float(error), float(error_now))
+        assert rest == rest_now
 
 
 def test_table_of_shuffle_models():
