@@ -6,7 +6,7 @@ from typing import Any
 import measure
 
 PAGE = Path(__file__).with_name("GPU.md")
-HEAD = """# Measured on a GPU
+HEAD = """# Speed on a GPU
 
 `python bench/gpu.py` wrote this page, and its help explains the parts. A size is a number of agents, of returning users
 (clusters) or of users (arms). Rates are agent-rounds a second, and users a second for arms and clusters.

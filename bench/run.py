@@ -43,7 +43,7 @@ from isolated import Played, Worker, environment
 from measure import Row, verdict
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-HEAD = """# Measured
+HEAD = """# Speed
 
 `python bench/run.py` wrote this page. It has every number with a target, baselines of the same run, and the reason for
 each target that is missed. Machines differ by a factor of two, so compare ratios of one run only. Other scripts have
