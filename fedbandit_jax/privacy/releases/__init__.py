@@ -1,4 +1,4 @@
-"""The releases by name: mechanisms that publish all prefix sums of a stream of batches (see `Release`)."""
+"""The releases by name: mechanisms that publish all prefix sums of a stream of batches, see `Release`."""
 
 from collections.abc import Callable
 
@@ -26,11 +26,11 @@ RELEASES: dict[str, Callable[[int], Release]] = {
 
 
 def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
-    """The release of a name, or of a class of one's own, which is turned into its matrices, for S synchronisations.
+    """Returns the release of a name or class for S synchronisations; a user-defined one becomes its matrices.
 
     Raises:
         TypeError: if the callable does not make a `Release`.
-        ValueError: if the name is unknown, S does not fit, or a release of one's own does not make prefix sums.
+        ValueError: if the name is unknown, S does not fit, or a user-defined release does not make prefix sums.
 
     Example:
         >>> for name in RELEASES:  # noise at equal privacy: largest prefix variance times squared sensitivity
@@ -50,7 +50,7 @@ def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
 
 
 def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
-    """The class of a name; a class of one's own is returned as it is."""
+    """Returns the class of a name; a class is returned as it is."""
     if callable(release):
         return release
     if not isinstance(release, str):
@@ -60,7 +60,7 @@ def find(release: str | Callable[[int], Release]) -> Callable[[int], Release]:
 
 
 def tags(release: str | Callable[[int], Release]) -> dict[str, bool]:
-    """What a release is, for `privacy.compatibility`, as far as its class says so."""
+    """Returns the tags of a release for `privacy.compatibility`, by its class."""
     kind = find(release)
     return {
         "release that is no tree": kind is not Tree,

@@ -1,7 +1,7 @@
-"""Toeplitz releases of few bands: a message has the last batches only, and a user who comes seldom enters each once.
+"""Toeplitz releases of few bands, for users who return seldom: each message has the last batches only.
 
-With p bands c_0, ..., c_{p-1} the columns of two batches that are at least p apart are orthogonal, and r contributions
-so far from each other move all messages sqrt(r) times as far as one, not r times.
+With p bands c_0, ..., c_{p-1} the columns of two batches are orthogonal if these are at least p apart. So r
+contributions that far apart move all messages sqrt(r) times as far as one does, not r times.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MAX_BANDS = 1024  # the states hold as many batch sums
 class BandedToeplitz(Buffered):
     """The release with messages m_k = gamma_k + c_1 gamma_{k-1} + ... + c_{p-1} gamma_{k-p+1}, 1 >= c_1 >= ... >= 0.
 
-    The server finds the batch sum g_k = m_k - c_1 g_{k-1} - ... - c_{p-1} g_{k-p+1} with noise, and adds it to the
-    prefix. Noise does not build up in g, because such a polynomial c has no root inside the unit circle. The states
-    hold the last p - 1 batch sums, (bands - 1, *shape), whatever S is, and the server's the prefix as well.
+    The server finds the noisy batch sum g_k = m_k - c_1 g_{k-1} - ... - c_{p-1} g_{k-p+1}, and adds it to the prefix.
+    Noise does not build up in g, because such a polynomial c has no root inside the unit circle. The states hold the
+    last p - 1 batch sums, (bands - 1, *shape), for any S. The server's state also holds the prefix.
     """
 
     coefficients: Any = dataclasses.field(repr=False)  # (bands,) float32, 1 = c_0 >= c_1 >= ... >= 0
@@ -71,10 +71,10 @@ class BandedToeplitz(Buffered):
 
 @dataclasses.dataclass(frozen=True)
 class Banded:
-    """The square-root Toeplitz release of which only the first bands are kept: c_j = binom(2j, j) / 4^j for j < p.
+    """The square-root Toeplitz release cut off after p bands: c_j = binom(2j, j) / 4^j for j < p.
 
     Args:
-        bands: p, about as many as batches of one user are apart. One band is "input_perturbation".
+        bands: p, about the distance of one user's batches. One band is "input_perturbation".
 
     Raises:
         ValueError, TypeError: if `bands` is not an integer in [1, 1024].
@@ -95,7 +95,7 @@ class Banded:
         object.__setattr__(self, "bands", validate.count("bands", self.bands, MAX_BANDS))
 
     def __call__(self, n_syncs: int) -> Release:
-        """The release for S = `n_syncs` synchronisations."""
+        """Returns the release for S = `n_syncs` synchronisations."""
         return BandedToeplitz(n_syncs, np.asarray(sqrt_column(self.bands), np.float32), "Banded")
 
 
@@ -103,11 +103,11 @@ class Banded:
 class BandMF:
     """The banded Toeplitz release of least largest prefix variance times squared sensitivity, for a pattern of visits.
 
-    Its coefficients do not increase, so that the sensitivity is known exactly; of these they are a local optimum that
-    the search reaches from those of `Banded`.
+    Its coefficients do not increase, which makes the sensitivity exact. They are a local optimum, found from the
+    coefficients of `Banded`.
 
     Args:
-        bands: p; with more than `users.apart` columns of one user overlap, which is allowed for.
+        bands: p. With more than `users.apart` bands the columns of one user overlap, and the search accounts for it.
         users: how often and how close together a user contributes.
 
     Raises:
@@ -130,14 +130,14 @@ class BandMF:
         validate.instance("users", self.users, Users, "an fb.privacy.Users")
 
     def __call__(self, n_syncs: int) -> Release:
-        """The release for S = `n_syncs` synchronisations, at most 65,536."""
+        """Returns the release for S = `n_syncs` synchronisations, at most 65,536."""
         n = validate.count("n_syncs", n_syncs, MAX_OPTIMISED)
         return BandedToeplitz(n, np.array(_optimised(n, self.bands, self.users), np.float32), "BandMF")
 
 
 @functools.lru_cache
 def _optimised(n_syncs: int, bands: int, users: Users) -> tuple[float, ...]:
-    """The coefficients c_0, ..., c_{p-1}, which `banded_loss` is least for; c_j / c_{j-1} is in (0, 1)."""
+    """Returns the coefficients c_0, ..., c_{p-1} of least `banded_loss`; c_j / c_{j-1} is in (0, 1)."""
     few = min(bands, n_syncs)
     if few == 1:
         return (1.0,) + (0.0,) * (bands - 1)
@@ -156,10 +156,10 @@ def _optimised(n_syncs: int, bands: int, users: Users) -> tuple[float, ...]:
 def banded_loss(
     c: Float[np.ndarray, " bands"], n_syncs: int, users: Users
 ) -> tuple[float, Float[np.ndarray, " bands"]]:
-    """The logarithm of the last prefix's variance times the squared sensitivity of nonincreasing c, and its gradient.
+    """Computes log (the last prefix's variance times the squared sensitivity) of nonincreasing c, and its gradient.
 
-    R = A C^-1 has the first column r with C r = 1, so that d|r|^2 = -2 lambda' dC r with C' lambda = r. The sensitivity
-    is the energy of the sum t = sum_i n_i shift^{b i} c of the columns of the worst pattern, see `participation`.
+    R = A C^-1 has the first column r with C r = 1. Hence d|r|^2 = -2 lambda' dC r with C' lambda = r. The sensitivity
+    is the energy of t = sum_i n_i shift^{b i} c, the columns of the worst pattern, see `participation`.
     """
     r = _divided(np.ones(n_syncs), c)
     back = _divided(r[::-1], c)[::-1]
@@ -174,6 +174,5 @@ def banded_loss(
     return float(np.log(variance * squared)), noise / variance + moved / squared
 
 
-def _divided(series: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """The power series divided by that of coefficients c."""
+def _divided(series: np.ndarray, c: np.ndarray) -> np.ndarray:  # power series
     return np.asarray(lfilter([1.0], c, series))

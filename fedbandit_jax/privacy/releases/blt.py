@@ -1,4 +1,4 @@
-"""The buffered linear Toeplitz release, and the search for its coefficients."""
+"""The buffered linear Toeplitz (BLT) release, and the search for its coefficients."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Blt(Buffered):
     """The buffered linear Toeplitz (BLT) release: c_0 = 1 and c_j = sum_i omega_i theta_i^(j-1) for j >= 1.
 
     The inverse of C has the same form. The silo keeps one buffer E_i for every i, (n_buffers, *shape) in all. The
-    server keeps as many buffers F_i, and the prefix sum, (*shape). From the batch sum gamma the silo makes the message
-    m, and from m with its noise the server recovers the batch sum g with noise:
+    server keeps as many buffers F_i, and the prefix sum (*shape). The silo makes the message m from the batch sum
+    gamma. The server recovers the noisy batch sum g from the noisy m:
 
         m = gamma + sum_i omega_i E_i,   E_i <- theta_i E_i + gamma
         g = m - sum_i omega_i F_i,       F_i <- theta_i F_i + g,      prefix <- prefix + g
 
-    theta and omega minimise the largest prefix variance times the squared sensitivity; with three buffers that is
-    within 0.2 % of `SqrtToeplitz` at S = 400 and within 5 % at S = 65536.
+    theta and omega minimise the largest prefix variance times the squared sensitivity. With three buffers that is
+    within 0.2 % of `SqrtToeplitz` at S = 400, and within 5 % at S = 65,536.
 
     Args:
         n_syncs: S, the number of synchronisations.
-        n_buffers: number of buffers, i.e. the degree of the rational generating function of c.
+        n_buffers: number of buffers, the degree of the rational generating function of c.
 
     Reference: McMahan, Xu & Zhang (2024); Dvijotham, McMahan, Pillutla, Steinke & Thakurta (2024).
     """
@@ -83,8 +83,8 @@ class Blt(Buffered):
 
     @override
     def tail(self, buffers: Array) -> Array:
-        # The sum is written out because accelerators round matrix products, and because jaxlib 0.10.2 on two CPU cores
-        # reads uninitialised memory when the silos' and the server's buffers are reduced in one program.
+        # Accelerators round matrix products. On two CPU cores jaxlib 0.10.2 reads uninitialised memory if one program
+        # reduces the buffers of silos and server. So the sum is written out.
         return sum((self.omega[i] * buffer for i, buffer in enumerate(buffers)), start=jnp.zeros(()))
 
     @override
@@ -94,34 +94,33 @@ class Blt(Buffered):
 
 
 def blt_column(theta: np.ndarray, omega: np.ndarray, n: int) -> np.ndarray:
-    """The first column of C, (n,): 1, sum_i omega_i, sum_i omega_i theta_i, sum_i omega_i theta_i^2, ..."""
+    """Returns the first column of C, (n,): 1, sum_i omega_i, sum_i omega_i theta_i, sum_i omega_i theta_i^2, ..."""
     powers = np.arange(n - 1)
     return np.concatenate([[1.0], sum(w * t**powers for t, w in zip(theta, omega))])
 
 
 def blt_inverse(theta: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(theta_hat, omega_hat) with C(theta, omega)^-1 = C(theta_hat, -omega_hat) and omega_hat > 0.
+    """Returns (theta_hat, omega_hat) with C(theta, omega)^-1 = C(theta_hat, -omega_hat) and omega_hat > 0.
 
-    The buffers of C^-1 move by diag(theta) - 1 omega^T, which is similar to the symmetric diag(theta) - r r^T with r_i
-    = sqrt(omega_i). Its eigenvalues are theta_hat, and omega_hat_i = (v_i . r)^2 for its unit eigenvectors v_i.
+    The buffers of C^-1 move by diag(theta) - 1 omega^T. This is similar to the symmetric diag(theta) - r r^T with r_i =
+    sqrt(omega_i). Its eigenvalues are theta_hat, and omega_hat_i = (v_i . r)^2 for its unit eigenvectors v_i.
     """
     root = np.sqrt(omega)
     values, vectors = np.linalg.eigh(np.diag(theta) - np.outer(root, root))
     return values, (root @ vectors) ** 2
 
 
-def _energy(weights: np.ndarray, decays: np.ndarray, n: int) -> float:
-    """sum_{k < n} (sum_i weights_i decays_i^k)^2 by geometric sums."""
+def _energy(weights: np.ndarray, decays: np.ndarray, n: int) -> float:  # sum_{k < n} (sum_i weights_i decays_i^k)^2
     product = np.outer(decays, decays)
     one = product == 1
     return weights @ ((1 - product**n) / (1 - product + one) + n * one) @ weights
 
 
 def blt_loss(theta: np.ndarray, omega: np.ndarray, n_syncs: int) -> float:
-    """The largest prefix variance times the squared sensitivity: sum_{k < S} r_k^2 sum_{k < S} c_k^2.
+    """Computes the largest prefix variance times the squared sensitivity: sum_{k < S} r_k^2 sum_{k < S} c_k^2.
 
-    c is the first column of C, and r, the cumulative sum of the first column of C^-1, is that of the decoder R. With
-    a_i = omega_hat_i / (1 - theta_hat_i), r_k = 1 - sum_i a_i + sum_i a_i theta_hat_i^k.
+    c is the first column of C. The first column r of the decoder R is the cumulative sum of the first column of C^-1.
+    With a_i = omega_hat_i / (1 - theta_hat_i), r_k = 1 - sum_i a_i + sum_i a_i theta_hat_i^k.
     """
     decays, weights = blt_inverse(theta, omega)
     a = weights / (1 - decays)
@@ -130,11 +129,11 @@ def blt_loss(theta: np.ndarray, omega: np.ndarray, n_syncs: int) -> float:
 
 
 def optimise(n_syncs: int, n_buffers: int) -> tuple[np.ndarray, np.ndarray]:
-    """The (theta, omega) of least `blt_loss`, with 0 < theta < 1 and omega > 0.
+    """Returns the (theta, omega) of least `blt_loss`, with 0 < theta < 1 and omega > 0.
 
-    The search starts from the square root of A, the prefix-sum matrix, whose coefficients are binom(2k, k) / 4^k =
-    integral over q in (0, 1) of (1 - q)^k / (pi sqrt(q (1 - q))). The integral is cut at q = S^(-i/n), i = 0, ..., n =
-    n_buffers, and every piece gives one buffer.
+    The search starts from the square root of the prefix-sum matrix. Its coefficients are binom(2k, k) / 4^k = integral
+    over q in (0, 1) of (1 - q)^k / (pi sqrt(q (1 - q))). The integral is cut at q = S^(-i/n), i = 0, ..., n =
+    n_buffers. Every piece gives one buffer.
     """
     cuts = max(n_syncs, 2.0) ** (-np.arange(2 * n_buffers + 1) / (2 * n_buffers))
     theta, omega = 1 - cuts[1::2], 2 / np.pi * -np.diff(np.sqrt(cuts[::2]))
@@ -150,7 +149,7 @@ def optimise(n_syncs: int, n_buffers: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache
 def coefficients(n_syncs: int, n_buffers: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """theta (decreasing) and omega, tabulated or optimised, rounded to the float32 in which messages are made."""
+    """Returns theta (decreasing) and omega, tabulated or optimised, rounded to the float32 of messages."""
     tabulated = TABLE.get(n_syncs) if n_buffers == 3 else None
     theta, omega = tabulated or optimise(n_syncs, n_buffers)
     return tuple(float(np.float32(t)) for t in theta), tuple(float(np.float32(w)) for w in omega)

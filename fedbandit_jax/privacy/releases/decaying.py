@@ -1,4 +1,4 @@
-"""The best release for batches that grow, found by optimising its matrices."""
+"""The best release for batches that grow, by optimised matrices."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 @dataclasses.dataclass(frozen=True)
 class Decaying:
-    """The matrix mechanism whose noise variance of prefix k, weighted by `decay`^-k and summed, is the least there is.
+    """The matrix mechanism of least noise variance summed over prefixes k with the weights `decay`^-k.
 
-    If batches grow by the factor g, so do the sums, and what noise of a given size costs a policy falls about as g^-k:
-    twice as many rounds are played on an estimate with a quarter of the error. `decay=g` then has a fifth less of it
-    than "blt" at g = 1.5 and S = 12. The factors A = R C of the prefix-sum matrix A have C with columns of norm 1, so
-    that one user moves all messages by no more than one.
+    If batches grow by the factor g, so do the sums. The cost of a given noise then falls about as g^-k: twice as many
+    rounds are played on an estimate with a quarter of the error. `decay=g` costs a fifth less than "blt" at g = 1.5 and
+    S = 12. In the factors A = R C of the prefix-sum matrix A, all columns of C have norm 1. So one user moves all
+    messages by 1 at most.
 
     Args:
-        decay: g in [1, 100]; the closer to 1, the more alike prefixes count. No weight is below 10^-12.
+        decay: g in [1, 100]. With 1 all prefixes count alike. No weight is below 10^-12.
 
     Raises:
         ValueError, TypeError: if `decay` is not a number in [1, 100].
@@ -37,8 +37,8 @@ class Decaying:
         >>> [round(float(release.prefix_variance()[k] * release.sensitivity_sq()), 2) for k in (0, 11)]
         [1.33, 4.77]
 
-    Reference: the optimum and its fixed point are those of Denisov, McMahan, Rush, Smith & Thakurta (2022), Theorem
-    3.2, for weighted errors.
+    Reference: Denisov, McMahan, Rush, Smith & Thakurta (2022), Theorem 3.2 (the optimum and its fixed point), for
+    weighted errors.
     """
 
     decay: float
@@ -47,7 +47,7 @@ class Decaying:
         validate.within("decay", self.decay, 1.0, 100.0)
 
     def __call__(self, n_syncs: int) -> Optimal:
-        """The release for S = `n_syncs` synchronisations."""
+        """Returns the release for S = `n_syncs` synchronisations, at most 64."""
         if validate.integer("n_syncs", n_syncs, at_least=1) > MOST:
             raise BadValue("n_syncs", f"must be <= {MOST} for the release {self!r}", n_syncs)
         return _optimal(float(self.decay), int(n_syncs))
@@ -55,7 +55,6 @@ class Decaying:
 
 @functools.lru_cache
 def _optimal(decay: float, n_syncs: int) -> Optimal:
-    """The release of `Decaying`."""
     sums = np.tril(np.ones((n_syncs, n_syncs)))
     weights = np.maximum(decay ** -np.arange(n_syncs), LEAST)
     c = _encoder(np.sqrt(weights)[:, None] * sums)
@@ -64,10 +63,10 @@ def _optimal(decay: float, n_syncs: int) -> Optimal:
 
 
 def _encoder(sums: np.ndarray) -> np.ndarray:
-    """The lower triangular C with columns of norm 1 for which the Frobenius norm of `sums` C^-1 is least.
+    """Returns the lower triangular C with columns of norm 1 and the least Frobenius norm of `sums` C^-1.
 
     At the optimum v = diag((B' B)^(1/2)) with B = `sums` V^(1/2) and V = diag v, and C' C = V^-1/2 (B' B)^(1/2) V^-1/2.
-    With B = U S W' the root is W S W', which has the digits that B' B loses, whose eigenvalues are squares.
+    With B = U S W' the root is W S W'. It keeps digits that B' B loses, since the eigenvalues of B' B are squares.
     """
     v = (sums**2).sum(0)
     values, vectors = v, np.eye(len(v))

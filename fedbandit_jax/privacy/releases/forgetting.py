@@ -1,16 +1,15 @@
-"""Sums that forget, as workloads A in A = R C: a discount or a window over batches, and the release that suits it.
+"""Sums that forget as workloads A = R C: a discount or a window over batches, and the release that suits it.
 
-With the sum gamma_j over batch j a workload is (A gamma)_k = sum_{j <= k} a_{k-j} gamma_j, a_0 = 1. Prefix sums are the
-workload a = 1, and of both each is a function of the other: A gamma is that of the differences of prefix sums. So a
-release of prefix sums, R C = prefix sums with noise R z, releases A gamma as well, with the noise A C^-1 z, and nothing
-else: what a policy makes of it is post-processing. What the workload decides is which C is best. These releases have
-the first columns
+For batch sums gamma_j a workload is (A gamma)_k = sum_{j <= k} a_{k-j} gamma_j, a_0 = 1. Prefix sums are the workload a
+= 1. Each workload is a function of prefix sums, through their differences. So a release of prefix sums with noise R z
+also releases A gamma, with noise A C^-1 z: that is post-processing. The workload only decides which C is best. These
+releases have the first columns
 
     Discounted(g): c_j = g^j binom(2j, j) / 4^j,   the square root of A, a_j = g^j
-    Window(w):     c_j = binom(2j, j) / 4^j for j < w,   the square root of A as far as the window reaches
+    Window(w):     c_j = binom(2j, j) / 4^j for j < w,   the square root of A within the window
 
-cut off after p bands. c does not increase, so that the sensitivity to a user who takes part by a pattern is exact (see
-`participation`), and 1 = c_0 > c_1 > ... keeps the noise C^-1 z of single batches from building up.
+cut off after p bands. As c does not increase, sensitivities are exact (see `participation`). As 1 = c_0 > c_1 > ...,
+the noise C^-1 z of single batches does not build up.
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ from fedbandit_jax.privacy.releases.toeplitz import sqrt_column
 
 
 class Memory(abc.ABC):
-    """A workload of sums that forget, and the recipe of the release with least noise on it, `memory(n_syncs)`."""
+    """A workload of sums that forget. Calling it with n_syncs makes the release with least noise on it."""
 
     @abc.abstractmethod
     def weights(self, n_syncs: int) -> Float[np.ndarray, " S"]:
-        """a_0, ..., a_{S-1}, the weight of a batch after so many later ones."""
+        """Returns a_0, ..., a_{S-1}, the weight of a batch by its age."""
 
     @abc.abstractmethod
     def start(self, like: Any) -> Any:
-        """The state before the first batch, for arrays shaped `like` these."""
+        """Returns the state before the first batch, for arrays shaped like `like`."""
 
     @abc.abstractmethod
     def add(self, state: Any, batch: Array) -> tuple[Array, Any]:
-        """The weighted sum with one more batch (*shape), and the next state."""
+        """Returns the weighted sum with one more batch (*shape), and the next state."""
 
     @abc.abstractmethod
     def __call__(self, n_syncs: int) -> BandedToeplitz:
-        """The release for S = `n_syncs` synchronisations."""
+        """Returns the release for S = `n_syncs` synchronisations."""
 
     def variance(self, release: Release) -> Float[np.ndarray, " S"]:
-        """The noise variance of every weighted sum under a release of prefix sums, for noise of variance 1.
+        """Computes the noise variance of every weighted sum under a release of prefix sums, for noise of variance 1.
 
         Raises:
-            ValueError: there are more than 2,048 synchronisations.
+            ValueError: if there are more than 2,048 synchronisations.
         """
         n = int(release.n_syncs)
         if n > MOST_KEPT:
@@ -72,15 +71,14 @@ class Memory(abc.ABC):
 @struct.node
 @dataclasses.dataclass(frozen=True)
 class Discounted(Memory):
-    """Sums in which a batch counts `decay` times as much after every later one; also the release that suits them.
+    """Sums in which every later batch reduces the weight of a batch by `decay`; also the release that suits them.
 
-    As a release it sends square-root Toeplitz messages of the discounted workload: at equal privacy a discounted sum
-    then has 40 % of the noise variance that single batches ("input_perturbation") leave at decay 0.9, and 27 % at 0.95.
-    It is for policies that forget, `fb.algos.Forgetting`; other policies read prefix sums from it, which have more
-    noise than those of "blt".
+    The release is the square-root Toeplitz matrix of the discounted workload. At equal privacy a discounted sum has 40
+    % of the noise variance under "input_perturbation" at decay 0.9, and 27 % at 0.95. It is for policies that forget,
+    `fb.algos.Forgetting`. Other policies read prefix sums from it, with more noise than under "blt".
 
     Args:
-        decay: g in (0, 1); a batch is forgotten after about 1 / (1 - g) later ones. At most 0.998.
+        decay: g in (0, 1), at most 0.998. A batch is forgotten after about 1 / (1 - g) later ones.
 
     Raises:
         ValueError, TypeError: if `decay` is not a number in (0, 0.998].
@@ -129,8 +127,8 @@ class Discounted(Memory):
 class Window(Memory):
     """Sums over the last `batches` batches; also the release that suits them.
 
-    As a release it sends square-root Toeplitz messages with as many bands. At equal privacy a sum over 10 batches then
-    has 41 % of the noise variance of ten single ones. It is for policies that forget, `fb.algos.Forgetting`.
+    The release is the square-root Toeplitz matrix with as many bands. At equal privacy a sum over 10 batches has 41 %
+    of the noise variance of ten single ones. It is for policies that forget, `fb.algos.Forgetting`.
 
     Args:
         batches: w, an integer in [1, 1024].

@@ -1,4 +1,4 @@
-"""Releases given by their matrices, as every release of one's own is."""
+"""Releases given by their matrices, such as every user-defined release."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Past = tuple[Float[Array, " NP *shape"], Float[Array, " N *shape"]]  # messages,
 class Explicit(Release):
     """A release that keeps C, R and L, L L' = R R', as float32 matrices, for P parts of a message.
 
-    They are padded by zeros for N = `padding.room` (S) synchronisations. Its states hold all batch sums, or all
-    messages, so far. Whatever code the matrices came from, the run multiplies by them.
+    They are padded by zeros for N = `padding.room` (S) synchronisations. The states hold all batch sums, or all
+    messages, so far. A run multiplies by the matrices, and calls no code that they came from.
     """
 
     c: Any = dataclasses.field(repr=False)  # (N, P, N) float32, the matrix C
@@ -50,7 +50,7 @@ class Explicit(Release):
 
     @classmethod
     def made_of(cls, name: str, c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> Any:
-        """The release of the class `name` for C (S, P, S), R (S, S P) and L (S, S)."""
+        """Returns the release of the class `name` for C (S, P, S), R (S, S P) and L (S, S)."""
         n, parts, _ = c.shape
         more = padding.room(n) - n
         c, r, factor = (x.astype(np.float32) for x in (c, r, factor))
@@ -65,7 +65,7 @@ class Explicit(Release):
 
     @property
     def of_user(self) -> str:
-        """The name of the class, if it is one of the caller's own."""
+        """The name of the class, if it is user-defined."""
         return self.of if type(self) is Explicit else ""
 
     @property
@@ -113,10 +113,10 @@ class Explicit(Release):
 
     @override
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:
-        """That of C or of L^-1 A, A being the prefix-sum matrix, whichever is larger; infinite if noise is lost.
+        """Returns the larger sensitivity of C and L^-1 A, for the prefix-sum matrix A; infinite if noise is lost.
 
         Both count, because the run may send messages (C) or add the noise of L to the exact prefix sums (L^-1 A).
-        float32 loses noise if its parts are too different, and there is none beyond the matrices.
+        float32 loses noise if its parts are too different. Beyond the matrices there is none.
         """
         if self.n_syncs > len(self.factor):
             return Sensitivity(math.inf, True)
@@ -138,18 +138,18 @@ class Explicit(Release):
 @struct.node
 @dataclasses.dataclass(frozen=True, eq=False)
 class Optimal(Explicit):
-    """The matrices of `Decaying`, which are not of somebody else's making."""
+    """The matrices of `Decaying`, computed by the package."""
 
 
 def explicit(release: Release) -> Explicit:
-    """The matrices C and R of a release of one's own, of its `encode` and `decode` on unit vectors.
+    """Returns the matrices C and R of a user-defined release, from its `encode` and `decode` on unit vectors.
 
-    Parts that are not live count as not sent, whatever `encode` puts into them.
+    Parts that are not live count as not sent.
 
     Raises:
-        ValueError, TypeError: if there are more than `MOST_KEPT` synchronisations or `MAX_PARTS` parts in all, if a
-            method returns something of another shape or kind than `Release` says, if R C is not the prefix sum, or
-            float32 would lose some of the noise.
+        ValueError, TypeError: if there are more than `MOST_KEPT` synchronisations or `MAX_PARTS` parts in all, a method
+            returns another shape or kind than `Release` says, R C is not the prefix sum, or float32 would lose some of
+            the noise.
     """
     name, n = type(release).__name__, release.n_syncs
     parts = validate.integer(f"{name}.n_parts", release.n_parts, at_least=1)
@@ -197,7 +197,7 @@ def explicit(release: Release) -> Explicit:
 
 
 def _check(release: Release) -> None:
-    """Raises an error unless the methods of a release, traced for any k, return what `Release` says of them."""
+    """Raises an error unless the methods of a release, traced for any k, return what `Release` says."""
     name, n, parts = type(release).__name__, release.n_syncs, release.n_parts
     k, size = jnp.int32(1), n * parts
     live = returned(release, "live", k)

@@ -1,4 +1,4 @@
-"""Buffered linear Toeplitz releases whose coefficients are the best for a user who comes several times."""
+"""Buffered linear Toeplitz releases with the best coefficients for a user who returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAP = 1e-6  # least distance of every decay from 1, and of the sum of weights: f
 @struct.node
 @dataclasses.dataclass(frozen=True)
 class PatternBlt(Blt):
-    """The `Blt` with the theta and omega of `MultiBlt`, whose sum of omega is below 1: c does not increase."""
+    """The `Blt` with the coefficients of `MultiBlt`, whose sum of omega is below 1: c does not increase."""
 
     of: ClassVar[str] = "MultiBlt"
     """The recipe's name, for certificates."""
@@ -41,7 +41,7 @@ class PatternBlt(Blt):
 class MultiBlt:
     """The BLT release of least largest prefix variance times squared sensitivity, for a pattern of visits.
 
-    It needs as little memory as "blt", and does not need to know how many bands are right.
+    It needs as little memory as "blt", and no choice of bands.
 
     Args:
         users: how often and how close together a user contributes.
@@ -70,13 +70,13 @@ class MultiBlt:
         object.__setattr__(self, "n_buffers", validate.integer("n_buffers", self.n_buffers, at_least=1))
 
     def __call__(self, n_syncs: int) -> PatternBlt:
-        """The release for S = `n_syncs` synchronisations, at most 65,536."""
+        """Returns the release for S = `n_syncs` synchronisations, at most 65,536."""
         return PatternBlt(n_syncs, self.n_buffers, self.users)
 
 
 @functools.lru_cache
 def _optimised(n_syncs: int, n_buffers: int, users: Users) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(theta, omega), theta decreasing, in float32; the search starts from the optimum for one contribution."""
+    """Returns (theta, omega), theta decreasing, in float32. The search starts from the optimum for one contribution."""
     theta, omega = optimise(n_syncs, n_buffers)
     omega = omega * min(1, 0.9 / omega.sum())
 

@@ -1,35 +1,35 @@
-"""Patterns of one user's contributions, of bounded number and distance, and the sensitivity of all messages to her.
+"""Patterns of one user's contributions, of bounded number and distance, and the sensitivity of all messages to them.
 
-Let C (messages, S) make the messages from the sums over S batches, and let a user move batch sum k by g_k. All messages
-together move by |C g|_F^2 = sum_jk (C'C)_jk <g_j, g_k>. She adds n_k times to batch k, each time at most 1 in l2 norm,
-so that |g_k| <= n_k. A pattern n is valid for (r, v, b) if 0 <= n_k <= v, sum_k n_k <= r, and j, k with n_j, n_k > 0
-differ by at least b or not at all. Then, by Cauchy-Schwarz,
+C (messages, S) makes the messages from the sums over S batches. A user moves batch sum k by g_k. All messages together
+move by |C g|_F^2 = sum_jk (C'C)_jk <g_j, g_k>. The user adds n_k times to batch k, each time at most 1 in l2 norm.
+Hence |g_k| <= n_k. A pattern n is valid for (r, v, b) if 0 <= n_k <= v, sum_k n_k <= r, and j, k with n_j, n_k > 0
+differ by at least b or not at all. By Cauchy-Schwarz,
 
     |C g|_F^2 <= n' G n,   G_jk = |(C'C)_jk|,
 
-with equality if C'C >= 0 wherever n is not zero: all moves are n_k times one unit vector. What follows is the largest
-n' G n over valid patterns. If batches and patterns depend on what was released before, every sequence of outputs has
-its own pattern, but a valid one; C being lower triangular, the shifts of the messages given those before have squares
-that add up to no more along every sequence, which adaptive composition of Gaussian mechanisms needs.
+with equality if C'C >= 0 wherever n is not zero: all moves are n_k times one unit vector. The sensitivity is the
+largest n' G n over valid patterns. Batches and patterns may depend on earlier releases. Then every sequence of outputs
+has its own valid pattern. C is lower triangular. So along every sequence the squared shifts of messages, given earlier
+ones, add up to no more. Adaptive composition of Gaussian mechanisms needs exactly that.
 
-*Vertices.* n' G n is convex in n along e_k, and along e_j - e_k since G_jj + G_kk >= 2 G_jk (Cauchy-Schwarz again). So
-of two entries strictly between 0 and v one can go to 0 or to v, and the largest is found where all entries are 0 or v
-but at most one, the remainder. G >= 0: as many batches as there can be have v, and one more what is left of r.
+*Vertices.* n' G n is convex in n along e_k, and along e_j - e_k since G_jj + G_kk >= 2 G_jk (Cauchy-Schwarz again). Of
+two entries strictly between 0 and v one can go to 0 or to v. So the largest value has all entries 0 or v, except at
+most one, the remainder. As G >= 0, as many batches as possible have v, and one more the rest of r.
 
 *Front.* Let M >= G be monotone: M_{j,k-1} >= M_jk if k - j > b, and M_{j-1,k-1} >= M_jk for all j <= k. Shift a vertex
-as a whole to begin with batch 0, then the batches after every gap larger than b together by one, until they are 0, b,
-2b, ...: no entry of n' M n falls. The remainder w < v is worst in the last batch m. In batch t it gives, beside v^2
-times the sum of all entries of M at these batches, -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti), where M_tt >= M_mm;
-M_it >= M_im for i < t; and M_ti >= M_{m+t-i,m} for t < i < m, and M_tm itself, are all that batch m has. So the largest
-n' M n is that of 0, b, 2b, ... with the remainder at the end (for full batches: Choquette-Choo, Ganesh, McKenna,
-McMahan, Rush, Thakurta & Xu 2023). Of a Toeplitz C with first column c_0 >= c_1 >= ... >= 0 G itself is monotone; for
-any other c that of the least nonincreasing column above |c| bounds it. Of a matrix the least M >= G is made, and
+as a whole to begin with batch 0. Then shift the batches after every gap larger than b together by one, until they are
+0, b, 2b, ... No entry of n' M n falls. The remainder w < v is worst in the last batch m. In batch t it gives, besides
+v^2 times the sum of all entries of M at these batches, -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti). Here M_tt >=
+M_mm, and M_it >= M_im for i < t. M_ti >= M_{m+t-i,m} for t < i < m, and M_tm itself, are all that batch m has. So the
+largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full batches see Choquette-Choo, Ganesh,
+McKenna, McMahan, Rush, Thakurta & Xu 2023.) For a Toeplitz C with first column c_0 >= c_1 >= ... >= 0, G itself is
+monotone. Any other c is bounded by the least nonincreasing column above |c|. For a matrix the least M >= G is made, and
 another for batches in reverse order.
 
 *Row by row.* If batch j has n_j, the others add at most o_j(n_j), the largest sum of G_jk n_k over valid n with n_j,
 found by dynamic programming over batches. So n' G n <= sum_j n_j (n_j G_jj + o_j(n_j)), which is the same problem
-again. It is exact where columns that a pattern may contain together are orthogonal, as those of at most b bands are:
-orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk, whatever else there is.
+again. It is exact if the columns that a pattern may contain together are orthogonal, as with at most b bands.
+Orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk.
 
 *Group.* n' G n <= (sum_k n_k)^2 max_k G_kk.
 """
@@ -54,24 +54,19 @@ ROUNDING = 1e-6  # relative; within it of a pattern's own value a bound is exact
 class Sensitivity(NamedTuple):
     """The squared l2 sensitivity of all messages if every contribution moves a batch sum by at most 1.
 
-    `exact` says that moves of some valid pattern reach it, to `ROUNDING`; otherwise it is only an upper bound.
+    If `exact`, moves of some valid pattern reach it, to `ROUNDING`. Otherwise it is an upper bound.
     """
 
     squared: float
     exact: bool
 
 
-def of_identity(n_syncs: int, users: Users) -> Sensitivity:
-    """The sensitivity of C = I: every batch is sent once."""
-    full, rest = users.split(n_syncs)
-    return Sensitivity(float(full * users.most**2 + rest**2), True)
-
-
 def of_column(column: Float[np.ndarray, " S"], users: Users) -> Sensitivity:
-    """The sensitivity of a lower triangular Toeplitz matrix, without the matrix.
+    """Returns the sensitivity of a lower triangular Toeplitz matrix, without the matrix.
 
-    It is the energy of the sum of columns 0, b, 2b, ... if the first column is nonnegative and does not increase.
-    Otherwise it is that of the matrix for S <= `MATRIX`, and for more the bound of the least such column above |c|.
+    If the first column is nonnegative and does not increase, it is the energy of the sum of columns 0, b, 2b, ...
+    Otherwise it is computed from the matrix for S <= `MATRIX`. For larger S it is the bound by the least such column
+    above |c|.
     """
     counts, energy = users.counts(len(column)), float((column**2).sum())
     group = float(counts.sum() ** 2) * energy
@@ -85,7 +80,7 @@ def of_column(column: Float[np.ndarray, " S"], users: Users) -> Sensitivity:
 
 
 def shifted(column: np.ndarray, counts: np.ndarray, apart: int) -> np.ndarray:
-    """sum_i counts_i column_{k - i apart} for k = 0, ..., S - 1, all counts but the last being equal."""
+    """Returns sum_i counts_i column_{k - i apart} for k = 0, ..., S - 1; all counts but the last are equal."""
     n = len(column)
     rows = np.pad(column, (0, -n % apart)).reshape(-1, apart)  # entry (i, j) is of synchronisation i apart + j
     sums, m = np.cumsum(rows, axis=0), len(counts)
@@ -97,7 +92,7 @@ def shifted(column: np.ndarray, counts: np.ndarray, apart: int) -> np.ndarray:
 
 
 def of_encoder(c: Float[np.ndarray, "messages S"], users: Users) -> Sensitivity:
-    """The sensitivity of any matrix: the least of the bounds by group, front, back and rows."""
+    """Returns the sensitivity of any matrix: the least of the bounds by group, front, back and rows."""
     squares = (c**2).sum(0)
     counts = users.counts(c.shape[1])
     group = Sensitivity(float(counts.sum() ** 2 * squares.max()), len(counts) == 1)
@@ -123,7 +118,7 @@ def _quadratic(matrix: np.ndarray, places: np.ndarray, counts: np.ndarray) -> fl
 
 
 def _monotone(gram: np.ndarray) -> np.ndarray:
-    """The least M >= gram with M_{j,k-1} >= M_jk for j < k - 1 and M_{j-1,k-1} >= M_jk for j <= k."""
+    """Returns the least M >= gram with M_{j,k-1} >= M_jk for j < k - 1 and M_{j-1,k-1} >= M_jk for j <= k."""
     above, n = np.triu(gram), len(gram)
     for j in reversed(range(n)):
         if j + 1 < n:
@@ -133,7 +128,6 @@ def _monotone(gram: np.ndarray) -> np.ndarray:
 
 
 def _by_rows(gram: np.ndarray, users: Users) -> float:
-    """The bound by rows: what other batches add to a batch, summed over batches."""
     full, rest = users.split(len(gram))
     most, apart, diagonal = users.most, users.apart, np.diag(gram)
     others = gram - np.diag(diagonal)
@@ -144,7 +138,7 @@ def _by_rows(gram: np.ndarray, users: Users) -> float:
 
 
 def _largest(full: np.ndarray, rest: np.ndarray, apart: int, n_full: int, with_rest: bool) -> np.ndarray:
-    """The largest sum of every row over positions `apart`: at most `n_full` of `full`, and one of `rest`."""
+    """Returns the largest sum of every row over positions `apart`: at most `n_full` of `full`, and one of `rest`."""
     rows, n = full.shape
     recent = collections.deque([np.zeros((n_full + 1, 1 + with_rest, rows))] * apart, maxlen=apart)
     for k in range(n):

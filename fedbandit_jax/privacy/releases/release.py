@@ -1,4 +1,4 @@
-"""The interface of a continual release, two linear recurrences whose product is the prefix sum, and its least noise."""
+"""The interface of a continual release, two linear recurrences with the prefix sum as product, and its least noise."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ MAX_MATERIALISED = 10_000  # most synchronisations S for which an (S, S) matrix 
 class Release(abc.ABC):
     """A factorisation A = R C of the (S, S) prefix-sum matrix, A_kj = 1 for j <= k and 0 otherwise.
 
-    For batch sums gamma_1, ..., gamma_S a silo sends C gamma + z with fresh noise z ~ N(0, sigma^2) on every entry.
-    (Who draws z, and who is trusted, is up to the trust model.) The k-th private prefix sum is row k of R (C gamma + z)
-    = A gamma + R z. One user is in one batch, so that all messages together move by at most the largest column norm of
-    C times the sensitivity of one batch sum, also if the batches depend on what was released before.
+    For batch sums gamma_1, ..., gamma_S a silo sends C gamma + z with fresh noise z ~ N(0, sigma^2) on every entry. The
+    trust model decides who draws z and who is trusted. The k-th private prefix sum is row k of R (C gamma + z) = A
+    gamma + R z. One user is in one batch. So all messages together move by at most the largest column norm of C times
+    the sensitivity of one batch sum. This holds also if the batches depend on earlier releases.
 
     A subclass says how both factors act, entry by entry and linearly, on arrays of any shape (*shape): `encode` is C
-    and `decode` is R. Sensitivity and variance follow from the matrices of these two, unless a subclass has closed
-    forms. The package's own releases are pytrees, in which S and all coefficients are leaves, and whose states have
-    room for other S: one compiled program serves many horizons.
+    and `decode` is R. Sensitivity and variance follow from their matrices, unless a subclass has closed forms. The
+    package's own releases are pytrees with S and all coefficients as leaves. Their states have room for other S, and
+    one compiled program serves many horizons.
 
     Args:
         n_syncs: S, the number of synchronisations.
@@ -67,41 +67,41 @@ class Release(abc.ABC):
         return 1
 
     def live(self, k: Int[Array, ""]) -> Bool[Array, " P"]:
-        """The parts that are really sent at synchronisation k = 1, ..., S."""
+        """Returns which parts are sent at synchronisation k = 1, ..., S."""
         return jnp.ones(self.n_parts, bool)
 
     @abc.abstractmethod
     def encode_init(self, shape: tuple[int, ...]) -> Any:
-        """The state of a silo before its first message about arrays of this shape."""
+        """Returns the state of a silo before its first message about arrays of this shape."""
 
     @abc.abstractmethod
     def encode(
         self, state: Any, k: Int[Array, ""], gamma: Float[Array, "*shape"]
     ) -> tuple[Float[Array, " P *shape"], Any]:
-        """Message k = 1, 2, ..., S without noise, from the sum gamma over batch k, and the next state."""
+        """Returns message k = 1, 2, ..., S without noise, from the sum gamma over batch k, and the next state."""
 
     @abc.abstractmethod
     def init(self, shape: tuple[int, ...]) -> Any:
-        """The state of `decode`, and of `step`, before the first message about arrays of this shape."""
+        """Returns the state of `decode`, and of `step`, before the first message about arrays of this shape."""
 
     @abc.abstractmethod
     def decode(
         self, state: Any, k: Int[Array, ""], message: Float[Array, " P *shape"]
     ) -> tuple[Float[Array, "*shape"], Any]:
-        """Prefix sum k from message k, and the next state; parts that are not live must not count."""
+        """Returns prefix sum k from message k, and the next state; parts that are not live must not count."""
 
     def step(self, state: Any, k: Int[Array, ""], z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Any]:
-        """The noise of prefix k from one fresh draw z, and the next state; by default for messages of one part.
+        """Returns the noise of prefix k from one fresh draw z, and the next state; by default for messages of one part.
 
-        Jointly, all prefixes have the law of `decode` on messages of iid noise with the variance of z. Of a release of
-        one's own `fb.privacy.Mechanism` computes this from the matrices.
+        All prefixes together have the distribution of `decode` on messages of iid noise with the variance of z. For a
+        user-defined release `fb.privacy.Mechanism` computes this from the matrices.
         """
         if self.n_parts != 1:
             raise NotImplementedError(f"{type(self).__name__} sends {self.n_parts} parts at once and must define step")
         return self.decode(state, k, z[None])
 
     def encoder(self) -> Float[np.ndarray, "messages S"]:
-        """C as a float64 matrix, with one row for every part that is sent."""
+        """Returns C as a float64 matrix, with one row for every part that is sent."""
 
         def encode(state, k, gamma):
             message, state = self.encode(state, k, gamma)
@@ -111,50 +111,48 @@ class Release(abc.ABC):
         return rows[live]
 
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:
-        """The squared sensitivity to one user who takes part like this, and whether it is exact or an upper bound."""
+        """Returns the squared sensitivity to one user with this pattern, and whether it is exact or an upper bound."""
         return of_encoder(self.encoder(), users)
 
     def sensitivity_sq(self, users: Users = ONCE) -> float:
-        """The largest squared column norm of C; for trees, the number kappa of nodes that contain one batch.
+        """Returns the largest squared column norm of C; for trees, the number kappa of nodes that contain one batch.
 
-        It is the squared l2 distance that all messages together move when one batch sum moves by 1.
-        With `users`, when the sums of all batches that one user contributes to move by 1 for every contribution.
+        It is the squared l2 distance by which all messages together move if one batch sum moves by 1. With `users`, the
+        sum of every batch moves by 1 for each of the user's contributions to it.
         """
         return self.sensitivity(users).squared
 
     def touched(self) -> int:
-        """The most messages (parts that are sent) that one batch enters."""
+        """Returns the most messages (parts that are sent) that one batch enters."""
         return int(np.count_nonzero(self.encoder(), axis=0).max())
 
     def message_bound(self) -> float:
-        """The largest absolute row sum of C: a bound on a message's entries if those of batch sums are in [-1, 1]."""
+        """Returns the largest absolute row sum of C. It bounds messages if the entries of batch sums are in [-1, 1]."""
         return float(np.abs(self.encoder()).sum(1).max())
 
     def noise_factor(self) -> Float[np.ndarray, "S S"]:
-        """L as a float64 matrix: all prefixes have the noise L z, z being one fresh draw at each synchronisation."""
+        """Returns L as a float64 matrix: all prefixes have the noise L z, with one fresh z at each synchronisation."""
         return self._materialise(self.init, self.step)
 
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        """The noise variance of every prefix for noise of variance 1: the squared row norms of R."""
+        """Returns the noise variance of every prefix for noise of variance 1: the squared row norms of R."""
         return (self.noise_factor() ** 2).sum(1)
 
     def batch_variance(self) -> Float[np.ndarray, " S"]:
-        """The noise variance of every batch alone, the difference of two prefixes, for noise of variance 1."""
+        """Returns the noise variance of every batch alone, the difference of two prefixes, for noise of variance 1."""
         return (np.diff(self.noise_factor(), axis=0, prepend=0) ** 2).sum(1)
 
     def largest_variance(self) -> float:
-        """The largest `prefix_variance`; the trees have a closed form that does not list all prefixes."""
+        """Returns the largest `prefix_variance`; trees have a closed form that does not list all prefixes."""
         return float(self.prefix_variance().max())
 
     def _size(self) -> int:
-        """S, unless there is no room for (S, S) matrices."""
         n, name = int(self.n_syncs), type(self).__name__
         if n > MAX_MATERIALISED:
             raise BadValue("n_syncs", f"must be <= {MAX_MATERIALISED} unless {name} has closed forms", n)
         return n
 
     def _materialise(self, init: Callable[..., Any], recurrence: Callable[..., Any]) -> Any:
-        """The float64 matrix of a linear recurrence: its outputs over k when input k is unit vector k."""
         n = self._size()
 
         def unit(state, k):
@@ -164,7 +162,7 @@ class Release(abc.ABC):
 
 
 def outputs(init: Any, recurrence: Callable[..., Any], *inputs: Array) -> Any:
-    """All outputs of a recurrence from this state, stacked over its inputs; states keep their types."""
+    """Returns all outputs of a recurrence from this state, stacked over its inputs; states keep their types."""
 
     def body(state, given):
         output, new = recurrence(state, *given)
@@ -174,23 +172,23 @@ def outputs(init: Any, recurrence: Callable[..., Any], *inputs: Array) -> Any:
 
 
 def in_float64(function: Callable[..., Any], *inputs: np.ndarray) -> Any:
-    """The value of a function, compiled as one program whose floats have 64 bits."""
+    """Returns the value of a function, compiled as one program with 64-bit floats."""
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, jax.jit(function)(*inputs))
 
 
 def least_std(n_syncs: int) -> float:
-    """Computes the largest std of a private prefix sum that no release with S = `n_syncs` and sensitivity 1 is below.
+    """Computes a lower bound on the largest std of a private prefix sum, for any release with sensitivity 1.
 
-    Let A = R C be any factorisation, r the largest row norm of R and c the largest column norm of C, so that r c
-    compares releases at equal privacy. With |X|_* the sum of singular values and |X|_F the Frobenius norm, |R C|_* <=
-    |R|_F |C|_F (Cauchy-Schwarz for singular values), |R|_F <= sqrt(S) r and |C|_F <= sqrt(S) c, so that
+    Let A = R C be any factorisation, r the largest row norm of R and c the largest column norm of C. Then r c compares
+    releases at equal privacy. Let |X|_* be the sum of singular values and |X|_F the Frobenius norm. Then |R C|_* <=
+    |R|_F |C|_F (Cauchy-Schwarz for singular values), |R|_F <= sqrt(S) r and |C|_F <= sqrt(S) c. Hence
 
         r c >= |A|_* / S = (1 / S) sum_{j = 1..S} 1 / (2 sin((2 j - 1) pi / (4 S + 2))).
 
-    These are the singular values: A^-1 takes differences, so that (A A')^-1 is the tridiagonal matrix with 2 on the
-    diagonal but 1 as its last entry, and -1 beside it. Its eigenvectors v_k = sin(k t), t = (2 j - 1) pi / (2 S + 1),
-    have v_0 = 0, v_{S+1} = v_S and 2 v_k - v_{k-1} - v_{k+1} = (2 sin(t / 2))^2 v_k.
+    These are the singular values: A^-1 takes differences, and (A A')^-1 is tridiagonal with 2 on the diagonal, 1 as its
+    last entry, and -1 next to it. Its eigenvectors v_k = sin(k t), t = (2 j - 1) pi / (2 S + 1), have v_0 = 0, v_{S+1}
+    = v_S and 2 v_k - v_{k-1} - v_{k+1} = (2 sin(t / 2))^2 v_k.
 
     The bound is (ln S) / pi + O(1), as is the best r c, the gamma_2 norm of A (Matousek, Nikolov & Talwar 2020). It
     also holds for releases that look into the future.
@@ -204,10 +202,10 @@ def least_std(n_syncs: int) -> float:
 
 
 def relative_std(release: Release) -> float:
-    """Computes the largest std of a private prefix sum at equal privacy, relative to the least of any release.
+    """Computes the largest std of a private prefix sum at equal privacy, relative to `least_std`.
 
-    It is at least 1. The bound may be below what is possible: at S = 16, 64 and 400 the best releases have 1.047, 1.035
-    and 1.022.
+    It is at least 1. The bound may be below the least possible: at S = 16, 64 and 400 the best releases have 1.047,
+    1.035 and 1.022.
 
     Example:
         >>> from fedbandit_jax.privacy.releases import RELEASES

@@ -1,12 +1,13 @@
-"""Releases whose factors are the same at every synchronisation: C_kj = c_{k-j} and R_kj = r_{k-j} for j <= k.
+"""Releases with lower triangular Toeplitz factors: C_kj = c_{k-j} and R_kj = r_{k-j} for j <= k.
 
-C (S, S) makes the messages from the batch sums, and R (S, S) makes the prefix sums from the messages (see `Release`).
+C (S, S) makes the messages from the batch sums. R (S, S) makes the prefix sums from the messages, see `Release`.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,7 @@ from jaxtyping import Float, Int
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
-from fedbandit_jax.privacy.releases.participation import Sensitivity, of_column, of_identity
+from fedbandit_jax.privacy.releases.participation import Sensitivity, of_column
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -24,70 +25,11 @@ MAX_SYNCS = 10**7  # most synchronisations S whose coefficients c_j are listed
 MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
 
 
-@struct.sealed
-@struct.node
-@dataclasses.dataclass(frozen=True)
-class InputPerturbation(Release):
-    """The release that sends every batch sum once: C = I, prefix k carries k noises, and each batch alone one.
-
-    No release has less noise on a batch alone at equal privacy, which is the difference of two prefixes. So it is the
-    release for whoever forgets older batches, as elimination in phases and AdaC-UCB do.
-    """
-
-    @override
-    def encode_init(self, shape: tuple[int, ...]) -> tuple[()]:
-        return ()
-
-    @override
-    def encode(
-        self, state: tuple[()], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " 1 *shape"], tuple[()]]:
-        return gamma[None], state
-
-    @override
-    def init(self, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-        return jnp.zeros(shape)
-
-    @override
-    def decode(
-        self, state: Float[Array, "*shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
-    ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-        return state + message[0], state + message[0]
-
-    @override
-    def encoder(self) -> Float[np.ndarray, "S S"]:
-        return np.eye(self._size())
-
-    @override
-    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
-        return of_identity(self.n_syncs, users)
-
-    @override
-    def touched(self) -> int:
-        return 1
-
-    @override
-    def message_bound(self) -> float:
-        return 1.0
-
-    @override
-    def prefix_variance(self) -> Float[np.ndarray, " S"]:
-        return np.arange(1.0, self.n_syncs + 1)
-
-    @override
-    def batch_variance(self) -> Float[np.ndarray, " S"]:
-        return np.ones(self.n_syncs)
-
-    @override
-    def largest_variance(self) -> float:
-        return float(self.n_syncs)
-
-
 @dataclasses.dataclass(frozen=True)
 class Toeplitz(Release):
     """Base class of lower triangular Toeplitz factors, with S at most `MAX_SYNCS`.
 
-    The largest column norm of C is that of its first column, and the largest row norm of R that of its last row.
+    Everything about C follows from its first column, and everything about the noise from the first column of R.
     """
 
     def __post_init__(self):
@@ -96,11 +38,11 @@ class Toeplitz(Release):
 
     @abc.abstractmethod
     def column(self) -> Float[np.ndarray, " S"]:
-        """c, the first column of C."""
+        """Returns c, the first column of C."""
 
     @abc.abstractmethod
     def response(self) -> Float[np.ndarray, " S"]:
-        """r, the first column of R: the weight of the first message's noise in every prefix."""
+        """Returns r, the first column of R: the weight of the first message's noise in every prefix."""
 
     @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
@@ -122,27 +64,31 @@ class Toeplitz(Release):
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         return np.cumsum(self.response() ** 2)
 
+    @override
+    def batch_variance(self) -> Float[np.ndarray, " S"]:
+        return np.cumsum(np.diff(self.response(), prepend=0) ** 2)
+
 
 Buffers = tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]  # the server's, and the prefix sum
 
 
 @dataclasses.dataclass(frozen=True)
 class Buffered(Toeplitz):
-    """Base class of factors with the past in few buffers: `tail` makes c_1 gamma_{k-1} + c_2 gamma_{k-2} + ... of it.
+    """Base class of factors that keep the past in buffers, with the tail c_1 gamma_{k-1} + c_2 gamma_{k-2} + ...
 
-    The silo keeps buffers of the batch sums gamma, and its message is m = gamma + tail. The server keeps buffers of the
-    batch sums with noise, g = m - tail, and adds these to the prefix sum.
+    The silo keeps buffers of the batch sums gamma. Its message is m = gamma + tail. The server keeps buffers of the
+    batch sums with noise, g = m - tail, and adds g to the prefix sum.
     """
 
     @abc.abstractmethod
     def tail(self, buffers: Float[Array, " n_buffers *shape"]) -> Float[Array, "*shape"]:
-        """The part of a message that comes from earlier batches."""
+        """Returns the part of a message that comes from earlier batches."""
 
     @abc.abstractmethod
     def push(
         self, buffers: Float[Array, " n_buffers *shape"], new: Float[Array, "*shape"]
     ) -> Float[Array, " n_buffers *shape"]:
-        """The buffers after one more batch."""
+        """Returns the buffers after one more batch."""
 
     @override
     def encode(
@@ -166,11 +112,42 @@ class Buffered(Toeplitz):
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True)
+class InputPerturbation(Buffered):
+    """The release that sends every batch sum once: C = I, and prefix k carries k noises.
+
+    It has the least noise on a batch alone, the difference of two prefixes. So it suits algorithms that forget older
+    batches, such as elimination in phases and AdaC-UCB.
+    """
+
+    @override
+    def column(self) -> Float[np.ndarray, " S"]:
+        return (np.arange(self.n_syncs) == 0).astype(float)
+
+    @override
+    def response(self) -> Float[np.ndarray, " S"]:
+        return np.ones(self.n_syncs)
+
+    @override
+    def encode_init(self, shape: tuple[int, ...]) -> tuple[()]:
+        return ()
+
+    @override
+    def tail(self, buffers: Any) -> float:
+        return 0.0
+
+    @override
+    def push(self, buffers: Any, new: Float[Array, "*shape"]) -> tuple[()]:
+        return ()
+
+
+@struct.sealed
+@struct.node
+@dataclasses.dataclass(frozen=True)
 class SqrtToeplitz(Toeplitz):
     """The release whose factors R = C are the square root of the prefix-sum matrix: c_j = binom(2j, j) / 4^j.
 
-    It has nearly the least noise of all factorisations, but both states hold all batch sums or messages, padded to
-    (size, *shape).
+    It has nearly the least noise of all factorisations. Both states hold all batch sums or messages, padded to (size,
+    *shape).
 
     Args:
         n_syncs: S, the number of synchronisations.
@@ -219,6 +196,6 @@ class SqrtToeplitz(Toeplitz):
 
 
 def sqrt_column(n: int) -> Float[np.ndarray, " n"]:
-    """c_0, ..., c_{n-1} with c_j = binom(2j, j) / 4^j."""
+    """Returns c_0, ..., c_{n-1} with c_j = binom(2j, j) / 4^j."""
     j = np.arange(1, n)
     return np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])

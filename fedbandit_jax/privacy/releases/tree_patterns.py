@@ -1,7 +1,7 @@
-"""The squared sensitivity of trees to a user who comes several times: the sum over nodes of squared contributions.
+"""The squared sensitivity of trees to a user who returns: the sum over nodes of squared contributions.
 
-A node of level l is the sum of 2^l consecutive batches, and is sent or not. C'C >= 0 counts nodes that contain two
-batches, so that a pattern n (see `participation`) moves the messages by sum over sent nodes of (sum of n_k within)^2.
+A node of level l is the sum of 2^l consecutive batches, and is sent or not. C'C >= 0 counts the nodes that contain two
+batches. So a pattern n (see `participation`) moves the messages by sum over sent nodes of (sum of n_k within)^2.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ WORK = 2**28  # most steps of the exact computation
 
 @functools.lru_cache
 def of_trees(n_syncs: int, users: Users) -> Sensitivity:
-    """The largest sum over sent nodes of squared contributions: exact, or a bound if that takes too long.
+    """Returns the largest sum over sent nodes of squared contributions: exact, or a bound if that takes too long.
 
-    S batches are a forest of complete trees, of the sizes of the one-bits of S, the largest first. Nodes that
-    end where a larger one does, the right halves, are not sent.
+    S batches are a forest of complete trees with the sizes of the one-bits of S, the largest first. Nodes that end
+    where a larger one does, the right halves, are not sent.
 
-    *Exact.* F_l[c, f, g] is the largest sum within a tree of 2^l batches for c contributions of which the first is at
-    least f batches from its left end and the last g from its right end, f, g < b. A tree is two halves, with c_1 and
-    c_2 contributions, the last of the left one x batches from the middle and the first of the right one b - 1 - x, and
-    the square c^2 of its own. All trees of one level are alike, and trees of a forest are put together as halves are.
-    With g the greatest common divisor of r and v contributions are counted in units of g, as vertices have no others.
+    *Exact.* F_l[c, f, g] is the largest sum within a tree of 2^l batches for c contributions. The first of them is at
+    least f batches from its left end, and the last g from its right end, f, g < b. A tree is two halves with c_1 and
+    c_2 contributions, and the square c^2 of its own. The last of the left half is x batches from the middle, and the
+    first of the right half b - 1 - x. All trees of one level are alike, and trees of a forest are joined as halves are.
+    Contributions are counted in units of g, the greatest common divisor of r and v, because vertices have no others.
 
     *By levels.* The squares of the nodes of a level add up to at most the largest of them times all contributions: r
     min(r, v ceil(2^l / b)).
@@ -60,8 +60,7 @@ def _exact(n: int, visits: int, most: int, apart: int) -> float:
     return float(forest[:, 0, 0].max())
 
 
-def _joined(left: np.ndarray, right: np.ndarray, n_left: int, n_right: int) -> np.ndarray:
-    """F of two neighbours with so many batches: all in one of them, or some in each."""
+def _joined(left: np.ndarray, right: np.ndarray, n_left: int, n_right: int) -> np.ndarray:  # F of two neighbours
     visits, apart, _ = left.shape
     edge = np.arange(apart)
     out = np.maximum(left[:, :, np.maximum(edge - n_right, 0)], right[:, np.maximum(edge - n_left, 0), :])

@@ -1,8 +1,9 @@
-"""Releases by binary trees, whose node of level l = 0, 1, ... is the sum of 2^l consecutive batches.
+"""Releases by binary trees: a node of level l = 0, 1, ... is the sum of 2^l consecutive batches.
 
-Every prefix is a sum of few nodes. ctz(k) is the number of trailing zeros, and popcount(k) the number of ones, of k in
-binary. A new batch k completes the nodes of levels 0, ..., ctz(k). Sums over time were first released in this way by
-Chan, Shi & Song (2011) and Dwork, Naor, Pitassi & Rothblum (2010).
+Every prefix is a sum of few nodes. ctz(k) is the number of trailing zeros of k in binary, and popcount(k) the number of
+ones. Batch k completes the nodes of levels 0, ..., ctz(k).
+
+Reference: Chan, Shi & Song (2011); Dwork, Naor, Pitassi & Rothblum (2010).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def _level(k: Array) -> Array:
 class Tree(Release):
     """The binary tree of Algorithm 2 of Zhou & Chowdhury (2024).
 
-    Message k is the p-sum, i.e. the sum of the last 2^ctz(k) batches, and prefix k adds up the popcount(k) nodes at the
-    one-bits of k. The tree has kappa = 1 + floor(log2 S) levels, and one user is in at most kappa nodes. Both states
-    hold the live node of every level, (kappa, *shape).
+    Message k is the p-sum, the sum of the last 2^ctz(k) batches. Prefix k adds up the popcount(k) nodes at the one-bits
+    of k. The tree has kappa = 1 + floor(log2 S) levels, and one user is in at most kappa nodes. Both states hold the
+    live node of every level, (kappa, *shape).
     """
 
     n_levels: int = struct.static(init=False, repr=False, compare=False)  # kappa, of the states
@@ -45,7 +46,7 @@ class Tree(Release):
 
     @property
     def size(self) -> int:
-        """The most synchronisations of a tree of so many levels."""
+        """The most synchronisations of a tree with this number of levels."""
         return 2**self.n_levels - 1
 
     @override
@@ -78,8 +79,8 @@ class Tree(Release):
 
     @override
     def touched(self) -> int:
-        # the paper's kappa = `1 + log(T/B)` does not name the base, and natural logarithms would be unsound
-        return int(self.n_syncs).bit_length()  # of the S that runs, whatever the states have room for
+        # the paper's kappa = `1 + log(T/B)` names no base; natural logarithms would be unsound
+        return int(self.n_syncs).bit_length()  # of the S that runs; states may have room for more
 
     @override
     def message_bound(self) -> float:
@@ -99,8 +100,7 @@ class Tree(Release):
         j = k.T
         return ((j <= k) & (j > k - (k & -k))).astype(float)
 
-    def _levels(self, like: Array) -> Array:
-        """0, ..., kappa - 1 along a new leading axis, which broadcasts against `like`."""
+    def _levels(self, like: Array) -> Array:  # 0, ..., kappa - 1 along a new leading axis
         return jnp.arange(self.n_levels).reshape(-1, *(1,) * like.ndim)
 
     def _place(self, state: Array, k: Array, node: Array) -> Array:

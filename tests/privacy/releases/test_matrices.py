@@ -11,6 +11,7 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.privacy import Budget, calibrate, releases
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.releases.release import outputs
+from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
 
 SIZES = deep([SIZE, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 100, 400], keep={0})
 SUMS = ("tree", "input_perturbation")  # messages are plain sums of batches
@@ -156,11 +157,13 @@ def test_the_number_of_synchronisations_is_an_integer():
 
 
 def test_a_billion_synchronisations():
-    """No array of length S: constants of the certificate by arithmetic."""
-    for name in SUMS:
-        release, one = make(name, 10**9), name == "input_perturbation"
-        found = release.sensitivity_sq(), release.touched(), release.message_bound()
-        assert found == ((1.0, 1, 1.0) if one else (30.0, 30, 2.0**29))
+    """Trees list no array of length S: their constants are found by arithmetic. Others have at most `MAX_SYNCS`."""
+    release = make("tree", 10**9)
+    assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (30.0, 30, 2.0**29)
+    release = make("input_perturbation", MAX_SYNCS)
+    assert (release.sensitivity_sq(), release.touched(), release.message_bound()) == (1.0, 1, 1.0)
+    with refused("n_syncs"):
+        make("input_perturbation", 10**9)
 
 
 class Mine(releases.InputPerturbation):
@@ -193,7 +196,7 @@ WRONG = {
     ],
     "Mine.decode": [
         *(decoded(lambda s, m: (m[0], s)), decoded(lambda s, m: (m, s)), decoded(lambda s, m: (None, s))),
-        *(decoded(lambda s, m: (s, (s,))), decoded(lambda s, m: (np.inf * m[0], s))),
+        *(decoded(lambda s, m: (s[1], (s,))), decoded(lambda s, m: (np.inf * m[0], s))),
         encoded(lambda s, g: (jnp.sign(g)[None] * (2 * g[None]) ** 2, s)),  # not linear: right for 1/4
     ],
     "Mine.live": [live(True), live([True]), live(jnp.ones(1))],
@@ -201,7 +204,7 @@ WRONG = {
     "Mine": [
         {
             "encode": lambda self, s, k, g: (g[None] * scale(k), s),
-            "decode": lambda self, s, k, m: (s + m[0] / scale(k), s + m[0] / scale(k)),
+            "decode": lambda self, s, k, m: (s[1] + m[0] / scale(k), (s[0], s[1] + m[0] / scale(k))),
         }
     ],
 }
