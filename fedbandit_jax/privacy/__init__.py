@@ -1,8 +1,8 @@
 """The privacy side of a run: budgets, mechanisms (a release through a trust model), accounting and certificates.
 
-A `Budget` states the privacy asked for, a `Mechanism` how it is provided, and a `Certificate` what a run proves.
-`calibrate` and `epsilon_of` translate between noise and epsilon, `compose` accounts for several mechanisms that see the
-same user, and `relative_std` says how far a release is from the least noise that any could have.
+A `Budget` states the privacy asked for, a `Mechanism` provides it, and a `Certificate` states what a run proves.
+`calibrate` and `epsilon_of` translate between noise and epsilon. `compose` accounts for several mechanisms that see the
+same user. `relative_std` compares a release with the least noise of any.
 """
 
 from fedbandit_jax.certificate import Certificate as Certificate

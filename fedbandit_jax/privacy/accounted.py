@@ -33,7 +33,7 @@ from fedbandit_jax.privacy.trust.model import Proof, Trust
 from fedbandit_jax.privacy.trust.own import BoundGaussian
 from fedbandit_jax.privacy.users import ONCE, Users
 
-# said of "replace" only, whose epsilon covers it: a reward that changes may move sums by more than one that is left out
+# for "replace" only: a reward that changes may move sums by more than one that is left out
 FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo and public"
 
 
@@ -41,7 +41,7 @@ FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo a
 class AccountedMechanism(BoundMechanism):
     """A release through a trust model, bound to a statistic and to S synchronisations.
 
-    Whatever decides the noise, or the sensitivity of the releases to one user, is a field, and the certificate is
+    Everything that decides the noise, or the sensitivity of the releases to one user, is a field. The certificate is
     computed from these fields alone.
     """
 
@@ -53,23 +53,23 @@ class AccountedMechanism(BoundMechanism):
     delta: struct.Number
     users: Users = struct.static()  # how often one user may contribute
     enforced: bool = struct.static()  # does the loop leave out the rest?  # pyright: ignore[reportIncompatibleVariableOverride]
-    held: struct.Number  # the most rounds of whose users a silo may send sums together
+    held: struct.Number  # the most rounds whose sums a silo may send together
     resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
-    batch: int | None = struct.static()  # B, of the largest batch; None if any may come, and the proof covers all
+    batch: int | None = struct.static()  # B, of the largest batch; None if the proof covers all
     longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
 
     def budget(self, i: int) -> Budget:
-        """The budget that silo i asked for, or all silos together (i = 0)."""
+        """Returns the budget of silo i, or of all silos together (i = 0)."""
         return Budget(float(self.epsilon[i]), float(self.delta), self.adjacency)
 
     @property
     def waits(self) -> bool:
-        """Whether a silo may send sums of several batches together, because it was away, or too many others were."""
+        """Whether a silo may send sums of several batches together, because it or too many others were away."""
         return self.statistic.drops and (self.resends or self.trust.away == "few")
 
     @property
     def tags(self) -> Tags:
-        """What the bound parts are, for `privacy.compatibility`."""
+        """The tags of the bound parts for `privacy.compatibility`."""
         one, trust, release, n = self.statistic, type(self.trust), type(self.release), np.size(self.epsilon)
         mixed = {"batch in several messages": one.drops and self.release.touched() > 1}
         return (
@@ -82,28 +82,28 @@ class AccountedMechanism(BoundMechanism):
 
     @property
     def has_own_parts(self) -> bool:
-        """Whether the release or the trust model is of the caller's making: matrices, or numbers and words."""
+        """Whether the release or the trust model is user-defined: matrices, or numbers and words."""
         return type(self.release) is Explicit or isinstance(self.trust, BoundGaussian)
 
     @property
     def row_step(self) -> float:
-        """The step in which users' rows are added up: exactly, so that no rounding of a sum tells of a user."""
+        """The step in which users' rows are added up exactly. No rounding of a sum then depends on a user."""
         return step_of(self.n_agents * self.longest)
 
     def stds(self) -> np.ndarray:
-        """Standard deviations (S,) of the noise on the diagonal of W in every release."""
+        """Returns standard deviations (S,) of the noise on the diagonal of W in every release."""
         return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
 
     def batch_stds(self) -> np.ndarray:
-        """The same on x y, of every batch alone, the difference of two releases."""
+        """Returns the same on x y, for every batch alone, the difference of two releases."""
         return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
 
     def coarse(self, batch: int | None) -> str:
-        """The objection to integer sums of a batch's users, too many or too coarse for this noise, or "".
+        """Returns the objection to integer sums of a batch's users, too many or too coarse for this noise, or "".
 
-        A loop of fixed batches adds up B rounds = `batch`; one without (None) hands rows to `absorb` after `longest`.
-        Sums are exact, see `Steps`. On a grid, and where single messages are made, that of the longest batch is rounded
-        to float32 and, about four times, so is every message that it enters.
+        A loop of fixed batches adds up B rounds = `batch`. One without (None) hands rows to `absorb` after `longest`.
+        Sums are exact, see `Steps`. On a grid, and with single messages, the sum of the longest batch is rounded to
+        float32, and about four times every message that it enters.
         """
         if type(self.longest) is not int:
             return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
@@ -183,12 +183,10 @@ class AccountedMechanism(BoundMechanism):
         )
 
     def _there(self) -> str:
-        """The silos whose shares of the noise `Proof.sigma` has, in words, if some may be missing."""
         f = self.trust.dropouts if self.trust.away == "few" else 0
         return f", {self.n_agents - f} of {self.n_agents} of which are there" if f else ""
 
     def _on_gram(self) -> str:
-        """The scale of the noise on x x' relative to that on x y, in words."""
         scale, off = 1 / self.statistic.gram_scale, "1 / sqrt 2 of it off the diagonal"
         if self.trust.joint_matrix:
             return f", {scale:g} times that on x x'" if scale != 1 else ""
@@ -287,7 +285,6 @@ class AccountedMechanism(BoundMechanism):
             pure=float(self.users.together * (pure[i] if len(pure) == n else pure.max())),
         )
 
-    def _proof(self, i: int, ask: Ask) -> Proof:
-        """The proof for silo i if every silo has a budget of its own, and for all silos (i = 0) otherwise."""
+    def _proof(self, i: int, ask: Ask) -> Proof:  # of silo i, or of all (i = 0) if they share a budget
         several = len(self.epsilon) > 1
         return (self.trust.silo(i) if several else self.trust).proof(ask)

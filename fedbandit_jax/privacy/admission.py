@@ -1,4 +1,4 @@
-"""Admission of statistics to sums: each user's summand is bounded, whatever an environment or a part returns."""
+"""Admission of statistics to sums: each user's summand is bounded, for any environment and any part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedbandit_jax.privacy.packing import pack, unpack
 from fedbandit_jax.privacy.statistic import LINEAR, Bounds, Linear, Statistic
 from fedbandit_jax.privacy.sums import step_of
 
-TOLERANCE = 1e-4  # excess of a norm over 1 that is not reported: float32 adds squares of 100 features to within this
+TOLERANCE = 1e-4  # unreported excess of a norm over 1, the float32 error of 100 squares
 
 
 class Admitted(NamedTuple):
@@ -28,12 +28,12 @@ class Admitted(NamedTuple):
 
     x: Float[Array, "d M"]  # features, zero where they were not finite
     v: Float[Array, " M"] | Float[Array, "2 M"]  # responses; weights and responses, if weights differ
-    outside: Bool[Array, " M"]  # whose features or rewards were not as the environment promises
-    clipped: Bool[Array, " M"]  # whose weight or response was beyond its bounds
+    outside: Bool[Array, " M"]  # whether features or rewards broke the environment's promise
+    clipped: Bool[Array, " M"]  # whether the weight or response was beyond its bounds
 
 
 @struct.sealed
-@dataclasses.dataclass(frozen=True)  # a NamedTuple would equal one of another class, and share its compiled program
+@dataclasses.dataclass(frozen=True)  # a NamedTuple would equal another class's, and share its compiled program
 class BoundStatistic:
     """A statistic of the users of an environment: its promises, and the bounds that are enforced where data enter.
 
@@ -56,7 +56,7 @@ class BoundStatistic:
 
     @classmethod
     def of(cls, spec: Any) -> BoundStatistic:
-        """The statistic (x x', x y) of the users of an environment with this `fb.Spec`."""
+        """Returns the statistic (x x', x y) of the users of an environment with this `fb.Spec`."""
         return cls(
             dim=spec.dim,
             unit_rewards=spec.rewards_in_unit,
@@ -70,7 +70,7 @@ class BoundStatistic:
 
     @property
     def tags(self) -> Tags:
-        """What these users are, for `privacy.compatibility`."""
+        """The tags of these users for `privacy.compatibility`."""
         return (
             tagged("n_users", self.n_users, {"users who return": self.n_users})
             | tagged("constant", self.constant, {"no constant feature": not self.constant})
@@ -85,16 +85,16 @@ class BoundStatistic:
 
     @property
     def bounded(self) -> bool:
-        """Whether one user can move a sum by no more than the sensitivity, because what she adds has bounds."""
+        """Whether one user moves a sum by at most the sensitivity, because contributions have bounds."""
         return self.bounds.enforced or (isinstance(self.rule, Linear) and self.unit_rewards and self.rule.in_unit)
 
     @property
     def counts(self) -> bool:
-        """Whether contributions that are clipped are counted: not those of rewards that are in [0, 1], or should be."""
+        """Whether clipped contributions are counted; not for rewards in [0, 1]."""
         return self.bounded and not (type(self.rule) is Linear and (self.rule.low, self.rule.high) == (0, 1))
 
     def misfit(self) -> str:
-        """The objection to any proof for this statistic, or ""."""
+        """Returns the objection to any proof for this statistic, or ""."""
         if not struct.is_sealed(self.rule) and (found := self.leak()):
             return found
         own, one = not struct.is_sealed(self.rule), self.bounds
@@ -108,7 +108,7 @@ class BoundStatistic:
         return ""
 
     def leak(self) -> str:
-        """The defect of a rule of one's own: a missing method, a wrong result or a side effect; "" if there is none."""
+        """Returns the defect of a user-defined rule: a missing method, a wrong result or a side effect; or ""."""
         rule, name = self.rule, type(self.rule).__name__
         if type(rule).contribution is Statistic.contribution:
             return f"statistic must have the method contribution, see fb.privacy.Statistic, got {name} without it"
@@ -125,15 +125,15 @@ class BoundStatistic:
         return ""
 
     def sensitivity_sq(self, adjacency: str) -> float:
-        """The squared sensitivity of the packed form to one user, see `budget.sensitivity_sq`."""
+        """Returns the squared sensitivity of the packed form to one user, see `budget.sensitivity_sq`."""
         one = self.bounds
         return sensitivity_sq(adjacency, one.gram_scale * one.weight, one.response, one.weighted)
 
     def rounding(self, users: int) -> float:
-        """The excess of one visit's move of a packed sum over her exact row, if so many users are added up in steps.
+        """Returns the excess of one visit's move of a packed sum over the exact row, if `users` are added up in steps.
 
-        Products are float32, and rounded to the nearest step: an entry moves by a step and 2^-24 more at most, or 2^-23
-        with a weight, by which a product is rounded once more.
+        Products are float32, rounded to the nearest step. An entry moves by at most one step and 2^-24 more. With a
+        weight it is 2^-23, because a product is rounded once more.
         """
         if not self.bounded:
             return 0.0
@@ -141,7 +141,7 @@ class BoundStatistic:
         return (step_of(users) + product) * math.sqrt(self.dim * (square * self.dim + 1))
 
     def read(self, gram: Array, bias: Array, std: Array) -> Any:
-        """The summary of a release for users' contributions, in float32, see `Statistic.read`."""
+        """Returns the summary of a release for users' contributions, in float32, see `Statistic.read`."""
         return call(self.rule, "read", gram, bias, std)
 
     def admit(self, x: Float[Array, "d M"], y: Float[Array, " M"], seen: Any = ()) -> Admitted:
@@ -172,9 +172,7 @@ class BoundStatistic:
             v = jnp.stack([w, v])
         return Admitted(x, v, outside, clipped)
 
-    def _contributions(self, x: Array, y: Array, seen: Any) -> list[Array]:
-        """Weights and responses (M,); of one's own, by a program that was traced for one user."""
-
+    def _contributions(self, x: Array, y: Array, seen: Any) -> list[Array]:  # weights and responses (M,)
         def contribution(*given: Any) -> Any:
             return call(self.rule, "contribution", *given)
 

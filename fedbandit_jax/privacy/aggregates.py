@@ -1,8 +1,8 @@
-"""Rules by which a server adds up single messages, some of which may be lies: M times a robust centre of M vectors.
+"""Rules by which a server adds up single messages, some of them Byzantine: M times a robust centre of M vectors.
 
-`AGGREGATES` maps every name to its centre. How many lies of M a centre bears before they can move it without bound is
-its breakdown point: none of "sum" (the mean), fewer than half of "median" and "geometric_median", and at most a quarter
-of "trimmed_mean". It pays for that where nobody lies: `cost` says by how much more noise.
+`AGGREGATES` maps every name to its centre. The breakdown point of a centre is the share of lies from which on they can
+move it without bound. "sum" (the mean) bears none, "median" and "geometric_median" fewer than half, and "trimmed_mean"
+a quarter. Robustness costs noise if nobody lies: `cost` says how much.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from jaxtyping import Float
 
 TRIM = 0.25  # share of messages that "trimmed_mean" leaves out at each end
 STEPS = 64  # of Weiszfeld's algorithm
-NUMBERS = 2**21  # about the most numbers that are drawn to compute a `cost`
-FEWEST = 512  # coordinates that it is an average over
+NUMBERS = 2**21  # drawn at most, about, to compute a `cost`
+FEWEST = 512  # least number of coordinates in that average
 
 
 def median(sent: Float[Array, "M D"]) -> Float[Array, " D"]:
-    """The coordinatewise median; of an even number of messages the mean of the two in the middle."""
+    """Returns the coordinatewise median; for an even number of messages the mean of the two in the middle."""
     return jnp.median(sent, axis=0)
 
 
 def trimmed_mean(sent: Float[Array, "M D"]) -> Float[Array, " D"]:
-    """The mean of what is left in every coordinate when floor(M / 4) values are left out at each end.
+    """Returns the mean of every coordinate after leaving out floor(M / 4) values at each end.
 
     Reference: Yin, Chen, Ramchandran & Bartlett (2018), Definition 2.
     """
@@ -38,9 +38,10 @@ def trimmed_mean(sent: Float[Array, "M D"]) -> Float[Array, " D"]:
 
 
 def geometric_median(sent: Float[Array, "M D"]) -> Float[Array, " D"]:
-    """The point whose distances to all messages have the least sum, by 64 steps of Weiszfeld's algorithm.
+    """Returns the point with the least sum of distances to all messages, by 64 steps of Weiszfeld's algorithm.
 
-    It starts at the coordinatewise median. A message that it meets counts as if it were 10^-6 of a median distance off.
+    It starts at the coordinatewise median. A message at the current point counts as if it were 10^-6 of a median
+    distance off.
     """
 
     def distances(centre: Array) -> Array:
@@ -57,7 +58,7 @@ def geometric_median(sent: Float[Array, "M D"]) -> Float[Array, " D"]:
 
 
 def mean(sent: Float[Array, "M D"]) -> Float[Array, " D"]:
-    """The mean, M times which is the plain sum."""
+    """Returns the mean; M times the mean is the plain sum."""
     return sent.mean(0)
 
 
@@ -71,17 +72,17 @@ AGGREGATES: dict[str, Callable[[Array], Array]] = {
 
 @functools.cache
 def cost(aggregate: str, n_agents: int, size: int) -> float:
-    """The standard deviation of an aggregate of M iid Gaussian messages, in units of that of their sum.
+    """Returns the standard deviation of an aggregate of M iid Gaussian messages, in units of that of their sum.
 
     It tends to sqrt(pi / 2) for the median as M grows. The mean is independent of the difference between an aggregate
-    and the mean, because that does not depend on where the Gaussians are centred (Basu's theorem): so the variances of
-    both add up, and only that of the difference is computed, as an average over draws from a fixed seed. It is right to
-    0.2 % for M = 100 and D = 65.
+    and the mean, as that does not depend on the centre of the Gaussians (Basu's theorem). So their variances add up,
+    and only that of the difference is computed, as an average over draws from a fixed seed. It is right to 0.2 % for M
+    = 100 and D = 65.
 
     Args:
         aggregate: a key of `AGGREGATES`.
         n_agents: M.
-        size: D, on which only that of the geometric median depends.
+        size: D, which only the geometric median depends on.
 
     Example:
         >>> round(cost("median", 1001, 65), 1), cost("sum", 1001, 65), cost("median", 2, 65)

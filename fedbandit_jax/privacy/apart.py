@@ -1,9 +1,9 @@
-"""Mechanisms whose server is shown the private sums of every silo apart, and adds them up by a rule that bears lies.
+"""Mechanisms whose server sees the private sums of every silo, and adds them up by a rule that bears Byzantine silos.
 
-At synchronisation k every silo has a private prefix sum of its own, [W | U] over all batches so far with the noise of
-its own messages: the release decoded, which is post-processing of them. The server takes M times a robust centre of
-these M. So it bears a silo that lies in every message no worse than one that lies once, and the noise of a release is
-that of one prefix sum times sqrt(M) and the `cost` of the rule.
+At synchronisation k every silo has a private prefix sum, [W | U] over all batches so far with the noise of its own
+messages. It is the decoded release, which is post-processing. The server takes M times a robust centre of these M sums.
+So a silo that lies in every message does no more harm than one that lies once. The noise of a release is the noise of
+one prefix sum times sqrt(M) and the `cost` of the rule.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from fedbandit_jax.privacy.packing import pack, packed_size, unpack
 @struct.sealed
 @struct.pytree
 class Server:
-    """A server that is shown M messages, of which some are lies, and adds them up by a rule."""
+    """A server that is shown M messages, some of them lies, and adds them up by a rule."""
 
     lying: Any  # (M,) 1 for silos that lie
     attack: struct.Number  # which of `ATTACKS` it is
     aggregate: str = struct.static()  # a key of `AGGREGATES`
 
     def shown(self, key: Array, sent: Array, sums: Array) -> Array:
-        """The silos' messages, (M, D), lies among them, given the truth, packed and as [W | U], (M, d, d + 1)."""
+        """Returns the silos' messages with lies, (M, D), from the true ones, packed and as [W | U], (M, d, d + 1)."""
         lies = jnp.stack([attack(key, sent, sums) for attack in ATTACKS.values()])
         return jnp.where(jnp.asarray(self.lying)[:, None] > 0, lies[self.attack], sent)
 
     def total(self, shown: Array) -> Array:
-        """The estimate of the sum over all M silos, (D,)."""
+        """Returns the estimate of the sum over all M silos, (D,)."""
         return len(shown) * AGGREGATES[self.aggregate](shown)
 
 
@@ -75,8 +75,8 @@ class ExactApart(Exact):
 class Apart(NoisyMechanism):
     """A silo-local mechanism, whose server is shown every silo's private prefix sum.
 
-    Each silo draws its noise before anything leaves it, so that its users' guarantee is that of `SiloLocal`, whatever
-    other silos send and whatever the server does with it.
+    Each silo draws its noise before anything leaves it. So its users have the guarantee of `SiloLocal`, however other
+    silos and the server behave.
     """
 
     apart = shows_prefixes = True
@@ -121,7 +121,7 @@ class Apart(NoisyMechanism):
         return dataclasses.replace(found, not_covered=(*found.not_covered, "users of silos that lie"))
 
     def plain(self) -> Apart:
-        """The same mechanism with a server that adds up what honest silos send, so that all noise is Gaussian."""
+        """Returns the same mechanism with the plain sum of honest silos, whose noise is all Gaussian."""
         server = dataclasses.replace(self.server, lying=0 * self.server.lying, aggregate="sum")
         return dataclasses.replace(self, server=server)
 
@@ -138,15 +138,15 @@ class Apart(NoisyMechanism):
 
 
 def shown_apart(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) -> BoundMechanism:
-    """The same mechanism with a server that is shown every silo's sums apart and adds them up by a rule.
+    """Returns the same mechanism with a server that sees every silo's sums and adds them up by a rule.
 
     Args:
-        mechanism: `Aggregated` noise of silos, `Exact`, or `NoRelease`, which stays as it is.
+        mechanism: `Aggregated` noise of silos, `Exact`, or `NoRelease`, which is returned.
         aggregate: a key of `AGGREGATES`.
-        liars: who lies to it, if anybody does.
+        liars: silos that lie to the server, if any.
 
     Raises:
-        ValueError: `liars` names a silo that there is not.
+        ValueError: if `liars` names a silo that does not exist.
     """
     if isinstance(mechanism, NoRelease):
         return mechanism

@@ -1,8 +1,8 @@
-"""Counts of users' contributions, and the exclusion of those beyond the bounds of a user's guarantee.
+"""Counts of users' contributions, and the exclusion of contributions beyond the bounds of the guarantee.
 
-Whether a contribution enters depends on that user's own visits and on the number of the batch, which is public: never
-on what she, or anybody else, contributed. Given when silos synchronised, replacing all that one user did moves no other
-user's contributions in or out.
+Whether a contribution enters depends on that user's own visits and on the public number of the batch, never on what
+anybody contributed. So, given the times of synchronisation, replacing all data of one user moves no other user's
+contributions in or out.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Attendance(NamedTuple):
 
     @classmethod
     def none(cls, *shape: int) -> Attendance:
-        """Nobody has come yet."""
+        """Returns the counts before anybody has come."""
         zeros = jnp.zeros(shape, jnp.int32)
         return cls(zeros, zeros + NEVER, zeros)
 
     def come(self, users: Any, k: Int[Array, ""]) -> tuple[Bool[Array, "*n"], Attendance]:
-        """Whether one more contribution of each of these users enters batch k, and their new rows.
+        """Returns whether one more contribution of each of these users enters batch k, and their new rows.
 
         Args:
             users: `fb.privacy.Users`, the bounds.
@@ -45,13 +45,13 @@ class Attendance(NamedTuple):
     def come_once(
         self, users: Any, k: Int[Array, ""], who: Int[Array, " N"], comes: Bool[Array, " N"]
     ) -> tuple[Bool[Array, " N"], Attendance]:
-        """Which contributions of users (N,) who come one after the other enter batch k, and the new table (n,).
+        """Returns which contributions of users (N,) in sequence enter batch k, and the new table (n,).
 
         Args:
-            users: as in `come`; at most one contribution to a batch, `users.most` = 1.
+            users: as in `come`, with at most one contribution to a batch, `users.most` = 1.
             k: as in `come`.
-            who: number of the user of every contribution, several of which may be of one.
-            comes: whether there is such a contribution at all.
+            who: number of the user of every contribution; users may repeat.
+            comes: mask of the contributions.
         """
         none = len(who)
         turn = jnp.arange(none)

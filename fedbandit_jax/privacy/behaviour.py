@@ -1,13 +1,13 @@
 """A check of the noise by its behaviour: a bound mechanism is drawn on users of zeros, and its noise is measured.
 
-A certificate is computed from the numbers that a mechanism holds; here the mechanism itself runs. Row k of the noise of
-S prefixes is L_k w, where L is the lower triangular factor that the release says it has, and w (S, D) are the noises
-fresh at each synchronisation, all independent. Solving for w leaves numbers that must have mean 0, variance 1, and no
-correlation between releases, entries and draws. Of the messages of single silos, where they are drawn, the same holds.
+A certificate is computed from the numbers that a mechanism holds. Here the mechanism itself runs. Row k of the noise of
+S prefixes is L_k w. L is the lower triangular factor that the release states, and w (S, D) are the independent fresh
+noises of all synchronisations. Solving for w leaves numbers that must have mean 0, variance 1, and no correlation
+between releases, entries and draws. The same holds for the messages of single silos, if they are drawn.
 
-A mechanism is refused where one of these means is more than `ERRORS` of its standard errors off, for each of two keys.
-With D = 65 entries that happens to an honest one with a probability below 1e-6; keys are fixed, so that it happens
-always or never. `DRAWS` show a standard deviation that is 10 % off at eight standard errors or more.
+A mechanism is refused if, for each of two keys, one of these means is off by more than `ERRORS` of its standard errors.
+With D = 65 entries an honest one fails with a probability below 1e-6. Keys are fixed, and the same mechanism always or
+never fails. `DRAWS` show a standard deviation that is 10 % off at eight standard errors or more.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ KNOWN = 64  # mechanisms whose measurement a process keeps, those that were used
 
 
 def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
-    """The deviation of a bound mechanism's noise from its `stds` and its release, or "".
+    """Returns the deviation of a bound mechanism's noise from its `stds` and its release, or "".
 
     Args:
         mechanism: a release through a trust model, or a protocol for sums of rewards. Of a release the first `SYNCS`
-            synchronisations are drawn; of a protocol all batches, of users whose rewards are 0.
+            synchronisations are drawn. Of a protocol all batches are drawn, for users with reward 0.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -61,7 +61,6 @@ def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
 
 @functools.lru_cache(KNOWN)
 def _fault(treedef: Any, numbers: tuple[tuple[tuple[int, ...], Any, bytes], ...]) -> str:
-    """The deviation of the mechanism with these static fields and numbers, which are all that a program is given."""
     mechanism = treedef.unflatten([np.ndarray(*one) for one in numbers])
     measure: Any = _of_sums if isinstance(mechanism, SumProtocol) else _of_releases
     first = measure(mechanism, jax.random.key(0))
@@ -85,7 +84,7 @@ def _of_sums(protocol: SumProtocol, key: Array) -> str:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _sums(protocol: SumProtocol, most: int, k: Array, key: Array) -> Array:
-    """Noisy sums (N, 2) of users of two arms whose rewards are 0, at most `most` in a batch."""
+    """Returns noisy sums (N, 2) of users of two arms whose rewards are 0, at most `most` in a batch."""
     half = (most + 1) // 2
     inside = (jnp.arange(2 * half) < jnp.asarray(protocol.users)[k]).reshape(2, half)
     nothing = jnp.zeros(half)
@@ -144,7 +143,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
 
 
 def _unlike(noise: np.ndarray, columns: str) -> Iterator[str]:
-    """Yields the deviations of noise (S, N, D) from independent noise of variance 1, D being `columns`."""
+    """Yields the deviations of noise (S, N, D), with D `columns`, from independent noise of variance 1."""
     n, draws, size = noise.shape
     for axis, over in ((0, "releases"), (2, columns)):
         count = noise.size // noise.shape[axis]
@@ -163,7 +162,7 @@ def _unlike(noise: np.ndarray, columns: str) -> Iterator[str]:
 
 
 def _factor(release: Any, n: int) -> np.ndarray:
-    """The first n rows and columns of L: the noise of each prefix, from noise 1 at each synchronisation."""
+    """Returns the first n rows and columns of L: the noise of each prefix, from noise 1 at each synchronisation."""
 
     def run(ks: Array, units: Array) -> Array:
         return outputs(release.init((n,)), release.step, ks, units)
@@ -172,7 +171,7 @@ def _factor(release: Any, n: int) -> np.ndarray:
 
 
 def zero_batch(mechanism: NoisyMechanism) -> tuple[Array, Array, Array]:
-    """The sums of a batch of users with x = 0 and y = 0, and these users where `mechanism.needs_users`."""
+    """Returns the sums of a batch of users with x = 0 and y = 0, and these users if `mechanism.needs_users`."""
     dim, m = mechanism.statistic.dim, mechanism.n_agents
     users = mechanism.batch or 0 if mechanism.needs_users else 0
     total = jnp.zeros((dim, dim + 1, m) if mechanism.apart else (dim, dim + 1))
@@ -181,7 +180,7 @@ def zero_batch(mechanism: NoisyMechanism) -> tuple[Array, Array, Array]:
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _drawn(mechanism: NoisyMechanism, n: int, by_silo: bool, at_once: int, keys: Array) -> tuple[Array, Array | None]:
-    """Packed releases of n synchronisations on zero data, and the silos' messages: (draws, n, ...)."""
+    """Returns packed releases of n synchronisations on zero data, and the silos' messages: (draws, n, ...)."""
     nothing = zero_batch(mechanism)
 
     def run(key: Array) -> tuple[Array, Array | None]:

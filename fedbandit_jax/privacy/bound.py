@@ -1,10 +1,10 @@
 """Bound mechanisms, which release the sums of all batches and issue the certificate of these releases.
 
-Here are those without noise: `Exact` releases the sums themselves, `NoRelease` never releases anything. For those with
-noise, `accounted` has the privacy account, and `noisy_sums` the draws.
+Here are the mechanisms without noise: `Exact` releases the sums themselves, `NoRelease` never releases anything. For
+those with noise, `accounted` has the privacy account, and `noisy_sums` the draws.
 
-Letters: x (d,) and y are one user's features and reward, w and v her weight and response (1 and y if `Linear`), W = sum
-w x x', U = sum x v; releases are [W | U], (d, d + 1).
+Letters: x (d,) and y are one user's features and reward. w and v are the user's weight and response (1 and y if
+`Linear`), W = sum w x x', U = sum x v. Releases are [W | U], (d, d + 1).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedbandit_jax.privacy.sums import Steps, Sums
 
 
 class Timing(NamedTuple):
-    """A bound schedule's account of itself: who decides when silos synchronise, and the privacy cost of that."""
+    """A bound schedule's account of itself: who decides when silos synchronise, and what privacy that costs."""
 
     sentence: str  # says for the certificate who or what decides
     pure: Any = 0.0  # epsilon that the schedule spends on one visit of a user, () for all silos or (M,)
@@ -36,7 +36,7 @@ class Timing(NamedTuple):
 
     @property
     def tags(self) -> Tags:
-        """What the schedule is, for `privacy.compatibility`."""
+        """The tags of the schedule for `privacy.compatibility`."""
         said = {
             "unequal batches": not self.fixed,
             "adaptive schedule": not (self.fixed or self.longest is not None),
@@ -57,97 +57,93 @@ class MechanismState(NamedTuple):
 
 @struct.pytree
 class BoundMechanism:
-    """Base class of bound mechanisms, which release [W | U] after every batch and issue the certificate of it."""
+    """Base class of bound mechanisms, which release [W | U] after every batch and certify the releases."""
 
     n_agents: int = struct.static()
 
     def admit(self, x: Array, y: Array, seen: Any = ()) -> Admitted:
-        """The admitted form of features (d, M) and rewards (M,), see `BoundStatistic.admit`; here unchanged."""
+        """Returns features (d, M) and rewards (M,) as they enter sums, see `BoundStatistic.admit`; here unchanged."""
         nobody = jnp.zeros(y.shape, bool)
         return Admitted(x, y, nobody, nobody)
 
     def read(self, statistics: Array, std: Array) -> Any:
-        """The summary, for later contributions, of a release [W | U], (d, d + 1), with noise of this `std` on W."""
+        """Returns the summary, for later contributions, of a release [W | U], (d, d + 1), with noise of this `std` on
+        W.
+        """
         return ()
 
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        """The proof for a schedule that uses this object in batches of `batch` rounds (None: of any size)."""
+        """Returns the proof for a schedule that uses batches of `batch` rounds (None: of any size)."""
         raise NotImplementedError(f"{type(self).__name__}.guarantee")
 
     def init(self, dim: int) -> MechanismState:
-        """The state before the first synchronisation, for d = `dim` features."""
+        """Returns the state before the first synchronisation, for d = `dim` features."""
         nothing = jnp.zeros((dim, dim + 1))
         return MechanismState(self.nothing(dim), (), (), nothing, self.read(nothing, jnp.float32(0)))
 
+    # whether `total`, `absorb` and `step` are about the sums of every silo, (d, d + 1, M), not about those of all
     apart: ClassVar[bool] = False
-    """Whether `total`, `absorb` and `step` are about the sums of every silo, (d, d + 1, M), not about those of all."""
-
-    enforced: ClassVar[bool] = False
-    """Whether a loop leaves out one user's contributions beyond `users`."""
-
-    clips: ClassVar[bool] = False
-    """Whether a loop counts the contributions that are clipped."""
-
+    enforced: ClassVar[bool] = False  # whether a loop leaves out one user's contributions beyond `users`
+    clips: ClassVar[bool] = False  # whether a loop counts the contributions that are clipped
+    # whether users' rows have weights, so that `admit` returns these and responses, (2, M)
     weighs: ClassVar[bool] = False
-    """Whether users' rows have weights, so that `admit` returns these and responses, (2, M)."""
 
     @property
     def needs_users(self) -> bool:
         """Whether `step` needs single users; otherwise their sum is enough."""
         return False
 
-    resends: ClassVar[bool] = True
-    """Whether a silo that was away adds its unsent sums to its next message."""
+    resends: ClassVar[bool] = True  # whether a silo that was away adds its unsent sums to its next message
 
     @property
     def needed(self) -> int:
-        """The least silos that must send for anything to be released."""
+        """The least number of silos that must send for a release."""
         return 0
 
     dtype: ClassVar[Any] = jnp.float32  # of what `summands` adds up
 
     def summands(self, x: Array, v: Array) -> Array:
-        """The summands (*n, d, d + 1, M) of users admitted as (*n, d, M) and v, as loops add them up."""
+        """Returns the summands (*n, d, d + 1, M) of users admitted as (*n, d, M) and v, as loops add them up."""
         return added(x, v)
 
     def total(self, x: Array, v: Array) -> Array:
-        """The sum of the summands of users (B, d, M) and v, (d, d + 1)."""
+        """Returns the sum of the summands of users (B, d, M) and v, (d, d + 1)."""
         if self.apart:
             return self.summands(x, v).sum(0)
         return jnp.einsum("bim,bjm->ij", x, rows(x, v), precision="highest")
 
     def real(self, total: Array) -> Array:
-        """A sum of summands in float32."""
+        """Returns a sum of summands in float32."""
         return total
 
     def nothing(self, dim: int) -> Sums | Steps:
-        """The sum of no batch, whose arrays have a leading axis M if silos are `apart`."""
+        """Returns the sum of no batch; its arrays have a leading axis M if silos are `apart`."""
         zeros = jnp.zeros((self.n_agents,) * self.apart + (dim, dim + 1))
         return Sums(zeros, zeros)
 
     def absorb(self, state: MechanismState, part: Array) -> MechanismState:
-        """Adds part of the sum of a batch, (d, d + 1), before the batch is over; `step` is then given the rest."""
+        """Adds part of a batch's sum, (d, d + 1), before the batch ends; `step` then takes the rest."""
         assert state.sums is not None  # schedules that are no clock run with exact sums only
         return state._replace(sums=state.sums.add(jnp.moveaxis(part, -1, 0) if self.apart else part))
 
     def step(
         self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
     ) -> tuple[Array, MechanismState]:
-        """The release [W | U] after batch k = 1, 2, ..., and the next state.
+        """Returns the release [W | U] after batch k = 1, 2, ..., and the next state.
 
         Args:
             key: of the noise.
             k: number of the batch.
             state: after batch k - 1.
-            total: (d, d + 1) sum of the `summands` of the users of the batch, without what was absorbed before, or of
-                [x x' | x y] in float32, or in steps as `Wide`.
-            x, v: the users as `admit` says, (B, d, M) and (B, M) or (B, 2, M); B may be 0 unless `needs_users`.
+            total: (d, d + 1) sum of the `summands` of the users of the batch, without absorbed ones; or of [x x' | x y]
+                in float32, or in steps as `Wide`.
+            x, v: the users as `admit` returns them, (B, d, M) and (B, M) or (B, 2, M); B may be 0 unless `needs_users`.
             sends: (M,) bool, which silos send; None: all.
         """
         raise NotImplementedError(f"{type(self).__name__}.step")
 
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
-        """The uplink of all silos together at synchronisation k: the count of numbers, and the bits of each."""
+        """Returns the count of numbers that all silos send at synchronisation k, and the bits of each."""
         return self.n_agents * packed_size(dim), 32
 
 
@@ -174,7 +170,7 @@ class NoRelease(BoundMechanism):
     """A mechanism that never releases anything, because no synchronisation fits into the horizon."""
 
     def stds(self) -> np.ndarray:
-        """An empty array, as there is no release."""
+        """Returns an empty array, as there is no release."""
         return np.zeros(0)
 
     @override
@@ -194,10 +190,10 @@ class NoRelease(BoundMechanism):
         )
 
 
-WHO_IS_AWAY = "which silos miss which synchronisation"  # is public where silos drop out
-WHEN_IT_COMES = "when a reward arrives, which must be independent of it"  # where rewards come late
-WHO_COMES = "who comes when, and how often"  # is public where users are told apart
-MOST_USERS = 2**30  # whose rows can be added up before `absorb` or `step`
+WHO_IS_AWAY = "which silos miss which synchronisation"  # if silos drop out
+WHEN_IT_COMES = "when a reward arrives, which must be independent of it"  # if rewards are delayed
+WHO_COMES = "who comes when, and how often"  # if users are told apart
+MOST_USERS = 2**30  # added up before `absorb` or `step`
 NOT_COVERED = (
     "the number of users, which is public",
     "a user's own recommendation, seen by that user alone",

@@ -18,19 +18,20 @@ ADJACENCY = {
 
 
 def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, weighted: bool = False) -> float:
-    """Computes the supremum of ||change of U||_2^2 + ||change of W||_F^2 that one user makes, who adds (w x x', x v).
+    """Computes the supremum of ||change of U||_2^2 + ||change of W||_F^2 by one user, who adds (w x x', x v).
 
     It is for equal noise on every entry of the packed statistic (see `privacy.packing`), whose squared norm this is.
-    She has ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]; she is replaced
-    by any other ("replace"), or contributes zero ("zero_out": W^2 + V^2).
+    The user has ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]. Under
+    "replace" another user takes their place. Under "zero_out" the contribution becomes zero, and the supremum is W^2 +
+    V^2.
 
-    Replaced by (w', x', v'), with both of norm 1 and c = <x, x'>, she changes the sums by w^2 + w'^2 - 2 w w' c^2 + v^2
-    + v'^2 - 2 v v' c, squared. That is convex in (w, w', v, v'), so that it is largest at ends of their intervals. With
-    w = w' = W it is 2 W^2 (1 - c^2) + 2 V^2 (1 + |c|) at most, largest at |c| = min(1, V^2 / (2 W^2)): 2 W^2 + 2 V^2 +
-    V^4 / (2 W^2), or 4 V^2. With w = W and w' = 0 it is W^2 + 2 V^2 (1 + |c|), largest at |c| = 1: W^2 + 4 V^2. With w
-    = w' = 0 it is less. A vector of norm r adds what one of norm 1 adds with r^2 w and r v, which are within the same
-    bounds. If weights are not free, shorter vectors move less as well. (Of both, the longer one must have norm 1, as
-    all terms grow with the norms together; if the other has norm r, the largest value over c grows with r.)
+    Replaced by (w', x', v'), with both of norm 1 and c = <x, x'>, the user changes the sums by w^2 + w'^2 - 2 w w' c^2
+    + v^2 + v'^2 - 2 v v' c, squared. That is convex in (w, w', v, v'), and largest at ends of their intervals. With w =
+    w' = W it is at most 2 W^2 (1 - c^2) + 2 V^2 (1 + |c|), largest at |c| = min(1, V^2 / (2 W^2)): 2 W^2 + 2 V^2 + V^4
+    / (2 W^2), or 4 V^2. With w = W and w' = 0 it is W^2 + 2 V^2 (1 + |c|), largest at |c| = 1: W^2 + 4 V^2. With w = w'
+    = 0 it is less. A vector of norm r adds what one of norm 1 adds with r^2 w and r v, within the same bounds. If
+    weights are not free, shorter vectors move less as well. (The longer one must have norm 1, as all terms grow with
+    the norms together. If the other has norm r, the largest value over c grows with r.)
 
     >>> [sensitivity_sq("replace"), sensitivity_sq("replace", response=0.5), sensitivity_sq("zero_out")]
     [4.5, 2.53125, 2.0]
@@ -41,9 +42,10 @@ def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, w
 
 
 def matrix_sensitivity_sq(adjacency: str) -> float:
-    """The same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last entry.
+    """Computes the same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last
+    entry.
 
-    As the noise on x x' has twice the variance, ||change of W||_F^2 counts half.
+    The noise on x x' has twice the variance, and ||change of W||_F^2 counts half.
 
     >>> matrix_sensitivity_sq("replace"), matrix_sensitivity_sq("zero_out")
     (4.0, 1.5)
@@ -63,15 +65,15 @@ def _largest_move_sq(adjacency: str, w: float, v: float, weighted: bool = False)
 class Budget:
     """An (epsilon, delta) differential privacy budget under a named adjacency.
 
-    It asks that P(A) <= e^epsilon P'(A) + delta for every event A that an adversary may see, where P and P' are the
-    laws of what is released from two neighbouring data sets.
+    It asks that P(A) <= e^epsilon P'(A) + delta for every event A that an adversary may see. P and P' are the laws of
+    what is released from two neighbouring data sets.
 
     Args:
         epsilon: a number in [1e-9, 1e6].
         delta: a number in (0, 1).
-        adjacency: what neighbouring data sets differ in. "replace" changes one user's context and rewards arbitrarily;
-            "zero_out" replaces the user's contribution by zero (the number of users is public). For the same epsilon
-            that needs two thirds of Gaussian noise under the trust models "silo_local", "central" and "local".
+        adjacency: how neighbouring data sets differ. "replace" changes one user's context and rewards arbitrarily.
+            "zero_out" replaces the user's contribution by zero (the number of users is public). For the same epsilon it
+            needs two thirds of the Gaussian noise under the trust models "silo_local", "central" and "local".
 
     Raises:
         ValueError, TypeError: if an argument is out of range or of the wrong type.
@@ -95,7 +97,7 @@ class Budget:
 
     @property
     def joint_sensitivity_sq(self) -> float:
-        """Squared joint l2 sensitivity of (sum x y, sum x x') to one user, for equal noise on both (in packed form)."""
+        """Squared joint l2 sensitivity of packed (sum x y, sum x x') to one user, for equal noise on both."""
         return sensitivity_sq(self.adjacency)
 
     @property

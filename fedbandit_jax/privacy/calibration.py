@@ -2,8 +2,8 @@
 
 All of this is computed on the host in double precision. A proved epsilon is never optimistic.
 
-Letters: kappa is the squared sensitivity of a release to one user, Delta_J the joint l2 sensitivity of one batch sum,
-and mu the parameter of Gaussian differential privacy, sensitivity over standard deviation.
+Letters: kappa is the squared sensitivity of a release to one user, and Delta_J the joint l2 sensitivity of one batch
+sum. mu is the parameter of Gaussian differential privacy, sensitivity over standard deviation.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Calibration:
     def sigma(self) -> float:
         """Standard deviation of the noise on every entry of x y and on the diagonal of x x'; off it, sigma / sqrt 2.
 
-        `model.whose` says whose noise that is. With noise on the joint matrix it is that on x y and off the diagonal of
-        x x', and sqrt 2 sigma is that on the diagonal.
+        `model.whose` names the message or sum. Noise on the joint matrix has sigma on x y and off the diagonal of x x',
+        and sqrt 2 sigma on the diagonal.
         """
         return self.proof.sigma
 
@@ -68,7 +68,7 @@ class Calibration:
 
     @property
     def accountant(self) -> str:
-        """The proof by which `epsilon_exact` holds, in words."""
+        """The proof of `epsilon_exact`, in words."""
         return self.proof.accountant
 
     @property
@@ -91,11 +91,11 @@ class Calibration:
         """The privacy event of this release, for `fb.privacy.compose` with others that see the same user.
 
         They must have independent noise, as the silos of "silo_local" have. Under "central", "secagg" or shuffling two
-        visits may share one noise, also at two silos: calibrate for `Users(2)` instead. It does not say for which
-        adjacency, users and tails of the noise it is: see `fb.privacy.compose`.
+        visits may share one noise, even at two silos. Then calibrate for `Users(2)` instead. The event does not say for
+        which adjacency, users and tails of the noise it is, see `fb.privacy.compose`.
 
         Raises:
-            ValueError: nothing is proved of this noise.
+            ValueError: if nothing is proved of this noise.
         """
         proof = self.proof
         if proof.event is None and proof.epsilon == math.inf:
@@ -122,37 +122,37 @@ def calibrate(
 ) -> Calibration:
     """Finds the noise that a continual release of (bias, covariance) sums needs for a budget.
 
-    A user with ||x|| <= 1 and y in [0, 1] moves one batch's (sum x y, sum x x') by at most Delta_J in joint l2 norm,
-    Delta_J^2 = 4.5 under "replace" and 2 under "zero_out", and all messages together by at most sqrt(kappa) times
-    that, where kappa is the squared sensitivity of the release (for trees the number of nodes a user is in).
+    A user with ||x|| <= 1 and y in [0, 1] moves one batch's (sum x y, sum x x') by at most Delta_J in joint l2 norm.
+    Delta_J^2 is 4.5 under "replace" and 2 under "zero_out". All messages together move by at most sqrt(kappa) Delta_J.
+    Here kappa is the squared sensitivity of the release (for trees the number of a user's nodes).
 
     Args:
         budget: the epsilon, delta and adjacency asked for.
         n_syncs: S = floor(T / B), the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`, or a `Release` class of your own; "blt" has the least noise for its
             memory.
-        std: the standard deviation of the noise, as in `Calibration.sigma`, whatever the budget. It is a number, a key
-            of `fb.privacy.PRINTED` (noise as a paper prints it), or a function from the `Ask` (budget, release and
-            sizes) to a number. None is the least noise that is proved to give the budget: Gaussian noise then has
+        std: the standard deviation of the noise, as in `Calibration.sigma`, instead of the budget's. It is a number, a
+            key of `fb.privacy.PRINTED` (noise as a paper prints it), or a function from the `Ask` (budget, release and
+            sizes) to a number. None is the least noise that is proved to give the budget. Gaussian noise then has
             sigma^2 = kappa Delta_J^2 / mu*^2. Here mu* is the largest mu that the budget allows, delta(epsilon; mu*) =
             delta. That is exact for one visit and Gaussian noise, and an upper bound on epsilon otherwise.
-        trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or one of your own,
-            `fb.privacy.GaussianTrust`.
+        trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or an `fb.privacy.GaussianTrust` of
+            your own.
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.
         n_agents: M, which only some trust models need.
         batch: B, which only some trust models need.
-        dim: d, which only some trust models need. It also says how many numbers get noise, and so which mass its far
-            tails lack, which is charged to delta.
-        pure: epsilon that a private schedule spends on one visit (see `fb.schedules`); for all visits of a user
+        dim: d, which only some trust models need. It also gives the count of noisy numbers. The mass that their far
+            tails lack is charged to delta.
+        pure: epsilon that a private schedule spends on one visit (see `fb.schedules`). For all visits of a user
             together it must be less than the budget's epsilon.
         dropouts: f < M, silos whose shares of the noise may be missing, with "secagg".
-        held: the most rounds of whose users a silo may send sums together, if these are more than a batch has.
+        held: the most rounds whose sums a silo may send together, if these are more than a batch has.
         moves_sq: Delta_J^2, if it is not that of (x y, x x'), see `fb.privacy.Linear`; for equal noise on all packed
             entries.
         rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
 
     Returns:
-        A `Calibration`, whose `sigma` is the noise and whose `epsilon_exact` says what that noise really gives.
+        A `Calibration`: its `sigma` is the noise, and its `epsilon_exact` says what that noise gives.
 
     Raises:
         TypeError: if an argument has the wrong type, or the trust model needs one that is None.
@@ -222,7 +222,7 @@ def calibrate(
 def noise_tags(
     trust: str | type[Trust] | GaussianTrust, release: str | Callable[[int], Release], dropouts: int = 0
 ) -> Tags:
-    """What a trust model and a release are, for `privacy.compatibility`."""
+    """Returns the tags of a trust model and a release for `privacy.compatibility`."""
     return (
         tagged("trust", trust, _trust.find(trust).tags())
         | tagged("release", release, releases.tags(release))
@@ -236,9 +236,9 @@ def epsilon_of(
     """Computes the smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives.
 
     This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local", without `dim`. A user
-    at several silos moves one noisy sum, as under "central"; under "silo_local", where each silo has noise of its own,
-    that is an upper bound. It is infinite where the far tails of the noise, which are never drawn, cost more than
-    delta, as they do from about 75 on.
+    at several silos moves one noisy sum, as under "central". Under "silo_local" each silo has independent noise, and
+    the result is an upper bound. It is infinite from about 75 on, because the far tails of the noise, which are never
+    drawn, then cost more than delta.
 
     Args:
         sigma: standard deviation of the noise on x y and on the diagonal of x x', as in `Calibration.sigma`.

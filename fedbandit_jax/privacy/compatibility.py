@@ -1,7 +1,7 @@
-"""What goes with what: parts say what they are by tags, and one table says which two tags exclude each other.
+"""What goes with what: parts describe themselves by tags, and one table says which two tags exclude each other.
 
-Recipes ask the table before they bind, and raise an error that names both arguments. Certificates ask it again, of the
-parts that are bound, and claim nothing where two exclude each other. `table` prints it for the documentation.
+Recipes ask the table before they bind, and raise an error that names both arguments. Certificates ask it again about
+the bound parts, and claim nothing if two exclude each other. `table` prints it for the documentation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fedbandit_jax.core.validate import BadValue, shown
 
 Tags = dict[str, tuple[str, Any]]  # tag -> the argument that it is about, and its value
 
-# A tag, another one that it does not support, why, and what to use instead. An error refuses the argument of the first.
+# A tag, another that it does not support, the reason, and an alternative. Errors refuse the argument of the first.
 TABLE = """
 release that is no tree | noise for trees | a shuffler amplifies sums over disjoint batches | release='tree'
 release of sums over batches | noise of users | users report once | release='input_perturbation'
@@ -84,19 +84,19 @@ TAGS = frozenset(tag for pair in EXCLUDES for tag in pair)
 
 
 def tagged(argument: str, value: Any, tags: Mapping[str, Any]) -> Tags:
-    """The tags that hold, each with the argument that it is about: `tags` says of each whether it does."""
+    """Returns the tags that hold in `tags` (tag -> whether it holds), each with the argument that it is about."""
     if unknown := set(tags) - TAGS:
         raise KeyError(f"no rule has the tags {sorted(unknown)}")
     return {tag: (argument, value) for tag, holds in tags.items() if holds}
 
 
 def conflict(tags: Tags) -> tuple[str, str] | None:
-    """The first two of these tags that exclude each other, or None."""
+    """Returns the first two of these tags that exclude each other, or None."""
     return next((pair for pair in EXCLUDES if pair[0] in tags and pair[1] in tags), None)
 
 
 def objection(tags: Tags) -> str:
-    """The sentence of the first two of these tags that exclude each other, or "".
+    """Returns the sentence of the first two of these tags that exclude each other, or "".
 
     >>> objection({"dp20 trigger": ("trigger", "dp20"), "policy without rho_max": ("policy", "UCB")})[:50]
     "trigger = 'dp20' does not support policy = 'UCB': "
@@ -115,5 +115,5 @@ def check(tags: Tags) -> None:
 
 
 def table() -> str:
-    """The table in Markdown."""
+    """Returns the table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in [HEAD, ["---"] * len(HEAD), *ROWS])

@@ -1,4 +1,4 @@
-"""Silos that lie: attacks sent to the server in place of messages, to which no bound of a sum applies."""
+"""Byzantine silos: attacks sent to the server in place of messages, which no bound of a sum applies to."""
 
 from __future__ import annotations
 
@@ -42,20 +42,21 @@ ATTACKS: dict[str, Lie] = {"random": _random, "sign_flip": _sign_flip, "large": 
 
 @dataclasses.dataclass(frozen=True)
 class Liars:
-    """Silos that send, at every synchronisation, the lie of an attack in place of their private sums [W | U].
+    """Silos that send an attack instead of their private sums [W | U], at every synchronisation.
 
-    They serve their users like all others, by what the server believes, and count in the regret. A lie is about the
-    message: neither the bounds that honest silos enforce nor the noise binds a liar, who may send anything.
+    They serve their users like all others, by the server's beliefs, and count in the regret. Neither the bounds that
+    honest silos enforce nor the noise applies to a liar's message.
 
     Args:
-        silos: the share of silos that lie, in [0, 1): the first ones, as many as are nearest to share times M; or the
-            numbers of those that do.
-        attack: "sign_flip", minus the true message; "large", minus a thousand times that; "random", a message of the
-            same norm in a random direction, fresh every time; "collude", the true W with U = W e_1, as if the reward
-            of every arm were its first feature: all liars pull theta towards the first axis, within usual bounds.
+        silos: the share of silos that lie, in [0, 1), or their numbers. A share is the first silos, the nearest number
+            to share times M.
+        attack: "sign_flip" sends minus the true message, "large" minus a thousand times it. "random" sends a message of
+            the same norm in a random direction, fresh every time. "collude" sends the true W with U = W e_1, as if the
+            reward of every arm were its first feature. All liars then pull theta towards the first axis, within usual
+            bounds.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type.
+        ValueError, TypeError: if an argument is out of range or of the wrong type.
 
     Example:
         >>> Liars(0.2, "collude").among(10), Liars([1, 4]).among(5)
@@ -76,10 +77,10 @@ class Liars:
         validate.one_of("attack", self.attack, ATTACKS)
 
     def among(self, n_agents: int) -> tuple[int, ...]:
-        """The numbers of those of M silos that lie.
+        """Returns the numbers of the silos that lie, out of M.
 
         Raises:
-            ValueError: there is no silo of such a number, all silos lie, or a share above 0 is none of them.
+            ValueError: if there is no silo of such a number, all silos lie, or a share above 0 is none of them.
         """
         share: Any = self.silos
         found = share if isinstance(share, tuple) else tuple(range(round(share * n_agents)))
@@ -92,7 +93,7 @@ class Liars:
         return found
 
     def mask(self, n_agents: int) -> Float[np.ndarray, " M"]:
-        """Which of M silos lie, 1 for those that do."""
+        """Returns the mask of the M silos that lie, 1 for liars."""
         found = np.zeros(n_agents, np.float32)
         found[list(self.among(n_agents))] = 1
         return found

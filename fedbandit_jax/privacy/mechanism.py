@@ -1,7 +1,7 @@
 """The recipe of a private mechanism: a budget, a release and a trust model.
 
-`Mechanism.bind` turns it into a bound mechanism (see `fedbandit_jax.privacy.bound`), which draws the noise of a run
-and issues its certificate.
+`Mechanism.bind` turns it into a bound mechanism (see `fedbandit_jax.privacy.bound`), which draws the noise of a run and
+issues its certificate.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ from fedbandit_jax.privacy.users import ONCE, Users
 class Mechanism:
     """A recipe for the private release of sums over users: the statistic, the noise, and who adds it.
 
-    The privacy unit is one user, who contributes as often as `unit` says, by default once. One contribution, whose
-    bounds are enforced where data enter, moves a batch sum by at most Delta_J in joint l2 norm: for (x y, x x') with
-    ||x|| <= 1 and y in [0, 1], Delta_J^2 = 4.5 if the user is replaced, and 2 if the user's contribution becomes zero
-    (the budget's adjacency says which). All messages together move by at most sqrt(kappa) Delta_J, where kappa is the
-    squared sensitivity of the release to all of one user's contributions.
+    The privacy unit is one user, who contributes as often as `unit` says, by default once. The bounds of one
+    contribution are enforced where data enter. It moves a batch sum by at most Delta_J in joint l2 norm. For (x y, x
+    x') with ||x|| <= 1 and y in [0, 1], Delta_J^2 is 4.5 if the user is replaced, and 2 if the contribution becomes
+    zero (see the budget's adjacency). All messages together move by at most sqrt(kappa) Delta_J. Here kappa is the
+    squared sensitivity of the release to all contributions of one user.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
             "silo_local" or "silo_local_matrix").
-        release: how private sums over time are formed. A key of `fb.privacy.RELEASES`: "tree" (Algorithm 2),
-            "sqrt_toeplitz", "blt" (whose prefix sums have a fifth of the tree's noise variance for 16
-            synchronisations and an eighth for 400, at equal privacy) or "input_perturbation"; or a `Release` class of
-            your own.
-        trust: who adds the noise and who is trusted. A key of `fb.privacy.TRUST`: "silo_local" (each silo adds noise
-            and so protects its users from everybody else), "silo_local_matrix" (the same on the joint matrix of (x,
-            y)), "shuffle_amplified" or "shuffle_vector_sum" (with a trusted shuffler), "secagg" (with secure
-            aggregation), "central" (the server is trusted and adds the noise; with one agent, Shariff & Sheffet 2018)
-            or "local" (every user adds noise, not even her silo is trusted; Zheng et al. 2020); or one of your
-            own, `fb.privacy.GaussianTrust`.
+        release: how private sums over time are formed. It is a key of `fb.privacy.RELEASES`, or a `Release` class of
+            your own. "tree" is Algorithm 2. Prefix sums of "blt" have a fifth of the tree's noise variance for 16
+            synchronisations, and an eighth for 400, at equal privacy. The others are "sqrt_toeplitz" and
+            "input_perturbation".
+        trust: who adds the noise and who is trusted. It is an `fb.privacy.GaussianTrust` of your own, or a key of
+            `fb.privacy.TRUST`. With "silo_local" each silo adds noise, which protects its users from everybody else;
+            "silo_local_matrix" is the same on the joint matrix of (x, y). "shuffle_amplified" and "shuffle_vector_sum"
+            trust a shuffler, and "secagg" secure aggregation. With "central" the server is trusted and adds the noise
+            (for one agent, Shariff & Sheffet 2018). With "local" every user adds noise, and no silo is trusted (Zheng
+            et al. 2020).
         std: the standard deviation of the noise. None is the least that is proved to give the budget. It may be a
             number, a key of `fb.privacy.PRINTED` (noise as a paper prints it), or a function, see
             `fb.privacy.calibrate`. Certificates state what it gives.
-        unit: what is protected where users return, and must then be given: "visit", each interaction by itself, or
-            `fb.privacy.Users(...)`, all that one user contributes, within bounds that silos enforce. Where users are
-            not told apart, None is one user who comes once, and `Users` are a promise.
-        statistic: what a user adds, and its bounds: `fb.privacy.Linear()`, (x y, x x'), centred, scaled or truncated by
-            its options; `fb.privacy.Logistic()`; or a `fb.privacy.Statistic` of your own.
-        dropouts: f, silos that may miss a synchronisation, or know their own share of the noise and tell, with trust
-            "secagg": each of M adds 1/(M - f) of the noise's variance, and nothing is released where more are missing.
-            Other trust models need no number.
-        resends: whether a silo that was away adds what it could not send to its next message, or loses it once others
-            have sent without it. Where silos drop out, every batch must be in one message, as with the release
+        unit: the privacy unit if users return; then it must be given. "visit" protects each interaction by itself, and
+            `fb.privacy.Users(...)` all contributions of one user, within bounds that silos enforce. If users are not
+            told apart, None is one user who comes once, and `Users` are a promise.
+        statistic: what a user adds, and its bounds. `fb.privacy.Linear()` is (x y, x x'), centred, scaled or truncated
+            by its options. Others are `fb.privacy.Logistic()` and a `fb.privacy.Statistic` of your own.
+        dropouts: f, silos that may miss a synchronisation or reveal their share of the noise, with trust "secagg". Each
+            of M silos adds 1/(M - f) of the noise's variance, and nothing is released if more are missing. Other trust
+            models need no number.
+        resends: whether a silo that was away adds its unsent sums to its next message. Otherwise they are lost once
+            others have sent. If silos drop out, every batch must be in one message, as with the release
             "input_perturbation".
 
     Raises:
@@ -110,7 +110,7 @@ class Mechanism:
 
     @property
     def tags(self) -> Tags:
-        """What this mechanism is, for `privacy.compatibility`."""
+        """The tags of this mechanism for `privacy.compatibility`."""
         n = len(self.budgets)
         unit = {"no privacy unit": self.unit is None, "unit of returning users": isinstance(self.unit, Users)}
         return (
@@ -132,7 +132,7 @@ class Mechanism:
         return self.unit if isinstance(self.unit, Users) else ONCE
 
     def shares(self) -> np.ndarray | float:
-        """Epsilon per visit, for all silos or (M,) for each, of which a private schedule takes its share."""
+        """Returns epsilon per visit, for all silos or (M,) for each; a private schedule takes its share of it."""
         epsilons = np.array([one.epsilon for one in self.budgets]) / self.users.together
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
 
@@ -151,21 +151,21 @@ class Mechanism:
         """Calibrates the noise for S synchronisations of M silos and returns the bound mechanism of a run.
 
         Args:
-            statistic: the environment's promises, of whose statistic this recipe's takes the place.
+            statistic: the environment's promises; this recipe's statistic replaces the one in it.
             n_agents: M.
-            n_syncs: S, the largest number of synchronisations there can be.
+            n_syncs: S, the largest number of synchronisations.
             batch: B, if every batch has the same number of rounds, and None otherwise.
             most: the most rounds of a batch, if their numbers differ and are fixed in advance, and None otherwise.
-            longest: the most rounds whose users are added up before this mechanism does so; B if `batch` is given.
-            rounds: T, whose users may all be in one message where silos drop out.
+            longest: the most rounds whose users are added up before this mechanism adds them; B if `batch` is given.
+            rounds: T; if silos drop out, the users of all rounds may be in one message.
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
         Returns:
             `Rounded` if the trust model's noise depends on users, else `Aggregated`; `NoRelease` if n_syncs is 0.
 
         Raises:
-            ValueError: if an argument does not go with this recipe, the calibration's condition does not hold, or so
-                many users cannot be added up exactly enough for the noise.
+            ValueError: if an argument does not go with this recipe, or sums over this many users are too coarse for the
+                noise.
         """
         if len(self.budgets) not in (1, n_agents):
             raise BadValue("budget", f"must name one budget for each of {n_agents} silos", len(self.budgets))
@@ -235,7 +235,7 @@ class Mechanism:
 
 
 def as_mechanism(privacy: Any, release: str = "tree", trust: str = "silo_local") -> Mechanism | None:
-    """The mechanism that `privacy` stands for: itself, or the given release and trust for a budget alone.
+    """Returns the mechanism that `privacy` stands for: itself, or this release and trust for a budget alone.
 
     `privacy` may be a `Mechanism`, a `Budget`, a sequence of one `Budget` for every silo, or None, which is returned.
     Anything else raises a TypeError.

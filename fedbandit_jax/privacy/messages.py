@@ -1,7 +1,7 @@
-"""The noise of every single message, which audits look at: the same sums by the whole protocol, M times as slow.
+"""The noise of every single message, for audits: the same sums by the whole protocol, M times as slow.
 
-For Gaussian trust models it is exactly the law of `Aggregated`. For integer noise it is that up to what the
-trust model states, and certificates are about the protocol with single messages.
+For Gaussian trust models it has exactly the law of `Aggregated`. For integer noise it has that law up to the factors
+that the trust model states. Certificates are about the protocol with single messages.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Messages(NoisyMechanism):
     """A mechanism that randomises every message of every silo, passes them on, and analyses them.
 
     With `shows_prefixes` a silo decodes its own messages, and sends the private prefix sum in their place. That is the
-    protocol P_alt, Algorithm 4 of Zhou & Chowdhury (2024), which is that of Dubey & Pentland (2020). The prefix sum is
-    post-processing of the messages, so that the guarantee and the law of the server's sums are the same. A shuffler
-    could not amplify it, because one user is in up to S of the prefix sums.
+    protocol P_alt, Algorithm 4 of Zhou & Chowdhury (2024), due to Dubey & Pentland (2020). The prefix sum is
+    post-processing of the messages. So the guarantee and the law of the server's sums are the same. A shuffler could
+    not amplify it, because one user is in up to S of the prefix sums.
     """
 
     shows_prefixes: bool = struct.static(default=False)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -111,14 +111,14 @@ class Messages(NoisyMechanism):
 
 
 def by_message(bound: Any, prefixes: bool = False) -> Any:
-    """The same bound algorithm, with every message of every silo randomised, passed on and analysed.
+    """Returns the same bound algorithm, with every message of every silo randomised, passed on and analysed.
 
     Args:
-        bound: a loop in batches of one size, or its mechanism, whose noise is drawn at once.
-        prefixes: whether silos send private prefix sums instead, as in P_alt; only noise of each silo covers that.
+        bound: a loop in batches of one size, or its mechanism, with noise that is drawn at once.
+        prefixes: whether silos send private prefix sums instead, as in P_alt; only silo-local noise covers that.
 
     Raises:
-        ValueError: there are no such messages, or they have too many bits.
+        ValueError: if there are no such messages, or they have too many bits.
 
     Example:
         >>> import fedbandit_jax as fb

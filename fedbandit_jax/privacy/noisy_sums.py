@@ -1,7 +1,8 @@
-"""Noisy sums: the noise of all messages is drawn at once (`Aggregated`), or of users if it depends on them (`Rounded`).
+"""Noisy sums: the noise of all messages is drawn at once (`Aggregated`), or from users if it depends on them
+(`Rounded`).
 
-Both are bound for S synchronisations; later releases are NaN. `privacy.messages` has the same message by message. Noise
-that depends on nobody may be drawn before the loop that adds it (`WithRows`): one compiled loop then serves all.
+Both are bound for S synchronisations; later releases are NaN. `privacy.messages` draws message by message. Noise that
+depends on no data may be drawn before the loop that adds it (`WithRows`). One compiled loop then serves all.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from fedbandit_jax.privacy.bound import MechanismState, Timing
 from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.privacy.sums import Steps, Sums
 
-PROVED = ("epsilon", "delta", "adjacency", "held", "batch")  # fields that no draw reads, only the proof
-Rows = tuple[Array, Array]  # noise (N, D) of N releases, and what is sent for them, (N, 2): numbers, and bits of each
+PROVED = ("epsilon", "delta", "adjacency", "held", "batch")  # fields that only the proof reads
+Rows = tuple[Array, Array]  # noise (N, D) of N releases, and the numbers sent for each with their bits, (N, 2)
 
 
 class Limit(NamedTuple):
-    """What is left of a release whose noise was drawn before."""
+    """The rest of a release whose noise was drawn before."""
 
     n_syncs: struct.Number  # S
 
@@ -36,8 +37,7 @@ class Limit(NamedTuple):
 class NoisyMechanism(AccountedMechanism):
     """A mechanism that adds up the admitted statistics exactly, and adds the noise of the trust model."""
 
-    shows_prefixes: ClassVar[bool] = False
-    """Whether the server is shown the private prefix sums of every silo."""
+    shows_prefixes: ClassVar[bool] = False  # whether the server is shown the private prefix sums of every silo
 
     @property
     @override
@@ -96,7 +96,7 @@ class NoisyMechanism(AccountedMechanism):
         return self.trust.uplink(k, self.n_agents * size * parts, size)
 
     def given(self, rows: Rows | None) -> WithRows:
-        """The same sums, to which these rows are added; of release and trust model only S is left."""
+        """Returns the same sums with these rows to add; only S is left of release and trust model."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(NoisyMechanism)}
         fields |= dict.fromkeys(("trust", *PROVED)) | {"release": Limit(self.release.n_syncs)}
         return WithRows(**fields, drawn=rows)
@@ -113,7 +113,7 @@ class NoisyMechanism(AccountedMechanism):
 @struct.sealed
 @struct.pytree
 class Aggregated(NoisyMechanism):
-    """A mechanism that adds to the exact sums one draw with the law of the noise of all silos' messages together."""
+    """A mechanism that adds one draw, distributed as the noise of all silos' messages together, to the exact sums."""
 
     @override
     def init(self, dim: int) -> MechanismState:
@@ -129,15 +129,15 @@ class Aggregated(NoisyMechanism):
 
     @property
     def row_size(self) -> int:
-        """D, numbers in the noise of a release."""
+        """D, the count of numbers in the noise of a release."""
         return packed_size(self.statistic.dim)
 
     def rows(self, key: Array, release: Any, first: Array, count: Array | int, n: int) -> tuple[Rows, Any]:
-        """The noise of `count` <= n releases after the first so many, with release k + 1 in row k modulo n.
+        """Draws the noise of `count` <= n releases from number `first` + 1 on, with release k + 1 in row k modulo n.
 
         Args:
-            key: of all releases; number k + 1 has that with k folded in.
-            release: the state of the release, which `first` = 0 sets anew.
+            key: of all releases; number k + 1 has k folded in.
+            release: the state of the release; `first` = 0 resets it.
         """
         start = self.release.init((self.row_size,))
         release = jax.tree.map(lambda new, old: jnp.where(first == 0, new, old), start, release)
@@ -155,7 +155,7 @@ class Aggregated(NoisyMechanism):
 
 @struct.pytree
 class WithRows(NoisyMechanism):
-    """A mechanism whose noise was drawn before, by `Aggregated.rows`; what it comes from, only that can certify."""
+    """A mechanism whose noise `Aggregated.rows` drew before. Only the source of the noise can certify it."""
 
     drawn: Rows | None
 
@@ -182,7 +182,7 @@ class WithRows(NoisyMechanism):
 @struct.sealed
 @struct.pytree
 class Rounded(NoisyMechanism):
-    """A mechanism whose noise depends on the users, and which rounds the sum to a grid, lest exact digits show."""
+    """A mechanism with noise that depends on the users. It rounds the sum to a grid, which hides exact digits."""
 
     trust: Any  # `VectorSum`, whose `noisy_sum` is given users
 

@@ -1,11 +1,10 @@
 """The packed form of statistics, and the summands of single users.
 
 A sum of statistics is a pair of a symmetric matrix W (d, d) and a vector U (d,), held as the array [W | U] of shape (d,
-d + 1). Its packed form is the vector of the D = d(d+1)/2 + d entries W_ii and sqrt 2 W_ij for i < j, row by row, times
-a scale s, and U_i. Its squared Euclidean norm is s^2 ||W||_F^2 + ||U||_2^2: in that norm the joint sensitivity is
-measured. Noise of standard deviation sigma on every packed entry becomes, unpacked, the symmetric matrix (sigma/s) (G +
-G') / 2, where the entries of G are iid N(0, 1); its variance is (sigma/s)^2 on the diagonal and half of that off the
-diagonal.
+d + 1). Its packed form is a vector of D = d(d+1)/2 + d entries: W_ii and sqrt 2 W_ij for i < j, row by row, times a
+scale s, and U_i. Its squared Euclidean norm is s^2 ||W||_F^2 + ||U||_2^2. The joint sensitivity is measured in that
+norm. Noise of standard deviation sigma on every packed entry unpacks to the symmetric matrix (sigma/s) (G + G') / 2.
+The entries of G are iid N(0, 1). Its variance is (sigma/s)^2 on the diagonal and half of that off the diagonal.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from jaxtyping import Float
 
 
 def packed_size(dim: int) -> int:
-    """D = d(d+1)/2 + d, the length of a packed statistic for d = `dim` features."""
+    """Returns D = d(d+1)/2 + d, the length of a packed statistic for d = `dim` features."""
     return dim * (dim + 3) // 2
 
 
 def matrix_weights(size: int) -> Float[np.ndarray, " {size}"]:
-    """The standard deviations of unit noise on the joint matrix of (x, y), in packed form, D = `size`.
+    """Returns the standard deviations of unit noise on the joint matrix of (x, y), in packed form, D = `size`.
 
     They are sqrt 2 on the d (d + 1) / 2 entries of the covariance, and 1 on the d entries of the bias.
     """
@@ -59,21 +58,23 @@ def unpack(vector: Float[Array, "*n D"], dim: int) -> Float[Array, "*n {dim} {di
 
 
 def pack_users(x: Float[Array, "*n d M"], y: Float[Array, "*n M"]) -> Float[Array, "*n D M"]:
-    """Every user's packed [x x' | x v] from features x and responses v."""
+    """Packs every user's [x x' | x v] from features x and responses v."""
     row, column, scale, _ = _layout(x.shape[-2])
     outer = x[..., row, :] * x[..., column, :] * scale[:, None]
     return jnp.concatenate([outer, x * y[..., None, :]], axis=-2)
 
 
 def rows(x: Float[Array, "*n d M"], v: Float[Array, "*n M"] | Float[Array, "*n 2 M"]) -> Float[Array, "*n d+1 M"]:
-    """The rows (w x', v) that multiply x, from features x and responses v, or v = weights and responses."""
+    """Returns the rows (w x', v) that multiply x, from features x and responses v, or v = weights and responses."""
     if v.ndim == x.ndim:
         return jnp.concatenate([v[..., :1, :] * x, v[..., 1:, :]], -2)
     return jnp.concatenate([x, v[..., None, :]], -2)
 
 
 def added(x: Float[Array, "*n d M"], v: Array, step: float = 1.0) -> Float[Array, "*n d d+1 M"]:
-    """The summands [w x x' | x v] of users, see `rows`, in units of a power of two; w x x' is symmetric to the bit."""
+    """Returns the summands [w x x' | x v] of users, see `rows`, in units of a power of two; w x x' is symmetric to the
+    bit.
+    """
     if v.ndim == x.ndim:  # x_i (w x_j) and x_j (w x_i) may be rounded to different steps
         outer = x[..., :, None, :] * x[..., None, :, :] * (v[..., None, :1, :] / step)
         return jnp.concatenate([outer, (x * (v[..., 1:, :] / step))[..., None, :]], -2)

@@ -1,4 +1,4 @@
-"""Noise as papers print it: standard deviations for `Mechanism(std=)`, of which certificates state what they give.
+"""Noise as papers print it: standard deviations for `Mechanism(std=)`; certificates state the epsilon of each.
 
 Each function maps the use of a trust model, an `Ask`, to the standard deviation of the noise. `PRINTED` has them by
 name. Theorems and lemmas are those of Zhou & Chowdhury (2024), unless another paper is named.

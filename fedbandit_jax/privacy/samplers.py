@@ -1,9 +1,9 @@
 """Samplers of the noise distributions that JAX does not have, or not for large parameters.
 
-Parameters may be traced, and broadcast against `shape`, the shape of the result. A sampler is called exact if its only
-error is that of float32 arithmetic, which moves the logarithm of a probability by up to 1e-4, and that a mass of less
-than `CUT` is missing: far values that are never drawn. Nothing is calibrated here: callers choose the parameters and
-state who adds the noise and what it proves.
+Parameters may be traced, and broadcast against `shape`, the shape of the result. A sampler is called exact if it has
+only two errors: float32 arithmetic, which moves the logarithm of a probability by up to 1e-4, and far values of mass
+less than `CUT` that are never drawn. Nothing is calibrated here. Callers choose the parameters and state who adds the
+noise and what it proves.
 """
 
 import math
@@ -18,12 +18,11 @@ from fedbandit_jax.core import wide
 from fedbandit_jax.core.random import bits
 from fedbandit_jax.privacy.tails import exponential, normal
 
-# Bounds on the mass that is missing from a draw: of a discrete Laplace, of a discrete Gaussian, and of any sampler of
-# this file, normal limits aside.
+# Bounds on the mass missing from a draw: discrete Laplace, discrete Gaussian, any sampler here but normal limits.
 LAPLACE_CUT, GAUSSIAN_CUT, CUT = 2.0**-87, 2.0**-120, 2.0**-72
 NORMAL_LIMIT = 1e6  # variance from which on a centred binomial is drawn as a rounded Gaussian
 _DEBYE = 64.0  # variance from which on the asymptotic expansion of a Skellam law is accurate enough
-_TINY = 1e-30  # probabilities and rates are raised to this, which has a finite logarithm and no other effect
+_TINY = 1e-30  # least probability and rate, for finite logarithms
 _LN2 = 0.6931472
 
 Shape = tuple[int, ...]
@@ -32,11 +31,11 @@ Shape = tuple[int, ...]
 def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
     """Draws int32 integers with P(x) proportional to exp(-|x| / scale), for 0 <= scale <= 2^25, exactly.
 
-    No rejection is needed. Let x be 1 + a geometric variable, P(k) ~ e^(-k / scale), or minus that, or 0 with P(0) =
-    tanh(1 / (2 scale)). Binary digit j of such a variable is 1 with probability 1 / (1 + e^(2^j / scale)),
-    independently of the other digits. So are the digits with 2^j < scale drawn, from 32 bits each; their probabilities
-    are above 1/4. What is left, in units of the next power of two, is geometric, too, and as small as an exponential
-    variable rounded down: it is drawn from 128 bits, up to 88 scales, or 61 where 32 bits end.
+    No rejection is needed. x is 1 + a geometric variable, P(k) ~ e^(-k / scale), or minus that, or 0 with P(0) = tanh(1
+    / (2 scale)). Binary digit j of such a variable is 1 with probability 1 / (1 + e^(2^j / scale)), independently of
+    the other digits. The digits with 2^j < scale are drawn from 32 bits each; their probabilities are above 1/4. The
+    rest, in units of the next power of two, is geometric, too, and as small as an exponential variable rounded down. It
+    is drawn from 128 bits, up to 88 scales, or 61 near the end of 32 bits.
     """
     sides, lows, highs = jax.random.split(key, 3)
     scale = jnp.broadcast_to(jnp.asarray(scale, jnp.float32), shape)
@@ -53,8 +52,7 @@ def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
     return jnp.where(plus, magnitude, jnp.where(minus, -magnitude, 0))
 
 
-def _side(words: wide.Wide, scale: Array) -> tuple[Array, Array]:
-    """Signs (positive, negative) of discrete Laplace noise, from 64 random bits."""
+def _side(words: wide.Wide, scale: Array) -> tuple[Array, Array]:  # positive, negative
     zero = wide.from_float(jnp.tanh(0.5 / scale) * 2.0**63)  # P(0), which 1 - 2 P(x > 0) would lose
     side = wide.sub(wide.Wide(jnp.full_like(words.high, 2**31), jnp.zeros_like(words.low)), zero)
     return wide.less(words, side), wide.less(wide.Wide(~words.high, ~words.low), side)
@@ -63,7 +61,7 @@ def _side(words: wide.Wide, scale: Array) -> tuple[Array, Array]:
 def discrete_laplace_sum(key: Array, scale: Array | float, n: Array | int, shape: Shape) -> wide.Wide:
     """Draws the sum of n independent discrete Laplace variables, exactly, for 1 <= n <= 2^30 in time independent of n.
 
-    Each is the difference of two geometric variables, so that digit by digit the sum is a difference of two binomials.
+    Each is the difference of two geometric variables. So digit by digit the sum is a difference of two binomials.
     """
     ones = 1 / (1 + jnp.exp(_powers(31, shape) / jnp.asarray(scale, jnp.float32)))  # P(digit = 1), lowest first
     counts = binomial(key, n, ones, (2, 31, *shape))
@@ -115,8 +113,8 @@ def poisson(key: Array, rate: Array | float, shape: Shape) -> Array:
 def skellam(key: Array, variance: Array | float, shape: Shape) -> Array:
     """Draws the difference of two independent Poisson(v / 2) as int32, exactly, for variances 0 <= v <= 2^52.
 
-    From v = 64 on this is done by rejection: P(x) / P(0) = I_x(v) / I_0(v), the modified Bessel functions, is computed
-    by Debye's expansion with one correction (DLMF 10.41.3). The next correction would be below 2e-5.
+    From v = 64 on it uses rejection. P(x) / P(0) = I_x(v) / I_0(v), the modified Bessel functions, is computed by
+    Debye's expansion with one correction (DLMF 10.41.3). The next correction would be below 2e-5.
     """
     few_key, many_key = jax.random.split(key)
     variance = jnp.asarray(variance, jnp.float32)
@@ -136,7 +134,7 @@ def skellam(key: Array, variance: Array | float, shape: Shape) -> Array:
 def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> Array:
     """Draws Polya(r, beta) as int32: P(k) ~ Gamma(k + r) / k! beta^k with beta = e^(-1 / scale), 0 < r <= 1.
 
-    The difference of two such draws is one user's share of noise: the sum over n users with r = 1 / n has the law of
+    The difference of two such draws is one user's share of noise. The sum over n users with r = 1 / n has the law of
     `discrete_laplace(scale)`, for scale <= 2^25. A draw is Poisson with a Gamma(r) rate of *scale* beta / (1 - beta).
 
     Reference: Chowdhury & Zhou (2023), whose released code uses the inverse of that scale.
@@ -148,8 +146,8 @@ def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> A
 def gamma(key: Array, r: Array | float, shape: Shape) -> Array:
     """Draws float32 Gamma(r) noise, x^(r-1) e^-x / Gamma(r), for 0 < r <= 1, with the tails of `tails.exponential`.
 
-    It is an exponential variable times one of Beta(r, 1 - r), which is u / (u + v) for u = U^(1/r) and v = V^(1/(1-r))
-    given u + v <= 1 (Joehnk 1964), U and V being uniform. At least 3/4 of all proposals are accepted.
+    It is an exponential variable times one of Beta(r, 1 - r). The latter is u / (u + v) for u = U^(1/r) and v =
+    V^(1/(1-r)) given u + v <= 1 (Joehnk 1964), with uniform U and V. At least 3/4 of all proposals are accepted.
     """
     beta_key, scale_key = jax.random.split(key)
     r = jnp.broadcast_to(jnp.asarray(r, jnp.float32), shape)
@@ -166,7 +164,7 @@ def gamma(key: Array, r: Array | float, shape: Shape) -> Array:
 
 
 def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Array:
-    """Draws Bin(n, 1/2) - n/2 as float32, and as a rounded Gaussian where the variance n/4 is at least `NORMAL_LIMIT`.
+    """Draws Bin(n, 1/2) - n/2 as float32, as a rounded Gaussian if the variance n/4 is at least `NORMAL_LIMIT`.
 
     With `exact=False` the caller promises that the variance is that large everywhere, which saves the exact sampler.
     """
@@ -181,16 +179,16 @@ def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Arra
 def _rejection(
     key: Array, log_ratio: Callable[[Array], Array], std: Array, shape: Shape, start: Array | int = 1
 ) -> Array:
-    """Draws int32 integers x by rejection, where ln P(x) is `log_ratio(x)` + a constant, concave with its maximum at 0.
+    """Draws int32 integers x by rejection; ln P(x) is `log_ratio(x)` + a constant, concave with its maximum at 0.
 
-    A proposal of law Q is made of a number h <= 31 of leading zeros, P(h) = 2^(-h-1), a place in cell h, which is the
-    interval [h width, (h+1) width), and a side of -1/2. All of these are integers from the bits of two words. A coin of
-    128 bits accepts or rejects. By concavity P / Q is largest at the inner edge of a cell h <= 4 (tested), as the
-    width, a power of two, is at least 0.58 std. A third to a half of all proposals are accepted. What is missing is
-    beyond 32 cells.
+    A proposal of law Q has three parts. A number h <= 31 of leading zeros has P(h) = 2^(-h-1). A place lies in cell h,
+    the interval [h width, (h+1) width). The last part is a side of -1/2. All of these are integers from the bits of two
+    words. A coin of 128 bits accepts or rejects. By concavity P / Q is largest at the inner edge of a cell h <= 4
+    (tested), as the width, a power of two, is at least 0.58 std. A third to a half of all proposals are accepted.
+    Values beyond 32 cells are missing.
 
-    The function `log_ratio` of an int32 array is -inf outside the support, `std` is about P's standard deviation, and
-    negative x are not proposed if `start` is 0.
+    `log_ratio` of an int32 array is -inf outside the support. `std` is about P's standard deviation. Negative x are not
+    proposed if `start` is 0.
     """
     width = jnp.int32(1) << jnp.clip(jnp.floor(jnp.log2(1.17 * std)), 0).astype(jnp.int32)
     cells = _column(5, max(width.ndim, jnp.ndim(start)))
@@ -213,10 +211,10 @@ def _rejection(
 
 
 def _factorial_ratio(a: Array, x: Array) -> Array:
-    """ln((a + x)! / a!) - x ln(a + 1/2) without cancellation of large terms.
+    """Returns ln((a + x)! / a!) - x ln(a + 1/2) without cancellation of large terms.
 
     It uses ln a! = y ln y - y + ln sqrt(2 pi) - e(y) with y = a + 1/2 and e from `_stirling`. For x < -a the value has
-    no meaning, and there is no exception.
+    no meaning, and nothing is raised.
 
     Reference: Loader (2000), who expands about a instead of a + 1/2.
     """
@@ -229,13 +227,13 @@ def _factorial_ratio(a: Array, x: Array) -> Array:
 
 
 def _stirling(y: Array) -> Array:
-    """e(y) = y ln y - y + ln sqrt(2 pi) - ln Gamma(y + 1/2) to 1e-6, for y >= 1/2."""
+    """Returns e(y) = y ln y - y + ln sqrt(2 pi) - ln Gamma(y + 1/2) to 1e-6, for y >= 1/2."""
     s = y**2
     return y / (24 * (s + 7 / 120 - 0.015049 / (s + 0.486)))
 
 
 def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
-    """k = floor(n p) and k + 1/2 - n p for n <= 2^30 + 1, from pieces of the product that float32 holds."""
+    """Returns k = floor(n p) and k + 1/2 - n p for n <= 2^30 + 1, from pieces of the product that float32 holds."""
     high = lax.reduce_precision(p, 8, 11)
     pieces = [piece * part for piece in (n >> 20 << 20, n & 0xFFC00, n & 0x3FF) for part in (high, p - high)]
     whole = [jnp.floor(piece) for piece in pieces]
@@ -244,13 +242,11 @@ def _exact_product(n: Array, p: Array) -> tuple[Array, Array]:
     return k, 0.5 - (rest - jnp.floor(rest))
 
 
-def _powers(length: int, shape: Shape) -> np.ndarray:
-    """1, 2, 4, ... along a leading axis, followed by axes of length 1; `jnp.exp2` is not exact."""
+def _powers(length: int, shape: Shape) -> np.ndarray:  # 1, 2, 4, ...; `jnp.exp2` is not exact
     return 2.0 ** np.arange(length, dtype=np.float32).reshape(length, *[1] * len(shape))
 
 
-def _column(length: int, ndim: int) -> Array:
-    """0, 1, ..., length - 1 along a leading axis, followed by `ndim` axes of length 1."""
+def _column(length: int, ndim: int) -> Array:  # 0, 1, ..., length - 1
     return jnp.arange(length).reshape(length, *[1] * ndim)
 
 

@@ -1,9 +1,9 @@
 """Bounds on the spectrum of a silo's tree noise: rho_min, rho_max and kappa of Dubey & Pentland (2020), Definition 2.
 
-A silo's private prefix sum is [U + N + 2 Lambda I | u + h], where U = sum x x' and u = sum x y are exact, N (d, d) and
-h (d,) are the noise of a tree, and Lambda bounds the spectral norm ||N||. All eigenvalues of H = N + 2 Lambda I are
-therefore between rho_min = Lambda and rho_max = 3 Lambda, and kappa bounds ||h||_{H^-1}. N is a sum over at most m tree
-nodes of independent (G + G') / sqrt 2 with entries of G iid N(0, sigma_N^2), and h of as many N(0, sigma_N^2 I).
+A silo's private prefix sum is [U + N + 2 Lambda I | u + h]. U = sum x x' and u = sum x y are exact, N (d, d) and h (d,)
+are the noise of a tree, and Lambda bounds the spectral norm ||N||. So all eigenvalues of H = N + 2 Lambda I are between
+rho_min = Lambda and rho_max = 3 Lambda, and kappa bounds ||h||_{H^-1}. N is a sum over at most m tree nodes of
+independent (G + G') / sqrt 2, with iid N(0, sigma_N^2) entries of G. h is a sum of as many N(0, sigma_N^2 I).
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def bounds(
     """Computes bounds that hold at every synchronisation of every silo with probability 1 - failure / 2.
 
     Args:
-        method: "theory" takes Lambda as printed in Section 4.3, sqrt 32 m (L^2 + 1) ln(4/delta) (4 sqrt d +
-            2 ln(2nM/failure)) / epsilon with L = 1 (the bound on ||x||), written in sigma_N; "quantile" takes an upper
-            bound on the quantile of ||N|| from its law, a fifth to a seventh of that.
+        method: "theory" takes Lambda as printed in Section 4.3, sqrt 32 m (L^2 + 1) ln(4/delta) (4 sqrt d + 2
+            ln(2nM/failure)) / epsilon with L = 1 (the bound on ||x||), written in sigma_N. "quantile" takes an upper
+            bound on the quantile of ||N|| from its law, a fifth to a seventh of the printed Lambda.
         sigma: sigma_N, standard deviation of a tree node's noise on the bias.
-        nodes: variance of a prefix sum's noise over that of one node, i.e. the number m of nodes in the worst prefix.
+        nodes: variance of a prefix sum's noise over that of one node: the number m of nodes in the worst prefix.
         dim: d.
         n_syncs: n, the largest number of synchronisations.
         n_agents: M.
         failure: twice the probability with which any of the bounds may fail.
         delta: delta of the privacy budget, which the printed Lambda depends on.
 
-    DEVIATION dubey2020 Prop. 4: kappa as printed does not depend on delta, and is too small where delta is small. Here
-    it is the quantile of ||h||, a chi variable, divided by sqrt(rho_min).
+    DEVIATION dubey2020 Prop. 4: kappa as printed does not depend on delta, and is too small if delta is small. Here it
+    is the quantile of ||h||, a chi variable, divided by sqrt(rho_min).
 
     Reference: Dubey & Pentland (2020), Section 4.3, Definition 2 and Proposition 4.
     """
@@ -61,11 +61,11 @@ def bounds(
 
 
 def norm_quantile(dim: int, tail: float) -> float:
-    """A q with P(||(G + G') / sqrt 2|| > q) <= tail, where G (d, d) has iid N(0, 1) entries.
+    """Returns a q with P(||(G + G') / sqrt 2|| > q) <= tail, for a G (d, d) with iid N(0, 1) entries.
 
-    The spectral norm is a sqrt 2-Lipschitz function of G, so that its quantile at Phi(z), Phi being the normal
-    distribution function, grows by at most sqrt 2 per unit of z (Gaussian isoperimetry, Borell 1975). That takes the
-    estimate of the quantile at 1 - `BODY`, which is an upper bound with probability 1 - 1e-6, to any smaller tail.
+    The spectral norm is a sqrt 2-Lipschitz function of G. Let Phi be the normal distribution function. Then the
+    quantile of the norm at Phi(z) grows by at most sqrt 2 per unit of z (Gaussian isoperimetry, Borell 1975). So the
+    estimate of the quantile at 1 - `BODY`, an upper bound with probability 1 - 1e-6, extends to any smaller tail.
     """
     start = _quantile(dim)
     return start + math.sqrt(2) * max(0.0, float(stats.norm.isf(tail)) - float(stats.norm.isf(BODY)))
@@ -73,7 +73,7 @@ def norm_quantile(dim: int, tail: float) -> float:
 
 @functools.cache
 def _quantile(dim: int) -> float:
-    """An order statistic that is above the norm's 1 - `BODY` quantile with probability 1 - 1e-6."""
+    """Returns an order statistic that is above the norm's 1 - `BODY` quantile with probability 1 - 1e-6."""
     rng = np.random.default_rng(20201120)
     norms = []
     for _ in range(0, DRAWS, 1000):

@@ -1,9 +1,9 @@
 """Per-user statistics, the summands of the sums that leave a silo, within bounds that are enforced where data enter.
 
-A statistic turns a user's features x, ||x|| <= 1, and reward y into a weight w in [0, W] and a response v in [a, b], by
-a function of (x, y) and of what was released before; she adds (w x x', x v). What is beyond the bounds is clipped, and
-counted; a NaN counts as 0. So how far she moves a sum follows from W and V = max(|a|, |b|) alone, see
-`privacy.budget.sensitivity_sq`, whatever the function is. The bounds are read once, when a mechanism is bound.
+A statistic turns a user's features x, ||x|| <= 1, and reward y into a weight w in [0, W] and a response v in [a, b]. It
+is a function of (x, y) and of earlier releases. The user adds (w x x', x v). Values beyond the bounds are clipped and
+counted; a NaN counts as 0. So the sensitivity follows from W and V = max(|a|, |b|) alone, see
+`privacy.budget.sensitivity_sq`, for any function. The bounds are read once, when a mechanism is bound.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ LEAST_SCALE = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Statistic:
-    """A per-user statistic (w x x', x v): base class for one's own, which define `contribution` and two bounds.
+    """A per-user statistic (w x x', x v): the base class for your own, with `contribution` and two bounds.
 
-    A subclass is a frozen dataclass. The package traces `contribution` for one user, maps the program over users, so
-    that what one adds can depend on nobody else in the batch, and clips what it returns to the bounds: that is all that
-    the privacy proof needs. Neither method may call the host, nor have batching rules of its own; `jax.debug.print` is
-    let through, and prints raw data to who runs the simulation.
+    A subclass is a frozen dataclass. The package traces `contribution` for one user and maps the program over users. So
+    a contribution cannot depend on other users of the batch. The package clips the results to the bounds, and the
+    privacy proof needs no more. The methods must not call the host or have batching rules of their own.
+    `jax.debug.print` is allowed, and prints raw data to the person who runs the simulation.
 
     Attributes:
         max_weight: W in (0, 1], the largest weight.
         responses: a <= b in [-1, 1], the least and the largest response.
 
     Args:
-        gram_scale: s in [1e-3, 1 / W], a factor on w x x' before noise is added, and divided by afterwards. Less than 1
-            gives x x' more noise and x y less.
+        gram_scale: s in [1e-3, 1 / W], a factor on w x x' before noise is added, and divided by afterwards. Below 1, x
+            x' gets more noise and x y less.
 
     Example:
         >>> import dataclasses, jax, fedbandit_jax as fb
@@ -54,9 +54,9 @@ class Statistic:
 
     max_weight = 1.0
     responses = (-1.0, 1.0)
-    weighted = True  # may weights differ from W? of one's own they always may
-    clip = True  # are the bounds enforced? of one's own they always are
-    centred = True  # does a user of average reward add about nothing to x v?
+    weighted = True  # whether weights may differ from W; always true of user-defined ones
+    clip = True  # whether the bounds are enforced; always true of user-defined ones
+    centred = True  # whether a user of average reward adds about nothing to x v
 
     gram_scale: float = 1.0
 
@@ -71,7 +71,7 @@ class Statistic:
         validate.single("gram_scale", validate.within("gram_scale", self.gram_scale, LEAST_SCALE, 1 / weight))
 
     def read(self, gram: Float[Array, "d d"], bias: Float[Array, " d"], std: Float[Array, ""]) -> Any:
-        """A summary of the last release, passed to `contribution` as `seen`; () unless overridden.
+        """Returns a summary of the last release, passed to `contribution` as `seen`; by default ().
 
         Args:
             gram: noisy sum of w x x' over all users so far; 0 before the first release.
@@ -81,7 +81,7 @@ class Statistic:
         return ()
 
     def contribution(self, x: Float[Array, " d"], y: Float[Array, ""], seen: Any) -> tuple[Any, Any]:
-        """The weight and the response of one user, from her features, her reward and the summary by `read`."""
+        """Returns the weight and the response of one user, from features, reward and the summary by `read`."""
         raise NotImplementedError(f"{type(self).__name__}.contribution")
 
 
@@ -92,12 +92,12 @@ class Bounds(NamedTuple):
     low: float  # a
     high: float  # b
     gram_scale: float  # s
-    weighted: bool  # may weights differ from W?
-    enforced: bool  # is what is beyond the bounds clipped?
+    weighted: bool  # whether weights may differ from W
+    enforced: bool  # whether values beyond the bounds are clipped
 
     @classmethod
     def of(cls, rule: Statistic) -> Bounds:
-        """The bounds of a statistic; one of the caller's own has weights, and is clipped, whatever it says."""
+        """Returns the bounds of a statistic; a user-defined one always has weights and is clipped."""
         own = not struct.is_sealed(rule)
         low, high = map(float, rule.responses)
         numbers = float(rule.max_weight), low, high, float(rule.gram_scale)
@@ -110,12 +110,12 @@ class Bounds(NamedTuple):
 
 
 def is_plain(rule: Statistic) -> bool:
-    """Whether this is the statistic (x x', x v) as it is, with v in [0, 1]."""
+    """Returns whether this is the statistic (x x', x v) as it is, with v in [0, 1]."""
     return type(rule) is Linear and not rule.centred and rule.gram_scale == 1
 
 
 def statistic_tags(rule: Statistic) -> Tags:
-    """What a statistic is, for `privacy.compatibility`, by its bounds."""
+    """Returns the tags of a statistic for `privacy.compatibility`, by its bounds."""
     bounds = Bounds.of(rule)
     said = {
         "other statistic": not is_plain(rule),
@@ -129,24 +129,23 @@ def statistic_tags(rule: Statistic) -> Tags:
 @struct.sealed
 @dataclasses.dataclass(frozen=True)
 class Linear(Statistic):
-    """The statistic (x x', x v) of ridge regression, where v is the reward y in units of the range [low, high].
+    """The statistic (x x', x v) of ridge regression, with the reward v = (y - low) / (high - low).
 
-    v = (y - low) / (high - low), or 1/2 less if `centred`, so that policies learn about rewards in these units.
+    If `centred`, v is 1/2 less. Policies learn about rewards in these units.
 
     Args:
-        gram_scale: as in `Statistic`, in [1e-3, 1]. Delta_J^2 = 2 + 2 s^2 + 1 / (2 s^2) down
-            to s^2 = 1/2, where it is 4, or, if centred, 1/2 + 2 s^2 + 1 / (32 s^2) down to s^2 = 1/8; at s = 1/2 that
-            is 9/8.
-        centred: whether 1/2 is subtracted, so that one user moves x v by less: Delta_J^2 falls from 4.5 to 81/32, and
-            noise of 0.75 times the standard deviation is enough. Policies then learn about v, which must be linear in
-            x: the environment's features must have a constant entry c (`fb.Spec.constant`). Its parameter is theta*
-            with 1 / (2 c) less in that entry, whose norm `theta_norm` of `UCB` must then bound: on the sphere it is
-            sqrt(1/2), so that 1 still does.
-        low, high: rewards are clipped to this range, in units of reward. Rewards with heavy tails are truncated so:
-            a wider range biases less, and noise is larger in units of reward.
+        gram_scale: as in `Statistic`, in [1e-3, 1]. Delta_J^2 = 2 + 2 s^2 + 1 / (2 s^2) down to s^2 = 1/2, which gives
+            4. If centred, it is 1/2 + 2 s^2 + 1 / (32 s^2) down to s^2 = 1/8; at s = 1/2 it is 9/8.
+        centred: whether 1/2 is subtracted, which makes one user move x v by less. Delta_J^2 falls from 4.5 to 81/32,
+            and 0.75 times the noise suffices. Policies then learn about v, which must be linear in x. So the
+            environment's features must have a constant entry c (`fb.Spec.constant`). Its parameter is theta* with 1 /
+            (2 c) less in that entry, and `theta_norm` of `UCB` must bound the norm of that. On the sphere this norm is
+            sqrt(1/2), and 1 still suffices.
+        low, high: rewards are clipped to this range, in units of reward. It truncates rewards with heavy tails. A wider
+            range biases less, and makes noise larger in units of reward.
         clip: whether rewards are clipped. If not, rewards that the environment does not promise to be in the range void
-            every claim. Clipping biases unbounded rewards: their clipped mean is no longer linear in x, and confidence
-            widths are no longer proved.
+            every claim. Clipping biases unbounded rewards. Their clipped mean is no longer linear in x, and confidence
+            widths are not proved for it.
 
     Raises:
         ValueError, TypeError: if an argument is out of range or of the wrong type.
@@ -193,12 +192,12 @@ LINEAR = Linear()
 class Logistic(Statistic):
     """The statistic of logistic regression by one Newton step from the last release, for rewards in {0, 1}.
 
-    With z = <x, theta>, clipped to [-limit, limit], at the last released estimate theta, a user adds w = mu'(z) and v =
-    y - mu(z) + mu'(z) z, mu being the logistic function: the solution of (sum w x x') theta = sum x v is then Newton's
-    step for the log-likelihood, each user's term taken at the estimate of her time. No user is asked twice. W = 1/4,
-    and V = mu(L) - mu'(L) L for L = limit, as v is least at y = 0 and z = L, and largest at y = 1 and z = -L.
+    Let theta be the last released estimate, z = <x, theta> clipped to [-limit, limit], and mu the logistic function. A
+    user adds w = mu'(z) and v = y - mu(z) + mu'(z) z. The solution of (sum w x x') theta = sum x v is then Newton's
+    step for the log-likelihood, with each user's term at the estimate of their time. No user is asked twice. W = 1/4. V
+    = mu(L) - mu'(L) L for L = limit, as v is least at y = 0 and z = L, and largest at y = 1 and z = -L.
 
-    theta solves (gram + (1 + 2 sqrt(2 d) std) I) theta = bias, where noise is as good as never larger than the ridge.
+    theta solves (gram + (1 + 2 sqrt(2 d) std) I) theta = bias. The noise hardly ever exceeds that ridge.
 
     Args:
         gram_scale: as in `Statistic`, in [1e-3, 4].

@@ -1,21 +1,20 @@
 """Normal and exponential noise with far tails, and the cost of tails that are never drawn.
 
-*Draws.* A float32 draw made of 23 bits, such as that of `jax.random.normal`, ends 5.4 standard deviations from 0. A
-user who moves a sum by one standard deviation then shows herself with probability 5e-6, whatever epsilon and delta say.
-Here a draw of 128 bits is the point beyond which a law has the mass U (for a normal, U / 2), U = (k + 1/2) / 2^127 for
-a random k = 0, ..., 2^127 - 1. U and 1 - U are computed to a relative error of 2^-23 each, so that a draw is as fine as
-float32 from next to 0 to the last of it. With ideal random bits, a draw is therefore one of the continuous law,
-rounded, except that what lies beyond the last value is missing: an event has at most the probability `CUT` more or
-less.
+*Draws.* A float32 draw made of 23 bits, such as that of `jax.random.normal`, ends at 5.4 standard deviations. A user
+who moves a sum by one standard deviation is then exposed with probability 5e-6, for every epsilon and delta. Here a
+draw has 128 bits. It is the point with the mass U beyond it (U / 2 for a normal), U = (k + 1/2) / 2^127 for a random k
+= 0, ..., 2^127 - 1. U and 1 - U have a relative error of 2^-23 each. So draws are as fine as float32 from near 0 to the
+end. With ideal random bits, a draw has the continuous law, rounded, without the part beyond the last value. The
+probability of an event is wrong by at most `CUT`.
 
-*Cost.* Let P and P' be the laws of all that a mechanism releases from two neighbouring data sets, for noise of the
-ideal law, and Q and Q' those for noise as it is drawn. A sampler that leaves out a mass c_i of draw i changes the
-probability of an event by at most `missing` = sum of c_i over all draws that the user has a part in. If
-P(A) <= e^epsilon P'(A) + delta for every event A, therefore
+*Cost.* Let P and P' be the laws of all releases of a mechanism from two neighbouring data sets, for ideal noise. Let Q
+and Q' be the laws for noise as it is drawn. A sampler that leaves out a mass c_i of draw i changes the probability of
+an event by at most `missing` = sum of c_i over all draws that depend on the user. If P(A) <= e^epsilon P'(A) + delta
+for every event A, then
 
     Q(A) <= P(A) + missing <= e^epsilon P'(A) + delta + missing <= e^epsilon Q'(A) + delta + (1 + e^epsilon) missing.
 
-The factor e^epsilon is needed: what only one of the two data sets can release has no bound but this.
+The factor e^epsilon is needed. Nothing else bounds an event that only one of the two data sets can release.
 """
 
 import functools
@@ -33,7 +32,7 @@ CUT = 2.0**-127  # twice the mass of the law beyond the last value of a draw, fo
 NORMAL_REACH = 13.10863  # the largest |normal|: the standard normal law has mass 2^-129 on either side beyond it
 EXPONENTIAL_REACH = 88.7228  # the largest exponential, 128 ln 2
 _LN2 = math.log(2)
-_STEP, _TURNS = 1e-6, 100  # relative step by which `epsilon` looks beyond itself, and how often
+_STEP, _TURNS = 1e-6, 100  # relative step, and most steps, of the search in `epsilon`
 
 # Algorithm AS 241, PPND7, of Wichura (1988): numerator and denominator, highest power first; right to 1e-7.
 _CENTRAL = ((59.10937472, 159.29113202, 50.434271938, 3.3871327179), (67.1875636, 78.757757664, 17.895169469, 1.0))
@@ -43,13 +42,13 @@ _FAR = ((0.017337203997, 0.42868294337, 3.081226386, 6.657905115), (0.0122582026
 
 @functools.partial(jax.jit, static_argnames="shape")
 def normal(key: Array, shape: tuple[int, ...]) -> Array:
-    """Standard normal float32 noise, right to a relative error of 5e-7 up to `NORMAL_REACH`."""
+    """Draws standard normal float32 noise, right to a relative error of 5e-7 up to `NORMAL_REACH`."""
     return _draw(key, shape, normal_of)
 
 
 @functools.partial(jax.jit, static_argnames="shape")
 def exponential(key: Array, shape: tuple[int, ...]) -> Array:
-    """Float32 noise of density e^-x, x > 0, right to a relative error of 4e-7 up to `EXPONENTIAL_REACH`."""
+    """Draws float32 noise of density e^-x, x > 0, right to a relative error of 4e-7 up to `EXPONENTIAL_REACH`."""
     return _draw(key, shape, exponential_of)
 
 
@@ -69,7 +68,7 @@ def exponential_of(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def _scaled(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """2^64 U in float32, where the 127 bits of U are a, b, c and all but the last of d."""
+    """Returns 2^64 U in float32, where the 127 bits of U are a, b, c and all but the last of d."""
     low = (_float(c) + (_float(d >> 1) + 0.5) * 2.0**-31) * 2.0**-32
     return _float(a) * 2.0**32 + _float(b) + low
 
@@ -79,7 +78,7 @@ def _float(word: Array) -> Array:
 
 
 def _minus_log(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """-ln U, to a relative error of 2^-22 where U < 1/2."""
+    """Returns -ln U, to a relative error of 2^-22 for U < 1/2."""
     tiny = a == 0  # U itself may be too small for float32
     return jnp.where(tiny, jnp.float32(64 * _LN2), 0) - jnp.log(_scaled(a, b, c, d) * jnp.where(tiny, 1, 2.0**-64))
 
@@ -95,7 +94,7 @@ def _ratio(polynomials: tuple[tuple[float, ...], ...], x: Array) -> Array:
 
 
 def _draw(key: Array, shape: tuple[int, ...], transform: Callable[..., Array]) -> Array:
-    """An array of draws from four arrays of uint32 words; its two halves make a CPU store it, see `core.random`."""
+    """Draws an array from four arrays of uint32 words; its two halves make a CPU store it, see `core.random`."""
     size = math.prod(shape)
     half = (size + 1) // 2
     first, second, third, fourth = (bits(key, half, block * half) for block in range(4))
@@ -103,7 +102,7 @@ def _draw(key: Array, shape: tuple[int, ...], transform: Callable[..., Array]) -
 
 
 def smallest_delta(epsilon: float, missing: float) -> float:
-    """The smallest delta that any noise of that sampler gives at `epsilon`: (1 + e^epsilon) missing, or 1.
+    """Returns the smallest delta that any noise of that sampler gives at `epsilon`: (1 + e^epsilon) missing, or 1.
 
     >>> f"{smallest_delta(1.0, 1e-30):.3g}", smallest_delta(800.0, 1e-30)
     ('3.72e-30', 1.0)
@@ -129,7 +128,7 @@ got 1e-40
 
 
 def sentence(smallest: float, epsilon: float, delta: float) -> str:
-    """The reason why nothing is certified where `delta` is not above the smallest delta at that epsilon."""
+    """Returns the reason why nothing is certified if `delta` is not above the smallest delta at that epsilon."""
     if math.isinf(epsilon):
         return f"the far tails of the noise are never drawn, which costs more than delta = {delta:g}"
     return (
@@ -139,13 +138,13 @@ def sentence(smallest: float, epsilon: float, delta: float) -> str:
 
 
 def epsilon(at: Callable[[float], float], delta: float, asked: float, missing: float) -> float:
-    """An epsilon that noise with missing tails gives at `delta`; infinite if there is none.
+    """Returns an epsilon that noise with missing tails gives at `delta`; infinite if there is none.
 
     Args:
         at: delta -> the smallest epsilon that is proved for the ideal law.
         delta: in (0, 1).
-        asked: the epsilon that was asked for. If that much is proved, tails are charged at it; the result is then the
-            `at` of what is left of delta.
+        asked: the epsilon that was asked for. If it is proved, tails are charged at it, and the result is `at` for the
+            rest of delta.
         missing: mass of the tails that are never drawn, over all draws.
     """
     charged = asked

@@ -1,4 +1,4 @@
-"""The privacy unit of users who return: bounds on the number, the distance and the silos of one's contributions."""
+"""The privacy unit for users who return: bounds on the number, the distance and the silos of their contributions."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ MOST = 2**30  # the largest bound, so that int32 counts to it
 @struct.sealed
 @dataclasses.dataclass(frozen=True)
 class Users:
-    """The privacy unit "one user": all that she contributes to her silo, within bounds that the silo enforces.
+    """The privacy unit "one user": all contributions to a silo, within bounds that the silo enforces.
 
-    A contribution beyond the bounds is left out of the sums; the user is served all the same. Whether one is left out
-    depends on the user's own visits alone, so that the guarantee holds however often users come. In the field this is
-    (visits, apart)-, or k-b-, min-separated participation, with more than one contribution to a batch.
+    A contribution beyond the bounds is left out of the sums; the user is still served. Whether it is left out depends
+    on the user's own visits alone. So the guarantee holds for any number of visits. In the literature this is (visits,
+    apart)-, or k-b-, min-separated participation, here with several contributions to a batch.
 
     Args:
         visits: r, the most contributions of one user to a silo.
-        per_batch: v <= r, the most in one batch; None is `visits`, so that all may be in one batch and nothing is
-            gained over group privacy.
-        apart: b, the least difference of the numbers of two batches to which she contributes: with `apart=1` they may
-            be any, with `apart=5` batches 1 and 6 but not 1 and 5.
-        silos: to how many silos one user may contribute: a promise, as silos do not compare their users. Releases are
-            of one silo, and do not read it.
+        per_batch: v <= r, the most in one batch. None is `visits`: all may be in one batch, and nothing is gained over
+            group privacy.
+        apart: b, the least distance of two batches that the user contributes to. With `apart=1` any batches are
+            allowed, with `apart=5` batches 1 and 6 but not 1 and 5.
+        silos: to how many silos one user may contribute. It is a promise, as silos do not compare their users. Releases
+            are of one silo, and do not read it.
 
     Raises:
-        ValueError, TypeError: naming what is not such an integer.
+        ValueError, TypeError: if an argument is not such an integer.
 
     Example:
         >>> from fedbandit_jax.privacy import RELEASES
@@ -68,7 +68,7 @@ class Users:
 
     @property
     def anyhow(self) -> Users:
-        """As many contributions, in whatever batches: those of batches that are apart may be sent together."""
+        """The same number of contributions in any batches, because batches that are apart may be sent together."""
         return dataclasses.replace(self, per_batch=None, apart=1)
 
     @property
@@ -78,7 +78,7 @@ class Users:
 
     @property
     def tags(self) -> Tags:
-        """What these bounds are, for `privacy.compatibility`."""
+        """The tags of these bounds for `privacy.compatibility`."""
         return tagged("silos", self.silos, {"users at several silos": self.silos > 1})
 
     @property
@@ -94,13 +94,13 @@ class Users:
         return ", ".join(words)
 
     def split(self, n_syncs: int) -> tuple[int, int]:
-        """The number of batches with v contributions, and the remainder for one more, of a pattern for S batches."""
+        """Returns the number of batches with v contributions, and the remainder for one more, for S batches."""
         places = -(-int(n_syncs) // self.apart)
         full = min(self.visits // self.most, places)
         return full, (self.visits - full * self.most if full < places else 0)
 
     def counts(self, n_syncs: int) -> Float[np.ndarray, " places"]:
-        """The contributions to the batches 0, b, 2b, ... of the pattern that begins first: v, ..., v, remainder."""
+        """Returns the contributions to the batches 0, b, 2b, ... of the earliest pattern: v, ..., v, remainder."""
         full, rest = self.split(n_syncs)
         return np.array([self.most] * full + [rest] * (rest > 0), float)
 

@@ -26,9 +26,7 @@ GAP = 1e-6  # least distance of every decay from 1, and of the sum of weights: f
 class PatternBlt(Blt):
     """The `Blt` with the coefficients of `MultiBlt`, whose sum of omega is below 1: c does not increase."""
 
-    of: ClassVar[str] = "MultiBlt"
-    """The recipe's name, for certificates."""
-
+    of: ClassVar[str] = "MultiBlt"  # the recipe's name, for certificates
     users: Users = struct.static(default=Users())
 
     @override

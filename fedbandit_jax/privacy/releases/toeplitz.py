@@ -81,13 +81,11 @@ class Buffered(Toeplitz):
     """
 
     @abc.abstractmethod
-    def tail(self, buffers: Float[Array, " n_buffers *shape"]) -> Float[Array, "*shape"]:
-        """Returns the part of a message that comes from earlier batches."""
+    def tail(self, buffers: Any) -> Any:
+        """Returns the part of a message that comes from earlier batches, (*shape), from (n_buffers, *shape)."""
 
     @abc.abstractmethod
-    def push(
-        self, buffers: Float[Array, " n_buffers *shape"], new: Float[Array, "*shape"]
-    ) -> Float[Array, " n_buffers *shape"]:
+    def push(self, buffers: Any, new: Float[Array, "*shape"]) -> Any:
         """Returns the buffers after one more batch."""
 
     @override

@@ -1,4 +1,4 @@
-"""The trust models by name: who adds the noise, its calibration to a budget, and its proof.
+"""The trust models by name: who adds the noise, how much a budget needs, and the proof.
 
 `TRUST` maps every name to its class, and `Trust` documents the interface.
 """
@@ -30,11 +30,11 @@ TRUST: dict[str, type[Trust]] = {
 
 
 def find(trust: str | type[Trust] | GaussianTrust) -> type[Trust]:
-    """The class of a trust model, given as a name, as data or as the class itself.
+    """Returns the class of a trust model, given as a name, as data or as the class itself.
 
     Raises:
         TypeError: if it is none of these.
-        ValueError: if there is no model of that name.
+        ValueError: if no model has that name.
     """
     if isinstance(trust, GaussianTrust):
         return BoundGaussian

@@ -20,7 +20,7 @@ MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ask:
-    """The use of a trust model: the budget, and everything that the sensitivity of the messages to one user depends on.
+    """The use of a trust model: the budget, and everything that sensitivity depends on.
 
     The privacy unit is one user, who contributes as often as `users` allows. Distances are joint l2 norms of all
     messages, in which all entries have equal noise.
@@ -29,15 +29,15 @@ class Ask:
         budget: epsilon, delta and adjacency.
         release: the factors C and R of the prefix sums, for S synchronisations.
         users: how often, how close together and at how many silos one user may contribute.
-        by_silo: whether the messages of every silo have noise of their own, so that what one user moves at several
-            silos adds up in squares.
-        joint_matrix: whether the noise is on the joint matrix of (x, y), in whose norm distances are then taken.
+        by_silo: whether the messages of every silo have independent noise. The moves of one user at several silos then
+            add up in squares.
+        joint_matrix: whether the noise, and the norm of distances, is on the joint matrix of (x, y).
         n_agents: M, the number of silos.
-        batch: B, users of one silo in a batch, or in the largest one; 1 where the proof does not depend on it.
+        batch: B, users of one silo in the largest batch; 1 if the proof does not depend on it.
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
         dropouts: f, silos whose shares of the noise may be missing in a sum.
-        held: the most rounds of whose users a silo may send sums together, because it was away; 0: those of a batch.
+        held: the most rounds whose sums a silo may send together after it was away; 0: one batch.
         moves_sq: Delta_J^2, squared sensitivity of one batch's packed statistic to one visit; None: as the budget says.
         rounding: excess of one visit's move by rounding, see `BoundStatistic.rounding`.
     """
@@ -68,20 +68,21 @@ class Ask:
 
     @property
     def draws(self) -> int:
-        """Bounds the number of noises in all messages that one user has a part in: r S P D."""
+        """Bounds the number of noises in all messages that one user affects: r S P D."""
         return self.visits * self.release.n_syncs * self.release.n_parts * packed_size(self.dim)
 
     @property
     def missing(self) -> float:
-        """Bounds the mass of the tails that are never drawn, over all Gaussian noise and that of a private schedule."""
+        """Bounds the mass of the tails that are never drawn, over all Gaussian noise and the tests of a private
+        schedule.
+        """
         return self.draws * tails.CUT + (MOST_TESTS * LAPLACE_CUT if self.pure else 0.0)
 
     @property
     def sensitivity(self) -> float:
         """The joint l2 sensitivity of all messages to one user: sqrt(kappa) Delta_J, and rounding.
 
-        kappa is the squared sensitivity of the release to all her contributions, and Delta_J the joint sensitivity of
-        one (x y, x x'), or with `joint_matrix` that of (x, y) (x, y)'.
+        Delta_J is the joint sensitivity of one (x y, x x'), or of (x, y) (x, y)' with `joint_matrix`.
         """
         if self.joint_matrix:
             moves_sq = self.budget.matrix_sensitivity_sq
@@ -93,7 +94,7 @@ class Ask:
     def kappa(self) -> float:
         """Computes the squared sensitivity of all messages to one user whose contributions move a sum by 1 each.
 
-        At several silos she moves independent messages or, where silos are added up, the same ones.
+        At several silos the user moves independent messages. If silos are added up, these are the same messages.
         """
         silos = self.users.silos
         return (silos if self.by_silo else silos**2) * self.release.sensitivity_sq(self.users)
@@ -105,19 +106,18 @@ class Ask:
 
     @property
     def mu(self) -> float:
-        """The mu of the mu-GDP (Gaussian differential privacy) that the budget allows beside the schedule."""
+        """The mu of the mu-GDP (Gaussian differential privacy) that the budget allows in addition to the schedule."""
         return allowed_mu(self.budget.epsilon, self.budget.delta, self.missing, self.pure)
 
     def epsilon(self, at: Callable[[float], float], missing: float) -> float:
-        """The proof at the budget's delta, `at` being delta -> epsilon for the ideal law of the noise."""
+        """Returns the epsilon proved at the budget's delta; `at` maps delta to epsilon for the ideal noise."""
         return tails.epsilon(at, self.budget.delta, self.budget.epsilon, missing)
 
 
 def allowed_mu(epsilon: float, delta: float, missing: float, pure: float = 0.0) -> float:
-    """The mu of the mu-GDP that (epsilon, delta) allows beside a `pure`-DP part, with the tails charged to delta.
+    """Returns the mu of the mu-GDP that (epsilon, delta) allows with a `pure`-DP part, with the tails charged to delta.
 
-    Where tails of the mass `missing` cost more than there is, nothing will be proved, and the noise is that of the
-    ideal law.
+    If tails of the mass `missing` cost more than delta, nothing will be proved, and the noise is as for the ideal law.
     """
     left = delta - tails.smallest_delta(epsilon, missing)
     return gaussian_mu(epsilon, left if left > 0 else delta, pure)

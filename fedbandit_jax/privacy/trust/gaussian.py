@@ -1,8 +1,8 @@
-"""Trust models whose noise is Gaussian: added by every silo, by the server, or by every user.
+"""Trust models with Gaussian noise, added by every silo, by the server, or by every user.
 
-All protect one user, who contributes as often as `Ask.users` allows, under the adjacency of the budget. She moves all
-messages together by at most `Ask.sensitivity` in joint l2 norm. "Exact" proofs are tight for one visit, upper bounds on
-epsilon for more, and include adaptivity and composition over all messages.
+All protect one user, who contributes as often as `Ask.users` allows, under the adjacency of the budget. One user moves
+all messages together by at most `Ask.sensitivity` in joint l2 norm. "Exact" proofs are tight for one visit and upper
+bounds for more. They include adaptivity and composition over all messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fedbandit_jax.privacy.trust.model import (
 class SiloLocal(Trust):
     """Silo-local noise: each silo adds N(0, std_i^2) to its own messages; nobody else is trusted (Theorem 5.1).
 
-    Each user trusts her silo, which sees her raw statistics. The server and the other silos see every noisy message.
+    Users trust their silo, which sees their raw statistics. The server and the other silos see every noisy message.
     """
 
     sentence = (
@@ -60,15 +60,15 @@ class SiloLocal(Trust):
         return gaussian_proof(ask, float(np.min(self.std)))
 
     def sigma_of_silo(self) -> float:
-        """sigma, in units of x y and x x', of the silo with the most noise."""
+        """Returns sigma, in units of x y and x x', of the silo with the most noise."""
         return float(np.max(self.std)) / MAX_NORM**2
 
     @override
     def silo(self, i: int) -> SiloLocal:
         return dataclasses.replace(self, std=np.asarray(self.std)[i : i + 1])
 
+    @override
     def misfit(self, ask: Ask) -> str:
-        """An error text unless there is one standard deviation for every silo."""
         return "" if np.shape(self.std) == (ask.n_agents,) else f"{np.shape(self.std)} noises for {ask.n_agents} silos"
 
     @override
@@ -79,9 +79,9 @@ class SiloLocal(Trust):
     def among(self, sends: Array) -> SiloLocal:
         return dataclasses.replace(self, std=jnp.where(sends, jnp.asarray(self.std), 0))
 
+    @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """Adds the silo's noise to its message, (P, D): Algorithm 2, line 9."""
-        return message + jnp.asarray(self.std)[silo] * normal(key, message.shape)
+        return message + jnp.asarray(self.std)[silo] * normal(key, message.shape)  # Algorithm 2, line 9
 
     @override
     def silo_stds(self) -> np.ndarray:
@@ -131,7 +131,7 @@ class SiloLocalMatrix(SiloLocal):
 class Central(Trust):
     """Central noise: the server is trusted with the silos' exact sums, and adds N(0, std^2) once.
 
-    Those who are not trusted see what the server releases, and nothing else.
+    Untrusted parties see only the releases of the server.
 
     Reference: Shariff & Sheffet (2018).
     """
@@ -162,8 +162,8 @@ class Central(Trust):
     def among(self, sends: Array) -> Central:
         return self
 
+    @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """The message as it is, (P, D), because the server is trusted with it."""
         return message
 
     @override
@@ -178,10 +178,10 @@ class Central(Trust):
 @struct.sealed
 @struct.pytree
 class Local(Trust):
-    """Local noise: every user adds N(0, std^2) to her own statistics; not even her silo is trusted (Zheng et al. 2020).
+    """Local noise: every user adds N(0, std^2) to their own statistics; no silo is trusted (Zheng et al. 2020).
 
-    Her own device holds her contexts, chooses her arm and draws the noise. Her silo, which adds up the reports of its B
-    users, and everybody else may see her noisy report and nothing more.
+    A user's own device holds their contexts, chooses the arm and draws the noise. The silo adds up the reports of its B
+    users. It and everybody else see only noisy reports.
     """
 
     sentence = (
@@ -206,8 +206,8 @@ class Local(Trust):
     def proof(self, ask: Ask) -> Proof:
         return gaussian_proof(ask, float(self.std))
 
+    @override
     def misfit(self, ask: Ask) -> str:
-        """An error text unless there are as many silos, and users in a batch, as at the calibration."""
         return same_sizes((self.n_agents, self.batch), (ask.n_agents, ask.batch))
 
     @override
@@ -218,9 +218,9 @@ class Local(Trust):
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
         return message + self.std * normal(key, (self.batch, *message.shape)).sum(0)
 
+    @override
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
-        """Counts the reports of all users, B times as many as messages, of 32 bits."""
-        return numbers * self.batch, 32
+        return numbers * self.batch, 32  # the reports of all users
 
     @override
     def silo_stds(self) -> np.ndarray:

@@ -1,11 +1,11 @@
-"""The interface of a trust model: the noise on a release and who adds it, its calibration to a budget, and its proof.
+"""The interface of a trust model: the noise on a release, who adds it, its calibration to a budget, and its proof.
 
-At synchronisation k = 1, ..., S every silo holds a message (P, D): the P parts of its release (see `releases`), each a
-sum of its users' packed statistics with D = d (d + 3) / 2 entries (see `statistic`). A protocol carries it to the
+At synchronisation k = 1, ..., S every silo holds a message (P, D): the P parts of its release (see `releases`). Each
+part is a sum of users' packed statistics with D = d (d + 3) / 2 entries (see `statistic`). A protocol carries it to the
 server in three steps. The randomiser (`randomize`) works at the silo. The third party (`third_party`) is nobody, a
 shuffler, or a secure aggregator. The analyser (`analyze`) makes the server's estimate of the sum over silos. Unless
-somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum: `noise` where
-noise depends on no data, `noisy_sum` where it does (`needs_users`).
+somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum. It is `noise` if
+the noise depends on no data, and `noisy_sum` otherwise (`needs_users`).
 
 Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure aggregation as in Chowdhury & Zhou
 (2023).
@@ -32,7 +32,7 @@ from fedbandit_jax.privacy.trust.ask import Ask
 class Proof(NamedTuple):
     """The proof of the noise of a bound trust model, computed from the numbers that the model draws with."""
 
-    sigma: float  # standard deviation of the noise on an entry of x y, rounding included; `Trust.whose` says whose
+    sigma: float  # standard deviation of the noise on an entry of x y, rounding included, see `Trust.whose`
     epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
     accountant: str  # the method of proof
     event: Event | None = None  # the whole curve of (epsilon, delta), if it has the form of a privacy event
@@ -44,53 +44,38 @@ T = TypeVar("T", bound="Trust")
 
 
 class Trust:
-    """The interface of a trust model; one of your own is an `fb.privacy.GaussianTrust`.
+    """The interface of a trust model; for your own, use an `fb.privacy.GaussianTrust`.
 
-    The class describes the model; an object of it is bound: it draws the noise and proves its guarantee.
+    The class describes the model. An object is bound: it draws the noise and proves its guarantee.
     """
 
+    # a sentence for certificates: who adds the noise, and who is not trusted
     sentence: ClassVar[str] = "a trust model of the caller's own"
-    """A sentence for certificates that says who adds the noise, and who is not trusted."""
-    trusted: ClassVar[str] = "own"
-    """Whom users must trust, one of `fedbandit_jax.certificate.PARTIES`."""
-    whose: ClassVar[str] = "of a message"
-    """Whose noise `Proof.sigma` describes."""
-    for_trees: ClassVar[bool] = False
-    """Whether the proof covers the release `Tree` only."""
-    needs: ClassVar[tuple[str, ...]] = ()
-    """The sizes that the noise depends on, out of "n_agents", "batch" and "dim"."""
+    trusted: ClassVar[str] = "own"  # the party that users must trust, one of `fedbandit_jax.certificate.PARTIES`
+    whose: ClassVar[str] = "of a message"  # the message or sum that `Proof.sigma` is about
+    for_trees: ClassVar[bool] = False  # whether the proof covers the release `Tree` only
+    needs: ClassVar[tuple[str, ...]] = ()  # the sizes that the noise depends on, among "n_agents", "batch" and "dim"
+    # the batches that the proof covers: "equal", "fixed" (in advance, at most `Ask.batch`) or "any" (also adaptive)
     batches: ClassVar[str] = "equal"
-    """Which batches the proof covers: "equal" (all of one size), "fixed" (of any sizes that are fixed in advance, of
-    which `Ask.batch` is the largest) or "any" (also those that end when an adaptive schedule says so)."""
-    joint_matrix: ClassVar[bool] = False
-    """Whether the noise is symmetric noise on the joint matrix of (x, y)."""
+    joint_matrix: ClassVar[bool] = False  # whether the noise is symmetric noise on the joint matrix of (x, y)
+    # the silos that may miss a synchronisation: "none" (there is no proof), "few" (up to `dropouts`) or "any"
     away: ClassVar[str] = "none"
-    """The silos that may miss a synchronisation: "none" (there is no proof), "few" (up to `dropouts`) or "any"."""
-    plain: ClassVar[bool] = False
-    """Whether the proof is for (x y, x x') of single visits as they are, and for no other statistic."""
+    plain: ClassVar[bool] = False  # whether the proof is for (x y, x x') of single visits only
+    # whether every silo's messages are proved alone. A silo may then have its own budget, and send prefix sums
     per_silo: ClassVar[bool] = False
-    """Whether every silo's messages are proved alone: it may have a budget of its own, and send private prefix sums."""
-
-    of_silos: ClassVar[bool] = False
-    """Whether every silo adds noise of its own to its messages."""
+    of_silos: ClassVar[bool] = False  # whether every silo adds noise to its messages
+    # whether a server may be shown these messages one by one: they have equal noise on all entries
     alike: ClassVar[bool] = False
-    """Whether a server is shown these messages one by one, with equal noise on all entries."""
-    hides_users: ClassVar[bool] = False
-    """Whether users hide their raw statistics even from their silo, and report once."""
-    needs_users: ClassVar[bool] = False
-    """Whether `randomize` works on the users in the tree node, not on their sum."""
-    shows_sum: ClassVar[bool] = False
-    """Whether those who are not trusted see the output of `analyze` and nothing else."""
-    on_grid: ClassVar[bool] = False
-    """Whether messages and noise are integers."""
-    dropouts: int = 0
-    """f, silos whose shares of the noise may be missing in a sum, with `away` = "few"."""
-    width: int = 0
-    """The most bits that a user sends for an entry, with `needs_users`."""
+    hides_users: ClassVar[bool] = False  # whether users hide their raw statistics even from their silo, and report once
+    needs_users: ClassVar[bool] = False  # whether `randomize` needs the users in the tree node, not their sum
+    shows_sum: ClassVar[bool] = False  # whether untrusted parties see only the output of `analyze`
+    on_grid: ClassVar[bool] = False  # whether messages and noise are integers
+    dropouts: int = 0  # f, the silos whose shares of the noise may be missing, with `away` = "few"
+    width: int = 0  # the most bits that a user sends for an entry, with `needs_users`
 
     @classmethod
     def tags(cls) -> dict[str, bool]:
-        """What this model is, for `privacy.compatibility`."""
+        """Returns the tags of this model for `privacy.compatibility`."""
         return {
             "noise in sums of silos": not cls.per_silo,
             "noise that silos do not add": not cls.of_silos,
@@ -110,19 +95,19 @@ class Trust:
         raise NotImplementedError(f"{cls.__name__}.calibrate")
 
     def missing(self, ask: Ask) -> float:
-        """Bounds the mass of the tails that are never drawn, over all noise that one user has a part in."""
+        """Bounds the mass of the tails that are never drawn, over all noise that depends on one user."""
         return ask.missing
 
     def proof(self, ask: Ask) -> Proof:
-        """The proof, made on the host, of the noise of this object for the use `ask`."""
+        """Returns the proof of this object's noise for the use `ask`, computed on the host."""
         raise NotImplementedError(f"{type(self).__name__}.proof")
 
     def silo(self, i: int) -> Trust:
-        """The noise of silo i alone, of a model with `per_silo`."""
+        """Returns the noise of silo i alone, for a model with `per_silo`."""
         raise NotImplementedError(f"{type(self).__name__}.silo")
 
     def misfit(self, ask: Ask) -> str:
-        """The objection to this noise for the use `ask`, or an empty string."""
+        """Returns the objection to this noise for the use `ask`, or an empty string."""
         return ""
 
     def sum_std(self) -> float:
@@ -130,11 +115,11 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.sum_std")
 
     def message_stds(self, n: int) -> np.ndarray:
-        """Standard deviations (n,) of the noise on messages 1, ..., n, over all silos, where all users are zeros."""
+        """Returns standard deviations (n,) of the noise on messages 1, ..., n, over all silos, for users of zeros."""
         return np.full(n, self.sum_std())
 
     def silo_stds(self) -> np.ndarray:
-        """Standard deviations (M,) of the Gaussians that silos add to their messages, on the diagonal of x x'."""
+        """Returns standard deviations (M,) of the Gaussians on silos' messages, on the diagonal of x x'."""
         raise NotImplementedError(f"{type(self).__name__}.silo_stds")
 
     def noise(self, key: Array, size: int) -> Array:
@@ -142,14 +127,14 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.noise")
 
     def among(self, sends: Array) -> Trust:
-        """The noise of those of M silos that send at a synchronisation, (M,) bool."""
+        """Returns the noise of the silos that send at a synchronisation, (M,) bool."""
         raise NotImplementedError(f"{type(self).__name__}.among")
 
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
-        """Randomises the message of silo 0, ..., M - 1 and returns what it sends.
+        """Randomises the message of silo 0, ..., M - 1 and returns the message that it sends.
 
-        `message` is the exact message k, (P, D); with `needs_users`, the packed statistics of the silo's N = S B
-        users, (N, D), and which of them are in the tree node that is sent, (N,) bool.
+        `message` is the exact message k, (P, D). With `needs_users` it is the packed statistics of the silo's N = S B
+        users, (N, D), and a mask of the users in the tree node that is sent, (N,) bool.
         """
         raise NotImplementedError(f"{type(self).__name__}.randomize")
 
@@ -158,27 +143,26 @@ class Trust:
         return messages
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """The server's estimate of the sum over silos, (P, D), from the messages shown to it."""
+        """Returns the server's estimate of the sum over silos, (P, D), from the messages shown to it."""
         return shown.sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
-        """The numbers that all silos together send at release k, and the bits of each.
+        """Returns the count of numbers that all silos together send at release k, and the bits of each.
 
-        If each silo sends its message, they are `numbers`; `size` is D.
+        If each silo sends its message, the count is `numbers`; `size` is D.
         """
         return numbers, 32
 
 
 def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """The objection to the sizes that a noise was calibrated for, or an empty string."""
+    """Returns the objection to the sizes that a noise was calibrated for, or an empty string."""
     return "" if has == wanted else f"its noise is for sizes {has}, and is used with {wanted}"
 
 
 def noise_std(sigma: float) -> np.float32:
-    """A float32 standard deviation for noise of at least `sigma`, which is in units of x y and x x'.
+    """Returns a float32 standard deviation for noise of at least `sigma`, in units of x y and x x'.
 
-    It is larger by MAX_NORM^2, because float32 makes vectors of norm up to MAX_NORM of unit vectors, and it is rounded
-    up.
+    It is larger by MAX_NORM^2, because unit vectors in float32 have norms up to MAX_NORM, and it is rounded up.
     """
     return np.nextafter(np.float32(sigma * MAX_NORM**2), np.float32(np.inf))
 
@@ -192,9 +176,9 @@ GAUSSIAN = "exact Gaussian differential privacy, joint over bias and covariance,
 
 
 def gaussian_proof(ask: Ask, std: float, assumes: tuple[str, ...] = ()) -> Proof:
-    """The proof of Gaussian noise on every entry of every message; (almost) no noise proves nothing.
+    """Proves Gaussian noise on every entry of every message; (almost) no noise proves nothing.
 
-    Its standard deviation is `std` as it is drawn, with the margin for float32 (see `noise_std`).
+    `std` is the standard deviation as it is drawn, with the margin for float32 (see `noise_std`).
     """
     sensitivity, sigma = ask.sensitivity, std / MAX_NORM**2
     if not sigma * MOST_MU > sensitivity:  # the accountant does not compute larger ratios
@@ -210,10 +194,10 @@ LITTLE = 40.0  # the largest mu where nothing can be proved
 
 
 def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
-    """The model with the largest mu <= `top`, to a part in 10^4, whose proven epsilon is within the budget.
+    """Returns the model with the largest mu <= `top`, to a part in 10^4, whose proven epsilon is within the budget.
 
-    `model` makes a bound model from mu, with less noise the larger mu is. Where the far tails of integer noise, which
-    are never drawn, cost more than delta at so large an epsilon, it is one with little noise, which proves nothing.
+    `model` makes a bound model from mu. A larger mu has less noise. The far tails of integer noise are never drawn. If
+    they cost more than delta at so large an epsilon, the result is a model with little noise, which proves nothing.
 
     Raises:
         ValueError: if even mu = top / 1000 does not give the budget.

@@ -1,4 +1,4 @@
-"""Trust models of one's own: how many Gaussians are in the sum over silos, in numbers, and who adds them, in words."""
+"""User-defined trust models: how many Gaussians are in the sum over silos, and who adds them, in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedbandit_jax.privacy.trust.model import Proof, Trust, gaussian_proof, gaus
 
 
 class Sizes(NamedTuple):
-    """The sizes of a run, each None if it is not known, as B under a schedule that is not `Every`."""
+    """The sizes of a run, each None if it is unknown, as B is under a schedule other than `Every`."""
 
     n_agents: int | None  # M
     batch: int | None  # B, rounds of a batch, which are a silo's users in it
@@ -28,18 +28,18 @@ class Sizes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class GaussianTrust:
-    """A trust model of one's own: independent Gaussians, of which so many are in the sum over silos.
+    """A user-defined trust model: independent Gaussians, a number of them in the sum over silos.
 
-    It is data. The noise is drawn and the guarantee computed by the package; the words go into the certificate as they
-    are, and whether they describe a protocol is for its author to answer for.
+    It is data. The package draws the noise and computes the guarantee. The words go into the certificate unchanged.
+    Their author answers for whether they describe a protocol.
 
     Args:
         sentence: who adds the noise, and who is not trusted.
         sources: how many independent noises are in the sum over silos, an integer >= 1, or a function of the run's
-            sizes, which have M, B and d as `n_agents`, `batch` and `dim`. B, the users of a silo in a batch, is None
-            under a schedule that is not `fb.schedules.Every`, and a function that computes with it is refused.
-        whose: whose noise the certificate's `noise_std` describes.
-        assumes: what the guarantee does not survive.
+            sizes. These have M, B and d as `n_agents`, `batch` and `dim`. B, the users of a silo in a batch, is None
+            under a schedule other than `fb.schedules.Every`. A function that computes with None is refused.
+        whose: the message or sum that the certificate's `noise_std` is about.
+        assumes: behaviour of others that voids the guarantee.
 
     Raises:
         TypeError, ValueError: if an argument has the wrong type or is out of range.
@@ -73,7 +73,7 @@ class GaussianTrust:
             validate.text("assumes", one)
 
     def calibrate(self, ask: Ask, sizes: Sizes, std: float | None = None) -> BoundGaussian:
-        """The bound model with the noise that `ask` needs, in a run of these sizes."""
+        """Returns the bound model for the use `ask` in a run of these sizes, see `Trust.calibrate`."""
         try:
             sources = self.sources(sizes) if callable(self.sources) else self.sources
         except TypeError as error:
@@ -94,7 +94,7 @@ class GaussianTrust:
 @struct.sealed
 @struct.pytree
 class BoundGaussian(Trust):
-    """A bound trust model of one's own: the two numbers of its noise, and the words that describe it."""
+    """A bound user-defined trust model: the two numbers of its noise, and the words that describe it."""
 
     batches = "any"
     of_user = "GaussianTrust"
@@ -107,8 +107,7 @@ class BoundGaussian(Trust):
 
     @override
     def proof(self, ask: Ask) -> Proof:
-        """Proves the exact guarantee of one source, or of a fraction of one if `sources` is below 1."""
-        std = float(np.min(self.std)) * min(1.0, max(0.0, float(self.sources))) ** 0.5
+        std = float(np.min(self.std)) * min(1.0, max(0.0, float(self.sources))) ** 0.5  # of one source, or of less
         return gaussian_proof(ask, std, self.assumes)
 
     @override

@@ -1,7 +1,7 @@
 """Secure aggregation of vectors: the noise of the central model without a trusted server.
 
-It goes beyond the papers; secure aggregation itself is as in Chowdhury & Zhou (2023), and Bonawitz et al. (2017) have a
-protocol for it. The sum of shares is that of Kairouz, Liu & Steinke (2021).
+It goes beyond the papers. Secure aggregation is as in Chowdhury & Zhou (2023); Bonawitz et al. (2017) have a protocol.
+The sum of shares is that of Kairouz, Liu & Steinke (2021).
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ from fedbandit_jax.privacy.trust.model import Proof, Trust, least, same_sizes
 @struct.sealed
 @struct.pytree
 class SecAgg(Trust):
-    """Discrete Gaussian noise, of which each silo adds a share; the server sees the sum of messages modulo 2^32 alone.
+    """Discrete Gaussian noise in shares of all silos; the server sees only the sum of messages modulo 2^32.
 
-    Each silo multiplies its message by `scale`, rounds it at random to an integer next to it, and adds a discrete
-    Gaussian with 1/(M - f) of the variance that the sum needs, where f silos may miss a synchronisation. If no more are
-    missing, what is there is enough, and the rest is independent of it; if more are missing, nothing is released. The
-    aggregator is trusted to show the server nothing but sums, and silos to do nothing that `Proof.assumes` lists; the
-    server is not trusted.
+    Each silo multiplies its message by `scale` and rounds it at random to a neighbouring integer. It adds a discrete
+    Gaussian with 1/(M - f) of the variance that the sum needs, because f silos may miss a synchronisation. If at most f
+    are missing, the shares present suffice, and the excess is independent of them. If more are missing, nothing is
+    released. The aggregator is trusted to show the server only sums. Silos are trusted to do nothing that
+    `Proof.assumes` lists. The server is not trusted.
 
-    The privacy unit is one user, who contributes at most as `Ask.users` says, under the adjacency of the budget. She
-    moves all messages together by at most `Ask.sensitivity` in l2 norm, and rounding moves each entry by at most one
-    step more a visit. Neither depends on how many users are in her batch. What does is that messages are exact integers
-    in float32 and have room in the ring; both hold for the largest batch, so that sizes may differ if they are fixed in
-    advance.
+    The privacy unit is one user, who contributes at most as `Ask.users` says, under the adjacency of the budget. One
+    user moves all messages together by at most `Ask.sensitivity` in l2 norm. Rounding moves each entry by at most one
+    step more a visit. Neither depends on the number of users in a batch. But messages must be exact integers in float32
+    and have room in the ring. Both hold for the largest batch, and sizes may differ if they are fixed in advance.
     """
 
     sentence = (
@@ -71,7 +70,7 @@ class SecAgg(Trust):
 
         def of(std: float) -> SecAgg:
             sigma = std * MAX_NORM**2
-            most = sigma * math.sqrt(m / there)  # where all silos are there
+            most = sigma * math.sqrt(m / there)  # if no silo is missing
             # With `fine` steps per unit, rounding adds about a thousandth to the sensitivity.
             fine = max(1.0, 1000 * math.sqrt(entries) / ask.sensitivity)
             room = min(fine, 2.0**31 / (m * largest + 40 * most), 2.0**24 / largest, 2.0**24 / most)
@@ -126,8 +125,8 @@ class SecAgg(Trust):
             others += f" (without that of one of {there} silos epsilon is {epsilon(there - 1):.4g})"
         return Proof(sigma / scale, epsilon(there), accountant, event, (others,), sensitivity / scale)
 
+    @override
     def misfit(self, ask: Ask) -> str:
-        """An error text unless there are as many silos as at the calibration, and room for their messages."""
         largest = ask.largest * ask.release.message_bound() * abs(float(self.scale))
         if not (largest <= 2.0**24 and self.n_agents * largest <= 2.0**31):
             return f"there is no room for the messages of batches of {ask.batch} rounds, of up to {largest:.3g} steps"
@@ -140,29 +139,29 @@ class SecAgg(Trust):
 
     @override
     def noise(self, key: Array, size: int) -> Array:
-        """One discrete Gaussian in place of the M silos' own, and the error of one rounding in place of theirs.
+        """Draws one discrete Gaussian in place of the M silos' own, and the error of one rounding in place of theirs.
 
         M discrete Gaussians add up to one of M times the variance, up to a factor e^xi of the probabilities (see
-        `quantised`). The error is that of rounding with a dither: uniform in one step, whatever is rounded, so that no
-        digit of a sum shows between the steps. That leaves out at most M/4 of a variance of M share^2.
+        `nearly_gaussian`). The error is as if rounded with a dither: uniform in one step for any input. So no digit of
+        a sum shows between the steps. That leaves out at most M/4 of a variance of M share^2.
         """
         rounding, noise = jax.random.split(key)
         draws = discrete_gaussian(noise, self.share * np.sqrt(self.n_agents), (size,))
         return (draws + jax.random.uniform(rounding, (size,), minval=-0.5, maxval=0.5)) / self.scale
 
+    @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
-        """The silo's rounded and noisy message as integers modulo 2^32, (P, D) uint32."""
         rounding, noise = jax.random.split(key)
         encoded = stochastic_round(rounding, message * self.scale).astype(jnp.int32)
         return (encoded + discrete_gaussian(noise, self.share, message.shape)).astype(jnp.uint32)
 
+    @override
     def third_party(self, key: Array, messages: Array) -> Array:
-        """The sum over silos modulo 2^32, (P, D) uint32, which is all that leaves the aggregator."""
-        return messages.sum(0, dtype=jnp.uint32)
+        return messages.sum(0, dtype=jnp.uint32)  # modulo 2^32
 
+    @override
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """The sum over silos, (P, D); residues of 2^31 and more stand for negative numbers."""
-        return lax.bitcast_convert_type(shown, jnp.int32) / self.scale
+        return lax.bitcast_convert_type(shown, jnp.int32) / self.scale  # residues from 2^31 on are negative
 
     @override
     def message_stds(self, n: int) -> np.ndarray:

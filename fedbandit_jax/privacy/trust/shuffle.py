@@ -1,8 +1,8 @@
-"""The trust model of noisy messages that a trusted shuffler mixes, which amplifies the noise of silos.
+"""The trust model of noisy messages behind a trusted shuffler, which amplifies the noise of silos.
 
-The server is not trusted. It protects one user of one silo, who comes at most `visits` times, under the adjacency of
-the budget, and covers the tree only, of kappa levels l = 0, ..., kappa - 1. References to lemmas and theorems are to
-Zhou & Chowdhury (2024).
+The server is not trusted. It protects one user of one silo, with at most `visits` contributions, under the adjacency of
+the budget. It covers only the tree, with kappa levels l = 0, ..., kappa - 1. Lemmas and theorems are those of Zhou &
+Chowdhury (2024).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedbandit_jax.privacy.trust.gaussian import SiloLocal
 from fedbandit_jax.privacy.trust.model import Proof, noise_std
 
 LEMMA = "Lemma F.2 (amplification by shuffling) at every tree node, advanced composition over nodes"
-_ANY_TWO = math.sqrt(sensitivity_sq("replace"))  # the lemma compares any two users, whatever the adjacency
+_ANY_TWO = math.sqrt(sensitivity_sq("replace"))  # the lemma compares any two users, under both adjacencies
 
 
 @struct.sealed
@@ -56,13 +56,13 @@ class Shuffled(SiloLocal):
                 plain = np.minimum(plain, noise_std(lemma_std(ask)))
         return cls(std=plain)
 
+    @override
     def proof(self, ask: Ask) -> Proof:
-        """Proves the guarantee by Lemma F.2 or without it, whichever gives the smaller epsilon."""
         plain = SiloLocal.proof(self, ask)
         if not plain.sigma > 0:
             return plain
         plain = plain._replace(accountant=f"{plain.accountant} (shuffling proves nothing more here)")
-        if ask.visits > 1 or np.ptp(self.std) > 0:  # silos with noise of their own are recognised by it
+        if ask.visits > 1 or np.ptp(self.std) > 0:  # different noise would identify a silo
             return plain
         try:
             epsilon = ask.epsilon(

@@ -1,8 +1,8 @@
-"""The trust model of sums of noisy bits, which a trusted shuffler mixes: P_Vec in the paper.
+"""The trust model of sums of noisy bits behind a trusted shuffler: P_Vec in the paper.
 
-The server is not trusted. It protects one user of one silo, who comes at most `visits` times, under the adjacency of
-the budget, and covers the tree only, of kappa levels l = 0, ..., kappa - 1. References to algorithms and theorems are
-to Zhou & Chowdhury (2024).
+The server is not trusted. It protects one user of one silo, with at most `visits` contributions, under the adjacency of
+the budget. It covers only the tree, with kappa levels l = 0, ..., kappa - 1. Algorithms and theorems are those of Zhou
+& Chowdhury (2024).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from fedbandit_jax.privacy.trust.model import Proof, Trust, least, same_sizes
 @struct.sealed
 @struct.pytree
 class VectorSum(Trust):
-    """P_Vec, Algorithms 6 and 7: every user sends, for every entry, a few bits that a shuffler mixes with all others'.
+    """P_Vec, Algorithms 6 and 7: every user sends a few bits for every entry, and a shuffler mixes all of them.
 
-    The silos, which see their users' statistics, draw the bits. They and the shuffler are trusted, the server is not. A
+    The silos see their users' statistics and draw the bits. They and the shuffler are trusted, the server is not. A
     node of level l has n = M B 2^l users. For an entry w in [-1, 1] and z = (w + 1) g_l, a user's 2 g_l + b_l bits hold
-    floor(z) + Bernoulli(z - floor(z)) ones and Binomial(b_l, 1/2) ones of noise. From all ones Y of an entry the server
-    estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves the D counts of ones of a node by
-    at most visits (g_l Delta_J + sqrt(D)) in l2 norm, where Delta_J is the joint sensitivity of (x y, x x') and sqrt(D)
-    is for rounding.
+    floor(z) + Bernoulli(z - floor(z)) ones of data and Binomial(b_l, 1/2) ones of noise. From all ones Y of an entry
+    the server estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves the D counts of ones of
+    a node by at most visits (g_l Delta_J + sqrt(D)) in l2 norm. Delta_J is the joint sensitivity of (x y, x x'), and
+    sqrt(D) is for rounding.
 
     # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix on and above the diagonal are sent, those above it
-    scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and there are 3/4 as many of
-    them, which gives the same variance.
+    scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and 3/4 as many of them have
+    the same variance.
     """
 
     sentence = (
@@ -120,14 +120,14 @@ class VectorSum(Trust):
         return same_sizes((self.n_batch, len(g)), (ask.n_agents * ask.batch, len(ask.points)))
 
     def init(self, size: int) -> Array:
-        """The rounding variance in the live node of every level, all 0, in units of 1/g_l^2, (kappa, D)."""
+        """Returns the rounding variance in the live node of every level, all 0, in units of 1/g_l^2, (kappa, D)."""
         return jnp.zeros((len(self.g), size))
 
     def noisy_sum(self, key: Array, k: Array, state: Array, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
         """Adds binomial noise, and the normal limit of users' roundings, to the sum over silos, (1, D).
 
-        The variance of the roundings is what these users' statistics give. The state keeps it for the live nodes,
-        (kappa, D).
+        The statistics of these users give the variance of the roundings. The state keeps it for the live nodes, (kappa,
+        D).
         """
         g = jnp.asarray(self.g)
         z = (pack_users(x, y) + 1) * g[:, None, None, None]
@@ -141,11 +141,8 @@ class VectorSum(Trust):
         ended = k % (1 << jnp.arange(len(rounding))) == 0
         return counts / g[level], jnp.where(ended[:, None], 0, rounding)
 
+    @override
     def randomize(self, key: Array, silo: Array, k: Array, message: tuple[Array, Array]) -> Array:
-        """The bits of every user and entry, (N, D, width) int8; those that are not sent are -1.
-
-        `message` holds the packed statistics of N = S B users, (N, D), and which of them are in the node, (N,) bool.
-        """
         users, inside = message
         level, _ = self._node(k)
         g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
@@ -157,7 +154,7 @@ class VectorSum(Trust):
         flips = jax.random.bernoulli(noise, 0.5, (*users.shape, self.width))
         bits = jnp.where(place < 2 * g, data, flips)
         sent = inside[:, None, None] & (place < 2 * g + b)
-        return jnp.where(sent, bits, -1).astype(jnp.int8)
+        return jnp.where(sent, bits, -1).astype(jnp.int8)  # (N, D, width); -1 is not sent
 
     @override
     def third_party(self, key: Array, messages: Array) -> Array:
@@ -165,14 +162,14 @@ class VectorSum(Trust):
         bits = jnp.moveaxis(messages, 2, 0).reshape(size, m * n * width)
         return jax.random.permutation(key, bits, axis=1, independent=True)
 
+    @override
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """The server's estimate of the sum over silos, (1, D), by counting the ones."""
         level, n = self._node(k)
         g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
         return (((shown == 1).sum(-1) - b * n / 2) / g - n)[None]
 
+    @override
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
-        """Counts one number of 2 g_l + b_l bits for every user in the node and every entry."""
         level, n = self._node(k)
         return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
 
@@ -195,7 +192,6 @@ class VectorSum(Trust):
         return level, self.n_batch * jnp.exp2(level.astype(jnp.float32))  # int32 could overflow
 
 
-def _step(ask: Ask, g: np.ndarray) -> np.ndarray:
-    """The l2 sensitivity of a node's counts of ones to one user, rounding included, (kappa,)."""
+def _step(ask: Ask, g: np.ndarray) -> np.ndarray:  # l2 sensitivity of a node's counts of ones, (kappa,)
     one = math.sqrt(ask.budget.joint_sensitivity_sq) * MAX_NORM**2
     return ask.visits * (one * g + math.sqrt(packed_size(ask.dim)))
