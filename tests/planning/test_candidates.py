@@ -43,7 +43,6 @@ cached = functools.cache(candidates)
 
 
 def considered(asked):
-    """Those of trust models that are allowed."""
     return [one for one in cached(asked) if one.algo is not None]
 
 
@@ -138,30 +137,30 @@ def test_shares_are_for_those_who_are_away():
 
 
 def test_where_silos_drop_out_every_batch_is_in_one_message():
-    spec = dataclasses.replace(ENV.spec, drops=True)
-    found = considered(demands(horizon=60)._replace(spec=spec, away=1))
-    assert not any(one.excluded for one in found)
-    assert {one.certificate.claim for one in found} == {"certified"}
+    asked = demands(horizon=60)._replace(spec=dataclasses.replace(ENV.spec, drops=True), away=1)
+    found = considered(asked)
+    assert {(one.excluded, one.certificate.claim) for one in found} == {("", "certified")}
     assert {one.algo.privacy.release for one in found} == {"input_perturbation"}
     assert {(one.algo.privacy.trust, one.algo.privacy.dropouts) for one in found} == {("silo_local", 0), ("secagg", 1)}
-    loud = {one.algo.privacy.trust: one.certificate.server_noise_std for one in found if one.group.endswith("Greedy")}
-    alone = next(one for one in considered(demands(horizon=60)._replace(spec=spec, away=0)) if "secagg, G" in one.label)
-    assert loud["secagg"] > 1.1 * alone.certificate.server_noise_std
+    stds = [
+        next(one.certificate.server_noise_std for one in considered(some) if "secagg, Greedy" in one.label)
+        for some in (asked, asked._replace(away=0))
+    ]
+    assert stds[0] > 1.1 * stds[1]
 
 
 def test_where_silos_lie_the_server_takes_a_median_of_messages_it_sees():
     spec = fb.envs.sphere(5, 4, 3, rewards="bernoulli").spec
-    found = candidates(demands(horizon=60, trusted=("silo", "secagg"))._replace(spec=spec, liars=0.2))
+    asked = demands(horizon=60, trusted=("silo", "secagg"))._replace(spec=spec, liars=0.2)
+    found, rules = candidates(asked), {"median", "geometric_median"}
     ran = [one for one in found if not one.excluded]
-    assert {one.algo.privacy.trust for one in ran} == {"silo_local"}
-    assert {one.algo.aggregate for one in ran} == {"median", "geometric_median"}
+    assert {one.label for one in found if "no single messages" in one.excluded} == {"secagg"}
+    assert {(one.algo.privacy.trust, one.certificate.claim) for one in ran} == {("silo_local", "certified")}
+    assert {one.algo.aggregate for one in ran} == rules
     assert {one.algo.liars.among(5) for one in ran} == {(0,)}
     assert all(one.algo.aggregate in one.label.split(", ")[1] for one in ran)
-    assert {one.certificate.claim for one in ran} == {"certified"}
-    (why,) = (one.excluded for one in found if one.label == "secagg")
-    assert "no single messages" in why
-    public = without_privacy(demands(horizon=60)._replace(spec=spec, liars=0.2), ran)
-    assert {one.algo.aggregate for one in public} == {"median", "geometric_median"}
+    public = without_privacy(asked, ran)
+    assert {one.algo.aggregate for one in public} == rules
     assert {one.algo.privacy for one in public} == {None}
 
 
@@ -182,10 +181,13 @@ def test_phases_are_not_for_what_comes_from_other_phases(more, everything):
     assert "silos lie or drop out, or rewards are delayed" in left_out(asked)[1]
 
 
-def test_a_warning_of_delta_is_there():
+def test_a_warning_of_delta_is_there_and_noise_that_cannot_be_drawn_is_a_reason():
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=50)
     one = candidate.considered("one", "one", algo, demands(budget=fb.privacy.Budget(1.0, 0.1)))
     assert "delta = 0.1 is not below 1 / 300 visits of users" in one.certificate.warning
+    found = considered(demands(budget=fb.privacy.Budget(1.0, 1e-40), trusted=("silo",)))
+    assert all(one.excluded for one in found)
+    assert "delta must" in found[0].excluded
 
 
 def test_untrusted_parties_are_excluded_as_a_whole_and_visits_asked_for():
@@ -197,22 +199,17 @@ def test_untrusted_parties_are_excluded_as_a_whole_and_visits_asked_for():
     assert "2" in considered(ASKED)[0].certificate.unit
 
 
-@pytest.mark.parametrize("most", deep([1, 90], keep={0}))
-def test_a_limit_on_synchronisations_is_kept_and_used_up(most):
-    found = considered(demands(unit=fb.privacy.Users(2), max_syncs=most))
+@pytest.mark.parametrize("limit", deep([dict(max_syncs=1), dict(max_syncs=90), dict(max_bits=20 * 576)], keep={0, 2}))
+def test_a_limit_is_kept_and_used_up(limit):
+    """Of synchronisations, or of bits: a message, and what comes back, are 9 numbers of 32 bits each."""
+    found = considered(demands(unit=fb.privacy.Users(2), **limit))
     assert not any(one.excluded for one in found)
-    assert max(one.syncs for one in found) <= most
     assert len({(one.algo.privacy.trust, type(one.algo.schedule)) for one in found}) == 4
-    if most == 1:
-        assert {one.syncs for one in found if isinstance(one.algo.schedule, fb.schedules.Every)} == {most}
-
-
-def test_a_limit_on_bits_is_kept_and_used():
-    """A message, and what comes back, are 9 numbers of 32 bits each: 20 synchronisations fit, or 1."""
-    found = considered(demands(max_bits=20 * 2 * 9 * 32, trusted=("silo",)))
-    assert not any(one.excluded for one in found)
-    assert {one.syncs for one in found if isinstance(one.algo.schedule, fb.schedules.Every)} == {20}
-    assert max(one.bits for one in found) == 20 * 2 * 9 * 32
+    most = limit.get("max_syncs", 20)
+    assert max(one.syncs for one in found) <= most
+    assert max(one.bits for one in found) <= limit.get("max_bits", np.inf)
+    every = {(one.syncs, one.bits) for one in found if isinstance(one.algo.schedule, fb.schedules.Every)}
+    assert most == 90 or every == {(most, most * 576)}
 
 
 def test_few_batches_grow_by_more_than_prefixes_are_weighed_by():
@@ -221,12 +218,6 @@ def test_few_batches_grow_by_more_than_prefixes_are_weighed_by():
     assert max(one.algo.schedule.growth for one in grown) > 100
     assert {one.algo.privacy.release for one in grown} == {fb.privacy.Decaying(100.0)}  # which goes up to 100
     assert {(one.syncs, one.excluded) for one in grown} == {(1, "")}
-
-
-def test_noise_that_cannot_be_drawn_is_a_reason():
-    found = considered(demands(budget=fb.privacy.Budget(1.0, 1e-40), trusted=("silo",)))
-    assert all(one.excluded for one in found)
-    assert "delta must" in found[0].excluded
 
 
 def test_bounds_of_one_user_are_chosen_with_all_else():

@@ -39,7 +39,6 @@ def logged(log, **options):
 
 
 def oracle(env, rows, arms):
-    """The estimates, a visit at a time."""
     weighted, robust, modelled, seen = 0.0, 0.0, 0.0, 0.0
     z = fb.envs.logged.joint(np.asarray(env.rows), np.asarray(env.arms), env.intercept) @ np.asarray(env.theta)
     means = 1 / (1 + np.exp(-z)) if env.fit.model == "logistic" else np.clip(z, 0, 1)
@@ -96,29 +95,27 @@ def test_intervals_cover(covered):
     assert (share <= 0.99).all(), share  # cautious, as another row may weigh most, and not idle
 
 
-@pytest.mark.parametrize(("n", "n_arms", "p"), [(300, 20, 0.1), (300, 20, 0.9), (300, 60, 0.1), (100, 20, 0.5)])
+def few(rng, n, n_arms, mean):
+    """Weights of rows that showed one of many arms: all may have the same reward by chance."""
+    return (rng.random(n) < 1 / n_arms) * float(n_arms)
+
+
+def uneven(rng, n, n_arms, mean):
+    """Of log-normal propensities: rows that weigh most are seldom there, and 70 rows count."""
+    p = np.clip(np.exp(rng.normal(size=n)) / 5, 1e-3, 0.95)
+    return (rng.random(n) < p) / p
+
+
+WEIGHTS = [(few, 300, 20, 0.1), (few, 300, 20, 0.9), (few, 300, 60, 0.1), (few, 100, 20, 0.5), (uneven, 1000, 0, 0.9)]
+
+
+@pytest.mark.parametrize(("weights", "n", "n_arms", "mean"), WEIGHTS)
 @pytest.mark.parametrize("fit", [0, 1])
-def test_intervals_cover_where_few_rows_count(n, n_arms, p, fit, rng):
-    """Of a rule that plays one of many arms: all rows that showed it may have the same reward by chance."""
+def test_intervals_cover_where_few_rows_count(weights, n, n_arms, mean, fit, rng):
     held, error = np.zeros(2), 3.5 * np.sqrt(0.95 * 0.05 / 1000)
     for _ in range(1000):
-        w, y = (rng.random(n) < 1 / n_arms) * float(n_arms), (rng.random(n) < p) * 1.0
-        mass, squares = max(w.sum(), 1e-9), (w**2).sum()
-        counted = mass**2 / max(squares, 1e-9), float(n_arms)
-        for i, of in enumerate(((fit * p + w * (y - fit * p), np.ones(n)), (w * y, w))):
-            _, low, high = evaluation._interval(*of, 0.95, *counted)
-            held[i] += low <= p <= high
-    assert (held / 1000 > 0.95 - error).all(), held
-
-
-@pytest.mark.parametrize("fit", [0, 1])
-def test_intervals_cover_where_weights_differ_much(fit, rng):
-    """Of log-normal propensities, by 1,000 logs: rows that weigh most are seldom there, and 70 rows count."""
-    held, error, n, mean = np.zeros(2), 3.5 * np.sqrt(0.95 * 0.05 / 1000), 1000, 0.9
-    for _ in range(1000):
-        p = np.clip(np.exp(rng.normal(size=n)) / 5, 1e-3, 0.95)
-        w, y = (rng.random(n) < p) / p, (rng.random(n) < mean) * 1.0
-        counted = w.sum() ** 2 / (w**2).sum(), w.max()
+        w, y = weights(rng, n, n_arms, mean), (rng.random(n) < mean) * 1.0
+        counted = w.sum() ** 2 / max((w**2).sum(), 1e-9), float(n_arms) or w.max()
         for i, of in enumerate(((fit * mean + w * (y - fit * mean), np.ones(n)), (w * y, w))):
             _, low, high = evaluation._interval(*of, 0.95, *counted)
             held[i] += low <= mean <= high

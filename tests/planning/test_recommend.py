@@ -164,7 +164,6 @@ def test_runs_that_fail_are_not_recommended(fake):
 
 
 def test_it_is_planned_for_the_conditions_that_are_told(fake):
-    """What is printed names them, and what is simulated has them."""
     found = plan(fb.envs.sphere(9, 4, 3, rewards="bernoulli"), dropouts=0.1, delay=9, trusted="secagg")
     assert (found.spec.drops, found.spec.late) == (True, 9)
     assert fake.envs[-1].spec == found.spec

@@ -34,7 +34,6 @@ WORDS = {  # that choose a release, a noise, a rule, and the names of data
 
 
 def keys(env, algo):
-    """Entries for a result of these parts, and their text."""
     result = made(labels=["one"])
     config = result.config | {"environments": {"one": describe(env)}, "algorithms": {"one": describe(algo)}}
     text = fb.cite(dataclasses.replace(result, config=config))

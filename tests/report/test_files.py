@@ -92,12 +92,10 @@ def test_all_that_is_saved_comes_back(tmp_path_factory, curves, names, text, par
 
 
 def becomes(change):
-    """A file whose bytes are changed."""
     return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
 def sealed(content):
-    """A file that is anything, sealed by hand."""
     content += b"fedbandit_jax result; SHA-256 of all before: "
     return lambda path: path.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
 
@@ -113,7 +111,6 @@ def objects():
 
 
 def long(path):
-    """A bit behind the second of three megabytes."""
     files.write_archive(path, "result", {}, {"noise": np.random.default_rng(0).bytes(3 << 20)}, compress=False)
     whole = bytearray(path.read_bytes())
     whole[5 << 19] ^= 1
@@ -312,7 +309,6 @@ def test_concat_takes_labels_or_seeds():
 
 
 def test_a_folder_that_cannot_be_written_to_is_named():
-    """And not the hidden file that would have been moved into place."""
     for path in ("/proc/x.npz", "/sys/x.npz"):
         with pytest.raises(OSError, match=f"'{path}'$"):
             made().save(path)

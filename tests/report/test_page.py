@@ -20,14 +20,12 @@ from fedbandit_jax.report.plotting import figure
 
 
 def report(tmp_path, *paths, title="A title"):
-    """Writes the page about some paths and reads it."""
     page.write(found.find(paths), tmp_path / "report.html", title=title)
     return Read((tmp_path / "report.html").read_text())
 
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Pictures of a page are empty."""
     monkeypatch.setattr(figure, "_write", lambda figure, kind, file: file.write(b"<svg/>"))
 
 
@@ -99,7 +97,6 @@ NAMES = ("0" * 32, "1" * 32)
 
 
 def stored(folder, name, label, seeds, *, mean=1.0, **coordinates):
-    """Writes a file as a store has it."""
     result = swept({label: ({"algorithm": label, **coordinates}, mean)}, seeds=len(seeds))[label]
     config = {**result.config, "seeds": [[seeds[0], seeds[-1] + 1]]}
     return dataclasses.replace(result, config=config).save(folder / name / f"seeds_{seeds[0]}-{seeds[-1] + 1}")

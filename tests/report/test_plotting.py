@@ -277,7 +277,6 @@ def test_nothing_is_cut_off(kind):
 
 
 def small():
-    """A figure with a text, which is drawn in no time."""
     figure = plt.figure(figsize=(1, 1))
     figure.text(0.1, 0.5, "epsilon")
     return figure

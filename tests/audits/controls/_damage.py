@@ -28,17 +28,14 @@ def override(value, **changes):
 
 
 def resized(part, **factors):
-    """The same part with some fields multiplied."""
     return replace(part, **{name: getattr(part, name) * np.float32(factor) for name, factor in factors.items()})
 
 
 def private(*, batch=2, budget=BUDGET, **options):
-    """Private-FedLinUCB under a mechanism with these options."""
     return fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, **options), schedule=batch)
 
 
 def honest(*, n_agents=1, n_syncs=8, drops=False, messages=False, **options):
-    """The case of that algorithm."""
     algo = private(**options)
     horizon = n_syncs * algo.schedule.batch
     return linear(algo, n_agents=n_agents, horizon=horizon, drops=drops, messages=messages)
@@ -65,12 +62,10 @@ def all_damaged(changes, **common):
 
 
 def trusting(change):
-    """A change of the trust model alone."""
     return lambda mechanism: replace(mechanism, trust=change(mechanism.trust))
 
 
 def noisy(**methods):
-    """A trust model whose methods are overridden."""
     return trusting(lambda trust: override(trust, **methods))
 
 
@@ -80,7 +75,6 @@ def scaled(**factors):
 
 
 def stepping(step, **methods):
-    """A mechanism whose step is overridden."""
     return lambda mechanism: override(mechanism, step=step, **methods)
 
 
