@@ -14,8 +14,3 @@ def test_one_foreign_part_is_enough():
         assert struct.shipped(within([1, "a", ours, fb.algos.UCB()]))
         for foreign in (Bias(), Bias, lambda: 0, dataclasses.replace(ours, policy=Bias())):
             assert not struct.shipped(within([1, foreign, ours]))
-
-
-def test_user_defined_parts_are_named():
-    assert not list(struct.user_defined(fb.algos.Federated(policy=fb.algos.Greedy(), schedule=5)))
-    assert list(struct.user_defined(fb.algos.Federated(policy=Bias(), schedule=5))) == ["policy: Bias"]

@@ -86,12 +86,12 @@ def test_one_loop_serves_every_mechanism(key):
 
 
 def test_a_run_is_that_of_noise_in_the_loop(key, monkeypatch):
-    """Which `rollout` draws there; chunks are begun in the middle of trees and buffers."""
+    """Which `rollout` draws there, here of a tree and of bands; chunks are begun in the middle of them."""
     in_chunks(monkeypatch, 3)
     algos = {label: one.algo for label, one in configurations().items()}
     found = fb.sweep(ENV, algos, horizon=40, key=key, seeds=2, progress=False)
-    for label, algo in algos.items():
-        alone = fb.rollout(ENV, algo, jax.random.fold_in(key, 1), horizon=40)
+    for label in [*algos][::5]:
+        alone = fb.rollout(ENV, algos[label], jax.random.fold_in(key, 1), horizon=40)
         np.testing.assert_allclose(alone.regret, found[label].regret[1], atol=1e-3)
 
 
