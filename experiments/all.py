@@ -24,7 +24,8 @@ from gallery import OF_COMMANDS
 from fedbandit_jax.core.files import write_atomic
 
 HERE = Path(__file__).parent
-SHARED = ("all", "arms", "authors", "clusters", "curves", "drawing", "gallery", "options", "silos")  # no scripts that draw
+# Modules that draw nothing
+SHARED = ("all", "arms", "authors", "clusters", "curves", "drawing", "gallery", "options", "silos")
 
 
 def commands(smoke: bool) -> list[str]:
