@@ -1,9 +1,10 @@
-"""The command line: `fedbandit simulate FAMILY`, `sweep` and others (see `COMMANDS`), which call the public API."""
+"""The command line: commands that call the public API, see `COMMANDS`."""
 
 from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import io
 import os
 import signal
@@ -15,7 +16,8 @@ import tyro
 from tqdm import tqdm
 
 import fedbandit_jax
-from fedbandit_jax.cli._command import WORDS, Command
+from fedbandit_jax.cli._command import Command, paragraphs
+from fedbandit_jax.cli._options import WORDS
 from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.benchmark import BenchmarkCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
@@ -27,26 +29,25 @@ from fedbandit_jax.cli.sweep import SweepCommand
 
 ABOUT = """Simulate differentially private federated bandits, and certify what a run proves about privacy.
 
-Silos (agents) learn together from users, each of whom must stay private. Results are tables, figures and files.
+Silos (agents) learn together from users who must stay private.
 
 For example:
   fedbandit simulate                    compare private and non-private federated linear bandits
   fedbandit simulate schedules          when should silos synchronise?
-  fedbandit sweep CONFIG.toml           run what a file asks for, here or on many machines
-  fedbandit plan --trusted secagg       which algorithm, under whose trust, how often to communicate?
+  fedbandit sweep CONFIG.toml           run a file's sweep, here or on many machines
+  fedbandit plan --trusted secagg       which algorithm should I use?
   fedbandit calibrate --release blt     how much noise does a budget need?
   fedbandit audit                       try to refute every claim of privacy
-  fedbandit benchmark mine.py:recipe    where does an algorithm of your own stand?
+  fedbandit benchmark mine.py:recipe    where does my algorithm stand?
   fedbandit show FILE                   print a saved result again
-  fedbandit report results              one page with figures, tables and certificates
-  fedbandit data log.csv                what is in a table of your own, and what it can answer
+  fedbandit report results              write one page with figures, tables and certificates
+  fedbandit data log.csv                what can my table answer?
   fedbandit --version
 
-Every command has a --help of its own."""
-SIMULATE = """Compare algorithms of one family on the same users, and print and draw their regrets.
+Every command has its own --help."""
+SIMULATE = """Compare algorithms of one family on the same users.
 
-A family is a kind of comparison: see the list below. Without the name of a family it is `linear`, so that
-`fedbandit simulate --seeds 2` means `fedbandit simulate linear --seeds 2`.
+The default family is linear: `fedbandit simulate --seeds 2` means `fedbandit simulate linear --seeds 2`.
 
 For example:
   fedbandit simulate
@@ -65,24 +66,24 @@ COMMANDS = {  # name -> command, or a description and the commands below it
     "report": ReportCommand,
     "data": DataCommand,
 }
-INTERRUPTED, CLOSED, TERMINATED = 130, 141, 143  # exit codes after SIGINT, of a closed pipe (SIGPIPE), after SIGTERM
+INTERRUPTED, CLOSED, TERMINATED = 130, 141, 143  # exit codes: SIGINT, closed pipe (SIGPIPE), SIGTERM
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised on SIGTERM, so that a job which its scheduler stops ends in the same way as after Ctrl-C."""
+    """An interruption by SIGTERM, which ends a job like Ctrl-C."""
 
 
 def parse(args: Sequence[str]) -> Command:
-    """The command that the words after `fedbandit` ask for; `simulate` means `simulate linear`.
+    """Returns the command of the words after `fedbandit`; `simulate` means `simulate linear`.
 
     Raises:
-        SystemExit: with code 2 if the words are wrong, and with code 0 after --help.
+        SystemExit: code 2 for wrong words, code 0 after --help.
     """
     args = list(args)
     flags = "".join(args[1:2])[:1] in ("", "-") and args[1:2] not in ([""], ["-h"], ["--help"])
     if args[:1] == ["simulate"] and flags:
         args.insert(1, "linear")
-    words, asked, about, prog = list(args), COMMANDS, ABOUT, "fedbandit"
+    words, asked, about, prog, helps = list(args), COMMANDS, ABOUT, "fedbandit", bool({"-h", "--help"} & {*args})
     while isinstance(asked, dict) and words[:1] and words[0] in asked:
         prog, asked = f"{prog} {words[0]}", asked[words.pop(0)]
         about, asked = asked if isinstance(asked, tuple) else (None, asked)
@@ -90,20 +91,22 @@ def parse(args: Sequence[str]) -> Command:
     if isinstance(asked, dict):
         asked = _listed(asked)
     elif isinstance(asked, SimulateCommand):
-        about, options = asked.about({"-h", "--help"} & {*words} != set()), {"default": asked}
+        about, options = asked.about(helps), {"default": asked}
         asked = SimulateCommand
-    config = (tyro.conf.DisallowNone,)  # None is a default, and no word
+    if helps:  # tyro would join the lines of paragraphs
+        print(paragraphs(about or inspect.getdoc(asked) or ""), end="\n\n")
+    config = (tyro.conf.DisallowNone,)  # None is a default, not a word
     with WORDS:
-        command: Any = tyro.cli(asked, prog=prog, description=about, args=words, config=config, **options)
+        command: Any = tyro.cli(asked, prog=prog, description="", args=words, config=config, **options)
     return command.knowing(args)
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Runs the command that these words ask for, and returns the exit code.
+    """Runs the command of these words, by default of this process, and returns the exit code.
 
-    The code is 0 if all went well; 1 if an audit found something that is not as it should be, or if nothing meets the
-    demands of a plan; 2 after an error, which is one sentence on stderr that names the flag; 130 after Ctrl-C; 141 if
-    nobody reads what is printed any more; 143 after SIGTERM. By default the words are those of this process.
+    The code is 0 after success and 2 after an error, one sentence on stderr that names the flag. It is 1 if an audit
+    fails, nothing meets the demands of a plan, or a file is refused. It is 130 after Ctrl-C, 141 after a closed pipe,
+    and 143 after SIGTERM.
     """
     args = sys.argv[1:] if args is None else args
     if list(args) == ["--version"]:
@@ -111,13 +114,13 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     try:
         return _run(parse(args))
-    except BrokenPipeError:  # who reads, as `head` does, has seen enough
+    except BrokenPipeError:  # a reader such as `head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED
 
 
 def _run(command: Command) -> int:
-    """The exit code of a command, but for a closed pipe."""
+    """Runs a command and returns its exit code, except for a closed pipe."""
     try:
         return command.run()
     except BrokenPipeError:
@@ -140,7 +143,7 @@ def _run(command: Command) -> int:
 
 
 def _has_device() -> bool:
-    """Whether JAX finds a device."""
+    """Returns whether JAX finds a device."""
     import jax
 
     try:
@@ -152,15 +155,15 @@ def _has_device() -> bool:
 def entry() -> None:
     """Runs `fedbandit` and ends the process.
 
-    After a signal the process ends without the interpreter's clean-up, because a computation may still be running in
-    another thread, which must not see the interpreter go. After a second one it ends at once, unless it is just writing
-    a checkpoint: every file is whole at any time, and the lock of a process that is gone is not respected.
+    After a signal the process ends without the interpreter's clean-up, because another thread may still compute. After
+    a second signal it ends at once, unless it is writing a checkpoint. Files are complete at any time, and a lock ends
+    with its process.
     """
     stop = _Stop()
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-    gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects that live
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names of silos may have letters that a console has not
+    gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a console may lack letters of a name
         sys.stdout.reconfigure(errors="backslashreplace")
     if not sys.stderr.isatty():  # a line now and then
         sparse: Any = functools.partialmethod(tqdm.__init__, mininterval=30.0, maxinterval=60.0, ascii=True)
@@ -177,7 +180,7 @@ def entry() -> None:
 
 
 class _Stop:
-    """A handler of signals: the first one raises an exception, and after the second one there is no time for that."""
+    """A handler of signals. The first one raises an exception, and the second one ends the process."""
 
     def __init__(self):
         self._stopping = False
@@ -192,7 +195,7 @@ class _Stop:
 
 
 def _listed(commands: Mapping[str, Any]) -> Any:
-    """Commands of which none was named, as tyro lists them with the first lines of what they do: a union of types."""
+    """Returns a union of commands, which tyro lists with the first lines of their texts."""
     union = []
     for name, command in commands.items():
         if isinstance(command, tuple):

@@ -1,4 +1,4 @@
-"""Tables of a TOML file with a `type`, each of which is a call of the function of that name, with the other keys."""
+"""Tables of a TOML file with a `type`: calls of the function of this name, with the other keys as arguments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 from fedbandit_jax.core import validate
 
-DATA = "data"  # key of an environment: a table that is a data set, whose arrays are arguments of the environment
+DATA = "data"  # key of an environment: a data set, with arrays that are arguments of the environment
 Types = Mapping[str, Callable[..., Any]]
 
 
 class ConfigurationError(ValueError):
-    """A fault in a file, with its place; `key` is one that there is not."""
+    """A fault in a file, with its place; `key` is an unknown key."""
 
     def __init__(self, place: str, problem: str, file: str = "", key: str = ""):
         self.place, self.problem, self.key = place, problem, key
@@ -25,7 +25,7 @@ class ConfigurationError(ValueError):
 
 
 def algorithm(where: str, table: Any) -> Any:
-    """An algorithm; keys that are no arguments are parameters of its parts, by path."""
+    """Makes an algorithm; keys that are no arguments are parameters of its parts, by path."""
     types = _algorithms()
     kind = types.get(str(as_table(where, table).get("type")))
     parameters = _parameters(kind) if kind else {}
@@ -44,7 +44,7 @@ def algorithm(where: str, table: Any) -> Any:
 
 
 def world(where: str, table: Any, later: Collection[str] = ()) -> functools.partial[Any]:
-    """The call that makes an environment; parameters in `later` need not be given yet."""
+    """Returns the call that makes an environment; parameters in `later` may be missing."""
     import fedbandit_jax as fb
 
     table, data = dict(as_table(where, table)), {}
@@ -69,7 +69,7 @@ def world(where: str, table: Any, later: Collection[str] = ()) -> functools.part
 
 
 def built(where: str, value: Any) -> Any:
-    """A value of a file, whose tables are parts."""
+    """Makes a value of a file, with parts from its tables."""
     if isinstance(value, list):
         return [built(where, one) for one in value]
     return made(where, _call(where, value, _parts())) if isinstance(value, dict) else value
@@ -78,7 +78,7 @@ def built(where: str, value: Any) -> Any:
 def _call(
     where: str, table: Any, types: Types, more: Mapping[str, Any] = MappingProxyType({}), later: Collection[str] = ()
 ) -> functools.partial[Any]:
-    """The call that a table is, with more arguments than it says; those in `later` need not be given yet."""
+    """Returns the call of a table with additional arguments; those in `later` may be missing."""
     given = dict(as_table(where, table))
     kind = given.pop("type", None)
     if not isinstance(kind, str) or kind not in types:
@@ -96,7 +96,7 @@ def _call(
 
 
 def made(where: str, call: Callable[[], Any]) -> Any:
-    """The return value of a call; its errors name its place."""
+    """Calls, and adds the place to errors."""
     try:
         return call()
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -104,7 +104,7 @@ def made(where: str, call: Callable[[], Any]) -> Any:
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Parameters of a function by name; if it takes any others, they are those of its return type."""
+    """Returns parameters of a function by name; **keywords are parameters of its return type."""
     found = dict(inspect.signature(function).parameters)
     if any(one.kind is one.VAR_KEYWORD for one in found.values()):
         found |= inspect.signature(typing.get_type_hints(function)["return"]).parameters
@@ -112,7 +112,7 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def environments() -> Types:
-    """The functions that an environment's `type` names."""
+    """Returns the functions for `type` of an environment."""
     from fedbandit_jax.data import EXAMPLES, open_bandit, table
     from fedbandit_jax.envs import ENVIRONMENTS
 
@@ -135,7 +135,9 @@ def _parts() -> Types:
         *(privacy.Budget, privacy.Mechanism, privacy.Users, privacy.Liars, algos.Mixture),
         *(privacy.Decaying, privacy.Banded, privacy.BandMF, privacy.MultiBlt, privacy.Discounted, privacy.Window),
         *(privacy.Linear, privacy.Logistic),
-        *(kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)),  # bases of one's own
+        *(
+            kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)
+        ),  # bases of user-defined schedules
         *(data.classification, data.mslr, data.mslr_arms, data.movielens),
     )
     graphs = {name: functools.partial(networks.make, name) for name in networks.GRAPHS}
@@ -143,14 +145,14 @@ def _parts() -> Types:
 
 
 def as_table(name: str, value: Any) -> dict[str, Any]:
-    """A value, if it is a table."""
+    """Returns a value that must be a table."""
     if not isinstance(value, dict):
         raise ConfigurationError(f"[{name}]", f"it must be a table, got {validate.shown(value)}")
     return value
 
 
 def known(where: str, given: Collection[str], there: Collection[str], what: str, also: Sequence[str] = ()) -> None:
-    """Raises a `ConfigurationError` if a key is none of those that there are."""
+    """Raises a `ConfigurationError` for an unknown key."""
     for key in given:
         if key not in there:
             hint = validate.suggestion(key, (*there, *also)) or f", but they are {', '.join(sorted(there))}"
@@ -158,7 +160,7 @@ def known(where: str, given: Collection[str], there: Collection[str], what: str,
 
 
 def dotted(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the values of nested tables by dotted path: TOML reads `a.b = 1` as a table a."""
+    """Yields values of nested tables by dotted path, because TOML reads `a.b = 1` as a table a."""
     for name, value in table.items():
         if isinstance(value, dict) and value and "type" not in value:
             yield from ((f"{name}.{path}", one) for path, one in dotted(value))

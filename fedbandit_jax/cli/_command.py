@@ -1,79 +1,57 @@
-"""Common parts of all commands: flags that must apply, errors that name the flag, files, and printed results."""
+"""Common parts of all commands: types of flags, errors that name the flag, and files."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import tyro
 
 from fedbandit_jax.cli._log import Roles
+from fedbandit_jax.cli._options import Folder, Name
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
-Adjacency = Literal["replace", "zero_out"]
-
-WORDS = tyro.constructors.ConstructorRegistry()  # how words of a command become numbers
-
-
-@WORDS.primitive_rule
-def _whole(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
-    """Whole numbers, which may also be written as 1e4."""
-    if info.type is not int:
-        return None
-
-    def of(words: list[str]) -> int:
-        (word,) = words
-        if re.fullmatch(r"[+-]?\d+(_\d+)*", word):
-            return int(word)
-        if not (re.fullmatch(r"[+-]?[\d.]+e\+?\d+", word) and float(word).is_integer()):
-            raise ValueError(f"must be a whole number, such as 10000 or 1e4, got {word!r}")
-        return int(float(word))
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=of,
-        is_instance=lambda value: type(value) is int,
-        str_from_instance=lambda value: [str(value)],
-    )
+PAGE = 100  # most characters of a line of --help
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Base class of the commands, whose fields are the flags and whose docstring is the text of --help."""
+    """A command. Its fields are the flags, and its docstring is the text of --help."""
 
     resumes: ClassVar[str] = ""
-    """The end of the message after an interruption."""
+    """Ends the message after an interruption."""
     flag_of: ClassVar[dict[str, str]] = {}
-    """Maps an argument of the public API to its flag, where the two have different names."""
+    """Maps arguments of the public API to flags of another name."""
 
-    # names of the flags that were typed, with underscores
+    # flags that were typed, with underscores
     given: Annotated[frozenset[str], tyro.conf.Suppress] = dataclasses.field(default=frozenset(), repr=False)
 
     def run(self) -> int:
-        """Runs the command, and returns the exit code of the process."""
+        """Runs the command and returns the exit code of the process."""
         raise NotImplementedError
 
     def knowing(self, args: Sequence[str]) -> Self:
-        """A copy that knows which flags were typed."""
+        """Returns a copy that knows which flags were typed."""
         words = (word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--"))
         return dataclasses.replace(self, given=frozenset(words))
 
     def applies_to(self, what: str, here: bool, *flags: str) -> None:
-        """Raises a `ValueError` if one of these flags was typed but is for `what` only, which is not `here`."""
+        """Raises a `BadValue` if one of these flags was typed, unless `what` they apply to is `here`."""
         for flag in flags:
             if flag in self.given and not here:
                 value = getattr(self, flag)
                 raise BadValue(flag, f"applies only to {what}", value, got=_shown(value))
 
     def named(self, error: str) -> str:
-        """The error message, whose first word, an argument of the public API, is replaced by the flag."""
+        """Replaces the first word of an error, an argument of the public API, by its flag."""
         argument, space, rest = error.partition(" ")
         flag = self.flag_of.get(argument, argument.removeprefix("n_"))
         if rest.startswith(("must ", "applies ", "= ")) and flag in _flags(type(self)):
@@ -84,20 +62,19 @@ class Command:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Output:
-    """Where results are written.
+    """The place of the results.
 
     Args:
-        out: folder for the results, which is made if it is missing.
-        name: name of the files, without an ending; they replace older ones of that name. By default it is the family,
-            the environment or the configuration, followed by 8 digits that stand for all options, so that different
-            runs have different files.
+        out: folder for the results. A missing folder is made.
+        name: name of the files, without an ending. Older files of this name are replaced. The default name ends in 8
+            digits that stand for all options.
     """
 
-    out: Path = Path("results")
-    name: str | None = None
+    out: Folder = Path("results")
+    name: Name = None
 
     def named(self, default: str, request: Any) -> str:
-        """The name of the files, checked as the folder is: by default `digest(default, request)`."""
+        """Checks the folder and returns the name of the files, by default `digest(default, request)`."""
         name = digest(default, request) if self.name is None else self.name
         check_writable("out", self.out)
         return validate.file_name("name", name)
@@ -107,26 +84,35 @@ Files = Annotated[Output, tyro.conf.arg(name="")]  # flags without a prefix
 
 
 def digest(name: str, request: Any) -> str:
-    """A name with 8 hexadecimal digits that stand for a request."""
+    """Returns a name with 8 hexadecimal digits that stand for a request."""
     from fedbandit_jax.engine import identity
 
     return f"{name}-{identity.digest(request).hex()[:8]}"
 
 
 def progress() -> bool | None:
-    """Whether to show progress: also where stderr is no terminal, if `entry` has made that sparse."""
+    """Returns whether to show progress; `entry` makes it sparse if stderr is no terminal."""
     return None if sys.stderr.isatty() else True
 
 
 def check_values(name: str, values: Sequence[Any]) -> None:
-    """Raises a `ValueError` unless there is at least one value, and none occurs twice."""
+    """Raises a `BadValue` unless there is at least one value and none occurs twice."""
     if not values or len(set(values)) < len(values):
-        raise BadValue(
-            name,
-            "must have at least one value, each only once",
-            _shown(tuple(values)) or "none",
-            got=_shown(tuple(values)) or "none",
-        )
+        got = _shown(tuple(values)) or "none"
+        raise BadValue(name, "must have at least one value, each only once", got, got=got)
+
+
+def paragraphs(text: str) -> str:
+    """Wraps a text without its Args to the terminal; only paragraphs and items of lists are wrapped."""
+    width = min(PAGE, shutil.get_terminal_size().columns)
+    parts = re.findall(r"(?:^\S.*\n)+|^.*\n", text.partition("\n\nArgs:")[0] + "\n", re.M)
+    wrapped = []
+    for part in parts:
+        item = re.match(r" +(?:- |\d\. )", part)
+        hanging = " " * len(item[0]) if item else ""
+        whole = part.rstrip() if part.startswith(" ") and not item else None
+        wrapped.append(textwrap.fill(part, width, subsequent_indent=hanging) if whole is None else whole)
+    return "\n".join(wrapped)
 
 
 def _flags(command: type[Command]) -> set[str]:
@@ -140,7 +126,7 @@ def _shown(value: Any) -> str:
 
 
 def part_of(part: str) -> tuple[int, int]:
-    """I and N of a flag --part I/N, where 0 <= I < N."""
+    """Reads I and N of a flag --part I/N."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", part)
     if not match or int(match[1]) >= int(match[2]):
         raise BadValue("part", "must be I/N with integers 0 <= I < N", part, got=part)

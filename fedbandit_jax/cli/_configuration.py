@@ -1,17 +1,17 @@
-"""A sweep as a TOML file, whose tables with a `type` are calls (`_calls`).
+"""A sweep as a TOML file. Its tables with a `type` are calls, see `_calls`.
 
 horizon = 1000                    what `fb.sweep` takes: horizon, seeds, key, stride, grid
 seeds = 8                         or { from = 100, to = 200 }, or a list
-compare = ["ours"]                labels of the algorithms that are run; by default all
-[environment]                     one environment, whose parameters the grid may name; or several by name:
+compare = ["ours"]                labels of the algorithms to run (default: all)
+[environment]                     one environment, with parameters that the grid may name; or several:
 type = "sphere"                   [environments.small], [environments.large]; "table" is `fb.data.table` of a log
-[algorithms.ours]                 the algorithm that is labelled "ours"
+[algorithms.ours]                 the algorithm with the label "ours"
 type = "private_fed_lin_ucb"
 policy.exploration_scale = 0.3    parameters of its parts, by paths as in `Algorithm.replace`
 privacy = { type = "Budget", epsilon = 1, delta = 1e-3 }
-[environment.returning]           users of an environment who come again: arguments of `fb.envs.returning`
-n_users = 100                     and [algorithms.ours.privacy.unit] then says what is protected, "visit" or `Users`
-[environment.drift]               likewise any of `fb.envs.WRAPPERS`; what stands later wraps what stands before
+[environment.returning]           returning users: arguments of `fb.envs.returning`
+n_users = 100                     [algorithms.ours.privacy.unit] then is the privacy unit, "visit" or `Users`
+[environment.drift]               likewise any of `fb.envs.WRAPPERS`; later ones wrap earlier ones
 [slurm]                           only for the executor of that name, see `engine.executors`
 """
 
@@ -30,23 +30,23 @@ from fedbandit_jax.cli._calls import ConfigurationError
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
-OPTIONS = ("horizon", "seeds", "key", "stride", "grid")  # of `fb.sweep` that stand at the top of a file
+OPTIONS = ("horizon", "seeds", "key", "stride", "grid")  # arguments of `fb.sweep` at the top of a file
 TABLES = ("environment", "environments", "algorithms", "compare", "slurm")
 NEEDED = ("horizon", "seeds", "algorithms")
 TOP = "at the top"
-TEXT = re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*")  # a value of --set that is a text without quotes
+TEXT = re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*")  # a string without quotes in --set
 
 
 class SweepFile(NamedTuple):
-    """A sweep as read from a file."""
+    """The content of a file."""
 
     arguments: dict[str, Any]  # of `fb.sweep`
     slurm: dict[str, Any]
-    world: functools.partial[Any] | None  # the call that makes the only environment
-    record: dict[str, Any]  # the name and the text of the file and the changes to it, for the provenance
+    world: functools.partial[Any] | None  # makes the only environment
+    record: dict[str, Any]  # file, text and changes, for the provenance
 
     def located(self, error: Exception) -> ConfigurationError:
-        """The error of `fb.sweep` with the place in the file that it is about, if known."""
+        """Returns an error of `fb.sweep` with its place in the file, if known."""
         word = re.split(r"\W", str(error), maxsplit=1)[0]
         places = {"slurm": "[slurm]", "unit": "[algorithms]"} | dict.fromkeys(OPTIONS, TOP)
         names = (end for name in self.arguments["grid"] for end in (name, name.rpartition(".")[2]))
@@ -55,20 +55,23 @@ class SweepFile(NamedTuple):
 
 
 def read(path: Path, changes: Sequence[str] = (), environment: str | None = None) -> SweepFile:
-    """Reads the file of a sweep, or raises a `ConfigurationError` that says where it is wrong.
+    """Reads the file of a sweep.
 
     Args:
         path: the file.
-        changes: KEY=VALUE in TOML, such as "horizon=1000" or "grid.epsilon=[1, 5]", which replace what the file says. A
-            key that the file cannot have is a parameter: of the environment, or else of all algorithms that have it.
-        environment: the one of [environments.NAME] that stands for [environment]; "" is the first; None: they stay.
+        changes: KEY=VALUE in TOML, such as "horizon=1000" or "grid.epsilon=[1, 5]", which replace values of the file.
+            Other keys are parameters of the environment, or else of all algorithms that have them.
+        environment: name of the [environments.NAME] to use as [environment]; "" is the first; None keeps all.
+
+    Raises:
+        ConfigurationError: the file is wrong; the message names the place.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError("", f"it cannot be read: {error.strerror}", str(path)) from error
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested thousands of times
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or deeply nested
         raise ConfigurationError("", f"it must be TOML: {error}", str(path)) from error
     if environment is not None and "environments" in document:
         several = document.pop("environments")
@@ -112,7 +115,7 @@ def _change(document: dict[str, Any], change: str) -> None:
 
 
 def _parameter(document: Mapping[str, Any], path: str, value: Any) -> tuple[list[str], Any]:
-    """The place of a parameter, by its path, in a file, and the value to write there."""
+    """Returns the place in a file of a parameter, and the value to write there."""
     world, bare = document.get("environment"), path.removeprefix("env.")
     make = _calls.environments().get(world.get("type", "")) if isinstance(world, dict) else None
     if make and (bare != path or bare in inspect.signature(make).parameters):
@@ -129,9 +132,9 @@ def _keys(nested: Any) -> Iterator[str]:
 def _arguments(
     document: Mapping[str, Any], before: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], functools.partial[Any] | None]:
-    """The arguments of `fb.sweep`, the options of SLURM, and the call that makes the only environment.
+    """Returns arguments of `fb.sweep`, options of SLURM, and the call that makes the only environment.
 
-    A parameter in the grid of the file, `before` changes, may be of algorithms that are not compared.
+    The grid `before` changes may name parameters of algorithms that are not compared.
     """
     import jax
 
@@ -163,7 +166,7 @@ def _arguments(
     if make:
         first = {name.removeprefix("env."): listed[0] for name, listed in values.items()}
         first = {name: value for name, value in first.items() if name in parameters}
-        single = _calls.made("environment", functools.partial(make, **first))  # in any case, to see that it can be made
+        single = _calls.made("environment", functools.partial(make, **first))  # a check
         env = make if first else single
     else:
         env = {}
@@ -188,7 +191,7 @@ def _check_grid(grid: Collection[str], parameters: Collection[str], algos: Mappi
 
 
 def _taken(name: str, parameters: Collection[str], algos: Mapping[str, Any]) -> bool:
-    """Whether a name in the grid is a parameter of the environment or of one of these algorithms."""
+    """Returns whether the environment or one of these algorithms has a parameter of the grid."""
     if name.removeprefix("env.") in parameters:
         return True
     try:
@@ -198,7 +201,7 @@ def _taken(name: str, parameters: Collection[str], algos: Mapping[str, Any]) -> 
 
 
 def _compared(tables: Collection[str], labels: Any) -> Sequence[str]:
-    """Labels of the algorithms that are compared, by default all."""
+    """Returns labels of the compared algorithms, by default all."""
     labels = list(tables) if labels is None else labels
     if not isinstance(labels, list) or not labels or len({*map(str, labels)}) < len(labels):
         got = validate.shown(labels)

@@ -1,4 +1,4 @@
-"""The command `fedbandit audit`: try to refute the privacy claims of the package by experiments."""
+"""The command `fedbandit audit`: tries to refute the privacy claims of the package by experiments."""
 
 from __future__ import annotations
 
@@ -13,58 +13,59 @@ from tqdm import tqdm
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, digest, part_of
+from fedbandit_jax.cli._options import File, Folder, Part, Words
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
-SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # groups of cases: what must pass, and what must fail
-CONTROL_RUNS = 30_000  # most runs of a control, whose flaw is large
-PROCESSES, PART, FEW = 2, 9, 12  # that share the work; cases at a time, which may share programs; too few for that
+SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # cases that must pass, cases that must fail
+CONTROL_RUNS = 30_000  # most runs of a control, which has a large flaw
+PROCESSES, PART, FEW = 2, 9, 12  # processes; cases of a process at a time; cases for one process
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditCommand(Command):
-    """Try to refute the privacy claim of every shipped mechanism, by running it on neighbours that differ in one user.
+    """Try to refute the privacy claim of every shipped mechanism by experiments.
 
-    The audit runs each mechanism many times on two neighbouring data sets. From how well they can be told apart it
-    computes a lower bound of epsilon that holds with the stated confidence. It also gives both runs the same
-    randomness, and checks that they then differ by no more than the declared sensitivity, and follow the same control
-    flow. A bound above the claim refutes it at the stated confidence, for each mechanism separately, and is tried again
-    under another key at 99.9 %, which alone counts. A bound below it proves nothing, but 50,000 runs are enough
-    to find a noise scale that is wrong by a third. The command prints a table and draws it as a picture into OUT.
-    Slow mechanisms are run less often, and controls 30,000 times at most. The exit code is 1 if anything is not as it
-    should be. All of it takes half an hour on two cores.
+    The audit runs each mechanism many times on two data sets that differ in one user. How well it tells them apart
+    gives a lower bound of epsilon at the stated confidence. With the same randomness in both runs, the audit also
+    checks the declared sensitivity and the control flow.
+
+    A bound above the claim is tried again under another key at 99.9 %, and only then refutes the claim. A bound below
+    the claim proves nothing. 50,000 runs find a noise scale that is wrong by a third.
+
+    The command prints a table and draws it into OUT. The exit code is 1 if a mechanism fails or a control passes. Slow
+    mechanisms have fewer runs, and controls at most 30,000. All families take half an hour on two cores.
 
     For example:
       fedbandit audit
       fedbandit audit --family arms
-      fedbandit audit --family schedules    what do the times of synchronisation tell?
-      fedbandit audit --family clusters     what do all phases of certified FCLUB tell together?
+      fedbandit audit --family schedules    what do the times of synchronisation reveal?
+      fedbandit audit --family clusters     what do all phases of certified FCLUB reveal together?
       fedbandit audit --only blt secagg --runs 1000000
-      fedbandit audit --controls tests/audits/controls     mechanisms with known flaws must be caught
+      fedbandit audit --controls tests/audits/controls     mechanisms with known flaws must fail
       fedbandit audit --part 0/4            a quarter of the mechanisms
 
     Args:
-        family: family of algorithms whose mechanisms are audited; arms (and all), without --only, also prints the
-            exact log-ratios of the probabilities of noisy sums modulo m.
-        only: audit only mechanisms whose name contains one of these words.
-        runs: number of runs of each of the two neighbours, at least 1000.
-        confidence: confidence of each lower bound by itself, in (0, 1), before it is tried again.
-        controls: Python file, or folder of files, whose functions `broken_*()` return cases with known flaws; these
-            must fail.
-        part: I/N, where 0 <= I < N: audit every N-th mechanism, and control, beginning with the I-th.
+        family: family of the audited mechanisms. Without --only, arms and all also print exact log-ratios of the
+            probabilities of noisy sums modulo m.
+        only: audit only mechanisms with one of these words in their name.
+        runs: runs of each of the two neighbours, at least 1000.
+        confidence: confidence of each lower bound, in (0, 1), before the second trial.
+        controls: Python file, or folder of files, with functions `broken_*()` that return flawed cases.
+        part: I/N with 0 <= I < N. Audit every N-th case, beginning with number I.
         random_seed: seed of the random number generator.
         out: folder for the picture.
     """
 
     family: Literal["all", "linear", "schedules", "arms", "clusters"] = "all"
-    only: tuple[str, ...] = ()
+    only: Words = ()
     runs: int = 50_000
     confidence: float = 0.95
-    controls: Path | None = None
-    part: str | None = None
+    controls: File = None
+    part: Part = None
     random_seed: int = 0
-    out: Path = Path("results")
+    out: Folder = Path("results")
 
     @override
     def run(self) -> int:
@@ -86,7 +87,7 @@ class AuditCommand(Command):
             if not cases:
                 continue
             result = self.audit_all(group, cases)
-            print("these have known flaws and must fail:" if group == CONTROLS else "", table(result), sep="\n")
+            print("These have known flaws and must fail:" if group == CONTROLS else "", table(result), sep="\n")
             found[group] = result
             wrong += [one for one in result if one.passed != (group == SHIPPED)]
             if group == SHIPPED:
@@ -96,15 +97,15 @@ class AuditCommand(Command):
         if self.family in ("all", "arms") and not self.only:
             wrong += _exact_log_ratios(fb.audits.log_ratios())
         fb.plotting.save(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
-        holds = f"epsilon >= holds with confidence {self.confidence:g} each, sensitivity is measured / declared"
-        print(f"\nwrote {picture}; {holds}")
+        print(f"\nepsilon >=: lower bound at confidence {self.confidence:g}; sensitivity: measured / declared")
+        print(f"Saved {picture}")
         counts = ", ".join(f"{len(cases)} {group}" for group, cases in groups.items())
-        verdict = f"NOT as they should be: {', '.join(one.name for one in wrong)}" if wrong else "all as they should be"
+        verdict = f"NOT as expected: {', '.join(one.name for one in wrong)}" if wrong else "all as expected"
         print(f"{counts}: {verdict}")
         return 1 if wrong else 0
 
     def audit_all(self, group: str, cases: list[Any]) -> list[Any]:
-        """Audits these cases of a group, several at a time if there are many."""
+        """Audits cases of a group, in several processes if there are many."""
         if len(cases) <= FEW:
             return self.audit_some(group, cases)
         parts = [range(first, min(first + PART, len(cases))) for first in range(0, len(cases), PART)]
@@ -113,7 +114,7 @@ class AuditCommand(Command):
             return [one for part in tqdm(found, "audit", len(parts), leave=False) for one in part]
 
     def audit_some(self, group: str, cases: list[Any]) -> list[Any]:
-        """Audits these cases of a group."""
+        """Audits cases of a group in this process."""
         import jax
 
         from fedbandit_jax import audits
@@ -123,7 +124,7 @@ class AuditCommand(Command):
         return audits.run(cases, key=key, n_runs=runs, confidence=self.confidence, progress=alone)
 
     def cases(self) -> dict[str, list[Any]]:
-        """The cases that must pass and those that must fail, by group."""
+        """Returns the cases that must pass, and those that must fail."""
         from fedbandit_jax import audits
 
         groups = {SHIPPED: audits.shipped(*([] if self.family == "all" else [self.family]))}
@@ -138,7 +139,7 @@ class AuditCommand(Command):
         if not any(kept.values()):
             words = dict.fromkeys(word for case in groups[SHIPPED] for word in case.name.split())
             raise BadValue(
-                "only", f"must be in a name made of {', '.join(words)}", " ".join(self.only), got=" ".join(self.only)
+                "only", f"must be in a name, such as {', '.join(words)}", " ".join(self.only), got=" ".join(self.only)
             )
         return kept
 
@@ -153,8 +154,8 @@ def _audit_part(command: AuditCommand, group: str, part: range) -> list[Any]:
 
 
 def _exact_log_ratios(ratios: list[Any]) -> list[Any]:
-    print("\nexact log-ratios of noisy sums modulo m, one user changed, nothing sampled")
-    print("(LDP-SE: of every message; Shuffle-DP-SE: half of epsilon is the sum's, and half is charged for its bits):")
+    print("\nExact log-ratios of noisy sums modulo m after one user changes; nothing is sampled.")
+    print("(LDP-SE: of every message. Shuffle-DP-SE: half of epsilon is for the sum, half for its bits.)")
     for name in dict.fromkeys(ratio.name for ratio in ratios):
         mine = [ratio for ratio in ratios if ratio.name == name]
         worst = max(mine, key=lambda ratio: ratio.exact)

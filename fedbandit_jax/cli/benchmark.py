@@ -1,9 +1,10 @@
-"""The command `fedbandit benchmark`: play an entry, check a row, draw the board."""
+"""The command `fedbandit benchmark`: plays an entry, verifies a row, draws the board."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -11,6 +12,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, progress
+from fedbandit_jax.cli._options import Flag, Folder, Name
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
@@ -19,9 +21,9 @@ CHECK = "verify"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkCommand(Command):
-    """Play an algorithm of yours in tasks in which a certificate decides whether it counts, and see where it stands.
+    """Play your algorithm in tasks where only certified results count, and see its rank.
 
-    An entry is a file with a function that is given a task, and returns a recipe:
+    An entry is a file with a function that takes a task and returns a recipe:
 
       import fedbandit_jax as fb
 
@@ -30,43 +32,45 @@ class BenchmarkCommand(Command):
               return None
           return fb.algos.private_fed_lin_ucb(task.mechanism(), schedule=task.batch)
 
-    Its score in a task is S = ln(R_uniform / R) / ln(R_uniform / R_0), 1 if privacy is free and 0 for uniform play,
-    under 16 seeds that the bytes of the file decide. What is not certified for the task's budget, trust model and
-    limits counts as uniform play. The command prints every task as it ends, and a table, and writes a sealed row after
-    every task, from which a second call goes on.
+    The score of a task is S = ln(R_uniform / R) / ln(R_uniform / R_0): 1 if privacy is free, 0 for uniform play. The
+    bytes of the file decide the 16 seeds. A recipe counts as uniform play unless it is certified for the task's budget,
+    trust model and limits. The command prints a table and writes a sealed row after every task; a second call goes on
+    from there.
 
     For example:
-      fedbandit benchmark                                       what the tasks are
+      fedbandit benchmark                                       list the tasks
       fedbandit benchmark mine.py:recipe --develop              play on development seeds, as often as you like
-      fedbandit benchmark mine.py:recipe                        all tasks, on seeds of your file's own
-      fedbandit benchmark mine.py --tasks ring drift            some tasks
-      fedbandit benchmark mine.py --track tuned --trials 60     60 runs on development seeds chose its numbers
-      fedbandit benchmark verify rows/mine.npz                  run the code of a row again, on other seeds
-      fedbandit benchmark --page rows                           the board of all rows, and of those in a folder
+      fedbandit benchmark mine.py:recipe                        play all tasks on your file's own seeds
+      fedbandit benchmark mine.py --tasks ring drift            play some tasks
+      fedbandit benchmark mine.py --track tuned --trials 60     60 development runs chose its numbers
+      fedbandit benchmark verify rows/mine.npz                  run a row's code again on other seeds
+      fedbandit benchmark --page rows                           draw the board with the rows of a folder
 
     Args:
-        what: FILE.py or FILE.py:FUNCTION; or the word verify and a file of a row, whose code is run.
-        tasks: names of tasks; by default all.
-        track: "one recipe" for all tasks, or "tuned" for each on development seeds.
-        trials: results on development seeds that were looked at, of one recipe in one task each.
-        develop: play on the development seeds, which are the same for everybody; no row is written.
-        name: name of the row; by default that of the file.
+        what: FILE.py or FILE.py:FUNCTION; or the word verify and the file of a row, whose code runs.
+        tasks: names of tasks (default: all).
+        track: "one recipe" for all tasks, or "tuned" for each task on development seeds.
+        trials: number of results on development seeds that you looked at, each of one recipe in one task.
+        develop: play on the development seeds, which everybody shares, and write no row.
+        name: name of the row (default: name of the file).
         out: folder for the row.
-        page: draw the board, of rows that come with the package and those in these files and folders.
-        board: the file that --page writes.
+        page: draw the board of the package's rows and those in these files and folders.
+        board: file that --page writes.
     """
 
-    resumes: ClassVar = "; the same command goes on after the tasks that are in the row (none with --develop or verify)"
+    resumes: ClassVar = "; the same command goes on after the finished tasks (not with --develop or verify)"
 
-    what: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ENTRY | verify ROW]")]] = ()
-    tasks: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="TASK ...")] = None
+    what: tyro.conf.Positional[
+        Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ENTRY | verify ROW]", help_behavior_hint="")]
+    ] = ()
+    tasks: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="TASK ...", help_behavior_hint="")] = None
     track: Literal["one recipe", "tuned"] = "one recipe"
     trials: int = 0
-    develop: bool = False
-    name: str | None = None
-    out: Path = Path("rows")
-    page: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="[PATH ...]")] = None
-    board: Path = Path("board.html")
+    develop: Flag = False
+    name: Name = None
+    out: Folder = Path("rows")
+    page: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="[PATH ...]", help_behavior_hint="")] = None
+    board: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("board.html")
 
     @override
     def run(self) -> int:
@@ -80,9 +84,8 @@ class BenchmarkCommand(Command):
         if self.what[0] == CHECK:
             return self._verify()
         if len(self.what) > 1:
-            raise BadValue(
-                "entry", "must be one file, or verify and a row", " ".join(self.what), got=" ".join(self.what)
-            )
+            got = " ".join(self.what)
+            raise BadValue("entry", "must be one file, or verify and a row", got, got=got)
         return self._run()
 
     def _page(self, paths: tuple[Path, ...]) -> int:
@@ -106,10 +109,11 @@ class BenchmarkCommand(Command):
     def _list(self) -> int:
         from fedbandit_jax.benchmark import TASKS, board
 
-        print("\n".join(f"{name:<15} {task.about}" for name, task in TASKS.items()))
-        print("\nmean of S over all tasks:")
+        for name, task in TASKS.items():
+            print(textwrap.fill(task.about, 79, initial_indent=f"{name:<15} ", subsequent_indent=" " * 16))
+        print("\nMean score over all tasks (1: privacy is free, 0: uniform play):")
         print("\n".join(f"{board.over_all(row):6.3f}  {row.name}" for row in board.rows()))
-        print("\nfedbandit benchmark FILE.py plays an entry; see --help for what that is")
+        print("\nPlay your own: fedbandit benchmark FILE.py, see --help")
         return 0
 
     def _run(self) -> int:
@@ -136,9 +140,8 @@ class BenchmarkCommand(Command):
         from fedbandit_jax.benchmark import board
 
         if len(self.what) != 2:
-            raise BadValue(
-                "verify", "must be followed by one file of a row", " ".join(self.what), got=" ".join(self.what)
-            )
+            got = " ".join(self.what)
+            raise BadValue("verify", "must be followed by one file of a row", got, got=got)
         fb.keep_programs()
         row = fb.benchmark.Row.load(self.what[1])
         found = fb.benchmark.verify(row, tasks=self.tasks, out=self.out, progress=progress())

@@ -1,4 +1,4 @@
-"""The command `fedbandit calibrate`: the noise that a budget needs, and the epsilon that a given noise proves."""
+"""The command `fedbandit calibrate`: the noise of a budget, and the epsilon of noise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Adjacency, Command, check_values
+from fedbandit_jax.cli._command import Command, check_values
+from fedbandit_jax.cli._options import Adjacency, Option
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
@@ -15,7 +16,7 @@ Release = Literal["tree", "sqrt_toeplitz", "blt", "input_perturbation"]
 Trust = Literal[
     "silo_local", "silo_local_matrix", "shuffle_amplified", "shuffle_vector_sum", "secagg", "central", "local"
 ]  # fmt: skip
-ONE_GAUSSIAN = ("silo_local", "central", "local")  # trust models whose noise is described by one --sigma
+ONE_GAUSSIAN = ("silo_local", "central", "local")  # their noise has one --sigma
 PRINTED = {
     "silo_local": "theorem_5_1",
     "silo_local_matrix": "dubey2020",
@@ -29,47 +30,45 @@ ROW = "{:>8} {:>11} {:>11} {:>11} {:>11} {:>15}  {}"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrateCommand(Command):
-    """Print how much noise each budget needs, and what epsilon the noise that a paper prints really gives.
+    """Print how much noise a privacy budget needs, and which epsilon printed noise gives.
 
-    The noise is for federated linear bandits. A user has features x of norm at most 1 and a reward y in [0, 1], and
-    silos release noisy sums of (x y, x x') over their users S = T / B times. The noise is
-      tight          the least that is proved here; exact for one visit and Gaussian noise, an upper bound on epsilon
-                     otherwise
-      theorem_5_1    as in Zhou & Chowdhury (2024), for silo_local and the release tree; also
-      theorem_5_3    for shuffle_amplified, by Lemma F.2
-      theorem_5_5    for shuffle_vector_sum
-      dubey2020      as in Dubey & Pentland (2020), for silo_local_matrix and the release tree
+    The noise is for federated linear bandits. A user has features x of norm at most 1 and a reward y in [0, 1]. Silos
+    release noisy sums of (x y, x x') S = T / B times. The column "noise" says how sigma was found:
+      tight          the least noise with a proof; for returning users or noise that is not Gaussian an upper bound
+      theorem_5_1    Zhou & Chowdhury (2024), for silo_local with the release tree
+      theorem_5_3    the same paper with Lemma F.2, for shuffle_amplified
+      theorem_5_5    the same paper, for shuffle_vector_sum
+      dubey2020      Dubey & Pentland (2020), for silo_local_matrix with the release tree
 
-    The table shows the standard deviation sigma of the noise, the largest standard deviation in the sums that the
-    server acts on, the smallest epsilon that is proved for this noise, and whether that is within the budget ("sound").
-    A last line compares the release with a lower bound for all releases of S sums.
+    Each row shows the noise of a message, the largest noise of the server's sums, the proved epsilon, and whether it
+    is within the budget. The last line compares the release with a lower bound for all releases of S sums.
 
     For example:
       fedbandit calibrate
       fedbandit calibrate --release blt --delta 1e-5
       fedbandit calibrate --trust secagg --release blt
-      fedbandit calibrate --sigma 5.45 --delta 0.1      what epsilon does this noise give?
+      fedbandit calibrate --sigma 5.45 --delta 1e-7     which epsilon does this noise give?
 
     Args:
         epsilon: epsilons of the budgets, each > 0; not with --sigma.
-        delta: delta of all budgets, in (0, 1).
-        adjacency: what neighbouring data sets differ in: one user is replaced by any other (replace), or one user's
-            contribution is replaced by zero (zero_out).
+        delta: delta of all budgets, in (0, 1). Choose it far below one over the number of users.
+        adjacency: difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one
+            user's contribution is replaced by zero.
         horizon: T, the number of rounds.
         batch: B, the number of rounds between synchronisations.
         agents: M, the number of silos.
         dim: d, the number of features; only for trust models whose noise depends on it.
-        release: how noisy sums over time are formed (the continual-release mechanism).
-        trust: who adds the noise and who is trusted (see docs/privacy.md). local needs --release input_perturbation,
-            shuffling needs tree.
-        visits: how often one user may contribute; all her contributions are protected together.
-        per_batch: how often in one batch; by default as often as in all.
-        apart: how many batches two of her batches are apart at least.
-        sigma: standard deviation of Gaussian noise on every message, whose epsilon is printed instead of a table.
+        release: continual-release mechanism, which correlates noise over time.
+        trust: trust model: who adds the noise. local needs --release input_perturbation, shuffling needs tree.
+        visits: most contributions of a user. All of them are protected together.
+        per_batch: most contributions of a user to one batch (default: --visits).
+        apart: least number of batches between two batches of a user.
+        sigma: standard deviation of Gaussian noise on every message. The command prints its epsilon in place of a
+            table.
     """
 
     epsilon: tuple[float, ...] = (0.2, 1.0, 5.0)
-    delta: float = 0.1
+    delta: float = 1e-7
     adjacency: Adjacency = "replace"
     horizon: int = 10_000
     batch: int = 25
@@ -78,9 +77,9 @@ class CalibrateCommand(Command):
     release: Release = "tree"
     trust: Trust = "silo_local"
     visits: int = 1
-    per_batch: int | None = None
+    per_batch: Option[int] = None
     apart: int = 1
-    sigma: float | None = None
+    sigma: Option[float] = None
 
     @override
     def run(self) -> int:
@@ -96,20 +95,15 @@ class CalibrateCommand(Command):
         model = privacy.TRUST[self.trust]
         able = ", ".join(name for name, one in privacy.TRUST.items() if "dim" in one.needs)
         self.applies_to(f"--trust {able}", "dim" in model.needs, "dim")
-        self.applies_to("noise that several silos add", self.trust != "central", "agents")
-        self.applies_to("noise that is calibrated, not to --sigma", self.sigma is None, "epsilon", "agents", "dim")
+        self.applies_to("trust models other than central", self.trust != "central", "agents")
+        self.applies_to("a budget, without --sigma", self.sigma is None, "epsilon", "agents", "dim")
         users = privacy.Users(self.visits, self.per_batch, self.apart)
         common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, users=users)
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
             if self.trust not in ONE_GAUSSIAN:
-                raise BadValue(
-                    "sigma",
-                    f"applies only to --trust {', '.join(ONE_GAUSSIAN)}",
-                    self.sigma,
-                    got=f"--trust {self.trust}",
-                    others=("trust",),
-                )
+                able, got = ", ".join(ONE_GAUSSIAN), f"--trust {self.trust}"
+                raise BadValue("sigma", f"applies only to --trust {able}", self.sigma, got=got, others=("trust",))
             gives = privacy.epsilon_of(self.sigma, delta=self.delta, adjacency=self.adjacency, **common)
             print(f"{head}\nsigma = {self.sigma:g} gives epsilon = {gives:.6g} at delta = {self.delta:g}")
             return 0
@@ -117,7 +111,7 @@ class CalibrateCommand(Command):
         release = privacy.RELEASES[self.release](n_syncs)
         worst = release.largest_variance()
         print(f"{head}, delta = {self.delta:g}")
-        print(ROW.format("epsilon", "noise", "sigma", "sigma^2", "server std", "really epsilon", "sound"))
+        print(ROW.format("epsilon", "noise", "sigma", "sigma^2", "server std", "proved epsilon", "holds"))
         common |= dict(trust=self.trust, n_agents=self.agents, batch=batch, dim=self.dim)
         stds = [None, PRINTED.get(self.trust)] if self.release == "tree" and self.trust in PRINTED else [None]
         for budget in budgets:
@@ -133,7 +127,7 @@ class CalibrateCommand(Command):
                 shown = (f"{number:.5g}" for number in numbers)
                 print(ROW.format(f"{budget.epsilon:g}", std or "tight", *shown, "yes" if c.sound else "NO"))
         entries = "x y" if model.joint_matrix else "x y and on the diagonal of x x' (sigma / sqrt 2 off it)"
-        print(f"sigma: std of the noise {model.whose}, on {entries}")
-        print("server std: the largest in the server's sums")
-        print(f"{self.release}: at most {privacy.relative_std(release):.3g} times the least std of any release")
+        print(f"\nsigma: standard deviation of the noise {model.whose}, on {entries}")
+        print("server std: the largest in the server's sums; proved epsilon: what this noise gives")
+        print(f"{self.release}: at most {privacy.relative_std(release):.3g} times the least noise of any release")
         return 0

@@ -1,4 +1,4 @@
-"""The command `fedbandit data`: an overview of a table of one's own and its precision, or a check of a data set."""
+"""The command `fedbandit data`: an overview and the precision of a table, or a check of a data set."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import math
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command
-from fedbandit_jax.cli._log import NEEDED, Columns, Roles
+from fedbandit_jax.cli._log import NEEDED, Log, Roles
+from fedbandit_jax.cli._options import Flag
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
@@ -23,21 +24,20 @@ if TYPE_CHECKING:
 EPSILONS = (0.1, 1.0, 10.0)
 TRUSTS = {"silo_local": "if silos trust nobody", "secagg": "with secure aggregation"}
 TOO_GOOD = 0.9  # R^2 or share of the deviance
-FEW = 10  # rows, of which a silo's mean says little
-HALVES = ("title", "body")  # of the features of mslr
+FEW = 10  # rows of a silo whose mean is imprecise
+HALVES = ("title", "body")  # features of mslr
 COPIES = ("mslr", "movielens")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataCommand(Command):
-    """Say what is in a table of your own and what it can answer, or check your copy of a data set.
+    """Show what your table holds and can answer, or check your copy of a data set.
 
-    Of a table the command lists the columns and what they can be. With --silo, --arm and --reward it fits the model,
-    says how well that does on rows that it was not fitted to, and compares what best arms gain with the noise of
-    privacy.
+    The command lists columns and their possible roles. With --silo, --arm and --reward it fits a model of rewards, and
+    compares the gain of the best arms with the noise of privacy. --details adds how well the model predicts.
 
-    A data set that cannot be redistributed is read from your copy. The files of mslr are also parsed once and cached
-    beside the originals, so that they load fast from then on.
+    Data sets that may not be redistributed are read from your copy. Files of mslr are parsed once and cached beside
+    the originals.
 
     For example:
       fedbandit data log.csv
@@ -46,17 +46,18 @@ class DataCommand(Command):
       fedbandit data movielens --path ml-25m
 
     Args:
-        dataset: a table of text, such as a .csv, or a .parquet; or the word mslr or movielens, whose copy is in the
-            folder --path (of mslr Fold1/train.txt, Fold1/vali.txt and Fold1/test.txt, and --features title or body
-            names a half of the features; of movielens ratings.csv, ratings.dat or u.data).
-        path: folder of your copy of mslr or movielens.
+        dataset: text table, such as a .csv, or .parquet; or the word mslr or movielens, with --path.
+        path: folder of your copy of mslr (Fold1/train.txt, vali.txt and test.txt; --features title or body names a
+            half of the features) or movielens (ratings.csv, ratings.dat or u.data).
+        details: print the fit of the model and the encoding of the features, too.
     """
 
     flag_of: ClassVar = {"source": "dataset"}
 
-    dataset: tyro.conf.Positional[str]
-    path: Path | None = None
-    columns: Columns = dataclasses.field(default_factory=Roles)
+    dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TABLE")]
+    path: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
+    details: Flag = False
+    columns: Log = dataclasses.field(default_factory=Roles)
 
     @override
     def run(self) -> int:
@@ -69,8 +70,8 @@ class DataCommand(Command):
             self._list(**given)
             return 0
         env = self.columns.table(self.dataset)
-        print(f"{env.fit}\n\n{env.encoding}\n")
         print("\n".join(answers(env)))
+        print(f"\n{env.fit}\n\n{env.encoding}" if self.details else "\nThe fit of the model: the same with --details")
         return 0
 
     def _list(self, **reading: Any) -> None:
@@ -83,7 +84,7 @@ class DataCommand(Command):
         for one in found:
             if one.why:
                 print(f"\n{one.why}")
-        print(f"\nName columns by {', '.join(f'--{name}' for name in NEEDED)} and others to see what it can answer.")
+        print(f"\nWhat it can answer: the same with {', '.join(f'--{name}' for name in NEEDED)} and other columns")
 
     def _copy(self) -> None:
         import numpy as np
@@ -97,7 +98,7 @@ class DataCommand(Command):
             raise BadValue("features", "applies only to mslr", half)
         for name, value in self.columns.given.items():
             if name != "features":
-                raise BadValue(name, "applies only to a table of one's own", value)
+                raise BadValue(name, "applies only to your own table", value)
         if self.dataset == "movielens":
             found = fb.data.movielens(self.path)
             sizes = np.bincount(found.clusters)
@@ -111,11 +112,10 @@ class DataCommand(Command):
 
 
 def answers(env: Logged) -> Iterator[str]:
-    """The precision that a log of this size allows: gains of best arms beside the uncertainty of means of arms.
+    """Compares gains of the best arms with the uncertainty of an arm's mean.
 
-    The noise is that of a single release of sums of all rows, the least that any private algorithm adds which learns
-    from all of them. Where users return, there is also that of one visit of each at every silo she comes to, which
-    protects all that she does.
+    The noise is for one release of the sums of all rows. No private algorithm that learns from all rows adds less. For
+    returning users a second table protects all visits of a user, with one visit at every silo.
     """
     import numpy as np
 
@@ -138,37 +138,47 @@ def answers(env: Logged) -> Iterator[str]:
         lines = [(e, *(uncertain(e, trust, rows, users) for trust in TRUSTS)) for e in EPSILONS]
         return aligned([("epsilon", *TRUSTS.values()), *((f"{e:g}", *cells) for e, *cells in lines)])
 
-    yield f"M = {m:,} silos, K = {fit.arms} arms, d = {fit.dim}, {n:,} rows: T = {n // m:,} rounds if each comes once."
-    yield f"Best arms gain {gain:.4f} a visit over random ones, says the model. From its share of all these rows, the"
+    def wrapped(text: str) -> list[str]:
+        return textwrap.wrap(text, 79)
+
     chance = fit.noise_std * math.sqrt(fit.arms / n)
-    yield f"mean of one arm is uncertain by {chance:.4f} by chance, and by noise at delta = {delta:.1g}, which protects"
-    yield "one visit, by"
+    yield f"M = {m:,} silos, K = {fit.arms} arms, d = {fit.dim}, {n:,} rows: T = {n // m:,} rounds if each comes once."
+    yield from wrapped(
+        f"By the model the best arms gain {gain:.4f} a visit over random arms. The mean of an arm is uncertain by "
+        f"{chance:.4f} by chance. Noise that protects one visit at delta = {delta:.1g} adds:"
+    )
     yield table(n, Users(1))
     if env.users is not None:
         pairs = np.unique([env.users, np.repeat(np.arange(m), env.counts)], axis=1)
         comes = np.bincount(np.unique(pairs[0], return_counts=True)[1])
         most = len(comes) - 1
         listed = ", ".join(f"{count:,} come to {silos}" for silos, count in enumerate(comes) if count)
-        silos, let_in = "silos" if most > 1 else "silo", pairs.shape[1]
-        chance *= math.sqrt(n / let_in)
-        yield f"\nOf {comes.sum():,} users {listed} {silos}. If one visit of each is let in at every silo, the mean of"
-        yield f"one arm is uncertain by {chance:.4f} by chance, and by noise that protects all that a user does, with"
-        yield f"unit = Users(visits=1, silos={most}), by"
-        yield table(let_in, Users(1, silos=most))
+        silos, kept = "silos" if most > 1 else "silo", pairs.shape[1]
+        yield ""
+        yield from wrapped(
+            f"Of {comes.sum():,} users {listed} {silos}. With one visit of each user at every silo, the mean of an arm "
+            f"is uncertain by {chance * math.sqrt(n / kept):.4f} by chance. Noise that protects all visits of a user, "
+            f"by unit = Users(visits=1, silos={most}), adds:"
+        )
+        yield table(kept, Users(1, silos=most))
         if most > 1:
-            yield f"It is enough for who comes to {most} silos: if few do, think of leaving out their visits to others."
-    yield "(!) is more than best arms gain: too few rows for such a budget."
+            yield from wrapped(f"If few users come to {most} silos, consider leaving out their visits to other silos.")
+    yield "(!) more than the best arms gain: too few rows for this budget"
     if small := int((env.counts < FEW).sum()):
         least = math.ceil(FEW * (n + fit.fitted_rows) / n)
-        yield f"Of {m:,} silos {small:,} have fewer than {FEW} replayed rows, and each is served as often, and counts"
-        yield f"as much, as any other. --min-rows {least} leaves out silos and arms that have fewer in the table."
+        yield from wrapped(
+            f"Of {m:,} silos {small:,} have fewer than {FEW} replayed rows, and count as much as any other. "
+            f"--min-rows {least} leaves out silos and arms with fewer rows in the table."
+        )
     if env.log.propensity is not None:
         rests = propensities.OF_SHARES if env.shares else propensities.STATED
-        yield from textwrap.wrap(f"{rests} {propensities.strange(env)}", 100)
+        yield from wrapped(f"{rests} {propensities.strange(env)}")
     else:
-        yield "Nobody says that arms were drawn at random (--propensity): if users of some kind got some arms more"
-        yield "often, this gain may be theirs and not the arms'."
+        yield from wrapped(
+            "Without --propensity nothing says that arms were drawn at random. If some users got some arms more often, "
+            "this gain may come from the users."
+        )
     if fit.explained <= 0:
-        yield "The model predicts no better than the mean of all does, so that this gain may be chance."
+        yield from wrapped("The model predicts no better than the mean of all rewards, and this gain may be chance.")
     if fit.explained > TOO_GOOD:
-        yield "The model predicts nearly everything: is a feature known only after the arm was chosen?"
+        yield from wrapped("The model predicts nearly everything: is a feature known only after the arm was chosen?")

@@ -1,4 +1,4 @@
-"""Commands about files that are there: print a result (`show`), make a page of many (`report`)."""
+"""Commands for saved results: `show` prints one, `report` makes a page of many."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._answer import answer, details, overview
 from fedbandit_jax.cli._command import Command
+from fedbandit_jax.cli._options import File, Flag
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShowCommand(Command):
-    """Print a saved result as `fedbandit simulate` does, and draw its figure again if asked to.
+    """Print a saved result as `fedbandit simulate` does, and draw its figure again.
 
     For example:
       fedbandit show results/linear-1a2b3c4d.npz
@@ -26,51 +27,45 @@ class ShowCommand(Command):
       fedbandit show results/linear-1a2b3c4d.npz --picture again.png
 
     Args:
-        result: .npz file that `fedbandit simulate` or `Result.save` has written; one that has changed since is refused.
-        picture: a file to draw regret into, which ends in .png, .pdf or .svg; without an ending it is a PNG and a PDF.
-            Default: no picture is drawn.
+        result: .npz file of `fedbandit simulate` or `Result.save`. A file that has changed since is refused.
+        picture: file for the figure, which ends in .png, .pdf or .svg. Without an ending it is a PNG and a PDF.
         certificates: print certificates, paired differences and communication, too.
     """
 
-    result: tyro.conf.Positional[Path]
-    picture: Path | None = None
-    certificates: bool = False
+    result: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+    picture: File = None
+    certificates: Flag = False
 
     @override
     def run(self) -> int:
         import fedbandit_jax as fb
 
         if self.result.is_dir():
-            raise BadValue(
-                "the result",
-                "must be a file",
-                self.result,
-                got=f"the folder {str(self.result)!r}; see `fedbandit report`",
-            )
+            got = f"the folder {str(self.result)!r}; see `fedbandit report`"
+            raise BadValue("the result", "must be a file", self.result, got=got)
         loaded = fb.Result.load(self.result)
         print(answer(loaded))
         if self.certificates:
             print(f"\n{details(loaded)}")
         if self.picture is not None:
             drawn = fb.plotting.save(overview(loaded), self.picture)
-            print(f"\nwrote {' and '.join(map(str, drawn))}")
+            print(f"\nSaved {', '.join(map(str, drawn))}")
         return 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportCommand(Command):
-    """Write one HTML page about results: figures, tables, certificates, and what made them.
+    """Write one HTML page about results: figures, tables, certificates and provenance.
 
-    The page is one file that needs no network and no other file. For every result it has
+    The page is one file that needs no network. For every result it has
       - cumulative and time-average regret, and regret against every parameter of the sweep
-      - who is on the Pareto front of regret and epsilon (which certificates give), and of regret and communication
-      - tables, sorted by a click on the head of a column: regret, communication, claims, differences paired by seed
+      - the Pareto fronts of regret with epsilon, and of regret with communication
+      - sortable tables: regret, communication, claims, paired differences
       - all certificates in full
       - the command, the configuration, versions and the date
 
-    All files of a folder that end in .npz are looked at, and those in the folders in it. What the store of a sweep
-    keeps of its pieces is put together, so that a sweep that is still running can be looked at, too. A file that is not
-    a result as it was saved is refused: the page and the command name it with the reason, and the exit code is 1.
+    The command reads all .npz files of a folder and of its subfolders, also the store of a running sweep. It names
+    each file that is not a result, with the reason, and the exit code is then 1.
 
     For example:
       fedbandit report results
@@ -78,16 +73,16 @@ class ReportCommand(Command):
       fedbandit report results/linear-1a2b3c4d.npz results/arms-5e6f7a8b.npz
 
     Args:
-        paths: folders, or .npz files that `fedbandit simulate`, `Result.save` or a store has written.
-        out: the page, which replaces an older page; its folder is made if it is missing.
+        paths: folders, or .npz files of `fedbandit simulate`, `Result.save` or a store.
+        out: file of the page, which replaces an older page. A missing folder is made.
         title: title of the page.
     """
 
     flag_of: ClassVar = {"path": "paths"}
 
-    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...")]]
-    out: Path = Path("report.html")
-    title: str = "Federated bandits: results"
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")]]
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("report.html")
+    title: Annotated[str, tyro.conf.arg(metavar="TEXT")] = "Federated bandits: results"
 
     @override
     def run(self) -> int:
@@ -108,5 +103,5 @@ class ReportCommand(Command):
             raise BadValue("paths", "must hold a saved result", files)
         page.write(results, self.out, title=self.title)
         runs = sum(one.result.status.size for one in results.sections)
-        print(f"wrote {self.out}: {len(results.sections)} results, {runs:,} runs, {len(results.refused)} files refused")
+        print(f"Saved {self.out}: {len(results.sections)} results, {runs:,} runs, {len(results.refused)} files refused")
         return 1 if results.refused else 0

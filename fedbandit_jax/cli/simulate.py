@@ -1,4 +1,4 @@
-"""The command `fedbandit simulate FAMILY`: runs, prints, draws and saves the comparison in a packaged file."""
+"""The command `fedbandit simulate FAMILY`: runs, prints, draws and saves the comparison of a packaged file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from typing_extensions import override
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._answer import answer, details, overview
 from fedbandit_jax.cli._command import Command, Files, Output, check_values, progress
-from fedbandit_jax.cli._log import Columns, Roles
+from fedbandit_jax.cli._log import Log, Roles
+from fedbandit_jax.cli._options import Flag, Name, Option, Set, Table
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
 from fedbandit_jax.core.validate import BadValue
 
-LINEAR = ("linear", "schedules")  # families whose algorithms play a table of one's own
-BESIDE = ("uniform play", "without privacy")  # how labels end of what is seen beside others on a table
+LINEAR = ("linear", "schedules")  # families that can play your own table
+BESIDE = ("uniform play", "without privacy")  # ends of labels of references, which play every table
 PRESETS = Path(__file__).parent / "presets"
-PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough where it is the only one:"
+PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough if only one path has it:"
 SIZES = {"agents": "n_agents", "arms": "n_arms"}  # flag -> parameter
 SECTION = re.compile(r"^(?:Args|Attributes):\n((?:(?: .*)?\n)*)", re.M)  # of a docstring
 ENTRY = re.compile(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", re.M)
@@ -34,16 +35,16 @@ ENTRY = re.compile(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", re.M)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimulateCommand(Command):
-    """Compare the algorithms of one family, which a file describes as `fedbandit sweep` takes it.
+    """Compare the algorithms of one family, which a TOML file describes.
 
     The command prints regrets and what is proved about privacy. It writes OUT/NAME.npz, .png and .pdf. If Ctrl-C or
     SIGTERM stops it, the same command continues.
 
     Args:
-        env: which environment of the file, by default its first.
+        env: environment of the file (default: its first).
         algorithms: labels of the algorithms to compare.
-        epsilon: epsilons of the budgets, each > 0; every private algorithm runs with each of them.
-        delta: delta of all budgets, in (0, 1).
+        epsilon: epsilons of the budgets, each > 0. Every private algorithm runs with each of them.
+        delta: delta of all budgets, in (0, 1). Choose it far below one over the number of users.
         horizon: T, the number of rounds.
         seeds: number of independent repetitions, which run together.
         stride: record every so many rounds; log: a few hundred rounds, evenly spaced on a logarithmic axis.
@@ -51,10 +52,10 @@ class SimulateCommand(Command):
         arms: K, the number of arms.
         dim: d, the number of features.
         random_seed: seed of the random number generator.
-        data: a table of your own, .csv or .parquet, in place of the environments of the file.
-        set: PATH=VALUE, a parameter of the environment, or of all algorithms that have it, see the list below; or a key
-            of the file, such as algorithms.LinUCB.policy.failure=0.1. The flag may be repeated. PATH=VALUE is TOML, but
-            a text needs no quotes.
+        data: your table, .csv or .parquet, in place of the file's environments.
+        set: change of a parameter, PATH=VALUE in TOML: of the environment or of all algorithms that have it (listed
+            above), or a key of the file, such as algorithms.LinUCB.policy.failure=0.1. A string needs no quotes. You
+            may repeat the flag.
         certificates: print certificates, paired differences and communication, too.
     """
 
@@ -62,36 +63,36 @@ class SimulateCommand(Command):
     flag_of: ClassVar = {"key": "random_seed", "compare": "algorithms", "source": "data"}
 
     family: tyro.conf.Suppress[str] = "linear"
-    env: str | None = None
-    algorithms: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="LABEL ...")] = None
-    epsilon: Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT ...")] = None
-    delta: float | None = None
-    horizon: int | None = None
-    seeds: int | None = None
-    stride: int | Literal["log"] | None = None
-    agents: int | None = None
-    arms: int | None = None
-    dim: int | None = None
+    env: Name = None
+    algorithms: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="LABEL ...", help_behavior_hint="")] = None
+    epsilon: Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT ...", help_behavior_hint="")] = None
+    delta: Option[float] = None
+    horizon: Option[int] = None
+    seeds: Option[int] = None
+    stride: Option[int | Literal["log"]] = None
+    agents: Option[int] = None
+    arms: Option[int] = None
+    dim: Option[int] = None
     random_seed: int = 0
-    data: str | None = None
-    columns: Columns = dataclasses.field(default_factory=Roles)
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    certificates: bool = False
+    data: Table = None
+    columns: Log = dataclasses.field(default_factory=Roles)
+    set: Set = ()
+    certificates: Flag = False
     output: Files = dataclasses.field(default_factory=Output)
 
     @property
     def file(self) -> Path:
-        """The file of the family."""
+        """Returns the file of the family."""
         return PRESETS / f"{self.family}.toml"
 
     def changes(self) -> list[str]:
-        """Changes to the file that the flags ask for, as in `fedbandit sweep --set`."""
+        """Returns the changes to the file that the flags ask for, as in `fedbandit sweep --set`."""
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
         self.columns.check(self.data)
         found = [f"key={self.random_seed}"]
         if self.data is not None:
             found.append(f"environment={self.columns.toml(self.data)}")
-            if self.algorithms is None:  # small tables teach little, and another recipe may suit them less than privacy
+            if self.algorithms is None:  # small tables teach little: compare each recipe with its non-private self
                 file = self.contents()
                 shown = [one for one in file["algorithms"] if one in file["compare"] or one.endswith(BESIDE)]
                 found.append(f"compare={shown}")
@@ -106,7 +107,11 @@ class SimulateCommand(Command):
         return [*found, *self.set]
 
     def asked(self) -> _configuration.SweepFile:
-        """The sweep to run; whatever is wrong with the flags raises an error here."""
+        """Returns the sweep to run.
+
+        Raises:
+            ValueError: a flag is wrong.
+        """
         self.applies_to("the families linear and schedules", self.family in LINEAR, "data")
         self.applies_to("the environments of the file, without --data", self.data is None, "env")
         if self.env is not None and "environments" not in self.contents():
@@ -122,7 +127,7 @@ class SimulateCommand(Command):
             raise ValueError(self.named(error.problem, error.key)) from error
 
     def contents(self) -> dict[str, Any]:
-        """The tables of the file."""
+        """Returns the tables of the file."""
         return tomllib.loads(self.file.read_text(encoding="utf-8"))
 
     @override
@@ -145,7 +150,7 @@ class SimulateCommand(Command):
             saved = None
             try:
                 saved = result.save(out / name)
-            finally:  # a full disk must not swallow what was found, nor a closed pipe what was to be saved
+            finally:  # print also if the disk is full; save before a pipe may be closed
                 print(f"\n{answer(result)}")
                 if self.certificates:
                     print(f"\n{details(result)}")
@@ -169,11 +174,11 @@ class SimulateCommand(Command):
 
     @property
     def title_of(self) -> str:
-        """The name of what is simulated."""
+        """Returns the name of the simulation."""
         return self.env or (self.family if self.data is None else Path(self.data).stem)
 
     def title(self, result: Any) -> str:
-        """Title of the figures: the environment's name and sizes, T, and the budgets if any algorithm has one."""
+        """Returns the title of the figures: environment, sizes, T and budgets."""
         from fedbandit_jax.report.plotting.figure import budgets, sizes, tick
 
         first = next(iter(self.contents().get("environments", ())), self.family)
@@ -192,7 +197,7 @@ class SimulateCommand(Command):
         return super().named(error)
 
     def about(self, parameters: bool = False) -> str:
-        """Text of --help: the file's comment, defaults and labels, and the parameters if they are asked for."""
+        """Returns the text of --help: comment, defaults and labels of the file, and optionally parameters."""
         head = re.match(r"(#.*\n)*", self.file.read_text(encoding="utf-8"))
         assert head is not None
         does = (inspect.getdoc(SimulateCommand) or "").partition("\n\n")[2].partition("\n\nArgs:")[0]
@@ -207,7 +212,7 @@ class SimulateCommand(Command):
         return "\n\n".join([*parts, *(["\n".join([PARAMETERS, *self.parameters()])] if parameters else [])])
 
     def parameters(self) -> Iterator[str]:
-        """Lines about the parameters of the environment and of the algorithms that run by default, from their code."""
+        """Yields lines about parameters of the environment and the default algorithms, from their code."""
         asked = self.asked()
         make = asked.world
         assert make is not None  # each family has one environment
@@ -227,12 +232,12 @@ class SimulateCommand(Command):
 def _listed(whose: str, found: Mapping[str, tuple[Collection[str], str]]) -> Iterator[str]:
     yield f"  {whose}:"
     for path, (values, doc) in found.items():
-        yield f"    {path} = {' or '.join(values)}"
+        yield f"    {path} = {', '.join(values)}{' (by algorithm)' * (len(values) > 1)}"
         yield from textwrap.wrap(doc, 108, initial_indent=" " * 8, subsequent_indent=" " * 8)
 
 
 def _parameters(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Path, value and explanation of every parameter of nested dataclasses."""
+    """Yields path, value and explanation of every parameter of nested dataclasses."""
     docs = _documented(type(value))
     for field in dataclasses.fields(value):
         part, path = getattr(value, field.name), prefix + field.name
@@ -243,7 +248,7 @@ def _parameters(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
 
 
 def _documented(made_by: Any) -> dict[str, str]:
-    """First sentences about the parameters of a function or class, from its docstring."""
+    """Returns the first sentences about parameters, from the docstring of a function or class."""
     sections = SECTION.findall((inspect.getdoc(made_by) or "") + "\n")
     entries = [ENTRY.findall(section) for section in sections]
     return {name: re.split(r"(?<=[^.]{3}\.) |; ", " ".join(text.split()))[0] for one in entries for name, text in one}

@@ -1,4 +1,4 @@
-"""The command `fedbandit sweep`: the sweep of a TOML file, here, by a cluster, or by the tasks of a job array."""
+"""The command `fedbandit sweep`: runs a TOML file here, on a cluster, or as tasks of a job array."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
+from fedbandit_jax.cli._answer import answer
 from fedbandit_jax.cli._command import Command, Files, Output, part_of, progress
+from fedbandit_jax.cli._options import Part, Set
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_free
 from fedbandit_jax.core.validate import BadValue
 
-LISTED = 40  # most configurations whose table is printed
+LISTED = 20  # most configurations of a printed table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepCommand(Command):
-    """Run what a TOML file asks for: algorithms over a grid, here or on many machines.
+    """Run the sweep of a TOML file: algorithms over a grid, here or on many machines.
 
-    The file says the environment, the algorithms, the grid, the horizon and the seeds; docs/scaling.md explains it, and
-    experiments/sweep.toml is an example. The sweep is cut into pieces, which are kept in a folder, the store. So after
-    Ctrl-C, a crash or a change of the file, the same command computes only what is missing. It prints regrets, and
-    writes OUT/NAME.npz, which `fedbandit show` prints with certificates, and draws.
+    The file states the environment, the algorithms, the grid, the horizon and the seeds. docs/scaling.md explains it,
+    and experiments/sweep.toml is an example. The sweep runs in pieces, which are kept in a folder, the store. After
+    Ctrl-C, a crash or a change of the file the same command computes only missing pieces.
 
     For example:
       fedbandit sweep experiments/sweep.toml
@@ -38,24 +39,23 @@ class SweepCommand(Command):
 
     Args:
         config: the TOML file.
-        set: KEY=VALUE in TOML, in the place of what the file says; a key in a table is TABLE.KEY, as in
-            environment.type=gap (a text needs no quotes). A KEY that is none of the file's is a parameter of the
-            environment, or of all algorithms that have it: policy.theta_norm=0.7. The flag may be repeated.
-        store: folder of what is computed, which all machines must see, and other sweeps may share; default: OUT/store.
-        executor: who computes: this process; processes:N of this machine; dask:ADDRESS, the workers of the Dask
-            scheduler at this address; or slurm, workers that are jobs of SLURM, as the file's table [slurm] says. The
-            last two need the extra `cluster`.
-        part: I/N, where 0 <= I < N: compute every N-th of the pieces, beginning with the I-th, write them to the
-            store, and end. When the tasks 0/N, 1/N, ... have ended, the command without this flag gathers the result.
+        set: change of the file, PATH=VALUE in TOML, such as environment.type=gap; a string needs no quotes. A PATH that
+            the file lacks is a parameter of the environment, or of all algorithms that have it. You may repeat the
+            flag.
+        store: folder of the pieces, which all machines must see and sweeps may share (default: OUT/store).
+        executor: processes:N of this machine; dask:ADDRESS of a scheduler; or slurm, with the file's table [slurm]. The
+            last two need the extra `cluster` (default: this process).
+        part: I/N with 0 <= I < N. Compute every N-th piece, beginning with number I. Afterwards the command without
+            this flag gathers the result.
     """
 
     resumes: ClassVar = "; the same command continues where it was"
 
-    config: tyro.conf.Positional[Path]
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    store: str | None = None
-    executor: str | None = None
-    part: str | None = None
+    config: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+    set: Set = ()
+    store: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
+    executor: Annotated[str | None, tyro.conf.arg(metavar="WHERE", help_behavior_hint="")] = None
+    part: Part = None
     output: Files = dataclasses.field(default_factory=Output)
 
     @override
@@ -77,7 +77,7 @@ class SweepCommand(Command):
             saved = result.save(out / name)
         finally:  # a full disk must not swallow what was found
             if len(result) <= LISTED:
-                print("\n" + result.summary())
+                print(f"\n{answer(result)}")
         its = result.provenance
         print(
             f"\n{result.status.size:,} runs, {len(result):,} configurations under {result.status.shape[-1]:,} seeds: "
@@ -85,7 +85,7 @@ class SweepCommand(Command):
         )
         if failed := np.count_nonzero(result.status):
             print(f"(!) {failed:,} runs have status bits set; do not trust their regret")
-        print(f"wrote {saved}, of which `fedbandit show {saved}` prints all tables and certificates")
+        print(f"Saved {saved}\nWhat is proved, and how:  fedbandit show {saved} --certificates")
         return 0
 
     def _computed(self, asked: _configuration.SweepFile, store: Path, part: tuple[int, int] | None = None) -> Any:
@@ -103,4 +103,4 @@ class SweepCommand(Command):
         except RuntimeError as error:
             if self.executor is None:
                 raise
-            raise ChildProcessError(str(error)) from error  # a worker failed, which says no more than its message
+            raise ChildProcessError(str(error)) from error  # of a worker, without its traceback

@@ -10,7 +10,19 @@ from fedbandit_jax import cli
 def test_letters_that_a_console_has_not(tmp_path):
     rows = [f"{silo},{arm},{i % 2},{i}" for i in range(4) for silo in "xy" for arm in "ab"]
     (tmp_path / "log.csv").write_text("\n".join(["silo,arm,reward,Łódź", *rows]), encoding="utf-8")
-    words = ["data", "log.csv", "--silo", "silo", "--arm", "arm", "--reward", "reward", "--features", "Łódź"]
+    words = [
+        "data",
+        "log.csv",
+        "--silo",
+        "silo",
+        "--arm",
+        "arm",
+        "--reward",
+        "reward",
+        "--features",
+        "Łódź",
+        "--details",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "fedbandit_jax", *words],
         env=os.environ | {"PYTHONIOENCODING": "cp1252"},
