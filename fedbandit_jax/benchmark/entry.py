@@ -53,7 +53,7 @@ class Entry:
         """Docstring of the file."""
         return ast.get_docstring(ast.parse(self.source)) or ""
 
-    def where(self, error: Exception) -> str:
+    def where(self, error: BaseException) -> str:
         """Formats an error with the line of the entry that raised it."""
         kind = "" if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: "
         file = inspect.getfile(inspect.unwrap(self.recipe))
@@ -101,7 +101,10 @@ class Entry:
         module.__file__ = f"{name}.py"
         sys.modules[module.__name__] = module
         linecache.cache[module.__file__] = len(source), None, source.splitlines(keepends=True), module.__file__
-        exec(compile(source, module.__file__, "exec", dont_inherit=True), vars(module))
+        try:
+            exec(compile(source, module.__file__, "exec", dont_inherit=True), vars(module))
+        except SystemExit as error:
+            raise BadValue("entry", "must not exit", name, got=f"SystemExit({error.code!r}) in {name}") from error
         if not inspect.isfunction(getattr(module, function, None)):
             there = ", ".join(found for found, one in vars(module).items() if inspect.isfunction(one)) or "none"
             raise BadValue(

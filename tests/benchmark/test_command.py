@@ -71,7 +71,7 @@ REFUSED = {  # words, and the beginning of what is printed
     "verify": "verify must be followed by one file of a row",
     "verify mine.py": "path must be a row of the benchmark",
     "verify rows/x.npz --track tuned": "track applies only to an entry",
-    "--page none": "rows must be files of rows, or folders",
+    "--page none": "rows must be files or folders of rows",
 }
 
 

@@ -1,6 +1,7 @@
 """A task reads fields that the package fills, and never the words of an entry."""
 
 import dataclasses
+import operator
 
 import networkx as nx
 import numpy as np
@@ -9,9 +10,9 @@ from helpers import refused
 from small import SMALL
 
 import fedbandit_jax as fb
-from fedbandit_jax.benchmark import TASKS
+from fedbandit_jax.benchmark import TASKS, play
 from fedbandit_jax.benchmark.entry import Entry
-from fedbandit_jax.benchmark.play import _recipe
+from fedbandit_jax.benchmark.play import _recipe, played
 
 SILO, LINE = TASKS["sphere-silo"], nx.path_graph(4)
 
@@ -44,7 +45,7 @@ def test_a_trust_model_with_our_words_is_its_author_s():
     assert found.trusted == "own"
     assert found.user_defined == ("trust: GaussianTrust",)
     assert "GaussianTrust" in str(found)
-    assert "own" in SILO.refusal(found, 0, 0)
+    assert SILO.refusal(found, 0, 0)
 
 
 def test_an_entry_is_not_given_the_world():
@@ -65,6 +66,61 @@ def test_what_an_entry_does_to_what_it_is_given():
     task.shown.graph.add_edges_from(nx.complete_graph(4).edges)
     np.testing.assert_array_equal(task.arms[1], two)
     assert set(task.graph.edges) == set(nx.path_graph(4).edges)
+
+
+def test_an_entry_cannot_say_that_users_never_return():
+    """Of the judge's description, by which its noise is calibrated: the one it is given is its own."""
+    users = fb.privacy.Users(16, per_batch=1)
+    env = fb.envs.returning(fb.envs.sphere(4, 4, 3, rewards="bernoulli"), 10)
+    task = dataclasses.replace(SMALL, make=lambda: env, unit=users)
+
+    def recipe(task):
+        object.__setattr__(task.spec, "n_users", 0)
+        object.__setattr__(task.unit, "visits", 1)
+        mechanism = task.mechanism(unit=None)
+        return fb.algos.Federated(policy=fb.algos.Greedy(), schedule=task.batch, privacy=mechanism)
+
+    algo = _recipe(task, Entry("mine", "recipe", "", recipe))
+    assert (task.spec.n_users, task.unit.visits) == (env.spec.n_users, 16)
+    assert env.spec.n_users > 0
+    found = "unit" if isinstance(algo, str) else task.refusal(algo.certificate(task.spec, task.horizon), 0, 0)
+    assert found
+
+
+SWAPS = """
+import fedbandit_jax as fb
+from fedbandit_jax.benchmark import play
+
+task = play.TASKS["small"]
+vars(task).update(env=fb.envs.sphere(4, 2, 2), digest=task.digest)
+
+
+def recipe(task):
+    return None
+"""
+
+
+def test_tasks_are_those_of_before_the_entry_s_code(monkeypatch, tmp_path):
+    """It runs in the same process, and what it writes into tasks is not played, now or when it is verified."""
+    with pytest.raises(TypeError):
+        operator.setitem(TASKS, "ring", SILO)
+    shown = []
+    monkeypatch.setattr(play, "TASKS", {"small": dataclasses.replace(SMALL)})
+    monkeypatch.setattr(play, "played", lambda task, *more: shown.append(task.env.spec.n_arms) or played(task, *more))
+    (path := tmp_path / "swaps.py").write_text(SWAPS)
+    row = fb.benchmark.run(path)
+    assert shown == [4]
+    monkeypatch.setattr(play, "TASKS", {"small": dataclasses.replace(SMALL)})
+    fb.benchmark.verify(row)
+    assert shown == [4, 4]
+
+
+def test_an_entry_that_exits_is_refused():
+    """The check of a row would end as if it had passed."""
+    with refused("entry", "mine"):
+        Entry.read("import sys\nsys.exit(0)\n", "recipe", "mine")
+    late = Entry.read("def recipe(task):\n    raise SystemExit(0)\n", "recipe", "mine")
+    assert "line 2" in _recipe(SMALL, late)
 
 
 class Full(fb.algos.Gossip):
