@@ -26,7 +26,7 @@ MEANING = {
     "ratio": "to the least regret without privacy",
     "certified": "the budget is proved for the protocol that ran",
     NOT_PRIVATE: "no budget was asked for",
-    UNIFORM: "epsilon = 0",
+    UNIFORM: "epsilon = 0; rows below have not learned",
     "trusted": "whom users must trust",
 }
 
@@ -137,8 +137,9 @@ def _guarantee(its: Certificate) -> tuple[str, str]:
     why = its.reason.partition("; for what passes the mechanism")[0]
     if its.claim == "as_printed":
         return "weaker", why
-    too_little = its.epsilon_exact is not None and math.isfinite(its.epsilon_exact)
-    return "refuted" if too_little else "no claim", why
+    if its.epsilon_exact is None or math.isinf(its.epsilon_exact):
+        return "no claim", why
+    return "weaker", f"{why}; this noise gives epsilon = {its.epsilon_exact:.4g}"
 
 
 def _setting(result: Measured) -> Iterator[str]:

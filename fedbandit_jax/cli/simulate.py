@@ -167,7 +167,8 @@ class SimulateCommand(Command):
         print(f"\nSaved {', '.join([str(saved), *(path.suffix for path in drawn)])}")
         print(f"{its['seconds']:.0f} s, of which {its.get('compiling', 0):.0f} s waiting for the compiler\n")
         print(f"What is proved, and how:  fedbandit show {saved} --certificates")
-        print(f"Regret against epsilon:   fedbandit simulate {self.family} --epsilon 0.2 1 5")
+        if self.epsilon is None:
+            print("Regret against epsilon:   the same command with --epsilon 0.2 1 5")
         if self.family in LINEAR:
             print("Which algorithm to use:   fedbandit plan --trusted secagg")
         return 0

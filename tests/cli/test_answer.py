@@ -20,7 +20,7 @@ CASES = {  # label -> final regret, certificate, ratio, privacy
     "mine": (800.0, FOREIGN, "1.6", "no claim"),
     "tree": (50_000.0, proved(1.0), "100", "certified"),
     "printed": (60_000.0, WEAK, "120", "weaker"),
-    "forged": (600.0, FALSE, "1.2", "refuted"),
+    "forged": (600.0, FALSE, "1.2", "weaker"),
     "leaky": (700.0, RAW, "1.4", "no claim"),
     "uniform": (90_000.0, proved(0.0), "180", "uses no data"),
 }
@@ -51,6 +51,7 @@ def test_what_does_not_hold_is_explained_once():
     notes = [line for line in lines if line.startswith("[")]
     assert len(notes) == 4
     assert "[4]" in notes[-1]
+    assert "epsilon = 7.5" in "".join(lines)
     assert not any("all is well" in line for line in lines)
     assert len(lines) <= 35
     assert max(map(len, lines)) <= 80
