@@ -30,7 +30,8 @@ class Size:
         full: run at the paper's size instead of the default, smaller one.
         redraw: run nothing, and draw from the numbers (CSV) beside the picture, or else in experiments/figures.
         seed: seed of the random number generator.
-        out: folder for the picture; by default results, or with --commit experiments/figures.
+        out: folder for the picture, by default results, or with --commit experiments/figures. Long figures keep what
+            is computed in its subfolder store (of results with --commit), and the same command continues from there.
         commit: replace the committed picture and its numbers in experiments/figures, which nothing else does.
     """
 
@@ -56,8 +57,8 @@ class Size:
 
     @property
     def store(self) -> Path | None:
-        """Returns the store of a long figure, whose pieces are computed once; none with --smoke."""
-        return None if self.smoke else Path("results") / "store"
+        """Returns the store of a long figure, from which a stopped command continues; none with --smoke."""
+        return None if self.smoke else (self.out or Path("results")) / "store"
 
     def pick(self, smoke: T, default: T, full: T) -> T:
         """Returns the value for the size that was asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
-INSTANCES = {"easy": (0.25, 0.75), "hard": (0.45, 0.55)}  # ranges of the means of a random instance
+INSTANCES = types.MappingProxyType({"easy": (0.25, 0.75), "hard": (0.45, 0.55)})  # ranges of means
 LAWS = ("gaussian", "bernoulli", "beta")
 
 

@@ -6,6 +6,7 @@ the bound parts, and claim nothing if two exclude each other. `table` prints it 
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,7 +80,7 @@ several visits to a batch | sums of arms | a user is in one sum | fb.privacy.Use
 """
 HEAD = ["this", "does not support", "because", "use"]
 ROWS = [row.split(" | ") for row in TABLE.strip().splitlines()]
-EXCLUDES = {(one, other): f"{why}. Use {use}." for one, other, why, use in ROWS}
+EXCLUDES = types.MappingProxyType({(one, other): f"{why}. Use {use}." for one, other, why, use in ROWS})
 TAGS = frozenset(tag for pair in EXCLUDES for tag in pair)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import operator
+import sys
 
 import networkx as nx
 import numpy as np
@@ -102,8 +103,12 @@ def recipe(task):
 
 def test_tasks_are_those_of_before_the_entry_s_code(monkeypatch, tmp_path):
     """It runs in the same process, and what it writes into tasks is not played, now or when it is verified."""
-    with pytest.raises(TypeError):
-        operator.setitem(TASKS, "ring", SILO)
+    for table, change in (
+        (TASKS, ("ring", SILO)),
+        (sys.modules["fedbandit_jax.envs.arms"].INSTANCES, ("hard", (0.0, 1.0))),
+    ):
+        with pytest.raises(TypeError):
+            operator.setitem(table, *change)
     shown = []
     monkeypatch.setattr(play, "TASKS", {"small": dataclasses.replace(SMALL)})
     monkeypatch.setattr(play, "played", lambda task, *more: shown.append(task.env.spec.n_arms) or played(task, *more))
