@@ -4,19 +4,18 @@ This is the mechanism of Algorithm 5 of Liu et al. (2022), with the trees of all
 group of users at one server, which uploads its sums now and then. Its tree of phase s has one leaf for all data from
 before the phase, and one leaf for every upload until the next tree is planted.
 
-Sensitivity: a datum is in the first leaf of every tree that is planted after it came, and so in b = 1 +
-floor(log2(leaves)) nodes of each. Before, it was in a later leaf of one tree, of whose nodes prefix sums use at most
-b - 1 (of two siblings they use the first). No data came before the first tree. All releases of all phases together
-therefore move by sqrt(kappa) times what one release moves, where kappa is the sum of b over phases, minus 1.
+Sensitivity: a datum is in the first leaf of every later tree, and so in b = 1 + floor(log2(leaves)) nodes of each.
+Before, it was in a later leaf of one tree. Prefix sums use at most b - 1 of its nodes there (of two siblings the
+first). No data came before the first tree. All releases of all phases together therefore move by sqrt(kappa) times the
+move of one release. kappa is the sum of b over phases, minus 1.
 
-The same bound covers trees that go on over several phases, together with the one leaf that is released whenever a phase
-begins: with r_s >= 0 uploads in phase s and f(r) = 1 + floor(log2(1 + r)), f(r_1 + r_2) + 1 <= f(r_1) + f(r_2). Uploads
-that a tree did not make in one phase may therefore be made in the next.
+The same bound covers trees that go on over several phases, with the one leaf that is released whenever a phase begins.
+Let r_s >= 0 be the uploads in phase s, and f(r) = 1 + floor(log2(1 + r)). Then f(r_1 + r_2) + 1 <= f(r_1) + f(r_2). So
+a tree may make uploads in the next phase that it did not make in one.
 
-No tree is stored. Prefix k = 0, 1, ... has k + 1 leaves, and its noise H_k is the sum over the nodes at the one-bits of
-k + 1, each of which is drawn again from its own key. From prefix k to prefix k + 1 one node is added, whose level
-is the number of trailing zero bits of k + 2, and the nodes of all lower levels are dropped. That suits thousands of
-trees, few of which change at a time.
+No tree is stored. Prefix k = 0, 1, ... has k + 1 leaves. Its noise H_k is the sum over the nodes at the one-bits of k +
+1, each redrawn from its own key. Prefix k + 1 adds one node, with the number of trailing zero bits of k + 2 as its
+level, and drops the nodes of all lower levels. That suits thousands of trees, few of which change at a time.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are nev
 class Replanted:
     """The trees of all local clusters, which draw the noise, limit the number of uploads, and issue the certificate.
 
-    Every server adds the noise to the sums of its own clusters and is trusted with its own users; the global server and
-    all other servers are not trusted. The privacy unit is what one user did in `visits` rounds, against everybody
-    except her own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta,
-    where Delta^2 is `matrix_sensitivity_sq(adjacency)`.
+    Every server adds the noise to the sums of its own clusters and is trusted with its own users. The global server and
+    all other servers are not trusted. The privacy unit is one user's data of `visits` rounds, against everybody except
+    the user's own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta, Delta^2 =
+    `matrix_sensitivity_sq(adjacency)`.
 
     Attributes:
-        std: standard deviation of a node's noise on x y and off the diagonal of x x'; it is sqrt 2 std on the diagonal.
+        std: standard deviation of a node's noise on x y and off the diagonal of x x'; on the diagonal it is sqrt 2 std.
         leaves: numbers of leaves of the trees of phases 1, ..., n_phases, padded by 0; later phases plant none.
         visits: number of rounds of one user that are protected together.
         epsilon: epsilon of the budget asked for.
@@ -84,12 +83,12 @@ class Replanted:
         return ((self.leaves > 0) * np.arange(1, len(self.leaves) + 1)).max(initial=1)
 
     def room(self, planted: Array, phase: Array) -> Array:
-        """The most uploads by the end of phase `phase` of a tree planted in phase `planted`."""
+        """Returns the most uploads by the end of phase `phase` of a tree planted in phase `planted`."""
         ends = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(jnp.asarray(self.leaves) - 1)])
         return ends[jnp.minimum(phase, self.n_phases)] - ends[jnp.maximum(planted, 1) - 1]
 
     def admit(self, x: Array, y: Array) -> tuple[Array, Array]:
-        """Features (d,) scaled to norm <= 1 (0 if they are not finite) and the reward () clipped to [0, 1]."""
+        """Returns features (d,) scaled to norm <= 1 (0 if they are not finite) and the reward () clipped to [0, 1]."""
         admitted = BoundStatistic(dim=len(x)).admit(x[:, None], y[None])
         return admitted.x[:, 0], admitted.v[0]
 
@@ -98,7 +97,7 @@ class Replanted:
         return self.std * _node(_tree(key, phase, slot), jnp.int32(0), jnp.int32(1), dim)
 
     def change(self, key: Array, phase: Array, slot: Array, k: Array, dim: int) -> Array:
-        """Draws H_(k+1) - H_k, (d, d + 1), by which the noise of that tree changes from prefix k to prefix k + 1."""
+        """Draws H_(k+1) - H_k, (d, d + 1), the change of that tree's noise from prefix k to prefix k + 1."""
         tree, leaves = _tree(key, phase, slot), k + 2
         level = jnp.bitwise_count((leaves & -leaves) - 1).astype(jnp.int32)
 
@@ -111,7 +110,7 @@ class Replanted:
 
     @property
     def sigma(self) -> float:
-        """The least `std`, divided by the factor that allows for unit vectors that float32 makes too long."""
+        """The least `std`, divided by the factor for unit vectors that float32 makes too long."""
         return float(np.min(np.asarray(self.std, float))) / MAX_NORM**2
 
     @property
@@ -143,7 +142,7 @@ class Replanted:
         return tails.epsilon(lambda delta: gaussian_epsilon(mu, delta), float(self.delta), asked, self.missing)
 
     def guarantee(self, n_servers: int, n_trees: int) -> Certificate:
-        """The certificate of the noise for `n_servers` and at most `n_trees` local clusters, computed on the host."""
+        """Returns the certificate of the noise for `n_servers` and at most `n_trees` local clusters, on the host."""
         exact, asked, delta = self.epsilon_exact, float(self.epsilon), float(self.delta)
         gives = f"gives epsilon = {exact:.4g} at delta = {delta:g}, all phases together"
         smallest, sound, once = tails.smallest_delta(asked, self.missing), exact <= asked, self._visits == 1
@@ -179,12 +178,11 @@ class Replanted:
 
     @property
     def missing(self) -> float:
-        """Bounds the mass of the tails that are never drawn, over all nodes of the trees that a user's data are in."""
+        """Bounds the mass of the tails that are never drawn, over all nodes that contain a user's data."""
         return 2 * sum(self._counts) * NODE_MISSING
 
     @property
-    def _counts(self) -> tuple[int, ...]:
-        """The leaves of every phase's tree, at least 1, as the first leaf is always released."""
+    def _counts(self) -> tuple[int, ...]:  # the first leaf of a tree is always released
         return tuple(max(1, math.ceil(count)) for count in np.ravel(self.leaves)[: self.n_phases])
 
     @property
@@ -198,14 +196,14 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
     Args:
         budget: epsilon, delta and adjacency, for all phases together.
         leaves: number of leaves of every phase's tree, each at least 1.
-        method: "tight", which is exact for all phases together, has sigma^2 = visits^2 kappa Delta^2 / mu*^2, where
-            Delta^2 is the squared sensitivity of one release and mu* the Gaussian privacy that the budget allows;
-            "theorem" has sigma^2 = 64 nu ln(2/delta) / epsilon^2 with nu = 1 + ceil(log2(leaves)) of the largest tree,
-            as printed in Algorithm 5, which is meant for one tree.
+        method: "tight" is exact for all phases together. It has sigma^2 = visits^2 kappa Delta^2 / mu*^2, with the
+            squared sensitivity Delta^2 of one release and the Gaussian privacy mu* that the budget allows. "theorem"
+            has sigma^2 = 64 nu ln(2/delta) / epsilon^2 with nu = 1 + ceil(log2(leaves)) of the largest tree. It is
+            printed in Algorithm 5, which is meant for one tree.
         visits: number of rounds of one user that are protected together (group privacy).
 
     Returns:
-        The trees, whose `sigma` is the noise and whose `epsilon_exact` says what it really gives.
+        The trees; their `sigma` is the noise, and their `epsilon_exact` says what it gives.
 
     Raises:
         TypeError: if budget is not a `Budget`, or a number is not an integer.
@@ -240,13 +238,12 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
     return dataclasses.replace(trees, std=noise_std(sigma))
 
 
-def _tree(key: Array, phase: Array, slot: Array) -> Array:
-    """The key of the tree that local cluster `slot` planted in a phase."""
+def _tree(key: Array, phase: Array, slot: Array) -> Array:  # key of the tree
     return jax.random.fold_in(jax.random.fold_in(random.stream(key, "trees"), phase), slot)
 
 
 def _node(tree: Array, level: Array, index: Array, dim: int) -> Array:
-    """Draws node `index` = 1, 2, ... of a level, [(G + G') / sqrt 2 | g], where G and g have iid N(0, 1) entries."""
+    """Draws node `index` = 1, 2, ... of a level, [(G + G') / sqrt 2 | g], with iid N(0, 1) entries of G and g."""
     own = jax.random.fold_in(jax.random.fold_in(tree, level), index)
     size = packed_size(dim)
     return unpack(normal(own, (size,)) * matrix_weights(size), dim)

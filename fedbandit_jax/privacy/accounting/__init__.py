@@ -1,7 +1,7 @@
 """Privacy accounting on the host in float64: exact Gaussian accounting, events and their composition, conversions.
 
-Every epsilon is exact or an upper bound: whatever is approximated is rounded towards a larger epsilon.
-Arguments out of range raise a ValueError, and arguments of a wrong type a TypeError, that names argument and value.
+Every epsilon is exact or an upper bound; approximations are rounded towards a larger epsilon. Arguments out of range
+raise a ValueError, and arguments of a wrong type a TypeError.
 """
 
 from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE as EPSILON_RANGE

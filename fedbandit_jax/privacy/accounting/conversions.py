@@ -25,18 +25,18 @@ _INFINITE = 1e100  # stands for an infinite divergence
 
 
 def rdp_epsilon(rdp: Curve, delta: float) -> float:
-    """The smallest epsilon at `delta` that follows from a Renyi curve, rounded up.
+    """Computes the smallest epsilon at `delta` that follows from a Renyi curve, rounded up.
 
         epsilon = inf_{alpha > 1} rdp(alpha) + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1/alpha), at least 0
 
-    Orders at which `rdp` is infinite are passed over.
+    Orders with an infinite `rdp` are ignored.
 
     Args:
         rdp: maps every order alpha > 1 to a bound on the Renyi divergence of that order.
         delta: in (0, 1).
 
     Raises:
-        ValueError: `rdp` is negative or NaN at some order, or infinite at all of them; or delta is out of range.
+        ValueError: if `rdp` is negative or NaN at some order, or infinite at all of them, or delta is out of range.
 
     Example:
         >>> round(rdp_epsilon(lambda alpha: alpha / 2, 1e-5), 3)
@@ -73,10 +73,10 @@ def rdp_epsilon(rdp: Curve, delta: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon at `delta` of rho-zCDP, i.e. of Renyi divergences at most rho alpha, rounded up.
+    """Computes the smallest epsilon at `delta` of rho-zCDP, with Renyi divergences of at most rho alpha, rounded up.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of a wrong type.
+        ValueError, TypeError: if an argument is out of range or of a wrong type.
     """
     rho = validate.within("rho", rho, 0, _RHO_LIMIT)
     return rdp_epsilon(lambda alpha: rho * alpha, delta)
@@ -87,7 +87,7 @@ def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], sla
 
         epsilon = sum epsilon_i tanh(epsilon_i / 2) + sqrt(2 ln(1/slack) sum epsilon_i^2),   delta = slack + sum delta_i
 
-    The plain sums of all epsilon_i and delta_i are returned instead where their epsilon is smaller.
+    If the plain sum of all epsilon_i is smaller, the plain sums are returned.
 
     Args:
         epsilons, deltas: one number for each mechanism.
@@ -97,7 +97,7 @@ def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], sla
         epsilon, rounded up, and delta.
 
     Raises:
-        ValueError: the lists differ in length or are empty, a number is out of range, or delta would reach 1.
+        ValueError: if the lists differ in length or are empty, a number is out of range, or delta would reach 1.
 
     Example:
         >>> epsilon, delta = advanced_composition([0.1] * 100, [0.0] * 100, 1e-5)

@@ -1,28 +1,28 @@
 """Privacy of integer noise on a sum of integers that one user shifts by D: curves of Renyi divergence, and pure DP.
 
-P is the law of the noise and Q that of the noise shifted by D = `shift`, by which one user moves the sum; alpha > 1 is
+P is the law of the noise and Q that of the noise shifted by D = `shift`, by which one user moves the sum. alpha > 1 is
 the order of a Renyi divergence.
 
-*Discrete Laplace* of scale s, with probabilities proportional to e^(-|x| / s). With h = D / s, b = 1 / s and
-u = alpha - 1, the geometric series in the divergence add up to
+*Discrete Laplace* of scale s has probabilities proportional to e^(-|x| / s). With h = D / s, b = 1 / s and u = alpha -
+1, the geometric series in the divergence add up to
 
     E_Q (P / Q)^alpha = A e^(u h) + (1 - A) e^(-(u + 1) h),   A / (1 - A) = sinh((u + 1) b) / sinh(u b).
 
-Where this is near 1, the two terms cancel. With k(x) = ln(sinh(x) / x) and g(x) = k((u + 1) x) - k(u x) it equals
+If this is near 1, the two terms cancel. With k(x) = ln(sinh(x) / x) and g(x) = k((u + 1) x) - k(u x) it equals
 
     1 + A (e^(u h) - 1) (1 - e^(g(h / 2) - g(b) - (u + 1/2) h)).
 
 Modulo m, the probability of y in 0..m-1 is proportional to cosh(b (m / 2 - y)). Its logarithm is steepest next to 0 and
-falls towards m / 2 in steps that shrink, so the largest ratio of probabilities under a shift of k <= m / 2 is
-cosh(b m / 2) / cosh(b (m / 2 - k)).
+falls towards m / 2 in steps that shrink. So the largest ratio of probabilities under a shift of k <= m / 2 is cosh(b m
+/ 2) / cosh(b (m / 2 - k)).
 
 *Skellam* of variance v has, for integer alpha >= 2, a divergence of at most (Agarwal, Kairouz & Liu 2021, Theorem 3.5)
 
     alpha D^2 / 2v + min{((2 alpha - 1) D^2 + 6 D) / 4v^2, 3 D / 2v}.
 
 In Theorem 2 of Chowdhury & Zhou (2023), D = g = s epsilon sqrt(n) for their scale s and n users, and v = g^2 /
-epsilon^2. Then 3 D / 2v is 3 epsilon / (2 s sqrt(n)); it is printed as 3 epsilon^2 / (2 s sqrt(n)) in Appendix D and as
-3 epsilon^2 / 2s in the theorem.
+epsilon^2. Then 3 D / 2v is 3 epsilon / (2 s sqrt(n)). Appendix D prints it as 3 epsilon^2 / (2 s sqrt(n)), and the
+theorem as 3 epsilon^2 / 2s.
 
 *Discrete Gaussian* noise of n users sums to nearly discrete Gaussian noise (Chowdhury & Zhou 2023, Lemma 4; Kairouz,
 Liu & Steinke 2021, Proposition 13).
@@ -44,7 +44,7 @@ _VARIANCES = (1e-9, 1e30)  # range of variances of Skellam noise
 
 
 def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
-    """The exact Renyi curve of discrete Laplace noise, which tends to shift / scale for large orders.
+    """Returns the exact Renyi curve of discrete Laplace noise, which tends to shift / scale for large orders.
 
     Example:
         >>> curve = discrete_laplace_rdp(5, scale=10.0)
@@ -67,10 +67,10 @@ def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
 
 
 def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> float:
-    """Epsilon of pure DP of discrete Laplace noise modulo m, if one user moves the sum by exactly `shift`.
+    """Computes epsilon of pure DP of discrete Laplace noise modulo m, for a move of the sum by exactly `shift`.
 
-    This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2,
-    which therefore covers a user who may move the sum by anything *up to* some g > m / 2.
+    This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2. So
+    that shift covers a user who may move the sum by anything *up to* some g > m / 2.
 
     Example:
         >>> [round(wrapped_discrete_laplace_epsilon(5, 10.0, modulus=m), 4) for m in (16, 2**61)]
@@ -86,9 +86,9 @@ def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> 
 
 
 def skellam_rdp(shift: int, variance: float) -> Curve:
-    """An upper bound of the Renyi curve of Skellam noise, for every alpha > 1.
+    """Returns an upper bound of the Renyi curve of Skellam noise, for every alpha > 1.
 
-    For the divergence D_alpha, (alpha - 1) D_alpha is convex and 0 at alpha = 1, so between integers it lies below its
+    For the divergence D_alpha, (alpha - 1) D_alpha is convex and 0 at alpha = 1. Between integers it lies below its
     chord.
 
     Example:
@@ -111,7 +111,7 @@ def skellam_rdp(shift: int, variance: float) -> Curve:
 
 
 class SumPrivacy(NamedTuple):
-    """The zCDP of a sum whose noise is itself a sum of discrete Gaussian variables."""
+    """The zCDP of a sum whose noise is a sum of discrete Gaussian variables."""
 
     rho: float  # of rho-zCDP: epsilon^2 / 2
     xi: float  # how far the noise is from one discrete Gaussian, in log probability; included in rho
@@ -119,7 +119,7 @@ class SumPrivacy(NamedTuple):
 
 
 def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
-    """The zCDP of a sum to which each of n users adds discrete Gaussian noise of parameter sigma.
+    """Computes the zCDP of a sum to which each of n users adds discrete Gaussian noise of parameter sigma.
 
         epsilon = min{sqrt(D^2 / (n sigma^2) + xi / 2), D / (sqrt(n) sigma) + xi},   rho = epsilon^2 / 2
 

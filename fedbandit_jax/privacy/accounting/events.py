@@ -27,9 +27,9 @@ def _dp_event() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
-    """A Gaussian mechanism, whose noise has standard deviation sensitivity / mu, for mu in [0, 1e4].
+    """A Gaussian mechanism with noise of standard deviation sensitivity / mu, for mu in [0, 1e4].
 
-    With `pure` > 0 it is together with a (pure, 0)-DP mechanism, such as the tests of a private schedule.
+    With `pure` > 0 it is joined by a (pure, 0)-DP mechanism, such as the tests of a private schedule.
     """
 
     mu: float
@@ -40,18 +40,18 @@ class Gaussian:
         validate.within("pure", self.pure, 0, EPSILON_RANGE[1])
 
     def to_dp_accounting(self) -> Any:
-        """The same event for the package dp_accounting, under its default relation of neighbours.
+        """Returns the same event for the package dp_accounting, under its default relation of neighbours.
 
         Raises:
-            ValueError: it has a part that is pure, which that package has no event for under this relation.
-            ImportError: dp_accounting is missing.
+            ValueError: if it has a pure part, which that package has no event for under this relation.
+            ImportError: if dp_accounting is missing.
         """
         if self.pure:
             raise BadValue("pure", "must be 0 for an event of dp_accounting", self.pure)
         return _dp_event().GaussianDpEvent(1 / self.mu) if self.mu else _dp_event().NoOpDpEvent()
 
     def rdp(self, alpha: float) -> float:
-        """alpha mu^2 / 2, the Renyi divergence of order alpha, and that of the pure mechanism."""
+        """Returns alpha mu^2 / 2, the Renyi divergence of order alpha, plus that of the pure mechanism."""
         return alpha * self.mu**2 / 2 + (PureDP(self.pure).rdp(alpha) if self.pure else 0.0)
 
 
@@ -65,18 +65,18 @@ class PureDP:
         validate.within("epsilon", self.epsilon, 0, EPSILON_RANGE[1])
 
     def to_dp_accounting(self) -> Any:
-        """Randomised response with this epsilon for the package dp_accounting, under its relation REPLACE_ONE.
+        """Returns randomised response with this epsilon for the package dp_accounting, under REPLACE_ONE.
 
         Raises:
-            ValueError: epsilon is above 700, where the odds of randomised response are beyond float64.
-            ImportError: dp_accounting is missing.
+            ValueError: if epsilon is above 700, and the odds of randomised response are beyond float64.
+            ImportError: if dp_accounting is missing.
         """
         if self.epsilon > 700:
             raise BadValue("epsilon", "must be at most 700 for an event of dp_accounting", self.epsilon)
         return _dp_event().RandomizedResponseDpEvent(2 / (1 + math.exp(self.epsilon)), 2)
 
     def rdp(self, alpha: float) -> float:
-        """The largest possible Renyi divergence of order alpha, which is that of randomised response.
+        """Returns the largest possible Renyi divergence of order alpha, reached by randomised response.
 
         It is ln(cosh y + tanh(epsilon/2) sinh y) / (alpha - 1) with y = (alpha - 1) epsilon.
         """
@@ -92,7 +92,7 @@ class PureDP:
 class Renyi:
     """A mechanism known by its Renyi curve, which maps an order alpha > 1 to a bound on the divergence.
 
-    Of a rho-zCDP mechanism that is rho alpha (Bun & Steinke 2016).
+    For a rho-zCDP mechanism the curve is rho alpha (Bun & Steinke 2016).
     """
 
     curve: Curve
@@ -102,7 +102,7 @@ class Renyi:
             raise BadType("curve", "must be a function of alpha", self.curve)
 
     def rdp(self, alpha: float) -> float:
-        """The bound on the Renyi divergence of order alpha."""
+        """Returns the bound on the Renyi divergence of order alpha."""
         return self.curve(alpha)
 
 
@@ -118,7 +118,7 @@ class ApproximateDP:
         validate.within("delta", self.delta, 0, 1)
 
     def rdp(self, alpha: float) -> float:
-        """The largest possible Renyi divergence of order alpha of what happens with probability 1 - delta."""
+        """Returns the largest possible Renyi divergence of order alpha, given the part of probability 1 - delta."""
         return PureDP(self.epsilon).rdp(alpha)
 
 
@@ -127,36 +127,36 @@ Event = Gaussian | PureDP | Renyi | ApproximateDP | NearlyGaussian
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """The joint privacy of events: `epsilon` at the delta asked for, and the name of the accountant that proves it."""
+    """The joint privacy of events: `epsilon` at the delta asked for, and the accountant that proves it."""
 
     epsilon: float
     accountant: str
 
 
 def compose(events: Sequence[Event], delta: float) -> Composition:
-    """Epsilon at `delta` of all events together, in any order, each asked what earlier outputs suggest.
+    """Computes epsilon at `delta` of all events together, in any order, each chosen by earlier outputs.
 
-    The events must have independent noise: a user who visits two silos is in two events under "silo_local", and one who
-    comes r times to a silo in `Gaussian(r * mu)`, as her visits may share a batch. Under "central", "secagg" or
-    shuffling visits at two silos may share one noise, too: that is one event, calibrated for visits=2.
+    The events must have independent noise. A user who visits two silos is in two events under "silo_local". A user who
+    comes r times to a silo is in `Gaussian(r * mu)`, as visits may share a batch. Under "central", "secagg" or
+    shuffling visits at two silos may share one noise, too. That is one event, calibrated for visits=2.
 
-    All must be of the same adjacency and privacy unit, which events do not say: epsilon is then for these. It is that
-    of ideal noise: for tails that are never drawn, certificates only are charged, see `Certificate.smallest_delta`.
+    All events must have the same adjacency and privacy unit, which they do not state; epsilon is for these. It is for
+    ideal noise. Only certificates charge tails that are never drawn, see `Certificate.smallest_delta`.
 
     Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022). With `PureDP` and `ApproximateDP`
     events among them, privacy losses are enumerated, see `fedbandit_jax.privacy.accounting.losses`. That gives the
     epsilon of the worst such mechanisms, also if queries to several of them interleave (Vadhan & Zhang 2023). If an
-    event is known by its Renyi divergences only, or there are too many different epsilons, all Renyi curves are added.
-    Integer noise that is nearly Gaussian, the `event` of "secagg" and "shuffle_vector_sum", is composed as Gaussian
-    noise with what its proof adds to it, see `fedbandit_jax.privacy.accounting.nearly_gaussian`.
+    event has only Renyi divergences, or there are too many different epsilons, all Renyi curves are added. The `event`
+    of "secagg" and "shuffle_vector_sum" is integer noise. It is composed as Gaussian noise with the excess of its
+    proof, see `fedbandit_jax.privacy.accounting.nearly_gaussian`.
 
     Args:
         events: at least one mechanism, with independent noise; the same user may be in all of them.
         delta: in (0, 1).
 
     Raises:
-        ValueError: there is no event, or delta is out of range or too small for the deltas of the events.
-        TypeError: an element of `events` is not an event.
+        ValueError: if there is no event, or delta is out of range or too small for the deltas of the events.
+        TypeError: if an element of `events` is not an event.
 
     Example:
         >>> composed = compose([Gaussian(0.3), Gaussian(0.4)], delta=0.1)
@@ -208,19 +208,19 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
 
 
 def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
-    """Epsilon at `delta` of a user who comes to several batches, each of which is one `event`, for its adjacency.
+    """Computes epsilon at `delta` of a user in several batches, each of them one `event`, for its adjacency.
 
     Args:
-        event: what one batch proves; not `ApproximateDP`, and not integer noise that is nearly Gaussian.
-        delta: of all batches together, in (0, 1); for `PureDP` also 0, where both results are the plain sum.
+        event: the proof of one batch; not `ApproximateDP`, and not integer noise that is nearly Gaussian.
+        delta: of all batches together, in (0, 1); for `PureDP` also 0, with the plain sum as both results.
         visits: the number of batches, in [1, 1e5].
 
     Returns:
-        Epsilon from `compose`, and epsilon by advanced composition, which takes each batch at its own (epsilon_0,
-        delta_0) and splits delta between batches and slack in the best of a few ways.
+        Epsilon from `compose`, and epsilon by advanced composition. The latter takes each batch at its own (epsilon_0,
+        delta_0). It splits delta between batches and slack in the best of a few ways.
 
     Raises:
-        ValueError, TypeError: `event` has no Renyi curve, or a number is out of range or of a wrong type.
+        ValueError, TypeError: if `event` has no Renyi curve, or a number is out of range or of a wrong type.
 
     Example:
         >>> tuple(round(epsilon, 3) for epsilon in returning(Renyi(lambda alpha: 0.005 * alpha), 1e-5, visits=100))

@@ -1,20 +1,19 @@
 """Exact Gaussian-mechanism accounting on the host, in float64.
 
 A Gaussian mechanism with sensitivity-to-noise ratio mu is (epsilon, delta)-DP exactly when delta >= delta(epsilon; mu)
-(Balle & Wang 2018, Theorem 8); adaptive composition adds the squares of mu (Dong, Roth & Su 2022, Corollary 3.3).
-With the Mills ratio R(x) = Phi(-x) / phi(x) of the standard normal distribution,
+(Balle & Wang 2018, Theorem 8). Adaptive composition adds the squares of mu (Dong, Roth & Su 2022, Corollary 3.3). With
+the Mills ratio R(x) = Phi(-x) / phi(x) of the standard normal distribution,
 
-    delta(epsilon; mu) = phi(a) [R(a) - R(b)],   a = epsilon/mu - mu/2,   b = epsilon/mu + mu/2,
+    delta(epsilon; mu) = phi(a) [R(a) - R(b)],   a = epsilon/mu - mu/2,   b = epsilon/mu + mu/2.
 
-which keeps its precision when delta is tiny, where Phi(-a) - e^epsilon Phi(-b) cancels or overflows.
+This keeps its precision for tiny delta, when Phi(-a) - e^epsilon Phi(-b) cancels or overflows.
 
-If an (epsilon_0, 0)-DP mechanism sees the same user (the argument `pure` = epsilon_0), its privacy loss is at worst
-that of randomised response, +-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015), also if the queries
-to the two interleave (Vadhan & Zhang 2023). The two together then give at most (exactly, if it is randomised response)
+An (epsilon_0, 0)-DP mechanism may see the same user (the argument `pure` = epsilon_0). At worst its privacy loss is
+that of randomised response, +-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015). This holds also if
+the queries to the two interleave (Vadhan & Zhang 2023). With p = e^epsilon_0 / (1 + e^epsilon_0) the two together give
+at most (exactly, for randomised response)
 
-    delta(epsilon; mu, epsilon_0) = p delta(epsilon - epsilon_0; mu) + (1 - p) delta(epsilon + epsilon_0; mu),
-
-where p = e^epsilon_0 / (1 + e^epsilon_0).
+    delta(epsilon; mu, epsilon_0) = p delta(epsilon - epsilon_0; mu) + (1 - p) delta(epsilon + epsilon_0; mu).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from scipy.special import erfcx, log_expit, log_ndtr
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
-EPSILON_RANGE = (1e-9, 1e6)  # in this range float64 is known to give at least nine digits
+EPSILON_RANGE = (1e-9, 1e6)  # float64 gives at least nine digits in it
 MOST_MU = 1e4  # the largest mu = sensitivity / noise whose epsilon is computed
 _MU_RANGE = (1e-12, MOST_MU)
 
@@ -41,7 +40,7 @@ def _log_mills(x: float) -> float:
 
 
 def log_delta(epsilon: float, mu: float, pure: float = 0.0) -> float:
-    """ln delta at `epsilon` of a Gaussian mechanism, together with a (`pure`, 0)-DP mechanism if `pure` > 0.
+    """Computes ln delta at `epsilon` of a Gaussian mechanism and, if `pure` > 0, a (`pure`, 0)-DP mechanism.
 
     Args:
         epsilon: any real number.
@@ -71,19 +70,19 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
-    """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
+    """Computes the largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
 
     Args:
         epsilon: in [1e-9, 1e6].
         delta: in (0, 1).
-        pure: epsilon_0 < epsilon of an (epsilon_0, 0)-DP mechanism that sees the same user; both together are then
+        pure: epsilon_0 < epsilon of an (epsilon_0, 0)-DP mechanism that sees the same user. Both together are then
             (epsilon, delta)-DP.
 
     Returns:
         mu = sensitivity / noise standard deviation.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of a wrong type.
+        ValueError, TypeError: if an argument is out of range or of a wrong type.
 
     Example:
         >>> round(gaussian_mu(1.0, 0.1), 5), round(gaussian_mu(1.0, 0.1, pure=0.1), 5)
@@ -105,10 +104,10 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
-    """The smallest epsilon at `delta` of a Gaussian mechanism, rounded up by a part in 10^10.
+    """Computes the smallest epsilon at `delta` of a Gaussian mechanism, rounded up by a part in 10^10.
 
-    It is that at a delta which is a little less, by more than `log_delta` may err: by a part in 10^10 for small mu, and
-    by 10^-13 / mu for others.
+    The delta is taken a little smaller, by more than `log_delta` may err: by a part in 10^10 for small mu, and by
+    10^-13 / mu for others.
 
     Args:
         mu: sensitivity / noise standard deviation, in [0, 1e4].
@@ -116,7 +115,7 @@ def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
         pure: epsilon_0 of an (epsilon_0, 0)-DP mechanism that sees the same user; the result is for both together.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of a wrong type.
+        ValueError, TypeError: if an argument is out of range or of a wrong type.
 
     Example:
         >>> round(gaussian_epsilon(0.92091, 0.1), 4)

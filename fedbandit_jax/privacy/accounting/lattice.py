@@ -1,37 +1,37 @@
 """Laws of integer noise, known by their cumulants: exact tails, probabilities, and epsilon of a shift (NumPy, float64).
 
-For integer noise X with K(s) = ln E e^(s X), and any lambda > 0 where K is finite,
+For integer noise X with K(s) = ln E e^(s X), and any lambda > 0 with finite K,
 
-    P(X >= k) = (1 / 2 pi) int_(-pi)^(pi) e^(K(s) - k s) / (1 - e^(-s)) dt,   s = lambda + i t,
+    P(X >= k) = (1 / 2 pi) int_(-pi)^(pi) e^(K(s) - k s) / (1 - e^(-s)) dt,   s = lambda + i t.
 
-and P(X = k) is the same without the denominator. Near the saddle point of the integrand, lambda = m + sqrt(m^2 + 1/v)
-with m half the root of K'(s) = k and v = K''(2 m), nothing cancels, and all of the integral but e^(-30) is within a few
-1 / sqrt(v). Because of the pole at 0, the midpoint rule of step h has an error of at most e^(-2 pi lambda / h), which
-is e^(-31) for h = 0.2 / sqrt(v), since lambda >= 1 / sqrt(v).
+P(X = k) is the same without the denominator. Take lambda = m + sqrt(m^2 + 1/v), near the saddle point of the integrand,
+with m half the root of K'(s) = k and v = K''(2 m). Then nothing cancels, and all of the integral but e^(-30) is within
+a few 1 / sqrt(v). Because of the pole at 0, the midpoint rule of step h has an error of at most e^(-2 pi lambda / h).
+This is e^(-31) for h = 0.2 / sqrt(v), since lambda >= 1 / sqrt(v).
 
 *Skellam.* The difference of two Poisson variables of one rate has K = variance (cosh s - 1) = 2 variance sinh^2(s/2).
 
-*Discrete Laplace.* The sum of n variables with P(x) proportional to b^|x|, b = e^(-1/scale), has
-K = -n ln(1 - (sinh(s/2) / sinh(1 / 2 scale))^2), in which nothing cancels for a large scale. For a small n the
-integrand falls too slowly, but then the law is a finite mixture: with alpha = (1 - b) / (1 - b e^s), the moment
-generating function of a geometric variable, and y = 1 / alpha,
+*Discrete Laplace.* The sum of n variables with P(x) proportional to b^|x|, b = e^(-1/scale), has K = -n ln(1 -
+(sinh(s/2) / sinh(1 / 2 scale))^2). Nothing cancels in it for a large scale. For a small n the integrand falls too
+slowly, but then the law is a finite mixture. Let alpha = (1 - b) / (1 - b e^s), the moment generating function of a
+geometric variable, and y = 1 / alpha. Then
 
     e^K = alpha^n [(1 - (1 - b) y) / (1 + b - y)]^n,   1 / (1 - e^(-s)) = (1 - (1 - b) y) / ((1 - b) (1 - y)),
 
-both with positive coefficients in y. P(X = k) and P(X >= k) for k >= 0 come from the partial fractions in
-alpha^1 ... alpha^n.
+both with positive coefficients in y. P(X = k) and P(X >= k) for k >= 0 come from the partial fractions in alpha^1 ...
+alpha^n.
 
 *Discrete Gaussian.* If P(x) is proportional to e^(-x^2 / 2 sigma^2), then by Poisson summation e^K is the sum over
-integers m of e^(sigma^2 (s - 2 pi i m)^2 / 2) / theta, where theta = sum_m e^(-2 pi^2 sigma^2 m^2). The rest of the
-integrand has period 2 pi i, so the term m = 0 is integrated over the whole line instead of summing over m.
+integers m of e^(sigma^2 (s - 2 pi i m)^2 / 2) / theta, with theta = sum_m e^(-2 pi^2 sigma^2 m^2). The rest of the
+integrand has period 2 pi i. So the term m = 0 is integrated over the whole line, and there is no sum over m.
 
 *Epsilon.* All three laws have a log-concave pmf p. Hence the privacy loss L(x) = ln p(x) / p(x + shift) is monotone,
 the largest shift is the worst, and delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). So the smallest
 epsilon at delta is
 
-    max_x e(x),   e(x) = ln (P(X >= x) - delta) / P(X >= x + shift),   if that is positive,
+    max_x e(x),   e(x) = ln (P(X >= x) - delta) / P(X >= x + shift),   if that is positive.
 
-and e(x + 1) >= e(x) as long as L(x) <= e(x), so that bisection finds the maximum.
+e(x + 1) >= e(x) as long as L(x) <= e(x), and bisection finds the maximum.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ _FEW = 64  # sums of up to so many discrete Laplace variables are treated as mix
 
 
 class LatticeLaw(abc.ABC):
-    """A symmetric law of an integer X, whose probabilities are right to about ten digits, however small."""
+    """A symmetric law of an integer X, with probabilities that are right to about ten digits, however small."""
 
     variance: float
     _reach = 4.2  # the integrand is below e^-30 of its peak where 2 sin(t / 2) exceeds 2 reach / sqrt(K'')
 
     @abc.abstractmethod
     def _cumulant(self, s: Any) -> Any:
-        """K(s) for complex s of any shape."""
+        """Returns K(s) for complex s of any shape."""
 
     @abc.abstractmethod
     def _saddle(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """lambda >= 0 with K'(lambda) = k >= 0, and K''(lambda), both of the shape of k."""
+        """Returns lambda >= 0 with K'(lambda) = k >= 0, and K''(lambda), both of the shape of k."""
 
     def _half_range(self, std: np.ndarray) -> np.ndarray:
         return 2 * np.arcsin(np.minimum(self._reach / std, 1))
 
     def tail(self, x: ArrayLike) -> np.ndarray:
-        """P(X > x) for real x in [0, 1e12], in the shape of x."""
+        """Returns P(X > x) for real x in [0, 1e12], in the shape of x."""
         return np.exp(self._log_tail(np.floor(x) + 1))
 
     def log_pmf(self, x: ArrayLike) -> np.ndarray:
-        """ln P(X = x) for integers x, in the shape of x."""
+        """Returns ln P(X = x) for integers x, in the shape of x."""
         return self._log_inverse(np.abs(np.asarray(x, float)), tail=False)
 
     def pure_epsilon(self, shift: int) -> float:
-        """Epsilon of pure DP, sup_x ln p(x) / p(x + shift), which is infinite unless overridden."""
+        """Returns epsilon of pure DP, sup_x ln p(x) / p(x + shift), by default infinite."""
         return math.inf
 
     def _log_tail(self, k: ArrayLike) -> np.ndarray:
-        """ln P(X >= k) for integers k >= 1, in the shape of k."""
+        """Returns ln P(X >= k) for integers k >= 1, in the shape of k."""
         return self._log_inverse(np.asarray(k, float), tail=True)
 
     def _log_inverse(self, k: np.ndarray, *, tail: bool) -> np.ndarray:
@@ -188,7 +188,7 @@ class DiscreteLaplace(LatticeLaw):
         return reduce(lambda series, _: np.convolve(series, base)[: self.n], range(self.n), np.ones(1))[::-1]
 
     def _log_mixture(self, weights: np.ndarray, k: np.ndarray) -> np.ndarray:
-        """ln sum_j weights_j P(Y_j = k), where Y_j is the sum of j = 1 ... n geometric variables."""
+        """Returns ln sum_j weights_j P(Y_j = k), where Y_j is the sum of j = 1 ... n geometric variables."""
         j = np.arange(self.n)
         log_binomial = np.cumsum(np.log1p(k[..., None] / np.maximum(j, 1)) * (j > 0), -1)  # C(k + j, j)
         log_q = math.log(-math.expm1(-1 / self.scale))
@@ -244,7 +244,7 @@ class DiscreteGaussian(LatticeLaw):
 
 
 def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
-    """Epsilon at `delta`, rounded up, of an integer plus noise, which one user moves by at most `shift`.
+    """Computes epsilon at `delta`, rounded up, of an integer plus noise; one user moves it by at most `shift`.
 
     Args:
         law: the law of the noise.
@@ -274,10 +274,7 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
         return log_left - float(law._log_tail(x + shift))
 
     def past(x: int) -> bool:
-        """Whether e(x + 1) < e(x), which L(x) > e(x) tells unless the two are nearly equal.
-
-        They are so where both tails consist of nearly one atom; there e(x + 1) itself is compared.
-        """
+        """Whether e(x + 1) < e(x): L(x) > e(x), or by e(x + 1) itself if both tails are nearly one atom."""
         here = epsilon(x)
         gap = float(law.log_pmf(x) - law.log_pmf(x + shift)) - here
         return gap > 0 if abs(gap) > 1e-9 else epsilon(x + 1) < here

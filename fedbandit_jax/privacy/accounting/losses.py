@@ -1,15 +1,14 @@
 """Privacy losses of several mechanisms together, by enumeration (NumPy, float64).
 
-A pair of laws (P, Q) dominates a mechanism if its output tells neighbours apart at most as well as a draw tells P from
-Q. The privacy loss is L = ln P(x) / Q(x) for x ~ P, infinite where Q(x) = 0, and delta(epsilon) = E (1 - e^(epsilon -
-L))_+. The losses of independent mechanisms add up, also if each is chosen by what earlier ones released (Zhu, Dong &
-Wang 2022). Gaussian mechanisms with mu = sensitivity / noise std have L ~ N(mu^2 / 2, mu^2), and together they are one,
-with the root of the sum of mu^2. Any (epsilon, delta)-DP mechanism is dominated by a loss that is infinite with
-probability delta and otherwise that of randomised response, +-epsilon with odds e^epsilon : 1 (Kairouz, Oh & Viswanath
-2015).
+A pair of laws (P, Q) dominates a mechanism if outputs distinguish neighbours no better than a draw distinguishes P from
+Q. The privacy loss is L = ln P(x) / Q(x) for x ~ P, infinite if Q(x) = 0, and delta(epsilon) = E (1 - e^(epsilon -
+L))_+. Losses of independent mechanisms add up, also if each is chosen by earlier outputs (Zhu, Dong & Wang 2022).
+Gaussian mechanisms with mu = sensitivity / noise std have L ~ N(mu^2 / 2, mu^2). Together they are one, with the root
+of the sum of mu^2. Any (epsilon, delta)-DP mechanism is dominated by a loss that is infinite with probability delta.
+Otherwise it is that of randomised response, +-epsilon with odds e^epsilon : 1 (Kairouz, Oh & Viswanath 2015).
 
-So n mechanisms of one epsilon have a loss of n + 1 values, with binomial probabilities. And delta(epsilon) is a sum
-over values of the closed form of a Gaussian.
+So n mechanisms with one epsilon have a loss of n + 1 values, with binomial probabilities. delta(epsilon) is a sum over
+values of the closed form of a Gaussian.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from scipy.special import gammaln, log_expit
 
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon, log_delta
 
-MOST_VALUES, MOST_WITH_GAUSSIANS = 10**6, 20_000  # that are enumerated, each in about a second
+MOST_VALUES, MOST_WITH_GAUSSIANS = 10**6, 20_000  # enumerated, each in about a second
 
 
 def _log_sum(logs: np.ndarray) -> float:
@@ -41,7 +40,7 @@ class Losses(NamedTuple):
 
     @classmethod
     def of(cls, mu: float, pure: Mapping[float, int]) -> Losses | None:
-        """The losses of Gaussian mechanisms and of pure ones (epsilon -> how many); None if there are too many values.
+        """Returns the losses of Gaussian and pure mechanisms (epsilon -> count); None if there are too many values.
 
         >>> Losses.of(0.0, {0.5: 2}).values.tolist()
         [1.0, 0.0, -1.0]
@@ -51,7 +50,7 @@ class Losses(NamedTuple):
         for epsilon, n in pure.items():
             if len(values) * (n + 1) > most:
                 return None
-            k = np.arange(n + 1)  # of the n losses that are negative
+            k = np.arange(n + 1)  # negative ones of the n losses
             ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
             each = ways + (n - k) * log_expit(epsilon) + k * log_expit(-epsilon)
             values = np.add.outer(values, (n - 2 * k) * epsilon).ravel()
@@ -59,7 +58,7 @@ class Losses(NamedTuple):
         return cls(mu, values, logs)
 
     def log_delta(self, epsilon: float) -> float:
-        """ln of the smallest delta at `epsilon`."""
+        """Returns ln of the smallest delta at `epsilon`."""
         if self.mu > 0:
             terms = [log_delta(epsilon - float(value), self.mu) for value in self.values]
             return _log_sum(self.logs + terms)
@@ -69,7 +68,7 @@ class Losses(NamedTuple):
         return _log_sum(self.logs[above] + np.log(-np.expm1(epsilon - self.values[above])))
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon >= 0 at `delta`, rounded up by a part in 10^10."""
+        """Returns the smallest epsilon >= 0 at `delta`, rounded up by a part in 10^10."""
         if len(self.values) == 1:
             return gaussian_epsilon(self.mu, delta)
         target, largest = math.log(delta) - 2e-10, float(self.values.max())

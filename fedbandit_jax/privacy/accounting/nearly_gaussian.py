@@ -1,50 +1,48 @@
 """Rigorous upper bounds on epsilon for integer noise that is nearly Gaussian.
 
-One user moves D integers (all entries of all releases) by s with ||s||_2 <= Delta, where s may depend on earlier
-outputs. The noise x has a symmetric pmf p of variance near sigma^2, and mu = Delta / sigma. The privacy loss is
-L = ln p(x) / p(x + s), and delta(eps) = E f(L) with f(l) = max(0, 1 - e^(eps - l)). As f rises with l, a loss that is
-larger by eta costs eta in epsilon.
+One user moves D integers (all entries of all releases) by s with ||s||_2 <= Delta; s may depend on earlier outputs. The
+noise x has a symmetric pmf p of variance near sigma^2, and mu = Delta / sigma. The privacy loss is L = ln p(x) / p(x +
+s), and delta(eps) = E f(L) with f(l) = max(0, 1 - e^(eps - l)). As f rises with l, a loss that is larger by eta costs
+eta in epsilon.
 
 *Smoothing.* Let p(x) <= A^D e^(-|x|^2 / 2 sigma^2) and L <= (<s, x> + |s|^2 / 2) / sigma^2. Add w ~ N(0, tau^2 I) to x.
 By Poisson summation (over any shift of the integers) the density of y = x + w is at most
 
     c^D,   c = A sqrt(2 pi) sigma (1 + 2 sum_m q^(m^2)),   q = e^(-2 pi^2 v),   1/v = 1/sigma^2 + 1/tau^2,
 
-times that of N(0, (sigma^2 + tau^2) I). Whatever x is, <s, w> >= -r tau |s| with probability Phi(r), and then
-<s, x> <= <s, y> + r tau |s|. So the loss is that of a Gaussian mechanism, but for a shift and a factor:
+times that of N(0, (sigma^2 + tau^2) I). For every x, <s, w> >= -r tau |s| with probability Phi(r), and then <s, x> <=
+<s, y> + r tau |s|. So the loss is that of a Gaussian mechanism, up to a shift and a factor:
 
     delta(eps) <= c^D / Phi(r) delta_Gauss(eps - r tau mu / sigma; mu sqrt(1 + tau^2 / sigma^2)).
 
-*Composition.* Let several such mechanisms and others, a fixed list, see the same user, in any order and each asked
-what the earlier outputs h suggest. Add w_i to each x_i in thought only. Given all outputs, the <s_i, w_i> / sigma_i^2
-are independent, normal and of standard deviation at most tau_i mu_i / sigma_i, so that one r serves all, with the
-root of the sum of the squares. Step by step, the law of (y_i, x_i) given h is at most c_i^D_i times that of a
-Gaussian y_i followed by x_i drawn from its law given y_i. So the mean of f(sum of all losses), f >= 0 rising, is at
-most the product of these factors, over Phi(r), times a mean under a law P' in which the y_i are Gaussian. Let Q'
-shift the y_i by s_i (1 + tau_i^2 / sigma_i^2), draw x_i from y_i just as P' does (Q' need not have the neighbour's
-integers), and let the others answer as for the neighbour, given h. Then the losses of P' against Q' are those bounded
-here, and the mean is delta of an adaptive composition of Gaussian and the same other mechanisms. It is at most that
-of the fixed one, as by induction from the last step no step raises in mean the delta of what is left, also if ||s||
-<= Delta is split adaptively. Rare noise (`rest`) is added once, as f <= 1. The infinite losses of (epsilon, delta)-DP
-mechanisms are coins that fall alike for both neighbours: delta is convex, so that the factors apply only where none
-falls.
+*Composition.* Several such mechanisms and others, a fixed list, see the same user. They answer in any order, and each
+query depends on the earlier outputs h. Add w_i to each x_i in thought only. Given all outputs, the <s_i, w_i> /
+sigma_i^2 are independent, normal and of standard deviation at most tau_i mu_i / sigma_i. So one r serves all, with the
+root of the sum of the squares. Step by step, the law of (y_i, x_i) given h is at most c_i^D_i times the law of a
+Gaussian y_i followed by x_i, drawn from its law given y_i. Let f >= 0 rise. The mean of f(sum of all losses) is then at
+most the product of these factors, over Phi(r), times a mean under a law P' with Gaussian y_i. Let Q' shift the y_i by
+s_i (1 + tau_i^2 / sigma_i^2) and draw x_i from y_i as P' does (Q' need not have the neighbour's integers). Let the
+others answer as for the neighbour, given h. Then the losses of P' against Q' are those bounded here. The mean is the
+delta of an adaptive composition of Gaussian and the same other mechanisms. It is at most the delta of the fixed
+composition: by induction from the last step, no step raises the mean delta of the rest, also if ||s|| <= Delta is split
+adaptively. Rare noise (`rest`) is added once, as f <= 1. The infinite losses of (epsilon, delta)-DP mechanisms are
+coins that fall alike for both neighbours. As delta is convex, the factors apply only if none falls.
 
 *Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The pmf of the sum of M discrete Gaussian variables is
-that of one up to factors e^(+-xi), xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)), if each has the parameter
-sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke 2021; Chowdhury & Zhou 2023, Lemma 4). Hence epsilon grows by
-2 D xi, and delta by a factor e^(D xi). By the same factors, its Renyi divergence of order alpha is at most
-alpha mu^2 / 2 + (2 alpha - 1) / (alpha - 1) D xi.
+that of one up to factors e^(+-xi), xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)). Each must have the parameter
+sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke 2021; Chowdhury & Zhou 2023, Lemma 4). Hence epsilon grows by 2
+D xi, and delta by a factor e^(D xi). By the same factors, its Renyi divergence of order alpha is at most alpha mu^2 / 2
++ (2 alpha - 1) / (alpha - 1) D xi.
 
 *Binomial.* The noise is Bin(N, 1/2) - N/2. With V = (N + 1) / 4 the ratio of pmfs is exactly
 
-    ln p(x) / p(x + s) = sum_{i = 1..s} 2 artanh(u_i),   u_i = (x + i - 1/2) / (2 V),   s > 0,
+    ln p(x) / p(x + s) = sum_{i = 1..s} 2 artanh(u_i),   u_i = (x + i - 1/2) / (2 V),   s > 0.
 
-where sum 2 u_i = (s x + s^2 / 2) / V is the linear loss of sigma^2 = V. Starting in the middle, and as artanh u >= u,
-this gives p(x) <= e^(1 / 4N) e^(-x^2 / 2V) / sqrt(2 pi V). No x_j goes beyond t sqrt(V) in the direction of s_j,
-except with probability D e^(-t^2 / 2) (Hoeffding; the other direction lowers the loss). Then the rest of L is at most
-|s|_1 2 (artanh u - u) <= sqrt(D) Delta (2/3) u^3 / (1 - u^2) at u = (t sqrt(V) + Delta) / (2 V). All of these bounds
-fall with N, so that entries may have different numbers of trials: shifts of those with more trials may be scaled
-down.
+Here sum 2 u_i = (s x + s^2 / 2) / V is the linear loss of sigma^2 = V. Starting in the middle, and as artanh u >= u,
+this gives p(x) <= e^(1 / 4N) e^(-x^2 / 2V) / sqrt(2 pi V). No x_j exceeds t sqrt(V) in the direction of s_j, except
+with probability D e^(-t^2 / 2) (Hoeffding; the other direction lowers the loss). Then the rest of L is at most |s|_1 2
+(artanh u - u) <= sqrt(D) Delta (2/3) u^3 / (1 - u^2) at u = (t sqrt(V) + Delta) / (2 V). All of these bounds fall with
+N. So entries may have different numbers of trials, with smaller shifts of those with more trials.
 """
 
 from __future__ import annotations
@@ -65,12 +63,12 @@ from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
 
 _MU_RANGE = (1e-100, 1e3)  # of sensitivity / noise std
 _MOST = 1e15  # agents, entries or trials
-_WASTE = 1e-4  # fraction of delta that is given to rare events, which makes them cost next to nothing
+_WASTE = 1e-4  # fraction of delta for rare events, which then cost next to nothing
 
 
 @dataclasses.dataclass(frozen=True)
 class NearlyGaussian:
-    """The bound of *Smoothing* for one mechanism, or for several, whose loss is nearly that of a Gaussian mechanism.
+    """The bound of *Smoothing* for one or several mechanisms with a loss that is nearly Gaussian.
 
     For every r > 0, with any others that see the same user,
 
@@ -84,25 +82,21 @@ class NearlyGaussian:
     rest: float = 0.0  # probability of noise that the bound does not cover
 
     def to_dp_accounting(self) -> Any:
-        """No event of the package dp_accounting.
-
-        Raises:
-            ValueError: always; that package has no event for noise that is nearly Gaussian.
-        """
+        """Raises a ValueError: the package dp_accounting has no event for noise that is nearly Gaussian."""
         raise ValueError(f"dp_accounting has no event for integer noise; the numbers of its bound are {self}")
 
     @staticmethod
     def together(events: Sequence[NearlyGaussian]) -> NearlyGaussian | None:
-        """The bound for independent mechanisms together, see *Composition*; None if there are none."""
+        """Returns the bound for independent mechanisms together, see *Composition*; None if there are none."""
         if not events:
             return None
         mus, leans, *others = zip(*map(dataclasses.astuple, events))
         return NearlyGaussian(math.hypot(*mus), math.hypot(*leans), *map(math.fsum, others))
 
     def epsilon(self, delta: float, at: Callable[[float], float] | None = None) -> float:
-        """Bound on epsilon at `delta` by the best of a few r; infinite if there is none.
+        """Returns a bound on epsilon at `delta` by the best of a few r; infinite if there is none.
 
-        `at` is epsilon at a delta of the Gaussian mechanism and all others; by default there are no others.
+        `at` maps a delta to the epsilon of the Gaussian mechanism and all others; by default there are no others.
         """
         others = at or functools.partial(gaussian_epsilon, self.mu)
         if delta <= self.rest:
@@ -118,7 +112,7 @@ class NearlyGaussian:
 def discrete_gaussian_epsilon(
     *, sensitivity: float, sigma: float, n_agents: int, n_entries: int, delta: float
 ) -> float:
-    """Bound on epsilon at `delta` if each of M agents adds discrete Gaussian noise, sigma / sqrt(M), to every entry.
+    """Bounds epsilon at `delta` if each of M agents adds discrete Gaussian noise, sigma / sqrt(M), to every entry.
 
     Args:
         sensitivity: Delta, the largest l2 norm of one user's integer shift of all entries.
@@ -137,14 +131,13 @@ def discrete_gaussian_epsilon(
 
 @functools.lru_cache(maxsize=4096)  # policies that are compared have the same mechanism
 def _least(near: NearlyGaussian, mu: float, delta: float) -> float:
-    """The smaller epsilon of two proofs: by Renyi divergences, and by `near`."""
     cost = near.shift / 2
     epsilon = rdp_epsilon(lambda a: a * mu**2 / 2 + (2 * a - 1) / (a - 1) * cost, delta)
     return min(epsilon, near.epsilon(delta))
 
 
 def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entries: int) -> NearlyGaussian:
-    """The bound for that noise beside its Renyi divergences; see `discrete_gaussian_epsilon`."""
+    """Returns the bound for that noise apart from Renyi divergences, see `discrete_gaussian_epsilon`."""
     sensitivity = validate.positive("sensitivity", sensitivity)
     sigma = validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
     m, entries = validate.count("n_agents", n_agents, _MOST), validate.count("n_entries", n_entries, _MOST)
@@ -159,10 +152,10 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
 
 
 def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> NearlyGaussian:
-    """The bound for noise Bin(N, 1/2) on every entry if a small part of `delta` is given to rare events.
+    """Returns the bound for noise Bin(N, 1/2) on every entry; rare events get a small part of `delta`.
 
-    `n_trials` is the smallest N of any entry; the other arguments are as in `discrete_gaussian_epsilon`. If N is too
-    small to prove anything, `shift` is infinite, and so is every epsilon.
+    `n_trials` is the smallest N of any entry. The other arguments are as in `discrete_gaussian_epsilon`. If N is too
+    small to prove anything, `shift` and every epsilon are infinite.
 
     Example:
         >>> round(binomial(sensitivity=1500.0, n_trials=10**7, n_entries=585, delta=0.1).epsilon(0.1), 3)
@@ -181,7 +174,7 @@ def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float)
 
 
 def _smoothed(mu: float, sigma: float, entries: float, log_mass: float) -> NearlyGaussian:
-    """*Smoothing* of D = `entries`, of pmf too large by e^log_mass at most, with a tau for which c^D is nearly 1."""
+    """Applies *Smoothing* for D = `entries` and a pmf that is too large by at most e^log_mass, with c^D near 1."""
     tau = math.sqrt(math.log(2 * entries / _WASTE) / 2) / math.pi
     ratio = tau / sigma
     q = math.exp(-2 * math.pi**2 * tau**2 / (1 + ratio**2))
@@ -190,11 +183,11 @@ def _smoothed(mu: float, sigma: float, entries: float, log_mass: float) -> Nearl
 
 
 def discrete_gaussian_xi(sigma: float, m: float) -> float:
-    """Bound on the distance in log pmf of a sum of M discrete Gaussians of parameter sigma to one of sqrt(M) sigma.
+    """Bounds the distance in log pmf of a sum of M discrete Gaussians of parameter sigma to one of sqrt(M) sigma.
 
         xi = 10 sum_{k=1}^{M-1} exp(-2 pi^2 sigma^2 k / (k + 1))
 
-    for sigma >= 1/2, where all terms after the thousandth count as the thousandth.
+    for sigma >= 1/2. Terms after the thousandth count as the thousandth.
 
     >>> round(discrete_gaussian_xi(1.0, 2), 6)
     0.000517

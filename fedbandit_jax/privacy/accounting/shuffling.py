@@ -2,34 +2,34 @@
 
 *Amplification* (Zhou & Chowdhury 2024, Lemma F.2). Each of M silos sums the n points (users' statistics) of a tree
 node, adds Gaussian noise, and sends the result through a trusted shuffler. mu = sensitivity / sigma is how far one
-point moves a node in units of the noise, and epsilon(mu; delta0) the exact epsilon at delta0 of a Gaussian mechanism
+point moves a node in units of the noise. epsilon(mu; delta0) is the exact epsilon at delta0 of a Gaussian mechanism
 with that ratio. Let eps0 = epsilon(mu; delta0) be that of one point and e_n = epsilon(n mu; delta0) that of all n. If
 e_n <= ln(M / (16 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
 
     eps_r = ln(1 + tanh(eps0/2) (8 sqrt(e^e_n ln(4/d') / M) + 8 e^e_n / M)),
     delta_r = tanh(eps0/2) d' + 3/2 M (e^eps_r + 1) delta0,
 
-and the kappa nodes that one user is in compose. A third of delta goes to each of the terms in d' (at most 1), the terms
-in delta0, and the slack of advanced composition: d' = delta / (3 kappa tanh(eps0/2)), and
-delta0 = delta / (25 kappa M), where e^eps_r <= 4.55 under the condition.
+and the kappa nodes of one user compose. The terms in d' (at most 1), the terms in delta0, and the slack of advanced
+composition each get a third of delta: d' = delta / (3 kappa tanh(eps0/2)) and delta0 = delta / (25 kappa M), as e^eps_r
+<= 4.55 under the condition.
 
-# DEVIATION zhou2024 Lemma F.2: We use e_n where the lemma has n eps0, which is smaller: at the same delta0, n points
-# cost a Gaussian mechanism more than n times what one point costs, and the proof needs what they cost. The factor 3/2
-# is an upper bound of 1 + e^(-n eps0) / 2 in the proof.
+# DEVIATION zhou2024 Lemma F.2: We use e_n in place of the lemma's n eps0, which is smaller. At the same delta0, n
+points cost a Gaussian mechanism more than n times the cost of one point, and the proof needs the former. The factor 3/2
+is an upper bound of 1 + e^(-n eps0) / 2 in the proof.
 
 *Relaxed secure aggregation* (Cheu & Yan 2021; Chowdhury & Zhou 2023, Appendix C.2). Each of n users holds an integer y
-modulo m and sends D bits, where D + 1 = m (2c + 1). The number of ones among them is
+modulo m and sends D bits, D + 1 = m (2c + 1). The number of ones among them is
 
-    r = y + m Z with probability 1 - omega, or else uniform on {0..D},
+    r = y + m Z with probability 1 - omega, or else uniform on {0..D}.
 
-where Z on {0..2c} has a pmf t(z) proportional to e^(-|z - c| / s), with maximum t_max.
+Z on {0..2c} has a pmf t(z) proportional to e^(-|z - c| / s), with maximum t_max.
 
-The shuffler, which is trusted, shows R, the number of all ones. R mod m is the sum of the y modulo m if nobody sent a
-uniform number of ones, which has probability (1 - omega)^n >= 1 - n omega; we set omega = failure / n.
+The trusted shuffler shows R, the number of all ones. R mod m is the sum of the y modulo m if nobody sent a uniform
+number of ones. This has probability (1 - omega)^n >= 1 - n omega; we set omega = failure / n.
 
-Any two inputs with the same modular sum are at most n - 1 steps apart, each of which replaces the (y, y') of two users
-by (z, z') with y + y' = z + z' mod m. With eta = 1 / s, a step changes the law of r + r' by no more than a factor e^eta
-if t(0) is small enough:
+Any two inputs with the same modular sum are at most n - 1 steps apart. Each step replaces the (y, y') of two users by
+(z, z') with y + y' = z + z' mod m. With eta = 1 / s, a step changes the law of r + r' by at most a factor e^eta if t(0)
+is small enough:
 
 * if neither r nor r' is uniform, Z + Z' moves by at most one, and P(k) <= e^eta P(k +- 1) + t_max t(0);
 * if one of them is, the window r - D <= y + m Z <= r moves by at most one value of Z, and P <= e^eta P' + t(0);
@@ -39,8 +39,8 @@ The third case pays for the t(0) of the first two, because 1 + eta / 2 + eta / 2
 
     t(0) = t_max e^(-c / s) <= min{eta omega^2 / (2 t_max (D + 1)^2), eta omega / (4 (D + 1))}.
 
-So eta = epsilon / (n - 1) is enough. If the sum modulo m is epsilon'-DP, what the shuffler shows is (epsilon' +
-epsilon)-DP: the two inputs are compared directly, and not through a simulator.
+So eta = epsilon / (n - 1) suffices. If the sum modulo m is epsilon'-DP, the shuffler's output is (epsilon' +
+epsilon)-DP, by a direct comparison of the two inputs, without a simulator.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ _MOST = 1e15  # agents, rounds, levels or users
 
 
 class LemmaError(ValueError):
-    """Raised where the condition of Lemma F.2 does not hold."""
+    """Raised if the condition of Lemma F.2 does not hold."""
 
 
 def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points: Sequence[int], delta: float) -> float:
-    """Epsilon at `delta` that the lemma proves for all nodes of one user together.
+    """Computes epsilon at `delta` that the lemma proves for all nodes of one user together.
 
     The silos add the noise, the shuffler is trusted and the server is not. The privacy unit is one user of one silo.
 
     Args:
         sigma: standard deviation of the noise on every entry of one silo's message, equal on bias and covariance.
         sensitivity: largest joint l2 distance between the contributions of two users. It is that of adjacency "replace"
-            also when the budget has "zero_out", because the points of two silos may differ by that much.
+            also if the budget has "zero_out", because the points of two silos may differ by that much.
         n_agents: the number M of silos.
         points: kappa numbers: the users of one silo in a node of level 0, 1, ..., kappa - 1, which are B 2^level.
         delta: the delta of all nodes together, in (0, 1).
 
     Raises:
-        LemmaError: the condition of the lemma does not hold; the message says where and by how much.
+        LemmaError: if the condition of the lemma does not hold; the message says by how much.
     """
     sigma, sensitivity = validate.positive("sigma", sigma), validate.positive("sensitivity", sensitivity)
     mu = validate.within("sensitivity / sigma", sensitivity / sigma, 0, _MU_RANGE[1])
@@ -85,7 +85,7 @@ def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points:
 
 
 def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents: int, points: Sequence[int]) -> float:
-    """The least sigma for which `shuffled_epsilon` is at most epsilon, rounded up by less than a part in 10^9.
+    """Computes the least sigma with `shuffled_epsilon` <= epsilon, rounded up by less than a part in 10^9.
 
     The arguments are those of `shuffled_epsilon`.
 
@@ -94,7 +94,7 @@ def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents
     4.21
 
     Raises:
-        LemmaError: no sigma satisfies the lemma, which needs M > 16 ln 2.
+        LemmaError: if no sigma satisfies the lemma, which needs M > 16 ln 2.
     """
     epsilon = validate.within("epsilon", validate.positive("epsilon", epsilon), *EPSILON_RANGE)
     delta = validate.probability("delta", delta)
@@ -153,11 +153,11 @@ class RelaxedSecAgg(NamedTuple):
 
 
 def relaxed_secagg(epsilon: float, failure: float, n: int, modulus: int) -> RelaxedSecAgg:
-    """The shortest messages of this construction that tell at most `epsilon` more than the sum modulo m.
+    """Returns the shortest messages of this construction that reveal at most `epsilon` beyond the sum modulo m.
 
     Args:
-        epsilon: the largest log ratio of the laws of what the shuffler shows, for two inputs of the same modular sum.
-        failure: q, the largest probability that what it shows does not tell the modular sum, in (0, 1).
+        epsilon: the largest log ratio of the laws of the shuffler's output, for two inputs of the same modular sum.
+        failure: q, the largest probability that the output does not reveal the modular sum, in (0, 1).
         n: number of users, at least 2.
         modulus: m, at least 2.
 

@@ -8,8 +8,8 @@ sum by at most g (adjacency: replace; privacy unit: one user, who is in one sum)
 * m = n g + 2 tau + 1, the modulus of the ring of integers in which messages are added;
 * the law of the noise.
 
-`IntegerMechanism.sums` has these as tables over S batches in a `RingSum`, which draws the noise and proves from its own
-numbers what the noise gives. Theorems, lemmas and appendices are those of the paper.
+`IntegerMechanism.sums` tabulates these over S batches in a `RingSum`, which draws the noise and proves its privacy.
+Theorems, lemmas and appendices are those of the paper.
 """
 
 from __future__ import annotations
@@ -65,37 +65,37 @@ class IntegerMechanism(abc.ABC):
 
     @abc.abstractmethod
     def steps(self, n: int) -> int:
-        """g for batches of n users: the steps per unit of reward, by which one user moves a sum at most."""
+        """Returns g for batches of n users: the steps per unit of reward, and the largest move of a sum by one user."""
 
     @abc.abstractmethod
     def slack(self, n: int) -> int:
-        """tau for n users: the noise of a sum is larger with probability at most `wrapping`."""
+        """Returns tau for n users: the noise of a sum is larger with probability at most `wrapping`."""
 
     @abc.abstractmethod
     def noise(self, users: Sequence[int]) -> Noise:
-        """The noise of S batches, of which batch k has `users[k]` users."""
+        """Returns the noise of S batches; batch k has `users[k]` users."""
 
     @abc.abstractmethod
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """(s, h), each a number or (S,), for batches of n users (S,), as Lemma 2 needs them.
+        """Returns (s, h), each a number or (S,), for batches of n users (S,), as Lemma 2 needs them.
 
-        With probability 1 - 2 p, for every p, the error of a sum of rewards by noise and rounding is at most
-        s sqrt(ln(2/p)) + h ln(2/p), in units of reward. (This s is not `scale`.)
+        With probability 1 - 2 p, for every p, the error of a sum of rewards by noise and rounding is at most s
+        sqrt(ln(2/p)) + h ln(2/p), in units of reward. (This s is not `scale`.)
         """
 
     def modulus(self, n: int) -> int:
-        """m = n g + 2 tau + 1, so that n rewards and noise within +-tau fit into the ring."""
+        """Returns m = n g + 2 tau + 1; n rewards and noise within +-tau fit into the ring."""
         return n * self.steps(n) + 2 * self.slack(n) + 1
 
     def sums(self, users: Sequence[int], *, messages: bool = False) -> RingSum:
-        """The protocol that runs, with tables over S batches.
+        """Returns the protocol that runs, with tables over S batches.
 
         Args:
             users: S numbers n of users in each batch, or 0 for a batch in which nobody may be asked.
             messages: whether every user draws a share of the noise; if not, all noise of a sum is drawn at once.
 
         Raises:
-            ValueError: an integer would not fit its machine word; the message says which argument must change.
+            ValueError: if an integer would not fit its machine word; the message says which argument must change.
         """
         longest = max(*users, 2)
         sizes = [n or longest for n in users]
@@ -118,38 +118,40 @@ class IntegerMechanism(abc.ABC):
 
 
 class Polya(IntegerMechanism):
-    """Users add shares of Polya noise, which sum to discrete Laplace noise of scale g / epsilon (Theorem 1).
+    """Shares of Polya noise, which sum to discrete Laplace noise of scale g / epsilon (Theorem 1).
 
-    Secure aggregation is trusted and the server is not. The guarantee is pure epsilon-DP of the sum modulo m.
+    Users add the shares. Secure aggregation is trusted and the server is not. The guarantee is pure epsilon-DP of the
+    sum modulo m. g = ceil(epsilon sqrt(n)) and tau = ceil(g / epsilon ln(2/p)), with `noise_epsilon` as epsilon. Tails
+    are those of Appendix C.1.
     """
 
     noise_class: ClassVar[type[PolyaNoise]] = PolyaNoise
 
+    @override
     def steps(self, n: int) -> int:
-        """g = ceil(epsilon sqrt(n)), where epsilon is `noise_epsilon` (Theorem 1)."""
         return math.ceil(self.noise_epsilon * math.sqrt(n))
 
+    @override
     def slack(self, n: int) -> int:
-        """tau = ceil(g / epsilon ln(2/p)), where epsilon is `noise_epsilon` (Theorem 1)."""
         return math.ceil(self.steps(n) / self.noise_epsilon * math.log(2 / self.wrapping))
 
     @override
     def noise(self, users: Sequence[int]) -> Noise:
         return self.noise_class(scale=rounded_up([self.steps(n) / self.noise_epsilon for n in users]))
 
+    @override
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """The constants of Appendix C.1."""
         return math.sqrt(2) / self.noise_epsilon, 1 / self.noise_epsilon
 
 
 class ServerLaplace(Polya):
-    """The server, which users trust, adds discrete Laplace noise of scale g / epsilon to every sum (Theorem 5)."""
+    """The trusted server adds discrete Laplace noise of scale g / epsilon to every sum (Theorem 5)."""
 
     noise_class = ServerNoise
 
 
 class LocalLaplace(Polya):
-    """Every user adds discrete Laplace noise of scale g / epsilon to the own message and trusts nobody (Theorem 6)."""
+    """Every user adds discrete Laplace noise of scale g / epsilon to their message and trusts nobody (Theorem 6)."""
 
     noise_class = LocalNoise
 
@@ -158,14 +160,15 @@ class LocalLaplace(Polya):
         log, scale = math.log(2 / self.failure), self.steps(n) / self.epsilon
         return math.ceil(scale * (2 * math.sqrt(n * log) + log))
 
+    @override
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Sub-gamma constants in place of those of Lemma 5, which gives no numbers.
+        """Returns sub-gamma constants in place of those of Lemma 5, which gives no numbers.
 
         The sum N of n discrete Laplace variables of scale a has cumulants K(t) = -n ln(1 - r^2), r = sinh(t/2) /
-        sinh(1/2a). As sinh is convex r <= a t for 0 <= t <= 1/a, so K(t) <= -n ln(1 - (a t)^2) <= (2 n a^2) t^2 /
-        (2 (1 - a t)): N is sub-gamma of variance factor 2 n a^2 and scale a (Boucheron, Lugosi & Massart 2013, section
-        2.4), hence |N| <= a (2 sqrt(n ln(2/p)) + ln(2/p)) with probability 1 - p. The term of
-        sqrt(2) / epsilon is the paper's, for the rounding of rewards.
+        sinh(1/2a). As sinh is convex, r <= a t for 0 <= t <= 1/a, and K(t) <= -n ln(1 - (a t)^2) <= (2 n a^2) t^2 / (2
+        (1 - a t)). So N is sub-gamma of variance factor 2 n a^2 and scale a (Boucheron, Lugosi & Massart 2013, section
+        2.4). Hence |N| <= a (2 sqrt(n ln(2/p)) + ln(2/p)) with probability 1 - p. The term sqrt(2) / epsilon is the
+        paper's, for the rounding of rewards.
         """
         return (2 * np.sqrt(n) + math.sqrt(2)) / self.epsilon, 1 / self.epsilon
 
@@ -173,7 +176,8 @@ class LocalLaplace(Polya):
 class ShuffledPolya(Polya):
     """Users add shares of Polya noise, and a trusted shuffler of bits replaces secure aggregation (Theorem 3).
 
-    The noise spends half of epsilon, and the bits, which tell a little more than the sum, spend the other half.
+    The noise spends half of epsilon. The bits, which reveal a little more than the sum, spend the other half. The ring
+    wraps with probability 1 / (2 T), for any `failure`.
     """
 
     @property
@@ -182,8 +186,8 @@ class ShuffledPolya(Polya):
         return self.epsilon / 2
 
     @property
+    @override
     def wrapping(self) -> float:
-        """1 / (2 T), whatever `failure` is."""
         return 1 / (2 * self.horizon)
 
     @property
@@ -193,49 +197,52 @@ class ShuffledPolya(Polya):
 
 
 class SkellamShares(IntegerMechanism):
-    """Users add shares of Skellam noise, which sum to Skellam noise of variance g^2 / epsilon^2 (Theorem 2).
+    """Shares of Skellam noise, which sum to Skellam noise of variance g^2 / epsilon^2 in squared steps (Theorem 2).
 
-    Secure aggregation is trusted and the server is not. The guarantee is Renyi DP of the sum.
+    Users add the shares. Secure aggregation is trusted and the server is not. The guarantee is Renyi DP of the sum.
+    With s = `scale`, g = ceil(s epsilon sqrt(n)) and tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)). Tails
+    are those of Proposition 1, with sqrt(2) / (s epsilon) added to the first for the rounding.
     """
 
+    @override
     def steps(self, n: int) -> int:
-        """g = ceil(s epsilon sqrt(n)), where s is `scale` (Theorem 2)."""
         return math.ceil(self.scale * self.epsilon * math.sqrt(n))
 
+    @override
     def slack(self, n: int) -> int:
-        """tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)) (Theorem 2)."""
         log = math.log(2 / self.failure)
         return math.ceil(2 * self.steps(n) / self.epsilon * math.sqrt(log) + math.sqrt(2) * log)
 
+    @override
     def noise(self, users: Sequence[int]) -> Noise:
-        """Noise of variance (g / epsilon)^2, in squared steps (Theorem 2)."""
         return SkellamNoise(variance=rounded_up([(self.steps(n) / self.epsilon) ** 2 for n in users]))
 
+    @override
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """The constants of Proposition 1, with sqrt(2) / (s epsilon) added to the first for the rounding."""
         steps = np.array([self.steps(int(size)) for size in n])
         return (2 + math.sqrt(2) / self.scale) / self.epsilon, math.sqrt(2) / steps
 
 
 class GaussianShares(IntegerMechanism):
-    """Users add discrete Gaussian shares of parameter g / (epsilon sqrt(n)) to their messages (Theorem 4).
+    """Discrete Gaussian shares of parameter g / (epsilon sqrt(n)), added by users (Theorem 4).
 
     Secure aggregation is trusted and the server is not. The guarantee is zCDP of the sum, whose noise is nearly
-    discrete Gaussian of parameter g / epsilon.
+    discrete Gaussian of parameter g / epsilon. tau = ceil(g / epsilon sqrt(2 ln(2/p))). Tails are those of Appendix E,
+    with h = 0 because the noise is sub-Gaussian.
     """
 
     steps = SkellamShares.steps
 
+    @override
     def slack(self, n: int) -> int:
-        """tau = ceil(g / epsilon sqrt(2 ln(2/p))) (Theorem 4)."""
         return math.ceil(self.steps(n) / self.epsilon * math.sqrt(2 * math.log(2 / self.failure)))
 
+    @override
     def noise(self, users: Sequence[int]) -> Noise:
-        """Noise of parameter sigma = g / epsilon for the sum, in steps (Theorem 4)."""
         return GaussianNoise(sigma=rounded_up([self.steps(n) / self.epsilon for n in users]))
 
+    @override
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """The constants of Appendix E, where h = 0 because the noise is sub-Gaussian."""
         return (math.sqrt(2) + math.sqrt(2) / self.scale) / self.epsilon, 0.0
 
 
@@ -243,8 +250,8 @@ class ReleasedPolya(Polya):
     """Shares of Polya noise as in the released code, whose Gamma variables have the inverse of their scale.
 
     The scale should be beta / (1 - beta) with beta = e^(-epsilon / g), and is (1 - beta) / beta. These are Polya
-    variables with 1 - beta in place of beta, so the noise of a sum is discrete Laplace of scale -1 / ln(1 - beta),
-    which falls with n as 2 / ln n. To one of n users it gives an epsilon of about epsilon sqrt(n) ln(n) / 2.
+    variables with 1 - beta in place of beta. So the noise of a sum is discrete Laplace of scale -1 / ln(1 - beta),
+    which falls with n as 2 / ln n. It gives one of n users an epsilon of about epsilon sqrt(n) ln(n) / 2.
     """
 
     @override
@@ -254,14 +261,17 @@ class ReleasedPolya(Polya):
 
 
 class ReleasedSkellam(SkellamShares):
-    """Shares of Skellam noise as in Theorem 2, with the ring and radii of the released code, a little wider."""
+    """Shares of Skellam noise as in Theorem 2, with the ring and radii of the released code, a little wider.
 
+    tau has no square root of ln(2/p), and h is 1 / (s epsilon) in place of sqrt(2) / g.
+    """
+
+    @override
     def slack(self, n: int) -> int:
-        """tau = ceil(2 g / epsilon ln(2/p) + sqrt(2) ln(2/p)), without the square root of Theorem 2."""
         return math.ceil((2 * self.steps(n) / self.epsilon + math.sqrt(2)) * math.log(2 / self.failure))
 
+    @override
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """The constants of Theorem 2, with h = 1 / (s epsilon) in place of sqrt(2) / g."""
         return super().tail_constants(n)[0], 1 / (self.scale * self.epsilon)
 
 
@@ -275,8 +285,8 @@ MECHANISMS: dict[tuple[str, str], type[IntegerMechanism]] = {
     ("discrete_gaussian", "secagg"): GaussianShares,
 }
 
-# (law of the noise, trust model) -> mechanism of the released code, with batches of 4^b users and a ring that a sum may
-# leave with probability p, whatever the number of sums; certificates say what its noise is worth
+# (law of the noise, trust model) -> mechanism of the released code, with batches of 4^b users and a ring that each sum
+# may leave with probability p; certificates say what its noise gives
 AUTHORS: dict[tuple[str, str], type[IntegerMechanism]] = {
     ("discrete_laplace", "secagg"): ReleasedPolya,
     ("skellam", "secagg"): ReleasedSkellam,

@@ -2,15 +2,15 @@
 
 The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n users of an arm in batch k:
 
-* R: each user encodes a reward x in [0, 1] as floor(x g) + Bernoulli(x g - floor(x g)), where g is the number of steps
-  per unit, adds integer noise, and sends the result modulo m.
+* R: each user encodes a reward x in [0, 1] as floor(x g) + Bernoulli(x g - floor(x g)), for g steps per unit, adds
+  integer noise, and sends the result modulo m.
 * S: aggregation shows the server the sum of the messages modulo m.
-* A: the server reads residues above n g + tau as negative numbers, tau being the noise that the ring has room for on
-  either side, and divides by g.
+* A: the server reads residues above n g + tau as negative numbers, and divides by g. tau is the room for noise on
+  either side.
 
-Replacing one user's reward (adjacency) moves a sum by at most g steps; the privacy unit is one user, who is in one sum.
-Certificates also state epsilon for a user who is in n different sums; visits that fall into one sum are not covered.
-In array shapes, S is the number of batches. Sums modulo m are in `ring.py`.
+Replacing one user's reward (adjacency) moves a sum by at most g steps. The privacy unit is one user, who is in one sum.
+Certificates also state epsilon for a user who is in n different sums; visits to the same sum are not covered. In array
+shapes, S is the number of batches. Sums modulo m are in `ring.py`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fedbandit_jax.privacy import samplers, tails
 from fedbandit_jax.privacy.accounting import events
 from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
 
-FINE = 2**24  # steps per unit of an exact sum: float32 rewards near 1 have no finer resolution
+FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
 MAX_WIDTH = 2.0**25  # largest width of integer noise in steps, so that a draw fits in 32 bits
-GRID_WIDTH = 2.0**12  # steps that the noise of a `GridSum` is wide, where 1 to 2^24 steps per unit allow that
+GRID_WIDTH = 2.0**12  # width of the noise of a `GridSum` in steps, if 1 to 2^24 steps per unit allow it
 ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
 VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
-ROOM = 1e-9  # relative excess over the epsilon asked for that is put down to rounding in float64
+ROOM = 1e-9  # relative excess of epsilon by rounding in float64
 NOT_COVERED = (
     "how many users there are, and which arms they were given (that follows from earlier sums)",
     *BEYOND,
@@ -49,11 +49,11 @@ class Decoded(NamedTuple):
     """The server's decoded sums of K arms."""
 
     sums: Array  # (K,) float32, noisy sums of rewards, in units of reward
-    failed: Array  # (K,) bool: whether a sum wrapped or was lost; with single messages unknown, so False
+    failed: Array  # (K,) bool, whether a sum wrapped or was lost; False with single messages, where it is unknown
 
 
 def encode(x: Array, u: Array, steps: Array | float) -> Array:
-    """Integers in 0..g, uint32, that are g times the reward in the mean (part of R).
+    """Returns integers in 0..g, uint32, with mean g times the reward (part of R).
 
     Args:
         x: rewards, of any shape; they are clipped to [0, 1], and NaN counts as 0.
@@ -66,13 +66,13 @@ def encode(x: Array, u: Array, steps: Array | float) -> Array:
 
 
 class SumProtocol:
-    """A protocol for a noisy sum of the rewards of an arm's users in a batch, and its certificate for each of them."""
+    """A protocol for a noisy sum of the rewards of an arm's users in a batch, and its certificate for each user."""
 
     users: Any  # (S,) int32 number of users of an arm in each batch, 0 if nobody may be asked
     bits: Any  # (S,) bits that a user sends in each batch
 
     def admits(self, k: Array, users: Array) -> Array:
-        """Whether batch k may ask so many users of an arm; the guarantee covers no batch of another size."""
+        """Returns whether batch k may ask `users` users of an arm; the guarantee covers no other size."""
         raise NotImplementedError(f"{type(self).__name__}.admits")
 
     def collect(
@@ -80,7 +80,7 @@ class SumProtocol:
     ) -> Wide:
         """Encodes and adds up the rewards of a block of N users of one arm (R, and the sum of S), a scalar.
 
-        `rewards`, and `inside`, which says who takes part, come in two halves (N / 2,). The block has a key for
+        `rewards`, and the mask `inside` of participants, come in two halves (N / 2,). The block has a key for
         `rounding`, and one for the users' `own` shares of the noise.
         """
         raise NotImplementedError(f"{type(self).__name__}.collect")
@@ -90,7 +90,7 @@ class SumProtocol:
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
     def stds(self) -> np.ndarray:
-        """Standard deviations (S,) of the noise on a sum, in units of reward; 0 in a batch that asks nobody."""
+        """Returns standard deviations (S,) of the noise on a sum, in units of reward; 0 in a batch that asks nobody."""
         raise NotImplementedError(f"{type(self).__name__}.stds")
 
     @property
@@ -99,15 +99,15 @@ class SumProtocol:
         raise NotImplementedError(f"{type(self).__name__}.missing")
 
     def guarantee(self, epsilon: float, delta: float, visits: tuple[int, ...] = VISITS) -> Certificate:
-        """The certificate of all batches that `admits` lets in, where each user is in one of them, on the host.
+        """Returns the certificate of all batches that `admits` lets in, with each user in one of them, on the host.
 
         It is computed from the numbers that the noise is drawn with.
 
         Args:
-            epsilon: what was asked for; the claim is `none` if the noise spends more.
-            delta: at which (epsilon, delta) is stated beside the noise's own notion of privacy. The claim is `none` if
-                the tails that are never drawn cost more, also for pure DP.
-            visits: numbers of different sums of one user, of which the certificate lists what they prove together.
+            epsilon: the epsilon asked for; the claim is `none` if the noise spends more.
+            delta: states (epsilon, delta) in addition to the noise's own notion of privacy. The claim is `none` if the
+                tails that are never drawn cost more, also for pure DP.
+            visits: numbers of different sums of one user; the certificate lists what each proves.
         """
         if fault := self._fault():
             return no_privacy(fault)
@@ -121,20 +121,20 @@ class SumProtocol:
             return no_privacy(f"nothing is proved of this noise: {error}")
 
     def _fault(self) -> str:
-        """The objection to any claim, whatever the batches, or ""."""
+        """Returns the objection to any claim, for any batches, or ""."""
         raise NotImplementedError(f"{type(self).__name__}._fault")
 
     def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
-        """The certificate of the batches `asked`, see `guarantee`."""
+        """Returns the certificate of the batches `asked`, see `guarantee`."""
         raise NotImplementedError(f"{type(self).__name__}._guarantee")
 
 
 def certify(
     event: PureDP | Renyi, *, at: float, missing: float, spent: float, visits: tuple[int, ...] = VISITS, **fields: Any
 ) -> Certificate:
-    """The certificate of `event`, one visit: no claim if `spent` exceeds the epsilon asked for, or tails `at`.
+    """Returns the certificate of `event`, one visit: no claim if `spent` exceeds the epsilon asked for, or tails `at`.
 
-    `missing` is the mass of the tails that are never drawn, which costs the more delta the larger epsilon is.
+    `missing` is the mass of the tails that are never drawn. It costs more delta for a larger epsilon.
     """
     asked, notion, exact = fields["epsilon"], fields["notion"], fields["epsilon_exact"]
     smallest = tails.smallest_delta(exact, missing)
@@ -171,7 +171,7 @@ def certify(
 def collect_encoded(
     key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array], steps: Any
 ) -> Wide:
-    """The sum of the encoded rewards of all users who are inside, with coins from `key`; k is any integer."""
+    """Returns the sum of the encoded rewards of all users inside, with coins from `key`; k is any integer."""
     size = rewards[0].shape[-1]
     coins = control.materialize_pair(lambda: [random.unit(word) for word in random.bits(key, size)], k, readers=steps)
     halves = [jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside)]
@@ -179,19 +179,19 @@ def collect_encoded(
 
 
 def grid(epsilon: float) -> int:
-    """g, the steps per unit of reward on which Laplace noise of scale 1 / epsilon is drawn, a power of two."""
+    """Returns g, a power of two: the steps per unit of reward for Laplace noise of scale 1 / epsilon."""
     return 2 ** min(max(math.floor(math.log2(GRID_WIDTH * epsilon)), 0), 24)
 
 
 @struct.sealed
 @struct.pytree
 class GridSum(SumProtocol):
-    """Sums to which the server, which is trusted, adds Laplace noise of scale 1/epsilon on a grid, or no noise.
+    """Sums to which the trusted server adds Laplace noise of scale 1/epsilon on a grid, or no noise.
 
-    Users round their rewards to integers in 0..g at random, so that replacing one user's reward moves a sum by at most
-    g steps, whatever the coins. Sums are 64-bit integers, and so is the discrete Laplace noise of scale g/epsilon that
-    is added: both neighbours' sums have the same support, which sums of float32 numbers with float32 noise do not have
-    (Mironov 2012). What is read from a noisy sum, and how it is rounded then, is post-processing.
+    Users round their rewards to integers in 0..g at random. So replacing one user's reward moves a sum by at most g
+    steps, for any coins. Sums are 64-bit integers, as is the added discrete Laplace noise of scale g/epsilon. Both
+    neighbours' sums then have the same support. Sums of float32 numbers with float32 noise do not (Mironov 2012).
+    Reading and rounding a noisy sum is post-processing.
     """
 
     scale: struct.Number  # of the noise, in steps; 0 for no noise
@@ -228,8 +228,7 @@ class GridSum(SumProtocol):
     def missing(self) -> float:
         return samplers.LAPLACE_CUT
 
-    def _drawn(self) -> tuple[float, float]:
-        """Scale and steps as the sampler reads them."""
+    def _drawn(self) -> tuple[float, float]:  # scale and steps as the sampler reads them
         return float(np.float32(self.scale)), float(np.float32(self.steps))
 
     @override
@@ -268,9 +267,9 @@ class GridSum(SumProtocol):
 @struct.sealed
 @struct.pytree
 class SharedNoiseSum(GridSum):
-    """Sums to which the server, which is trusted, adds one and the same Laplace variable in each batch.
+    """Sums to which the trusted server adds one and the same Laplace variable in each batch.
 
-    This is DP-SE of the released code of Chowdhury & Zhou (2023). The difference of two arms' sums has no noise, so
+    This is DP-SE of the released code of Chowdhury & Zhou (2023). The difference of two arms' sums has no noise. So
     nothing is proved, and eliminations are those without any noise.
     """
 

@@ -1,7 +1,7 @@
 """Private sums of rewards modulo m: the aggregation of messages, the noise and who adds it, and its proof.
 
-Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all the
-noise: one reduction modulo m at the end equals one after every step. See `protocol.py` for the letters.
+Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all
+noise. One reduction modulo m at the end equals one after every step. See `protocol.py` for the letters.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Aggregation:
     failure: struct.Number = 0.0  # bound on the probability that a sum is lost because a user sent random bits
 
     def lost(self, n: Array) -> Array:
-        """Probability that the sum of n users is lost, at most `failure`."""
+        """Returns the probability that the sum of n users is lost, at most `failure`."""
         return -jnp.expm1(n * jnp.log1p(-self.failure / n))
 
     def relaxed(self, n: int, modulus: int) -> RelaxedSecAgg | None:
-        """The encoding of n users' residues as bits, or None if they send the residues; on the host."""
+        """Returns the encoding of n users' residues as bits, or None if they send the residues; on the host."""
         epsilon, failure = float(self.epsilon), float(self.failure)
         return relaxed_secagg(epsilon, failure, n, modulus) if epsilon > 0 else None
 
     def bits(self, n: int, modulus: int) -> int:
-        """Number of bits that one of n users sends, on the host."""
+        """Returns the number of bits that one of n users sends, on the host."""
         relaxed = self.relaxed(n, modulus)
         return relaxed.bits if relaxed else (modulus - 1).bit_length()
 
@@ -73,7 +73,7 @@ class Aggregation:
 
     @property
     def trusted(self) -> str:
-        """Whom users must trust, if they add shares of the noise."""
+        """The party that users must trust, if they add shares of the noise."""
         return "shuffler" if self.epsilon > 0 else "secagg"
 
     @property
@@ -82,12 +82,12 @@ class Aggregation:
         return (SHARES, "bits that bypass the shuffler") if self.epsilon > 0 else (SHARES,)
 
     def behind(self, noise: SumProof) -> SumProof:
-        """The proof of the noise, weakened for a server that sees bits and not only the sum.
+        """Returns the proof of the noise, weakened for a server that sees bits and not only the sum.
 
-        Given the sum, the bits are (epsilon, 0)-DP, so that their Renyi divergence is at most that of randomised
-        response, and is added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP: an event
-        has a probability f(s) <= 1 given the sum s, for which E f(s) <= e^epsilon' E' f(s) + delta, and which is at
-        most e^epsilon times that of a neighbour.
+        Given the sum, the bits are (epsilon, 0)-DP. So their Renyi divergence is at most that of randomised response,
+        and is added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP. Given the sum s, an
+        event has a probability f(s) <= 1 with E f(s) <= e^epsilon' E' f(s) + delta. It is at most e^epsilon times the
+        probability for a neighbour.
         """
         bits = validate.non_negative("a shuffler's epsilon", float(self.epsilon))
         if bits == 0:
@@ -103,7 +103,7 @@ class Aggregation:
 @struct.sealed
 @struct.pytree
 class RingSum(SumProtocol):
-    """Sums of integers modulo m (up to 2^61), to which users or the server add integer noise, as `noise` says."""
+    """Sums of integers modulo m (up to 2^61), to which users or the server add integer noise, see `noise`."""
 
     noise: Noise
     users: Any  # (S,) int32 number n of users of an arm in each batch, 0 if nobody may be asked
@@ -129,7 +129,7 @@ class RingSum(SumProtocol):
         return wide.mod(wide.add_up(wide.where(there, sent, wide.of(0))), self._modulus(k))
 
     def randomize(self, rounding: Array, own: Array, k: Array, x: Array) -> Wide:
-        """The users' messages (R), (N,) residues modulo m: encoded rewards x (N,) plus shares of the noise.
+        """Returns the users' messages (R), (N,) residues modulo m: encoded rewards x (N,) plus shares of the noise.
 
         The key `rounding` decides how rewards are rounded, and `own` draws the shares.
         """
@@ -154,10 +154,10 @@ class RingSum(SumProtocol):
         return Decoded(wide.to_float(read) / jnp.asarray(self.steps)[k], failed & (not self.messages))
 
     def proof(self, k: int) -> SumProof:
-        """The proof for one user's part in the sum of batch k, on the host.
+        """Proves one user's part in the sum of batch k, on the host.
 
         Raises:
-            ValueError: this class cannot draw such noise, or the accountant cannot compute its proof.
+            ValueError: if this class cannot draw such noise, or the accountant cannot compute its proof.
         """
         n, steps, modulus = self._sizes(k)
         if wrong := misfit(self.noise, k, steps, modulus, messages=self.messages):
@@ -237,10 +237,10 @@ class RingSum(SumProtocol):
 def misfit(
     noise: Noise, k: int, steps: int, modulus: int, *, messages: bool
 ) -> tuple[tuple[str, ...], str, str] | None:
-    """Arguments, the required change and its reason if integers of batch k do not fit their machine words, or None.
+    """Returns arguments, change and reason if integers of batch k do not fit their machine words, or None.
 
-    The batch has g = `steps` per unit of reward and m = `modulus`; with `messages` every user draws a share of
-    the noise. Noise whose width is NaN never fits.
+    The batch has g = `steps` per unit of reward and m = `modulus`. With `messages` every user draws a share of the
+    noise. Noise with a width of NaN never fits.
     """
     most = MAX_MESSAGE if messages else MAX_MODULUS
     if not 1 <= steps <= MAX_STEPS:

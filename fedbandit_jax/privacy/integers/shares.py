@@ -1,8 +1,8 @@
 """Integer noise on a sum of encoded rewards: its draws, at once or in shares of the users, and its proofs.
 
 Every table (S,) has one entry for each batch k = 0, 1, ..., S - 1. A batch has n users, and replacing the reward of one
-of them moves the sum by at most `shift` = g steps. Proofs are computed on the host in float64, from the float32
-numbers that the noise is drawn with. Theorems and lemmas are those of Chowdhury & Zhou (2023).
+of them moves the sum by at most `shift` = g steps. Proofs are computed on the host in float64, from the float32 numbers
+that the noise is drawn with. Theorems and lemmas are those of Chowdhury & Zhou (2023).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedbandit_jax.privacy.accounting.discrete import (
 
 
 class SumProof(NamedTuple):
-    """The proof for one user's part in one sum or, if every message is private on its own, in that message."""
+    """The proof for one user's part in one sum or, if every message is private by itself, in that message."""
 
     pure: float  # epsilon of pure DP, infinite if the noise gives none
     renyi: Curve  # order alpha -> bound on the Renyi divergence
@@ -43,7 +43,7 @@ class SumProof(NamedTuple):
 class Noise:
     """Integer noise on every sum of rewards, in steps of 1/g.
 
-    Only the sealed classes below prove anything: with any other subclass, the claim of a certificate is `none`.
+    Only the sealed classes below prove anything. With any other subclass, the claim of a certificate is `none`.
     """
 
     notion: ClassVar[str] = "pure DP"  # in which the paper's theorem states epsilon
@@ -53,34 +53,34 @@ class Noise:
     per_user: ClassVar[bool] = False  # every user's message is private on its own
 
     def total(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Wide:
-        """The noise in steps of whole sums, each an entry of `shape`, drawn at once: the share of a user alone."""
+        """Draws the noise in steps of whole sums, each an entry of `shape`, at once: the share of a single user."""
         return wide.from_int32(self.share(key, k, jnp.ones((), jnp.int32), shape))
 
     def share(self, key: Array, k: Array, n: Array, shape: tuple[int, ...]) -> Array:
-        """The noise in steps of single users, int32 of `shape`; n of these sum to `law`, up to `distortion`."""
+        """Draws the noise in steps of single users, int32 of `shape`; n of these sum to `law`, up to `distortion`."""
         raise NotImplementedError(f"{type(self).__name__}.share")
 
     def width(self, k: int) -> float:
-        """Width of the noise of batch k in steps: a user who moves the sum by it spends epsilon = 1."""
+        """Returns the width of the noise of batch k in steps: a user who moves the sum by it spends epsilon = 1."""
         raise NotImplementedError(f"{type(self).__name__}.width")
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        """Law of `total` in batch k; the sum of n shares has it up to factors e^(+-distortion)."""
+        """Returns the law of `total` in batch k; the sum of n shares has it up to factors e^(+-distortion)."""
         raise NotImplementedError(f"{type(self).__name__}.law")
 
     def distortion(self, k: int, n: int) -> float:
-        """Bound on the difference in log probability between n shares together and `law`."""
+        """Bounds the difference in log probability between n shares together and `law`."""
         return 0.0
 
     def missing(self, k: int, n: int, *, shares: bool) -> float:
-        """Bound on the mass of never drawn tails, in the noise of a sum of batch k or in n users' shares."""
+        """Bounds the mass of never drawn tails, in the noise of a sum of batch k or in n users' shares."""
         raise NotImplementedError(f"{type(self).__name__}.missing")
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """The proof of the noise of batch k for one of n users, who moves a sum modulo m by at most `shift` = g steps.
+        """Proves the noise of batch k for one of n users, who moves a sum modulo m by at most `shift` = g steps.
 
         Raises:
-            ValueError: the noise is too small or too large for the accountant.
+            ValueError: if the noise is too small or too large for the accountant.
         """
         raise NotImplementedError(f"{type(self).__name__}.proof")
 
@@ -88,7 +88,11 @@ class Noise:
 @struct.sealed
 @struct.pytree
 class PolyaNoise(Noise):
-    """Shares that are differences of two Polya(1/n, e^(-1/scale)) and sum to discrete Laplace noise (Theorem 1)."""
+    """Shares that are differences of two Polya(1/n, e^(-1/scale)) and sum to discrete Laplace noise (Theorem 1).
+
+    The proof is pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`. The Renyi curve is
+    that of the noise before it is reduced modulo m.
+    """
 
     scale: Any  # (S,) scale of the discrete Laplace noise of a sum, in steps
 
@@ -114,11 +118,8 @@ class PolyaNoise(Noise):
     def missing(self, k: int, n: int, *, shares: bool) -> float:
         return 4 * n * samplers.CUT if shares else samplers.LAPLACE_CUT
 
+    @override
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`.
-
-        The Renyi curve is that of the noise before it is reduced modulo m.
-        """
         scale = self.width(k)
         pure = wrapped_discrete_laplace_epsilon(min(shift, modulus // 2), scale, modulus)
         law = lattice.DiscreteLaplace(scale)  # of one variable, also if every user adds one
@@ -148,9 +149,10 @@ class ServerNoise(PolyaNoise):
 @struct.sealed
 @struct.pytree
 class LocalNoise(PolyaNoise):
-    """Discrete Laplace noise that every user adds to her own reward (Theorem 6).
+    """Discrete Laplace noise that every user adds to their own reward (Theorem 6).
 
-    The proof counts this one variable only, as nobody else is trusted.
+    The proof counts only this one variable, as nobody else is trusted. (A sum drawn at once lacks at most 62
+    `samplers.CUT`.)
     """
 
     trust = "local: every user adds the noise to her own reward, nobody else is trusted"
@@ -169,15 +171,18 @@ class LocalNoise(PolyaNoise):
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
         return lattice.DiscreteLaplace(self.width(k), n)
 
+    @override
     def missing(self, k: int, n: int, *, shares: bool) -> float:
-        """Only a user's own variable counts in the proof (a sum drawn at once lacks at most 62 `samplers.CUT`)."""
         return samplers.LAPLACE_CUT
 
 
 @struct.sealed
 @struct.pytree
 class SkellamNoise(Noise):
-    """Shares of Skellam noise, i.e. differences of two Poisson variables, which sum to Skellam noise (Theorem 2)."""
+    """Shares of Skellam noise, differences of two Poisson variables, which sum to Skellam noise (Theorem 2).
+
+    The Renyi curve is that of Lemma 3, and epsilon that of the law before it is reduced modulo m.
+    """
 
     notion = "Renyi DP"
 
@@ -195,13 +200,13 @@ class SkellamNoise(Noise):
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
         return lattice.Skellam(_drawn(self.variance, k))
 
+    @override
     def missing(self, k: int, n: int, *, shares: bool) -> float:
-        """A variance of 64 and more is drawn like a discrete Gaussian, others from two Poisson variables."""
-        n = n if shares else 1
+        n = n if shares else 1  # a variance from 64 on is drawn like a discrete Gaussian
         return n * (samplers.GAUSSIAN_CUT if _drawn(self.variance, k) / n >= 64 else 2 * samplers.CUT)
 
+    @override
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """The Renyi curve of Lemma 3, and epsilon from the law before it is reduced modulo m."""
         law = self.law(k, n)
         curve = skellam_rdp(shift, law.variance)
         return SumProof(math.inf, curve, lambda delta: lattice.shift_epsilon(law, shift, delta))
@@ -212,7 +217,9 @@ class SkellamNoise(Noise):
 class GaussianNoise(Noise):
     """Discrete Gaussian shares, whose sum is nearly discrete Gaussian (Theorem 4).
 
-    The probabilities of the sum are those of a discrete Gaussian up to factors e^(+-xi), xi as in Lemma 4.
+    The probabilities of the sum are those of a discrete Gaussian up to factors e^(+-xi), xi as in Lemma 4. They cost 2
+    xi in epsilon and a factor e^xi in delta. epsilon is the smaller of what follows from zCDP by Lemma 4 and from that
+    law.
     """
 
     notion = "zCDP"
@@ -240,11 +247,8 @@ class GaussianNoise(Noise):
     def distortion(self, k: int, n: int) -> float:
         return discrete_gaussian_sum_zcdp(1, self.width(k) / math.sqrt(n), n).xi
 
+    @override
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """zCDP by Lemma 4; epsilon is the smaller of what follows from that and from the law itself.
-
-        The sum of shares has that law up to factors e^(+-xi), which cost 2 xi in epsilon and a factor e^xi in delta.
-        """
         law = self.law(k, n)
         zcdp = discrete_gaussian_sum_zcdp(shift, self.width(k) / math.sqrt(n), n)
 
@@ -261,6 +265,5 @@ def rounded_up(values: Any) -> np.ndarray:
     return np.where(nearest < np.asarray(values), np.nextafter(nearest, np.float32(np.inf)), nearest)
 
 
-def _drawn(table: Any, k: int) -> float:
-    """Entry k of a table as the samplers read it, in float32."""
+def _drawn(table: Any, k: int) -> float:  # as the samplers read it
     return float(np.asarray(table, np.float32)[k])
