@@ -1,14 +1,19 @@
 """Compares what `fb.plan` recommends with all of its candidates, under seeds that it has not seen.
 
-python experiments/planning.py [--smoke | --full] [--only NAME ...]
+python experiments/planning.py [--smoke | --full] [--only NAME ...] [--redraw]
 
 Eight instances of different kinds are planned, and three whose silos drop out, lie, or learn of rewards late. Every
 candidate that met the demands, whether it was screened out or not, is then run for the whole horizon under 16 other
 seeds. A row says what was recommended, what was predicted and found, which candidate had the least regret under the
-other seeds, and by how many paired standard errors. Writes no picture.
+other seeds, and by how many paired standard errors.
+
+Draws no picture. An instance is kept in planning.json when it is done, in place of its older result. --redraw prints
+the rows of that file again.
 """
 
 import dataclasses
+import datetime
+import json
 from typing import Any
 
 import jax
@@ -64,30 +69,55 @@ def instances() -> dict[str, tuple[fb.Environment, int, dict[str, Any]]]:
     }
 
 
+def measure(env: fb.Environment, horizon: int, more: dict[str, Any], options: PlanningSize) -> dict[str, Any]:
+    """Returns the recommendation of one instance, and the final regret of every candidate under other seeds."""
+    horizon = options.pick(80, horizon, horizon)  # a delay must be shorter
+    key, other = (jax.random.key(options.seed + i) for i in (0, 1000))
+    plan = fb.plan(env, BUDGET, horizon=horizon, key=key, seeds=options.pick(2, 4, 4), progress=False, **more)
+    able = {one.label: one.algo for one in plan.candidates if one.algo is not None and not one.excluded}
+    run: dict[str, Any] = dict(seeds=options.pick(2, 16, 32), progress=False, throw=True)
+    result = fb.sweep(env, able, horizon=horizon, stride=horizon, key=other, **run)
+    assert plan.best is not None
+    assert plan.best.forecast is not None
+    return {
+        "date": datetime.date.today().isoformat(),
+        "version": fb.__version__,
+        "recommended": plan.best.label,
+        "forecast": [rounded(value) for value in plan.best.forecast[:3]],
+        "regret": {label: [rounded(value) for value in result[label].regret[:, -1]] for label in able},
+    }
+
+
+def rounded(value: float) -> float:
+    """Returns five digits of a number, as in other files of numbers."""
+    return float(f"{value:.5g}")
+
+
+def row(name: str, found: dict[str, Any]) -> str:
+    """Returns the line of the table for one instance, from what `measure` returned."""
+    final = {label: np.array(values) for label, values in found["regret"].items()}
+    best, least = found["recommended"], min(final, key=lambda label: final[label].mean())
+    excess, paired = mean_error(final[best] - final[least])
+    score = "it is" if least == best else f"{excess:,.0f} ± {paired:,.0f}"
+    mean, error = mean_error(final[best])
+    predicted = "{:,.0f} ({:,.0f} to {:,.0f})".format(*found["forecast"])
+    cells = (name, len(final), best, predicted, f"{mean:,.0f} ± {error:,.0f}")
+    return " | ".join(map(str, ("", *cells, f"{least}: {final[least].mean():,.0f}", score, ""))).strip()
+
+
 def main(options: PlanningSize) -> None:
+    file = options.folder / ("planning.smoke.json" if options.smoke else "planning.json")
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     rows = [(name, one) for name, one in instances().items() if name in (options.only or [name])]
-    held_out = options.pick(2, 16, 32)
-    run: dict[str, Any] = dict(seeds=held_out, progress=False, throw=True)
     print("| instance | candidates | recommended | predicted | found | least of all | more than that |")
     for name, (env, horizon, more) in rows[options.pick(-1, 0, 0) :]:
-        horizon = options.pick(80, horizon, horizon)  # a delay must be shorter
-        key, other = (jax.random.key(options.seed + i) for i in (0, 1000))
-        plan = fb.plan(env, BUDGET, horizon=horizon, key=key, seeds=options.pick(2, 4, 4), progress=False, **more)
-        able = {one.label: one.algo for one in plan.candidates if one.algo is not None and not one.excluded}
-        result = fb.sweep(env, able, horizon=horizon, stride=horizon, key=other, **run)
-        final = {label: result[label].regret[:, -1] for label in able}
-        best, least = plan.best, min(final, key=lambda label: final[label].mean())
-        assert best is not None
-        assert best.forecast is not None
-        (mean, error), (less, _) = mean_error(final[best.label]), mean_error(final[least])
-        excess, paired = mean_error(final[best.label] - final[least])
-        low, high = (f"{x:,.0f}" for x in best.forecast[1:3])
-        score = "it is" if least == best.label else f"{excess:,.0f} ± {paired:,.0f}"
-        found, other_one = f"{mean:,.0f} ± {error:,.0f}", f"{least}: {less:,.0f}"
-        predicted = f"{best.regret:,.0f} ({low} to {high})"
-        print(f"| {name} | {len(able)} | {best.label} | {predicted} | {found} | {other_one} | {score} |", flush=True)
-        for label in sorted(final, key=lambda label: final[label].mean()):
-            print(f"#   {final[label].mean():9,.0f} ± {mean_error(final[label])[1]:6,.0f}  {label}", flush=True)
+        if not options.redraw:
+            found[name] = measure(env, horizon, more, options)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(row(name, found[name]), flush=True)
+        for label, values in sorted(found[name]["regret"].items(), key=lambda one: np.mean(one[1])):
+            print("#   {:9,.0f} ± {:6,.0f}  {}".format(*mean_error(np.array(values)), label), flush=True)
 
 
 if __name__ == "__main__":

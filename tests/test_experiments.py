@@ -1,6 +1,7 @@
 """The pictures of experiments/figures: none is older than its script or its numbers, and helpers do what they say."""
 
 import functools
+import json
 import re
 import runpy
 import sys
@@ -85,6 +86,8 @@ def test_committed_pictures_are_replaced_on_demand_only(curves, monkeypatch, tmp
     assert {one.folder for one in (Size(), Size(smoke=True), Size(redraw=True))} == {Path("results")}
     assert Size(out=tmp_path).folder == tmp_path
     assert Size(commit=True).folder == FIGURES
+    stores = [one.store for one in (Size(out=tmp_path), Size(), Size(commit=True), Size(smoke=True))]
+    assert stores == [tmp_path / "store", *[Path("results") / "store"] * 2, None]
 
 
 ELSEWHERE = {  # how many numbers "a ± b" of a page are in no picture of it: differences, powers, tables of commands
@@ -241,6 +244,17 @@ def test_claims_of_pages_hold_in_their_numbers(curves):
         cost.append(curves.quotient(of["secure aggregation, a user with all visits"], of["no noise, not private"])[0])
     words = "about {:.0f} times (lectures) and {:.0f} times (films)".format(*cost)
     assert words in (PAGES.parent / "your-data.md").read_text()
+
+
+def test_rows_of_plans_are_those_of_their_numbers(curves):
+    """All that are kept are on the page, and rows say how often another candidate had less regret."""
+    import planning  # pyright: ignore[reportMissingImports]
+
+    found, text = json.loads((FIGURES / "planning.json").read_text()), (PAGES.parent / "planning.md").read_text()
+    assert found
+    assert found.keys() <= planning.instances().keys()
+    assert [name for name, one in found.items() if planning.row(name, one) not in text.splitlines()] == []
+    assert all(f"{one['date']}" in text for one in found.values())
 
 
 def test_powers_of_d(curves):
