@@ -98,9 +98,8 @@ def _check(graph: Any) -> None:
     if not isinstance(graph, nx.Graph) or graph.is_directed() or graph.is_multigraph():
         raise validate.BadType("graph", "must be an undirected networkx.Graph", graph, got=type(graph).__name__)
     if not 2 <= len(graph) <= MAX_AGENTS:
-        raise validate.BadValue(
-            "graph", f"must have 2 to {MAX_AGENTS:,} nodes, one for every agent", len(graph), got=f"{len(graph):,}"
-        )
+        must = f"must have 2 to {MAX_AGENTS:,} nodes, one for every agent"
+        raise validate.BadValue("graph", must, len(graph), got=f"{len(graph):,}")
     numbers = range(len(graph))
     strange = [node for node in graph if type(node) is bool or not isinstance(node, Integral) or node not in numbers]
     if strange:  # True and 1.0 equal an integer, but are no indices
@@ -109,9 +108,8 @@ def _check(graph: Any) -> None:
         raise validate.BadValue("graph", "must have no self-loops", node, got=f"one at node {node}")
     parts = nx.number_connected_components(graph)
     if parts > 1 and graph.number_of_edges():
-        raise validate.BadValue(
-            "graph", "must be connected", parts, got=f"{parts} components: give each its own simulation"
-        )
+        got = f"{parts} components: give each its own simulation"
+        raise validate.BadValue("graph", "must be connected", parts, got=got)
 
 
 def _check_n_agents(n_agents: Any) -> int:

@@ -75,10 +75,8 @@ def pairs_of(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[A
     for label, pair in jax.eval_shape(lambda: pairs).items():
         for side, found in zip(SIDES, pair):
             if found != shapes:
-                name = SIDES if label == which else f"{side} of others[{label!r}]"
-                raise BadValue(
-                    name, f"must have the shapes and dtypes {_forms(shapes)}", _forms(found), got=_forms(found)
-                )
+                name, got = SIDES if label == which else f"{side} of others[{label!r}]", _forms(found)
+                raise BadValue(name, f"must have the shapes and dtypes {_forms(shapes)}", got, got=got)
     return pairs
 
 
@@ -141,16 +139,11 @@ def _flatten(view: Any, side: str) -> np.ndarray:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(view)]
     for leaf in leaves:
         if jnp.issubdtype(leaf.dtype, jnp.integer) and leaf.size and (far := max(leaf.max(), -int(leaf.min()))) > EXACT:
-            raise BadValue(
-                "mechanism",
-                "must return integers within 2^24 of 0, such as v >> 16 and v & 0xffff for a larger v",
-                far,
-                got=f"one of size {far} on {side}",
-            )
+            must = "must return integers within 2^24 of 0, such as v >> 16 and v & 0xffff for a larger v"
+            raise BadValue("mechanism", must, far, got=f"one of size {far} on {side}")
     rows = np.concatenate([leaf.astype(np.float32).reshape(len(leaf), -1) for leaf in leaves], 1)
     if not np.isfinite(rows).all():
         bad = tuple(np.argwhere(~np.isfinite(rows))[0])
-        raise BadValue(
-            "mechanism", "must return finite numbers", rows[bad], got=f"{rows[bad]} at coordinate {bad[1]} on {side}"
-        )
+        got = f"{rows[bad]} at coordinate {bad[1]} on {side}"
+        raise BadValue("mechanism", "must return finite numbers", rows[bad], got=got)
     return rows

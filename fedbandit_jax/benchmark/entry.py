@@ -73,9 +73,7 @@ class Entry:
             path, _, function = str(entry).partition(".py:")
             path, function = (Path(f"{path}.py"), function) if function else (Path(entry), FUNCTION)
             if path.suffix != ".py" or not path.is_file():
-                raise BadValue(
-                    "entry", "must be FILE.py or FILE.py:FUNCTION", entry, got=f"{str(entry)!r}, and no such file"
-                )
+                raise BadValue("entry", "must be an existing FILE.py or FILE.py:FUNCTION", str(entry))
             return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem)
         if not inspect.isfunction(entry):
             raise BadType("entry", "must be a function, or a path such as 'mine.py:recipe'", entry)
@@ -85,12 +83,8 @@ class Entry:
             try:
                 source = inspect.getsource(entry)
             except OSError:
-                raise BadValue(
-                    "entry",
-                    "must be a function in a file, whose bytes determine the seeds",
-                    entry.__qualname__,
-                    got=f"{entry.__qualname__} of a session",
-                ) from None
+                must = "must be a function in a file, whose bytes determine the seeds"
+                raise BadValue("entry", must, entry.__qualname__, got=f"{entry.__qualname__} of a session") from None
         return cls(name or entry.__name__, entry.__name__, source, entry)
 
     @classmethod
@@ -107,7 +101,6 @@ class Entry:
             raise BadValue("entry", "must not exit", name, got=f"SystemExit({error.code!r}) in {name}") from error
         if not inspect.isfunction(getattr(module, function, None)):
             there = ", ".join(found for found, one in vars(module).items() if inspect.isfunction(one)) or "none"
-            raise BadValue(
-                "entry", "must name a function of the file", function, got=f"{function!r}, but it has {there}"
-            )
+            got = f"{function!r}, but it has {there}"
+            raise BadValue("entry", "must name a function of the file", function, got=got)
         return cls(name, function, source, getattr(module, function))

@@ -145,9 +145,8 @@ def _recipe(task: Task, entry: Entry) -> Algorithm | str:
     if algo is None:
         return "it has no recipe for this task"
     if not isinstance(algo, Algorithm):
-        raise BadType(
-            "entry", "must return an fb.Algorithm or None", algo, got=f"{validate.shown(algo)} for {task.name}"
-        )
+        got = f"{validate.shown(algo)} for {task.name}"
+        raise BadType("entry", "must return an fb.Algorithm or None", algo, got=got)
     return algo
 
 

@@ -62,9 +62,7 @@ class Cell:
         for part, kind in (("task", str), ("refused", str), ("algorithm", Mapping), ("provenance", Mapping)):
             validate.instance(f"{name}.{part}", getattr(self, part), kind, f"a {kind.__name__}")
         if self.task != name or not re.fullmatch("[0-9a-f]{64}", str(self.digest)):
-            raise ValueError(
-                f"{name} has the task {validate.shown(self.task)} and digest {validate.shown(self.digest)}"
-            )
+            raise ValueError(f"{name} has task {validate.shown(self.task)} and digest {validate.shown(self.digest)}")
         if {getattr(self, part).shape for part in ARRAYS} not in ({(SEEDS,)}, {(0,)}):
             raise ValueError(f"{name} has regrets of other numbers of seeds than {SEEDS}")
         if not len(self.regret) and not self.refused:
@@ -216,9 +214,8 @@ class Row:
             row.check()
             return row
         except OSError as error:
-            raise BadValue(
-                "path", "must be a row of the benchmark", path, got=f"{str(path)!r}: {error.strerror}"
-            ) from error
+            got = f"{str(path)!r}: {error.strerror}"
+            raise BadValue("path", "must be a row of the benchmark", path, got=got) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadValue("path", "must be a row of the benchmark", path, got=f"{str(path)!r}: {error}") from error
 

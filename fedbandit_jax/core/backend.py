@@ -55,23 +55,18 @@ def check() -> None:
             "Start processes with multiprocessing.get_context('spawn'), or by executor 'processes:N'"
         )
     if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
-        raise BadValue(
-            "jax_enable_x64",
-            "must be False: numbers are float32 and int32, or pairs of them",
-            True,
-        )
+        raise BadValue("jax_enable_x64", "must be False: numbers are float32 and int32, or pairs of them", True)
     for name, (needed, why) in _SETTINGS.items():
         found = getattr(jax.config, name)
         if found not in (needed if isinstance(needed, tuple) else (needed,)):
             words = " or ".join(map(repr, needed)) if isinstance(needed, tuple) else repr(needed)
             raise BadValue(name, f"must be {words}, {why}", found)
     if not _keeps_order():
-        raise BadValue(
-            "XLA_FLAGS",
+        must = (
             "must not let XLA reorder float32 arithmetic, as --xla_cpu_enable_fast_math=true does: compensated sums "
-            "and draws of noise depend on its order",
-            os.environ.get("XLA_FLAGS"),
+            "and draws of noise depend on its order"
         )
+        raise BadValue("XLA_FLAGS", must, os.environ.get("XLA_FLAGS"))
     if jax.default_backend() == "gpu" and _BATCHED_SCATTERS.search(flags := os.environ.get("XLA_FLAGS", "")):
         raise BadValue(
             "XLA_FLAGS",

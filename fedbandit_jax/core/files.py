@@ -192,9 +192,7 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.nd
         if not size:
             raise ValueError("it is empty")
         if file.read(len(seal)) != seal:
-            raise ValueError(
-                f"it does not end like a {kind} of fedbandit_jax: it is cut short, damaged, or something else"
-            )
+            raise ValueError(f"it does not end like a {kind} of fedbandit_jax: cut short, damaged, or another file")
         if file.read() != _digest(file):
             raise ValueError("it was damaged after it was written, as its SHA-256 digest shows")
         try:

@@ -48,12 +48,8 @@ def limit() -> float:
 def check(name: str, value: int, size: float, what: str) -> None:
     """Raises `ValueError` if `size` bytes, needed for `what`, exceed the memory limit."""
     if size > limit():
-        raise BadValue(
-            name,
-            f"must be such that {what} fits into {shown(limit())} of memory",
-            value,
-            got=f"{value:,}, which needs {shown(size)}",
-        )
+        must = f"must be such that {what} fits into {shown(limit())} of memory"
+        raise BadValue(name, must, value, got=f"{value:,}, which needs {shown(size)}")
 
 
 def shown(size: float) -> str:

@@ -51,12 +51,8 @@ def check_key(name: str, key: Any) -> Array:
     if key.shape != ():
         raise BadValue(name, "must be one key", key.shape, got=f"an array of keys of shape {key.shape}")
     if key.dtype != jax.random.key(0, impl="threefry2x32").dtype:
-        raise BadValue(
-            name,
-            "must use the threefry2x32 generator (draws of others depend on batching)",
-            jax.random.key_impl(key),
-            got=f"{jax.random.key_impl(key)}",
-        )
+        impl = jax.random.key_impl(key)
+        raise BadValue(name, "must use threefry2x32 (draws of others depend on batching)", impl, got=f"{impl}")
     return key
 
 

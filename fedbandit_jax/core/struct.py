@@ -154,9 +154,7 @@ def sealed(cls: T) -> T:
     (True, False)
     """
     if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
-        raise BadType(
-            "sealed", "must decorate the package's own classes only, since their code is proved", cls.__name__
-        )
+        raise BadType("sealed", "must decorate the package's own classes, with proved code, only", cls.__name__)
     _SEALED[id(cls)] = cls
     return cls
 

@@ -242,9 +242,8 @@ def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
     if len(bad):
         where = tuple(int(i) for i in bad[0])
         fits = " in 32 bits" if np.isfinite(given[where]) else ""
-        raise BadValue(
-            name, f"must be finite{fits}", given[where], got=f"{given[where]} at index {where} ({len(bad)} bad entries)"
-        )
+        got = f"{given[where]} at index {where} ({len(bad)} bad entries)"
+        raise BadValue(name, f"must be finite{fits}", given[where], got=got)
     return array
 
 

@@ -58,9 +58,8 @@ def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> 
             else f"leave out {widest.name!r} ({width([widest]) - 1})"
         )
         argument = "arm" if widest is arm else "arm_features" if widest.name in listed["arm_features"] else "features"
-        raise BadValue(
-            argument, f"must give at most d = {MOST_FEATURES} features", dim, got=f"d = {dim:,} = {made}: {drop}"
-        )
+        got = f"d = {dim:,} = {made}: {drop}"
+        raise BadValue(argument, f"must give at most d = {MOST_FEATURES} features", dim, got=got)
     users = encoded("features", mine, n)
     if not its:
         arms, intercept = np.eye(k, dtype=np.float32), float(np.float32(HALF))
@@ -84,13 +83,7 @@ def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndar
             got, other = (
                 one.values[j] if one.levels is None else one.levels[one.values[j]] for j in (i, first[arm.values[i]])
             )
-            raise BadValue(
-                "arm_features",
-                "must be the same in all rows of an arm",
-                got,
-                got=(
-                    f"{got!s} {columns.where(i, one.name)} and {other!s} in "
-                    f"{columns.row(int(first[arm.values[i]]))}, of {level!r} both"
-                ),
-            )
+            both = f"{columns.where(i, one.name)} and {other!s} in {columns.row(int(first[arm.values[i]]))}"
+            must = "must be the same in all rows of an arm"
+            raise BadValue("arm_features", must, got, got=f"{got!s} {both}, of {level!r} both")
     return first

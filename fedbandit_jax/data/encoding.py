@@ -47,9 +47,8 @@ def encoded(argument: str, columns: Sequence[Column], n_rows: int) -> Encoded:
         low, high = values[:1], values[1:]
         if not len(high) or (values == low).all():
             shown = f"{values[0]:g}" if levels is None else repr(levels[0])
-            raise BadValue(
-                argument, "must have columns that vary", shown, got=f"{shown} in all rows of column {name!r}"
-            )
+            got = f"{shown} in all rows of column {name!r}"
+            raise BadValue(argument, "must have columns that vary", shown, got=got)
         if levels is None:
             power = math.frexp(float(np.abs(values).max()))[1]
             unit = np.ldexp(values, -power)  # so that squares do not underflow

@@ -129,9 +129,8 @@ def logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
             return w
         step = -np.linalg.solve(hessian / n + PENALTY * np.eye(dim), gradient)
         w, before = w + step, loss
-    raise RuntimeError(
-        f"model must be fitted to a gradient of {TOLERANCE:g} in {STEPS} steps, got {np.abs(gradient).max():g}"
-    )
+    got = f"{np.abs(gradient).max():g}"
+    raise RuntimeError(f"model must be fitted to a gradient of {TOLERANCE:g} in {STEPS} steps, got {got}")
 
 
 def explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float) -> float:

@@ -70,20 +70,12 @@ def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: 
         need = design.users.rows.shape[1]
         if counts.min() < need:
             level = levels_of(arm)[int(np.argmin(counts))]
-            raise BadValue(
-                "source",
-                f"must have at least {need} rows of every arm among those that fit the model, one for each of its "
-                "coefficients",
-                counts.min(),
-                got=f"{counts.min()} of {level!r} in column {arm.name!r} of {columns.title}",
-            )
+            must = f"must have at least {need} rows to fit the model for every arm, one for each coefficient"
+            got = f"{counts.min()} of {level!r} in column {arm.name!r} of {columns.title}"
+            raise BadValue("source", must, counts.min(), got=got)
     if len(played) < need:
-        raise BadValue(
-            "source",
-            f"must have at least d = {need} rows that fit the model",
-            len(played),
-            got=f"{len(played)} of the {columns.n_rows} rows of {columns.title}",
-        )
+        got = f"{len(played)} of the {columns.n_rows} rows of {columns.title}"
+        raise BadValue("source", f"must have at least d = {need} rows to fit the model", len(played), got=got)
 
 
 def fitted(model: str, design: JointFeatures, rows: np.ndarray, played: np.ndarray, rewards: np.ndarray) -> np.ndarray:

@@ -78,13 +78,11 @@ def _read(log: Path, items: Path) -> Any:
     shown, described = pandas.read_csv(log), pandas.read_csv(items)
     for frame, file, names in ((shown, log, NAMES.values()), (described, items, ["item_id"])):
         if missing := [name for name in names if name not in frame.columns]:
-            raise BadValue(
-                "path", "must hold files with all columns", file.name, got=f"{file.name} without {missing[0]}"
-            )
+            got = f"{file.name} without {missing[0]}"
+            raise BadValue("path", "must hold files with all columns", file.name, got=got)
     own = [name for name in described.columns if name not in shown.columns or name == "item_id"]
     if described["item_id"].duplicated().any():
         twice = described["item_id"][described["item_id"].duplicated()].iloc[0]
-        raise BadValue(
-            "path", "must hold files that describe every item once", twice, got=f"item {twice} twice in {items.name}"
-        )
+        got = f"item {twice} twice in {items.name}"
+        raise BadValue("path", "must hold files that describe every item once", twice, got=got)
     return shown.merge(described[own], on="item_id", how="left")

@@ -125,9 +125,8 @@ def _written(path: Path) -> Source:
     sep = max(headers, key=lambda sep: headers[sep].shape[1])
     names = [name.strip() for name in headers[sep].iloc[0]]
     if any("\0" in name or "\udc80" <= max(name, default="") <= "\udcff" for name in names):
-        raise BadValue(
-            "source", "must be a table of text in UTF-8", path.name, got=f"other bytes in row 1 of {path.name}"
-        )
+        got = f"other bytes in row 1 of {path.name}"
+        raise BadValue("source", "must be a table of text in UTF-8", path.name, got=got)
     read = partial(pandas.read_csv, path, sep=sep, chunksize=CHUNK, **options)
 
     def take(wanted: Sequence[str]) -> list[np.ndarray]:

@@ -239,13 +239,8 @@ def _check_propensities(columns: Columns, propensity: Column) -> None:
     wrong = (propensity.values < validate.LEAST_FLOAT) | (propensity.values > 1)
     if wrong.any():
         i = int(np.argmax(wrong))
-        where = columns.where(i, propensity.name)
-        raise BadValue(
-            "propensity",
-            "must be in (0, 1] and fit 32 bits",
-            propensity.values[i],
-            got=f"{propensity.values[i]:g} {where}",
-        )
+        value, where = propensity.values[i], columns.where(i, propensity.name)
+        raise BadValue("propensity", "must be in (0, 1] and fit 32 bits", value, got=f"{value:g} {where}")
 
 
 def _are_shares(place: np.ndarray, played: np.ndarray, propensity: np.ndarray) -> bool:

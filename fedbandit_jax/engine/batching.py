@@ -167,13 +167,9 @@ class Pieces:
         size = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
         if size > most:
             layout = self.pieces[0].layout
-            raise BadValue(
-                ("env", "algorithms", "seeds"),
-                f"must fit into {memory.shown(most)} of memory",
-                memory.shown(size),
-                got=f"{memory.shown(size)} for the compiled program of {layout.n_seeds} seeds of {layout.n_configs} "
-                "configurations",
-            )
+            shape = f"{layout.n_seeds} seeds of {layout.n_configs} configurations"
+            must, got = f"must fit into {memory.shown(most)} of memory", memory.shown(size)
+            raise BadValue(("env", "algorithms", "seeds"), must, got, got=f"{got} for the compiled program of {shape}")
         self.workers = min(self.workers, alone * max(1, int(most // max(size, 1))))
 
     def records(self, states: list[Any]) -> dict[str, np.ndarray]:

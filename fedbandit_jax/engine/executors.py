@@ -60,9 +60,8 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
         try:
             client = require("distributed", "cluster").Client(rest, timeout=ANSWER)
         except (OSError, ValueError) as error:  # no answer, or no address
-            raise BadValue(
-                "executor", "must have the address of a Dask scheduler", name, got=f"{name}: {error}"
-            ) from error
+            got = f"{name}: {error}"
+            raise BadValue("executor", "must have the address of a Dask scheduler", name, got=got) from error
         with client:
             yield client
     elif name == "slurm":
@@ -96,6 +95,5 @@ def _check(options: Mapping[str, Any], cluster: Any) -> None:
     for key in options:
         if key not in known:
             hint = validate.suggestion(key, known) or f", but they are {', '.join(sorted(known))}"
-            raise BadValue(
-                "slurm", "must have the number of jobs and keywords of SLURMCluster", key, got=f"{key!r}{hint}"
-            )
+            must = "must have the number of jobs and keywords of SLURMCluster"
+            raise BadValue("slurm", must, key, got=f"{key!r}{hint}")

@@ -55,9 +55,7 @@ def expand(
     for label, algo in named.items():
         for name, point in _points(label, algo, worlds, values):
             if name in found:
-                raise BadValue(
-                    "algos", "must have one label for every configuration", name, got=f"two labelled {name!r}"
-                )
+                raise BadValue("algos", "must have one label for every configuration", name, got=f"two of {name!r}")
             own = {worlds.parameter(name): value for name, value in point.items() if worlds.parameter(name)}
             place = tuple(map(repr, own.values()))
             if place not in made:
@@ -106,9 +104,8 @@ def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str,
         several = validate.sequence("algos", algos, "algorithms")
         names = [validate.instance("algos", algo, Algorithm, "a sequence of fb.Algorithm").name for algo in several]
         if len(set(names)) < len(names):
-            raise BadValue(
-                "algos", "must have distinct names", names, got=f"{names}: give a dict of label -> algorithm"
-            )
+            got = f"{names}: give a dict of label -> algorithm"
+            raise BadValue("algos", "must have distinct names", names, got=got)
         algos = dict(zip(names, several))
     if not algos:
         raise BadValue("algos", "must name at least one algorithm", None, got="none")
@@ -131,9 +128,8 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
             there = (path.rpartition(".")[2] for algo in algos.values() for path in algo.parameters())
             hint = validate.suggestion(name, (*worlds.takes, *there))
             hint = hint or ("" if worlds.takes else "; pass a function such as fb.envs.sphere as env to vary its own")
-            raise BadValue(
-                "grid", "must name parameters of env or of an algorithm", name, got=f"{validate.shown(name)}{hint}"
-            )
+            got = f"{validate.shown(name)}{hint}"
+            raise BadValue("grid", "must name parameters of env or of an algorithm", name, got=got)
         if name in OTHERS:
             prefix = OURS if ours else THEIRS
             raise BadValue("grid", f"must write {prefix}{name}", name, got=f"{name!r}, a column of every result")

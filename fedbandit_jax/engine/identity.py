@@ -59,13 +59,11 @@ def program(clock: Any, *, private: bool = False) -> bytes:
     found = hashlib.sha256()
     for one in (first, step):
         if private and (strange := next(programs.opaque_operations(one.jaxpr), "")):
-            raise BadType(
-                ("env", "algorithm"),
+            must = (
                 "must not call the host in a private run, nor define batching rules: no digest that separates "
-                "privacy noise covers them. Hold the data as arrays",
-                strange,
-                got=f"{strange}",
+                "privacy noise covers them. Hold the data as arrays"
             )
+            raise BadType(("env", "algorithm"), must, strange, got=f"{strange}")
         found.update(nameless(str(one)).encode())
         for constant in _constants(one):
             found.update(json.dumps(describe(constant)).encode())

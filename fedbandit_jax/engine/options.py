@@ -162,9 +162,8 @@ class Run:
         """Checks that checkpoint and store are writable, before anything is computed."""
         if self.checkpoint is not None:
             if Path(self.checkpoint).is_dir():
-                raise BadValue(
-                    "checkpoint", "must be a file", self.checkpoint, got=f"the folder {str(self.checkpoint)!r}"
-                )
+                got = f"the folder {str(self.checkpoint)!r}"
+                raise BadValue("checkpoint", "must be a file", self.checkpoint, got=got)
             check_writable("checkpoint's folder", Path(self.checkpoint).resolve().parent)
         if self.store is not None:
             check_writable("store", Path(self.store))

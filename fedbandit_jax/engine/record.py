@@ -126,9 +126,8 @@ def widths(moment: Moment) -> Float[Array, " M"]:
 
 def _of_round(name: str, value: Array | None, moment: Moment) -> Array:
     if value is None:
-        raise validate.BadType(
-            name, "must be of single rounds, which this algorithm lacks", moment.algo, got=type(moment.algo).__name__
-        )
+        must = "must be of single rounds, which this algorithm lacks"
+        raise validate.BadType(name, must, moment.algo, got=type(moment.algo).__name__)
     return value
 
 
@@ -141,12 +140,8 @@ def _belief(name: str, moment: Moment) -> Scorer | GaussianBelief:
     if isinstance(belief, GaussianBelief):
         return belief
     if moment.local is None or not moment.algo.scores_alone:
-        raise validate.BadType(
-            name,
-            "must be of linear estimates, which are unknown here: write a function of moment.state or moment.local",
-            moment.algo,
-            got=type(moment.algo).__name__,
-        )
+        must = "must be of linear estimates, which are unknown here: write a function of moment.state or moment.local"
+        raise validate.BadType(name, must, moment.algo, got=type(moment.algo).__name__)
     return moment.algo.scorer(moment.t, moment.local)
 
 

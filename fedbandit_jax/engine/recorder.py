@@ -130,12 +130,8 @@ class Recorder:
             found = self.functions[i](moment)
             if not (leaves := jax.tree.leaves(found)) or any(isinstance(leaf, (str, bytes)) for leaf in leaves):
                 there = ", ".join(name for name, value in moment._asdict().items() if value is not None)
-                raise BadType(
-                    f"record[{self.names[i]!r}]",
-                    "must return an array or a pytree of arrays",
-                    found,
-                    got=f"{validate.shown(found)}: this moment has {there}",
-                )
+                name, got = f"record[{self.names[i]!r}]", f"{validate.shown(found)}: this moment has {there}"
+                raise BadType(name, "must return an array or a pytree of arrays", found, got=got)
             return jax.tree.map(_numbers, found)
         except Exception as error:
             error.add_note(f"This happened in record[{self.names[i]!r}].")

@@ -66,9 +66,7 @@ def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
         clocks = {label: _spread(label, clock) for label, clock in clocks.items()}
     for one in configurations.values():
         if not dataclasses.is_dataclass(one.env):
-            raise BadType(
-                "env", "must be an instance of a class decorated with @fb.pytree", one.env, got=type(one.env).__name__
-            )
+            raise BadType("env", "must be of a class decorated with @fb.pytree", one.env, got=type(one.env).__name__)
     config = {
         **account(configurations),
         "horizon": run.horizon,
@@ -110,9 +108,8 @@ def _record_rounds(clocks: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarr
             first, _, other = found.setdefault(name, (label, i, leaf))
             if (leaf.shape, leaf.dtype) != (other.shape, other.dtype):
                 one, two = (f"{x.dtype} {x.shape} for {y!r}" for x, y in ((other, first), (leaf, label)))
-                raise BadValue(
-                    "record", f"must return {name!r} of one shape for all algorithms", one, got=f"{one}, {two}"
-                )
+                must = f"must return {name!r} of one shape for all algorithms"
+                raise BadValue("record", must, one, got=f"{one}, {two}")
     check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(clocks))
     return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
 
@@ -135,9 +132,8 @@ def bind(
         raise BadType(f"algorithm {label!r}'s bind", "must return an fb.Algorithm", bound)
     if getattr(bound, "spec", env.spec) != env.spec:
         was = f"with {bound.spec}, not {env.spec}: pass the unbound algorithm"  # pyright: ignore
-        raise BadValue(
-            "algo", f"{label!r} must not be bound to another environment, {was}", bound, got="", others=("env",)
-        )
+        must = f"{label!r} must not be bound to another environment, {was}"
+        raise BadValue("algo", must, bound, got="", others=("env",))
     validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
     bears = {
         "algorithm that needs rewards at once": not bound.bears_delay,
@@ -147,12 +143,10 @@ def bind(
     for name, value in (("env", env), (f"algorithm {label!r}", bound)):
         for leaf in jax.tree.leaves(value):
             if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):
-                raise BadType(
-                    name,
-                    "must be a pytree of numbers: decorate its class with @fb.pytree, and declare other fields "
-                    "with fb.static()",
-                    leaf,
+                must = (
+                    "must be a pytree of numbers: decorate its class with @fb.pytree, and other fields with fb.static()"
                 )
+                raise BadType(name, must, leaf)
     clock = make_clock(env, bound, horizon, recorder)
     form = signature(clock)
     if not struct.shipped(clock) and form not in _CHECKED:  # tests check the package's own parts

@@ -154,12 +154,8 @@ def sweep(
         raise BadType("executor", "must have the method submit, or be None", executor)
     context = getattr(executor, "_mp_context", None)  # of a pool of processes
     if context is not None and context.get_start_method() == "fork":
-        raise BadValue(
-            "executor",
-            "must not fork processes, which deadlocks once JAX has run: give the pool "
-            "mp_context=multiprocessing.get_context('spawn')",
-            executor,
-        )
+        must = "must not fork processes, which deadlocks once JAX has run: give it multiprocessing.get_context('spawn')"
+        raise BadValue("executor", must, executor)
     if run.store is None:
         for name, value in (("executor", executor), ("part", part)):
             if value is not None:
@@ -174,12 +170,8 @@ def sweep(
 def _concrete(name: str, *given: Any) -> None:
     """Raises `TypeError` if a function that compiles and runs programs is called under a JAX transformation."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((*given, jnp.zeros(())))):
-        raise BadType(
-            f"key, env and algo of fb.{name}",
-            "must be numbers",
-            None,
-            got="traced ones: under jax.jit, jax.vmap or jax.grad use fb.rollout, a pure function",
-        )
+        got = "traced ones: under jax.jit, jax.vmap or jax.grad use fb.rollout, a pure function"
+        raise BadType(f"key, env and algo of fb.{name}", "must be numbers", None, got=got)
 
 
 def _part(part: Any) -> tuple[int, int]:
@@ -261,12 +253,8 @@ def _constant(number: Array) -> Array:
 
 @_constant.defjvp
 def _refuse(*_: Any) -> Any:
-    raise BadType(
-        "fb.rollout",
-        "must not be differentiated, since the argmax over arms makes regret piecewise constant in every parameter",
-        None,
-        got="a gradient: use differences of runs with one key",
-    )
+    must = "must not be differentiated, since the argmax over arms makes regret piecewise constant in every parameter"
+    raise BadType("fb.rollout", must, None, got="a gradient: use differences of runs with one key")
 
 
 def _play(clock: Clock, key: Array, horizon: int) -> Rollout:

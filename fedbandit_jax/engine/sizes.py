@@ -26,15 +26,9 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
     size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.limit() / COPIES
     if size > most:
         name = max(arrays, key=lambda name: bytes_of(arrays[name]))
-        raise BadValue(
-            "record",
-            f"must fit into {shown(most)}",
-            size,
-            got=(
-                f"{shown(size)} of {n_runs:,} runs, most of it {name!r} of shape {arrays[name].shape}: record fewer "
-                "rounds by fb.record.every, or fewer seeds"
-            ),
-        )
+        most_of_it = f"{name!r} of shape {arrays[name].shape}: record fewer rounds by fb.record.every, or fewer seeds"
+        got = f"{shown(size)} of {n_runs:,} runs, most of it {most_of_it}"
+        raise BadValue("record", f"must fit into {shown(most)}", size, got=got)
 
 
 def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
@@ -54,12 +48,8 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
     one += 2 * n_configs * FLOAT * ROWS * (clock.source is not None)
     curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.limit()
     if curves + one > most:
-        raise BadValue(
-            ("env", "algorithms", "seeds"),
-            f"must fit into {shown(most)} of memory",
-            one,
-            got=f"{shown(one)} for the state of one seed of {n_configs:,} configurations, {shown(curves)} for curves",
-        )
+        got = f"{shown(one)} for the state of one seed of {n_configs:,} configurations, {shown(curves)} for curves"
+        raise BadValue(("env", "algorithms", "seeds"), f"must fit into {shown(most)} of memory", one, got=got)
     return min(n_seeds, int((most - curves) // max(one, 1)))
 
 

@@ -218,9 +218,8 @@ def gather(
         its = {**config, "seeds": loaded.config["seeds"]}
         parts.append(dataclasses.replace(loaded, certificates={label: proved}, config=its).sel(seed=here))
     if wanted:
-        raise BadValue(
-            "store", f"must have all seeds of {label!r}", wanted, got=f"none of {wanted} in {str(folder / name)!r}"
-        )
+        got = f"none of {wanted} in {str(folder / name)!r}"
+        raise BadValue("store", f"must have all seeds of {label!r}", wanted, got=got)
     return (concat(parts) if len(parts) > 1 else parts[0]).sel(seed=seeds)
 
 

@@ -119,9 +119,8 @@ def arms(
     noise_std = validate.single("noise_std", validate.positive("noise_std", noise_std))
     concentration = validate.single("concentration", validate.positive("concentration", concentration))
     if rewards == "beta" and fixed is not None and not ((fixed > 0) & (fixed < 1)).all():
-        raise BadValue(
-            "means", "must be inside (0, 1) with rewards='beta'", fixed.min(), got=f"{fixed.min():g} to {fixed.max():g}"
-        )
+        got = f"{fixed.min():g} to {fixed.max():g}"
+        raise BadValue("means", "must be inside (0, 1) with rewards='beta'", fixed.min(), got=got)
     return RandomArms(
         low=low,
         high=high,

@@ -260,12 +260,8 @@ def community(
     items, thetas = (validate.finite_array(n, a, ndim=2) for n, a in (("items", items), ("thetas", thetas)))
     labels = validate.integer_array("clusters", clusters)
     if len(items) == 0 or items.shape[1:] != thetas.shape[1:]:
-        raise BadValue(
-            ("items", "thetas"),
-            "must have rows of one length",
-            items.shape,
-            got=f"shapes {items.shape} and {thetas.shape}",
-        )
+        got = f"shapes {items.shape} and {thetas.shape}"
+        raise BadValue(("items", "thetas"), "must have rows of one length", items.shape, got=got)
     if len(labels) != len(thetas):
         raise BadValue("clusters", f"must be {len(thetas)} integers, one a user", len(labels))
     used = np.unique(labels)

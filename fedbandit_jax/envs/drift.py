@@ -112,24 +112,14 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
     """
     spec = wrapped_spec(env, clusters=False)
     if (stays := session(env)) > 1:
-        raise BadValue(
-            "env",
-            "must not have users who stay for several rounds: wrap the drifting environment by "
-            f"fb.envs.returning(..., session={stays}) instead",
-            env,
-            got=type(env).__name__,
-            others=("session",),
-        )
+        must = f"must not have users who stay: wrap the drifting environment by fb.envs.returning(..., session={stays})"
+        raise BadValue("env", must, env, got=type(env).__name__, others=("session",))
     validate.one_of("how", how, HOW)
     changes = _rounds(when)
     if how == "slide":
         if not callable(getattr(env, "between", None)) or spec.fixed_contexts:
-            raise BadValue(
-                "how",
-                "must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts",
-                env,
-                got=f"'slide' and {type(env).__name__}",
-            )
+            must = "must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts"
+            raise BadValue("how", must, env, got=f"'slide' and {type(env).__name__}")
         if changes.dtype.kind == "f":
             raise BadValue("when", "must be rounds, an integer or a tuple, with how='slide'", when)
     one, other = (jax.tree.leaves(env.init(jax.random.key(seed))) for seed in range(2))

@@ -103,9 +103,8 @@ def rejection(env: Any) -> Rejection:
     if not hasattr(env, "log"):
         raise BadType("env", "must be an environment of fb.data.table", env)
     if env.log.propensity is None:
-        raise BadValue(
-            "env", "must have propensities", None, got="a table without: name their column in fb.data.table(...)"
-        )
+        got = "a table without: name their column in fb.data.table(...)"
+        raise BadValue("env", "must have propensities", None, got=got)
     basis = (
         f"Rewards are those of {env.fit.source}, of rows that showed the arm which was played, each at most once; "
         "there is no model, and regret is what they lack to 1."

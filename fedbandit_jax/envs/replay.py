@@ -207,9 +207,8 @@ def script(
     """
     contexts = validate.finite_array("contexts", contexts, ndim=4)
     if not contexts.size:
-        raise BadValue(
-            "contexts", "must have at least one entry along every axis", contexts.shape, got=f"shape {contexts.shape}"
-        )
+        got = f"shape {contexts.shape}"
+        raise BadValue("contexts", "must have at least one entry along every axis", contexts.shape, got=got)
     answers = validate.finite_array("answers", answers, ndim=3)
     means = answers if means is None else validate.finite_array("means", means, ndim=3)
     for name, table in (("answers", answers), ("means", means)):

@@ -67,9 +67,8 @@ def check(result: Measured) -> None:
     for name in OF_LABELS:
         _ask(f"config's {name}", config[name], labels)
         if len(config[name]) > len(labels):
-            raise BadValue(
-                f"config's {name}", f"must be {', '.join(labels)}", ", ".join(config[name]), got=", ".join(config[name])
-            )
+            got = ", ".join(config[name])
+            raise BadValue(f"config's {name}", f"must be {', '.join(labels)}", got, got=got)
     for label, certificate in result.certificates.items():
         if certificate.claim not in CLAIMS:
             raise BadValue(f"the claim of {label!r}", f"must be one of {', '.join(CLAIMS)}", certificate.claim)
@@ -83,20 +82,15 @@ def check(result: Measured) -> None:
         if name.startswith(("records_", "record_rounds_")):
             continue
         if array.shape != wanted or array.dtype.kind not in _KINDS.get(name, "iuf"):
-            raise BadValue(
-                name, f"must be numbers of shape {wanted}", array.dtype, got=f"{array.dtype} of shape {array.shape}"
-            )
+            got = f"{array.dtype} of shape {array.shape}"
+            raise BadValue(name, f"must be numbers of shape {wanted}", array.dtype, got=got)
     for name in [*result.records, *result.record_rounds]:
         rounds, array = (getattr(result, kind).get(name, np.zeros(())) for kind in ("record_rounds", "records"))
         wanted = (*shape[:-1], rounds.size)
         known = array.dtype.kind in "biufc" and rounds.dtype.kind in "iu" and rounds.ndim == 1
         if not known or array.shape[: len(wanted)] != wanted:
-            raise BadValue(
-                f"the record {name!r}",
-                f"must be numbers of shape {wanted} and more",
-                array.dtype,
-                got=f"{array.dtype} of shape {array.shape} and rounds of shape {rounds.shape}",
-            )
+            got = f"{array.dtype} of shape {array.shape} and rounds of shape {rounds.shape}"
+            raise BadValue(f"the record {name!r}", f"must be numbers of shape {wanted} and more", array.dtype, got=got)
     if not shape[-1] or np.diff(result.rounds, prepend=0).min() < 1 or result.rounds[-1] != config["horizon"]:
         raise BadValue("rounds", f"must increase from 1 to the horizon {config['horizon']}", result.rounds)
 
@@ -145,9 +139,8 @@ def _ask(name: str, value: Any, keys: Any) -> None:
     if not isinstance(value, Mapping):
         raise BadValue(name, "must be a dictionary", value)
     if missing := [key for key in keys if key not in value]:
-        raise BadValue(
-            name, f"must have {', '.join(missing)}", ", ".join(value) or "nothing", got=", ".join(value) or "nothing"
-        )
+        got = ", ".join(value) or "nothing"
+        raise BadValue(name, f"must have {', '.join(missing)}", got, got=got)
 
 
 def _npz(path: str | Path) -> Path:

@@ -53,9 +53,8 @@ def find(paths: Sequence[str | Path]) -> Found:
             raise BadValue("paths", "must be files and folders", path, got=f"{str(path)!r}, which does not exist")
         inside = sorted(path.rglob("*.npz")) if path.is_dir() else [path]
         if not inside:
-            raise BadValue(
-                "paths", "must hold results, files that end in .npz", path, got=f"{str(path)!r}, which has none"
-            )
+            got = f"{str(path)!r}, which has none"
+            raise BadValue("paths", "must hold results, files that end in .npz", path, got=got)
         for one in inside:
             files.setdefault(one.resolve(), one)
     if not files:

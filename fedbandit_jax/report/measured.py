@@ -42,9 +42,8 @@ class Measured:
     def certificate(self) -> Certificate:
         """The certificate of a result with one algorithm; a `ValueError` if there are several."""
         if len(self.certificates) != 1:
-            raise ValueError(
-                f"this result has {len(self.labels)} certificates: use result[label] with one of {self.labels}"
-            )
+            n = len(self.labels)
+            raise ValueError(f"this result has {n} certificates: use result[label] with one of {self.labels}")
         return next(iter(self.certificates.values()))
 
     @property

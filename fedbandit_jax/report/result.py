@@ -130,9 +130,8 @@ def concat(results: Sequence[Result]) -> Result:
     for result in results:
         if not np.array_equal(first.seeds, result.seeds):
             one, other = first.config["seeds"], result.config["seeds"]
-            raise BadValue(
-                "results", "to concat must share the seeds, or all labels", one, got=f"seeds {one} and {other}"
-            )
+            got = f"seeds {one} and {other}"
+            raise BadValue("results", "to concat must share the seeds, or all labels", one, got=got)
     labels = [label for result in results for label in result.labels]
     if len(set(labels)) < len(labels):
         raise BadValue("labels", "must be unique", labels)
@@ -163,12 +162,8 @@ def _along_seeds(results: Sequence[Result]) -> Result:
             raise BadValue("results", why, dict(result.certificates), got="")
     seeds = np.concatenate([result.seeds for result in results])
     if len(np.unique(seeds)) < len(seeds):
-        raise BadValue(
-            "results",
-            "must have distinct labels or seeds",
-            [r.config["seeds"] for r in results],
-            got=f"seeds {[r.config['seeds'] for r in results]}",
-        )
+        given = [r.config["seeds"] for r in results]
+        raise BadValue("results", "must have distinct labels or seeds", given, got=f"seeds {given}")
     axis = first.regret.ndim - 2
     joined = _joined(results, lambda parts: np.concatenate(parts, axis))
     return dataclasses.replace(first, **joined, config={**first.config, "seeds": spans(seeds)})
@@ -190,9 +185,8 @@ def _joined(results: Sequence[Result], join: Callable[[list[np.ndarray]], np.nda
             first, known = kept.setdefault(name, (result, rounds))
             one, two = (r.records[name].shape[r.status.ndim :] for r in (first, result))
             if one != two or not np.array_equal(known, rounds):
-                raise BadValue(
-                    "results", f"must share shape and rounds of the record {name!r}", one, got=f"{one} and {two}"
-                )
+                must = f"must share shape and rounds of the record {name!r}"
+                raise BadValue("results", must, one, got=f"{one} and {two}")
     found["record_rounds"] = {name: rounds for name, (_, rounds) in kept.items()}
     found["records"] = {
         name: join([_record(result, name, first) for result in results]) for name, (first, _) in kept.items()

@@ -181,9 +181,8 @@ def to_xarray(result: Measured) -> Any:
     for label, place in zip(result.labels, places):
         for one in itertools.product(*(axis.ravel().tolist() for axis in place)):
             if (other := taken.setdefault(one, label)) != label:
-                raise BadValue(
-                    "labels", "must differ in their parameters", other, got=f"{other!r} and {label!r} at one point"
-                )
+                got = f"{other!r} and {label!r} at one point"
+                raise BadValue("labels", "must differ in their parameters", other, got=got)
 
     def spread(array: np.ndarray, empty: float) -> np.ndarray:
         rows = array if result.regret.ndim == 3 else array[None]

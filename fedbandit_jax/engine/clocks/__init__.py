@@ -26,9 +26,8 @@ def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Record
     if isinstance(algo, ArrivalAlgorithm):
         if env.spec.n_users < 1 or not callable(getattr(env, "clusters", None)):
             lacks = "clusters(world)" if env.spec.n_users else "identified users (spec.n_users)"
-            raise BadType(
-                "env", "must be like fb.envs.clustered(...)", env, got=f"{type(env).__name__} without {lacks}"
-            )
+            got = f"{type(env).__name__} without {lacks}"
+            raise BadType("env", "must be like fb.envs.clustered(...)", env, got=got)
         if horizon > MAX_ARRIVALS:
             raise BadValue("horizon", f"must be at most {MAX_ARRIVALS:,} arrivals", horizon, got=f"{horizon:,}")
         return ArrivalClock(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]

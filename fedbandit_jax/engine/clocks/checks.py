@@ -25,15 +25,8 @@ def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
     traces = [jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments) for _ in range(2)]
     texts = [(nameless(str(closed)), [_described(x) for x in closed.consts]) for closed, _ in traces]
     if texts[0] != texts[1]:
-        raise BadType(
-            method,
-            "must trace to the same program every time",
-            None,
-            got=(
-                "numbers that change, as from np.random, which would be drawn once for all rounds: use jax.random with "
-                "the given key"
-            ),
-        )
+        got = "numbers that change, as from np.random: use jax.random with the given key"
+        raise BadType(method, "must trace to the same program every time", None, got=got)
     return traces[0][1]
 
 
