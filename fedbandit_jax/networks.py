@@ -112,12 +112,6 @@ def _check(graph: Any) -> None:
         raise validate.BadValue("graph", "must be connected", parts, got=got)
 
 
-def _check_n_agents(n_agents: Any) -> int:
-    if validate.integer("n_agents", n_agents, at_least=0, at_most=MAX_AGENTS) < 2:
-        raise validate.BadValue("n_agents", "must be at least 2", n_agents)
-    return int(n_agents)
-
-
 def _cover(distances: np.ndarray, gamma: int) -> np.ndarray:
     complement = nx.from_numpy_array(distances > gamma)
     end = distances[0].argmax()
@@ -174,4 +168,5 @@ def make(name: str, n_agents: int, *, seed: int = 0) -> nx.Graph:
         [(0, 1), (0, 2), (1, 3), (1, 4)]
     """
     graph = GRAPHS[validate.one_of("name", name, GRAPHS)]
-    return graph(_check_n_agents(n_agents), validate.integer("seed", seed, at_least=0, at_most=2**32 - 1))
+    m = validate.integer("n_agents", n_agents, at_least=2, at_most=MAX_AGENTS)
+    return graph(m, validate.integer("seed", seed, at_least=0, at_most=2**32 - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 from collections.abc import Mapping
@@ -44,29 +45,12 @@ def _thompson(task: Task) -> Algorithm:
     return Federated(policy=Thompson(scale=0.3), schedule=_often(task))
 
 
-def _forgetting(task: Task) -> Algorithm:
-    return Federated(policy=Forgetting(policy=Greedy(), memory=FADES), schedule=task.batch)
-
-
-def _gossip(task: Task) -> Algorithm:
-    assert task.graph is not None
-    return Gossip(policy=Greedy(), schedule=task.batch, graph=task.graph, gamma=10)
-
-
-def _adac(task: Task) -> Algorithm:
-    return AdaCUCB()
-
-
 def _grouped(task: Task) -> Algorithm:
     return Grouped()
 
 
 def _sphere(*sizes: int, contexts: str = "fresh") -> envs.Sphere:
     return envs.sphere(*sizes, contexts=contexts, rewards="bernoulli")
-
-
-def _zipf() -> Environment:
-    return envs.clustered(20, 1, 1, n_arms=10, dim=10, arrivals=1 / np.arange(1.0, 21.0))
 
 
 @struct.pytree
@@ -88,25 +72,22 @@ def _insteval() -> Environment:
     return Dealt(**fields)
 
 
+_linear = functools.partial(Task, family="linear", max_syncs=100, reference=_greedy)
 _ALL = (
-    Task(
+    _linear(
         name="sphere-silo",
         about="The synthetic instance of Zhou & Chowdhury (2024) at a delta that means something; nobody but silos is "
         "trusted.",
-        family="linear",
         sizes=(100, 100, 10),
         make=lambda: _sphere(100, 100, 10),
         horizon=2000,
         epsilon=1.0,
         delta=1e-7,
         trusted=SILOS,
-        max_syncs=100,
-        reference=_greedy,
     ),
-    Task(
+    _linear(
         name="sphere-secagg",
         about="The same with secure aggregation, in twenty synchronisations.",
-        family="linear",
         sizes=(100, 100, 10),
         make=lambda: _sphere(100, 100, 10),
         horizon=2000,
@@ -114,64 +95,51 @@ _ALL = (
         delta=1e-7,
         trusted=SECAGG,
         max_syncs=20,
-        reference=_greedy,
     ),
-    Task(
+    _linear(
         name="sphere-shuffle",
         about="Two hundred silos whose messages a trusted shuffler mixes.",
-        family="linear",
         sizes=(200, 10, 5),
         make=lambda: _sphere(200, 10, 5),
         horizon=500,
         epsilon=0.5,
         delta=1e-8,
         trusted=(*SILOS, "shuffler"),
-        max_syncs=100,
-        reference=_greedy,
     ),
-    Task(
+    _linear(
         name="sphere-local",
         about="Nobody is trusted: every user adds the noise to her own report.",
-        family="linear",
         sizes=(1000, 10, 5),
         make=lambda: _sphere(1000, 10, 5),
         horizon=1000,
         epsilon=4.0,
         delta=1e-8,
         trusted=("nobody",),
-        max_syncs=100,
-        reference=_greedy,
     ),
-    Task(
+    _linear(
         name="fixed-arms",
         about="The same twenty arms for all users: nothing explores unless the algorithm does.",
-        family="linear",
         sizes=(50, 20, 6),
         make=lambda: _sphere(50, 20, 6, contexts="shared"),
         horizon=2000,
         epsilon=2.0,
         delta=1e-7,
         trusted=SILOS,
-        max_syncs=100,
         reference=_thompson,
     ),
-    Task(
+    _linear(
         name="gap-worst",
         about="The instance of Dubey & Pentland (2020): one good arm of ten, and no intercept to centre rewards by.",
-        family="linear",
         sizes=(100, 10, 10),
         make=lambda: envs.gap(100, 10, 10),
         horizon=2000,
         epsilon=2.0,
         delta=1e-7,
         trusted=SILOS,
-        max_syncs=100,
-        reference=_greedy,
     ),
-    Task(
+    _linear(
         name="returning",
         about="A user comes sixteen times on average, and is protected in all her visits together.",
-        family="linear",
         sizes=(50, 20, 6),
         make=lambda: envs.returning(_sphere(50, 20, 6), 125),
         horizon=2000,
@@ -179,8 +147,6 @@ _ALL = (
         delta=1e-6,
         unit=Users(16, per_batch=1),
         trusted=SECAGG,
-        max_syncs=100,
-        reference=_greedy,
     ),
     Task(
         name="arms-hard",
@@ -192,14 +158,14 @@ _ALL = (
         epsilon=0.05,
         delta=0.0,
         trusted=SECAGG,
-        reference=_adac,
+        reference=lambda task: AdaCUCB(),
     ),
     Task(
         name="async-zipf",
         about="Twenty agents who come one at a time, some twenty times as often as others; a visit is protected.",
         family="clusters",
         sizes=(1, 10, 10),
-        make=_zipf,
+        make=lambda: envs.clustered(20, 1, 1, n_arms=10, dim=10, arrivals=1 / np.arange(1.0, 21.0)),
         horizon=20_000,
         epsilon=2.0,
         delta=1e-6,
@@ -208,19 +174,17 @@ _ALL = (
         max_syncs=2000,
         reference=_grouped,
     ),
-    Task(
+    _linear(
         name="ring",
         about="Twenty silos in a ring, without a server: each hears of the others through its neighbours.",
-        family="linear",
         sizes=(20, 20, 5),
         make=lambda: _sphere(20, 20, 5),
         horizon=2000,
         epsilon=1.0,
         delta=1e-6,
         trusted=SILOS,
-        max_syncs=100,
         graph=nx.cycle_graph(20),
-        reference=_gossip,
+        reference=lambda task: Gossip(policy=Greedy(), schedule=task.batch, graph=nx.cycle_graph(20), gamma=10),
     ),
     Task(
         name="clusters-4",
@@ -235,11 +199,10 @@ _ALL = (
         trusted=SILOS,
         reference=_grouped,
     ),
-    Task(
+    _linear(
         name="insteval",
         about="Ratings of lectures by students of fourteen departments, a model of the real log whose arms "
         "every seed deals out anew; a visit is protected.",
-        family="linear",
         sizes=(14, 12, 25),
         make=_insteval,
         horizon=2600,
@@ -247,34 +210,28 @@ _ALL = (
         delta=1e-6,
         unit="visit",
         trusted=SECAGG,
-        max_syncs=100,
         reference=_thompson,
     ),
-    Task(
+    _linear(
         name="dropout",
         about="A tenth of the silos miss each synchronisation, which secure aggregation must bear.",
-        family="linear",
         sizes=(50, 20, 6),
         make=lambda: envs.dropout(_sphere(50, 20, 6), 0.1),
         horizon=1000,
         epsilon=1.0,
         delta=1e-6,
         trusted=SECAGG,
-        max_syncs=100,
-        reference=_greedy,
     ),
-    Task(
+    _linear(
         name="drift",
         about="A new world half-way: what was learned before is wrong.",
-        family="linear",
         sizes=(50, 20, 6),
         make=lambda: envs.drift(_sphere(50, 20, 6), (1000,)),
         horizon=2000,
         epsilon=0.5,
         delta=1e-6,
         trusted=SECAGG,
-        max_syncs=100,
-        reference=_forgetting,
+        reference=lambda task: Federated(policy=Forgetting(policy=Greedy(), memory=FADES), schedule=task.batch),
     ),
 )
 TASKS: Mapping[str, Task] = types.MappingProxyType({task.name: task for task in _ALL})

@@ -95,7 +95,9 @@ def table(
         >>> env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.fit.replayed_rows
         (3, 2, 5, 500)
     """
-    names = _names(dict(silo=silo, arm=arm, reward=reward, user=user, propensity=propensity, time=time))
+    needed, optional = dict(silo=silo, arm=arm, reward=reward), dict(user=user, propensity=propensity, time=time)
+    roles = needed | {role: name for role, name in optional.items() if name is not None}
+    names = {role: _name(role, name) for role, name in roles.items()}
     listed = {"features": named("features", features), "arm_features": named("arm_features", arm_features)}
     _check_roles(names, listed)
     fit_share, model, seed = checked(fit_share, model, seed).values()
@@ -187,12 +189,6 @@ def named(argument: str, names: Any) -> list[str]:
     if not found:
         raise BadValue(argument, "must name at least one column, or be None", names)
     return found
-
-
-def _names(roles: dict[str, Any]) -> dict[str, str]:
-    """Checks the names of columns by argument, without optional ones that are None."""
-    optional = ("user", "propensity", "time")
-    return {role: _name(role, name) for role, name in roles.items() if name is not None or role not in optional}
 
 
 def _name(argument: str, name: Any) -> str:

@@ -91,7 +91,10 @@ def _along_seeds(parts: list[Section]) -> Section:
         new = [seed for seed in part.result.seeds.tolist() if seed not in seen]
         seen.update(new)
         if new:
-            joined.append(_labelled(part.result, label, parts[0].result.config).sel(seed=new))
+            one, config = part.result, parts[0].result.config
+            its = {**one.config, **{kind: {label: config[kind][label]} for kind in OF_LABELS}}
+            one = dataclasses.replace(one, certificates={label: one.certificate}, config=its)
+            joined.append(one.sel(seed=new))
     result = concat(joined) if len(joined) > 1 else joined[0]
     return _joined(label, result, parts)
 
@@ -99,11 +102,6 @@ def _along_seeds(parts: list[Section]) -> Section:
 def _joined(name: str, result: Result, parts: Sequence[Section]) -> Section:
     files, notes = [path for one in parts for path in one.files], [note for one in parts for note in one.notes]
     return Section(name, result, files, notes)
-
-
-def _labelled(result: Result, label: str, config: Any) -> Result:
-    its = {**result.config, **{kind: {label: config[kind][label]} for kind in OF_LABELS}}
-    return dataclasses.replace(result, certificates={label: result.certificate}, config=its)
 
 
 def _of_store(folder: Path, ones: Iterable[Section]) -> list[Section]:

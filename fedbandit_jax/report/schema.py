@@ -42,10 +42,11 @@ def schema() -> dict[str, Any]:
     world = {**typed, "required": ["type", "spec"], "properties": {**typed["properties"], "spec": typed}}
     kinds = {"environments": world, "algorithms": typed, "coordinates": {**OBJECT, "required": ["algorithm"]}}
     count = {"type": "integer", "minimum": 0}
+    pair = {"type": "array", "items": count, "minItems": 2, "maxItems": 2}
     config = {
         **{name: {"type": "object", "additionalProperties": kinds[name]} for name in OF_LABELS},
         "horizon": {"type": "integer", "minimum": 1, "description": "T, the number of rounds"},
-        "seeds": {"type": "array", "items": _pair(count), "description": "stretches [first, end] of numbers of seeds"},
+        "seeds": {"type": "array", "items": pair, "description": "stretches [first, end] of numbers of seeds"},
         "stride": {"type": ["integer", "string", "null"], "description": "rounds between two points of a curve"},
         "key": {"type": "array", "items": count, "description": "words of the random key"},
     }
@@ -75,10 +76,6 @@ def certificate() -> dict[str, Any]:
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _pair(item: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": item, "minItems": 2, "maxItems": 2}
 
 
 def _of(hint: Any) -> dict[str, Any]:

@@ -65,7 +65,10 @@ def offer(clock: Clock, key: Array, world: Any, t: Array) -> tuple[Round, Array 
 def _choice(clock: Clock, world: Any, local: Any, t: Array, keys: Streams) -> Choice:
     offered, strangers, world = offer(clock, keys.users, world, t)
     chosen = _first(clock, t, local, offered) if clock.drawable else clock.algo.act(keys.choices, t, local, offered)
-    arms, refused = _existing(chosen, offered)
+    arms = jnp.clip(chosen, 0, offered.contexts.shape[1] - 1)
+    refused = arms != chosen  # not offered, so it pays nothing
+    if offered.mask is not None:
+        refused |= ~jnp.take_along_axis(offered.mask, arms[:, None], 1)[:, 0]
     return Choice(world, offered, arms, refused | strangers)
 
 
@@ -97,12 +100,3 @@ def _known(offered: Round, n_users: int) -> tuple[Round, Array | bool]:
         return offered, False
     strangers = (offered.user < 0) | (offered.user >= n_users)
     return offered._replace(user=jnp.where(strangers, n_users, offered.user)), strangers
-
-
-def _existing(arms: Array, offered: Round) -> tuple[Array, Array]:
-    """Clips arms (M,) to 0, ..., K - 1; also returns which (M,) are not offered, and pay nothing."""
-    exists = jnp.clip(arms, 0, offered.contexts.shape[1] - 1)
-    refused = exists != arms
-    if offered.mask is not None:
-        refused |= ~jnp.take_along_axis(offered.mask, exists[:, None], 1)[:, 0]
-    return exists, refused

@@ -60,7 +60,7 @@ def privacy_frontier(
             (final(result, label)[0], float(f"{proved[label]:.3g}"), result.certificates[label].delta or 0.0)
             for label in certified
         ],
-        [_setting(result, label) for label in certified],
+        [(result.config["environments"][label], result.certificates[label].neighbours) for label in certified],
     )
     on = set(itertools.compress(certified, best))
     members = families(result, lines, along=("epsilon", "delta"))
@@ -165,10 +165,6 @@ def _draw(
         least = [end for end, kept in zip(ends, pareto(ends, [0] * len(ends))) if kept]  # for any claim
         ax.step(*zip(*least), where="post", color=GREY, linewidth=6, alpha=0.3, zorder=0)
     ax.add_line(Line2D([], [], color=GREY, marker="o", linewidth=6 if stairs else 0, alpha=0.6, label=FRONT))
-
-
-def _setting(result: Result, label: str) -> tuple[Any, str]:
-    return result.config["environments"][label], result.certificates[label].neighbours
 
 
 def _same_world(result: Result) -> bool:
