@@ -35,72 +35,70 @@ BEYOND = (  # for every protocol: raw data kept in a result, and the choice of i
 
 
 class Raw(NamedTuple):
-    """A door to raw data: a way in which a run reads its users' data beside the mechanism, or lets others see them.
+    """A raw-data access: a run reads its users' data outside the mechanism, or shows them to others.
 
-    A bound algorithm lists its doors in the property `raw`. The same static fields decide what passes a door and
-    whether `raw` lists it. `Certificate.through` says what remains of the claim.
+    A bound algorithm lists its accesses in the property `raw`. The same static fields decide what is read and whether
+    `raw` lists it. `Certificate.through` states what remains of the claim.
     """
 
-    claim: Claim  # the strongest claim of a run with this door
+    claim: Claim  # the strongest claim of a run with this access
     why: str  # a clause that says what is read, and why the stronger claim fails
-    seen: str  # what an adversary may learn through this door
+    seen: str  # what an adversary may learn from it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Certificate(Printed):
-    """The statement about privacy that is saved with every result. `print(certificate)` shows it on one screen.
+    """States the privacy of a run; saved with every result. `print(certificate)` shows it on one screen.
 
     Attributes:
-        claim: "certified" if the requested budget holds, in its `notion`, for the protocol that ran, under the stated
-            adjacency; "as_printed" if only the weaker statement in `reason` holds, and the paper's own does not; "none"
-            if nothing is claimed. In the last case `epsilon_exact` is finite if the only fault is too little noise. It
-            is infinite if rewards are unbounded, raw data are read, or there is (almost) no noise.
+        claim: "certified" if the requested budget holds, in its `notion` and adjacency, for the protocol that ran.
+            "as_printed" if only the weaker statement in `reason` holds, and the paper's own does not. "none" if nothing
+            is claimed. Then `epsilon_exact` is finite if the only fault is too little noise. It is infinite if rewards
+            are unbounded, raw data are read, or there is (almost) no noise.
         reason: why this claim and no stronger one is made.
         trust: who adds the noise, and who is not trusted.
-        trusted: the party that users must trust: "nobody", their "silo", a "shuffler", "secagg" or the "server"; "own"
-            for a user-defined trust model.
+        trusted: the party that users must trust: "nobody", their "silo", a "shuffler", "secagg" or the "server". "own"
+            stands for a user-defined trust model.
         server: whether a server receives messages; otherwise silos send them to each other.
         adjacency: what may differ between neighbouring data sets.
         neighbours: kind of adjacency, "replace", "zero_out" or "any".
         unit: privacy unit, i.e. whose data may differ.
         whole_user: whether all contributions of a user are protected together.
-        user_defined: user-defined parts of the algorithm; their authors answer for their words.
-        notion: notion of privacy of the requested epsilon: "(epsilon, delta)-DP", "pure DP", "Renyi DP" (a divergence
-            with alpha epsilon^2 / 2 as the leading term; `renyi` has the proved bound) or "zCDP" (rho with
-            epsilon^2 / 2 as the leading term; `zcdp` has the proved bound). The last two are not (epsilon, delta)-DP at
-            that epsilon, but at `epsilon_exact`.
+        user_defined: user-defined parts of the algorithm, whose statements are not checked.
+        notion: notion of privacy of the requested epsilon: "(epsilon, delta)-DP", "pure DP", "Renyi DP" or "zCDP". The
+            divergence of "Renyi DP" has the leading term alpha epsilon^2 / 2, and `renyi` has the proved bound. The rho
+            of "zCDP" has the leading term epsilon^2 / 2, and `zcdp` has the proved bound. These two give
+            (epsilon, delta)-DP at `epsilon_exact`, not at `epsilon`.
         epsilon: requested epsilon, or None without a budget.
-        delta: requested delta. It is 0 for pure DP. For other notions without a delta, `epsilon_exact` is stated at it.
-        epsilon_exact: smallest epsilon that the noise is proved to give at delta; infinite if there is none, such as
-            with unbounded rewards or a door to raw data that voids the claim.
-        warning: set if delta is not below one over the number of users' visits. For any epsilon, such a delta allows
-            publishing all of one visit, chosen at random.
-        smallest_delta: smallest delta that this noise could give at any epsilon. The far tails of noise are never
-            drawn, and their missing mass is charged to delta. Noise with bounded support never gives pure DP; this is
-            then its true delta.
+        delta: requested delta, 0 for pure DP. For a notion without delta, `epsilon_exact` is computed at it.
+        epsilon_exact: smallest epsilon that the noise is proved to give at delta. It is infinite if there is none, for
+            instance with unbounded rewards or a raw-data access that voids the claim.
+        warning: set if delta is at least one over the number of visits. Publishing one random visit in full satisfies
+            (epsilon, delta)-DP with such a delta.
+        smallest_delta: smallest delta that this noise could give at any epsilon. Its far tails are never drawn, and
+            their mass is charged to delta. Noise with bounded support never gives pure DP; this is then its true delta.
         accountant: proof of `epsilon_exact`.
-        noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. For x x' it is
-            on the diagonal, and 1 / sqrt 2 of it off the diagonal, unless `noise_whose` says otherwise.
+        noise_std: standard deviation of the noise on one entry, in units of x y and x x', or of rewards. For x x' it
+            holds on the diagonal. Other entries have 1 / sqrt 2 of it, unless `noise_whose` differs.
         noise_whose: whose noise `noise_std` is, and on which entries.
-        server_noise_std: largest standard deviation of the noise in an entry of the server's sums, in units of x x' and
-            over all synchronisations; None without a server, and then `noise_whose` says who adds up what.
+        server_noise_std: largest standard deviation of the noise in an entry of the server's sums over all
+            synchronisations, in units of x x'. None without a server; `noise_whose` then describes who sums what.
         release: name of the class that forms sums over time from messages.
         releases: number of messages of one silo, or the most there may be.
-        releases_per_user: kappa, the squared sensitivity of all these messages to the privacy unit (one visit, or all
-            contributions of a user), relative to one message. If the unit is a visit, r visits of a user move them at
-            most as far as r^2 kappa would.
-        sensitivity: largest change of all these messages together by the privacy unit, including their rounding, in the
-            joint l2 norm in which the noise on every entry has standard deviation `noise_std`. If all this noise is
-            Gaussian and the schedule spends nothing, mu = sensitivity / noise_std, and `epsilon_exact` solves
-            Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu) = delta; None if not stated.
-        per_silo: (requested epsilon, delta, epsilon of the noise) for every silo, if silos have separate budgets;
-            `epsilon`, `delta` and `epsilon_exact` are then those of the silo with the largest `epsilon_exact`.
+        releases_per_user: kappa, the squared sensitivity of all these messages to the privacy unit, relative to one
+            message. If the unit is a visit, r visits of a user have at most r^2 kappa.
+        sensitivity: largest change of all these messages by the privacy unit, with rounding, in the joint l2 norm where
+            every entry has noise of `noise_std`. With mu = sensitivity / noise_std, `epsilon_exact` solves
+            Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu) = delta if all noise is Gaussian and the
+            schedule spends nothing. None if not stated.
+        per_silo: (requested epsilon, delta, epsilon of the noise) of every silo, if silos have separate budgets. The
+            fields `epsilon`, `delta` and `epsilon_exact` are then of the silo with the largest `epsilon_exact`.
         schedule: what decides when silos synchronise, and the epsilon that it spends.
         renyi: pairs (order alpha, bound on the Renyi divergence of that order) for one visit.
-        zcdp: (rho, xi) of zero-concentrated DP, where rho includes xi, the cost of a sum of discrete Gaussians not
-            being a discrete Gaussian itself; `fb.privacy.zcdp_epsilon(rho, delta)` converts it.
+        zcdp: (rho, xi) of zero-concentrated DP, where rho includes xi. A sum of discrete Gaussians is no discrete
+            Gaussian, which costs xi. `fb.privacy.zcdp_epsilon(rho, delta)` converts it.
         visits: (n, delta, proved epsilon, epsilon by advanced composition) for several n, for a user in n different
-            sums; visits that share a sum are group privacy and are not covered.
+            sums. Visits in one sum need group privacy and are not covered.
         bits_per_user: fewest and most bits that a user sends.
         wrap_probability: bound on the probability that the noise of one sum wraps around the ring of integers modulo m.
         not_covered: what an adversary sees anyway, and what would break the guarantee.
@@ -140,9 +138,9 @@ class Certificate(Printed):
     not_covered: tuple[str, ...] = ()
 
     def through(self, doors: Sequence[Raw]) -> Certificate:
-        """Weakens this certificate by the doors through which raw data are also read.
+        """Weakens this certificate by raw-data accesses.
 
-        The claim becomes the weakest of its own and the doors'. A door that leaves "none" also makes `epsilon_exact`
+        The claim becomes the weakest of its own and theirs. An access that leaves "none" also makes `epsilon_exact`
         infinite. The reason then keeps the statement about data that pass the mechanism.
         """
         if not doors or (self.claim == "none" and self.epsilon is None):
@@ -164,8 +162,8 @@ class Certificate(Printed):
     def among(self, n_visits: int) -> Certificate:
         """Returns the certificate for `n_visits` visits of users, with a `warning` unless delta < 1 / `n_visits`.
 
-        Publishing each visit with probability delta would be (0, delta)-DP for one of them. If several visits of a user
-        are protected together, the warning is conservative.
+        Publishing each visit with probability delta is (0, delta)-DP. The warning is conservative if several visits of
+        a user are protected together.
         """
         validate.integer("n_visits", n_visits, at_least=1, at_most=math.inf)
         if self.claim == "none" or not self.delta or self.delta < 1 / n_visits:

@@ -1,9 +1,8 @@
 """The cases of `fedbandit audit`: the claims of all shipped mechanisms, on neighbours that are far apart.
 
 A case runs a whole algorithm on a script, from users to synchronisations. The auditor sees the adversary's view in the
-trust model: releases, their rounds, and the arms of all users but the one who differs. So noise lost anywhere is
-noticed. One pair of neighbours attains the sensitivity. In others another user differs, data are out of range, or a
-decision is close.
+trust model: releases, their rounds, and the arms of all other users. So noise lost anywhere is noticed. One pair of
+neighbours attains the sensitivity. In others another user differs, data are out of range, or a decision is close.
 """
 
 from fedbandit_jax.audits.arms import arms as arms

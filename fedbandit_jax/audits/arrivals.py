@@ -35,7 +35,7 @@ class TranscriptOfTurns:
 
     The view holds, after every round, the releases and every arm that is `seen`. For `asynchronous` these are the
     active agent's last release, and whether it uploaded. For `streams` they are all users' releases,
-    (T, n, d, d + 1), and groups (T, n). Data are those of `Transcript` with one silo.
+    (T, n, d, d + 1), and groups (T, n). Data are as in `Transcript` with one silo.
     """
 
     algo: ArrivalAlgorithm  # bound

@@ -28,7 +28,7 @@ FEWEST = 10_000  # runs of slow mechanisms
 class Case:
     """A mechanism, pairs of neighbouring data sets and a claim; fields are arguments of `fb.audits.audit`.
 
-    A mechanism that is `slow` times slower than others has so many times fewer runs, but `FEWEST` if requested.
+    A mechanism that is `slow` times slower than others has as many times fewer runs, or `FEWEST`.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Case:
         return cls(data=data, neighbour=neighbour, which=which, others=dict(others), **fields)
 
     def run(self, key: Array, n_runs: int = 100_000, **options: Any) -> Audit:
-        """Audits the case, and measures the noise of a bound algorithm; options are those of `fb.audits.audit`.
+        """Audits the case, and measures the noise of a bound algorithm; options as in `fb.audits.audit`.
 
         A refuted claim is audited again with another key, at confidence `AGAIN`, and the second audit counts. Of many
         true claims some are refuted once, and next to none twice.
@@ -95,7 +95,7 @@ def load(controls: str | Path) -> list[Case]:
 
 
 def _load(path: Path) -> list[Case]:
-    """Loads the cases of one file, which can import modules beside it, as when it is run."""
+    """Loads the cases of one file, which can import modules of its folder."""
     spec = importlib.util.spec_from_file_location(f"fedbandit_controls_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise BadValue("controls", "must be a Python file", str(path))
@@ -122,7 +122,7 @@ def _load(path: Path) -> list[Case]:
 
 
 def run(cases: Sequence[Case], *, key: Array, progress: bool = False, **options: Any) -> list[Audit]:
-    """Audits all cases, each with a key derived from its name; options are those of `fb.audits.audit`."""
+    """Audits all cases, each with a key derived from its name; options as in `fb.audits.audit`."""
     for case in validate.sequence("cases", cases, "fb.audits.Case"):
         validate.instance("cases", case, Case, "a sequence of fb.audits.Case")
     random.check_key("key", key)

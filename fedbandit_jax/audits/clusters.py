@@ -80,7 +80,7 @@ class TranscriptOfVisits:
 
 
 def _flat(sums: Array) -> Array:
-    """Packs sums (..., d, d + 1) to (..., D), in units in which the noise of a tree node is iid."""
+    """Packs sums (..., d, d + 1) to (..., D), scaled so the noise of a tree node is iid."""
     packed = pack(sums)
     return packed / matrix_weights(packed.shape[-1])
 

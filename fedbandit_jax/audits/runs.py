@@ -19,7 +19,7 @@ EXACT = 2**24  # float32 holds all integers up to it
 SIDES = ("data", "neighbour")
 REPLAYS = 8  # fewest runs in a chunk
 _CHUNK, _CHUNK_NUMBERS = 1024, 2**20  # most runs at a time, and most numbers in their data and views
-_BRIEF = 10_000  # runs up to which quick compilation pays
+_BRIEF = 10_000  # most runs for quick compilation
 
 Pairs = dict[str, tuple[Any, Any]]  # difference -> the two data sets, pytrees of equal shapes
 
@@ -81,7 +81,6 @@ def pairs_of(data: Any, neighbour: Any, which: str, others: Mapping[str, tuple[A
 
 
 def _forms(tree: Any) -> str:
-    """Formats the shapes and dtypes of arrays."""
     return validate.shown(jax.tree.map(lambda leaf: f"{leaf.dtype} {leaf.shape}", tree))
 
 
@@ -104,8 +103,6 @@ def _arrays(name: str, tree: Any) -> Any:
 
 @functools.cache
 def _program(brief: bool) -> Callable[..., Any]:
-    """Compiles runs of a mechanism, quickly if they are brief."""
-
     def run(mechanism: Any, chunk: int, key: Array, data: Any, first: Array) -> Any:
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(first + jnp.arange(chunk, dtype=jnp.uint32))
         return jax.vmap(mechanism, (0, None))(keys, data)

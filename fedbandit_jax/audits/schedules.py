@@ -55,7 +55,7 @@ def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -
 
 
 def brink(algo: Federated, *, n_agents: int = 2, horizon: int = 4) -> float:
-    """Returns the threshold D with which Alice of `timing` makes her silo ask after round 1, and Tracy does not.
+    """Returns the threshold D at which only Alice of `timing` makes her silo ask after round 1.
 
     It is half of Alice's g_i = ln(1 + 1 / lambda), her increase of the silo's log-determinant.
 

@@ -1,4 +1,4 @@
-"""Statistics in which two samples of views may differ.
+"""Statistics that distinguish two samples of views.
 
 | name | sees |
 |---|---|
@@ -152,7 +152,7 @@ class Panel:
         self.coefficients = _logistic(*map(self._standard, features))
 
     def __call__(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Returns a statistic of views (n, d) by name, in float32 so that equal views stay equal."""
+        """Returns a statistic of views (n, d) by name, in float32, where equal views stay equal."""
         if name == "linear":  # cheaper alone
             return ((rows - self.fisher.origin) @ self.fisher.weights).astype(np.float32)
         return self.all(rows)[name]

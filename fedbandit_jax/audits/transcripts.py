@@ -38,7 +38,7 @@ class Transcript:
     """A mechanism for `audit`: (key, (contexts, answers, seen)) -> the view of a run of a bound algorithm.
 
     It holds, after every step, the algorithm's view, its synchronisations, and the arms that others have `seen`, (T, M)
-    bool, if given. Contexts (T, M, K, d) and answers (T, M, K) are those of a `Script`. If users are identified, each
+    bool, if given. Contexts (T, M, K, d) and answers (T, M, K) are as in `Script`. If users are identified, each
     silo has one in all rounds. If silos drop out, they take turns.
     """
 
@@ -221,7 +221,7 @@ def neighbours(
 
 
 def alone(horizon: int, n_agents: int) -> tuple[Any, Any]:
-    """Makes data of `Transcript` in which the first silo's first user has x = (1, 0), or x = 0 like all others."""
+    """Makes data of `Transcript`: the first user of the first silo has x = (1, 0), or x = 0 like all others."""
     contexts, answers = (np.zeros(shape, np.float32) for shape in ((horizon, n_agents, 2, 2), (horizon, n_agents, 2)))
     one, seen = contexts.copy(), np.ones((horizon, n_agents), bool)
     one[0, 0], seen[0, 0] = (1, 0), False

@@ -107,7 +107,6 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
 
 
 def _play(row: Row, entry: Entry, tasks: list[Task], path: Path | None, progress: bool | None) -> Row:
-    """Plays the tasks that the row lacks, and saves it after each."""
     with bars.bar(progress, total=len(tasks), unit=" tasks") as bar:
         bar.set_description("making all recipes")
         found = {task.name: _recipe(task, entry) for task in tasks if task.name not in row.cells}

@@ -133,7 +133,6 @@ def _prints(equation: Any) -> bool:
 
 
 def _has_own_batching(equation: Any) -> bool:
-    """Returns whether this has a user-defined batching rule."""
     if equation.primitive.name != "custom_vmap_call":
         return False
     rule = equation.params["rule"]

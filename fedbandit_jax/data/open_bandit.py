@@ -63,7 +63,6 @@ def open_bandit(
 
 
 def _files(path: Any) -> tuple[Path, Path]:
-    """Returns the log and the items of a campaign."""
     folder = validate.path("path", path)
     logs = sorted(file for file in folder.glob("*.csv") if file.name != ITEMS)
     if len(logs) != 1 or not (folder / ITEMS).is_file():

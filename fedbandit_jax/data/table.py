@@ -149,6 +149,8 @@ def table(
         **modelling.measured(model, design, theta, replayed, played, rewards, float(rewards[fitted].mean())),
     )
     rows, scale = design.users.rows[replayed], f"reward: ({reward} - {low:g}) / {high - low:g}"
+    first = np.unique(place, return_index=True)[1][place]  # row of the same silo
+    fixed = all(bool((one == one[first]).all()) for one in design.users.rows.T)
     two = np.isin(rewards, (0, 1)).all()
     return Logged(
         rows=rows,
@@ -167,7 +169,7 @@ def table(
         intercept=design.intercept,
         encoding="\n".join([*_left_out(whole, columns, sized, min_rows), *design.how, scale, *_rows(columns, time)]),
         fit=fit,
-        spec=_spec(fit, design, rows, fixed_contexts=_one_context(design.users.rows, place)),
+        spec=_spec(fit, design, rows, fixed_contexts=fixed),
         shares="propensity" in found and _are_shares(place, played, found["propensity"].values),
     )
 
@@ -198,13 +200,11 @@ def _name(argument: str, name: Any) -> str:
 
 
 def _rows(columns: Columns, time: str | None) -> list[str]:
-    """Describes dropped rows, and a split by time."""
     left_out = [f"left out: {columns.left_out:,} rows with missing values"] if columns.left_out else []
     return left_out + ([f"the earliest rows by {time} fit the model"] if time is not None else [])
 
 
 def _check_roles(names: dict[str, str], listed: dict[str, list[str]]) -> None:
-    """Raises `ValueError` if a column is named twice."""
     seen: dict[str, str] = {}
     for argument, name in (*names.items(), *((a, name) for a, columns in listed.items() for name in columns)):
         if name in seen:
@@ -250,7 +250,6 @@ def _are_shares(place: np.ndarray, played: np.ndarray, propensity: np.ndarray) -
 
 
 def _left_out(whole: Columns, left: Columns, names: Sequence[str], min_rows: int) -> list[str]:
-    """Describes what `min_rows` dropped, if anything."""
     of = " and ".join(
         f"{len(levels_of(whole.found[name])) - len(levels_of(left.found[name])):,} of "
         f"{len(levels_of(whole.found[name])):,} levels of {name}"
@@ -270,12 +269,13 @@ def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _spec(fit: Fit, design: JointFeatures, rows: np.ndarray, *, fixed_contexts: bool) -> Spec:
+    users, arms = ((part.astype(float) ** 2).sum(1).max() for part in (rows, design.arms))
     return Spec(
         n_agents=fit.silos,
         n_arms=fit.arms,
         dim=fit.dim,
         fixed_contexts=fixed_contexts,
-        max_norm=_largest_norm(design, rows),
+        max_norm=round(math.sqrt(users * arms + (design.intercept or 0.0) ** 2), 6),
         rewards_in_unit=True,
         n_users=fit.users,
         constant=True,
@@ -283,14 +283,3 @@ def _spec(fit: Fit, design: JointFeatures, rows: np.ndarray, *, fixed_contexts: 
         basis=fit.sentence,
         of_rows=True,
     )
-
-
-def _one_context(rows: np.ndarray, place: np.ndarray) -> bool:
-    """Returns whether all rows of every silo are equal, fitted rows included."""
-    _, first = np.unique(place, return_index=True)
-    return all(bool((one == one[first][place]).all()) for one in rows.T)
-
-
-def _largest_norm(design: JointFeatures, rows: np.ndarray) -> float:
-    users, arms = ((part.astype(float) ** 2).sum(1).max() for part in (rows, design.arms))
-    return round(math.sqrt(users * arms + (design.intercept or 0.0) ** 2), 6)

@@ -145,7 +145,6 @@ class Pieces:
             self.workers = 1  # must not run concurrently, see `core.lapack`
 
     def _made(self, function: Any, *arguments: Any) -> Any:
-        """Compiles a function and returns the shapes and shardings of its results."""
         program = function.lower(*arguments).compile()
         self._fit(program)
         return jax.tree.map(
@@ -252,7 +251,6 @@ def _axes(metric: np.ndarray, piece: Piece) -> np.ndarray:
 
 
 def _at(k: int, first: int) -> tuple[Any, Any]:
-    """Returns the arguments `k` and `first` of a part."""
     return np.int32(k), np.uint32(first)
 
 

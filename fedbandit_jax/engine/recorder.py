@@ -115,7 +115,6 @@ class Recorder:
                 yield name + jax.tree_util.keystr(path), i, leaf
 
     def _each(self, recording: Recording, final: bool, put: Callable[[int, Any], Any]) -> Recording:
-        """Applies `put` to the tables of final, or of other, records."""
         tables = (put(i, table) if self.final[i] == final else table for i, table in enumerate(recording.values))
         return recording._replace(values=tuple(tables))
 

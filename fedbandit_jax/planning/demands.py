@@ -168,7 +168,6 @@ def under(env: Environment, dropouts: Any, delay: Any) -> Environment:
 
 
 def _lying(liars: Any, spec: Spec) -> float:
-    """Checks the share of silos that lie."""
     share = validate.within("liars", liars, 0, 0.5)
     if share == 0:
         return 0.0

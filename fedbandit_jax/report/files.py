@@ -135,7 +135,6 @@ def _parsed(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> tuple[dict[
 
 
 def _ask(name: str, value: Any, keys: Any) -> None:
-    """Raises `ValueError` unless `value` is a mapping with these keys."""
     if not isinstance(value, Mapping):
         raise BadValue(name, "must be a dictionary", value)
     if missing := [key for key in keys if key not in value]:

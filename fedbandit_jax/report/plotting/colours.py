@@ -171,7 +171,6 @@ def told_apart(colours: Sequence[str], markers: Sequence[str]) -> list[str]:
 
 
 def _account(value: Any) -> Any:
-    """Converts an algorithm to its account in `Result.config`."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     parts = {field.name: _account(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -179,7 +178,6 @@ def _account(value: Any) -> Any:
 
 
 def _part(account: Any, path: str) -> Any:
-    """Returns a part of an account, such as policy.type, or None."""
     for name in path.split("."):
         account = account.get(name) if isinstance(account, Mapping) else None
     return account

@@ -120,7 +120,6 @@ def gauge(
 
 
 def _of_seeds(result: Result, title: str | None, band: str = "error") -> str | None:
-    """Adds the number of seeds and the band to a title."""
     n = result.status.shape[-1]
     return title if n == 1 else "\n".join(filter(None, (title, f"mean of {n} seeds ± {BANDS[band]}")))
 
