@@ -70,7 +70,7 @@ def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: 
         need = design.users.rows.shape[1]
         if counts.min() < need:
             level = levels_of(arm)[int(np.argmin(counts))]
-            must = f"must have at least {need} rows to fit the model for every arm, one for each coefficient"
+            must = f"must have at least {need} rows of every arm to fit the model, one for each coefficient"
             got = f"{counts.min()} of {level!r} in column {arm.name!r} of {columns.title}"
             raise BadValue("source", must, counts.min(), got=got)
     if len(played) < need:

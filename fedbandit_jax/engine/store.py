@@ -166,7 +166,7 @@ def compute(piece: SweepPiece) -> int:
     for label in result:
         for first, end in spans(piece.seeds):
             part = result[label].sel(seed=np.arange(first, end))
-            part.save(piece.folder / piece.names[label] / f"seeds_{first}-{end}.npz")
+            part.save(_file(piece.folder, piece.names[label], first, end))
     return len(result) * len(piece.seeds)
 
 
@@ -221,6 +221,10 @@ def gather(
         got = f"none of {wanted} in {str(folder / name)!r}"
         raise BadValue("store", f"must have all seeds of {label!r}", wanted, got=got)
     return (concat(parts) if len(parts) > 1 else parts[0]).sel(seed=seeds)
+
+
+def _file(folder: Path, name: str, first: int, end: int) -> Path:
+    return folder / name / f"seeds_{first}-{end}.npz"
 
 
 def _files(folder: Path, name: str) -> list[tuple[Path, tuple[int, int]]]:
