@@ -34,12 +34,12 @@ def digest(*parts: Any) -> bytes:
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).digest()
 
 
-def salt(mark: bytes) -> tuple[np.uint32, ...]:
+def salt(config_digest: bytes) -> tuple[np.uint32, ...]:
     """Returns two words that separate streams of privacy noise, equal wherever a configuration runs.
 
     If two configurations shared noise, the difference of their releases would reveal raw sums.
     """
-    return tuple(np.frombuffer(mark[:8], ">u4").astype(np.uint32))
+    return tuple(np.frombuffer(config_digest[:8], ">u4").astype(np.uint32))
 
 
 def program(clock: Any, *, private: bool = False) -> bytes:
@@ -64,7 +64,7 @@ def program(clock: Any, *, private: bool = False) -> bytes:
                 "privacy noise covers them. Hold the data as arrays"
             )
             raise BadType(("env", "algorithm"), must, strange, got=f"{strange}")
-        found.update(nameless(str(one)).encode())
+        found.update(without_addresses(str(one)).encode())
         for constant in _constants(one):
             found.update(json.dumps(describe(constant)).encode())
     return found.digest()
@@ -126,10 +126,10 @@ def describe(value: Any) -> Any:
         return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
     if isinstance(value, (np.ndarray, jax.Array, np.generic)):
         return value.item()
-    return value if value is None or isinstance(value, (bool, int, float, str)) else nameless(repr(value))
+    return value if value is None or isinstance(value, (bool, int, float, str)) else without_addresses(repr(value))
 
 
-def nameless(text: str) -> str:
+def without_addresses(text: str) -> str:
     """Removes memory addresses from a text."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 

@@ -31,16 +31,16 @@ class Setup(NamedTuple):
     """A sweep with bound algorithms."""
 
     clocks: dict[str, Clock]  # by label
-    marks: dict[str, bytes]  # label -> digest of the configuration
+    digests: dict[str, bytes]  # label -> digest of the configuration
     config: dict[str, Any]  # of the result
     record_rounds: dict[str, np.ndarray]  # name of a record -> its rounds
 
     def fingerprint(self) -> str:
         """Returns the digest of configuration and code; runs with equal fingerprints give equal numbers."""
         recorder = next(iter(self.clocks.values())).recorder
-        marks = {label: mark.hex() for label, mark in self.marks.items()}
+        digests = {label: each.hex() for label, each in self.digests.items()}
         spread = [clock.mesh.size for clock in self.clocks.values() if clock.mesh]
-        return digest(self.config, marks, recorder, versions(), code(), spread).hex()
+        return digest(self.config, digests, recorder, versions(), code(), spread).hex()
 
     def config_of(self, label: str) -> dict[str, Any]:
         """Returns the result's `config` for one label."""
@@ -58,26 +58,26 @@ class Setup(NamedTuple):
 def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
     """Binds all algorithms, and checks that they fit their environments."""
     run.check_files()
-    recorder, known = run.recorder(run.at), Known({}, {})
-    bound = {label: bind(label, one, run.horizon, recorder, known) for label, one in configurations.items()}
+    recorder, cache = run.recorder(run.at), DigestCache({}, {})
+    bound = {label: bind(label, one, run.horizon, recorder, cache) for label, one in configurations.items()}
     clocks = {label: clock for label, (clock, _) in bound.items()}
-    marks = {label: mark for label, (_, mark) in bound.items()}
+    digests = {label: each for label, (_, each) in bound.items()}
     if run.devices == "agents":
         clocks = {label: _spread(label, clock) for label, clock in clocks.items()}
     for one in configurations.values():
         if not dataclasses.is_dataclass(one.env):
             raise BadType("env", "must be of a class decorated with @fb.pytree", one.env, got=type(one.env).__name__)
     config = {
-        **account(configurations),
+        **describe_sweep(configurations),
         "horizon": run.horizon,
         "seeds": spans(run.seeds),
         "stride": run.stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(run.key))],
     }
-    return Setup(clocks, marks, config, _record_rounds(clocks, len(run.seeds)))
+    return Setup(clocks, digests, config, _record_rounds(clocks, len(run.seeds)))
 
 
-def account(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
+def describe_sweep(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
     """Describes the configurations for a result's `config`, see `Result`."""
     return {
         "environments": {  # `spec` may be a class attribute
@@ -114,7 +114,7 @@ def _record_rounds(clocks: dict[str, Clock], n_seeds: int) -> dict[str, np.ndarr
     return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
 
 
-class Known(NamedTuple):
+class DigestCache(NamedTuple):
     """Digests shared by the configurations of a sweep."""
 
     worlds: dict[int, bytes]  # id of the environment -> digest
@@ -122,7 +122,7 @@ class Known(NamedTuple):
 
 
 def bind(
-    label: str, one: Configuration, horizon: int, recorder: Recorder | None = None, known: Known | None = None
+    label: str, one: Configuration, horizon: int, recorder: Recorder | None = None, cache: DigestCache | None = None
 ) -> tuple[Clock, bytes]:
     """Binds an algorithm and returns its clock with their digest; b"" and no salt if traced."""
     env = one.env
@@ -154,29 +154,29 @@ def bind(
         _CHECKED.add(form)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(clock)):
         return clock, b""
-    return _identified(clock, one, horizon, Known({}, {}) if known is None else known)
+    return _identified(clock, one, horizon, DigestCache({}, {}) if cache is None else cache)
 
 
-def _identified(clock: Clock, one: Configuration, horizon: int, known: Known) -> tuple[Clock, bytes]:
+def _identified(clock: Clock, one: Configuration, horizon: int, cache: DigestCache) -> tuple[Clock, bytes]:
     env, plain = one.env, dataclasses.replace(clock, recorder=None)
-    if id(env) not in known.worlds:
-        known.worlds[id(env)] = digest(env, env.spec)
+    if id(env) not in cache.worlds:
+        cache.worlds[id(env)] = digest(env, env.spec)
     algo = describe(one.algo)
     if isinstance(algo, dict):
         algo.pop("name", None)  # a display name
-    mark = digest(known.worlds[id(env)].hex(), algo, horizon)
+    config_digest = digest(cache.worlds[id(env)].hex(), algo, horizon)
 
     def traced(clock: Clock) -> bytes:
         private = certify(clock.algo).claim != "none"
         form = signature(clock), private
-        if form not in known.programs:
-            known.programs[form] = program(clock, private=private)
-        return known.programs[form]
+        if form not in cache.programs:
+            cache.programs[form] = program(clock, private=private)
+        return cache.programs[form]
 
     if not struct.shipped((plain, one.algo)):
-        mark = digest(mark.hex(), traced(plain).hex(), jax.tree.leaves(plain))
-    words = salt(mark)
+        config_digest = digest(config_digest.hex(), traced(plain).hex(), jax.tree.leaves(plain))
+    words = salt(config_digest)
     if not struct.shipped(clock):
-        mark = digest(mark.hex(), traced(clock).hex())
+        config_digest = digest(config_digest.hex(), traced(clock).hex())
         clock = dataclasses.replace(clock, program=traced(clock).hex())
-    return dataclasses.replace(clock, salt=words), mark
+    return dataclasses.replace(clock, salt=words), config_digest

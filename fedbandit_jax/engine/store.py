@@ -70,7 +70,7 @@ class SweepPiece(NamedTuple):
     options: Mapping[str, Any]  # horizon, stride, record and devices
     words: np.ndarray  # of the key
     folder: Path
-    made_by: str  # see `made_by`
+    build: str  # its `build_digest`
 
     def of(self, labels: Sequence[str], seeds: np.ndarray) -> SweepPiece:
         """Restricts the piece to these configurations and seeds."""
@@ -84,10 +84,10 @@ class Stored:
     def __init__(self, configurations: Mapping[str, Configuration], run: Run):
         self.run, self.setup = run, set_up(configurations, run)
         folder = Path(run.store).resolve()
-        names = {label: name_of(self.setup.marks[label], clock, run) for label, clock in self.setup.clocks.items()}
+        names = {label: name_of(self.setup.digests[label], clock, run) for label, clock in self.setup.clocks.items()}
         words = np.asarray(jax.random.key_data(run.key))
         options = {option: getattr(run, option) for option in ("horizon", "stride", "record", "devices")}
-        self.whole = SweepPiece(configurations, names, run.seeds, options, words, folder, made_by(run.devices))
+        self.whole = SweepPiece(configurations, names, run.seeds, options, words, folder, build_digest(run.devices))
         self.pieces = [
             self.whole.of(some, few)
             for labels in self.setup.groups
@@ -126,17 +126,18 @@ class Stored:
             proved = certificate_of(clock.algo, clock.env.spec, self.run.horizon)  # not trusted from a file
             parts.append(gather(self.whole.folder, name, label, self.setup.config_of(label), proved, self.run.seeds))
         whole = concat(parts)
-        account = {"pieces": len(self.pieces), "computed": computed, "seconds": round(time.monotonic() - started, 3)}
-        return dataclasses.replace(whole, provenance={**whole.provenance, **account})
+        counts = {"pieces": len(self.pieces), "computed": computed, "seconds": round(time.monotonic() - started, 3)}
+        return dataclasses.replace(whole, provenance={**whole.provenance, **counts})
 
 
-def name_of(mark: bytes, clock: Clock, run: Run) -> str:
-    """Returns the name of a configuration, a digest of all that determines its files; `mark` is its own digest."""
+def name_of(config_digest: bytes, clock: Clock, run: Run) -> str:
+    """Returns the name of a configuration, a digest of all that determines its files."""
     proved = certify(clock.algo).to_json() if clock.program else None  # user code in no program may decide it
-    return digest(mark.hex(), run.at.astype(np.int64), run.key, clock.recorder, proved, made_by(run.devices)).hex()[:32]
+    build = build_digest(run.devices)
+    return digest(config_digest.hex(), run.at.astype(np.int64), run.key, clock.recorder, proved, build).hex()[:32]
 
 
-def made_by(devices: str) -> str:
+def build_digest(devices: str) -> str:
     """Returns the digest of code, versions and platform, and of the number of devices if agents are sharded."""
     spread = jax.local_device_count() if devices == "agents" else 1
     return digest(versions(), code(), jax.devices()[0].platform, spread).hex()
@@ -159,7 +160,7 @@ def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
 
 def compute(piece: SweepPiece) -> int:
     """Runs a piece, writes its files and returns the number of runs. Called in a worker or in this process."""
-    if made_by(piece.options["devices"]) != piece.made_by:
+    if build_digest(piece.options["devices"]) != piece.build:
         raise RuntimeError("a worker must have the code, versions and devices of its caller: restart the worker")
     key = jax.random.wrap_key_data(jax.numpy.asarray(piece.words))
     result = execute(piece.configurations, Run(key=key, seeds=piece.seeds, progress=False, **piece.options))

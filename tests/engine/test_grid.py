@@ -11,7 +11,7 @@ from helpers import ENV, PLAIN, PRIVATE, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.grid import expand
-from fedbandit_jax.engine.setup import account
+from fedbandit_jax.engine.setup import describe_sweep
 
 ALGOS = {"plain": PLAIN, "ours": PRIVATE}
 GROUPED = fb.algos.Grouped(grouping=fb.algos.Mixture(), policy=fb.algos.UCB())
@@ -117,7 +117,8 @@ def test_a_parameter_of_both_has_two_paths():
 
 
 def test_objects_in_a_grid_are_told_in_words_and_numbers():
-    found = account(expand(ENV, {"ours": PRIVATE}, {"policy": [fb.algos.Greedy(shrinkage=3.0), fb.algos.Thompson()]}))
+    policies = [fb.algos.Greedy(shrinkage=3.0), fb.algos.Thompson()]
+    found = describe_sweep(expand(ENV, {"ours": PRIVATE}, {"policy": policies}))
     told = [point["policy"] for point in json.loads(json.dumps(found["coordinates"])).values()]
     assert [one["type"] for one in told] == ["Greedy", "Thompson"]
     assert told[0]["shrinkage"] == 3.0

@@ -50,7 +50,7 @@ def marks(**options):
     """By what a checkpoint, a piece of a sweep, and noise, are told apart from others."""
     run, setup = made(**options)
     clock = setup.clocks["a"]
-    return setup.fingerprint(), store.name_of(setup.marks["a"], clock, run), clock.salt
+    return setup.fingerprint(), store.name_of(setup.digests["a"], clock, run), clock.salt
 
 
 @jax.jit

@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from fedbandit_jax.core.returned import is_array, need, need_same
 from fedbandit_jax.core.validate import BadType
-from fedbandit_jax.engine.identity import describe, nameless
+from fedbandit_jax.engine.identity import describe, without_addresses
 from fedbandit_jax.interfaces import Environment, Feedback, Report, Round
 
 
@@ -23,7 +23,7 @@ def shapes(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
             drawn once for all rounds and seeds.
     """
     traces = [jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments) for _ in range(2)]
-    texts = [(nameless(str(closed)), [_described(x) for x in closed.consts]) for closed, _ in traces]
+    texts = [(without_addresses(str(closed)), [_described(x) for x in closed.consts]) for closed, _ in traces]
     if texts[0] != texts[1]:
         got = "numbers that change, as from np.random: use jax.random with the given key"
         raise BadType(method, "must trace to the same program every time", None, got=got)
