@@ -113,6 +113,23 @@ def test_zhou2024_theorems_5_1_5_3_5_5_fail_for_algorithm_1(trust):
     assert found[False].claim == "certified"
 
 
+@pytest.mark.parametrize(
+    ("delta", "enough"), [(0.1, True), (1e-6, True), (1e-35, True), (1e-36, False), (1e-60, False)]
+)
+def test_zhou2024_theorem_5_1_takes_1_for_the_move_of_a_replaced_user(delta, enough):
+    """Its sigma^2 = 8 kappa (ln(2/delta) + epsilon) / epsilon^2 is for moves of 1 in each of two streams.
+
+    Replacing a user moves both together by sqrt(4.5) in each of kappa nodes. The slack of its proof pays for that at
+    every epsilon, unless delta is tiny.
+    """
+
+    def worth(epsilon):
+        mu = math.sqrt(4.5 * epsilon**2 / (8 * (math.log(2 / delta) + epsilon)))
+        return gaussian_epsilon(mu, delta)
+
+    assert all(worth(epsilon) <= epsilon for epsilon in np.logspace(-3, 3, 200)) == enough
+
+
 def test_dubey2020_noise_is_worth_less_than_it_claims():
     """Its noise is 11 to 13 times what is needed.
 

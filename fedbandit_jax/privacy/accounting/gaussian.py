@@ -1,8 +1,9 @@
 """Exact Gaussian-mechanism accounting on the host, in float64.
 
 A Gaussian mechanism with sensitivity-to-noise ratio mu is (epsilon, delta)-DP exactly when delta >= delta(epsilon; mu)
-(Balle & Wang 2018, Theorem 8). Adaptive composition adds the squares of mu (Dong, Roth & Su 2022, Corollary 3.3). With
-the Mills ratio R(x) = Phi(-x) / phi(x) of the standard normal distribution,
+(Balle & Wang 2018, Theorem 8). Adaptive composition adds the squares of mu (Dong, Roth & Su 2022, Corollary 3.3). If
+earlier outputs decide each mu, a bound on the sum of squares is enough (Smith & Thakurta 2022). With the Mills ratio
+R(x) = Phi(-x) / phi(x) of the standard normal distribution,
 
     delta(epsilon; mu) = phi(a) [R(a) - R(b)],   a = epsilon/mu - mu/2,   b = epsilon/mu + mu/2.
 

@@ -10,7 +10,7 @@ differ by at least b or not at all. By Cauchy-Schwarz,
 with equality if C'C >= 0 wherever n is not zero: all moves are n_k times one unit vector. The sensitivity is the
 largest n' G n over valid patterns. Batches and patterns may depend on earlier releases. Then every sequence of outputs
 has its own valid pattern. C is lower triangular. So along every sequence the squared shifts of messages, given earlier
-ones, add up to no more. Adaptive composition of Gaussian mechanisms needs exactly that.
+ones, add up to no more. Fully adaptive composition of Gaussian mechanisms needs exactly that (Smith & Thakurta 2022).
 
 *Vertices.* n' G n is convex in n along e_k, and along e_j - e_k since G_jj + G_kk >= 2 G_jk (Cauchy-Schwarz again). Of
 two entries strictly between 0 and v one can go to 0 or to v. So the largest value has all entries 0 or v, except at
