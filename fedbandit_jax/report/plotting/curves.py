@@ -66,6 +66,7 @@ def regret(
         ValueError, TypeError: an argument is invalid; the message names it and its value.
     """
     validate.boolean("time_average", time_average)
+    validate.boolean("legend", legend)
     validate.one_of("band", band, BANDS)
     axes = checked(result, title, ax)
     _draw(result, lambda one: one.time_average if time_average else one.regret, band, axes, legend)
@@ -201,6 +202,7 @@ def against(
     Raises:
         ValueError, TypeError: no algorithm has the coordinate, or another argument is invalid.
     """
+    validate.boolean("legend", legend)
     axes = checked(result, title, ax, lines)
     points = result.coordinates
     names = dict.fromkeys(name for point in points.values() for name in point)
