@@ -69,7 +69,14 @@ def test_what_a_family_compares(family):
     assert [request["horizon"], request["seeds"]] == sizes
     proofs = [algo.certificate(env.spec, request["horizon"]) for algo in request["algos"].values()]
     assert [proof.claim for proof in proofs] == claims.split()
+    assert not any(proof.warning for proof in proofs)
     assert len({(proof.epsilon, proof.delta) for proof in proofs if proof.epsilon and proof.delta}) <= 1
+
+
+@pytest.mark.parametrize("command", ["plan", "calibrate"])
+def test_delta_is_below_one_over_the_users(command):
+    asked = parse([command])
+    assert asked.delta < 1 / (asked.agents * asked.horizon)
 
 
 CALIBRATE = {
