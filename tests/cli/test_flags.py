@@ -51,7 +51,7 @@ def test_no_flag_of_simulate_is_ignored(words):
 
 PRESETS = {  # family -> environment, horizon, seeds, and claim of every algorithm
     "linear": (
-        fb.envs.sphere(100, 100, 10, rewards="bernoulli"), 4000, 8, "none none certified as_printed" + 4 * " certified",
+        fb.envs.sphere(100, 100, 10, rewards="bernoulli"), 4000, 4, "none none certified as_printed" + 4 * " certified",
     ),
     "arms": (fb.envs.arms(), 1_000_000, 20, "none" + 7 * " certified"),
     "schedules": (fb.envs.gap(20, 20, 5), 5000, 8, "none none certified certified certified"),
