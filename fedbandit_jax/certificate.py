@@ -54,7 +54,7 @@ class Certificate(Printed):
         claim: "certified" if the requested budget holds, in its `notion` and adjacency, for the protocol that ran.
             "as_printed" if only the weaker statement in `reason` holds, and the paper's own does not. "none" if nothing
             is claimed. Then `epsilon_exact` is finite if the only fault is too little noise. It is infinite if rewards
-            are unbounded, raw data are read, or there is (almost) no noise.
+            are unbounded, raw data are read, float32 is too coarse, or there is (almost) no noise.
         reason: why this claim and no stronger one is made.
         trust: who adds the noise, and who is not trusted.
         trusted: the party that users must trust: "nobody", their "silo", a "shuffler", "secagg" or the "server". "own"

@@ -133,6 +133,7 @@ class AccountedMechanism(BoundMechanism):
         budgets, proofs = [ask.budget for ask in asks], [self._proof(i, ask) for i, ask in enumerate(asks)]
         budget, proof = max(zip(budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
         bounded, largest = self.statistic.bounded, max(one.epsilon for one in budgets)
+        coarse = self.coarse(batch)
         smallest = tails.smallest_delta(largest, self.trust.missing(asks[0]))
         gives = f"the noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
         reason = ""
@@ -143,7 +144,7 @@ class AccountedMechanism(BoundMechanism):
             reason = tails.sentence(smallest, largest, budget.delta)
         elif not proof.epsilon <= budget.epsilon:
             reason = f"{gives}, not {budget.epsilon:g}"
-        reason = reason or self.coarse(batch)
+        reason = reason or coarse
         worst = max(proofs, key=lambda proof: proof.epsilon)
         asked = budgets[proofs.index(worst)]
         several = zip(budgets, proofs) if len(proofs) > 1 else ()
@@ -160,7 +161,7 @@ class AccountedMechanism(BoundMechanism):
             whole_user=self.enforced or not self.statistic.n_users,
             epsilon=asked.epsilon,
             delta=asked.delta,
-            epsilon_exact=worst.epsilon if bounded else math.inf,
+            epsilon_exact=worst.epsilon if bounded and not coarse else math.inf,
             smallest_delta=smallest,
             accountant=worst.accountant,
             noise_std=worst.sigma,

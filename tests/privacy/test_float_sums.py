@@ -15,7 +15,7 @@ from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.bound import Exact
+from fedbandit_jax.privacy.bound import Exact, Timing
 from fedbandit_jax.privacy.sums import Steps, Sums, too_coarse
 
 N = 4000
@@ -243,4 +243,8 @@ def test_what_float32_adds_up_is_too_coarse():
     bound = mechanism.bind(BoundStatistic(2, unit_rewards=True), n_agents=2, n_syncs=4, batch=2)
     bound = fb.audits.by_message(bound)
     assert not bound.coarse(2)
-    assert "too coarse for noise" in dataclasses.replace(bound, batch=2**28, longest=2**28).coarse(2**28)
+    long = dataclasses.replace(bound, batch=2**28, longest=2**28)
+    assert "too coarse for noise" in long.coarse(2**28)
+    timing = Timing("fixed in advance")
+    found = [one.guarantee(timing, one.batch) for one in (bound, long)]
+    assert [(one.claim, math.isfinite(one.epsilon_exact)) for one in found] == [("certified", True), ("none", False)]
