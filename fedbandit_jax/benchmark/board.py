@@ -38,8 +38,8 @@ def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | Non
 
     If an entry has several rows with different seeds, the one of `fb.benchmark.verify` counts, in its tasks.
 
-    In a given file, a cell of another version of its task, or whose certificate does not keep the budget, does not
-    count. Tests hold the shipped rows to the same.
+    A cell of a file does not count if its task has changed, or if its certificate does not keep the budget. Tests hold
+    the shipped rows to the same.
 
     Args:
         paths: files and folders.

@@ -33,7 +33,7 @@ class Cell:
         digest: digest of the task.
         refused: why it counts as uniform play; "" if it counts.
         regret, uniform, reference: (n_seeds,) regret at T of the entry, of uniform play, and of the reference without
-            privacy, for the same users; (0,) if the entry has no recipe for the task.
+            privacy, for the same users. They are (0,) if the entry has no recipe for the task.
         syncs: (n_seeds,) rounds of communication.
         bits: (n_seeds,) bits that a silo sent and received, on average; over all agents that arrive one at a time.
         certificate: certificate of the run; None without a run.

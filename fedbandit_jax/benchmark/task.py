@@ -43,8 +43,8 @@ class Task:
     Attributes:
         name: such as "sphere-silo".
         about: a sentence on its difficulty.
-        family: "linear", M silos that serve one user each in a round; "arms", exchangeable users in batches; or
-            "clusters", returning users one at a time.
+        family: "linear" (M silos serve one user each in a round), "arms" (exchangeable users in batches) or "clusters"
+            (returning users one at a time).
         sizes: M, K and d of the environment.
         horizon: number of rounds T.
         epsilon, delta: the budget. A delta of 0 is pure differential privacy.

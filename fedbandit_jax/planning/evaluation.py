@@ -100,19 +100,18 @@ def off_policy(
     """Estimates from a log the mean reward of arms that algorithms learned to play with rewards of its model.
 
     Algorithms run as in `fb.sweep`, and learn from the model, which was fitted to the other rows. They do not see the
-    logged arms and rewards. Let w = 1 / propensity if the played arm is the logged one, and otherwise 0. The mean of
-    w y is an unbiased estimate of these arms' reward in the world, for any model. So is the mean of
-    m(a) + w (y - m(b)), with the model's means m of the played arm a and the logged arm b; it varies less if the model
-    fits. The gain over the log is the mean of m(a) + w (y - m(b)) - y, which varies less than a difference of two
-    means.
+    logged arms and rewards. Let w = 1 / propensity if the played arm a is the logged arm b, and otherwise 0. The mean
+    of w y is an unbiased estimate of the reward of the played arms in the world, for any model. With the model's means
+    m, the mean of m(a) + w (y - m(b)) is also unbiased, and varies less if the model fits. The gain over the log is the
+    mean of m(a) + w (y - m(b)) - y. It varies less than a difference of two means.
 
-    Intervals use Student's law on sums by row, or by identified user. They allow for one more row of the largest
-    weight, with a reward off by 1: heavy rows are rare, and few may share a reward by chance. `Values.doubt` names
-    algorithms with fewer than 50 effective rows, and the row with the least propensity.
+    Intervals use Student's law on sums by row, or by identified user. They allow for one more row of the largest weight
+    with a reward off by 1, since a few heavy rows may share a reward by chance. `Values.doubt` names algorithms with
+    fewer than 50 effective rows, and the row with the least propensity.
 
-    If arms were drawn with these propensities, the mean of 1 / propensity, over rows with a given arm and 0 for others,
-    is 1; over all rows it is K. `Values.doubt` reports a mean more than four standard errors and 2 % off. Arms with few
-    rows are judged only together with all others.
+    With true propensities, 1 / propensity has mean K over all rows. Its mean is 1 if rows of all arms but one count as
+    0. `Values.doubt` reports a mean more than four standard errors and 2 % off. Arms with few rows are judged only
+    together with all others.
 
     If propensities are unknown, `propensities="estimated"` estimates them from the replayed rows, by a multinomial
     logistic regression on silo and features. Estimates then are causal only without confounding: nothing else decided
@@ -128,7 +127,7 @@ def off_policy(
         key: PRNG key.
         seeds: number of runs; intervals are for the mean over these runs.
         level: confidence level of the intervals, in (0, 1).
-        propensities: "stated", those of the table, or "estimated".
+        propensities: "stated" in the table, or "estimated".
         by_size: whether to weight silos by their replayed rows; otherwise all weigh alike, as in the runs.
         progress: as for `fb.simulate`.
 

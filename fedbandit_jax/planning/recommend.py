@@ -66,18 +66,18 @@ def plan(
     """Recommends a trust model, release, schedule and policy for private federated linear bandits.
 
     Candidates are UCB, AdaC-OFUL, greedy play, epsilon-greedy and Thompson sampling under the allowed trust model with
-    the least noise; DP-DPE, if every round offers the same arms to all; and, for returning users, private streams of
-    users (`Grouped`) and agents that upload by themselves (`AsyncFederated`). All are certified for the budget, and
-    none learns from raw data inside a batch. `Recommendation.not_considered` lists the rest.
+    the least noise. DP-DPE is added if every round offers the same arms to all. For returning users there are also
+    private streams of users (`Grouped`) and agents that upload by themselves (`AsyncFederated`). All are certified for
+    the budget, and none learns from raw data inside a batch. `Recommendation.not_considered` lists the rest.
 
     Communication and guarantees are exact, read from candidates bound for T rounds. Regret is predicted. All candidates
     are simulated for an eighth of `rounds`, or for 10^5 users if that is more. Then the best eight, at most three of
-    one policy, and their counterparts without privacy, are simulated for `rounds`, with four times as many new seeds.
-    Beyond that, growth is extrapolated. Noise and schedule are always those of the whole horizon, so a simulated round
-    is a round of the real run.
+    one policy, are simulated for `rounds`, with four times as many seeds, all new. So are their counterparts without
+    privacy. Beyond that, growth is extrapolated. Noise and schedule always belong to the whole horizon, so a simulated
+    round is a round of the real run.
 
-    An interval is for mean regret, over all random draws. Those of the last eight should hold jointly with probability
-    95 %, so the interval of the best is valid although it was selected. Other intervals hold one by one.
+    An interval is for mean regret, over all random draws. The intervals of the last eight should hold jointly with
+    probability 95 %, so the best one is valid although it was selected. Other intervals hold one by one.
     `tests/planning/test_plan_intervals.py` compares intervals with full runs, and `experiments/planning.py`
     recommendations with all candidates.
 
@@ -88,7 +88,7 @@ def plan(
         horizon: number of rounds T.
         key: typed PRNG key; seed i of the best candidates uses `fold_in(key, i)`, as in `fb.simulate`.
         trusted: parties that users trust besides their own silo, which sees their data anyway: "silo" (nobody else),
-            "shuffler", "secagg" (an aggregator that sees only sums over silos) or "server", or several of these.
+            "shuffler", "secagg" or "server", or several of these. A "secagg" aggregator sees only sums over silos.
         unit: the protected unit of returning users, as in `fb.privacy.Mechanism`; or "user": all visits of a user, with
             a contribution bound chosen by the plan.
         dropouts: probability that a silo misses a synchronisation, as in `fb.envs.dropout`. Secure aggregation has
