@@ -55,8 +55,8 @@ class ScriptedUsers:
 class SumsOfUsers:
     """A mechanism for `audit`: (key, rewards (S, K, n)) -> the view of a run of a bound multi-armed algorithm.
 
-    The view holds, for each of S batches, its noisy sums (S, K) and arms (S, K) bool: the active ones or, for AdaC-UCB,
-    the pulled one. In batch k the users of arm i have the rewards `rewards[k, i]`, in blocks of n.
+    For each of S batches the view holds noisy sums (S, K) and arms (S, K) bool. Arms are the active ones or, for AdaC-
+    UCB, the pulled one. In batch k the users of arm i have the rewards `rewards[k, i]`, in blocks of n.
     """
 
     algo: ArmAlgorithm

@@ -1,8 +1,8 @@
 """A black-box audit: runs a mechanism on neighbouring data sets many times and tries to tell them apart.
 
 Some runs choose a test, the others give a lower bound on epsilon. A bound above the claim refutes it at the stated
-confidence, for each mechanism separately: with n mechanisms a false alarm has probability up to n (1 - confidence). A
-bound below the claim proves nothing.
+confidence. This holds for each mechanism separately: with n of them a false alarm has probability up to n (1 -
+confidence). A bound below the claim proves nothing.
 """
 
 from __future__ import annotations

@@ -5,18 +5,17 @@ If an event has probability p under one of two neighbouring data sets and q unde
     epsilon >= max{ln((q - delta) / p), ln((1 - p - delta) / (1 - q))}      for any mechanism,
     mu >= Phi^-1(q) - Phi^-1(p)                                             for a Gaussian mechanism,
 
-where Phi is the normal distribution function and mu the parameter of Gaussian DP. Likewise, if the mean of a statistic
-with variance s^2 differs by d s, then d^2 is at most the chi-square divergence of N(mu, 1) from N(0, 1), and
+with the normal distribution function Phi and the parameter mu of Gaussian DP. Likewise, let the mean of a statistic
+with variance s^2 differ by d s. Then d^2 is at most the chi-square divergence of N(mu, 1) from N(0, 1), and
 
     mu >= sqrt(ln(1 + d^2))                                                 for a Gaussian mechanism,
 
-which is nearly d if d is small. Runs on both data sets with equal keys give d with hardly any error, since they share
-most of the noise. With a Clopper-Pearson upper bound of p and lower bound of q this is a lower confidence bound
-(Jagielski, Ullman & Oprea 2020; Nasr et al. 2023). Events are "statistic > threshold", and, for the other direction,
-"-statistic > -threshold".
+which is nearly d if d is small. Runs with equal keys share most of their noise, so they give d with hardly any error.
+With a Clopper-Pearson upper bound of p and lower bound of q this is a lower confidence bound (Jagielski, Ullman & Oprea
+2020; Nasr et al. 2023). Events are "statistic > threshold", and, for the other direction, "-statistic > -threshold".
 
 An adaptive schedule spends a pure epsilon on release times; releases are Gaussian given their times. Both are bounded
-separately, the first at delta = 0, and composed in the worst case, as in a certificate. This bounds the joint claim,
+separately, times at delta = 0. They are composed in the worst case, as in a certificate. This bounds the joint claim,
 also if no single pair of neighbours is the worst for both.
 """
 

@@ -1,7 +1,7 @@
 """Cases of clustering algorithms: the global server's view of returning users, in parts and as a whole.
 
 Users, features and rewards of all rounds are scripted. Axes: T rounds, S phases of FCLUB, N seats (one for every user
-of every server), D = d(d+1)/2 + d numbers of a packed statistic (x x', x y).
+of every server). A packed statistic (x x', x y) has D = d(d+1)/2 + d numbers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.packing import matrix_weights, pack
 
 BUDGET = Budget(1.0, 0.1)
-# Delta of audits of upload times: the differing round decides an upload in less than a tenth of the runs, which a delta
-# of 0.1 would allow.
+# Delta of audits of upload times: small, since the differing round decides an upload in less than a tenth of runs.
 DELTA = 1e-3
 LONGEST = 10_000  # most rounds of each user in `labels`
 
@@ -93,10 +92,10 @@ def _moved(view: tuple[Shown, Array], other: tuple[Shown, Array]) -> float:
 def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | None = None) -> Case:
     """Builds a case of a certified FCLUB: released sums, uploads and their rounds, local clusters.
 
-    Every server has one user. In the first pair only the first user arrives, and differs in as many first rounds as are
-    protected together: x = (1, 0) and y = 1 is replaced by x = (-1, 0) with the same y ("replace"), or removed
+    Every server has one user. In the first pair only the first user arrives, and as many first rounds differ as are
+    protected together. There x = (1, 0) and y = 1 is replaced by x = (-1, 0) with the same y ("replace"), or removed
     ("zero_out"). This attains the sensitivity of every sum. In "seen by others" the second server's user arrives in all
-    later rounds, with the same contribution whether x = (1, 0) or (-1, 0) is recommended, which is seen. With a finite
+    later rounds. The contribution does not depend on the arm, x = (1, 0) or (-1, 0), which is seen. With a finite
     `alpha_2` the global clusters, and so the trees, depend on the noise. Then nothing is Gaussian, and runs with equal
     keys may diverge.
 

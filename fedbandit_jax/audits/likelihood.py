@@ -30,7 +30,7 @@ class Fisher(NamedTuple):
 def discriminant(x: np.ndarray, y: np.ndarray) -> Fisher:
     """Fits Fisher's discriminant: w is (C + R)^-1 (mean y - mean x), scaled to unit variance.
 
-    C is the pooled covariance. R is the diagonal variance of rounding to float32, which makes C + R regular: in a
+    C is the pooled covariance. R is the diagonal variance of rounding to float32, which makes C + R regular. So in a
     direction without noise, a difference of means counts up to the resolution of float32. The system is solved in units
     of sqrt((C + R)_ii).
     """

@@ -1,9 +1,9 @@
 """The law of the noise itself, in many more draws than runs: its tails and repeated values.
 
 A run of a mechanism is expensive, a draw of its noise is cheap. Honest Gaussian noise in float32 rarely repeats a
-value, and almost never in its tail, where draws are much fewer than values. (Large rounding steps of sums make all
-draws of a step equal.) Noise from 23 bits, as in `jax.random.normal`, has 531 values beyond four standard deviations,
-and half of them occur in `DRAWS` draws. Noise omitted once in a thousand runs has one value a thousand times too often.
+value. In its tail it almost never does, since draws are much fewer than values. (Large rounding steps of sums make all
+draws of a step equal.) Noise from 23 bits, as in `jax.random.normal`, has 531 values beyond four standard deviations.
+Half of them occur in `DRAWS` draws. Noise omitted once in a thousand runs has one value a thousand times too often.
 Noise cast to fewer bits repeats everywhere. The share of honest draws beyond 1, ..., 4 standard deviations is normal.
 
 `privacy.behaviour` measures the size of the noise, and whether it is fresh. This module measures its shape.

@@ -1,7 +1,7 @@
 """The adversary's view of a run on scripted users and data, and neighbours that are far apart.
 
-Axes: T rounds, S synchronisations, M silos, K arms, d features, D = d(d+1)/2 + d numbers of a packed statistic
-(x x', x y). Users, offers and answers are data; only the algorithm draws at random.
+Axes: T rounds, S synchronisations, M silos, K arms, d features. A packed statistic (x x', x y) has D = d(d+1)/2 + d
+numbers. Users, offers and answers are data; only the algorithm draws at random.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _arms(moment: Moment) -> Any:
 class Transcript:
     """A mechanism for `audit`: (key, (contexts, answers, seen)) -> the view of a run of a bound algorithm.
 
-    It holds, after every step, the algorithm's view, its synchronisations, and the arms that others have `seen`, (T, M)
-    bool, if given. Contexts (T, M, K, d) and answers (T, M, K) are as in `Script`. If users are identified, each
+    It holds the algorithm's view after every step, its synchronisations and, if given, the arms that others have
+    `seen`, (T, M) bool. Contexts (T, M, K, d) and answers (T, M, K) are as in `Script`. If users are identified, each
     silo has one in all rounds. If silos drop out, they take turns.
     """
 
@@ -191,8 +191,8 @@ def neighbours(
     by sqrt 4.5 each by default. Removal ("zero_out") moves it by sqrt 2.
 
     The user has equal features on both arms. All others choose between -e and e with e = (1, 0), and answer `others`:
-    0, or 1/2 for centred rewards. Their contribution is the same for either choice, and the choice reveals the sign of
-    the belief about e, however small. Their arms are seen, the user's are not.
+    0, or 1/2 for centred rewards. Either choice contributes the same, and reveals the sign of the belief about e,
+    however small. Their arms are seen, the user's are not.
     """
     away = np.array([1.0, 0.0])
     contexts = np.broadcast_to(np.stack([-away, away]), (horizon, n_agents, 2, 2)).astype(np.float32)
