@@ -7,7 +7,8 @@
 >>> result.regret.shape  # (seeds, rounds): cumulative, summed over the 20 agents
 (4, 200)
 
-Names are imported on first use, so reading saved results needs no JAX.
+An invalid argument raises `BadValue` (a `ValueError`) or `BadType` (a `TypeError`) with its name and value. Names are
+imported on first use, so reading saved results needs no JAX.
 """
 
 from importlib import import_module

@@ -66,9 +66,6 @@ def network(graph: nx.Graph, gamma: int) -> Network:
         graph: undirected graph on the nodes 0 ... M - 1, M >= 2; connected, or without any edge (nobody communicates).
         gamma: hops after which a message is dropped, from 1 to the graph's diameter.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid; the message names it and the problem.
-
     Example:
         >>> line = network(make("line", 7), gamma=2)
         >>> line.clique, line.hops
@@ -159,9 +156,6 @@ def make(name: str, n_agents: int, *, seed: int = 0) -> nx.Graph:
             graph is connected; "hierarchical", the binary tree in which agent i reports to agent (i - 1) // 2.
         n_agents: M, from 2 to 20,000.
         seed: integer in [0, 2^32) for "erdos_renyi"; other graphs ignore it.
-
-    Raises:
-        ValueError, TypeError: an argument is invalid; the message names it and its value.
 
     Example:
         >>> sorted(make("hierarchical", 5).edges)

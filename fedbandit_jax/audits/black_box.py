@@ -103,9 +103,6 @@ def audit(
     Returns:
         An `Audit`; print it, or several as a `table`, or draw them with `fb.plotting.audits`.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid; the message names it and its value.
-
     Example:
         >>> def laplace(key, data):  # 1-DP if neighbours differ by 1
         ...     return data + jax.random.laplace(key)

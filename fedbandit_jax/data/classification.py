@@ -35,9 +35,6 @@ def classification(name: str, *, components: int | None = None, penalty: float =
 
     Returns:
         A query for every sample, with its arms in the order of the classes.
-
-    Raises:
-        ValueError, TypeError: an argument is invalid.
         ImportError: scikit-learn is missing.
 
     Example:

@@ -48,9 +48,6 @@ def simulate(env: Environment, algo: Algorithm, **options: Unpack[RunOptions]) -
 
     Returns:
         An `fb.Result` with regret of shape (n_seeds, n_records), cumulative over rounds and summed over agents.
-
-    Raises:
-        ValueError, TypeError: an argument is invalid; the message names it and its value.
         SimulationError: see `throw`.
 
     Example:
@@ -225,9 +222,6 @@ def rollout(
 
     Returns:
         A `Rollout` with regret of shape (T,).
-
-    Raises:
-        ValueError, TypeError: an argument is invalid; the message names it and its value.
         TypeError: the regret is differentiated, which has no gradient.
 
     Example:

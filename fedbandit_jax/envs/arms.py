@@ -93,9 +93,6 @@ def arms(
         noise_std: standard deviation > 0 of Gaussian rewards before clipping, in units of reward.
         concentration: c > 0 of Beta rewards.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid.
-
     Example:
         >>> env = arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")
         >>> env.spec.n_arms, env.spec.rewards_in_unit

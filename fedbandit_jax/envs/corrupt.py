@@ -72,9 +72,6 @@ def corrupt(env: Any, silos: float | Sequence[int] = 0.2, attack: str = "sign_fl
         attack: report in place of a reward y: "sign_flip", 1 - y; "random", uniform on [0, 1]; "large", -1000 y;
             "collude", 1 if the first feature of the played arm is not negative, otherwise 0.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> honest = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")

@@ -47,9 +47,6 @@ def delay(env: Any, rounds: int, law: str = "fixed") -> Delay:
         rounds: the delay, or its mean, in [1, 10^4].
         law: "fixed" or "geometric".
 
-    Raises:
-        ValueError, TypeError: an argument is invalid.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.delay(fb.envs.sphere(n_agents=3, n_arms=5, dim=4), rounds=10)

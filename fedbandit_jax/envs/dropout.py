@@ -46,9 +46,6 @@ def dropout(env: Any, rate: Any = 0.0, schedule: Any = None) -> Dropout:
         schedule: (T, M) bool: silos that are away after every round, with the last row for all later ones; None: by
             `rate`.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.dropout(fb.envs.sphere(n_agents=3, n_arms=5, dim=4), schedule=[[True, False, False]])

@@ -66,9 +66,6 @@ def lift(env: Any, random_features: int, bandwidth: float = 1.0) -> Lift:
         random_features: D, an even number, the new `spec.dim`.
         bandwidth: distance over which means vary, in units of contexts, > 0.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.lift(fb.envs.sphere(n_agents=3, n_arms=5, dim=4, rewards="logistic"), random_features=20)

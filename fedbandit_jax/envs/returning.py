@@ -73,9 +73,6 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
         session: consecutive rounds of a user; users change in all silos at the same time; 1 in a multi-armed
             environment.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.returning(fb.envs.sphere(n_agents=3, n_arms=5, dim=4), n_users=20)

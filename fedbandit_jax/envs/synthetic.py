@@ -107,9 +107,6 @@ def sphere(
         shape: slope of "logistic" (default 8), degrees of freedom >= 1.01 of "student_t" (3), or tail index >= 1.5 of
             "pareto" (2.5), the order from which moments are infinite. None with other laws.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=3, n_arms=5, dim=4)
@@ -203,9 +200,6 @@ def gap(
         gap: Δ in (0, 0.3], the least difference of <x, theta*>, and of mean rewards unless they are "logistic".
         rewards: law of a reward, as in `sphere`; "bernoulli" is the paper's.
         noise_std, shape: as in `sphere`.
-
-    Raises:
-        ValueError, TypeError: an argument is invalid.
 
     Example:
         >>> import jax, fedbandit_jax as fb

@@ -134,9 +134,6 @@ def off_policy(
     Returns:
         A `Values` with a `Value` for every label; `print` it.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid.
-
     Reference: Dudik, Langford & Li (2011), "Doubly robust policy evaluation and learning", equation 1.
 
     Example:

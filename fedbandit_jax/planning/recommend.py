@@ -106,9 +106,6 @@ def plan(
     Returns:
         A `Recommendation`; its `best` is None if nothing meets the demands, and excluded candidates say why.
 
-    Raises:
-        ValueError, TypeError: an argument is invalid; the message names it and its value.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=5, n_arms=4, dim=3, rewards="bernoulli")

@@ -61,9 +61,6 @@ def regret(
         title: title of the axes; default: the environment, budgets and the number of seeds.
         legend: False names curves at their right ends in place of a legend.
         ax: axes to draw on; default: a new figure.
-
-    Raises:
-        ValueError, TypeError: an argument is invalid; the message names it and its value.
     """
     validate.boolean("time_average", time_average)
     validate.boolean("legend", legend)

@@ -86,9 +86,6 @@ def communication_frontier(
 
     Args:
         result, title, lines, ax: as in `against`.
-
-    Raises:
-        ValueError, TypeError: an argument is invalid; the message names it and its value.
     """
     axes = checked(result, title, ax, lines)
     sent = {label: result[label].communication for label in result}
