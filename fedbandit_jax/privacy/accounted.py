@@ -53,10 +53,10 @@ class AccountedMechanism(BoundMechanism):
     delta: struct.Number
     users: Users = struct.static()  # how often one user may contribute
     enforced: bool = struct.static()  # does the loop leave out the rest?  # pyright: ignore[reportIncompatibleVariableOverride]
-    held: struct.Number  # the most rounds whose sums a silo may send together
+    held: struct.Number  # the most rounds in one message of a silo
     resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     batch: int | None = struct.static()  # B, of the largest batch; None if the proof covers all
-    longest: int = struct.static()  # the most rounds whose users are added up before `absorb` or `step`
+    longest: int = struct.static()  # the most rounds that are added up before `absorb` or `step`
 
     def budget(self, i: int) -> Budget:
         """Returns the budget of silo i, or of all silos together (i = 0)."""
@@ -87,7 +87,7 @@ class AccountedMechanism(BoundMechanism):
 
     @property
     def row_step(self) -> float:
-        """The step in which users' rows are added up exactly. No rounding of a sum then depends on a user."""
+        """The step of the exact sums of users' rows. No rounding of a sum then depends on a user."""
         return step_of(self.n_agents * self.longest)
 
     def stds(self) -> np.ndarray:
@@ -121,7 +121,7 @@ class AccountedMechanism(BoundMechanism):
 
     @property
     def sensitivity(self) -> float:
-        """The joint l2 sensitivity of all messages to one user, in the norm whose entries all have equal noise."""
+        """The joint l2 sensitivity of all messages to one user, in a norm with equal noise on all entries."""
         return self._ask(0, Timing("")).sensitivity
 
     @override

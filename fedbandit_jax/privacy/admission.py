@@ -43,7 +43,7 @@ class BoundStatistic:
     dim: int  # d
     unit_rewards: bool = True  # does the environment promise rewards in [0, 1]?
     fixed_contexts: bool = False  # are the features of every silo fixed and public?
-    n_users: int = 0  # number of users who return and are told apart; 0 if every user is new
+    n_users: int = 0  # number of returning users, who are told apart; 0 if every user is new
     silos: int = 1  # the most silos that one of them comes to
     constant: bool = False  # have all feature vectors the same constant entry?
     rule: Statistic = struct.part(default=LINEAR)  # noqa: RUF009 - a field

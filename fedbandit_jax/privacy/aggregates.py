@@ -1,8 +1,8 @@
-"""Rules by which a server adds up single messages, some of them Byzantine: M times a robust centre of M vectors.
+"""Rules to add up single messages, some of them Byzantine: M times a robust centre of M vectors.
 
-`AGGREGATES` maps every name to its centre. The breakdown point of a centre is the share of lies from which on they can
-move it without bound. "sum" (the mean) bears none, "median" and "geometric_median" fewer than half, and "trimmed_mean"
-a quarter. Robustness costs noise if nobody lies: `cost` says how much.
+`AGGREGATES` maps every name to its centre. The breakdown point of a centre is the least share of lies that can move it
+without bound. "sum" (the mean) bears none, "median" and "geometric_median" fewer than half, and "trimmed_mean" a
+quarter. Robustness costs noise if nobody lies: `cost` says how much.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ AGGREGATES: dict[str, Callable[[Array], Array]] = {
 
 @functools.cache
 def cost(aggregate: str, n_agents: int, size: int) -> float:
-    """Returns the standard deviation of an aggregate of M iid Gaussian messages, in units of that of their sum.
+    """Returns the standard deviation of an aggregate of M iid Gaussian messages, in units of their sum's.
 
     It tends to sqrt(pi / 2) for the median as M grows. The mean is independent of the difference between an aggregate
     and the mean, as that does not depend on the centre of the Gaussians (Basu's theorem). So their variances add up,
-    and only that of the difference is computed, as an average over draws from a fixed seed. It is right to 0.2 % for M
-    = 100 and D = 65.
+    and only the variance of the difference is computed, as an average over draws from a fixed seed. It is right to 0.2
+    % for M = 100 and D = 65.
 
     Args:
         aggregate: a key of `AGGREGATES`.

@@ -1,6 +1,6 @@
-"""Mechanisms whose server sees the private sums of every silo, and adds them up by a rule that bears Byzantine silos.
+"""Mechanisms with a server that sees every silo's private sums, and adds them up by a rule that bears Byzantine silos.
 
-At synchronisation k every silo has a private prefix sum, [W | U] over all batches so far with the noise of its own
+At synchronisation k every silo has a private prefix sum, [W | U] over all batches so far with the noise of its
 messages. It is the decoded release, which is post-processing. The server takes M times a robust centre of these M sums.
 So a silo that lies in every message does no more harm than one that lies once. The noise of a release is the noise of
 one prefix sum times sqrt(M) and the `cost` of the rule.
@@ -21,7 +21,7 @@ from typing_extensions import override
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
-from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoRelease, Timing
+from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoRelease, Stepped, Timing
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.liars import ATTACKS, Liars
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism
@@ -50,7 +50,7 @@ class Server:
 @struct.sealed
 @struct.pytree
 class ExactApart(Exact):
-    """A mechanism without privacy, whose server is shown every silo's exact sums."""
+    """A mechanism without privacy; the server is shown every silo's exact sums."""
 
     apart = True
 
@@ -61,11 +61,9 @@ class ExactApart(Exact):
         return super().init(dim)._replace(view=jnp.zeros((self.n_agents, packed_size(dim))))
 
     @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
+    def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
         state = self.absorb(state, total)
-        each = state.sums.high  # pyright: ignore[reportOptionalMemberAccess]
+        each = state.sums.high
         shown = self.server.shown(key, pack(each), each)
         return unpack(self.server.total(shown), each.shape[1]), state._replace(view=shown)
 
@@ -73,7 +71,7 @@ class ExactApart(Exact):
 @struct.sealed
 @struct.pytree
 class Apart(NoisyMechanism):
-    """A silo-local mechanism, whose server is shown every silo's private prefix sum.
+    """A silo-local mechanism; the server is shown every silo's private prefix sum.
 
     Each silo draws its noise before anything leaves it. So its users have the guarantee of `SiloLocal`, however other
     silos and the server behave.
@@ -99,15 +97,13 @@ class Apart(NoisyMechanism):
         return super().init(dim)._replace(release=self.release.init(shape), view=jnp.zeros(shape))
 
     @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
+    def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
         noises, lies = jax.random.split(key)
         state, m = self.absorb(state, total), self.n_agents
         nothing = jnp.zeros((m, packed_size(self.statistic.dim)))
         fresh = jax.vmap(self.trust.randomize, (0, 0, None, 0))(jax.random.split(noises, m), jnp.arange(m), k, nothing)
         noise, release = self.release.step(state.release, k, fresh)
-        each = state.sums.noisy(self.statistic.unpack(noise))  # pyright: ignore[reportOptionalMemberAccess]
+        each = state.sums.noisy(self.statistic.unpack(noise))
         shown = self.server.shown(lies, self.statistic.pack(each), each)
         statistics = self._released(k, self.statistic.unpack(self.server.total(shown)))
         view = jnp.where(k <= self.release.n_syncs, shown, state.view)
@@ -121,7 +117,7 @@ class Apart(NoisyMechanism):
         return dataclasses.replace(found, not_covered=(*found.not_covered, "users of silos that lie"))
 
     def plain(self) -> Apart:
-        """Returns the same mechanism with the plain sum of honest silos, whose noise is all Gaussian."""
+        """Returns the same mechanism with the plain sum of honest silos, so all noise is Gaussian."""
         server = dataclasses.replace(self.server, lying=0 * self.server.lying, aggregate="sum")
         return dataclasses.replace(self, server=server)
 

@@ -38,7 +38,7 @@ ERRORS = 5  # standard errors at which a mechanism is refused
 DRAWS = 2**11  # most runs of a mechanism
 NUMBERS = 2**22  # about the most entries of noise that are drawn for one check
 SYNCS = 64  # releases that are looked at, the first of S
-KNOWN = 64  # mechanisms whose measurement a process keeps, those that were used last
+KNOWN = 64  # last measurements that a process keeps
 
 
 def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
@@ -84,7 +84,7 @@ def _of_sums(protocol: SumProtocol, key: Array) -> str:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _sums(protocol: SumProtocol, most: int, k: Array, key: Array) -> Array:
-    """Returns noisy sums (N, 2) of users of two arms whose rewards are 0, at most `most` in a batch."""
+    """Returns noisy sums (N, 2) of users of two arms, with reward 0, at most `most` in a batch."""
     half = (most + 1) // 2
     inside = (jnp.arange(2 * half) < jnp.asarray(protocol.users)[k]).reshape(2, half)
     nothing = jnp.zeros(half)

@@ -25,14 +25,14 @@ from fedbandit_jax.privacy.sums import Steps, Sums
 
 
 class Timing(NamedTuple):
-    """A bound schedule's account of itself: who decides when silos synchronise, and what privacy that costs."""
+    """A bound schedule's account of itself: what decides when silos synchronise, and the cost in privacy."""
 
-    sentence: str  # says for the certificate who or what decides
+    sentence: str  # for the certificate: what decides
     pure: Any = 0.0  # epsilon that the schedule spends on one visit of a user, () for all silos or (M,)
     fixed: bool = True  # does every batch have the size that the mechanism is bound for?
     longest: int | None = None  # the most rounds of a batch, if sizes differ and are fixed in advance
     total: int | None = None  # the most rounds of all batches, if they are fixed in advance
-    n_agents: int | None = None  # number of silos that a private schedule tests, each with noise of its own
+    n_agents: int | None = None  # number of silos that a private schedule tests, with independent noise
 
     @property
     def tags(self) -> Tags:
@@ -53,6 +53,9 @@ class MechanismState(NamedTuple):
     trust: Any  # state of the trust model; in `Messages` (S, B, D, M) packed statistics, if it needs users
     view: Any  # the untrusted parties' view of the last synchronisation
     seen: Any = ()  # the summary of the last release, see `Statistic.read`
+
+
+Stepped = tuple[Array, MechanismState]
 
 
 @struct.pytree
@@ -100,7 +103,7 @@ class BoundMechanism:
         """The least number of silos that must send for a release."""
         return 0
 
-    dtype: ClassVar[Any] = jnp.float32  # of what `summands` adds up
+    dtype: ClassVar[Any] = jnp.float32  # of `summands`
 
     def summands(self, x: Array, v: Array) -> Array:
         """Returns the summands (*n, d, d + 1, M) of users admitted as (*n, d, M) and v, as loops add them up."""
@@ -128,7 +131,7 @@ class BoundMechanism:
 
     def step(
         self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
+    ) -> Stepped:
         """Returns the release [W | U] after batch k = 1, 2, ..., and the next state.
 
         Args:
@@ -157,10 +160,8 @@ class Exact(BoundMechanism):
         return no_privacy("not a private algorithm: no noise is added")
 
     @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
-        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+    def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
+        sums = state.sums.add(total)
         return sums.high, state._replace(sums=sums, view=sums.high)
 
 
@@ -174,9 +175,7 @@ class NoRelease(BoundMechanism):
         return np.zeros(0)
 
     @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
+    def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
         return jnp.full_like(total, jnp.nan), state
 
     @override

@@ -18,9 +18,9 @@ ADJACENCY = {
 
 
 def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, weighted: bool = False) -> float:
-    """Computes the supremum of ||change of U||_2^2 + ||change of W||_F^2 by one user, who adds (w x x', x v).
+    """Computes the supremum of ||change of U||_2^2 + ||change of W||_F^2 by one user with (w x x', x v).
 
-    It is for equal noise on every entry of the packed statistic (see `privacy.packing`), whose squared norm this is.
+    It is for equal noise on every entry of the packed statistic (see `privacy.packing`), in squared norm.
     The user has ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]. Under
     "replace" another user takes their place. Under "zero_out" the contribution becomes zero, and the supremum is W^2 +
     V^2.
@@ -66,7 +66,7 @@ class Budget:
     """An (epsilon, delta) differential privacy budget under a named adjacency.
 
     It asks that P(A) <= e^epsilon P'(A) + delta for every event A that an adversary may see. P and P' are the laws of
-    what is released from two neighbouring data sets.
+    the releases from two neighbouring data sets.
 
     Args:
         epsilon: a number in [1e-9, 1e6].

@@ -83,7 +83,7 @@ class Calibration:
 
     @property
     def sensitivity(self) -> float:
-        """The joint l2 sensitivity of all messages to one user, in the norm whose entries all have noise `sigma`."""
+        """The joint l2 sensitivity of all messages to one user, in a norm with noise `sigma` on all entries."""
         return self.ask.sensitivity
 
     @property
@@ -129,15 +129,14 @@ def calibrate(
     Args:
         budget: the epsilon, delta and adjacency asked for.
         n_syncs: S = floor(T / B), the number of synchronisations.
-        release: a key of `fb.privacy.RELEASES`, or a `Release` class of your own; "blt" has the least noise for its
+        release: a key of `fb.privacy.RELEASES`, or your `Release` class; "blt" has the least noise for its
             memory.
         std: the standard deviation of the noise, as in `Calibration.sigma`, instead of the budget's. It is a number, a
             key of `fb.privacy.PRINTED` (noise as a paper prints it), or a function from the `Ask` (budget, release and
             sizes) to a number. None is the least noise that is proved to give the budget. Gaussian noise then has
             sigma^2 = kappa Delta_J^2 / mu*^2. Here mu* is the largest mu that the budget allows, delta(epsilon; mu*) =
             delta. That is exact for one visit and Gaussian noise, and an upper bound on epsilon otherwise.
-        trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or an `fb.privacy.GaussianTrust` of
-            your own.
+        trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or an `fb.privacy.GaussianTrust`.
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.
         n_agents: M, which only some trust models need.
         batch: B, which only some trust models need.
@@ -145,9 +144,10 @@ def calibrate(
             tails lack is charged to delta.
         pure: epsilon that a private schedule spends on one visit (see `fb.schedules`). For all visits of a user
             together it must be less than the budget's epsilon.
-        dropouts: f < M, silos whose shares of the noise may be missing, with "secagg".
-        held: the most rounds whose sums a silo may send together, if these are more than a batch has.
-        moves_sq: Delta_J^2, if it is not that of (x y, x x'), see `fb.privacy.Linear`; for equal noise on all packed
+        dropouts: f < M, silos that may be missing with their shares of the noise, with "secagg".
+        held: the most rounds in one message of a silo, if these are more than a batch has.
+        moves_sq: Delta_J^2 of another statistic than (x y, x x'), see `fb.privacy.Linear`; for equal noise on all
+        packed
             entries.
         rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
 

@@ -34,7 +34,7 @@ from fedbandit_jax.privacy.users import ONCE, Users
 class Mechanism:
     """A recipe for the private release of sums over users: the statistic, the noise, and who adds it.
 
-    The privacy unit is one user, who contributes as often as `unit` says, by default once. The bounds of one
+    The privacy unit is one user, with as many contributions as `unit` says, by default one. The bounds of one
     contribution are enforced where data enter. It moves a batch sum by at most Delta_J in joint l2 norm. For (x y, x
     x') with ||x|| <= 1 and y in [0, 1], Delta_J^2 is 4.5 if the user is replaced, and 2 if the contribution becomes
     zero (see the budget's adjacency). All messages together move by at most sqrt(kappa) Delta_J. Here kappa is the
@@ -43,11 +43,11 @@ class Mechanism:
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
             "silo_local" or "silo_local_matrix").
-        release: how private sums over time are formed. It is a key of `fb.privacy.RELEASES`, or a `Release` class of
-            your own. "tree" is Algorithm 2. Prefix sums of "blt" have a fifth of the tree's noise variance for 16
+        release: how private sums over time are formed. It is a key of `fb.privacy.RELEASES`, or your `Release` class.
+        "tree" is Algorithm 2. Prefix sums of "blt" have a fifth of the tree's noise variance for 16
             synchronisations, and an eighth for 400, at equal privacy. The others are "sqrt_toeplitz" and
             "input_perturbation".
-        trust: who adds the noise and who is trusted. It is an `fb.privacy.GaussianTrust` of your own, or a key of
+        trust: who adds the noise and who is trusted. It is an `fb.privacy.GaussianTrust`, or a key of
             `fb.privacy.TRUST`. With "silo_local" each silo adds noise, which protects its users from everybody else;
             "silo_local_matrix" is the same on the joint matrix of (x, y). "shuffle_amplified" and "shuffle_vector_sum"
             trust a shuffler, and "secagg" secure aggregation. With "central" the server is trusted and adds the noise
@@ -55,12 +55,12 @@ class Mechanism:
             et al. 2020).
         std: the standard deviation of the noise. None is the least that is proved to give the budget. It may be a
             number, a key of `fb.privacy.PRINTED` (noise as a paper prints it), or a function, see
-            `fb.privacy.calibrate`. Certificates state what it gives.
+            `fb.privacy.calibrate`. Certificates state its epsilon.
         unit: the privacy unit if users return; then it must be given. "visit" protects each interaction by itself, and
             `fb.privacy.Users(...)` all contributions of one user, within bounds that silos enforce. If users are not
-            told apart, None is one user who comes once, and `Users` are a promise.
+            told apart, None is one user with one visit, and `Users` are a promise.
         statistic: what a user adds, and its bounds. `fb.privacy.Linear()` is (x y, x x'), centred, scaled or truncated
-            by its options. Others are `fb.privacy.Logistic()` and a `fb.privacy.Statistic` of your own.
+            by its options. Others are `fb.privacy.Logistic()` and your `fb.privacy.Statistic`.
         dropouts: f, silos that may miss a synchronisation or reveal their share of the noise, with trust "secagg". Each
             of M silos adds 1/(M - f) of the noise's variance, and nothing is released if more are missing. Other trust
             models need no number.
@@ -156,7 +156,7 @@ class Mechanism:
             n_syncs: S, the largest number of synchronisations.
             batch: B, if every batch has the same number of rounds, and None otherwise.
             most: the most rounds of a batch, if their numbers differ and are fixed in advance, and None otherwise.
-            longest: the most rounds whose users are added up before this mechanism adds them; B if `batch` is given.
+            longest: the most rounds that are added up before this mechanism adds them; B if `batch` is given.
             rounds: T; if silos drop out, the users of all rounds may be in one message.
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 
@@ -227,10 +227,8 @@ class Mechanism:
         mixed = {"batch in several messages": statistic.drops and bound.release.touched() > 1}
         compatibility.check(said | tagged("release", self.release, mixed))
         if wrong := bound.coarse(batch):
-            names = ("horizon", "batch", "epsilon")
-            raise BadValue(
-                "n_agents", f"must be smaller, or {', '.join(names)}: {wrong}", n_agents, got="", others=names
-            )
+            others, must = ("horizon", "batch", "epsilon"), f"must be smaller, or horizon, batch, epsilon: {wrong}"
+            raise BadValue("n_agents", must, n_agents, got="", others=others)
         return bound
 
 

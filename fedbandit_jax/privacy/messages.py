@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.privacy.bound import MechanismState, Timing
+from fedbandit_jax.privacy.bound import MechanismState, Stepped, Timing
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.packing import pack_users, packed_size
 from fedbandit_jax.privacy.trust.model import Trust
@@ -66,9 +66,7 @@ class Messages(NoisyMechanism):
         return True
 
     @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
+    def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
         if not len(x) and self.batch:
             raise NotImplementedError("Messages.step: messages are made of users, of whom none is given")
         trust, release, m = self.trust, self.release, self.n_agents

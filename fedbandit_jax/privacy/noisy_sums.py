@@ -19,7 +19,7 @@ from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import control, struct, whole, wide
 from fedbandit_jax.privacy.accounted import AccountedMechanism
 from fedbandit_jax.privacy.admission import Admitted
-from fedbandit_jax.privacy.bound import MechanismState, Timing
+from fedbandit_jax.privacy.bound import MechanismState, Stepped, Timing
 from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.privacy.sums import Steps, Sums
 
@@ -28,7 +28,7 @@ Rows = tuple[Array, Array]  # noise (N, D) of N releases, and the numbers sent f
 
 
 class Limit(NamedTuple):
-    """The rest of a release whose noise was drawn before."""
+    """The rest of a release after its noise is drawn."""
 
     n_syncs: struct.Number  # S
 
@@ -104,8 +104,8 @@ class NoisyMechanism(AccountedMechanism):
     def _released(self, k: Array, statistics: Array) -> Array:
         return jnp.where(k <= self.release.n_syncs, statistics, jnp.nan)
 
-    def _plus(self, k: Array, state: MechanismState, total: Any, noise: Array) -> tuple[Array, MechanismState]:
-        sums = state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+    def _plus(self, k: Array, state: Any, total: Any, noise: Array) -> Stepped:
+        sums = state.sums.add(total)
         statistics = self._released(k, sums.noisy(self.statistic.unpack(noise)))
         return statistics, state._replace(sums=sums, view=statistics)
 
@@ -120,9 +120,7 @@ class Aggregated(NoisyMechanism):
         return super().init(dim)._replace(release=self.release.init((packed_size(dim),)))
 
     @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
+    def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
         trust = self.trust if sends is None else self.trust.among(sends)
         noise, release = self.release.step(state.release, k, trust.noise(key, self.row_size))
         return self._plus(k, state._replace(release=release), total, noise)
@@ -155,7 +153,7 @@ class Aggregated(NoisyMechanism):
 
 @struct.pytree
 class WithRows(NoisyMechanism):
-    """A mechanism whose noise `Aggregated.rows` drew before. Only the source of the noise can certify it."""
+    """A mechanism with noise that `Aggregated.rows` drew before. Only the source of the noise can certify it."""
 
     drawn: Rows | None
 
@@ -164,9 +162,7 @@ class WithRows(NoisyMechanism):
         return no_privacy("nothing is proved of noise that was drawn elsewhere")
 
     @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
+    def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
         return self._plus(k, state, total, self._row(k)[0])
 
     @override
@@ -198,10 +194,8 @@ class Rounded(NoisyMechanism):
         return super().init(dim)._replace(release=release, trust=self.trust.init(size))
 
     @override
-    def step(
-        self, key: Array, k: Array, state: MechanismState, total: Any, x: Array, v: Array, sends: Array | None = None
-    ) -> tuple[Array, MechanismState]:
-        (encoder, decoder), sums = state.release, state.sums.add(total)  # pyright: ignore[reportOptionalMemberAccess]
+    def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
+        (encoder, decoder), sums = state.release, state.sums.add(total)
         message, encoder = self.release.encode(encoder, k, self.statistic.pack(sums.high))
         noisy, trust = self.trust.noisy_sum(key, k, state.trust, message, x, v)
         prefix, decoder = self.release.decode(decoder, k, noisy)

@@ -1,4 +1,4 @@
-"""Tree noise on sums that run over several phases, in each of which every local cluster plants a new binary tree.
+"""Tree noise on sums over several phases; every local cluster plants a new binary tree in each phase.
 
 This is the mechanism of Algorithm 5 of Liu et al. (2022), with the trees of all phases composed. A local cluster is a
 group of users at one server, which uploads its sums now and then. Its tree of phase s has one leaf for all data from
@@ -15,7 +15,7 @@ a tree may make uploads in the next phase that it did not make in one.
 
 No tree is stored. Prefix k = 0, 1, ... has k + 1 leaves. Its noise H_k is the sum over the nodes at the one-bits of k +
 1, each redrawn from its own key. Prefix k + 1 adds one node, with the number of trailing zero bits of k + 2 as its
-level, and drops the nodes of all lower levels. That suits thousands of trees, few of which change at a time.
+level, and drops the nodes of all lower levels. That suits thousands of trees, if few change at a time.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ SENTENCE = (
     "servers ({} of them): each adds its own noise to the sums of its clusters and is trusted with its own users; the "
     "global server and other servers are not trusted"
 )
-MOST = 32  # phases, each twice as long as the one before, so that no horizon has more
-MAX_DIM = 360  # most features d, with which a node has D = d (d + 3) / 2 <= 2^16 entries
+MOST = 32  # phases, each twice as long as the one before: no horizon has more
+MAX_DIM = 360  # most features d: a node has D = d (d + 3) / 2 <= 2^16 entries
 NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are never drawn
 
 
@@ -56,7 +56,7 @@ NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are nev
 class Replanted:
     """The trees of all local clusters, which draw the noise, limit the number of uploads, and issue the certificate.
 
-    Every server adds the noise to the sums of its own clusters and is trusted with its own users. The global server and
+    Every server adds the noise to the sums of its own clusters and is trusted by its users. The global server and
     all other servers are not trusted. The privacy unit is one user's data of `visits` rounds, against everybody except
     the user's own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta, Delta^2 =
     `matrix_sensitivity_sq(adjacency)`.
@@ -203,7 +203,7 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
         visits: number of rounds of one user that are protected together (group privacy).
 
     Returns:
-        The trees; their `sigma` is the noise, and their `epsilon_exact` says what it gives.
+        The trees; their `sigma` is the noise, and `epsilon_exact` its epsilon.
 
     Raises:
         TypeError: if budget is not a `Budget`, or a number is not an integer.

@@ -1,7 +1,7 @@
 """Noise as papers print it: standard deviations for `Mechanism(std=)`; certificates state the epsilon of each.
 
 Each function maps the use of a trust model, an `Ask`, to the standard deviation of the noise. `PRINTED` has them by
-name. Theorems and lemmas are those of Zhou & Chowdhury (2024), unless another paper is named.
+name. Theorems and lemmas are from Zhou & Chowdhury (2024), unless another paper is named.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.shuffle import lemma_std
 
 Std = float | str | Callable[[Ask], float] | None
-RANGE = 1e-30, 1e30  # of standard deviations, in which float32 has them
+RANGE = 1e-30, 1e30  # of standard deviations, as float32 has them
 
 
 def theorem_5_1(use: Ask) -> float:
@@ -37,7 +37,7 @@ def theorem_5_5(use: Ask) -> float:
     """Computes the noise of "shuffle_vector_sum", through Cheu et al. (2021).
 
     Each of both streams has half of the budget, and each tree node (epsilon_0, delta_0) of that. The noise bits have
-    p = 1/2 in place of the printed 1/4. There are 3/4 as many of them, which gives the same variance: in every node
+    p = 1/2 in place of the printed 1/4. Their count is 3/4 of the printed one, for the same variance in every node:
 
         3/4 * 60,000 ln(4 (E^2 + 1) / delta_0)^2 / epsilon_0^2,   E = d (d + 1) / 2 entries of the covariance.
 

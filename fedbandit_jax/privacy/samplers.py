@@ -20,8 +20,8 @@ from fedbandit_jax.privacy.tails import exponential, normal
 
 # Bounds on the mass missing from a draw: discrete Laplace, discrete Gaussian, any sampler here but normal limits.
 LAPLACE_CUT, GAUSSIAN_CUT, CUT = 2.0**-87, 2.0**-120, 2.0**-72
-NORMAL_LIMIT = 1e6  # variance from which on a centred binomial is drawn as a rounded Gaussian
-_DEBYE = 64.0  # variance from which on the asymptotic expansion of a Skellam law is accurate enough
+NORMAL_LIMIT = 1e6  # least variance of a centred binomial that is drawn as a rounded Gaussian
+_DEBYE = 64.0  # least variance for the asymptotic expansion of a Skellam law
 _TINY = 1e-30  # least probability and rate, for finite logarithms
 _LN2 = 0.6931472
 
@@ -137,7 +137,7 @@ def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> A
     The difference of two such draws is one user's share of noise. The sum over n users with r = 1 / n has the law of
     `discrete_laplace(scale)`, for scale <= 2^25. A draw is Poisson with a Gamma(r) rate of *scale* beta / (1 - beta).
 
-    Reference: Chowdhury & Zhou (2023), whose released code uses the inverse of that scale.
+    Reference: Chowdhury & Zhou (2023); their code uses the inverse of that scale.
     """
     gamma_key, poisson_key = jax.random.split(key)
     return poisson(poisson_key, gamma(gamma_key, r, shape) / jnp.expm1(1 / jnp.asarray(scale, jnp.float32)), shape)
@@ -203,7 +203,7 @@ def _rejection(
         place = (second & (width - 1).astype(jnp.uint32)).astype(jnp.int32)
         side = -((second >> 31) & (start > 0)).astype(jnp.int32)
         x = (zeros * width + place) ^ side
-        reject = -exponential(coins, shape) > log_ratio(x) + _LN2 * zeros - peak  # NaN is kept, so that the loop ends
+        reject = -exponential(coins, shape) > log_ratio(x) + _LN2 * zeros - peak  # NaN is kept: the loop ends
         return i + 1, jnp.where(done, kept, x), done | ~reject
 
     init = (jnp.int32(0), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool))
@@ -216,7 +216,7 @@ def _factorial_ratio(a: Array, x: Array) -> Array:
     It uses ln a! = y ln y - y + ln sqrt(2 pi) - e(y) with y = a + 1/2 and e from `_stirling`. For x < -a the value has
     no meaning, and nothing is raised.
 
-    Reference: Loader (2000), who expands about a instead of a + 1/2.
+    Reference: Loader (2000), with an expansion about a instead of a + 1/2.
     """
     y = a.astype(jnp.float32) + 0.5
     t = x / y

@@ -3,7 +3,8 @@
 A silo's private prefix sum is [U + N + 2 Lambda I | u + h]. U = sum x x' and u = sum x y are exact, N (d, d) and h (d,)
 are the noise of a tree, and Lambda bounds the spectral norm ||N||. So all eigenvalues of H = N + 2 Lambda I are between
 rho_min = Lambda and rho_max = 3 Lambda, and kappa bounds ||h||_{H^-1}. N is a sum over at most m tree nodes of
-independent (G + G') / sqrt 2, with iid N(0, sigma_N^2) entries of G. h is a sum of as many N(0, sigma_N^2 I).
+independent (G + G') / sqrt 2, with iid N(0, sigma_N^2) entries of G. h is a sum of the same number of N(0, sigma_N^2
+I).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from scipy import stats
 
 SPECTRAL = ("theory", "quantile")
-DRAWS, BODY = 20_000, 1e-3  # number of Monte-Carlo draws, and the tail probability whose quantile they estimate
+DRAWS, BODY = 20_000, 1e-3  # number of Monte-Carlo draws, and the tail probability of their quantile
 
 
 class Spectral(NamedTuple):
@@ -37,11 +38,12 @@ def bounds(
             ln(2nM/failure)) / epsilon with L = 1 (the bound on ||x||), written in sigma_N. "quantile" takes an upper
             bound on the quantile of ||N|| from its law, a fifth to a seventh of the printed Lambda.
         sigma: sigma_N, standard deviation of a tree node's noise on the bias.
-        nodes: variance of a prefix sum's noise over that of one node: the number m of nodes in the worst prefix.
+        nodes: variance of a prefix sum's noise over the variance of one node: the number m of nodes in the worst
+        prefix.
         dim: d.
         n_syncs: n, the largest number of synchronisations.
         n_agents: M.
-        failure: twice the probability with which any of the bounds may fail.
+        failure: twice the probability that any of the bounds fails.
         delta: delta of the privacy budget, which the printed Lambda depends on.
 
     DEVIATION dubey2020 Prop. 4: kappa as printed does not depend on delta, and is too small if delta is small. Here it
@@ -80,5 +82,5 @@ def _quantile(dim: int) -> float:
         g = rng.standard_normal((1000, dim, dim))
         values = np.linalg.eigvalsh((g + g.transpose(0, 2, 1)) / math.sqrt(2))
         norms.append(np.abs(values).max(1))
-    above = int(stats.binom(DRAWS, BODY).ppf(1e-6))  # at least so many of the draws are above the quantile
+    above = int(stats.binom(DRAWS, BODY).ppf(1e-6))  # at least this many draws are above the quantile
     return float(np.sort(np.concatenate(norms))[-above])

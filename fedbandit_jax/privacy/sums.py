@@ -24,10 +24,10 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
     A user moves a sum by the row, and by the rounding of partial sums, up to a unit in the last place of each. For rows
     of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are nearly
     independent. A thousand of them, in partial sums that grow evenly, then move the sum by about 0.12 std. They add
-    0.014 to mu^2, the squared distance in units of the noise. It is 1 for a user who moves the sum by std. For another
+    0.014 to mu^2, the squared distance in units of the noise. It is 1 for a move of the sum by std. For another
     number of `roundings` the unit is scaled to add the same.
 
-    Much noise does not help a user whose own move is rounded. While a sum stays below a power of two, later rows leave
+    Much noise does not help if the user's own move is rounded. While a sum stays below a power of two, later rows leave
     that move unchanged. Beyond it the move is rounded to twice the unit. Suppose that the unit is at most `SHARE` of
     the move, and that errors in every entry are nearly independent and at most one unit. Then they change the square of
     the move by some 3 %, up or down. None of this is charged to epsilon.
@@ -49,7 +49,7 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
 
 
 def step_of(users: int) -> float:
-    """Returns the step 2^-j to which entries of summands are rounded; int32 then adds up `users` exactly.
+    """Returns the step 2^-j of rounded entries of summands; int32 then adds up `users` exactly.
 
     It is no smaller than 2^-21, which keeps entries in steps below `whole.LIMIT`.
 
@@ -91,7 +91,7 @@ class Sums(NamedTuple):
     """The sum of all batches so far, as the difference of two floats, right to 2^-47 of its size a batch."""
 
     high: Array  # (d, d + 1) the sum [W | U], rounded to float32
-    low: Array  # (d, d + 1) the rounding error by which `high` exceeds the sum
+    low: Array  # (d, d + 1) the rounding error of `high`: its excess over the sum
 
     def add(self, batch: Array) -> Sums:
         """Returns the sum with one more batch sum (d, d + 1) (Knuth's exact addition, and Dekker's)."""

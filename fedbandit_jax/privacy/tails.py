@@ -1,8 +1,8 @@
 """Normal and exponential noise with far tails, and the cost of tails that are never drawn.
 
-*Draws.* A float32 draw made of 23 bits, such as that of `jax.random.normal`, ends at 5.4 standard deviations. A user
-who moves a sum by one standard deviation is then exposed with probability 5e-6, for every epsilon and delta. Here a
-draw has 128 bits. It is the point with the mass U beyond it (U / 2 for a normal), U = (k + 1/2) / 2^127 for a random k
+*Draws.* A float32 draw of 23 bits, as by `jax.random.normal`, ends at 5.4 standard deviations. A move of a sum by one
+standard deviation is then exposed with probability 5e-6, for every epsilon and delta. Here a draw has 128 bits. It is
+the point with the mass U beyond it (U / 2 for a normal), U = (k + 1/2) / 2^127 for a random k
 = 0, ..., 2^127 - 1. U and 1 - U have a relative error of 2^-23 each. So draws are as fine as float32 from near 0 to the
 end. With ideal random bits, a draw has the continuous law, rounded, without the part beyond the last value. The
 probability of an event is wrong by at most `CUT`.
@@ -54,7 +54,7 @@ def exponential(key: Array, shape: tuple[int, ...]) -> Array:
 
 def normal_of(a: Array, b: Array, c: Array, d: Array) -> Array:
     """Maps four arrays of uint32 words to standard normal draws; the last bit of d is the sign."""
-    q = 0.5 * 2.0**-64 * _scaled(~a, ~b, ~c, ~d)  # 1/2 - p, where p = U / 2 is the mass beyond the draw
+    q = 0.5 * 2.0**-64 * _scaled(~a, ~b, ~c, ~d)  # 1/2 - p, with the mass p = U / 2 beyond the draw
     r = jnp.sqrt(_minus_log(a, b, c, d) + jnp.float32(_LN2))
     beyond = jnp.where(r <= 5, _ratio(_MIDDLE, r - 1.6), _ratio(_FAR, r - 5))
     size = jnp.where(q <= 0.425, q * _ratio(_CENTRAL, 0.180625 - q * q), beyond)
@@ -68,7 +68,7 @@ def exponential_of(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def _scaled(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Returns 2^64 U in float32, where the 127 bits of U are a, b, c and all but the last of d."""
+    """Returns 2^64 U in float32; the 127 bits of U are a, b, c and all but the last of d."""
     low = (_float(c) + (_float(d >> 1) + 0.5) * 2.0**-31) * 2.0**-32
     return _float(a) * 2.0**32 + _float(b) + low
 
@@ -113,7 +113,7 @@ def smallest_delta(epsilon: float, missing: float) -> float:
 
 
 def check_delta(delta: float, missing: float) -> None:
-    """Raises a ValueError if noise whose tails lack a mass of `missing` gives `delta` at no epsilon.
+    """Raises a ValueError if noise with tails that lack a mass of `missing` gives `delta` at no epsilon.
 
     >>> check_delta(1e-40, 1e-36)
     Traceback (most recent call last):
@@ -122,9 +122,8 @@ got 1e-40
     """
     least = smallest_delta(0.0, missing)
     if not delta > least:
-        raise BadValue(
-            "delta", f"must be larger than {least:.3g}, because the far tails of the noise are never drawn", delta
-        )
+        why = "because the far tails of the noise are never drawn"
+        raise BadValue("delta", f"must be larger than {least:.3g}, {why}", delta)
 
 
 def sentence(smallest: float, epsilon: float, delta: float) -> str:

@@ -1,4 +1,4 @@
-"""The privacy unit for users who return: bounds on the number, the distance and the silos of their contributions."""
+"""The privacy unit for returning users: bounds on the number, the distance and the silos of their contributions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 
-MOST = 2**30  # the largest bound, so that int32 counts to it
+MOST = 2**30  # the largest bound: int32 counts to it
 
 
 @struct.sealed

@@ -105,9 +105,8 @@ def advanced_composition(epsilons: Sequence[float], deltas: Sequence[float], sla
         (5.298, 1e-05)
     """
     if len(epsilons) != len(deltas) or not len(epsilons):
-        raise BadValue(
-            ("epsilons", "deltas"), "must have one length >= 1", len(epsilons), got=f"{len(epsilons)} and {len(deltas)}"
-        )
+        got = f"{len(epsilons)} and {len(deltas)}"
+        raise BadValue(("epsilons", "deltas"), "must have one length >= 1", len(epsilons), got=got)
     eps = np.array([validate.within("epsilons", e, 0, EPSILON_RANGE[1]) for e in epsilons])
     plain_delta = math.fsum(validate.within("deltas", d, 0, 1) for d in deltas)
     slack = validate.probability("slack", slack)

@@ -1,6 +1,6 @@
 """Privacy of integer noise on a sum of integers that one user shifts by D: curves of Renyi divergence, and pure DP.
 
-P is the law of the noise and Q that of the noise shifted by D = `shift`, by which one user moves the sum. alpha > 1 is
+P is the law of the noise and Q the law of the noise shifted by D = `shift`, one user's move of the sum. alpha > 1 is
 the order of a Renyi divergence.
 
 *Discrete Laplace* of scale s has probabilities proportional to e^(-|x| / s). With h = D / s, b = 1 / s and u = alpha -
@@ -69,8 +69,8 @@ def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
 def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> float:
     """Computes epsilon of pure DP of discrete Laplace noise modulo m, for a move of the sum by exactly `shift`.
 
-    This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2. So
-    that shift covers a user who may move the sum by anything *up to* some g > m / 2.
+    This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2.
+    That shift covers moves *up to* any g > m / 2.
 
     Example:
         >>> [round(wrapped_discrete_laplace_epsilon(5, 10.0, modulus=m), 4) for m in (16, 2**61)]
@@ -111,7 +111,7 @@ def skellam_rdp(shift: int, variance: float) -> Curve:
 
 
 class SumPrivacy(NamedTuple):
-    """The zCDP of a sum whose noise is a sum of discrete Gaussian variables."""
+    """The zCDP of a sum with a sum of discrete Gaussian variables as noise."""
 
     rho: float  # of rho-zCDP: epsilon^2 / 2
     xi: float  # how far the noise is from one discrete Gaussian, in log probability; included in rho
@@ -119,7 +119,7 @@ class SumPrivacy(NamedTuple):
 
 
 def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
-    """Computes the zCDP of a sum to which each of n users adds discrete Gaussian noise of parameter sigma.
+    """Computes the zCDP of a sum with discrete Gaussian noise of parameter sigma by each of n users.
 
         epsilon = min{sqrt(D^2 / (n sigma^2) + xi / 2), D / (sqrt(n) sigma) + xi},   rho = epsilon^2 / 2
 

@@ -1,4 +1,4 @@
-"""Mechanisms as privacy events, and their composition for one user who is in all of them."""
+"""Mechanisms as privacy events, and their composition for one user in all of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Gaussian:
         return _dp_event().GaussianDpEvent(1 / self.mu) if self.mu else _dp_event().NoOpDpEvent()
 
     def rdp(self, alpha: float) -> float:
-        """Returns alpha mu^2 / 2, the Renyi divergence of order alpha, plus that of the pure mechanism."""
+        """Returns alpha mu^2 / 2, the Renyi divergence of order alpha, plus the divergence of the pure mechanism."""
         return alpha * self.mu**2 / 2 + (PureDP(self.pure).rdp(alpha) if self.pure else 0.0)
 
 
@@ -136,9 +136,9 @@ class Composition:
 def compose(events: Sequence[Event], delta: float) -> Composition:
     """Computes epsilon at `delta` of all events together, in any order, each chosen by earlier outputs.
 
-    The events must have independent noise. A user who visits two silos is in two events under "silo_local". A user who
-    comes r times to a silo is in `Gaussian(r * mu)`, as visits may share a batch. Under "central", "secagg" or
-    shuffling visits at two silos may share one noise, too. That is one event, calibrated for visits=2.
+    The events must have independent noise. A user of two silos is in two events under "silo_local". A user with r
+    visits to a silo is in `Gaussian(r * mu)`, as visits may share a batch. Under "central", "secagg" or shuffling
+    visits at two silos may share one noise, too. That is one event, calibrated for visits=2.
 
     All events must have the same adjacency and privacy unit, which they do not state; epsilon is for these. It is for
     ideal noise. Only certificates charge tails that are never drawn, see `Certificate.smallest_delta`.

@@ -9,9 +9,10 @@ R(x) = Phi(-x) / phi(x) of the standard normal distribution,
 
 This keeps its precision for tiny delta, when Phi(-a) - e^epsilon Phi(-b) cancels or overflows.
 
-An (epsilon_0, 0)-DP mechanism may see the same user (the argument `pure` = epsilon_0). At worst its privacy loss is
-that of randomised response, +-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015). This holds also if
-the queries to the two interleave (Vadhan & Zhang 2023). With p = e^epsilon_0 / (1 + e^epsilon_0) the two together give
+An (epsilon_0, 0)-DP mechanism may see the same user (the argument `pure` = epsilon_0). At worst its privacy loss equals
+the loss of randomised response, +-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015). This holds also
+if the queries to the two interleave (Vadhan & Zhang 2023). With p = e^epsilon_0 / (1 + e^epsilon_0) the two together
+give
 at most (exactly, for randomised response)
 
     delta(epsilon; mu, epsilon_0) = p delta(epsilon - epsilon_0; mu) + (1 - p) delta(epsilon + epsilon_0; mu).
@@ -30,7 +31,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
 EPSILON_RANGE = (1e-9, 1e6)  # float64 gives at least nine digits in it
-MOST_MU = 1e4  # the largest mu = sensitivity / noise whose epsilon is computed
+MOST_MU = 1e4  # the largest mu = sensitivity / noise that has a computed epsilon
 _MU_RANGE = (1e-12, MOST_MU)
 
 
@@ -71,7 +72,7 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
-    """Computes the largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down by a part in 10^10.
+    """Computes the largest mu of an (epsilon, delta)-DP Gaussian mechanism, rounded down by a part in 10^10.
 
     Args:
         epsilon: in [1e-9, 1e6].

@@ -50,7 +50,7 @@ from typing_extensions import override
 from fedbandit_jax.core import validate
 
 _STEP = 0.2  # h, the step of the inversion integral, in units of 1 / sqrt(K'')
-_FEW = 64  # sums of up to so many discrete Laplace variables are treated as mixtures
+_FEW = 64  # sums of at most this many discrete Laplace variables are treated as mixtures
 
 
 class LatticeLaw(abc.ABC):
@@ -188,7 +188,7 @@ class DiscreteLaplace(LatticeLaw):
         return reduce(lambda series, _: np.convolve(series, base)[: self.n], range(self.n), np.ones(1))[::-1]
 
     def _log_mixture(self, weights: np.ndarray, k: np.ndarray) -> np.ndarray:
-        """Returns ln sum_j weights_j P(Y_j = k), where Y_j is the sum of j = 1 ... n geometric variables."""
+        """Returns ln sum_j weights_j P(Y_j = k), for sums Y_j of j = 1 ... n geometric variables."""
         j = np.arange(self.n)
         log_binomial = np.cumsum(np.log1p(k[..., None] / np.maximum(j, 1)) * (j > 0), -1)  # C(k + j, j)
         log_q = math.log(-math.expm1(-1 / self.scale))

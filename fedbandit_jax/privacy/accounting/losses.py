@@ -5,7 +5,7 @@ Q. The privacy loss is L = ln P(x) / Q(x) for x ~ P, infinite if Q(x) = 0, and d
 L))_+. Losses of independent mechanisms add up, also if each is chosen by earlier outputs (Zhu, Dong & Wang 2022).
 Gaussian mechanisms with mu = sensitivity / noise std have L ~ N(mu^2 / 2, mu^2). Together they are one, with the root
 of the sum of mu^2. Any (epsilon, delta)-DP mechanism is dominated by a loss that is infinite with probability delta.
-Otherwise it is that of randomised response, +-epsilon with odds e^epsilon : 1 (Kairouz, Oh & Viswanath 2015).
+Otherwise it equals the loss of randomised response, +-epsilon with odds e^epsilon : 1 (Kairouz, Oh & Viswanath 2015).
 
 So n mechanisms with one epsilon have a loss of n + 1 values, with binomial probabilities. delta(epsilon) is a sum over
 values of the closed form of a Gaussian.

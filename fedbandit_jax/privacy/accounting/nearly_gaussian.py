@@ -77,8 +77,8 @@ class NearlyGaussian:
 
     mu: float  # of the Gaussian mechanism, with the noise w added
     lean: float  # tau mu / sigma, by how much w moves the loss
-    log_factor: float  # ln of the factor by which densities may be larger
-    shift: float = 0.0  # by which the loss may be larger
+    log_factor: float  # ln of the largest factor on densities
+    shift: float = 0.0  # largest excess of the loss
     rest: float = 0.0  # probability of noise that the bound does not cover
 
     def to_dp_accounting(self) -> Any:
@@ -143,9 +143,8 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
     m, entries = validate.count("n_agents", n_agents, _MOST), validate.count("n_entries", n_entries, _MOST)
     agent = sigma / math.sqrt(m)
     if agent < 0.5:
-        raise BadValue(
-            "sigma / sqrt(n_agents)", "must be at least 1/2", agent, got=f"{agent:g} (sigma = {sigma:g}, M = {m:g})"
-        )
+        got = f"{agent:g} (sigma = {sigma:g}, M = {m:g})"
+        raise BadValue("sigma / sqrt(n_agents)", "must be at least 1/2", agent, got=got)
     cost = entries * discrete_gaussian_xi(agent, m)
     near = _smoothed(_ratio(sensitivity, sigma), sigma, entries, cost)
     return dataclasses.replace(near, shift=2 * cost)

@@ -3,7 +3,7 @@
 *Amplification* (Zhou & Chowdhury 2024, Lemma F.2). Each of M silos sums the n points (users' statistics) of a tree
 node, adds Gaussian noise, and sends the result through a trusted shuffler. mu = sensitivity / sigma is how far one
 point moves a node in units of the noise. epsilon(mu; delta0) is the exact epsilon at delta0 of a Gaussian mechanism
-with that ratio. Let eps0 = epsilon(mu; delta0) be that of one point and e_n = epsilon(n mu; delta0) that of all n. If
+with that ratio. Let eps0 = epsilon(mu; delta0) be for one point and e_n = epsilon(n mu; delta0) for all n. If
 e_n <= ln(M / (16 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
 
     eps_r = ln(1 + tanh(eps0/2) (8 sqrt(e^e_n ln(4/d') / M) + 8 e^e_n / M)),
@@ -69,8 +69,8 @@ def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points:
 
     Args:
         sigma: standard deviation of the noise on every entry of one silo's message, equal on bias and covariance.
-        sensitivity: largest joint l2 distance between the contributions of two users. It is that of adjacency "replace"
-            also if the budget has "zero_out", because the points of two silos may differ by that much.
+        sensitivity: largest joint l2 distance between the contributions of two users. Take the one for adjacency
+        "replace" also if the budget has "zero_out", because the points of two silos may differ by that much.
         n_agents: the number M of silos.
         points: kappa numbers: the users of one silo in a node of level 0, 1, ..., kappa - 1, which are B 2^level.
         delta: the delta of all nodes together, in (0, 1).
@@ -87,7 +87,7 @@ def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points:
 def shuffled_sigma(*, epsilon: float, delta: float, sensitivity: float, n_agents: int, points: Sequence[int]) -> float:
     """Computes the least sigma with `shuffled_epsilon` <= epsilon, rounded up by less than a part in 10^9.
 
-    The arguments are those of `shuffled_epsilon`.
+    See `shuffled_epsilon` for the arguments.
 
     >>> sigma = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=1.0, n_agents=10**6, points=[1])
     >>> round(sigma, 2)

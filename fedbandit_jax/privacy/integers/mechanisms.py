@@ -1,15 +1,15 @@
 """The mechanisms of Chowdhury & Zhou (2023) for sums of users' rewards: the grid, ring and noise for a budget.
 
 Each of the n users of a batch contributes a reward in [0, 1] as an integer in 0..g. Replacing one user's reward moves a
-sum by at most g (adjacency: replace; privacy unit: one user, who is in one sum). For every n, a mechanism chooses
+sum by at most g (adjacency: replace; privacy unit: one user, in one sum). For every n, a mechanism chooses
 
 * g, the steps per unit of reward, which is also the sensitivity of a sum;
 * tau, the slack: the noise of a sum is larger than tau with probability at most p;
-* m = n g + 2 tau + 1, the modulus of the ring of integers in which messages are added;
+* m = n g + 2 tau + 1, the modulus of the ring of messages;
 * the law of the noise.
 
 `IntegerMechanism.sums` tabulates these over S batches in a `RingSum`, which draws the noise and proves its privacy.
-Theorems, lemmas and appendices are those of the paper.
+Theorems, lemmas and appendices are the paper's.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class IntegerMechanism(abc.ABC):
         """Returns the protocol that runs, with tables over S batches.
 
         Args:
-            users: S numbers n of users in each batch, or 0 for a batch in which nobody may be asked.
+            users: S numbers n of users in each batch, or 0 for a batch that asks nobody.
             messages: whether every user draws a share of the noise; if not, all noise of a sum is drawn at once.
 
         Raises:
@@ -121,8 +121,8 @@ class Polya(IntegerMechanism):
     """Shares of Polya noise, which sum to discrete Laplace noise of scale g / epsilon (Theorem 1).
 
     Users add the shares. Secure aggregation is trusted and the server is not. The guarantee is pure epsilon-DP of the
-    sum modulo m. g = ceil(epsilon sqrt(n)) and tau = ceil(g / epsilon ln(2/p)), with `noise_epsilon` as epsilon. Tails
-    are those of Appendix C.1.
+    sum modulo m. g = ceil(epsilon sqrt(n)) and tau = ceil(g / epsilon ln(2/p)), with `noise_epsilon` as epsilon.
+    Tails: Appendix C.1.
     """
 
     noise_class: ClassVar[type[PolyaNoise]] = PolyaNoise
@@ -162,7 +162,7 @@ class LocalLaplace(Polya):
 
     @override
     def tail_constants(self, n: np.ndarray) -> Tail:
-        """Returns sub-gamma constants in place of those of Lemma 5, which gives no numbers.
+        """Returns sub-gamma constants in place of Lemma 5, which gives no numbers.
 
         The sum N of n discrete Laplace variables of scale a has cumulants K(t) = -n ln(1 - r^2), r = sinh(t/2) /
         sinh(1/2a). As sinh is convex, r <= a t for 0 <= t <= 1/a, and K(t) <= -n ln(1 - (a t)^2) <= (2 n a^2) t^2 / (2
@@ -200,8 +200,8 @@ class SkellamShares(IntegerMechanism):
     """Shares of Skellam noise, which sum to Skellam noise of variance g^2 / epsilon^2 in squared steps (Theorem 2).
 
     Users add the shares. Secure aggregation is trusted and the server is not. The guarantee is Renyi DP of the sum.
-    With s = `scale`, g = ceil(s epsilon sqrt(n)) and tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)). Tails
-    are those of Proposition 1, with sqrt(2) / (s epsilon) added to the first for the rounding.
+    With s = `scale`, g = ceil(s epsilon sqrt(n)) and tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)). Tails:
+    Proposition 1, with sqrt(2) / (s epsilon) added to the first for the rounding.
     """
 
     @override
@@ -226,9 +226,9 @@ class SkellamShares(IntegerMechanism):
 class GaussianShares(IntegerMechanism):
     """Discrete Gaussian shares of parameter g / (epsilon sqrt(n)), added by users (Theorem 4).
 
-    Secure aggregation is trusted and the server is not. The guarantee is zCDP of the sum, whose noise is nearly
-    discrete Gaussian of parameter g / epsilon. tau = ceil(g / epsilon sqrt(2 ln(2/p))). Tails are those of Appendix E,
-    with h = 0 because the noise is sub-Gaussian.
+    Secure aggregation is trusted and the server is not. The guarantee is zCDP of the sum, with nearly discrete Gaussian
+    noise of parameter g / epsilon. tau = ceil(g / epsilon sqrt(2 ln(2/p))). Tails: Appendix E, with h = 0
+    because the noise is sub-Gaussian.
     """
 
     steps = SkellamShares.steps
@@ -247,7 +247,7 @@ class GaussianShares(IntegerMechanism):
 
 
 class ReleasedPolya(Polya):
-    """Shares of Polya noise as in the released code, whose Gamma variables have the inverse of their scale.
+    """Shares of Polya noise as in the released code: its Gamma variables have the inverse scale.
 
     The scale should be beta / (1 - beta) with beta = e^(-epsilon / g), and is (1 - beta) / beta. These are Polya
     variables with 1 - beta in place of beta. So the noise of a sum is discrete Laplace of scale -1 / ln(1 - beta),
@@ -275,7 +275,7 @@ class ReleasedSkellam(SkellamShares):
         return super().tail_constants(n)[0], 1 / (self.scale * self.epsilon)
 
 
-# (law of the noise, trust model) -> mechanism; the names are those of the parameters of `SuccessiveElimination`
+# (law of the noise, trust model) -> mechanism; the names are parameters of `SuccessiveElimination`
 MECHANISMS: dict[tuple[str, str], type[IntegerMechanism]] = {
     ("discrete_laplace", "central"): ServerLaplace,
     ("discrete_laplace", "local"): LocalLaplace,

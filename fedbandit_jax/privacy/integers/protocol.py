@@ -8,8 +8,8 @@ The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n
 * A: the server reads residues above n g + tau as negative numbers, and divides by g. tau is the room for noise on
   either side.
 
-Replacing one user's reward (adjacency) moves a sum by at most g steps. The privacy unit is one user, who is in one sum.
-Certificates also state epsilon for a user who is in n different sums; visits to the same sum are not covered. In array
+Replacing one user's reward (adjacency) moves a sum by at most g steps. The privacy unit is one user, in one sum.
+Certificates also state epsilon for a user in n different sums; visits to the same sum are not covered. In array
 shapes, S is the number of batches. Sums modulo m are in `ring.py`.
 """
 
@@ -33,7 +33,7 @@ from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
 
 FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
-MAX_WIDTH = 2.0**25  # largest width of integer noise in steps, so that a draw fits in 32 bits
+MAX_WIDTH = 2.0**25  # largest width of integer noise in steps: a draw fits in 32 bits
 GRID_WIDTH = 2.0**12  # width of the noise of a `GridSum` in steps, if 1 to 2^24 steps per unit allow it
 ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
 VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
@@ -44,12 +44,14 @@ NOT_COVERED = (
     "floating-point attacks: rounding, coins and rejection sampling use float32",
 )
 
+Halves = tuple[Array, Array]  # of the users of a block
+
 
 class Decoded(NamedTuple):
     """The server's decoded sums of K arms."""
 
     sums: Array  # (K,) float32, noisy sums of rewards, in units of reward
-    failed: Array  # (K,) bool, whether a sum wrapped or was lost; False with single messages, where it is unknown
+    failed: Array  # (K,) bool, whether a sum wrapped or was lost; False (unknown) with single messages
 
 
 def encode(x: Array, u: Array, steps: Array | float) -> Array:
@@ -75,9 +77,7 @@ class SumProtocol:
         """Returns whether batch k may ask `users` users of an arm; the guarantee covers no other size."""
         raise NotImplementedError(f"{type(self).__name__}.admits")
 
-    def collect(
-        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
-    ) -> Wide:
+    def collect(self, rounding: Array, own: Array, k: Array, rewards: Halves, inside: Halves) -> Wide:
         """Encodes and adds up the rewards of a block of N users of one arm (R, and the sum of S), a scalar.
 
         `rewards`, and the mask `inside` of participants, come in two halves (N / 2,). The block has a key for
@@ -168,9 +168,7 @@ def certify(
     )
 
 
-def collect_encoded(
-    key: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array], steps: Any
-) -> Wide:
+def collect_encoded(key: Array, k: Array, rewards: Halves, inside: Halves, steps: Any) -> Wide:
     """Returns the sum of the encoded rewards of all users inside, with coins from `key`; k is any integer."""
     size = rewards[0].shape[-1]
     coins = control.materialize_pair(lambda: [random.unit(word) for word in random.bits(key, size)], k, readers=steps)
@@ -186,7 +184,7 @@ def grid(epsilon: float) -> int:
 @struct.sealed
 @struct.pytree
 class GridSum(SumProtocol):
-    """Sums to which the trusted server adds Laplace noise of scale 1/epsilon on a grid, or no noise.
+    """Sums with Laplace noise of scale 1/epsilon on a grid by the trusted server, or without noise.
 
     Users round their rewards to integers in 0..g at random. So replacing one user's reward moves a sum by at most g
     steps, for any coins. Sums are 64-bit integers, as is the added discrete Laplace noise of scale g/epsilon. Both
@@ -204,9 +202,7 @@ class GridSum(SumProtocol):
         return users <= jnp.asarray(self.users)[k]
 
     @override
-    def collect(
-        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
-    ) -> Wide:
+    def collect(self, rounding: Array, own: Array, k: Array, rewards: Halves, inside: Halves) -> Wide:
         return collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps, jnp.float32))
 
     @override
@@ -267,7 +263,7 @@ class GridSum(SumProtocol):
 @struct.sealed
 @struct.pytree
 class SharedNoiseSum(GridSum):
-    """Sums to which the trusted server adds one and the same Laplace variable in each batch.
+    """Sums with one and the same Laplace variable in each batch, added by the trusted server.
 
     This is DP-SE of the released code of Chowdhury & Zhou (2023). The difference of two arms' sums has no noise. So
     nothing is proved, and eliminations are those without any noise.

@@ -27,6 +27,7 @@ from fedbandit_jax.privacy.integers.protocol import (
     MAX_WIDTH,
     NOT_COVERED,
     Decoded,
+    Halves,
     SumProtocol,
     certify,
     collect_encoded,
@@ -34,7 +35,7 @@ from fedbandit_jax.privacy.integers.protocol import (
 )
 from fedbandit_jax.privacy.integers.shares import Noise, SumProof
 
-MAX_MODULUS = 2**61  # largest m, so that sums with their noise fit in 64 bits
+MAX_MODULUS = 2**61  # largest m: sums with their noise fit in 64 bits
 MAX_MESSAGE = 2**42  # largest m if users draw shares: 2^21 blocks, each reduced modulo m, stay below 2^63
 SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"
 
@@ -84,9 +85,9 @@ class Aggregation:
     def behind(self, noise: SumProof) -> SumProof:
         """Returns the proof of the noise, weakened for a server that sees bits and not only the sum.
 
-        Given the sum, the bits are (epsilon, 0)-DP. So their Renyi divergence is at most that of randomised response,
-        and is added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP. Given the sum s, an
-        event has a probability f(s) <= 1 with E f(s) <= e^epsilon' E' f(s) + delta. It is at most e^epsilon times the
+        Given the sum, the bits are (epsilon, 0)-DP. So their Renyi divergence is at most randomised response's, and is
+        added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP. Given the sum s, an event
+        has a probability f(s) <= 1 with E f(s) <= e^epsilon' E' f(s) + delta. It is at most e^epsilon times the
         probability for a neighbour.
         """
         bits = validate.non_negative("a shuffler's epsilon", float(self.epsilon))
@@ -103,7 +104,7 @@ class Aggregation:
 @struct.sealed
 @struct.pytree
 class RingSum(SumProtocol):
-    """Sums of integers modulo m (up to 2^61), to which users or the server add integer noise, see `noise`."""
+    """Sums of integers modulo m (up to 2^61) with integer noise by users or the server, see `noise`."""
 
     noise: Noise
     users: Any  # (S,) int32 number n of users of an arm in each batch, 0 if nobody may be asked
@@ -119,9 +120,7 @@ class RingSum(SumProtocol):
         return users == jnp.asarray(self.users)[k]
 
     @override
-    def collect(
-        self, rounding: Array, own: Array, k: Array, rewards: tuple[Array, Array], inside: tuple[Array, Array]
-    ) -> Wide:
+    def collect(self, rounding: Array, own: Array, k: Array, rewards: Halves, inside: Halves) -> Wide:
         if not self.messages:
             return collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps)[k])
         x, there = jnp.concatenate(rewards), jnp.concatenate(inside)

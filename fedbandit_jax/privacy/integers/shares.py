@@ -2,7 +2,7 @@
 
 Every table (S,) has one entry for each batch k = 0, 1, ..., S - 1. A batch has n users, and replacing the reward of one
 of them moves the sum by at most `shift` = g steps. Proofs are computed on the host in float64, from the float32 numbers
-that the noise is drawn with. Theorems and lemmas are those of Chowdhury & Zhou (2023).
+that the noise is drawn with. Theorems and lemmas: Chowdhury & Zhou (2023).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Noise:
     Only the sealed classes below prove anything. With any other subclass, the claim of a certificate is `none`.
     """
 
-    notion: ClassVar[str] = "pure DP"  # in which the paper's theorem states epsilon
+    notion: ClassVar[str] = "pure DP"  # the notion of epsilon in the paper's theorem
     trust: ClassVar[str] = ""  # the trust model; empty if users add shares, since that depends on the aggregation
-    trusted: ClassVar[str] = ""  # whom users must trust; empty as above
+    trusted: ClassVar[str] = ""  # the party that users must trust; empty as above
     at_server: ClassVar[bool] = False  # the server adds all noise and users add none
     per_user: ClassVar[bool] = False  # every user's message is private on its own
 
@@ -61,7 +61,7 @@ class Noise:
         raise NotImplementedError(f"{type(self).__name__}.share")
 
     def width(self, k: int) -> float:
-        """Returns the width of the noise of batch k in steps: a user who moves the sum by it spends epsilon = 1."""
+        """Returns the width of the noise of batch k in steps: a move of the sum by it spends epsilon = 1."""
         raise NotImplementedError(f"{type(self).__name__}.width")
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
@@ -77,7 +77,7 @@ class Noise:
         raise NotImplementedError(f"{type(self).__name__}.missing")
 
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        """Proves the noise of batch k for one of n users, who moves a sum modulo m by at most `shift` = g steps.
+        """Proves the noise of batch k for one of n users, with moves of a sum modulo m by at most `shift` = g steps.
 
         Raises:
             ValueError: if the noise is too small or too large for the accountant.
@@ -91,7 +91,7 @@ class PolyaNoise(Noise):
     """Shares that are differences of two Polya(1/n, e^(-1/scale)) and sum to discrete Laplace noise (Theorem 1).
 
     The proof is pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`. The Renyi curve is
-    that of the noise before it is reduced modulo m.
+    for the noise before reduction modulo m.
     """
 
     scale: Any  # (S,) scale of the discrete Laplace noise of a sum, in steps
@@ -131,7 +131,7 @@ class PolyaNoise(Noise):
 @struct.sealed
 @struct.pytree
 class ServerNoise(PolyaNoise):
-    """Discrete Laplace noise that the server adds to every sum, to which users add nothing (Theorem 5)."""
+    """Discrete Laplace noise that the server adds to every sum; users add none (Theorem 5)."""
 
     trust = "central: users and the server are trusted, and the server adds the noise to every sum"
     trusted = "server"
@@ -181,7 +181,7 @@ class LocalNoise(PolyaNoise):
 class SkellamNoise(Noise):
     """Shares of Skellam noise, differences of two Poisson variables, which sum to Skellam noise (Theorem 2).
 
-    The Renyi curve is that of Lemma 3, and epsilon that of the law before it is reduced modulo m.
+    Lemma 3 gives the Renyi curve. epsilon is for the law before reduction modulo m.
     """
 
     notion = "Renyi DP"
@@ -215,11 +215,10 @@ class SkellamNoise(Noise):
 @struct.sealed
 @struct.pytree
 class GaussianNoise(Noise):
-    """Discrete Gaussian shares, whose sum is nearly discrete Gaussian (Theorem 4).
+    """Discrete Gaussian shares with a nearly discrete Gaussian sum (Theorem 4).
 
-    The probabilities of the sum are those of a discrete Gaussian up to factors e^(+-xi), xi as in Lemma 4. They cost 2
-    xi in epsilon and a factor e^xi in delta. epsilon is the smaller of what follows from zCDP by Lemma 4 and from that
-    law.
+    The probabilities of the sum equal a discrete Gaussian's up to factors e^(+-xi), xi as in Lemma 4. They cost 2
+    xi in epsilon and a factor e^xi in delta. epsilon is the smaller one by Lemma 4 (zCDP) and by that law.
     """
 
     notion = "zCDP"
@@ -260,7 +259,7 @@ class GaussianNoise(Noise):
 
 
 def rounded_up(values: Any) -> np.ndarray:
-    """Rounds to float32, never down: noise may exceed what is certified but must not fall short of it."""
+    """Rounds to float32, never down: noise may exceed the certified scale but not fall short."""
     nearest = np.asarray(values, np.float32)
     return np.where(nearest < np.asarray(values), np.nextafter(nearest, np.float32(np.inf)), nearest)
 

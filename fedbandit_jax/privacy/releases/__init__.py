@@ -7,11 +7,11 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.releases.banded import Banded as Banded
 from fedbandit_jax.privacy.releases.banded import BandMF as BandMF
 from fedbandit_jax.privacy.releases.blt import Blt as Blt
+from fedbandit_jax.privacy.releases.blt import MultiBlt as MultiBlt
 from fedbandit_jax.privacy.releases.decaying import Decaying as Decaying
 from fedbandit_jax.privacy.releases.forgetting import Discounted as Discounted
 from fedbandit_jax.privacy.releases.forgetting import Window as Window
 from fedbandit_jax.privacy.releases.matrices import explicit as explicit
-from fedbandit_jax.privacy.releases.multi_blt import MultiBlt as MultiBlt
 from fedbandit_jax.privacy.releases.release import Release as Release
 from fedbandit_jax.privacy.releases.toeplitz import InputPerturbation as InputPerturbation
 from fedbandit_jax.privacy.releases.toeplitz import SqrtToeplitz as SqrtToeplitz

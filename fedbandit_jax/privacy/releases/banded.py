@@ -1,4 +1,4 @@
-"""Toeplitz releases of few bands, for users who return seldom: each message has the last batches only.
+"""Toeplitz releases of few bands, for rare visits: each message has the last batches only.
 
 With p bands c_0, ..., c_{p-1} the columns of two batches are orthogonal if these are at least p apart. So r
 contributions that far apart move all messages sqrt(r) times as far as one does, not r times.
@@ -25,7 +25,7 @@ from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.releases.toeplitz import MAX_OPTIMISED, Buffered, sqrt_column
 from fedbandit_jax.privacy.users import Users
 
-MAX_BANDS = 1024  # the states hold as many batch sums
+MAX_BANDS = 1024  # the states hold that number of batch sums
 
 
 @struct.sealed

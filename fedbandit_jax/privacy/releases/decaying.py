@@ -11,9 +11,9 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.releases.matrices import Optimal
 
-ITERATIONS = 200  # of the fixed point, which converges linearly: 187 for S = 64 and decay 1, where it is slowest
+ITERATIONS = 200  # of the fixed point, which converges linearly; at worst 187, for S = 64 and decay 1
 CONVERGED = 1e-13  # relative change of a step after which there is none more
-LEAST = 1e-12  # least weight of a prefix over that of the first; float64 has no digits for less
+LEAST = 1e-12  # least weight of a prefix, relative to the first; float64 has no digits for less
 MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 

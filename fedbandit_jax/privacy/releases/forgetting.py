@@ -71,7 +71,7 @@ class Memory(abc.ABC):
 @struct.node
 @dataclasses.dataclass(frozen=True)
 class Discounted(Memory):
-    """Sums in which every later batch reduces the weight of a batch by `decay`; also the release that suits them.
+    """Sums with weights that every later batch multiplies by `decay`; also the release that suits them.
 
     The release is the square-root Toeplitz matrix of the discounted workload. At equal privacy a discounted sum has 40
     % of the noise variance under "input_perturbation" at decay 0.9, and 27 % at 0.95. It is for policies that forget,
@@ -127,7 +127,7 @@ class Discounted(Memory):
 class Window(Memory):
     """Sums over the last `batches` batches; also the release that suits them.
 
-    The release is the square-root Toeplitz matrix with as many bands. At equal privacy a sum over 10 batches has 41 %
+    The release is the square-root Toeplitz matrix with w bands. At equal privacy a sum over 10 batches has 41 %
     of the noise variance of ten single ones. It is for policies that forget, `fb.algos.Forgetting`.
 
     Args:

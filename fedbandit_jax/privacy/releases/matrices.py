@@ -23,7 +23,7 @@ from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 from fedbandit_jax.privacy.users import ONCE, Users
 
-MOST_KEPT = 2048  # most synchronisations S whose (S, S) matrices are made
+MOST_KEPT = 2048  # most synchronisations S with (S, S) matrices
 MAX_PARTS = 8192  # most parts of all messages together, S P
 RANGE = 2.0**20  # a sensitivity, and standard deviations of noise, must be within [1 / RANGE, RANGE]: float32 ends
 FRESH = 2.0**-12  # least share of a prefix's fresh noise in the largest noise, which float32 rounds to 2^-24 of it
@@ -82,9 +82,7 @@ class Explicit(Release):
         return jnp.zeros((len(self.factor), *shape))
 
     @override
-    def encode(
-        self, state: Float[Array, " N *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " P *shape"], Float[Array, " N *shape"]]:
+    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
         state = state.at[k - 1].set(gamma)
         return _weigh(jnp.asarray(self.c)[k - 1], state), state
 
@@ -93,15 +91,13 @@ class Explicit(Release):
         return jnp.zeros((self.r.shape[1], *shape)), jnp.zeros((len(self.factor), *shape))
 
     @override
-    def decode(
-        self, state: Past, k: Int[Array, ""], message: Float[Array, " P *shape"]
-    ) -> tuple[Float[Array, "*shape"], Past]:
+    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
         messages, draws = state
         messages = jax.lax.dynamic_update_slice_in_dim(messages, message, (k - 1) * self.parts, 0)
         return _weigh(jnp.asarray(self.r)[k - 1][None], messages)[0], (messages, draws)
 
     @override
-    def step(self, state: Past, k: Int[Array, ""], z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Past]:
+    def step(self, state: Any, k: Array, z: Array) -> tuple[Array, Any]:
         messages, draws = state
         draws = draws.at[k - 1].set(z)
         return _weigh(jnp.asarray(self.factor)[k - 1][None], draws)[0], (messages, draws)
@@ -154,13 +150,8 @@ def explicit(release: Release) -> Explicit:
     name, n = type(release).__name__, release.n_syncs
     parts = validate.integer(f"{name}.n_parts", release.n_parts, at_least=1)
     if n > MOST_KEPT or n * parts > MAX_PARTS:
-        raise BadValue(
-            "n_syncs",
-            f"must be <= {MOST_KEPT} and n_syncs * n_parts <= {MAX_PARTS} for a release of one's own, whose "
-            "matrices are kept",
-            n,
-            got=f"{n} and {n * parts} with {name}",
-        )
+        most = f"must be <= {MOST_KEPT} and n_syncs * n_parts <= {MAX_PARTS} for a user-defined release"
+        raise BadValue("n_syncs", most, n, got=f"{n} and {n * parts} with {name}")
     _check(release)
 
     def run(ks: Array, units: Array, impulses: Array) -> tuple[Array, Array, Array]:
@@ -177,23 +168,15 @@ def explicit(release: Release) -> Explicit:
     sums, prefixes = r @ c.reshape(n * parts, n), np.tril(np.ones((n, n)))
     if (wrong := ~np.isclose(sums, prefixes, atol=1e-3)).any():
         k, j = np.argwhere(wrong)[0]
-        raise BadValue(
-            f"{name}.decode",
-            f"must return the sum of all batches from what {name}.encode returns for live parts",
-            k + 1,
-            got=f"sum {k + 1} in which batch {j + 1} counts {sums[k, j]:.6g} times in place of {prefixes[k, j]:g}",
-        )
+        must = f"must return the sum of all batches from the live parts of {name}.encode"
+        got = f"sum {k + 1} with {sums[k, j]:.6g} times batch {j + 1} in place of {prefixes[k, j]:g}"
+        raise BadValue(f"{name}.decode", must, k + 1, got=got)
     with contextlib.suppress(np.linalg.LinAlgError):  # what float64 loses is lost
         made = Explicit.made_of(name, c, r, np.linalg.cholesky(r @ r.T))
         if math.isfinite(made.sensitivity_sq()):
             return made
-    raise BadValue(
-        name,
-        f"must have noise that float32 holds: a sensitivity and standard deviations within a factor {RANGE:.0g} "
-        f"of 1, and in every prefix fresh noise of at least {FRESH:.0e} of the largest noise",
-        None,
-        got="less",
-    )
+    must = f"must have a sensitivity and standard deviations within a factor {RANGE:.0g} of 1, and in every prefix "
+    raise BadValue(name, f"{must}fresh noise of at least {FRESH:.0e} of the largest, for float32", None, got="less")
 
 
 def _check(release: Release) -> None:

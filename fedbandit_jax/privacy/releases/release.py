@@ -27,8 +27,9 @@ class Release(abc.ABC):
     """A factorisation A = R C of the (S, S) prefix-sum matrix, A_kj = 1 for j <= k and 0 otherwise.
 
     For batch sums gamma_1, ..., gamma_S a silo sends C gamma + z with fresh noise z ~ N(0, sigma^2) on every entry. The
-    trust model decides who draws z and who is trusted. The k-th private prefix sum is row k of R (C gamma + z) = A
-    gamma + R z. One user is in one batch. So all messages together move by at most the largest column norm of C times
+    trust model decides which party draws z and which is trusted. The k-th private prefix sum is row k of R (C gamma +
+    z) = A gamma + R z. One user is in one batch. So all messages together move by at most the largest column norm of C
+    times
     the sensitivity of one batch sum. This holds also if the batches depend on earlier releases.
 
     A subclass says how both factors act, entry by entry and linearly, on arrays of any shape (*shape): `encode` is C
@@ -63,7 +64,7 @@ class Release(abc.ABC):
 
     @property
     def n_parts(self) -> int:
-        """P, parts of one message; each part has noise of its own."""
+        """P, parts of one message; each part has independent noise."""
         return 1
 
     def live(self, k: Int[Array, ""]) -> Bool[Array, " P"]:
@@ -117,7 +118,7 @@ class Release(abc.ABC):
     def sensitivity_sq(self, users: Users = ONCE) -> float:
         """Returns the largest squared column norm of C; for trees, the number kappa of nodes that contain one batch.
 
-        It is the squared l2 distance by which all messages together move if one batch sum moves by 1. With `users`, the
+        It is the squared l2 move of all messages together if one batch sum moves by 1. With `users`, the
         sum of every batch moves by 1 for each of the user's contributions to it.
         """
         return self.sensitivity(users).squared

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
@@ -21,7 +21,7 @@ from fedbandit_jax.privacy.releases.participation import Sensitivity, of_column
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.users import ONCE, Users
 
-MAX_SYNCS = 10**7  # most synchronisations S whose coefficients c_j are listed
+MAX_SYNCS = 10**7  # most synchronisations S with a list of coefficients c_j
 MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
 
 
@@ -89,9 +89,7 @@ class Buffered(Toeplitz):
         """Returns the buffers after one more batch."""
 
     @override
-    def encode(
-        self, state: Float[Array, " n_buffers *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " n_buffers *shape"]]:
+    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
         return (gamma + self.tail(state))[None], self.push(state, gamma)
 
     @override
@@ -99,9 +97,7 @@ class Buffered(Toeplitz):
         return self.encode_init(shape), jnp.zeros(shape)
 
     @override
-    def decode(
-        self, state: Buffers, k: Int[Array, ""], message: Float[Array, " 1 *shape"]
-    ) -> tuple[Float[Array, "*shape"], Buffers]:
+    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
         buffers, prefix = state
         gamma = message[0] - self.tail(buffers)
         return prefix + gamma, (self.push(buffers, gamma), prefix + gamma)
@@ -142,7 +138,7 @@ class InputPerturbation(Buffered):
 @struct.node
 @dataclasses.dataclass(frozen=True)
 class SqrtToeplitz(Toeplitz):
-    """The release whose factors R = C are the square root of the prefix-sum matrix: c_j = binom(2j, j) / 4^j.
+    """The release by the square root of the prefix-sum matrix, R = C: c_j = binom(2j, j) / 4^j.
 
     It has nearly the least noise of all factorisations. Both states hold all batch sums or messages, padded to (size,
     *shape).
@@ -172,18 +168,14 @@ class SqrtToeplitz(Toeplitz):
         return jnp.zeros((self.size, *shape))
 
     @override
-    def encode(
-        self, state: Float[Array, " size *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " size *shape"]]:
+    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
         message, state = self._row(state, k, gamma)
         return message[None], state
 
-    init = encode_init  # the server keeps as many messages
+    init = encode_init  # the server keeps the same number of messages
 
     @override
-    def decode(
-        self, state: Float[Array, " size *shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
-    ) -> tuple[Float[Array, "*shape"], Float[Array, " size *shape"]]:
+    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
         return self._row(state, k, message[0])
 
     def _row(self, inputs: Array, k: Array, new: Array) -> tuple[Array, Array]:

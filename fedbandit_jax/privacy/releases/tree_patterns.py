@@ -1,4 +1,4 @@
-"""The squared sensitivity of trees to a user who returns: the sum over nodes of squared contributions.
+"""The squared sensitivity of trees to a returning user: the sum over nodes of squared contributions.
 
 A node of level l is the sum of 2^l consecutive batches, and is sent or not. C'C >= 0 counts the nodes that contain two
 batches. So a pattern n (see `participation`) moves the messages by sum over sent nodes of (sum of n_k within)^2.
@@ -26,7 +26,7 @@ def of_trees(n_syncs: int, users: Users) -> Sensitivity:
 
     *Exact.* F_l[c, f, g] is the largest sum within a tree of 2^l batches for c contributions. The first of them is at
     least f batches from its left end, and the last g from its right end, f, g < b. A tree is two halves with c_1 and
-    c_2 contributions, and the square c^2 of its own. The last of the left half is x batches from the middle, and the
+    c_2 contributions, and its square c^2. The last of the left half is x batches from the middle, and the
     first of the right half b - 1 - x. All trees of one level are alike, and trees of a forest are joined as halves are.
     Contributions are counted in units of g, the greatest common divisor of r and v, because vertices have no others.
 
@@ -64,7 +64,7 @@ def _joined(left: np.ndarray, right: np.ndarray, n_left: int, n_right: int) -> n
     visits, apart, _ = left.shape
     edge = np.arange(apart)
     out = np.maximum(left[:, :, np.maximum(edge - n_right, 0)], right[:, np.maximum(edge - n_left, 0), :])
-    for c in range(1, visits):  # of the left, where x batches are to the right of its last
+    for c in range(1, visits):  # of the left, with x batches to the right of its last
         for x in range(apart):
             both = left[c - 1, None, :, x, None] + right[: visits - c, apart - 1 - x, None, :]
             np.maximum(out[c:], both, out=out[c:])

@@ -9,11 +9,12 @@ Reference: Chan, Shi & Song (2011); Dwork, Naor, Pitassi & Rothblum (2010).
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
@@ -54,18 +55,14 @@ class Tree(Release):
         return jnp.zeros((self.n_levels, *shape))
 
     @override
-    def encode(
-        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " 1 *shape"], Float[Array, " kappa *shape"]]:
+    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
         node = gamma + jnp.where(self._levels(gamma) < _level(k), state, 0).sum(0)
         return node[None], self._place(state, k, node)
 
-    init = encode_init  # the server keeps as many nodes
+    init = encode_init  # the server keeps the same number of nodes
 
     @override
-    def decode(
-        self, state: Float[Array, " kappa *shape"], k: Int[Array, ""], message: Float[Array, " 1 *shape"]
-    ) -> tuple[Float[Array, "*shape"], Float[Array, " kappa *shape"]]:
+    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
         nodes = self._place(state, k, message[0])
         return nodes.sum(0), nodes
 

@@ -22,8 +22,8 @@ MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most t
 class Ask:
     """The use of a trust model: the budget, and everything that sensitivity depends on.
 
-    The privacy unit is one user, who contributes as often as `users` allows. Distances are joint l2 norms of all
-    messages, in which all entries have equal noise.
+    The privacy unit is one user, with as many contributions as `users` allows. Distances are joint l2 norms of all
+    messages, with equal noise on all entries.
 
     Attributes:
         budget: epsilon, delta and adjacency.
@@ -36,8 +36,8 @@ class Ask:
         batch: B, users of one silo in the largest batch; 1 if the proof does not depend on it.
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
-        dropouts: f, silos whose shares of the noise may be missing in a sum.
-        held: the most rounds whose sums a silo may send together after it was away; 0: one batch.
+        dropouts: f, silos that may be missing in a sum with their shares of the noise.
+        held: the most rounds in one message of a silo that was away; 0: one batch.
         moves_sq: Delta_J^2, squared sensitivity of one batch's packed statistic to one visit; None: as the budget says.
         rounding: excess of one visit's move by rounding, see `BoundStatistic.rounding`.
     """
@@ -58,7 +58,7 @@ class Ask:
 
     @property
     def largest(self) -> int:
-        """Bounds an entry of a silo's sum in one message, to which each visit adds 1 at most."""
+        """Bounds an entry of a silo's sum in one message; each visit adds 1 at most."""
         return max(self.batch, self.held)
 
     @property
@@ -92,7 +92,7 @@ class Ask:
 
     @functools.cached_property
     def kappa(self) -> float:
-        """Computes the squared sensitivity of all messages to one user whose contributions move a sum by 1 each.
+        """Computes the squared sensitivity of all messages to one user, for contributions that move a sum by 1 each.
 
         At several silos the user moves independent messages. If silos are added up, these are the same messages.
         """

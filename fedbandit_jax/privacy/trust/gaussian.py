@@ -1,7 +1,8 @@
 """Trust models with Gaussian noise, added by every silo, by the server, or by every user.
 
-All protect one user, who contributes as often as `Ask.users` allows, under the adjacency of the budget. One user moves
-all messages together by at most `Ask.sensitivity` in joint l2 norm. "Exact" proofs are tight for one visit and upper
+All protect one user, with as many contributions as `Ask.users` allows, under the adjacency of the budget. One user
+moves all messages together by at most `Ask.sensitivity` in joint l2 norm. "Exact" proofs are tight for one visit and
+upper
 bounds for more. They include adaptivity and composition over all messages.
 """
 

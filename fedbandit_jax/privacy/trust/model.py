@@ -37,7 +37,7 @@ class Proof(NamedTuple):
     accountant: str  # the method of proof
     event: Event | None = None  # the whole curve of (epsilon, delta), if it has the form of a privacy event
     assumes: tuple[str, ...] = ()  # behaviour of others that voids the guarantee
-    moves: float | None = None  # the sensitivity with the rounding of messages, None: that of the `Ask`
+    moves: float | None = None  # the sensitivity with the rounding of messages, None: as by the `Ask`
 
 
 T = TypeVar("T", bound="Trust")
@@ -70,7 +70,7 @@ class Trust:
     needs_users: ClassVar[bool] = False  # whether `randomize` needs the users in the tree node, not their sum
     shows_sum: ClassVar[bool] = False  # whether untrusted parties see only the output of `analyze`
     on_grid: ClassVar[bool] = False  # whether messages and noise are integers
-    dropouts: int = 0  # f, the silos whose shares of the noise may be missing, with `away` = "few"
+    dropouts: int = 0  # f, the silos that may be missing with their shares of the noise, if `away` = "few"
     width: int = 0  # the most bits that a user sends for an entry, with `needs_users`
 
     @classmethod
@@ -194,7 +194,7 @@ LITTLE = 40.0  # the largest mu where nothing can be proved
 
 
 def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
-    """Returns the model with the largest mu <= `top`, to a part in 10^4, whose proven epsilon is within the budget.
+    """Returns the model with the largest mu <= `top`, to a part in 10^4, and a proven epsilon within the budget.
 
     `model` makes a bound model from mu. A larger mu has less noise. The far tails of integer noise are never drawn. If
     they cost more than delta at so large an epsilon, the result is a model with little noise, which proves nothing.

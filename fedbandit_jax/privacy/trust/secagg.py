@@ -1,7 +1,7 @@
 """Secure aggregation of vectors: the noise of the central model without a trusted server.
 
 It goes beyond the papers. Secure aggregation is as in Chowdhury & Zhou (2023); Bonawitz et al. (2017) have a protocol.
-The sum of shares is that of Kairouz, Liu & Steinke (2021).
+For the sum of shares see Kairouz, Liu & Steinke (2021).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SecAgg(Trust):
     released. The aggregator is trusted to show the server only sums. Silos are trusted to do nothing that
     `Proof.assumes` lists. The server is not trusted.
 
-    The privacy unit is one user, who contributes at most as `Ask.users` says, under the adjacency of the budget. One
+    The privacy unit is one user, with contributions within `Ask.users`, under the adjacency of the budget. One
     user moves all messages together by at most `Ask.sensitivity` in l2 norm. Rounding moves each entry by at most one
     step more a visit. Neither depends on the number of users in a batch. But messages must be exact integers in float32
     and have room in the ring. Both hold for the largest batch, and sizes may differ if they are fixed in advance.
@@ -76,14 +76,10 @@ class SecAgg(Trust):
             room = min(fine, 2.0**31 / (m * largest + 40 * most), 2.0**24 / largest, 2.0**24 / most)
             scale = 2.0 ** math.floor(math.log2(room)) if room >= 1 else 0.0
             if scale * sigma < math.sqrt(there):
-                raise BadValue(
-                    "n_agents",
-                    f"must leave room in 32 bits for batch = {ask.batch} and n_syncs = {ask.release.n_syncs} with "
-                    "release "
-                    f"{type(ask.release).__name__}: entries reach {m * largest:.3g}, noise has std {sigma:.3g}",
-                    m,
-                    others=("batch", "release"),
-                )
+                sizes = f"batch = {ask.batch} and n_syncs = {ask.release.n_syncs} with {type(ask.release).__name__}"
+                why = f"entries reach {m * largest:.3g}, noise has std {sigma:.3g}"
+                must = f"must leave room in 32 bits for {sizes}: {why}"
+                raise BadValue("n_agents", must, m, others=("batch", "release"))
             share = np.float32(sigma * scale / math.sqrt(there))
             return cls(share=share, scale=np.float32(scale), n_agents=m, dropouts=ask.dropouts)
 

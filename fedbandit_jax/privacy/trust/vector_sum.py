@@ -1,8 +1,8 @@
 """The trust model of sums of noisy bits behind a trusted shuffler: P_Vec in the paper.
 
 The server is not trusted. It protects one user of one silo, with at most `visits` contributions, under the adjacency of
-the budget. It covers only the tree, with kappa levels l = 0, ..., kappa - 1. Algorithms and theorems are those of Zhou
-& Chowdhury (2024).
+the budget. It covers only the tree, with kappa levels l = 0, ..., kappa - 1. Algorithms and theorems are from Zhou &
+Chowdhury (2024).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class VectorSum(Trust):
     sqrt(D) is for rounding.
 
     # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix on and above the diagonal are sent, those above it
-    scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and 3/4 as many of them have
-    the same variance.
+    scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and 3/4 of the printed
+    number has the same variance.
     """
 
     sentence = (
