@@ -103,7 +103,7 @@ class AccountedMechanism(BoundMechanism):
 
         A loop of fixed batches adds up B rounds = `batch`. One without (None) hands rows to `absorb` after `longest`.
         Sums are exact, see `Steps`. On a grid, and with single messages, the sum of the longest batch is rounded to
-        float32, and about four times every message that it enters.
+        float32. So is every message that it enters, about four times.
         """
         if type(self.longest) is not int:
             return f"rows would be handed over after {self.longest!r} rounds, which is no integer"

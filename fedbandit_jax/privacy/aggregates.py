@@ -75,9 +75,9 @@ def cost(aggregate: str, n_agents: int, size: int) -> float:
     """Returns the standard deviation of an aggregate of M iid Gaussian messages, in units of their sum's.
 
     It tends to sqrt(pi / 2) for the median as M grows. The mean is independent of the difference between an aggregate
-    and the mean, as that does not depend on the centre of the Gaussians (Basu's theorem). So their variances add up,
-    and only the variance of the difference is computed, as an average over draws from a fixed seed. It is right to 0.2
-    % for M = 100 and D = 65.
+    and the mean, as that does not depend on the centre of the Gaussians (Basu's theorem). So their variances add up.
+    The variance of the difference is an average over draws from a fixed seed. It is right to 0.2 % for M = 100 and D =
+    65.
 
     Args:
         aggregate: a key of `AGGREGATES`.

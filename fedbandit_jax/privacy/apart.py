@@ -1,8 +1,8 @@
-"""Mechanisms with a server that sees every silo's private sums, and adds them up by a rule that bears Byzantine silos.
+"""Mechanisms with a server that adds up every silo's private sums by a rule that bears Byzantine silos.
 
-At synchronisation k every silo has a private prefix sum, [W | U] over all batches so far with the noise of its
-messages. It is the decoded release, which is post-processing. The server takes M times a robust centre of these M sums.
-So a silo that lies in every message does no more harm than one that lies once. The noise of a release is the noise of
+At synchronisation k every silo has a private prefix sum [W | U] with the noise of its messages. It is the decoded
+release, which is post-processing. The server takes M times a robust centre of these M sums. So a silo that lies in
+every message does no more harm than one that lies once. The noise of a release is the noise of
 one prefix sum times sqrt(M) and the `cost` of the rule.
 """
 

@@ -1,7 +1,7 @@
 """Counts of users' contributions, and the exclusion of contributions beyond the bounds of the guarantee.
 
-Whether a contribution enters depends on that user's own visits and on the public number of the batch, never on what
-anybody contributed. So, given the times of synchronisation, replacing all data of one user moves no other user's
+Whether a contribution enters depends on that user's own visits and on the public number of the batch. It never depends
+on contributions. So, given the times of synchronisation, replacing all data of one user moves no other user's
 contributions in or out.
 """
 

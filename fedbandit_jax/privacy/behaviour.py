@@ -1,11 +1,11 @@
-"""A check of the noise by its behaviour: a bound mechanism is drawn on users of zeros, and its noise is measured.
+"""A check of the noise by its behaviour: a bound mechanism runs on users of zeros, and its noise is measured.
 
 A certificate is computed from the numbers that a mechanism holds. Here the mechanism itself runs. Row k of the noise of
 S prefixes is L_k w. L is the lower triangular factor that the release states, and w (S, D) are the independent fresh
 noises of all synchronisations. Solving for w leaves numbers that must have mean 0, variance 1, and no correlation
 between releases, entries and draws. The same holds for the messages of single silos, if they are drawn.
 
-A mechanism is refused if, for each of two keys, one of these means is off by more than `ERRORS` of its standard errors.
+A mechanism is refused if one of these means is off by more than `ERRORS` standard errors, for each of two keys.
 With D = 65 entries an honest one fails with a probability below 1e-6. Keys are fixed, and the same mechanism always or
 never fails. `DRAWS` show a standard deviation that is 10 % off at eight standard errors or more.
 """

@@ -56,8 +56,8 @@ class Calibration:
     def sigma(self) -> float:
         """Standard deviation of the noise on every entry of x y and on the diagonal of x x'; off it, sigma / sqrt 2.
 
-        `model.whose` names the message or sum. Noise on the joint matrix has sigma on x y and off the diagonal of x x',
-        and sqrt 2 sigma on the diagonal.
+        `model.whose` names the message or sum. On the joint matrix sigma is for x y and off the diagonal of x x'. It
+        is sqrt 2 sigma on the diagonal.
         """
         return self.proof.sigma
 
@@ -237,8 +237,8 @@ def epsilon_of(
 
     This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local", without `dim`. A user
     at several silos moves one noisy sum, as under "central". Under "silo_local" each silo has independent noise, and
-    the result is an upper bound. It is infinite from about 75 on, because the far tails of the noise, which are never
-    drawn, then cost more than delta.
+    the result is an upper bound. It is infinite from about 75 on, because the far tails that are never drawn then cost
+    more than delta.
 
     Args:
         sigma: standard deviation of the noise on x y and on the diagonal of x x', as in `Calibration.sigma`.

@@ -44,8 +44,8 @@ class Mechanism:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
             "silo_local" or "silo_local_matrix").
         release: how private sums over time are formed. It is a key of `fb.privacy.RELEASES`, or your `Release` class.
-        "tree" is Algorithm 2. Prefix sums of "blt" have a fifth of the tree's noise variance for 16
-            synchronisations, and an eighth for 400, at equal privacy. The others are "sqrt_toeplitz" and
+        "tree" is Algorithm 2. At equal privacy, prefix sums of "blt" have a fifth of the tree's noise variance for 16
+        synchronisations. For 400 it is an eighth. The others are "sqrt_toeplitz" and
             "input_perturbation".
         trust: who adds the noise and who is trusted. It is an `fb.privacy.GaussianTrust`, or a key of
             `fb.privacy.TRUST`. With "silo_local" each silo adds noise, which protects its users from everybody else;

@@ -21,16 +21,17 @@ USERS = 2**18  # added up at a time if possible; their sum has a unit in the las
 def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) -> str:
     """Returns the objection to a float32 sum over `users` with noise of this standard deviation, or "".
 
-    A user moves a sum by the row, and by the rounding of partial sums, up to a unit in the last place of each. For rows
-    of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are nearly
+    A user moves a sum by the row, and by the rounding of partial sums. Each adds up to a unit in the last place. For
+    rows of norm 1 that unit is at most `ROUNDING` std here. Rounding errors of data that nobody chose for them are
+    nearly
     independent. A thousand of them, in partial sums that grow evenly, then move the sum by about 0.12 std. They add
     0.014 to mu^2, the squared distance in units of the noise. It is 1 for a move of the sum by std. For another
     number of `roundings` the unit is scaled to add the same.
 
     Much noise does not help if the user's own move is rounded. While a sum stays below a power of two, later rows leave
     that move unchanged. Beyond it the move is rounded to twice the unit. Suppose that the unit is at most `SHARE` of
-    the move, and that errors in every entry are nearly independent and at most one unit. Then they change the square of
-    the move by some 3 %, up or down. None of this is charged to epsilon.
+    the move. Let errors in every entry be nearly independent and at most one unit. Then they change the square of the
+    move by some 3 %, up or down. None of this is charged to epsilon.
 
     Args:
         users: the number of rows.

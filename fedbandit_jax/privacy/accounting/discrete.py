@@ -1,4 +1,4 @@
-"""Privacy of integer noise on a sum of integers that one user shifts by D: curves of Renyi divergence, and pure DP.
+"""Privacy of integer noise on a sum that one user shifts by D: curves of Renyi divergence, and pure DP.
 
 P is the law of the noise and Q the law of the noise shifted by D = `shift`, one user's move of the sum. alpha > 1 is
 the order of a Renyi divergence.

@@ -5,8 +5,8 @@ The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n
 * R: each user encodes a reward x in [0, 1] as floor(x g) + Bernoulli(x g - floor(x g)), for g steps per unit, adds
   integer noise, and sends the result modulo m.
 * S: aggregation shows the server the sum of the messages modulo m.
-* A: the server reads residues above n g + tau as negative numbers, and divides by g. tau is the room for noise on
-  either side.
+* A: the server reads residues above n g + tau as negative numbers, and divides by g. The room for noise on either side
+is tau.
 
 Replacing one user's reward (adjacency) moves a sum by at most g steps. The privacy unit is one user, in one sum.
 Certificates also state epsilon for a user in n different sums; visits to the same sum are not covered. In array

@@ -2,7 +2,7 @@
 
 For batch sums gamma_j a workload is (A gamma)_k = sum_{j <= k} a_{k-j} gamma_j, a_0 = 1. Prefix sums are the workload a
 = 1. Each workload is a function of prefix sums, through their differences. So a release of prefix sums with noise R z
-also releases A gamma, with noise A C^-1 z: that is post-processing. The workload only decides which C is best. These
+also releases A gamma with noise A C^-1 z. That is post-processing. The workload only decides which C is best. These
 releases have the first columns
 
     Discounted(g): c_j = g^j binom(2j, j) / 4^j,   the square root of A, a_j = g^j

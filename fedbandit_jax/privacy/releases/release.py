@@ -32,7 +32,7 @@ class Release(abc.ABC):
     times
     the sensitivity of one batch sum. This holds also if the batches depend on earlier releases.
 
-    A subclass says how both factors act, entry by entry and linearly, on arrays of any shape (*shape): `encode` is C
+    A subclass says how both factors act, entry by entry and linearly, on arrays of any shape (*shape). `encode` is C
     and `decode` is R. Sensitivity and variance follow from their matrices, unless a subclass has closed forms. The
     package's own releases are pytrees with S and all coefficients as leaves. Their states have room for other S, and
     one compiled program serves many horizons.
@@ -92,7 +92,7 @@ class Release(abc.ABC):
         """Returns prefix sum k from message k, and the next state; parts that are not live must not count."""
 
     def step(self, state: Any, k: Int[Array, ""], z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Any]:
-        """Returns the noise of prefix k from one fresh draw z, and the next state; by default for messages of one part.
+        """Returns the noise of prefix k from one fresh draw z, and the next state. The default is for one part.
 
         All prefixes together have the distribution of `decode` on messages of iid noise with the variance of z. For a
         user-defined release `fb.privacy.Mechanism` computes this from the matrices.

@@ -117,7 +117,7 @@ class Ask:
 def allowed_mu(epsilon: float, delta: float, missing: float, pure: float = 0.0) -> float:
     """Returns the mu of the mu-GDP that (epsilon, delta) allows with a `pure`-DP part, with the tails charged to delta.
 
-    If tails of the mass `missing` cost more than delta, nothing will be proved, and the noise is as for the ideal law.
+    If tails of the mass `missing` cost more than delta, nothing is proved. The noise is then as for the ideal law.
     """
     left = delta - tails.smallest_delta(epsilon, missing)
     return gaussian_mu(epsilon, left if left > 0 else delta, pure)

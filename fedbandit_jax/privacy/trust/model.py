@@ -1,4 +1,4 @@
-"""The interface of a trust model: the noise on a release, who adds it, its calibration to a budget, and its proof.
+"""The interface of a trust model: the noise on a release, its source, its calibration to a budget, and its proof.
 
 At synchronisation k = 1, ..., S every silo holds a message (P, D): the P parts of its release (see `releases`). Each
 part is a sum of users' packed statistics with D = d (d + 3) / 2 entries (see `statistic`). A protocol carries it to the
