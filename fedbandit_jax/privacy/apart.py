@@ -2,8 +2,8 @@
 
 At synchronisation k every silo has a private prefix sum [W | U] with the noise of its messages. It is the decoded
 release, which is post-processing. The server takes M times a robust centre of these M sums. So a silo that lies in
-every message does no more harm than one that lies once. The noise of a release is the noise of
-one prefix sum times sqrt(M) and the `cost` of the rule.
+every message does no more harm than one that lies once. The noise of a release is the noise of one prefix sum times
+sqrt(M) and the `cost` of the rule.
 """
 
 from __future__ import annotations

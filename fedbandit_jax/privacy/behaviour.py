@@ -5,9 +5,9 @@ S prefixes is L_k w. L is the lower triangular factor that the release states, a
 noises of all synchronisations. Solving for w leaves numbers that must have mean 0, variance 1, and no correlation
 between releases, entries and draws. The same holds for the messages of single silos, if they are drawn.
 
-A mechanism is refused if one of these means is off by more than `ERRORS` standard errors, for each of two keys.
-With D = 65 entries an honest one fails with a probability below 1e-6. Keys are fixed, and the same mechanism always or
-never fails. `DRAWS` show a standard deviation that is 10 % off at eight standard errors or more.
+A mechanism is refused if one of these means is off by more than `ERRORS` standard errors, for each of two keys. With D
+= 65 entries an honest one fails with a probability below 1e-6. Keys are fixed, and the same mechanism always or never
+fails. `DRAWS` show a standard deviation that is 10 % off at eight standard errors or more.
 """
 
 from __future__ import annotations

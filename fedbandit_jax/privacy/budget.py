@@ -20,10 +20,9 @@ ADJACENCY = {
 def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, weighted: bool = False) -> float:
     """Computes the supremum of ||change of U||_2^2 + ||change of W||_F^2 by one user with (w x x', x v).
 
-    It is for equal noise on every entry of the packed statistic (see `privacy.packing`), in squared norm.
-    The user has ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]. Under
-    "replace" another user takes their place. Under "zero_out" the contribution becomes zero, and the supremum is W^2 +
-    V^2.
+    It is for equal noise on every entry of the packed statistic (see `privacy.packing`), in squared norm. The user has
+    ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]. Under "replace" another
+    user takes their place. Under "zero_out" the contribution becomes zero, and the supremum is W^2 + V^2.
 
     Replaced by (w', x', v'), with both of norm 1 and c = <x, x'>, the user changes the sums by w^2 + w'^2 - 2 w w' c^2
     + v^2 + v'^2 - 2 v v' c, squared. That is convex in (w, w', v, v'), and largest at ends of their intervals. With w =

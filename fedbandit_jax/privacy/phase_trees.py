@@ -56,9 +56,9 @@ NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are nev
 class Replanted:
     """The trees of all local clusters, which draw the noise, limit the number of uploads, and issue the certificate.
 
-    Every server adds the noise to the sums of its own clusters and is trusted by its users. The global server and
-    all other servers are not trusted. The privacy unit is one user's data of `visits` rounds, against everybody except
-    the user's own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta, Delta^2 =
+    Every server adds the noise to the sums of its own clusters and is trusted by its users. The global server and all
+    other servers are not trusted. The privacy unit is one user's data of `visits` rounds, against everybody except the
+    user's own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta, Delta^2 =
     `matrix_sensitivity_sq(adjacency)`.
 
     Attributes:

@@ -31,8 +31,8 @@ class Statistic:
 
     A subclass is a frozen dataclass. The package traces `contribution` for one user and maps the program over users. So
     a contribution cannot depend on other users of the batch. The package clips the results to the bounds, and the
-    privacy proof needs no more. The methods must not call the host or define batching rules.
-    `jax.debug.print` is allowed, and prints raw data.
+    privacy proof needs no more. The methods must not call the host or define batching rules. `jax.debug.print` is
+    allowed, and prints raw data.
 
     Attributes:
         max_weight: W in (0, 1], the largest weight.

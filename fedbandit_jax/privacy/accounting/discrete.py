@@ -69,8 +69,8 @@ def discrete_laplace_rdp(shift: int, scale: float) -> Curve:
 def wrapped_discrete_laplace_epsilon(shift: int, scale: float, modulus: int) -> float:
     """Computes epsilon of pure DP of discrete Laplace noise modulo m, for a move of the sum by exactly `shift`.
 
-    This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2.
-    That shift covers moves *up to* any g > m / 2.
+    This is the largest log ratio of probabilities, and at most shift / scale. It is largest for a shift of m // 2. That
+    shift covers moves *up to* any g > m / 2.
 
     Example:
         >>> [round(wrapped_discrete_laplace_epsilon(5, 10.0, modulus=m), 4) for m in (16, 2**61)]

@@ -12,8 +12,7 @@ This keeps its precision for tiny delta, when Phi(-a) - e^epsilon Phi(-b) cancel
 An (epsilon_0, 0)-DP mechanism may see the same user (the argument `pure` = epsilon_0). At worst its privacy loss equals
 the loss of randomised response, +-epsilon_0 with odds e^epsilon_0 : 1 (Kairouz, Oh & Viswanath 2015). This holds also
 if the queries to the two interleave (Vadhan & Zhang 2023). With p = e^epsilon_0 / (1 + e^epsilon_0) the two together
-give
-at most (exactly, for randomised response)
+give at most (exactly, for randomised response)
 
     delta(epsilon; mu, epsilon_0) = p delta(epsilon - epsilon_0; mu) + (1 - p) delta(epsilon + epsilon_0; mu).
 """

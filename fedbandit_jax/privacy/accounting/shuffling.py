@@ -3,8 +3,8 @@
 *Amplification* (Zhou & Chowdhury 2024, Lemma F.2). Each of M silos sums the n points (users' statistics) of a tree
 node, adds Gaussian noise, and sends the result through a trusted shuffler. mu = sensitivity / sigma is how far one
 point moves a node in units of the noise. epsilon(mu; delta0) is the exact epsilon at delta0 of a Gaussian mechanism
-with that ratio. Let eps0 = epsilon(mu; delta0) be for one point and e_n = epsilon(n mu; delta0) for all n. If
-e_n <= ln(M / (16 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
+with that ratio. Let eps0 = epsilon(mu; delta0) be for one point and e_n = epsilon(n mu; delta0) for all n. If e_n <=
+ln(M / (16 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
 
     eps_r = ln(1 + tanh(eps0/2) (8 sqrt(e^e_n ln(4/d') / M) + 8 e^e_n / M)),
     delta_r = tanh(eps0/2) d' + 3/2 M (e^eps_r + 1) delta0,

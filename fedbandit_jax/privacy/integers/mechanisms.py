@@ -121,8 +121,8 @@ class Polya(IntegerMechanism):
     """Shares of Polya noise, which sum to discrete Laplace noise of scale g / epsilon (Theorem 1).
 
     Users add the shares. Secure aggregation is trusted and the server is not. The guarantee is pure epsilon-DP of the
-    sum modulo m. g = ceil(epsilon sqrt(n)) and tau = ceil(g / epsilon ln(2/p)), with `noise_epsilon` as epsilon.
-    Tails: Appendix C.1.
+    sum modulo m. g = ceil(epsilon sqrt(n)) and tau = ceil(g / epsilon ln(2/p)), with `noise_epsilon` as epsilon. Tails:
+    Appendix C.1.
     """
 
     noise_class: ClassVar[type[PolyaNoise]] = PolyaNoise
@@ -227,8 +227,8 @@ class GaussianShares(IntegerMechanism):
     """Discrete Gaussian shares of parameter g / (epsilon sqrt(n)), added by users (Theorem 4).
 
     Secure aggregation is trusted and the server is not. The guarantee is zCDP of the sum, with nearly discrete Gaussian
-    noise of parameter g / epsilon. tau = ceil(g / epsilon sqrt(2 ln(2/p))). Tails: Appendix E, with h = 0
-    because the noise is sub-Gaussian.
+    noise of parameter g / epsilon. tau = ceil(g / epsilon sqrt(2 ln(2/p))). Tails: Appendix E, with h = 0 because the
+    noise is sub-Gaussian.
     """
 
     steps = SkellamShares.steps

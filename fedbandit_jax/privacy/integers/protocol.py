@@ -9,8 +9,8 @@ The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n
 is tau.
 
 Replacing one user's reward (adjacency) moves a sum by at most g steps. The privacy unit is one user, in one sum.
-Certificates also state epsilon for a user in n different sums; visits to the same sum are not covered. In array
-shapes, S is the number of batches. Sums modulo m are in `ring.py`.
+Certificates also state epsilon for a user in n different sums; visits to the same sum are not covered. In array shapes,
+S is the number of batches. Sums modulo m are in `ring.py`.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class Noise:
 class PolyaNoise(Noise):
     """Shares that are differences of two Polya(1/n, e^(-1/scale)) and sum to discrete Laplace noise (Theorem 1).
 
-    The proof is pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`. The Renyi curve is
-    for the noise before reduction modulo m.
+    The proof is pure DP of one discrete Laplace variable modulo m, for all shifts up to `shift`. The Renyi curve is for
+    the noise before reduction modulo m.
     """
 
     scale: Any  # (S,) scale of the discrete Laplace noise of a sum, in steps
@@ -217,8 +217,8 @@ class SkellamNoise(Noise):
 class GaussianNoise(Noise):
     """Discrete Gaussian shares with a nearly discrete Gaussian sum (Theorem 4).
 
-    The probabilities of the sum equal a discrete Gaussian's up to factors e^(+-xi), xi as in Lemma 4. They cost 2
-    xi in epsilon and a factor e^xi in delta. epsilon is the smaller one by Lemma 4 (zCDP) and by that law.
+    The probabilities of the sum equal a discrete Gaussian's up to factors e^(+-xi), xi as in Lemma 4. They cost 2 xi in
+    epsilon and a factor e^xi in delta. epsilon is the smaller one by Lemma 4 (zCDP) and by that law.
     """
 
     notion = "zCDP"

@@ -127,8 +127,8 @@ class Discounted(Memory):
 class Window(Memory):
     """Sums over the last `batches` batches; also the release that suits them.
 
-    The release is the square-root Toeplitz matrix with w bands. At equal privacy a sum over 10 batches has 41 %
-    of the noise variance of ten single ones. It is for policies that forget, `fb.algos.Forgetting`.
+    The release is the square-root Toeplitz matrix with w bands. At equal privacy a sum over 10 batches has 41 % of the
+    noise variance of ten single ones. It is for policies that forget, `fb.algos.Forgetting`.
 
     Args:
         batches: w, an integer in [1, 1024].

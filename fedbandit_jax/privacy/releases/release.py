@@ -29,8 +29,7 @@ class Release(abc.ABC):
     For batch sums gamma_1, ..., gamma_S a silo sends C gamma + z with fresh noise z ~ N(0, sigma^2) on every entry. The
     trust model decides which party draws z and which is trusted. The k-th private prefix sum is row k of R (C gamma +
     z) = A gamma + R z. One user is in one batch. So all messages together move by at most the largest column norm of C
-    times
-    the sensitivity of one batch sum. This holds also if the batches depend on earlier releases.
+    times the sensitivity of one batch sum. This holds also if the batches depend on earlier releases.
 
     A subclass says how both factors act, entry by entry and linearly, on arrays of any shape (*shape). `encode` is C
     and `decode` is R. Sensitivity and variance follow from their matrices, unless a subclass has closed forms. The
@@ -118,8 +117,8 @@ class Release(abc.ABC):
     def sensitivity_sq(self, users: Users = ONCE) -> float:
         """Returns the largest squared column norm of C; for trees, the number kappa of nodes that contain one batch.
 
-        It is the squared l2 move of all messages together if one batch sum moves by 1. With `users`, the
-        sum of every batch moves by 1 for each of the user's contributions to it.
+        It is the squared l2 move of all messages together if one batch sum moves by 1. With `users`, the sum of every
+        batch moves by 1 for each of the user's contributions to it.
         """
         return self.sensitivity(users).squared
 

@@ -2,8 +2,7 @@
 
 All protect one user, with as many contributions as `Ask.users` allows, under the adjacency of the budget. One user
 moves all messages together by at most `Ask.sensitivity` in joint l2 norm. "Exact" proofs are tight for one visit and
-upper
-bounds for more. They include adaptivity and composition over all messages.
+upper bounds for more. They include adaptivity and composition over all messages.
 """
 
 from __future__ import annotations

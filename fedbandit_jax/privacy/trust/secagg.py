@@ -38,10 +38,10 @@ class SecAgg(Trust):
     released. The aggregator is trusted to show the server only sums. Silos are trusted to do nothing that
     `Proof.assumes` lists. The server is not trusted.
 
-    The privacy unit is one user, with contributions within `Ask.users`, under the adjacency of the budget. One
-    user moves all messages together by at most `Ask.sensitivity` in l2 norm. Rounding moves each entry by at most one
-    step more a visit. Neither depends on the number of users in a batch. But messages must be exact integers in float32
-    and have room in the ring. Both hold for the largest batch, and sizes may differ if they are fixed in advance.
+    The privacy unit is one user, with contributions within `Ask.users`, under the adjacency of the budget. One user
+    moves all messages together by at most `Ask.sensitivity` in l2 norm. Rounding moves each entry by at most one step
+    more a visit. Neither depends on the number of users in a batch. But messages must be exact integers in float32 and
+    have room in the ring. Both hold for the largest batch, and sizes may differ if they are fixed in advance.
     """
 
     sentence = (
