@@ -59,6 +59,8 @@ def test_what_may_be_a_thousand_or_one_is_refused_until_the_mark_is_said(tmp_pat
         read(texts)
     for decimal, numbers in ((".", point), (",", comma)):
         assert read(texts, decimal=decimal).encoding == read(numbers).encoding
+    with refused("features", "1,5"):
+        read(["1,5", "2,25"], decimal=".")
     path = tmp_path / "log.csv"  # between semicolons a point may be a mark, too
     pd.DataFrame(LOG | {"age": ["1.000", "950"] * (N // 2)}).to_csv(path, sep=";", index=False)
     with refused("features", "1.000"):
