@@ -16,7 +16,7 @@ import sys, jax, fedbandit_jax as fb
 compiled = []
 jax.monitoring.register_event_listener(lambda event, **_: compiled.append(event))
 env = fb.envs.sphere(2, 3, 3)
-fb.simulate(env, fb.algos.fed_lin_ucb(schedule=2), horizon=4, key=jax.random.key(0), seeds=1)
+fb.simulate(env, fb.algos.fed_lin_ucb(schedule=2), horizon=4, key=jax.random.key(0), seeds=1, progress=False)
 print(sum(event.endswith("cache_hits") for event in compiled))
 """
 
