@@ -74,8 +74,8 @@ class Discounted(Memory):
     """Sums with weights that every later batch multiplies by `decay`; also the release that suits them.
 
     The release is the square-root Toeplitz matrix of the discounted workload. At equal privacy a discounted sum has 40
-    % of the noise variance under "input_perturbation" at decay 0.9, and 27 % at 0.95. It is for policies that forget,
-    `fb.algos.Forgetting`. Other policies read prefix sums from it, with more noise than under "blt".
+    % of its noise variance under "input_perturbation", at decay 0.9. At 0.95 it is 27 %. It is for policies that
+    forget, `fb.algos.Forgetting`. Other policies read prefix sums from it, with more noise than under "blt".
 
     Args:
         decay: g in (0, 1), at most 0.998. A batch is forgotten after about 1 / (1 - g) later ones.

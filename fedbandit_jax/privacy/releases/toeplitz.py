@@ -109,8 +109,8 @@ class Buffered(Toeplitz):
 class InputPerturbation(Buffered):
     """The release that sends every batch sum once: C = I, and prefix k carries k noises.
 
-    It has the least noise on a batch alone, the difference of two prefixes. So it suits algorithms that forget older
-    batches, such as elimination in phases and AdaC-UCB.
+    At equal privacy it has the least noise on a batch alone, the difference of two prefixes. So it suits algorithms
+    that forget older batches, such as elimination in phases and AdaC-UCB.
     """
 
     @override
