@@ -33,8 +33,8 @@ COPIES = ("mslr", "movielens")
 class DataCommand(Command):
     """Show what your table holds and can answer, or check your copy of a data set.
 
-    The command lists columns and their possible roles. With --silo, --arm and --reward it fits a model of rewards, and
-    compares the gain of the best arms with the noise of privacy. --details adds how well the model predicts.
+    The command lists columns and their possible roles. With --silo, --arm and --reward it fits a model of rewards. It
+    then compares the gain of the best arms with the noise of privacy. --details adds the accuracy of the model.
 
     Data sets that may not be redistributed are read from your copy. Files of mslr are parsed once and cached beside
     the originals.
@@ -47,8 +47,8 @@ class DataCommand(Command):
 
     Args:
         dataset: text table, such as a .csv, or .parquet; or the word mslr or movielens, with --path.
-        path: folder of your copy of mslr (Fold1/train.txt, vali.txt and test.txt; --features title or body names a
-            half of the features) or movielens (ratings.csv, ratings.dat or u.data).
+        path: folder of your copy. mslr has Fold1/train.txt, vali.txt and test.txt, and --features title or body names
+            a half of the features. movielens has ratings.csv, ratings.dat or u.data.
         details: print the fit of the model and the encoding of the features, too.
     """
 

@@ -53,9 +53,9 @@ class SimulateCommand(Command):
         dim: d, the number of features.
         random_seed: seed of the random number generator.
         data: your table, .csv or .parquet, in place of the file's environments.
-        set: change of a parameter, PATH=VALUE in TOML: of the environment or of all algorithms that have it (listed
-            above), or a key of the file, such as algorithms.LinUCB.policy.failure=0.1. A string needs no quotes. You
-            may repeat the flag.
+        set: change, PATH=VALUE in TOML; a string needs no quotes. PATH is a parameter of the environment or of all
+            algorithms that have it, see the list above. It may also be a key of the file, such as
+            algorithms.LinUCB.policy.failure. You may repeat the flag.
         certificates: print certificates, paired differences and communication, too.
     """
 
