@@ -158,7 +158,7 @@ class PlanCommand(Command):
 def _answer(found: Recommendation) -> Iterator[str]:
     best = found.best
     assert best is not None
-    yield f"Use {best.label}."
+    yield f"Use: {best.label}"
     proof = best.certificate
     if proof is not None and proof.epsilon is not None:
         budget = f"epsilon = {proof.epsilon:g} at delta = {proof.delta:g}"

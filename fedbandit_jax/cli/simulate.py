@@ -164,7 +164,8 @@ class SimulateCommand(Command):
                 if is_ours(part):
                     part.unlink()
         its = result.provenance
-        print(f"\nSaved {', '.join([str(saved), *(path.suffix for path in drawn)])}")
+        names = [path.suffix if path.name == name + path.suffix else path.name for path in drawn]
+        print(f"\nSaved {', '.join([str(saved), *names])}")
         print(f"{its['seconds']:.0f} s, of which {its.get('compiling', 0):.0f} s waiting for the compiler\n")
         print(f"What is proved, and how:  fedbandit show {saved} --certificates")
         if self.epsilon is None:
