@@ -27,7 +27,7 @@ MEANING = {
     "certified": "the budget is proved for the protocol that ran",
     NOT_PRIVATE: "no budget was asked for",
     UNIFORM: "epsilon = 0; rows below have not learned",
-    "trusted": "whom users must trust",
+    "trusted": "the parties that users must trust",
 }
 
 

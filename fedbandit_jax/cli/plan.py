@@ -34,8 +34,8 @@ PASSED = ("trusted", "dropouts", "liars", "delay", "max_syncs", "max_bits", "see
 class PlanCommand(Command):
     """Recommend a trust model, release, schedule and policy for a privacy budget and limits on communication.
 
-    In every round each of M silos serves one user, who brings K arms: feature vectors of length d. State whom users
-    trust, their budget (epsilon, delta), and how much silos may communicate.
+    In every round each of M silos serves one user with K arms, which are feature vectors of length d. State the trust
+    model, the budget (epsilon, delta), and how much silos may communicate.
 
     The command prints the recommendation, its predicted regret, and Python code that runs it. --details adds
       - all candidates: regret with a 95 % interval, synchronisations, bits of a silo, simulated part of T
@@ -56,7 +56,7 @@ class PlanCommand(Command):
       fedbandit plan --trusted secagg --dropouts 0.1    a silo misses one synchronisation in ten
 
     Args:
-        trusted: whom users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation; server.
+        trusted: parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation; server.
             You may name several.
         epsilon: epsilon of the budget, for all visits of a user together.
         delta: delta of the budget, in (0, 1). Choose it far below one over the number of users.
@@ -66,7 +66,7 @@ class PlanCommand(Command):
         arms: K, the number of arms.
         dim: d, the number of features.
         horizon: T, the number of rounds.
-        users: users of one silo, who return at random. All visits of a user are protected together, and the plan
+        users: returning users of one silo. All visits of a user are protected together, and the plan
             recommends how many of them count (default: every user comes once).
         visits: most visits of a user, without --users.
         dropouts: probability that a silo misses a synchronisation. Its next message includes the missed data.
