@@ -56,8 +56,8 @@ class PlanCommand(Command):
       fedbandit plan --trusted secagg --dropouts 0.1    a silo misses one synchronisation in ten
 
     Args:
-        trusted: parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation; server.
-            You may name several.
+        trusted: parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation;
+            server. You may name several.
         epsilon: epsilon of the budget, for all visits of a user together.
         delta: delta of the budget, in (0, 1). Choose it far below one over the number of users.
         adjacency: difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one
