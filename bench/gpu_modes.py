@@ -36,8 +36,7 @@ def modes(smoke: bool) -> dict[str, Mode]:
     played = (10**4,) if smoke else (10**5, 10**6, 10**7, 10**8)
 
     def arms(_: int) -> tuple[Any, Any]:
-        eliminate = fb.algos.SuccessiveElimination
-        return fb.envs.arms(10), eliminate(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")
+        return fb.envs.arms(10), fb.algos.DistDPSE(0.5)
 
     return {
         "A": Mode(lambda m: (sphere(m), fb.algos.fed_lin_ucb()), agents),

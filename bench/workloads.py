@@ -46,7 +46,7 @@ def _gossip(size: Size) -> Workload:
 
 
 def _arms(size: Size) -> Workload:
-    algo = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_laplace", trust="secagg")
+    algo = fb.algos.DistDPSE(0.5)
     return Workload(fb.envs.arms(max(2, size.n_arms // 10), instance="hard"), algo, "users")
 
 

@@ -15,6 +15,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
+from authors_arms import RELEASED
 from curves import Curve, quotient
 from drawing import Says, caption, headline, legend_of_all, save, spaced
 from drawing import draw as draw_curves
@@ -24,8 +25,11 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import random
 
 HORIZONS = {"easy": 10**6, "hard": 10**7}
-CURVES: dict[str, tuple[str, float | None]] = {  # label -> name in fb.algos.ELIMINATION, s
-    **{name: (name, None) for name in fb.algos.ELIMINATION},
+A = fb.algos
+KINDS = A.SE, A.DPSE, A.CDPSE, A.LDPSE, A.DistDPSE, A.DistRDPSE, A.DistCDPSE, A.ShuffleDPSE
+VARIANTS = {kind.title: kind for kind in KINDS}
+CURVES: dict[str, tuple[str, float | None]] = {  # label -> name of the variant, s
+    **{name: (name, None) for name in VARIANTS},
     "Dist-RDP-SE (s=10)": ("Dist-RDP-SE", 10.0),
     "Dist-RDP-SE (s=100)": ("Dist-RDP-SE", 100.0),
     "Dist-CDP-SE (s=10)": ("Dist-CDP-SE", 10.0),
@@ -37,7 +41,6 @@ LARGE = 0.2  # standard error of a ratio that tells nothing
 NEAR = 0.03  # share of regret by which curves may differ that can't be told apart
 FIRST = 1_000  # users up to whom nothing differs: all pull every arm equally often
 MARKS = "osD^v"  # of the curves of a figure, set apart along them, so that one under others is seen
-AUTHORS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE")  # what the authors' code has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,24 +101,23 @@ MATCHES = (  # of Figures 1 to 3
 )
 
 
-def elimination(label: str, epsilon: float | None, **options: Any) -> fb.algos.SuccessiveElimination:
-    """Returns the algorithm of a curve; options that it has not, as growth for DP-SE, are left out."""
+def elimination(label: str, epsilon: float | None, released: bool = False, **options: Any) -> Any:
+    """Returns the algorithm of a curve; options that it does not have, as growth for DP-SE, are left out.
+
+    If `released`, the noise is that of the authors' code where it has any.
+    """
     name, scale = CURVES[label]
-    mechanism, trust = fb.algos.ELIMINATION[name]
-    if name == "DP-SE":
-        options = {key: value for key, value in options.items() if key not in ("radius", "growth")}
-    if name not in AUTHORS:
-        options.pop("calibration", None)
-    epsilon = None if name == "SE" else epsilon
-    return fb.algos.SuccessiveElimination(
-        epsilon=epsilon, mechanism=mechanism, trust=trust, scale=scale, name=label, **options
-    )
+    kind: Any = RELEASED.get(name, VARIANTS[name]) if released else VARIANTS[name]
+    known = {field.name for field in dataclasses.fields(kind)}
+    given = {**options, "epsilon": epsilon, **({} if scale is None else {"scale": scale})}
+    return kind(name=label, **{key: value for key, value in given.items() if key in known})
 
 
 def given(label: str, results: list[fb.Result]) -> str:
     """Returns the epsilon that the noise of an algorithm gives in each panel, if it differs from the one asked for."""
     certificates = [result[label].certificate for result in results]
-    values = [found.epsilon_exact for found in certificates]
+    shared = np.inf if label == "DP-SE" else None  # of the authors' DP-SE, whose arms share one noise
+    values = [shared if found.epsilon_exact is None else found.epsilon_exact for found in certificates]
     if any(value is None for value in values) or all(
         abs(value - (found.epsilon or 0)) < 0.01 * value for value, found in zip(values, certificates) if value
     ):
@@ -198,7 +200,7 @@ class ArmsOptions(RadiusOptions):
         """Runs these algorithms on 20 instances of T = `horizon` users; `growth` is that of the authors' batches."""
         own: dict[str, Any] = dict(radius=self.radius)
         if self.version == "authors":
-            own |= dict(calibration="authors", growth=growth)
+            own |= dict(released=True, growth=growth)
         return fb.sweep(env, [elimination(label, epsilon, **own) for label in labels], **self.arguments(horizon))
 
 
@@ -285,7 +287,7 @@ def draw(
     legend_of_all(figure)
     how, names = options.how, labels(curves)
     if options.version == "authors":
-        ours = [CURVES[name][0] for name in names if CURVES[name][0] not in AUTHORS]
+        ours = [CURVES[name][0] for name in names if CURVES[name][0] not in RELEASED]
         how += f", which has no {' and no '.join(ours)} (these are ours)" if ours else ""
     elif options.radius == "exact" and "DP-SE" in names:
         how += " but for DP-SE"

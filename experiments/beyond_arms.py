@@ -19,16 +19,15 @@ from scipy.optimize import brentq
 import fedbandit_jax as fb
 
 DELTA, EPSILONS = 1e-6, (0.1, 0.2, 0.5, 1.0, 2.0)
-NAMES, SE = ("Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE"), "SE"
+NAMES: dict[str, Any] = {kind.title: kind for kind in (fb.algos.DistDPSE, fb.algos.DistRDPSE, fb.algos.DistCDPSE)}
+SE = "SE"
 RADII = {"theory": "printed", "exact": "exact"}
 MARKERS = dict(zip(NAMES, "os^"))
 PALE = dict(zip((SE, *NAMES), ("#999999", "#F0A868", "#7FCFB3", "#E3B9D1")))  # printed radii
 
 
 def private(name: str, epsilon: float, radius: str) -> fb.Algorithm:
-    mechanism, trust = fb.algos.ELIMINATION[name]
-    made: dict[str, Any] = dict(mechanism=mechanism, trust=trust, radius=radius, delta=DELTA)
-    return fb.algos.SuccessiveElimination(epsilon=epsilon, name=f"{name}, {RADII[radius]} radius", **made)
+    return NAMES[name](epsilon, radius=radius, delta=DELTA, name=f"{name}, {RADII[radius]} radius")
 
 
 def of_equal_privacy(name: str, epsilon: float, env: fb.Environment, horizon: int) -> fb.Algorithm:
@@ -44,7 +43,7 @@ def measure(options: Size) -> list[Curve]:
     """Returns final regret against the paper's epsilon, and against that of equal (epsilon, delta)-DP."""
     run, env = options.ends(20_000, 10**6, 10**6, seeds=(2, 20, 20), store=None), fb.envs.arms(10, instance="easy")
     horizon, epsilons = run["horizon"], EPSILONS[:: options.pick(5, 1, 1)]
-    plain = [fb.algos.SuccessiveElimination(radius=radius, name=f"SE, {word} radius") for radius, word in RADII.items()]
+    plain = [fb.algos.SE(radius=radius, name=f"SE, {word} radius") for radius, word in RADII.items()]
     printed = [private(name, 1.0, radius) for radius in RADII for name in NAMES]
     across = fb.sweep(env, [*plain, *printed], grid={"epsilon": epsilons}, **run)
     options.report(across, "beyond_arms_across")

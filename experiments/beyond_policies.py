@@ -37,7 +37,6 @@ LOOKS = {  # a policy's colour and marker, which is filled if the release or the
     "ours: Thompson": f"{INDIGO} v",
     **dict(zip(BANDITS, (f"{WINE} <", f"{VERMILLION} h", f"{VERMILLION} h"))),
 }
-SECAGG: dict[str, Any] = dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
 
 
 def instance(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -122,9 +121,9 @@ def measure(options: Size) -> list[Curve]:
         curves += [*lines(new, regrets(fresh), "seeds"), Curve(new, CHANCE, EPSILONS[:1], [chance], note="worlds")]
     users = options.pick(20_000, 10**6, 10**6)
     run |= dict(horizon=users, stride=users, seeds=options.pick(2, 400, 400))  # rare losses are large
-    bandits: list[fb.Algorithm] = [fb.algos.AdaCUCB(**SECAGG)]
+    bandits: list[fb.Algorithm] = [fb.algos.AdaCUCB(fb.algos.DistDPSE(1.0, radius="exact"))]
     for name, radius in zip(BANDITS[1:], ("theory", "exact")):
-        bandits.append(fb.algos.SuccessiveElimination(radius=radius, name=name, **SECAGG))
+        bandits.append(fb.algos.DistDPSE(1.0, radius=radius, name=name))
     for kind in ("easy", "hard"):
         env = fb.envs.arms(10, instance=kind)
         result = fb.sweep(env, bandits, grid={"epsilon": PURE[few]}, **run)

@@ -8,6 +8,8 @@ compares with Theorem 1; and, on one line, of discrete Laplace noise that also h
 Failure probabilities are p = 1/T, as in the theorems.
 """
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
@@ -24,10 +26,10 @@ ALIKE = 10**6  # T of the line with both at an equal guarantee
 LINES = (*((horizon, "theory") for horizon in HORIZONS), (10**6, "exact"))
 
 
-def renyi(delta: float, env: fb.Environment, horizon: int, **how) -> fb.algos.SuccessiveElimination:
+def renyi(delta: float, env: fb.Environment, horizon: int, **how: Any) -> Any:
     """Returns Dist-RDP-SE with the epsilon of its own notion that makes it (EPSILON, delta)-DP."""
 
-    def made(own: float) -> fb.algos.SuccessiveElimination:
+    def made(own: float) -> Any:
         return elimination("Dist-RDP-SE (s=10)", own, delta=delta, **how)
 
     def excess(own: float) -> float:
@@ -36,7 +38,7 @@ def renyi(delta: float, env: fb.Environment, horizon: int, **how) -> fb.algos.Su
     return made(brentq(excess, EPSILON / 50, 10 * EPSILON, xtol=1e-5))  # pyright: ignore[reportArgumentType]
 
 
-def alike(delta: float, **how) -> fb.algos.SuccessiveElimination:
+def alike(delta: float, **how: Any) -> Any:
     """Returns Dist-DP-SE with the least noise that is (EPSILON, delta)-DP on every grid: that of one step decides."""
     return elimination("Dist-DP-SE", float(np.log((np.exp(EPSILON) + delta) / (1 - delta))), **how)
 
@@ -46,7 +48,7 @@ def measure(options: ArmsSize) -> list[Curve]:
     env, deltas, curves = fb.envs.arms(10, instance="easy"), DELTAS[:2] if options.smoke else DELTAS, []
     for horizon, radius in LINES[1::2] if options.smoke else LINES:
         run = options.arguments(horizon)
-        how = dict(radius=radius, failure=1 / run["horizon"])
+        how: Any = dict(radius=radius, failure=1 / run["horizon"])
         pure = elimination("Dist-DP-SE", EPSILON, **how)
         algos = {f"{d:g}": renyi(d, env, run["horizon"], **how) for d in deltas}
         others = {f"alike {d:g}": alike(d, **how) for d in deltas[:3] if (horizon, radius) == (ALIKE, "theory")}

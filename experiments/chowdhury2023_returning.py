@@ -8,6 +8,7 @@ composition of approximate DP, and its pure DP is linear in B. Drawn is the regr
 """
 
 import dataclasses
+from typing import Any
 
 from arms import HORIZONS, ArmsSize, elimination, power
 from curves import Curve, final, pick, quotient
@@ -32,10 +33,10 @@ def together(certificate: fb.privacy.Certificate, visits: int) -> float:
     return {number: epsilon for number, _, epsilon, _ in certificate.visits}[visits]
 
 
-def calibrated(label: str, visits: int, env: fb.Environment, horizon: int, **how) -> fb.algos.SuccessiveElimination:
+def calibrated(label: str, visits: int, env: fb.Environment, horizon: int, **how) -> Any:
     """Returns the algorithm with the epsilon of its own notion that gives EPSILON to all visits together."""
 
-    def made(own: float) -> fb.algos.SuccessiveElimination:
+    def made(own: float) -> Any:
         return elimination(label, own, delta=DELTA, **how)
 
     def excess(own: float) -> float:

@@ -32,7 +32,7 @@ SPHERE = E.sphere(3, 4, 5, rewards="bernoulli")
 KEY = jax.random.key(0)
 PRIVATE = A.private_fed_lin_ucb(BUDGET, schedule=2)
 ASYNC = A.AsyncFederated(schedule=S.Geometric(1.5), privacy=P.Mechanism(BUDGET, unit="visit"))
-SUMS = A.SuccessiveElimination(epsilon=1.0, mechanism="discrete_laplace", trust="central")
+SUMS = A.CDPSE(1.0)
 
 
 def a_result():
@@ -253,7 +253,7 @@ USUAL = {
         std=(2.0, either(number(1e-30, 1e30), none, function)),
         calibration="tight",
     ),
-    **dict(mechanism="skellam", messages=(False, flag), users=(P.Users(2), a(P.Users)), visits=(1, count())),
+    **dict(messages=(False, flag), users=(P.Users(2), a(P.Users)), visits=(1, count())),
     **dict(dropouts=(0, count(0, 0)), bands=(3, count(high=1024)), gram_scale=(1.0, number(1e-3, 1))),
     **dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6)), event=P.events.Gaussian(0.5)),
     # Data and runs.
@@ -270,8 +270,8 @@ USUAL = {
 }
 LIARS = dict(silos=(0.2, either(number(0, 1), silos)))
 AUDITED = dict(mechanism=NOISE, epsilon=(1.0, number(0, inside=True)), delta=(0.1, number(0, 1)))
-ARMS = dict(epsilon=(1.0, number(1e-9, 500)), trust="secagg", scale=(10.0, number(1, 2**24)))
-ARMS |= dict(failure=(0.1, number(0, 0.3)), delta=(1e-6, inside_unit))
+BATCHES = dict(radius="theory", growth=(2, count(2, 1024)), failure=(0.1, number(0, 0.3)))
+ARMS = dict(epsilon=(1.0, number(1e-9, 500)), delta=(1e-6, inside_unit), unit=P.Users(2, 1), failure=BATCHES["failure"])
 OWN = {  # factory -> what is not usual; one of the package whose arguments all are needs no row
     E.gap: dict(n_arms=(4, count(2)), gap=(0.1, number(1.2e-38, 0.3))),
     E.arms: dict(
@@ -312,11 +312,11 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     A.GossipFedUCB: dict(policy=A.LogDetUCB(), schedule=S.LogDet(5.0)),
     A.AsyncFederated: dict(privacy=ASYNC.privacy),
     A.async_fed_lin_ucb: dict(growth=(2.0, number(1, 3.4e38, inside=True))),
-    A.SuccessiveElimination: dict(
-        **ARMS,
-        **dict(radius="theory", growth=(2, count(2, 1024)), calibration="theorem", unit=P.Users(2, 1)),
-    ),
-    A.AdaCUCB: ARMS,
+    A.SE: BATCHES,
+    A.DPSE: ARMS,
+    **{kind: ARMS | BATCHES for kind in (A.CDPSE, A.LDPSE, A.DistDPSE, A.ShuffleDPSE)},
+    **{kind: ARMS | BATCHES | dict(scale=(10.0, number(1, 2**24))) for kind in (A.DistRDPSE, A.DistCDPSE)},
+    A.AdaCUCB: dict(sums=(A.CDPSE(1.0), a(A.SE))),
     A.FCLUB: dict(
         **dict(download=(1.1, growth), trigger="count", shift="every", alpha_1=(1.5, factor), alpha_2=(2.0, factor)),
         **dict(max_uploads=(5, count())),

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 import pytest
 from data import made_up
-from helpers import ByMessage, Prefixes, random_script
+from four_arms import VARIANTS, algorithm
+from helpers import ByMessage, Prefixes, SharesRDPSE, random_script
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.engine import setup
 from fedbandit_jax.engine.clocks import make_clock
 
@@ -214,20 +214,19 @@ CLUSTERS = [
 
 def elimination(name, env=ARMS, title="", **options):
     """A row of a variant of successive elimination."""
-    mechanism, trust = ELIMINATION[name]
-    epsilon, claim, audit = (None, "none", "") if name == "SE" else (1.0, "certified", "arms")
-    algo = A.SuccessiveElimination(epsilon=epsilon, mechanism=mechanism, trust=trust, **options)
+    claim, audit = ("none", "") if name == "SE" else ("certified", "arms")
+    algo = algorithm(name, **options)
     return Example(title or name, algo, env, claim, card=name * (not title), oracle=ELIMINATING, audit=audit)
 
 
 MULTI_ARMED = [
-    *(elimination(name)._replace(slow=name not in ("SE", "Dist-RDP-SE")) for name in ELIMINATION),
+    *(elimination(name)._replace(slow=name not in ("SE", "Dist-RDP-SE")) for name in VARIANTS),
     proved("Uniform play, of arms", A.UniformArms(), ARMS, card="Uniform play, of arms"),
     *deep(
-        elimination("Dist-RDP-SE", title="Dist-RDP-SE, messages", messages=True, radius="exact"),
+        proved("Dist-RDP-SE, messages", SharesRDPSE(1.0, radius="exact"), ARMS, oracle=ELIMINATING, audit="arms"),
         elimination("Dist-RDP-SE", ARMS_BACK, "Dist-RDP-SE, users", unit=BY_BATCH),
         Example("AdaC-UCB, plain", A.AdaCUCB(), ARMS, oracle=ADAC),
-        proved("AdaC-UCB", A.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="local"), ARMS,
+        proved("AdaC-UCB", A.AdaCUCB(A.LDPSE(1.0, radius="exact")), ARMS,
                card="AdaC-UCB", oracle=ADAC, audit="arms"),
     ),
 ]  # fmt: skip

@@ -8,21 +8,20 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos import ELIMINATION
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.engine.curves import StretchTally
 
 P = 0.1
-PRIVATE = tuple(name for name in ELIMINATION if name != "SE")
+A = fb.algos
+KINDS = A.SE, A.DPSE, A.CDPSE, A.LDPSE, A.DistDPSE, A.DistRDPSE, A.DistCDPSE, A.ShuffleDPSE
+VARIANTS = {kind.title: kind for kind in KINDS}
+PRIVATE = tuple(name for name in VARIANTS if name != "SE")
 RINGS = tuple(name for name in PRIVATE if name != "DP-SE")
 SOME = [pytest.param(n, marks=[pytest.mark.slow] * (n != "Dist-DP-SE")) for n in RINGS]
 
 
 def algorithm(label, epsilon=1.0, **options):
-    mechanism, trust = ELIMINATION[label]
-    return fb.algos.SuccessiveElimination(
-        epsilon=None if label == "SE" else epsilon, mechanism=mechanism, trust=trust, **options
-    )
+    return VARIANTS[label](*([] if label == "SE" else [epsilon]), **options)
 
 
 INIT, STEP = jax.jit(ArmBatchClock.init), jax.jit(ArmBatchClock.step)

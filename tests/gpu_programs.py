@@ -134,8 +134,7 @@ def programs() -> dict[str, Program]:
     def every_round(algo: Any, **given: Any) -> Program:
         return batch(algo, **given)._replace(turn="a round and its synchronisation", trip=STEPS)
 
-    def arms(mechanism: str) -> Program:
-        algo = algos.SuccessiveElimination(epsilon=0.5, mechanism=mechanism, trust="secagg")
+    def arms(algo: Any) -> Program:
         return Program(fb.envs.arms(10), algo, "16 blocks of 4096 users", None, 10**6)
 
     def clustered(algo: Any) -> Program:
@@ -156,8 +155,8 @@ def programs() -> dict[str, Program]:
         "linear feducb": every_round(feducb),
         "linear private feducb": every_round(private_feducb, rewards="bernoulli"),
         "linear gossip": every_round(gossip)._replace(turn="two rounds, one written, and a synchronisation"),
-        "arms discrete laplace": arms("discrete_laplace"),
-        "arms skellam": arms("skellam"),
+        "arms discrete laplace": arms(algos.DistDPSE(0.5)),
+        "arms skellam": arms(algos.DistRDPSE(0.5)),
         "clusters club": clustered(algos.CLUB()),
         "clusters sclub": clustered(algos.SCLUB()),
         "clusters fclub": clustered(algos.FCLUB()),

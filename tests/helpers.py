@@ -47,6 +47,13 @@ class ByMessage(fb.algos.Federated):
         return fb.audits.by_message(super().bind(spec, horizon))
 
 
+class SharesRDPSE(fb.algos.DistRDPSE):
+    """Elimination in which every user draws a share of the noise, as audits see it."""
+
+    def bind(self, spec, horizon):
+        return fb.audits.by_message(super().bind(spec, horizon))
+
+
 def simulate(env=ENV, algo=PRIVATE, **options):
     return fb.simulate(env, algo, **{"horizon": 40, "key": jax.random.key(0), "seeds": 3, **options})
 

@@ -56,7 +56,7 @@ def harmless(monkeypatch, tmp_path):
     monkeypatch.setattr(recommend, "candidates", reached)
     monkeypatch.setitem(fb.audits.FAMILIES, "arms", reached)
     audited_arms = importlib.import_module("fedbandit_jax.audits.arms")
-    monkeypatch.setattr(audited_arms, "MECHANISMS", {("discrete_laplace", "central"): reached})
+    monkeypatch.setattr(audited_arms, "CDPSE", type("Reached", (), {"law": reached}))
     for loader, name in dict(
         classification="require",
         datasets="_minimise",

@@ -368,7 +368,7 @@ def test_random_play_of_arms_is_that_of_the_instances_drawn(curves, key):
     import arms  # pyright: ignore[reportMissingImports]
 
     env, run = fb.envs.arms(5, instance="hard"), dict(key=key, seeds=3)
-    regret = fb.simulate(env, fb.algos.SuccessiveElimination(), horizon=10, stride=10, **run).regret[:, -1]
+    regret = fb.simulate(env, fb.algos.SE(), horizon=10, stride=10, **run).regret[:, -1]
     np.testing.assert_allclose(regret / 10, arms.random_arms(env, run), rtol=1e-5)
 
 

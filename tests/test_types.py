@@ -105,7 +105,7 @@ def programs():
         return fb.algos.Federated(policy=policy, schedule=schedule, privacy=mechanism)
 
     ucb, thompson = fb.algos.UCB(confidence="known_noise", regularizer="project"), fb.algos.Thompson()
-    private = fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg")
+    private = fb.algos.DistRDPSE(1.0)
     yield sphere, linear(ucb)
     yield replay, linear(thompson, "blt", "secagg")
     memory = fb.privacy.Window(2)
@@ -123,7 +123,7 @@ def programs():
     yield sphere, linear(thompson, schedule=s.Geometric(1.5))
     yield sphere, fb.algos.fed_ucb(budget, schedule=s.PrivateLogDet(5.0), learns_in_batch=False)
     yield sphere, fb.algos.fed_ucb(budget, schedule=s.LogDet(5.0, "dp20"))
-    yield fb.envs.arms(means=[0.2, 0.5, 0.9], rewards="bernoulli"), fb.algos.SuccessiveElimination()
+    yield fb.envs.arms(means=[0.2, 0.5, 0.9], rewards="bernoulli"), fb.algos.SE()
     yield clustered, fb.algos.FCLUB(budget=budget)
     own = fb.privacy.Mechanism(budget, unit="visit")
     items = fb.envs.clustered(5, 2, 2, n_arms=4, dim=3)
@@ -135,7 +135,7 @@ def programs():
     lied = fb.privacy.Liars([0])
     yield fb.envs.corrupt(sphere), linear(thompson).replace(aggregate="geometric_median", liars=lied)
     yield sphere, fb.algos.fed_lin_ucb(schedule=2, learns_in_batch=False).replace(aggregate="median", liars=lied)
-    yield fb.envs.arms(3), fb.algos.AdaCUCB(epsilon=1.0, mechanism="skellam", trust="secagg")
+    yield fb.envs.arms(3), fb.algos.AdaCUCB(fb.algos.DistRDPSE(1.0, radius="exact"))
 
 
 def by_hand(key, k, x):

@@ -5,8 +5,7 @@ import fedbandit_jax as fb
 
 def recipe(task):
     if task.family == "arms":
-        mechanism, trust = fb.algos.ELIMINATION["Dist-DP-SE"]
-        return fb.algos.AdaCUCB(epsilon=task.epsilon, mechanism=mechanism, trust=trust)
+        return fb.algos.AdaCUCB(fb.algos.DistDPSE(task.epsilon, radius="exact"))
     if task.family != "linear" or task.graph is not None:
         return None
     return fb.algos.adac_oful(task.mechanism("input_perturbation", statistic=fb.privacy.Linear()))

@@ -13,8 +13,7 @@ def growing(task, policy, growth):
 def recipe(task):
     name, sampled = task.name, A.Thompson(scale=0.3, shrinkage=12.0)
     if name == "arms-hard":
-        mechanism, trust = A.ELIMINATION["Dist-DP-SE"]
-        return A.AdaCUCB(epsilon=task.epsilon, mechanism=mechanism, trust=trust)
+        return A.AdaCUCB(A.DistDPSE(task.epsilon, radius="exact"))
     if task.family == "clusters":
         grouping = A.Together() if name == "async-zipf" else A.Mixture(theta_norm=0.5**0.5)
         schedule = S.Geometric(1.2, first=task.horizon // 300)

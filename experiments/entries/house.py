@@ -7,8 +7,7 @@ A, P, S = fb.algos, fb.privacy, fb.schedules
 
 def recipe(task):
     if task.family == "arms":
-        mechanism, trust = A.ELIMINATION["Dist-DP-SE"]
-        return A.AdaCUCB(epsilon=task.epsilon, mechanism=mechanism, trust=trust)
+        return A.AdaCUCB(A.DistDPSE(task.epsilon, radius="exact"))
     if task.family == "clusters":
         schedule = S.Geometric(1.2, first=task.horizon // 300)
         return A.Grouped(grouping=A.Mixture(theta_norm=0.5**0.5), schedule=schedule, privacy=task.mechanism())

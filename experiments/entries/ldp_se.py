@@ -6,5 +6,4 @@ import fedbandit_jax as fb
 def recipe(task):
     if task.family != "arms":
         return None
-    mechanism, trust = fb.algos.ELIMINATION["LDP-SE"]
-    return fb.algos.SuccessiveElimination(epsilon=task.epsilon, mechanism=mechanism, trust=trust)
+    return fb.algos.LDPSE(task.epsilon)

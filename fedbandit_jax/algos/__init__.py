@@ -7,8 +7,14 @@ from fedbandit_jax.algos.adac_ucb import AdaCUCB as AdaCUCB
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
-from fedbandit_jax.algos.elimination import ELIMINATION as ELIMINATION
-from fedbandit_jax.algos.elimination import SuccessiveElimination as SuccessiveElimination
+from fedbandit_jax.algos.elimination import CDPSE as CDPSE
+from fedbandit_jax.algos.elimination import DPSE as DPSE
+from fedbandit_jax.algos.elimination import LDPSE as LDPSE
+from fedbandit_jax.algos.elimination import SE as SE
+from fedbandit_jax.algos.elimination import DistCDPSE as DistCDPSE
+from fedbandit_jax.algos.elimination import DistDPSE as DistDPSE
+from fedbandit_jax.algos.elimination import DistRDPSE as DistRDPSE
+from fedbandit_jax.algos.elimination import ShuffleDPSE as ShuffleDPSE
 from fedbandit_jax.algos.federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.federated import Federated as Federated
 from fedbandit_jax.algos.gossip import Gossip as Gossip
@@ -50,7 +56,14 @@ ALGORITHMS = {
     "async_federated": AsyncFederated,
     "async_fed_lin_ucb": async_fed_lin_ucb,
     "gossip": Gossip,
-    "successive_elimination": SuccessiveElimination,
+    "se": SE,
+    "dp_se": DPSE,
+    "cdp_se": CDPSE,
+    "ldp_se": LDPSE,
+    "dist_dp_se": DistDPSE,
+    "dist_rdp_se": DistRDPSE,
+    "dist_cdp_se": DistCDPSE,
+    "shuffle_dp_se": ShuffleDPSE,
     "adac_ucb": AdaCUCB,
     "fclub": FCLUB,
     "homo": homo,

@@ -15,22 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos import ELIMINATION, AdaCUCB, SuccessiveElimination
-from fedbandit_jax.algos.elimination import GROWTH
+from fedbandit_jax.algos import CDPSE, DPSE, LDPSE, SE, AdaCUCB, DistCDPSE, DistDPSE, DistRDPSE, ShuffleDPSE
 from fedbandit_jax.algos.loops.arms import AdaCState
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.clocks import ArmBatchClock
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
-from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.integers.shares import SkellamNoise
+from fedbandit_jax.privacy.messages import by_message
 from fedbandit_jax.privacy.samplers import discrete_laplace
 
 N_ARMS = 2  # K
 EPSILON, DELTA = 1.0, 1e-2  # budget of shipped cases
+VARIANTS = DPSE, CDPSE, LDPSE, DistDPSE, DistRDPSE, DistCDPSE, ShuffleDPSE
 
 
 @struct.pytree
@@ -128,7 +128,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
     return mechanism
 
 
-def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> Case:
+def arms(algo: SE | DPSE | AdaCUCB, *, messages: bool = False, name: str | None = None) -> Case:
     """Builds a case of a private multi-armed algorithm.
 
     One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
@@ -136,30 +136,36 @@ def arms(algo: SuccessiveElimination | AdaCUCB, *, name: str | None = None) -> C
     without noise, one user would. AdaC-UCB runs three batches: two users of either arm, and four of the better one,
     which noise decides.
 
+    Args:
+        algo: the algorithm.
+        messages: whether every user draws a share of the noise, see `by_message`.
+        name: name of the case; None: that of the algorithm.
+
     Raises:
         TypeError: `algo` is another algorithm.
         ValueError: the algorithm is not private, or its first batch is odd, for an elimination.
     """
-    kinds = SuccessiveElimination, AdaCUCB
-    validate.instance("algo", algo, kinds, "an fb.algos.SuccessiveElimination or AdaCUCB")
-    if algo.epsilon is None:
+    validate.instance("algo", algo, (SE, DPSE, AdaCUCB), "an fb.algos.SE, a private variant, or an AdaCUCB")
+    sums = algo.sums if isinstance(algo, AdaCUCB) else algo
+    if not hasattr(sums, "epsilon"):
         raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
+    spec = _spec(N_ARMS)
     if isinstance(algo, AdaCUCB):
         horizon, sizes = 10, [2, 2, 4]
-        bound = algo.bind(_spec(N_ARMS), horizon)
+        bound = algo.bind(spec, horizon)
         return _case(algo, bound, SumsOfUsers.of(bound, horizon), sizes, name)
-    spec, first = _spec(N_ARMS), algo.growth or GROWTH
-    if algo.mechanism == "laplace":
-        first = int(algo.bind(spec, 10**6).users[0, N_ARMS])
+    first = algo.growth if isinstance(algo, SE) else int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
         raise BadValue("algo", "must have an even growth, its first batch", first)
-    single = algo.messages or algo.mechanism == "laplace"
+    single = validate.boolean("messages", messages) or isinstance(algo, DPSE)
     sizes = [first] if single else [first, first**2]
     horizon = N_ARMS * first if single else N_ARMS * sum(sizes) + first
     bound = algo.bind(spec, horizon)
+    bound = by_message(bound) if messages else bound
     radius = np.array(bound.radius)
     radius[len(sizes) - 1 :] = 1 / (4 * sizes[-1])  # one user decides which arm is dropped
-    return _case(algo, bound, SumsOfUsers.of(dataclasses.replace(bound, radius=radius), horizon), sizes, name)
+    mechanism = SumsOfUsers.of(dataclasses.replace(bound, radius=radius), horizon)
+    return _case(algo, bound, mechanism, sizes, f"{algo.name}{' messages' * messages}" if name is None else name)
 
 
 def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str | None) -> Case:
@@ -174,7 +180,7 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
             claimed -= protocol.aggregation.epsilon  # spent by the bits, which the sum hides
     return Case.of(
         _neighbours(sizes),
-        name=f"{algo.name}{' messages' * getattr(algo, 'messages', False)}" if name is None else name,
+        name=algo.name if name is None else name,
         mechanism=mechanism,
         epsilon=claimed,
         delta=certificate.delta or 0.0,
@@ -213,19 +219,16 @@ def _slow(protocol: SumProtocol) -> int:
 def shipped_arms() -> list[Case]:
     """Makes cases of every mechanism and trust model, by sums and by users' messages, and of AdaC-UCB."""
 
-    def case(label: str, **options: Any) -> Case:
-        mechanism, trust = ELIMINATION[label]
-        growth = None if mechanism == "laplace" else 16 if options and trust == "shuffle" else 4
-        common: dict[str, Any] = dict(epsilon=EPSILON, delta=DELTA, growth=growth)
-        return arms(SuccessiveElimination(mechanism=mechanism, trust=trust, **common, **options))
+    def case(kind: Any, messages: bool = False) -> Case:
+        growth: Any = {} if kind is DPSE else {"growth": 16 if messages and kind is ShuffleDPSE else 4}
+        return arms(kind(EPSILON, delta=DELTA, **growth), messages=messages)
 
-    alone = [case(label) for label in ELIMINATION if label != "SE"]
-    shares = ("LDP-SE", "Dist-DP-SE", "Dist-RDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE")
+    shares = LDPSE, DistDPSE, DistRDPSE, DistCDPSE, ShuffleDPSE
     adac = [
-        arms(AdaCUCB(epsilon=EPSILON, delta=DELTA, mechanism=mechanism, trust=trust), name=f"AdaC-UCB {trust}")
-        for mechanism, trust in (("discrete_laplace", "central"), ("skellam", "secagg"))
+        arms(AdaCUCB(kind(EPSILON, delta=DELTA, radius="exact")), name=f"AdaC-UCB {trust}")
+        for kind, trust in ((CDPSE, "central"), (DistRDPSE, "secagg"))
     ]
-    return alone + [case(label, messages=True) for label in shares] + adac
+    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac]
 
 
 class LogRatio(NamedTuple):
@@ -244,14 +247,11 @@ def log_ratios() -> list[LogRatio]:
 
     Calibration is for epsilon 1, 10^6 users, and sums that leave the ring with probability 0.1.
     """
-    names = {pair: label for label, pair in ELIMINATION.items()}
-    rows = []
-    for pair, kind in MECHANISMS.items():
-        sizes = [2**b for b in range(1, 19)]
-        sums = kind(EPSILON, 1.0, 0.1, 10**6).sums(sizes)
-        if sums.noise.notion == "pure DP":
-            table = zip(sizes, sums.steps.astype(int).tolist(), wide.to_int(sums.modulus).tolist())
-            rows += [LogRatio(names[pair], *row, EPSILON, sums.proof(k).pure) for k, row in enumerate(table)]
+    rows, sizes = [], [2**b for b in range(1, 19)]
+    for variant in (CDPSE, LDPSE, DistDPSE, ShuffleDPSE):
+        sums = variant.law(EPSILON, 1.0, 0.1, 10**6).sums(sizes)
+        table = zip(sizes, sums.steps.astype(int).tolist(), wide.to_int(sums.modulus).tolist())
+        rows += [LogRatio(variant.title, *row, EPSILON, sums.proof(k).pure) for k, row in enumerate(table)]
     return rows
 
 

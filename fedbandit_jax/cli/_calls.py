@@ -130,7 +130,7 @@ def _parts() -> Types:
     from fedbandit_jax.interfaces import Policy
 
     rooms = (*vars(algos).values(), *vars(schedules).values())
-    kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule))]
+    kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule, algos.SE))]
     parts = (
         *(privacy.Budget, privacy.Mechanism, privacy.Users, privacy.Liars, algos.Mixture),
         *(privacy.Decaying, privacy.Banded, privacy.BandMF, privacy.MultiBlt, privacy.Discounted, privacy.Window),

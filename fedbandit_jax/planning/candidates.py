@@ -55,7 +55,7 @@ RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
 STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and T / first release, for streams and for uploads
 NOT_CONSIDERED = (
     "Gossip and GossipFedUCB, which need a network instead of a server",
-    "SuccessiveElimination and AdaCUCB, which serve batches of users with arms without features",
+    "SE, its private variants and AdaCUCB, which serve batches of users with arms without features",
     "FCLUB, CLUB and SCLUB, which have no certificate with their own triggers, and Homo-DC",
     "LogDetUCB, whose widths differ from UCB's only in the matrix norm of the noise",
     "LinUCB, for agents that never communicate, and Uniform and UniformArms, which learn nothing",

@@ -18,7 +18,6 @@ from fedbandit_jax.privacy.budget import Budget as Budget
 from fedbandit_jax.privacy.calibration import Calibration as Calibration
 from fedbandit_jax.privacy.calibration import calibrate as calibrate
 from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
-from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS as MECHANISMS
 from fedbandit_jax.privacy.liars import Liars as Liars
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.printed import PRINTED as PRINTED

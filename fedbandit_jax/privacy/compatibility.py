@@ -69,13 +69,7 @@ several budgets | cliques of agents | all agents have one mechanism | one budget
 unit of returning users | cliques of agents | nobody's visits are left out | unit='visit'
 schedule that reads users | stream of every user | all streams are released at public times | fb.schedules.Geometric
 schedule that spends budget | stream of every user | all streams are released at public times | fb.schedules.Geometric
-parameter of noise | arms without noise | there is none | epsilon=None, delta=None and unit=None
-exact radius | epochs of DP-SE | they have radii of their own | radius='theory'
-growth that is given | epochs of DP-SE | they have sizes of their own | growth=None
-scale that is given | noise on one grid | only 'skellam' and 'discrete_gaussian' have a scale | scale=None
-arms by the authors' code | arms of no code | it has no such noise | calibration='theorem'
-exact radius | arms by the authors' code | it has the radii of theory | radius='theory'
-shares of users | noise of no user | users add nothing to their rewards | messages=False
+unit of returning users | one arm at a time | its radii count every user of a batch | unit=None
 several visits to a batch | sums of arms | a user is in one sum | fb.privacy.Users(visits=r, per_batch=1)
 """
 HEAD = ["this", "does not support", "because", "use"]

@@ -17,6 +17,7 @@ from typing_extensions import override
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.bound import MechanismState, Stepped, Timing
+from fedbandit_jax.privacy.integers.ring import RingSum, misfit
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.packing import pack_users, packed_size
 from fedbandit_jax.privacy.trust.model import Trust
@@ -112,7 +113,8 @@ def by_message(bound: Any, prefixes: bool = False) -> Any:
     """Returns the same bound algorithm, with every message of every silo randomised, passed on and analysed.
 
     Args:
-        bound: a loop in batches of one size, or its mechanism, with noise that is drawn at once.
+        bound: a loop in batches of one size, or its mechanism, with noise that is drawn at once; or an algorithm for
+            arms, whose users then draw their shares of the noise.
         prefixes: whether silos send private prefix sums instead, as in P_alt; only silo-local noise covers that.
 
     Raises:
@@ -126,6 +128,8 @@ def by_message(bound: Any, prefixes: bool = False) -> Any:
         >>> fb.interfaces.certify(bound).claim, type(bound.mechanism).__name__
         ('certified', 'Messages')
     """
+    if isinstance(protocol := getattr(bound, "protocol", None), RingSum):
+        return dataclasses.replace(bound, protocol=_shared(protocol))
     if not isinstance(bound, NoisyMechanism) and getattr(bound, "equal_batches", None):
         return dataclasses.replace(bound, mechanism=by_message(bound.mechanism, prefixes))
     made = type(bound) in (Aggregated, Rounded) and type(bound.trust).randomize is not Trust.randomize
@@ -142,3 +146,13 @@ def by_message(bound: Any, prefixes: bool = False) -> Any:
             got = f"{bits:.3g}: choose fewer silos, rounds or features"
             raise BadValue("bound", f"must have at most {MAX_BITS:.0e} bits of messages", bound, got=got)
     return sent
+
+
+def _shared(protocol: RingSum) -> RingSum:
+    """Returns the protocol in which every user draws a share of the noise."""
+    for k in range(len(protocol.users)):
+        _, steps, modulus = protocol._sizes(k)
+        if wrong := misfit(protocol.noise, k, steps, modulus, messages=True):
+            names, condition, why = wrong
+            raise BadValue("bound", f"must have messages that fit: {names[0]} {condition}", protocol, got=why)
+    return dataclasses.replace(protocol, messages=True)

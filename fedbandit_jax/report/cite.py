@@ -56,9 +56,15 @@ PARTS: dict[str, tuple[str, ...]] = {
     "AsyncFederated": (HE,),
     "Gossip": (),
     "GossipFedUCB": (DUBEY,),
-    "SuccessiveElimination": (CHOWDHURY,),
-    "AdaCUCB": ("azize2024concentrated",),
-    "AdaCUCB.discrete_laplace": ("azize2022privacy",),
+    "SE": (CHOWDHURY,),
+    "DPSE": (CHOWDHURY, "sajed2019optimal"),
+    "CDPSE": (CHOWDHURY,),
+    "LDPSE": (CHOWDHURY,),
+    "DistDPSE": (CHOWDHURY, "bonawitz2017practical"),
+    "DistRDPSE": (CHOWDHURY, "bonawitz2017practical", "agarwal2021skellam"),
+    "DistCDPSE": (*DISCRETE_GAUSSIAN, "bonawitz2017practical"),
+    "ShuffleDPSE": (CHOWDHURY, "cheu2021pure"),
+    "AdaCUCB": ("azize2024concentrated", "azize2022privacy"),
     "FCLUB": (LIU,),
     "CLUB": ("gentile2014online",),
     "SCLUB": ("li2019improved",),
@@ -112,13 +118,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Mechanism.central": ("shariff2018differentially",),
     "local": (),
     "Mechanism.local": ("zheng2020locally",),
-    "shuffle": (CHOWDHURY, "cheu2021pure"),
     "GaussianTrust": (),
-    # noise on sums of rewards
-    "laplace": ("sajed2019optimal",),
-    "discrete_laplace": (CHOWDHURY,),
-    "skellam": (CHOWDHURY, "agarwal2021skellam"),
-    "discrete_gaussian": DISCRETE_GAUSSIAN,
     # rules of aggregation
     "sum": (),
     "median": ("yin2018byzantine",),
@@ -127,7 +127,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Liars": (),
 }
 # fields of an account that name a part
-CHOSEN = ("release", "trust", "mechanism", "aggregate", "trigger", "source")
+CHOSEN = ("release", "trust", "aggregate", "trigger", "source")
 UNNAMED = ("Replay", "UserTable")  # environments with data that their account does not name
 
 

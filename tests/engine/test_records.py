@@ -164,7 +164,7 @@ def test_batches_of_users():
     """Every round of a batch has the state that the batch began with."""
     record = {"active": lambda moment: moment.state.active, "end": R.final()}
     env = fb.envs.arms(means=[0.9, 0.1, 0.1])
-    result = simulate(fb.algos.SuccessiveElimination(), record, env, horizon=4000, seeds=1)
+    result = simulate(fb.algos.SE(), record, env, horizon=4000, seeds=1)
     active, regret = result.records["active"][0], np.diff(result.regret[0], prepend=0)
     assert active[0].all()
     assert active[-1].sum() < 3
@@ -196,7 +196,7 @@ ARMS, CLUSTERED = fb.envs.arms(means=[0.9, 0.5]), fb.envs.clustered(7, 2, 2, n_a
         ({"a/b": R.arms}, "a name in record"),
         ({"a['b']": R.arms}, "a name in record"),
         ({"arms": R.every(R.arms, 7)}, "stride"),
-        (("arms", fb.algos.SuccessiveElimination(), ARMS), "arms"),
+        (("arms", fb.algos.SE(), ARMS), "arms"),
         (("estimates", fb.algos.CLUB(), CLUSTERED), "estimates"),
         *(({"x": what}, "record['x']") for what in (lambda m: None, lambda m: "arms", lambda m: {})),
     ],

@@ -60,8 +60,8 @@ def test_a_run_that_ends_early_has_a_status():
 
 def test_misfits_are_named():
     with refused("env"):
-        fb.rollout(GAP, fb.algos.SuccessiveElimination(), KEY, horizon=5)
-    bound = fb.algos.SuccessiveElimination().bind(ARMS.spec, 300)
+        fb.rollout(GAP, fb.algos.SE(), KEY, horizon=5)
+    bound = fb.algos.SE().bind(ARMS.spec, 300)
     with refused("algo"):
         jax.eval_shape(lambda algo: fb.rollout(ARMS, algo, KEY, horizon=300), bound)
 

@@ -91,7 +91,7 @@ def test_every_policy_of_the_package_is_considered_or_said_not_to_be(everything)
     assert {"Mixture", "Alone", "AsyncFederated", "Federated"} <= used
     releases = {one.algo.privacy.release for one in everything}
     assert {"input_perturbation", "blt"} <= releases  # the former is that of AdaC-OFUL and DP-DPE
-    assert not used & {"Gossip", "LinUCB", "LogDetUCB", "SuccessiveElimination", "AdaCUCB", "FCLUB", "CLUB", "SCLUB"}
+    assert not used & {"Gossip", "LinUCB", "LogDetUCB", "DistDPSE", "AdaCUCB", "FCLUB", "CLUB", "SCLUB"}
     assert "PhasedElimination" not in " ".join(left_out(FIXED))
     assert all(name in told for name in ("PhasedElimination", "AsyncFederated"))
     trusts = {one.algo.privacy.trust for one in everything}

@@ -7,6 +7,7 @@ import math
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
+from four_arms import algorithm
 from helpers import ByMessage, Prefixes
 
 import fedbandit_jax as fb
@@ -60,8 +61,7 @@ VISIT, THRICE = P.Mechanism(BUDGET, unit="visit"), P.Users(3, per_batch=1)
 
 
 def elimination(label):
-    mechanism, trust = A.ELIMINATION[label]
-    return A.SuccessiveElimination(epsilon=2.0 if label == "DP-SE" else 1.0, mechanism=mechanism, trust=trust)
+    return algorithm(label, 2.0 if label == "DP-SE" else 1.0)
 
 
 LABELS = "DP-SE", "Dist-CDP-SE", "Shuffle-DP-SE"

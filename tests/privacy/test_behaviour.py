@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from four_arms import RINGS, VARIANTS
 from helpers import Prefixes
 from honest import PAIRS, SPEC, of
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy import MECHANISMS, RELEASES, TRUST, Budget, Mechanism, behaviour
+from fedbandit_jax.privacy import RELEASES, TRUST, Budget, Mechanism, behaviour
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.apart import shown_apart
 
@@ -207,15 +208,15 @@ def messages():
 
 def sums():
     """All noise for rewards of arms, drawn at once, or by every user; by default what test_protocol.py has not."""
-    for (law, model), shares in itertools.product(MECHANISMS, (False, True)):
-        if shares and model == "shuffle":  # as with secure aggregation
+    for name, shares in itertools.product(RINGS, (False, True)):
+        if shares and name == "Shuffle-DP-SE":  # as with secure aggregation
             continue
-        mechanism = MECHANISMS[law, model](epsilon=1.0, scale=10.0, failure=1e-6, horizon=1000)
+        mechanism = VARIANTS[name].law(epsilon=1.0, scale=10.0, failure=1e-6, horizon=1000)
         case = functools.partial(mechanism.sums, [2, 0, 4], messages=shares)
-        seen = OF_ARMS if shares or model != "local" else ("x 0.8", "of two nodes")  # a sum of many draws is dear
-        marks = [pytest.mark.slow] * (law != "discrete_laplace" or model != ("local" if shares else "secagg"))
-        yield pytest.param(case, seen, id=f"{law}-{model}{'-shares' * shares}", marks=marks)
-    central = A.SuccessiveElimination(epsilon=1.0, mechanism="laplace", trust="central")
+        seen = OF_ARMS if shares or name != "LDP-SE" else ("x 0.8", "of two nodes")  # a sum of many draws is dear
+        marks = [pytest.mark.slow] * (name != ("LDP-SE" if shares else "Dist-DP-SE"))
+        yield pytest.param(case, seen, id=f"{name}{'-shares' * shares}", marks=marks)
+    central = A.DPSE(1.0)
     yield pytest.param(lambda: central.bind(fb.envs.arms(3).spec, 10**4).protocol, OF_ARMS, id="laplace-central")
 
 

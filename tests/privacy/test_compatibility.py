@@ -116,20 +116,6 @@ REFUSED = {
 
 TOLD = fb.Spec(**SPEC | {"n_agents": 1, "n_users": 5})
 MEMORY = dict(memory=P.Discounted(0.7))
-SUMS = dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
-DP_SE = SUMS | dict(mechanism="laplace", trust="central")
-ARMS = [  # parameters of `SuccessiveElimination`, and the argument that is refused
-    (dict(epsilon=1.0), "epsilon"),
-    (dict(delta=0.1), "delta"),
-    (dict(unit=P.Users(2, 1)), "unit"),
-    (DP_SE | dict(radius="exact"), "radius"),
-    (DP_SE | dict(growth=4), "growth"),
-    (SUMS | dict(scale=4.0), "scale"),
-    (SUMS | dict(trust="local", calibration="authors"), "calibration"),
-    (SUMS | dict(radius="exact", calibration="authors"), "radius"),
-    (DP_SE | dict(messages=True), "messages"),
-    *((SUMS | dict(unit=unit), "unit") for unit in (P.Users(2), P.Users(2, 1, silos=2))),
-]
 WITHIN = [  # refused within one part, or by a recipe that has no mechanism
     (lambda: A.Forgetting(policy=A.LogDetUCB(), **MEMORY), "policy", "memory"),
     (lambda: A.Forgetting(policy=A.UCB(confidence="authors"), **MEMORY), "confidence", "memory"),
@@ -137,7 +123,8 @@ WITHIN = [  # refused within one part, or by a recipe that has no mechanism
     (lambda: A.UCB(confidence="authors", regularization=2.0), "regularization", "confidence"),
     (lambda: A.UCB(confidence="known_noise", theta_norm=0), "theta_norm", "confidence"),
     (lambda: A.LinUCB(policy=A.UCB(confidence="known_noise")).bind(TOLD, 40), "confidence", "n_users"),
-    *((functools.partial(A.SuccessiveElimination, **options), name, None) for options, name in ARMS),
+    *((functools.partial(A.DistDPSE, 1.0, unit=unit), "unit", None) for unit in (P.Users(2), P.Users(2, 1, silos=2))),
+    (lambda: A.AdaCUCB(A.DistDPSE(1.0, unit=P.Users(2, 1))), "unit", "sums"),
 ]
 
 

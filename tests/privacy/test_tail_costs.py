@@ -9,6 +9,7 @@ from helpers import refused
 from scipy import integrate, stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.samplers import GAUSSIAN_CUT, LAPLACE_CUT
@@ -89,24 +90,24 @@ def test_smallest_delta_of_sums():
 
 def test_smallest_delta_of_rewards():
     """By hand: one discrete Laplace variable in a user's sum, pure DP included; one share of every user."""
-    for trust, messages in (("central", False), ("local", True), ("secagg", False)):
-        algo = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_laplace", trust=trust, messages=messages)
-        found = algo.certificate(ARMS.spec, 1000)
+    for kind in (fb.algos.CDPSE, fb.algos.LDPSE, fb.algos.DistDPSE):
+        found = kind(0.5).certificate(ARMS.spec, 1000)
         assert found.smallest_delta == tiny((1 + math.exp(found.epsilon_exact)) * LAPLACE_CUT)
         assert found.claim == "certified"
         said = dict(found.lines())
         assert said["noise gives"] == "epsilon = 0.5 at delta = 0 but for the tails"
         assert said["tails"] == f"far tails are never drawn: delta is in truth {found.smallest_delta:.6g}"
-    gaussian = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_gaussian", trust="secagg")
-    one, shares = (gaussian.replace(messages=each).certificate(ARMS.spec, 1000) for each in (False, True))
-    users = fb.algos.SuccessiveElimination(epsilon=None).bind(ARMS.spec, 1000).protocol.users.max()
+    gaussian = fb.algos.DistCDPSE(0.5)
+    bound = gaussian.bind(ARMS.spec, 1000)
+    one, shares = certify(bound), certify(fb.audits.by_message(bound))
+    users = fb.algos.SE().bind(ARMS.spec, 1000).protocol.users.max()
     assert one.smallest_delta == tiny((1 + math.exp(one.epsilon_exact)) * GAUSSIAN_CUT)
     assert shares.smallest_delta == pytest.approx(users * one.smallest_delta, rel=0.1, abs=0)
 
 
 def test_what_the_tails_do_not_support():
     """A delta that no epsilon gives is refused; a large epsilon runs, and nothing is claimed."""
-    arms = fb.algos.SuccessiveElimination(epsilon=0.5, mechanism="discrete_laplace", trust="central")
+    arms = fb.algos.CDPSE(0.5)
     tree = dict(n_syncs=8, dim=3)
     fb.privacy.calibrate(fb.privacy.Budget(1.0, 1e-30), **tree)
     with refused("delta", 8e-37):
@@ -122,8 +123,8 @@ def test_what_the_tails_do_not_support():
     for trust in ("silo_local", "secagg", "shuffle_vector_sum", "central"):  # the grid has room for noise so small
         algo = fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(budget, trust=trust), schedule=25)
         assert algo.certificate(silos, 10_000).claim == "none"
-    for mechanism in ("skellam", "discrete_gaussian"):  # a large epsilon at delta = 1e-6, and so are its tails
-        algo = fb.algos.SuccessiveElimination(epsilon=10.0, mechanism=mechanism, trust="secagg")
+    for kind in (fb.algos.DistRDPSE, fb.algos.DistCDPSE):  # a large epsilon at delta = 1e-6, and so are its tails
+        algo = kind(10.0)
         renyi = algo.certificate(ARMS.spec, 1000)
         assert (renyi.claim, renyi.epsilon_exact, renyi.smallest_delta) == ("none", math.inf, 1)
         (needed,) = re.findall(r"at epsilon = ([\d.]+) it gives no delta", renyi.reason)

@@ -13,7 +13,6 @@ from matplotlib.mathtext import MathTextParser
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import side_by_side
 from fedbandit_jax.engine.identity import describe
-from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 from fedbandit_jax.report import cite as module
 from fedbandit_jax.schedules.adaptive import TRIGGERS
 
@@ -25,7 +24,6 @@ WORDS = {  # that choose a release, a noise, a rule, and the names of data
     *fb.privacy.RELEASES,
     *fb.privacy.AGGREGATES,
     *fb.privacy.TRUST,
-    *(name for pair in (*MECHANISMS, ("laplace", "central")) for name in pair),
     *TRIGGERS,
     *re.findall(r'(?:framed|FrameTable|_logged)\(frame, "(.+?)"', "".join(
         inspect.getsource(inspect.getmodule(load)) for load in (fb.data.star, fb.data.open_bandit)
@@ -55,15 +53,11 @@ TREE = {"zhou2024differentially", "chan2011private", "dwork2010differential"}
 DISCRETE = {SE, "canonne2020discrete", "kairouz2021distributed"}
 
 
-def elimination(mechanism, trust):
-    return fb.algos.SuccessiveElimination(epsilon=1.0, mechanism=mechanism, trust=trust)
-
-
 SUMS = {
-    ("skellam", "secagg"): {"agarwal2021skellam", "bonawitz2017practical"},
-    ("discrete_laplace", "central"): set(),
-    ("discrete_laplace", "shuffle"): {"cheu2021pure"},
-    ("laplace", "central"): {"sajed2019optimal"},
+    fb.algos.DistRDPSE: {"agarwal2021skellam", "bonawitz2017practical"},
+    fb.algos.CDPSE: set(),
+    fb.algos.ShuffleDPSE: {"cheu2021pure"},
+    fb.algos.DPSE: {"sajed2019optimal"},
 }
 
 
@@ -72,9 +66,9 @@ PARTS = [
     (fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum"), TREE | NOISE | {"cheu2022shuffle"}),
     (fb.privacy.Mechanism(BUDGET, trust="secagg"), TREE | NOISE | DISCRETE | {"bonawitz2017practical"}),
     (fb.privacy.Mechanism(BUDGET, "input_perturbation", "central"), NOISE | {"shariff2018differentially"}),
-    *((elimination(*by), papers | {SE}) for by, papers in SUMS.items()),
+    *((kind(1.0), papers | {SE}) for kind, papers in SUMS.items()),
     (
-        fb.algos.AdaCUCB(epsilon=1.0, mechanism="discrete_laplace", trust="secagg"),
+        fb.algos.AdaCUCB(fb.algos.DistDPSE(1.0, radius="exact")),
         {SE, "azize2024concentrated", "azize2022privacy", "bonawitz2017practical"},
     ),
     (
@@ -144,8 +138,8 @@ FAMILIES = {
     "raw": lambda: fb.algos.private_fed_lin_ucb(BUDGET, learns_in_batch=True).certificate(SILOS, 50),
     "leak": lambda: fb.algos.fed_ucb(BUDGET).certificate(SILOS, 20),
     "clusters": lambda: fb.algos.FCLUB(BUDGET).certificate(fb.envs.clustered(6, 2, 2, dim=3).spec, 50),
-    "renyi": lambda: elimination("skellam", "secagg").certificate(fb.envs.arms(3).spec, 1000),
-    "zcdp": lambda: elimination("discrete_gaussian", "secagg").certificate(fb.envs.arms(3).spec, 1000),
+    "renyi": lambda: fb.algos.DistRDPSE(1.0).certificate(fb.envs.arms(3).spec, 1000),
+    "zcdp": lambda: fb.algos.DistCDPSE(1.0).certificate(fb.envs.arms(3).spec, 1000),
 }
 
 

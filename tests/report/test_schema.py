@@ -12,7 +12,7 @@ from helpers import simulate
 import fedbandit_jax as fb
 
 BUDGET = fb.privacy.Budget(1.0, 1e-3)
-ARMS = fb.algos.SuccessiveElimination(epsilon=1.0, mechanism="skellam", trust="secagg")
+ARMS = fb.algos.DistRDPSE(1.0)
 SILOS = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
 
 
@@ -33,7 +33,7 @@ def text(tmp_path_factory):
 
 def test_a_certificate_obeys_as_it_is(text):
     """Also where numbers are infinite."""
-    worlds = {fb.algos.FCLUB: fb.envs.clustered(6, 2, 2, dim=3), fb.algos.SuccessiveElimination: fb.envs.arms(3)}
+    worlds = {fb.algos.FCLUB: fb.envs.clustered(6, 2, 2, dim=3), fb.algos.DistRDPSE: fb.envs.arms(3)}
     silos = fb.algos.private_fed_lin_ucb([BUDGET] * 4)
     for algo in (fb.algos.fed_ucb(BUDGET), silos, fb.algos.FCLUB(BUDGET), ARMS):
         one = algo.certificate(worlds.get(type(algo), SILOS).spec, 50)

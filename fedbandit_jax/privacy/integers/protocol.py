@@ -258,31 +258,3 @@ class GridSum(SumProtocol):
             releases=len(asked),
             not_covered=NOT_COVERED,
         )
-
-
-@struct.sealed
-@struct.pytree
-class SharedNoiseSum(GridSum):
-    """Sums with one and the same Laplace variable in each batch, added by the trusted server.
-
-    This is DP-SE of the released code of Chowdhury & Zhou (2023). The difference of two arms' sums has no noise. So
-    nothing is proved, and eliminations are those without any noise.
-    """
-
-    @override
-    def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
-        shape = collected.low.shape
-        return self._decode(collected, jnp.broadcast_to(samplers.discrete_laplace(key, self.scale, ()), shape))
-
-    @override
-    def guarantee(self, epsilon: float, delta: float, visits: tuple[int, ...] = VISITS) -> Certificate:
-        return Certificate(
-            claim="none",
-            reason="the noise is one number for all arms' sums, so that their differences have none",
-            trust="central: the server is trusted, and adds the same noise to every sum of a batch",
-            trusted="server",
-            notion="pure DP",
-            epsilon=epsilon,
-            delta=0.0,
-            epsilon_exact=math.inf,
-        )

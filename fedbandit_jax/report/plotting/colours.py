@@ -37,7 +37,6 @@ CLAIMS = {  # claim of a certificate -> line style and words in the legend
 _ONE = {"alpha_1": (math.inf,), "alpha_2": (math.inf,)}  # FCLUB with a single cluster
 _UCB: dict[str, Any] = {"type": ("Federated",), "policy.type": ("UCB", "LogDetUCB")}
 _SILOS: dict[str, Any] = {**_UCB, "privacy.trust": ("silo_local", "silo_local_matrix", None)}  # None: the default
-_SE = ("SuccessiveElimination",)
 # Parts of an algorithm -> colour; the first row with matching values decides.
 _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({**_UCB, "privacy": (None,)}, BLACK),  # FedLinUCB, FedUCB
@@ -55,14 +54,13 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("GossipFedUCB", "Gossip"), "privacy": (None,)}, GREEN),
     ({"type": ("GossipFedUCB", "Gossip")}, VERMILLION),
     ({"type": ("LinUCB",)}, SKY),
-    ({"type": _SE, "mechanism": ("none",)}, BLACK),  # SE
-    ({"type": _SE, "mechanism": ("laplace",)}, BLUE),  # DP-SE
-    ({"type": _SE, "trust": ("central",)}, ORANGE),  # CDP-SE
-    ({"type": _SE, "trust": ("local",)}, SKY),  # LDP-SE
-    ({"type": _SE, "trust": ("shuffle",)}, PURPLE),  # Shuffle-DP-SE
-    ({"type": _SE, "mechanism": ("discrete_laplace",)}, VERMILLION),  # Dist-DP-SE
-    ({"type": _SE, "mechanism": ("skellam",)}, GREEN),  # Dist-RDP-SE
-    ({"type": _SE, "mechanism": ("discrete_gaussian",)}, PURPLE),  # Dist-CDP-SE
+    ({"type": ("SE",)}, BLACK),
+    ({"type": ("DPSE",)}, BLUE),
+    ({"type": ("CDPSE",)}, ORANGE),
+    ({"type": ("LDPSE",)}, SKY),
+    ({"type": ("DistDPSE",)}, VERMILLION),
+    ({"type": ("DistRDPSE",)}, GREEN),
+    ({"type": ("DistCDPSE", "ShuffleDPSE")}, PURPLE),
     ({"type": ("AdaCUCB",)}, WINE),
     ({"type": ("FCLUB",), **_ONE}, GREEN),  # Homo, Homo-DC and both with CDP
     ({"type": ("FCLUB",), "budget": (None,), "upload": (1,), "download": (1,)}, BLACK),  # FCLUB

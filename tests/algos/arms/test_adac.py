@@ -14,13 +14,13 @@ from test_elimination import drawn, printed, syncs
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 
-SECAGG = dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg")
+SECAGG = fb.algos.DistDPSE(1.0, radius="exact")
 
 
 @pytest.mark.parametrize("private", deep([True, False], keep={0}))
 def test_adac_ucb(key, private):
     """One arm at a time, batches of 2, 4, 8, ... users, sums of the last batch with noise of its own."""
-    clock, found, counters, states = play(fb.algos.AdaCUCB(**SECAGG if private else {}), key)
+    clock, found, counters, states = play(fb.algos.AdaCUCB(SECAGG) if private else fb.algos.AdaCUCB(), key)
     rewards, uniforms = drawn(clock, key)
     bound, names = clock.algo, syncs(clock, key)
     times, k = bound.times, clock.env.spec.n_arms
@@ -61,8 +61,8 @@ def test_adac_ucb(key, private):
 
 def test_radii_are_those_of_elimination():
     """All intervals of K arms together hold with probability 1 - 3 p, as the exact ones of elimination with K arms."""
-    bound = fb.algos.AdaCUCB(**SECAGG).bind(ARMS.spec, HORIZON)
-    other = fb.algos.SuccessiveElimination(radius="exact", **SECAGG).bind(ARMS.spec, HORIZON)
+    bound = fb.algos.AdaCUCB(SECAGG).bind(ARMS.spec, HORIZON)
+    other = SECAGG.bind(ARMS.spec, HORIZON)
     np.testing.assert_allclose(bound.radius, other.radius[:, -1])
     np.testing.assert_array_equal(bound.users, other.users[:, -1])
 
@@ -72,22 +72,16 @@ def test_privacy_becomes_free(key):
     """Azize & Basu: what privacy costs does not grow with T. Here it is less than the regret itself at epsilon = 1."""
     env, run = fb.envs.arms(5), dict(horizon=200_000, key=key, seeds=20, stride=200_000)
     free = fb.simulate(env, fb.algos.AdaCUCB(), **run).regret[:, -1]
-    costs = fb.sweep(env, [fb.algos.AdaCUCB(**SECAGG)], grid={"epsilon": [0.05, 1.0]}, **run).regret[:, :, -1] - free
+    costs = fb.sweep(env, [fb.algos.AdaCUCB(SECAGG)], grid={"epsilon": [0.05, 1.0]}, **run).regret[:, :, -1] - free
     error = costs.std(1, ddof=1) / math.sqrt(20)
     assert costs[0].mean() > 2.1 * error[0]
     assert costs[1].mean() < free.mean()
 
 
 def test_refusals():
-    """Laplace noise on a grid is for DP-SE only; all else is refused as by elimination."""
-    algo = fb.algos.AdaCUCB(**SECAGG)
-    for argument, options in (
-        ("mechanism", dict(mechanism="laplace", trust="central", epsilon=1.0)),
-        ("epsilon", dict(epsilon=1.0)),
-        ("epsilon", dict(SECAGG, epsilon=None)),
-        ("scale", dict(SECAGG, scale=2.0)),
-    ):
-        with refused(argument):
-            fb.algos.AdaCUCB(**options)
+    """DP-SE has epochs of its own."""
+    for wrong in (fb.algos.DPSE(1.0), 1.0, None):
+        with refused("sums", wrong):
+            fb.algos.AdaCUCB(wrong)
     with refused("horizon", 3):
-        algo.bind(ARMS.spec, 3)
+        fb.algos.AdaCUCB(SECAGG).bind(ARMS.spec, 3)

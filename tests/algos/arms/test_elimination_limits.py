@@ -105,12 +105,12 @@ def test_exact_radii_cost_less(name):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Printed(fb.algos.SuccessiveElimination):
+class Printed(fb.algos.DistDPSE):
     """tau with p for every sum, as in Theorem 1."""
 
     def bind(self, spec, horizon):
         bound = super().bind(spec, horizon)
-        narrow = Polya(self.epsilon, self.scale, self.failure, horizon).sums(bound.protocol.users.tolist())
+        narrow = Polya(self.epsilon, 1.0, self.failure, horizon).sums(bound.protocol.users.tolist())
         return dataclasses.replace(bound, protocol=narrow)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from four_arms import ARMS, PRIVATE, algorithm
-from helpers import deep, refused
+from helpers import SharesRDPSE, deep, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos import radius as radii
@@ -108,19 +108,6 @@ def test_an_arm_that_was_dropped_has_no_say():
 
 
 @pytest.mark.parametrize(
-    ("argument", "options"),
-    [
-        ("epsilon", dict(epsilon=None)),
-        ("mechanism", dict(trust="nobody")),
-        ("mechanism", dict(mechanism="skellam", trust="local")),
-    ],
-)
-def test_what_is_no_row_of_the_table(argument, options):
-    with refused(argument):
-        fb.algos.SuccessiveElimination(**dict(epsilon=1.0, mechanism="discrete_laplace", trust="secagg") | options)
-
-
-@pytest.mark.parametrize(
     ("argument", "algo", "options"),
     [
         ("horizon", algorithm("SE"), dict(horizon=3)),
@@ -129,7 +116,7 @@ def test_what_is_no_row_of_the_table(argument, options):
         ("epsilon", algorithm("Dist-CDP-SE", 500.0, scale=200.0, radius="exact"), dict(horizon=400_000)),
         ("epsilon", algorithm("CDP-SE", 1e-9, radius="exact"), {}),  # noise of 10^9 steps
         ("epsilon", algorithm("DP-SE", 1e-9), {}),
-        ("scale", algorithm("Dist-RDP-SE", 1.0, scale=2.0**12, messages=True), dict(horizon=2**24)),
+        ("bound", SharesRDPSE(1.0, scale=2.0**12), dict(horizon=2**24)),
         ("failure", algorithm("Shuffle-DP-SE", radius="exact", failure=1e-6), dict(horizon=1000)),
         ("env", algorithm("Dist-DP-SE"), dict(env=fb.envs.sphere(1, 4, 5))),
         ("n_arms", algorithm("SE"), dict(env=fb.envs.sphere(1, 1, 5))),

@@ -22,9 +22,9 @@ SPEC = dataclasses.replace(ARMS.spec, n_users=N)
 UNITS = [USERS(3, 1, 2), USERS(10, 1)]
 
 
-def elimination(unit, epsilon=400.0, mechanism="discrete_laplace"):
+def elimination(unit, epsilon=400.0, kind=fb.algos.DistDPSE):
     """With hardly any noise, so that sums can be read."""
-    return fb.algos.SuccessiveElimination(epsilon=epsilon, unit=unit, mechanism=mechanism, trust="secagg")
+    return kind(epsilon, unit=unit)
 
 
 @fb.pytree
@@ -89,10 +89,10 @@ def test_sums_and_means_are_of_those_who_enter(unit):
     np.testing.assert_array_equal(state[2].count, [len(table.get(user, [])) for user in range(N)])
 
 
-@pytest.mark.parametrize(("mechanism", "share"), [("discrete_laplace", 1 / 16), ("skellam", 1 / 4)])
-def test_the_budget_is_for_all_sums_of_one_user(mechanism, share):
+@pytest.mark.parametrize(("kind", "share"), [(fb.algos.DistDPSE, 1 / 16), (fb.algos.DistRDPSE, 1 / 4)])
+def test_the_budget_is_for_all_sums_of_one_user(kind, share):
     """Noise is that of a share of epsilon, and the certificate composes r = 16 sums of it."""
-    algo, one = elimination(USERS(16, 1), 2.0, mechanism), elimination(None, 2.0 * share, mechanism)
+    algo, one = elimination(USERS(16, 1), 2.0, kind), elimination(None, 2.0 * share, kind)
     bound = algo.bind(SPEC, 5000)
     np.testing.assert_array_equal(bound.protocol.stds(), one.bind(SPEC, 5000).protocol.stds())
     found, single = algo.certificate(SPEC, 5000), one.certificate(SPEC, 5000)
@@ -101,12 +101,12 @@ def test_the_budget_is_for_all_sums_of_one_user(mechanism, share):
     assert algo.certificate(ARMS.spec, 5000).unit.endswith("as is promised: users are not told apart here")
     assert (found.epsilon, found.releases_per_user, found.visits) == (2.0, 16.0, ())
     assert found.renyi == tuple((alpha, pytest.approx(16 * value)) for alpha, value in single.renyi)
-    if mechanism == "discrete_laplace":
+    if kind is fb.algos.DistDPSE:
         assert found.epsilon_exact == pytest.approx(16 * single.epsilon_exact)
         assert 1.9 < found.epsilon_exact <= 2.0
     else:
         assert single.epsilon_exact < found.epsilon_exact < 16 * single.epsilon_exact
-        once = elimination(None, 2.0, mechanism).certificate(SPEC, 5000)  # Renyi DP of all is that of one
+        once = elimination(None, 2.0, kind).certificate(SPEC, 5000)  # Renyi DP of all is that of one
         assert found.epsilon_exact == pytest.approx(once.epsilon_exact, rel=0.1)
     for unit in (USERS(17, 1), USERS(16, per_batch=2), USERS(16, per_batch=1, silos=5)):
         assert certify(dataclasses.replace(bound, unit=unit)).claim == "none"
@@ -133,8 +133,8 @@ def test_refusals(key):
     for unit in (USERS(3), USERS(3, 1, 1, 2), "visit"):
         with refused("unit", unit):
             elimination(unit)
-    with refused("unit", USERS(3, 1)):
-        fb.algos.SuccessiveElimination(unit=USERS(3, 1))
+    with refused("unit", USERS(3, 1), other="sums"):
+        fb.algos.AdaCUCB(elimination(USERS(3, 1)))
     with refused("epsilon"):
         elimination(USERS(1000, 1), 1e-8).bind(ARMS.spec, 100)
 

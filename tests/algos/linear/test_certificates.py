@@ -184,9 +184,8 @@ def test_deltas_that_protect_nobody(spec, horizon, delta, users):
 def test_warnings_of_other_families():
     """Pure DP has no delta; where nothing is claimed there is nothing to warn of."""
     spec = fb.envs.arms(n_arms=2).spec
-    for label, warned in (("CDP-SE", False), ("Dist-RDP-SE", True), ("Dist-CDP-SE", True)):
-        mechanism, trust = A.ELIMINATION[label]
-        algo = A.SuccessiveElimination(epsilon=1.0, mechanism=mechanism, trust=trust, delta=1e-3)
+    for kind, warned in ((A.CDPSE, False), (A.DistRDPSE, True), (A.DistCDPSE, True)):
+        algo = kind(1.0, delta=1e-3)
         assert [bool(algo.certificate(spec, horizon).warning) for horizon in (999, 1000)] == [False, warned]
     assert certificate(learns_in_batch=True).warning
     assert certificate(**AUTHORS).warning == ""

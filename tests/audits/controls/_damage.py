@@ -78,12 +78,10 @@ def stepping(step, **methods):
     return lambda mechanism: override(mechanism, step=step, **methods)
 
 
-def honest_sum(*, mechanism="discrete_laplace", trust="secagg", growth=4, messages=False):
+def honest_sum(*, kind=fb.algos.DistDPSE, messages=False):
     """The case of successive elimination under a mechanism for sums."""
-    algo = fb.algos.SuccessiveElimination(
-        epsilon=1.0, mechanism=mechanism, trust=trust, growth=growth, delta=1e-2, messages=messages
-    )
-    return arms(algo)
+    growth = {} if kind is fb.algos.DPSE else {"growth": 4}
+    return arms(kind(1.0, delta=1e-2, **growth), messages=messages)
 
 
 def protocolled(case, name, change):

@@ -41,7 +41,7 @@ def own(**methods):
     return lambda noise: override(noise, **methods)
 
 
-MESSAGES, LOCAL = dict(messages=True), dict(trust="local")
+MESSAGES, LOCAL = dict(messages=True), dict(kind=fb.algos.LDPSE)
 NOISES = {  # change of the noise, and options
     "inverted Polya scale": (  # gamma with (1 - beta) / beta for its scale, as in released code: the scale of 1 - beta
         lambda noise: replace(noise, scale=np.float32(-1 / np.log(-np.expm1(-1 / noise.scale)))), MESSAGES,
@@ -56,7 +56,7 @@ NOISES = {  # change of the noise, and options
         own(total=lambda honest, self, *given: jax.tree.map(jnp.zeros_like, honest(*given))), LOCAL,
     ),
     "Skellam variance g / eps^2": (
-        lambda noise: replace(noise, variance=jnp.sqrt(jnp.asarray(noise.variance))), dict(mechanism="skellam"),
+        lambda noise: replace(noise, variance=jnp.sqrt(jnp.asarray(noise.variance))), dict(kind=fb.algos.DistRDPSE),
     ),
 }  # fmt: skip
 
@@ -87,7 +87,7 @@ def unclipped(honest, self, rounding, own, k, rewards, inside):
 
 def broken_elimination():
     """Decisions by exact sums, rewards without bounds, and a third of real Laplace noise, all at the server."""
-    central, real = honest_sum(trust="central"), honest_sum(mechanism="laplace", trust="central", growth=None)
+    central, real = honest_sum(kind=fb.algos.CDPSE), honest_sum(kind=fb.algos.DPSE)
     return [
         changed(central, "elimination by exact sums", lambda bound: override(bound, conclude=decides_by_exact_sums)),
         protocolled(central, "unclipped rewards of arms", lambda one: override(one, collect=unclipped)),

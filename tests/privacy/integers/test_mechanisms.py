@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 import pytest
+from four_arms import PRIVATE, RINGS, VARIANTS, algorithm
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.accounting.events import PureDP, returning
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, shift_epsilon
 from fedbandit_jax.privacy.integers.mechanisms import (
-    MECHANISMS,
     GaussianShares,
     LocalLaplace,
     Polya,
@@ -23,7 +23,7 @@ from fedbandit_jax.privacy.integers.protocol import certify
 from fedbandit_jax.privacy.integers.ring import Aggregation
 from fedbandit_jax.privacy.integers.shares import GaussianNoise, SumProof
 
-ROOT, KINDS = math.sqrt(2), tuple(MECHANISMS.values())
+ROOT, KINDS = math.sqrt(2), tuple(VARIANTS[name].law for name in RINGS)
 BY_HAND = {  # g, tau, m, bits, s, h of n = 64 at epsilon = 1/2, s = 10, p = 0.1, T = 10^6; ln 20 = 2.995732
     Polya: (4, 24, 305, 9, 2 * ROOT, 2),  # 4, 8 ln 20 = 23.97
     ServerLaplace: (4, 24, 305, 9, 2 * ROOT, 2),
@@ -128,14 +128,12 @@ def test_skellam_and_gaussian_by_hand():
 
 
 def certificate(label, horizon=10**6, **options):
-    mechanism, trust = fb.algos.ELIMINATION[label]
-    algo = fb.algos.SuccessiveElimination(mechanism=mechanism, trust=trust, **{"epsilon": 1.0, **options})
-    return algo.certificate(fb.envs.arms().spec, horizon)
+    return algorithm(label, **options).certificate(fb.envs.arms().spec, horizon)
 
 
-@pytest.mark.parametrize("label", [label for label in fb.algos.ELIMINATION if label != "SE"])
+@pytest.mark.parametrize("label", PRIVATE)
 def test_certificates(label):
-    found, kind = certificate(label), MECHANISMS.get(fb.algos.ELIMINATION[label])
+    found, kind = certificate(label), getattr(VARIANTS[label], "law", None)
     assert (found.claim, found.epsilon, found.releases_per_user) == ("certified", 1.0, 1.0)
     assert found.adjacency.startswith("replace")
     orders, bounds = zip(*found.renyi)

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from four_arms import RINGS, VARIANTS
 from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace
 from fedbandit_jax.privacy.integers import ring
-from fedbandit_jax.privacy.integers.mechanisms import MECHANISMS
 from fedbandit_jax.privacy.integers.protocol import FINE, GridSum, encode
 from fedbandit_jax.privacy.integers.shares import Noise, ServerNoise, SkellamNoise
 
@@ -153,13 +153,13 @@ def correlation(a, b):
     return abs(np.corrcoef(a, b)[0, 1]) * len(a) ** 0.5  # in standard errors
 
 
-@pytest.mark.parametrize("pair", [one for one in MECHANISMS if one != ("discrete_laplace", "shuffle")], ids=" ".join)
-def test_noise_is_of_its_law_fresh_and_not_a_fifth_off(key, pair):
+@pytest.mark.parametrize("name", [name for name in RINGS if name != "Shuffle-DP-SE"])
+def test_noise_is_of_its_law_fresh_and_not_a_fifth_off(key, name):
     """Of both batches: whole sums, and shares that add up to one, have the law that is proved.
 
     A scale 20 % larger or smaller is refuted. Draws of two keys, sums and users are not alike.
     """
-    noise = MECHANISMS[pair](1.0, 4.0, 1e-3, 10**5).sums(USERS).noise
+    noise = VARIANTS[name].law(1.0, 4.0, 1e-3, 10**5).sums(USERS).noise
     ((name, table),), power = vars(noise).items(), 2 if isinstance(noise, SkellamNoise) else 1  # which has a variance
     others = [type(noise)(**{name: np.float32(table * factor**power)}) for factor in (0.8, 1.2)]
     for k, n in enumerate(USERS):
@@ -187,7 +187,7 @@ def test_sums_on_a_grid(key):
 def test_the_grid_of_a_budget():
     """A power of 2 on which the noise gives epsilon, is wide, and fits in the sampler's range."""
     for epsilon in (1e-7, 1e-4, 0.01, 0.3, 1.0, 7.0, 500.0):
-        algo = fb.algos.SuccessiveElimination(epsilon=epsilon, mechanism="laplace", trust="central")
+        algo = fb.algos.DPSE(epsilon)
         protocol = algo.bind(fb.envs.arms(n_arms=2).spec, 10**6).protocol
         g, scale = protocol.steps, protocol.scale
         assert math.log2(g) == int(math.log2(g)) >= 0

@@ -1,21 +1,23 @@
 """The noise and the constants of the authors' code, against a NumPy version of what that code computes."""
 
 import math
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from four_arms import ARMS, INIT, STEP, algorithm, lemma_2
-from helpers import refused
+from four_arms import ARMS, INIT, STEP, lemma_2
 from test_protocol import ALPHA, p_value
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.clocks import ArmBatchClock
-from fedbandit_jax.privacy.integers.mechanisms import Polya, ReleasedPolya, ReleasedSkellam
-from fedbandit_jax.privacy.integers.protocol import SharedNoiseSum
+from fedbandit_jax.privacy.integers.mechanisms import Polya
 
+AUTHORS = runpy.run_path(str(Path(__file__).parents[3] / "experiments" / "authors_arms.py"))
+ReleasedPolya, ReleasedSkellam, RELEASED = (AUTHORS[name] for name in ("ReleasedPolya", "ReleasedSkellam", "RELEASED"))
 HORIZON, ROOT = 9001, math.sqrt(2)
 
 
@@ -47,7 +49,7 @@ def test_released_polya_is_that_of_the_code():
 )
 def test_what_runs_is_what_the_code_has(name, kind, s, h):
     """Batches of 4^b, a ring for p and not for a part of it, the radii of the code."""
-    bound = algorithm(name, 0.5, growth=4, calibration="authors").bind(ARMS.spec, HORIZON)
+    bound = RELEASED[name](0.5, growth=4).bind(ARMS.spec, HORIZON)
     mechanism = kind(0.5, 10.0, 0.1, HORIZON)
     for k, n in enumerate((4, 16, 64, 256)):
         assert bound.users[k, 4] == n
@@ -57,13 +59,9 @@ def test_what_runs_is_what_the_code_has(name, kind, s, h):
 
 
 def test_the_certificate_says_what_the_noise_gives():
-    growth = {"DP-SE": None, "Dist-DP-SE": 4, "Dist-RDP-SE": 4}
-    dp, polya, skellam = (
-        algorithm(name, 0.1, growth=of, calibration="authors").certificate(ARMS.spec, HORIZON)
-        for name, of in growth.items()
-    )
+    growth = {"DP-SE": {}, "Dist-DP-SE": {"growth": 4}, "Dist-RDP-SE": {"growth": 4}}
+    dp, polya, skellam = (RELEASED[name](0.1, **of).certificate(ARMS.spec, HORIZON) for name, of in growth.items())
     assert (dp.claim, polya.claim, skellam.claim) == ("none", "none", "certified")
-    assert dp.epsilon_exact == math.inf
     g, n = math.ceil(0.1 * 32), 1024  # the largest batch that two arms can have
     assert polya.epsilon_exact == pytest.approx(-g * math.log(-math.expm1(-0.1 / g)), rel=1e-5)
     assert polya.epsilon_exact > 0.1 * math.sqrt(n) * math.log(n) / 2 > 100 * 0.1
@@ -71,8 +69,8 @@ def test_the_certificate_says_what_the_noise_gives():
 
 def test_all_arms_have_the_same_noise():
     """Sums of arms differ as they do without noise, in DP-SE; and so do the arms that are left."""
-    noisy = algorithm("DP-SE", 2.0, calibration="authors").bind(ARMS.spec, HORIZON)
-    assert type(noisy.protocol) is SharedNoiseSum
+    noisy = RELEASED["DP-SE"](2.0).bind(ARMS.spec, HORIZON)
+    assert type(noisy.protocol).__name__ == "SharedNoiseSum"
     shown = []
     for algo in (noisy, replace(noisy, protocol=replace(noisy.protocol, scale=0.0))):
         clock = ArmBatchClock(env=ARMS, algo=algo, horizon=HORIZON)
@@ -81,13 +79,3 @@ def test_all_arms_have_the_same_noise():
         shown.append(np.asarray(state[1].shown))
     np.testing.assert_allclose(np.ptp(shown[0] - shown[1]), 0, atol=2e-3)
     assert np.abs(shown[0] - shown[1]).min() > 0.01
-
-
-def test_refusals():
-    for name in ("LDP-SE", "CDP-SE", "Dist-CDP-SE", "Shuffle-DP-SE", "SE"):
-        with refused("calibration", "authors"):
-            algorithm(name, calibration="authors")
-        assert "calibration" not in algorithm(name).parameters()
-    with refused("radius", "exact"):
-        algorithm("Dist-DP-SE", calibration="authors", radius="exact")
-    assert "radius" not in algorithm("Dist-DP-SE", calibration="authors").parameters()

@@ -1,0 +1,81 @@
+"""The noise of the code released with Chowdhury & Zhou (2023): certificates say what it gives.
+
+Batches there have 4^b users, and a sum leaves the ring with probability p, whatever the number of sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from typing_extensions import override
+
+import fedbandit_jax as fb
+from fedbandit_jax.privacy import samplers
+from fedbandit_jax.privacy.integers.mechanisms import IntegerMechanism, Polya, SkellamShares
+from fedbandit_jax.privacy.integers.protocol import GridSum
+from fedbandit_jax.privacy.integers.shares import Noise, PolyaNoise, rounded_up
+
+
+class ReleasedPolya(Polya):
+    """Shares of Polya noise with Gamma variables of the inverse scale.
+
+    The scale should be beta / (1 - beta) with beta = e^(-epsilon / g), and is (1 - beta) / beta. These are Polya
+    variables with 1 - beta in place of beta. The noise of a sum is discrete Laplace of scale -1 / ln(1 - beta), which
+    falls with n as 2 / ln n. It gives a user an epsilon of about epsilon sqrt(n) ln(n) / 2.
+    """
+
+    @override
+    def noise(self, users: Sequence[int]) -> Noise:
+        rates = [self.noise_epsilon / self.steps(n) for n in users]
+        return PolyaNoise(scale=rounded_up([-1 / math.log(-math.expm1(-rate)) for rate in rates]))
+
+
+class ReleasedSkellam(SkellamShares):
+    """Shares of Skellam noise as in Theorem 2, with a wider ring and wider radii."""
+
+    def slack(self, n: int) -> int:
+        """Returns tau = ceil(2 g / epsilon ln(2/p) + sqrt(2) ln(2/p)), without the square root of Theorem 2."""
+        return math.ceil((2 * self.steps(n) / self.epsilon + math.sqrt(2)) * math.log(2 / self.failure))
+
+    def tail_constants(self, n):
+        """Returns the constants of Theorem 2, with h = 1 / (s epsilon) in place of sqrt(2) / g."""
+        return super().tail_constants(n)[0], 1 / (self.scale * self.epsilon)
+
+
+@fb.pytree
+class SharedNoiseSum(GridSum):
+    """Sums to which the server adds one Laplace variable per batch, so that differences of sums have no noise."""
+
+    @override
+    def decode(self, key, k, collected):
+        shape = collected.low.shape
+        return self._decode(collected, jnp.broadcast_to(samplers.discrete_laplace(key, self.scale, ()), shape))
+
+
+class DPSE(fb.algos.DPSE):
+    """DP-SE with noise that all arms share: nothing is certified."""
+
+    @override
+    def protocol(self, asked):
+        return SharedNoiseSum(**vars(super().protocol(asked)))
+
+
+class DistDPSE(fb.algos.DistDPSE):
+    """Dist-DP-SE with `ReleasedPolya`."""
+
+    @override
+    def mechanism(self, n_sums: int, horizon: int) -> IntegerMechanism:
+        return ReleasedPolya(self.epsilon, 1.0, self.failure, horizon)
+
+
+class DistRDPSE(fb.algos.DistRDPSE):
+    """Dist-RDP-SE with `ReleasedSkellam`."""
+
+    @override
+    def mechanism(self, n_sums: int, horizon: int) -> IntegerMechanism:
+        return ReleasedSkellam(self.epsilon, self.scale, self.failure, horizon)
+
+
+RELEASED = {kind.title: kind for kind in (DPSE, DistDPSE, DistRDPSE)}
