@@ -1,8 +1,8 @@
 """Networks of agents: graphs, distances, covers by cliques, and the costs of messages.
 
-Everything is prepared on the host, as NumPy arrays for the loop. G_gamma, the power graph, has an edge between any two
-agents at most gamma hops apart. A message travels one hop a round, so agents of one clique of G_gamma receive each
-other's within gamma rounds.
+The host prepares NumPy arrays for the loop. G_gamma, the power graph, has an edge between any two agents at most gamma
+hops apart. A message travels one hop a round, so messages between agents of one clique of G_gamma take at most gamma
+rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SLOW_UP_TO = 200  # most agents for the slow strategies
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Network:
-    """A graph prepared for the loop: distances, a cover by cliques, and the costs of messages; made by `network`."""
+    """A prepared graph: distances, a cover by cliques, and the costs of messages; made by `network`."""
 
     distances: Int[np.ndarray, "M M"]  # hops between agents; M without a path
     gamma: int  # hops after which a message is dropped
@@ -47,7 +47,7 @@ class Network:
 
     @property
     def hops(self) -> Int[np.ndarray, " M"]:
-        """Number of transmissions over edges for one broadcast of each agent.
+        """The number of transmissions over edges for one broadcast of each agent.
 
         A broadcast floods the graph and is dropped after gamma hops. Every agent less than gamma hops away forwards it
         once to all its neighbours. For agent i this is the sum of deg(j) over agents j with distance d(i, j) < gamma.

@@ -335,8 +335,8 @@ def slots(users: np.ndarray) -> np.ndarray:
 def _fitting(sizes: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the users of an arm (S, K + 1), and the most per batch, 0 if a batch is never asked."""
     n_arms = sizes.shape[1] - 1
-    # Batch b can only be asked if two arms were left in every batch up to it, whose users fit into the horizon, and
-    # if the first batch, with all K arms, fits.
+    # Batch b is possible if two arms of every batch up to it fit into the horizon, and all K arms of the first batch.
+
     fits = (2 * np.cumsum(sizes[:, 2]) <= horizon) & (n_arms * sizes[0, n_arms] <= horizon)
     users = counted(sizes, horizon)
     return users, slots(np.where(fits, users[:, n_arms], 0))

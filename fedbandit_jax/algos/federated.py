@@ -1,4 +1,4 @@
-"""Federated learning with a server: in batches (Zhou & Chowdhury 2024), adaptively, and one agent at a time."""
+"""Federated learning with a server, in batches, adaptively, or one agent at a time."""
 
 from __future__ import annotations
 
@@ -31,28 +31,26 @@ from fedbandit_jax.schedules import Every, Geometric, LogDet, Schedule
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Federated(PolicyRecipe):
-    """A policy that acts on what a private mechanism releases, at synchronisations that a schedule decides about.
+    """A policy that acts on the releases of a private mechanism, at the synchronisations of a schedule.
 
-    Released are the sums of x x' and x y over the users of all silos. Who adds the noise and who is trusted, adjacency,
-    privacy unit and sensitivity are those of `privacy`, see `fb.privacy.Mechanism`; the certificate of a run states
-    them.
+    The mechanism releases the sums of x x' and x y over the users of all silos. `privacy` decides who adds the noise,
+    who is trusted, adjacency, privacy unit and sensitivity; see `fb.privacy.Mechanism`. The certificate states them.
 
     Args:
-        policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or one of your own.
-        schedule: one of `fb.schedules`, or B, rounds between synchronisations. If B does not divide the horizon T, the
-            last T mod B rounds are played without a final synchronisation. `Geometric` needs fewer releases;
-            `PrivateLogDet` adapts and pays for it from the budget; `LogDet` adapts and leaks (claim `none`).
+        policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or your own.
+        schedule: one of `fb.schedules`, or B, rounds between synchronisations. If B does not divide the horizon T, no
+            synchronisation follows the last T mod B rounds. `Geometric` needs fewer releases. `PrivateLogDet` adapts
+            and spends budget. `LogDet` adapts and leaks (claim `none`).
         privacy: an `fb.privacy.Mechanism`, or a budget for one with its defaults; None: no privacy.
         learns_in_batch: False: agents act on released statistics only (Algorithm 8). True: they also learn from their
             raw rewards inside the batch (Algorithm 1 as printed). Then replacing one user changes later actions of the
-            batch, and so its sum, by far more than the theorem assumes, and the certificate claims only `as_printed`,
-            unless the batch is of one round (schedule=1), where both are the same.
-        aggregate: how the server adds up what M silos send. "sum"; or, if some may lie, M times a robust centre of
-            their sums: "median" (of every coordinate), "geometric_median" or "trimmed_mean" (a quarter of the values of
-            a coordinate is left out at each end). It is post-processing of silos' messages. `Released.std` is that of
-            the noise in it where nobody lies. The error that it makes because silos' own sums differ is not in it, nor
-            in any width.
-        liars: `fb.privacy.Liars`, silos that lie to the server; None: none.
+            batch, by more than the theorem assumes. The certificate claims only `as_printed`, except for batches of one
+            round (schedule=1).
+        aggregate: how the server adds up the messages of M silos: "sum", or M times a robust centre against Byzantine
+            silos: "median" (of every coordinate), "geometric_median" or "trimmed_mean" (which drops a quarter of the
+            values of a coordinate at each end). It is post-processing of silos' messages. `Released.std` is the noise
+            standard deviation if all silos are honest. Neither it nor any width has the bias of heterogeneous silos.
+        liars: `fb.privacy.Liars`, silos with false sums; None: none.
         name: label in results; default: the name of the policy's class.
 
     Raises:
@@ -100,14 +98,14 @@ class Federated(PolicyRecipe):
 
     @property
     def apart(self) -> bool:
-        """Whether the server is shown the sums of every silo apart, because it must bear lies or is told some."""
+        """Whether the server sees every silo's sums, for a robust centre or Byzantine silos."""
         return self.aggregate != "sum" or self.liars is not None
 
     def patient(self, spec: Spec, horizon: int) -> Federated:
-        """The same recipe with a first release that is late enough, by the rule of `fb.algos.Greedy`.
+        """Returns the recipe with a delayed first release, by the rule of `fb.algos.Greedy`.
 
-        Where that is after the middle of the run, a warning says so: little is learned, and privacy seems to be free.
-        The first release is that of this budget, trust model and horizon: for others call this anew.
+        A first release after the middle of the run gives a warning: little is learned then, and privacy seems to be
+        free. The delay depends on budget, trust model and horizon, so call this again for others.
 
         Args:
             spec: the description of the environment.
@@ -131,10 +129,10 @@ class Federated(PolicyRecipe):
         policy = validate.instance("policy", self.policy, (Greedy, Thompson), "fb.algos.Greedy or Thompson")
         statistic = self.privacy.statistic if isinstance(self.privacy, Mechanism) else LINEAR
         one = self
-        while True:  # a later first release leaves fewer of them, with less noise each
+        while True:  # a later first release leaves fewer releases, with less noise each
             std = float(np.asarray(one.bind(spec, horizon).stds)[0]) / statistic.max_weight
             rounds = math.ceil(policy.users(spec.dim, std, statistic.centred) / spec.n_agents)
-            first = min(rounds + spec.late, horizon)  # rewards of the last rounds are not there yet
+            first = min(rounds + spec.late, horizon)  # rewards of the last rounds are still pending
             if first <= schedule.first:
                 break
             schedule = dataclasses.replace(schedule, first=first)
@@ -142,7 +140,7 @@ class Federated(PolicyRecipe):
         if std > 0 and 2 * schedule.first > horizon:
             warnings.warn(
                 f"horizon = {horizon:,} rounds of {spec.n_agents:,} agents are too few for noise of standard deviation "
-                f"{std:.3g}: nothing is released, and nothing learned, before round {schedule.first:,}",
+                f"{std:.3g}: the first release is after round {schedule.first:,}",
                 stacklevel=2,
             )
         return one
@@ -168,25 +166,24 @@ class Federated(PolicyRecipe):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AsyncFederated(PolicyRecipe):
-    """Agents who come one at a time, in any order, and exchange statistics with a server without waiting for others.
+    """Agents who act one at a time, in any order, and exchange statistics with a server without waiting for others.
 
-    The agents are the users of an environment whose users return, such as `fb.envs.clustered`. One of them comes in a
-    round, acts on what it downloaded last, and adds the round to its own sums. If its schedule then asks, it uploads,
-    and downloads the sum of what every agent uploaded last. So agents who come often, or learn much, exchange often.
+    The agents are the users of an environment of returning users, such as `fb.envs.clustered`. One agent arrives in a
+    round, acts on its last download, and adds the round to its own sums. If its schedule asks, it uploads, and
+    downloads the sum of all last uploads. So agents with many rounds, or with much to learn, exchange often.
 
     With privacy every agent releases the prefix sums over its own rounds, by the mechanism of one silo. The agent adds
-    the noise: it is trusted with its own rounds, and neither the server nor other agents are. The privacy unit is one
-    interaction, i.e. what an agent did in one round, or all that an agent did; adjacency and sensitivity are those of
-    `fb.privacy.Mechanism`. Who comes in which round is public. In the server's sum are the noises of all agents who
-    have uploaded, sqrt(M) times one agent's in the end.
+    the noise. It is trusted with its own rounds; the server and other agents are not trusted. The privacy unit is one
+    interaction, i.e. one round of an agent, or all rounds of an agent. Adjacency and sensitivity are those of
+    `fb.privacy.Mechanism`. Arrivals are public. The server's sum has the noises of all agents that have uploaded, in
+    the end sqrt(M) times one agent's.
 
     Args:
-        policy: an `fb.Policy`. The k of its `update` numbers the uploads of all agents, from 0, and `Released.std` is
-            that of the sum which the agent downloads.
+        policy: an `fb.Policy`. The k of its `update` numbers the uploads of all agents, from 0. `Released.std` belongs
+            to the sum that the agent downloads.
         schedule: one of `fb.schedules`, or B, rounds of an agent between its uploads. Rounds t and Dt are the agent's
-            own, and it makes at most `n_syncs` uploads, after which it learns nothing new. `Every` and `Geometric` are
-            public, as who comes when is; `PrivateLogDet` tests what the agent has learned and pays for it from the
-            budget; `LogDet` shows it (claim `none`).
+            own. After `n_syncs` uploads it learns nothing new. `Every` and `Geometric` are public, as arrivals are.
+            `PrivateLogDet` tests the agent's raw data and spends budget. `LogDet` leaks them (claim `none`).
         privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix" and a `unit`; None: no
             privacy.
         name: label in results; default: "Async-" and the name of the policy's class.
@@ -205,7 +202,7 @@ class AsyncFederated(PolicyRecipe):
         >>> algo.replace(schedule=fb.schedules.LogDet(0.7, "he22")).certificate(env.spec, horizon=1_000).claim
         'none'
 
-    Reference: He, Wang, Min & Gu (2022), Algorithm 1. Privacy, and schedules but its own, are ours.
+    Reference: He, Wang, Min & Gu (2022), Algorithm 1. Privacy, and schedules other than its own, are ours.
     """
 
     said = ("recipe of single senders", "agents at their own pace")
@@ -221,7 +218,7 @@ class AsyncFederated(PolicyRecipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> AsyncLoop:
         spec.need_users(str(self.name))
-        m, n_syncs = spec.n_users, self.n_syncs(horizon)  # of one agent, who may come in all rounds
+        m, n_syncs = spec.n_users, self.n_syncs(horizon)  # of one agent, who may have all rounds
         mechanism, stds = self.calibrated(spec, 1, n_syncs)
         policy = self.informed(spec, mechanism, 1, AsyncLoop.shown_stds(stds, m, horizon))
         schedule, _ = self.scheduled(spec, horizon, 1, policy)

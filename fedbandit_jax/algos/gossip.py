@@ -28,10 +28,11 @@ from fedbandit_jax.schedules import Every, Geometric, LogDet
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkRecipe(PolicyRecipe):
-    """A recipe for agents on a network, without a server.
+    """Base class of recipes for agents on a network, without a server.
 
     Args:
-        graph: connected `networkx.Graph` on nodes 0..M-1, or one without any edge.
+        graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without
+            any edge.
         gamma: hops after which a message is dropped, 1 to the graph's diameter.
     """
 
@@ -43,7 +44,7 @@ class NetworkRecipe(PolicyRecipe):
         super().__post_init__()
 
     def network(self, spec: Spec) -> Network:
-        """The network of an environment's agents."""
+        """Returns the network of an environment's agents."""
         if len(self.graph) != spec.n_agents:
             raise BadValue(
                 "graph",
@@ -56,31 +57,28 @@ class NetworkRecipe(PolicyRecipe):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gossip(NetworkRecipe):
-    """A policy that acts on what silos on a network release to each other, without a server; certified with noise.
+    """A policy that acts on the releases of silos on a network, without a server; certified with noise.
 
-    `GossipFedUCB` keeps gamma estimators and cliques because raw data decide when agents send. Here the schedule is
-    fixed in advance and agents act on released statistics only, so that one stream of releases of each silo is enough.
+    In `GossipFedUCB` raw data decide when agents send, so it needs gamma estimators and cliques. Here the schedule is
+    fixed in advance and agents act on released statistics only, so one stream of releases of each silo is enough.
 
-    After the rounds of a schedule that is fixed in advance every silo releases its own sums of x x' and x y with its
-    own noise. A release travels one hop a round and is dropped after gamma hops. Agent i acts on the sum of the last
-    releases of all n_i silos at most gamma hops away, its own included, from round t + gamma on if they were sent after
-    round t. Between releases agents learn nothing, not even from their own users.
+    After the rounds of the schedule every silo releases its own sums of x x' and x y with its own noise. A release
+    travels one hop a round and is dropped after gamma hops. Agent i acts on the sum of the last releases of the n_i
+    silos at most gamma hops away, its own included. It uses releases of round t from round t + gamma on. Between
+    releases agents learn nothing, not even from their own users.
 
-    Trust is silo-local: a user trusts her silo, and all other silos may see all that it sends. The privacy unit,
-    adjacency and sensitivity are those of `privacy`, see `fb.privacy.Mechanism`. A user is in one batch of one silo's
-    stream of releases, and all that others do is computed from released statistics and from what their own users are
-    offered. So the guarantee is that of one silo's mechanism, whatever the graph. The noise that agent i acts on has
-    sqrt n_i times the standard deviation of one silo's.
+    Trust is silo-local: users trust their silo, and all other silos see its messages. The privacy unit, adjacency and
+    sensitivity are those of `privacy`, see `fb.privacy.Mechanism`. A user is in one batch of one silo's releases. Other
+    silos compute from releases and from the arms of their own users. So the guarantee is that of one silo's mechanism,
+    for any graph. Agent i acts on sqrt n_i times the noise of one silo.
 
-    `Result.counts` has the messages (broadcasts) and the hops (transmissions from neighbour to neighbour).
+    `Result.counts` has the messages (broadcasts) and the hops (transmissions between neighbours).
 
     Args:
-        graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without
-            any edge.
-        gamma: hops after which a message is dropped, 1 to the graph's diameter.
-        policy: an `fb.Policy`; that of agent i is told n_i in place of M.
-        schedule: `fb.schedules.Every`, `fb.schedules.Geometric`, or a number of rounds; with at least gamma rounds
-            between two releases, so that one has arrived before the next is sent.
+        graph, gamma: as in `NetworkRecipe`.
+        policy: an `fb.Policy`; agent i's policy gets n_i as M.
+        schedule: `fb.schedules.Every`, `fb.schedules.Geometric`, or a number of rounds, with at least gamma rounds
+            between two releases.
         privacy: a budget or an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix"; None: no noise.
         name: label in results.
 
@@ -155,25 +153,23 @@ class GossipFedUCB(NetworkRecipe):
     """FedUCB without a controller: agents synchronise with their clique of the power graph, by messages of few hops.
 
     A message travels one hop a round and is dropped after gamma hops. Each agent keeps gamma estimators and uses them
-    in turn, so that a request raised at one use has reached everybody within gamma hops before the next use, and the
-    private sums sent in answer have arrived before the one after that. A clique cover of the power graph (edges between
-    agents at most gamma hops apart) says who answers whom; requests and sums of other cliques are passed on and
-    ignored.
+    in turn. So a request after one use reaches all agents within gamma hops before the next use, and the private sums
+    arrive before the use after that. The power graph has edges between agents at most gamma hops apart, and a clique
+    cover of it decides who answers whom. Agents pass on requests and sums of other cliques and ignore them.
 
-    `Result.counts` has the messages (broadcasts of requests and sums) and the hops (transmissions from neighbour to
-    neighbour). Trust, privacy unit and sensitivity are those of `fed_ucb`: each silo adds noise to its own sums, by one
-    tree per estimator, and one user enters one estimator. Not private, whatever its noise: raw statistics decide when
+    `Result.counts` has the messages (broadcasts of requests and sums) and the hops (transmissions between neighbours).
+    Trust, privacy unit and sensitivity are those of `fed_ucb`: each silo adds noise to its own sums, by one tree per
+    estimator, and one user enters one estimator. It is not private with any noise, because raw statistics decide when
     it synchronises. `Gossip` is certified.
 
     Args:
-        graph: connected `networkx.Graph` on nodes 0..M-1, for instance `fb.networks.make("ring", 20)`, or one without
-            any edge.
-        gamma: hops after which a message is dropped, 1 to the graph's diameter; also the number of estimators.
+        graph: as in `NetworkRecipe`.
+        gamma: as in `NetworkRecipe`; also the number of estimators.
         privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism` with trust "silo_local_matrix" or "silo_local";
             None: no noise.
         policy: width and spectral bounds, as in `fed_ucb`.
-        schedule: `fb.schedules.LogDet(threshold, trigger)`, whose D is divided by 1 + L^2 = 2 (line 6), where L = 1
-            bounds the norm of x; T is the number of uses of an estimator, ceil(T / gamma).
+        schedule: `fb.schedules.LogDet(threshold, trigger)`, with D divided by 1 + L^2 = 2 (line 6), for features of
+            norm at most L = 1. T is the number of uses of an estimator, ceil(T / gamma).
         name: label in results; default "Gossip-FedUCB", or "Private-Gossip-FedUCB" with noise.
 
     Raises:
@@ -216,7 +212,7 @@ class GossipFedUCB(NetworkRecipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> CliqueLoop:
-        # A user enters one estimator, whose tree is over its at most ceil(T / gamma) uses.
+        # A user enters one estimator, with a tree over at most ceil(T / gamma) uses.
         m, d, uses = spec.n_agents, spec.dim, -(-horizon // self.gamma)
         if m < 2:
             raise BadValue("n_agents", f"must be at least two for {self.name} (Definition 1)", m)

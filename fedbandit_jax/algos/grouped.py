@@ -1,4 +1,4 @@
-"""Users who come again, each with a private stream of her own, served together with those who are taken to be alike."""
+"""Returning users with a private stream each, served by pooled releases of similar users."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from fedbandit_jax.schedules import Geometric, Schedule
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grouped(PolicyRecipe):
-    """Serves users who come again by what was released of them and of all who are taken to be alike, each by a stream.
+    """Serves returning users by the pooled releases of similar users, with a private stream for every user.
 
-    A user's sums of x x' and x y are in no stream but her own, which is released at times that are fixed in advance,
-    for all users at once. Who is alike, what is pooled, and the arms that are played follow from releases and from who
-    came how often, which is public, so that all of it is post-processing and a run is certified.
+    A user's sums of x x' and x y are only in the user's own stream. All streams release at the same times, fixed in
+    advance. Groups, pooled sums and arms follow from releases and from visit counts, which are public. So all of it is
+    post-processing, and a run is certified.
 
-    The noise is added where the user's data are kept, by her server, which is trusted with them; nobody else is. The
-    privacy unit is one interaction, i.e. what a user did in one round, or all that she did. Adjacency and
-    sensitivity are those of the mechanism, whose `unit` must be given. When users come is public. On average one user
-    has an n-th of all rounds, and the sums of m users have sqrt m times the noise of one: so groups must be large,
-    and releases few.
+    The server that keeps a user's data adds the noise and is trusted with them; no other party is. The privacy unit is
+    one interaction, i.e. one round of a user, or all rounds of a user. Adjacency and sensitivity are those of the
+    mechanism, which needs a `unit`. Arrivals are public. On average a user has an n-th of all rounds, and the sums of m
+    users have sqrt m times the noise of one. So groups must be large, and releases few.
 
     Args:
         grouping: `fb.algos.Mixture()`, or `fb.algos.Alone()` (one model for each user), or `fb.algos.Together()`.
-        policy: an `fb.Policy`, which is given what is pooled for a user. Widths that hold for sums of users who are
-            alike (`confidence="known_noise"`) need not hold for what `Mixture` pools of users who differ.
+        policy: an `fb.Policy`, which gets a user's pooled sums. Widths for sums of similar users
+            (`confidence="known_noise"`) need not hold for what `Mixture` pools of different users.
         schedule: one of `fb.schedules` that reads nothing, in rounds of all users together, or a number of rounds.
         privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix", or a budget for BLT noise
             that protects each interaction by itself; None: no privacy.
@@ -54,8 +53,8 @@ class Grouped(PolicyRecipe):
         >>> algo.certificate(env.spec, horizon=1_000).claim
         'certified'
 
-    Reference: ours. Users of few kinds are those of Gentile, Li & Zappella (2014); the noise is that of Zhou &
-    Chowdhury (2024), Algorithm 2, with a silo for each user.
+    Reference: ours. Clusters of users are from Gentile, Li & Zappella (2014). The noise is from Zhou & Chowdhury
+    (2024), Algorithm 2, with a silo for each user.
     """
 
     said = ("recipe of single senders", "stream of every user")

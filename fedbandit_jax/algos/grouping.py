@@ -1,4 +1,4 @@
-"""Groupings: which users are taken to be alike, from released sums."""
+"""Groupings: partitions of users into similar ones, from released sums."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fedbandit_jax.algos.pooling import fit, pooled, ridge, variance
 from fedbandit_jax.core import lapack, random, struct, validate
 from fedbandit_jax.interfaces import Released, Spec
 
-TURNS = 12  # the most times that users are dealt out to the kinds they misfit least
-SPREADS = (0.0, 1 / 16, 1 / 4, 1.0, 4.0)  # variances t of users of one kind, in units of S^2 / d
-MARGIN = 1.5  # factor by which kinds must explain more than by chance, where users differ in any case
+TURNS = 12  # most passes of users over the clusters
+SPREADS = (0.0, 1 / 16, 1 / 4, 1.0, 4.0)  # variances t of users of one cluster, in units of S^2 / d
+MARGIN = 1.5  # clusters of different users must explain this much more than by chance
 
 
 @struct.sealed
 @struct.pytree
 class Alone(Grouping):
-    """Takes nobody to be alike: every user is a group by herself."""
+    """Takes every user as a group."""
 
     @override
     def group(self, key: Array, released: UserReleases, last: Array) -> Array:
@@ -34,7 +34,7 @@ class Alone(Grouping):
 @struct.sealed
 @struct.pytree
 class Together(Grouping):
-    """Takes all users to be alike."""
+    """Takes all users as one group."""
 
     @override
     def group(self, key: Array, released: UserReleases, last: Array) -> Array:
@@ -42,7 +42,7 @@ class Together(Grouping):
 
 
 class Spectra(NamedTuple):
-    """The released sums of every user in the eigenvectors of her W, and weights of her misfit."""
+    """The released sums of every user in the eigenvectors of the user's W, and weights of the misfit."""
 
     values: Array  # (n, d) e_i
     basis: Array  # (n, d, d) rows p_i'
@@ -61,49 +61,48 @@ class Kinds(NamedTuple):
 @struct.sealed
 @struct.pytree
 class Mixture(Grouping):
-    """Takes users to be alike whose released sums fit the same linear model, as far as the noise lets one tell.
+    """Groups users with released sums that fit the same linear model, as far as the noise allows.
 
-    While the noise outweighs the data, users are mostly one group. Groups are found anew at every release, starting
-    from those of the release before, and from fewer kinds of users to which one who fits them badly is added. A user is
-    served by her own sums and those of her group, or by a share of these once users of a group are seen to differ.
+    While the noise outweighs the data, most users are in one group. Every release finds the groups anew. It starts from
+    the previous groups, and from fewer clusters with a badly fitting user as one more. A user is served by their own
+    sums and the group's, or by a share of the group's if its users differ.
 
-    Let U_u and W_u be the sums of x y and x x' that were released of user u. Her squared misfit to kind c is
+    Let U_u and W_u be the released sums of x y and x x' of user u. The squared misfit of user u to cluster c is
 
         q_uc = sum_i (p_i' U_u - e_i p_i' theta_c)^2 / (R^2 max(e_i, 0) + v),    v = s_U^2 + S^2 s_W^2 / 2
 
-    in the eigenvectors p_i of W_u, with eigenvalues e_i, for ||theta_c|| <= S; see `pooled`. Users go to the kind that
-    they misfit least, and theta_c is the ridge estimate from the sums of all users of kind c, over and over.
+    in the eigenvectors p_i of W_u, with eigenvalues e_i, for ||theta_c|| <= S; see `pooled`. Users join the cluster of
+    least misfit, and theta_c is the ridge estimate from the sums of its users. Both steps repeat.
 
-    How many kinds are there? If n users are all alike, their misfits are about the squares of n standard normal vectors
-    in d dimensions. To split them by the sign along their principal axis, which explains about (sqrt n + sqrt d)^2 of
-    the squares (Marchenko & Pastur 1967), lowers the misfit by a share 2 / pi of that. So one kind more must lower
-    sum_u q_u by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, where C kinds have n / C users on average. The last
-    candidate is that all users are different, which must lower it by the sum of these for C = 1, ..., n - 1. No number
-    of kinds need lower it by more than n d + 2 sqrt(2 n d), as the sum of all n d squares is hardly ever larger.
+    The number of clusters. If n users are all alike, their misfits are about the squares of n standard normal vectors
+    in d dimensions. Splitting them by sign along their principal axis explains about (sqrt n + sqrt d)^2 of the squares
+    (Marchenko & Pastur 1967), and lowers the misfit by a share 2 / pi of that. So one more cluster must lower sum_u q_u
+    by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, with n / C users in each of C clusters. The last candidate has a
+    cluster for every user. It must lower the misfit by the sum of these terms for C = 1, ..., n - 1. No candidate must
+    lower it by more than n d + 2 sqrt(2 n d), since the sum of all n d squares is rarely larger.
 
-    Users who are all different can be dealt out to kinds that explain much, and nothing is gained by that. So kinds are
-    compared with one kind of users who differ, whose theta_u has the variance t = 0, S^2 / (16 d), S^2 / (4 d), S^2 / d
-    or 4 S^2 / d in every direction. It costs the least of
+    If all users differ, clusters explain much and gain nothing. So clusters are compared with one group of different
+    users. There theta_u has the variance t = 0, S^2 / (16 d), S^2 / (4 d), S^2 / d or 4 S^2 / d in every direction. It
+    costs the least of
 
         sum_u sum_i (r_ui^2 / (s_ui^2 + e_ui^2 t) + ln(1 + e_ui^2 t / s_ui^2)),
 
-    where r^2 and s^2 are numerator and denominator in q, and if that is not at t = 0, then every other candidate must
-    lower sum_u q_u by half as much again.
+    with numerator r^2 and denominator s^2 of q. If the least is not at t = 0, every other candidate must lower sum_u
+    q_u by half as much again.
 
-    That is a rule of thumb, not a test. The best split is somewhat better than the one by sign, and v is the variance
-    in a direction across theta_c, that along it being up to twice as large in s_W. Of 40 users who are all alike it
-    split none in 40 draws; of 200 to 400 users it splits up to three draws in four where the noise on x x' is several
-    times that on x y (`gram_scale` below 1/2) or outweighs the data by far. Too many kinds cost regret, and never
-    privacy.
+    This is a rule of thumb, not a test. The best split beats the split by sign, and v is the variance across theta_c;
+    along theta_c it is up to twice as large in s_W. It split none of 40 draws of 40 equal users. Of 200 to 400 equal
+    users it splits up to three draws in four, if the noise on x x' is several times that on x y (`gram_scale` below
+    1/2) or outweighs the data by far. Too many clusters cost regret, and never privacy.
 
     Args:
-        max_groups: the most kinds of users that are looked for, >= 1; if even they do not fit, all users are different.
-        tries: how many users who fit badly are tried as the beginning of one more kind, >= 1.
-        subgaussian: R >= 0, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]). It is taken for the
-            standard deviation: where it is much larger, users who differ are kept together for longer.
-        theta_norm: S >= 0, bound on the norm of preference vectors theta*. If the mechanism is `centred`, that of the
-            theta with <x, theta> = E[y] - 1/2, which is at most sqrt(1/2) in `fb.envs.clustered`. A smaller S finds
-            kinds earlier.
+        max_groups: the most clusters, >= 1; if they do not fit either, every user is a cluster.
+        tries: number of badly fitting users to try as the start of one more cluster, >= 1.
+        subgaussian: R >= 0, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]), taken as its
+            standard deviation. A value that is too large keeps different users together for longer.
+        theta_norm: S >= 0, bound on the norm of preference vectors theta*. If the mechanism is `centred`, this is theta
+            with <x, theta> = E[y] - 1/2, of norm at most sqrt(1/2) in `fb.envs.clustered`. A smaller S finds clusters
+            earlier.
 
     Reference: ours. The law of the largest eigenvalue is that of Marchenko & Pastur (1967).
     """
@@ -147,7 +146,9 @@ class Mixture(Grouping):
         _, (labels, costs) = lax.scan(more, first, (keys, counts))
         everybody = jnp.arange(n, dtype=jnp.int32)
         labels = jnp.concatenate([one[None], labels, everybody[None]])
-        own = jax.vmap(_misfit)(jax.tree.map(lambda x: x[:, None], seen), alone[:, None])  # of every user to herself
+        own = jax.vmap(_misfit)(
+            jax.tree.map(lambda x: x[:, None], seen), alone[:, None]
+        )  # of every user to their own estimate
         costs = jnp.concatenate([differ.min()[None], costs, own.sum()[None]])
         chance = np.minimum(by_chance(n, d), n * d + 2 * math.sqrt(2 * n * d))
         chance = np.append(chance[:n_groups], chance[-1])
@@ -166,7 +167,6 @@ class Mixture(Grouping):
         return Spectra(values, basis, bias, 1 / variance(self.subgaussian, values, noise))
 
     def _spread_out(self, seen: Spectra, one: Kinds) -> Array:
-        """The cost of one kind of users who differ, by the variances `SPREADS`."""
         more = jnp.maximum(seen.values, 0) ** 2 * seen.weight
         more = more * (self.theta_norm**2 / more.shape[1] * jnp.asarray(SPREADS)[:, None, None])
         turned = jnp.einsum("nij,j->ni", seen.basis, one.theta[0], precision="highest")
@@ -190,7 +190,7 @@ class Mixture(Grouping):
 
 
 def by_chance(n: int, d: int) -> np.ndarray:
-    """The decrease of the misfit of n users who are alike if they are dealt out to C kinds, for C = 1, ..., n."""
+    """Returns the decrease of the misfit of n equal users in C clusters, for C = 1, ..., n."""
     return np.append(0, np.cumsum((2 / math.pi) * (np.sqrt(n / np.arange(1, n)) + math.sqrt(d)) ** 2))
 
 

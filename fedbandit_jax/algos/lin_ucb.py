@@ -30,7 +30,7 @@ class LinUCBState(NamedTuple):
 
 
 class LinUCBRecord(NamedTuple):
-    """The agents' record of a round, kept until the next refresh."""
+    """The agents' record of a round."""
 
     x: Array  # (d, M) features played
     y: Array  # (M,) rewards
@@ -64,7 +64,7 @@ class BoundLinUCB(PlayingLoop):
     def sync(
         self, key: Array, k: Array, state: LinUCBState, local: Prepared, records: LinUCBRecord
     ) -> tuple[LinUCBState, Report]:
-        """Refreshes V^-1 from the Gram matrix, so that float32 errors do not pile up; agents exchange nothing."""
+        """Recomputes V^-1 from the Gram matrix against float32 errors; agents exchange nothing."""
         rows = jnp.concatenate([records.x, records.y[:, None]], axis=1)  # (B, d + 1, M)
         sums = state.sums + jnp.einsum("bim,bjm->mij", records.x, rows, precision="highest")
         posterior, status = finite_or(state.posterior, self._solve(sums))
@@ -78,7 +78,7 @@ class BoundLinUCB(PlayingLoop):
 @struct.sealed
 @struct.pytree
 class BoundUserLinUCB(SeatedAlgorithm):
-    """LinUCB for users who come again: the bound form of `LinUCB` for such an environment. Not private."""
+    """`LinUCB` bound to an environment of returning users. Not private."""
 
     @override
     def init(self, key: Array, spec: Spec) -> UserSums:
@@ -101,10 +101,10 @@ class BoundUserLinUCB(SeatedAlgorithm):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinUCB(Recipe):
-    """M independent LinUCB agents, or one per user in environments like `clustered`: no cooperation. Not private.
+    """Independent LinUCB agents, or one per user in environments like `clustered`: no cooperation. Not private.
 
-    Where users return to M > 1 silos, each silo has one agent, to which all who come are alike. An agent plays argmax_a
-    <x_a, theta> + beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y, from its raw x and y alone.
+    If users return to M > 1 silos, each silo has one agent for all its users. An agent plays argmax_a <x_a, theta> +
+    beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y, from its own raw data.
 
     Args:
         policy: regulariser and confidence width.
@@ -112,7 +112,8 @@ class LinUCB(Recipe):
 
     Raises:
         TypeError: if `policy` is not a `UCB`, or `name` not a string.
-        ValueError: when bound to an environment with one agent whose users return, if its `confidence` is not "theory".
+        ValueError: when bound to an environment with one agent and returning users, if its `confidence` is not
+            "theory".
 
     Example:
         >>> import jax, fedbandit_jax as fb

@@ -1,6 +1,6 @@
-"""The papers' algorithms under their own names: each a box of a paper, as a composition of our parts.
+"""The papers' algorithms under their own names, as compositions of our parts.
 
-Every function returns a recipe, and raises a ValueError or TypeError as that recipe does.
+Every function returns a recipe, and raises its errors.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def private_fed_lin_ucb(
     learns_in_batch: bool = False,
     name: str = "Private-FedLinUCB",
 ) -> Federated:
-    """Makes Private-FedLinUCB, where every B rounds the server learns noisy sums of x y and x x' over all silos.
+    """Makes Private-FedLinUCB: every B rounds the server learns noisy sums of x y and x x' over all silos.
 
     With a budget alone, every silo adds Gaussian noise to the nodes of a binary tree over its own batch sums (Algorithm
-    2): a user trusts her silo, but neither the server nor other silos. The privacy unit is one user of one round. Under
+    2). Users trust their silo, but neither the server nor other silos. The privacy unit is one user of one round. Under
     adjacency "replace" (the default of a budget) a user moves a batch sum by at most sqrt(4.5) in joint l2 norm of (x
-    y, x x'), under "zero_out" by sqrt(2), and all L nodes that contain her batch together by sqrt(L) times that. With
-    another mechanism its trust model says who adds the noise. A good choice for a given trust model is release="blt"
-    with `UCB(confidence="known_noise", regularizer="project")`.
+    y, x x'), under "zero_out" by sqrt(2). All L nodes with the user's batch move by sqrt(L) times that. With another
+    mechanism its trust model decides who adds the noise. For a given trust model release="blt" with
+    `UCB(confidence="known_noise", regularizer="project")` is a good choice.
 
     Args:
         privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.
@@ -96,22 +96,22 @@ def fed_ucb(
 ) -> Federated:
     """Makes FedUCB with a controller: LinUCB agents that all synchronise when one of them has learned enough.
 
-    Agent i plays argmax <x, theta_i> + beta_i ||x||_{V_i^-1} on what all had released at the last synchronisation plus
-    its own statistics since. At a synchronisation every silo adds symmetric Gaussian noise to the joint matrix of its
-    batch, by a binary tree (PRIVATIZER, Algorithm 2), and shifts it by 2 Lambda I, where Lambda bounds the noise's
-    norm. `Result.communication` counts these sums; a request to synchronise is one bit and is not counted.
+    Agent i plays argmax <x, theta_i> + beta_i ||x||_{V_i^-1} on the releases of the last synchronisation and its own
+    statistics since. At a synchronisation every silo adds symmetric Gaussian noise to the joint matrix of its batch, by
+    a binary tree (PRIVATIZER, Algorithm 2), and shifts it by 2 Lambda I, where Lambda bounds the noise's norm.
+    `Result.communication` counts these sums, but not the one-bit requests.
 
-    Trust is silo-local: each silo adds the noise, a user trusts her silo, but neither the controller nor other silos.
-    The privacy unit is one user of one round. The l2 sensitivity of the joint matrix, where x x' counts by 1 / sqrt 2
-    because its noise has sqrt 2 times the standard deviation of that on x y, is 2 under adjacency "replace" and
-    sqrt(1.5) under "zero_out"; that of all L nodes with the user's batch is sqrt(L) times as much. As printed (the
-    default) the algorithm is not private, whatever its noise, because raw statistics decide when it synchronises. With
+    Trust is silo-local: each silo adds the noise. Users trust their silo, but neither the controller nor other silos.
+    The privacy unit is one user of one round. The l2 sensitivity of the joint matrix is 2 under adjacency "replace" and
+    sqrt(1.5) under "zero_out". There x x' counts by 1 / sqrt 2, because its noise has sqrt 2 times the standard
+    deviation of that on x y. For all L nodes with the user's batch it is sqrt(L) times as much. As printed (the
+    default) the algorithm is not private with any noise, because raw statistics decide when it synchronises. With
     `schedule=fb.schedules.PrivateLogDet()` and `learns_in_batch=False` it is certified. Noise and constants are exact
-    by default and several times smaller than printed; for the printed ones choose `std="dubey2020"`,
+    by default and several times smaller than printed. For the printed ones choose `std="dubey2020"`,
     `spectral="theory"` and `LogDet(trigger="dp20")`.
 
-    What is certified and has the least regret that we know of where all agents are alike is not adaptive, but the last
-    example: greedy play on batches that grow. See the documentation's page "Beyond the papers".
+    The last example is certified and not adaptive: greedy play on growing batches. If all agents are alike, it has the
+    least regret that we know of. See the documentation's page "Beyond the papers".
 
     Args:
         privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism`, with `LogDetUCB` of trust "silo_local_matrix"
@@ -162,12 +162,13 @@ def fed_ucb(
 def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str = "Async-FedLinUCB") -> AsyncFederated:
     """Makes asynchronous FedLinUCB without privacy: Algorithm 1 of He, Wang, Min & Gu (2022).
 
-    An agent uploads when det(V + U) exceeds `growth` times det V, where V is the matrix that it downloaded last, and U
-    the sum of x x' over its rounds since.
+    An agent uploads when det(V + U) exceeds `growth` times det V. V is the matrix of its last download, and U the sum
+    of x x' over its rounds since. DEVIATION he2022 Alg. 1: the width beta is that of `policy`, in round t and not for T
+    rounds.
 
     Args:
-        growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent who comes in all rounds, up to
-            logarithms, with O(d M^2 ln T) uploads.
+        growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent with all rounds, up to logarithms,
+            with O(d M^2 ln T) uploads.
         policy, name: as in `AsyncFederated`.
 
     Example:
@@ -175,8 +176,6 @@ def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str 
         >>> algo = fb.algos.async_fed_lin_ucb(growth=2.0)
         >>> round(algo.schedule.threshold, 3), algo.schedule.trigger
         (0.693, 'he22')
-
-    DEVIATION he2022 Alg. 1: the width beta is that of `policy`, in round t and not for T rounds.
     """
     if not validate.positive("growth", growth) > 1:
         raise BadValue("growth", "must be > 1", growth)
@@ -192,17 +191,16 @@ def adac_oful(
     schedule: Schedule | int = DOUBLING,
     name: str = "AdaC-OFUL",
 ) -> Federated:
-    """Makes AdaC-OFUL: optimism in few batches, each with noise of its own, of which the estimate adds up all.
+    """Makes AdaC-OFUL: optimism in few batches with independent noise, and an estimate from all of them.
 
-    With a budget alone, every silo adds Gaussian noise to its sums of each batch. A user trusts her silo, but neither
-    the server nor other silos; she is in one batch. Under adjacency "replace" she moves that batch's sums by at most
-    sqrt(4.5) in joint l2 norm of (x y, x x'), under "zero_out" by sqrt(2). No prefix sum is released again, so that
-    noise of the size that one batch needs is enough; the estimate after batch k has that of k batches, and there are
-    O(log T).
+    With a budget alone, every silo adds Gaussian noise to its sums of each batch. Users trust their silo, but neither
+    the server nor other silos; a user is in one batch. Under adjacency "replace" a user moves that batch's sums by at
+    most sqrt(4.5) in joint l2 norm of (x y, x x'), under "zero_out" by sqrt(2). No prefix sum is released again, so
+    noise for one batch is enough. The estimate after batch k has the noise of k batches, out of O(log T).
 
     Args:
-        privacy: a budget, an `fb.privacy.Mechanism`, of which the release should be "input_perturbation", or None.
-        policy, schedule, name: as in `Federated`; batches double by default, and the width is that of the known noise.
+        privacy: a budget, an `fb.privacy.Mechanism` with release "input_perturbation", or None.
+        policy, schedule, name: as in `Federated`; batches double by default, and the width is for the known noise.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -213,8 +211,8 @@ def adac_oful(
         ('certified', 4, 1.0)
 
     Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-OFUL. DEVIATION azize2024:
-    batches end when the number of rounds has doubled, where the paper looks at det V; its contexts are public and V
-    exact, where x x' is released with noise here; and the width is that of the known noise.
+    batches end when the number of rounds has doubled, not det V. The paper's contexts are public and V exact; here x x'
+    is released with noise. The width is for the known noise.
     """
     validate.text("name", name)
     return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
@@ -229,18 +227,18 @@ def dp_dpe(
     schedule: Schedule | int = DOUBLING,
     name: str = "DP-DPE",
 ) -> Federated:
-    """Makes DP-DPE: elimination in phases that double, each of which is released once and by itself.
+    """Makes DP-DPE: elimination in phases that double, each released once and by itself.
 
-    With a budget alone, every silo adds Gaussian noise to its sums of each phase. A user trusts her silo, but neither
-    the server nor other silos; she is in one phase, with one reward, where the paper samples clients for a phase and
-    protects all that one of them answers. Under adjacency "replace" she moves that phase's sums by at most sqrt(4.5) in
-    joint l2 norm of (x y, x x'), under "zero_out" by sqrt(2). Where features have a constant entry,
+    With a budget alone, every silo adds Gaussian noise to its sums of each phase. Users trust their silo, but neither
+    the server nor other silos. A user is in one phase, with one reward; the paper samples clients for a phase and
+    protects all answers of a client. Under adjacency "replace" a user moves that phase's sums by at most sqrt(4.5) in
+    joint l2 norm of (x y, x x'), under "zero_out" by sqrt(2). If features have a constant entry,
     `fb.privacy.Linear(centred=True, gram_scale=0.35)` with release "input_perturbation" has the least noise: sums of x
     x' are released, but not used.
 
     Args:
         arms, failure, exploration_scale: as in `PhasedElimination`.
-        privacy: a budget, an `fb.privacy.Mechanism`, of which the release should be "input_perturbation", or None.
+        privacy: a budget, an `fb.privacy.Mechanism` with release "input_perturbation", or None.
         schedule: as in `Federated`; a phase is the time between two synchronisations.
         name: label in results.
 
@@ -258,7 +256,7 @@ def dp_dpe(
 
 
 def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
-    """Makes Homo: FCLUB that takes all users to be alike, and exchanges everything after every round.
+    """Makes Homo: FCLUB with one cluster of all users, and an exchange after every round.
 
     Args:
         budget: as in `FCLUB`.
@@ -270,7 +268,7 @@ def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
 
 
 def homo_dc(budget: Budget | None = None, **parameters: Any) -> FCLUB:
-    """Makes Homo-DC: FCLUB that takes all users to be alike, and uploads and downloads now and then.
+    """Makes Homo-DC: FCLUB with one cluster of all users, and occasional uploads and downloads.
 
     With a budget and `trigger="count"` it is certified.
 

@@ -1,24 +1,24 @@
-"""Confidence radii of batched elimination, as tables that are computed on the host in float64.
+"""Confidence radii of batched elimination, as tables, computed on the host in float64.
 
-In batch b, each of the |Phi| active arms is pulled by l users, and the mean of an arm is estimated by (sum x + N) / l.
-Here x in [0, 1] is a user's encoded reward divided by the granularity g (integers per unit of reward), which is
-unbiased, and N is the total integer noise divided by g. A radius beta is half the width of a confidence interval.
+In batch b, l users pull each of the |Phi| active arms. The mean of an arm is estimated by (sum x + N) / l. Here x in
+[0, 1] is a user's encoded reward divided by the granularity g (integers per unit of reward), which is unbiased. N is
+the total integer noise divided by g. A radius beta is half the width of a confidence interval.
 
-*Theory* (Chowdhury & Zhou 2023, Lemma 2): if |N|, with the error of encoding, is at most s sqrt(ln(2/p)) + h ln(2/p)
-with probability 1 - 2 p, for all p, then the lemma takes
+*Theory* (Chowdhury & Zhou 2023, Lemma 2): suppose that |N|, with the error of encoding, is at most s sqrt(ln(2/p)) + h
+ln(2/p) with probability 1 - 2 p, for all p. Then the lemma takes
 
     beta = sqrt(ln(4 |Phi| b^2 / p) / (2 l)) + s sqrt(ln(2 |Phi| b^2 / p)) / l + h ln(2 |Phi| b^2 / p) / l.
 
-The failure probabilities in its proof, p / (2 |Phi| b^2) for the rewards and 2 p / (|Phi| b^2) for the noise of every
-arm and batch, add up to (1/2 + 2) p pi^2 / 6 = 4.11 p, and not to the 3 p of the lemma.
+Its proof fails with probability p / (2 |Phi| b^2) for the rewards and 2 p / (|Phi| b^2) for the noise of every arm and
+batch. These add up to (1/2 + 2) p pi^2 / 6 = 4.11 p, and not to the lemma's 3 p.
 
-*Exact* (ours): beta is chosen such that P(some arm of some batch is outside its interval) <= 3 p. Each arm of batch b
-has the share q = 3 p (6 / pi^2) / (b^2 |Phi|) of it, half on either side. Rounding is part of x, so it costs nothing:
-by Hoeffding P(sum (x - E x) > u) <= P(U > u) = e^(-2 u^2 / l), which defines a random variable U; and as N is
-independent with a known law, P(sum (x - E x) + N > y) <= P(U + N > y). The right-hand side is summed over bins of N,
-each rounded up, and set equal to q/2 at y = l beta; the rounding makes y at most 0.5 % too large.
+*Exact* (ours): with beta, P(some arm of some batch is outside its interval) <= 3 p. Each arm of batch b has the share q
+= 3 p (6 / pi^2) / (b^2 |Phi|), half on either side. Rounding is part of x and costs nothing: by Hoeffding P(sum (x - E
+x) > u) <= P(U > u) = e^(-2 u^2 / l), which defines a random variable U. N is independent with a known distribution, so
+P(sum (x - E x) + N > y) <= P(U + N > y). The right-hand side is summed over bins of N, each rounded up, and set equal
+to q/2 at y = l beta. The rounding makes y at most 0.5 % too large.
 
-*Epochs* are those of Sajed & Sheffet (2019), which have sizes and radii of their own.
+*Epochs* (Sajed & Sheffet 2019) have their own sizes and radii.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STDS = np.concatenate([[0], np.geomspace(0.05, 1e3, 120)])  # standard deviatio
 
 
 def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p: float) -> np.ndarray:
-    """The radii of Lemma 2, by batch and by the number of active arms.
+    """Returns the radii of Lemma 2, by batch and by the number of active arms.
 
     Args:
         batch_sizes: l, (S,), users of an arm in every batch.
@@ -60,7 +60,7 @@ def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p
 def exact(
     batch_sizes: ArrayLike, laws: Sequence[LatticeLaw | None], granularity: ArrayLike, *, n_arms: int, p: float
 ) -> np.ndarray:
-    """The radii from the law of the noise, by batch and by the number of active arms.
+    """Returns the radii from the distribution of the noise, by batch and by the number of active arms.
 
     Args:
         batch_sizes: l, (S,), users of an arm in every batch.
@@ -86,15 +86,13 @@ def exact(
 
 
 def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """The epochs of Sajed & Sheffet (2019), Algorithm 2, by epoch and by the number of active arms.
+    """Returns the epochs of Sajed & Sheffet (2019), Algorithm 2, by epoch and by the number of active arms.
 
-    There are as many epochs S as one arm needs to reach the horizon without noise, so that tables have the same shape
-    for every epsilon.
-
-    The noise of a sum is Laplace of scale 1 / epsilon, and p in (0, 1) the failure probability.
+    There are as many epochs S as one arm needs to reach the horizon without noise, so tables have one shape for every
+    epsilon. The noise of a sum is Laplace of scale 1 / epsilon, and p in (0, 1) the failure probability.
 
     Returns:
-        How many users pull each active arm, (S, K + 1), and the confidence radii in units of reward, (S, K + 1).
+        Users of each active arm, (S, K + 1), and the confidence radii in units of reward, (S, K + 1).
     """
     arms = np.maximum(np.arange(n_arms + 1), 1)
     sizes, radii, reached = [], [], 0.0
@@ -110,7 +108,7 @@ def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndar
 
 
 def _quantile(law: LatticeLaw, g: float, size: float, levels: np.ndarray) -> np.ndarray:
-    """Numbers y with P(U + N > y) <= level for each of the levels, which must be decreasing; `size` is l."""
+    """Returns numbers y with P(U + N > y) <= level, for decreasing levels; `size` is l."""
     lattice = _STDS * max(math.sqrt(law.variance), 1)
     noise = lattice[np.argmax(law.tail(lattice) <= levels[-1] / 2)] / g
     high = math.sqrt(size / 2 * math.log(2 / levels[-1])) + noise  # P(U + N > high) <= levels[-1]

@@ -1,4 +1,4 @@
-"""The recipes that combine a policy, a schedule and a private mechanism: normalised, calibrated and bound once."""
+"""Base class of recipes that combine a policy, a schedule and a private mechanism."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism, check_norms
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.schedules import BoundSchedule, Schedule, Setting
 
-NOISES = 3  # copies of the standard deviations of all silos, in float64, while a mechanism is bound
+NOISES = 3  # float64 copies of all silos' standard deviations at bind time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyRecipe(Recipe):
-    """A policy that acts on what a private mechanism releases, at synchronisations that a schedule decides about.
+    """A policy that acts on the releases of a private mechanism, at the synchronisations of a schedule.
 
     Args:
         policy: an `fb.Policy`.
@@ -66,7 +66,7 @@ class PolicyRecipe(Recipe):
 
     @property
     def tags(self) -> Tags:
-        """What this recipe and its parts are, for `privacy.compatibility`."""
+        """The tags of this recipe and its parts, for `privacy.compatibility`."""
         schedule, privacy = self.normalised
         waits = {
             "algorithm that waits for all silos": not self.bears_dropouts,
@@ -81,16 +81,16 @@ class PolicyRecipe(Recipe):
 
     @property
     def normalised(self) -> tuple[Schedule, Mechanism | None]:
-        """The schedule and the mechanism, which are neither a number nor a budget any more."""
+        """The schedule and the mechanism, in place of a number or a budget."""
         return cast(Schedule, self.schedule), cast("Mechanism | None", self.privacy)
 
     def n_syncs(self, horizon: int) -> int:
-        """The most synchronisations S in T rounds."""
+        """Returns the most synchronisations S in T rounds."""
         schedule, _ = self.normalised
         return validate.integer(f"{type(schedule).__name__}.n_syncs", schedule.n_syncs(horizon), at_least=0)
 
     def calibrated(self, spec: Spec, n_agents: int, n_syncs: int, **rounds: Any) -> tuple[BoundMechanism, np.ndarray]:
-        """The bound mechanism of `n_agents` silos, and the standard deviation of the noise of every release, (S,)."""
+        """Returns the bound mechanism of `n_agents` silos, and the noise standard deviation of every release, (S,)."""
         schedule, privacy = self.normalised
         compatibility.check(self.tags | BoundStatistic.of(spec).tags)
         if privacy is None:
@@ -102,23 +102,25 @@ class PolicyRecipe(Recipe):
         return mechanism, mechanism.stds()
 
     def informed(self, spec: Spec, mechanism: BoundMechanism, n_agents: int, stds: np.ndarray) -> Any:
-        """The policy of `n_agents` agents, bound to the law of the noise in what its loop shows it, and checked."""
-        numbers = copy.deepcopy(jax.tree.map(np.array, mechanism))  # not those that the mechanism will draw with
+        """Returns the policy of `n_agents` agents, bound to the noise of its releases, and checked."""
+        numbers = copy.deepcopy(
+            jax.tree.map(np.array, mechanism)
+        )  # copies, so that a policy cannot change the mechanism
         policy = self.policy.bind(NoiseLaw(n_agents, spec.dim, stds, numbers))
         check_policy(policy, spec)
         return policy
 
     def keeps(self, policy: Any) -> Tags:
-        """What the bound policy is, for `privacy.compatibility`."""
+        """Returns the tags of the bound policy, for `privacy.compatibility`."""
         return tagged("policy", self.policy, {"policy without a matrix": not policy.keeps_matrix})
 
     def scheduled(
         self, spec: Spec, horizon: int, n_agents: int, policy: Any = None, rho: tuple[float, float] = (1.0, 1.0)
     ) -> tuple[BoundSchedule, float]:
-        """The bound schedule of `n_agents` agents, and the shift c by which it reads log det.
+        """Returns the bound schedule of `n_agents` agents, and the shift c of the log det that it reads.
 
-        `rho` bounds the eigenvalues of one agent's regulariser, for schedules that read anything: by default as the
-        bound `policy` says, if it keeps a matrix.
+        `rho` bounds the eigenvalues of one agent's regulariser, for schedules that read statistics. By default the
+        bound `policy` states it, if it keeps a matrix.
         """
         schedule, privacy = self.normalised
         if policy is not None and policy.keeps_matrix:
@@ -131,11 +133,11 @@ class PolicyRecipe(Recipe):
         return bound, schedule.shift(setting)
 
 
-FEW = 1024  # synchronisations, up to which tables have as many rows, as these cost nothing
+FEW = 1024  # most rows of tables that cost nothing
 
 
 def parts(spec: Spec, policy: Any, mechanism: BoundMechanism, stds: np.ndarray, **more: Any) -> dict[str, Any]:
-    """The fields of a `PolicyLoop` with S = len(stds) releases, and `more` that its subclass has."""
+    """Returns the fields of a `PolicyLoop` with S = len(stds) releases, and `more` of its subclass."""
     noisy = isinstance(mechanism, NoisyMechanism)
     return dict(
         policy=policy,

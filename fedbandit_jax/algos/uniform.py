@@ -1,4 +1,4 @@
-"""Uniform play, the baseline that learns nothing: whoever has no less regret has not learned either."""
+"""Uniform play, the baseline that learns nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ READS_NOTHING = Certificate(
 
 @struct.pytree
 class Chance(Recipe):
-    """What `Uniform` and `UniformArms` have in common: their guarantee."""
+    """Base class of `Uniform` and `UniformArms`: their guarantee."""
 
     name: str = struct.static(default="uniform play")
 
@@ -53,9 +53,9 @@ class Chance(Recipe):
 @struct.sealed
 @struct.pytree
 class Uniform(Chance):
-    """Plays one of the arms on offer at random in every round, in any environment, and sends nothing.
+    """Plays one of the offered arms at random in every round, in any environment, and sends nothing.
 
-    With `UniformArms`, what others are measured against: private algorithms may lose more.
+    It is the baseline, with `UniformArms`: private algorithms may have more regret.
 
     Args:
         name: label in results.
@@ -93,7 +93,7 @@ class Uniform(Chance):
 @struct.sealed
 @struct.pytree
 class UniformArms(Chance, ArmAlgorithm):
-    """Has every arm pulled by one user in turn, in environments like `arms`, and sends nothing.
+    """Lets one user pull every arm in turn, in environments like `arms`, and sends nothing.
 
     Args:
         name: label in results.

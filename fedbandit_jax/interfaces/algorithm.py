@@ -29,7 +29,7 @@ class Report(NamedTuple):
     """The communication cost of a synchronisation, and the status bits of the learner after it."""
 
     rounds: Int[Array, ""] | int = 0  # rounds of communication
-    floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers that all agents send and receive, or the two apart
+    floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers that all agents send and receive, or both separately
     float_bits: Num[Array, ""] | Num[Array, " 2"] | int = 32  # bits of each of these numbers, shaped like `floats`
     status: Int[Array, ""] | int = 0  # `Status` bits of the seed
     counts: Mapping[str, Num[Array, ""] | int] = {}  # further counters by name, for `Result.counts`
@@ -47,29 +47,29 @@ class Metrics(NamedTuple):
 class Algorithm:
     """A federated bandit algorithm. Subclass it, decorate with `@fb.pytree`, and define `init`, `act` and `learn`.
 
-    A run is a sequence of batches of B = `batch` rounds. In each of them the agents start from `download`, `act` and
-    `learn` locally, and `sync` ends the batch with all that the server and the agents exchange. The defaults suit an
-    algorithm that never communicates. Numbers are pytree leaves, so changing them does not compile again.
+    A run is a sequence of batches of B = `batch` rounds. In each batch the agents start from `download`, `act` and
+    `learn` locally, and `sync` ends it with all exchanges of the server and the agents. The defaults suit an algorithm
+    that never communicates. Numbers are pytree leaves, so changing them does not compile again.
 
-    An algorithm of your own is given raw rewards, so nothing is claimed about its privacy. To get a certificate, write
-    a `Policy`, which is given released statistics only, and run it with `fb.algos.Federated`.
+    Your algorithm gets raw rewards, so nothing is claimed about its privacy. For a certificate, write a `Policy`, which
+    gets released statistics only, and run it with `fb.algos.Federated`.
     """
 
     name: str = "algorithm"
     batch: int = 1
-    bears_dropouts: bool = False  # does it play where silos miss synchronisations?
-    bears_delay: bool = False  # does it play where rewards come late?
+    bears_dropouts: bool = False  # whether it supports silos that miss synchronisations
+    bears_delay: bool = False  # whether it supports delayed rewards
 
     def parameters(self) -> tuple[str, ...]:
-        """The paths of all parameters, those of nested parts included, such as "policy.theta_norm"."""
+        """Returns the paths of all parameters, also of nested parts, such as "policy.theta_norm"."""
         return struct.paths(self)
 
     def takes(self, name: str) -> bool:
-        """Whether there is such a parameter, as `replace` takes it; raises a TypeError if several paths end in it."""
+        """Returns whether `replace` takes this parameter; raises a TypeError if several paths end in it."""
         return self._path(name, self.parameters()) is not None
 
     def replace(self, **changes: Any) -> Any:
-        """The same algorithm with other parameters, wherever among its parts they are; a recipe checks them.
+        """Returns the algorithm with other parameters, of itself or its parts; a recipe checks them.
 
         Args:
             changes: parameter -> value. A parameter is a path, as in `replace(**{"policy.theta_norm": 0.7})`, or the
@@ -107,95 +107,95 @@ class Algorithm:
         return found[0] if found else None
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
-        """The algorithm for this environment and horizon T, with noise calibrated and norms checked, on the host."""
+        """Returns the algorithm for this environment and horizon T, with calibrated noise, on the host."""
         return self
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
-        """The guarantee of a run, read from what `bind` makes, which is what runs."""
+        """Returns the guarantee of a run, read from the bound algorithm, which runs."""
         horizon = _rounds(spec, horizon)
         return certificate_of(self.bind(spec, horizon), spec, horizon)
 
     def init(self, key: Key[Array, ""], spec: Spec) -> Any:
-        """The state before round 0."""
+        """Returns the state before round 0."""
         raise NotImplementedError(f"{type(self).__name__}.init")
 
     def download(self, state: Any, offered: Round) -> Any:
-        """The local state of all agents at the start of a batch, whose first round is `offered`."""
+        """Returns the local state of all agents at the start of a batch with the first round `offered`."""
         return state
 
     def act(self, key: Key[Array, ""], t: Int[Array, ""], local: Any, offered: Round) -> Int[Array, " M"]:
-        """The arms to play in round t, int32."""
+        """Returns the arms to play in round t, int32."""
         raise NotImplementedError(f"{type(self).__name__}.act")
 
     @property
     def stops_by_itself(self) -> bool:
-        """Whether `sync` leaves out what is past the horizon; of others, an incomplete last batch counts nothing."""
+        """Whether `sync` masks rounds past the horizon; otherwise an incomplete last batch is dropped."""
         return False
 
     @property
     def scores_alone(self) -> bool:
-        """Whether `scorer` may be asked instead of `act`, and `learn` given the arms that were chosen only.
+        """Whether `scorer` may replace `act`, with `learn` for the chosen arms only.
 
-        A run then draws contexts that are fresh only while they are scored, see `core.choose`.
+        A run then draws fresh contexts only while it scores them, see `core.choose`.
         """
         return False
 
     def scorer(self, t: Int[Array, ""], local: Any) -> Scorer:
-        """The index of an arm as a function of its features alone, as in `act`."""
+        """Returns the index of an arm as a function of its features alone, as in `act`."""
         raise NotImplementedError(f"{type(self).__name__}.scorer")
 
     def learn(
         self, t: Int[Array, ""], local: Any, offered: Round, arms: Int[Array, " M"], rewards: Float[Array, " M"]
     ) -> tuple[Any, Any]:
-        """The new local state and a record of the round, from int32 arms and float32 rewards."""
+        """Returns the new local state and a record of the round, from int32 arms and float32 rewards."""
         raise NotImplementedError(f"{type(self).__name__}.learn")
 
     @property
     def adds(self) -> bool:
-        """Whether `sync` needs no more than sums over groups of agents, and over rounds, of what `gather` makes.
+        """Whether `sync` needs only sums, over groups of agents and over rounds, of the results of `gather`.
 
-        On a CPU groups of agents are then played one after the other, from one synchronisation to the next, and `sync`
-        is given None for the local state. Elsewhere `gather` is given every round by itself, with B = 1.
+        On a CPU groups of agents then play one after the other, between two synchronisations, and `sync` gets None for
+        the local state. Elsewhere `gather` gets every round by itself, with B = 1.
         """
         return False
 
     def gather(self, records: Any) -> Any:
-        """The summary that `sync` needs of the records of a batch, which are stacked along a new leading axis B."""
+        """Returns the summary for `sync` of the records of a batch, stacked along a new leading axis B."""
         return records
 
     def sync(self, key: Key[Array, ""], k: Int[Array, ""], state: Any, local: Any, records: Any) -> tuple[Any, Report]:
-        """The state that the next batch downloads after batch k, and its cost, from what `gather` made of it."""
+        """Returns the state that the next batch downloads after batch k, and its cost, from the result of `gather`."""
         return local, Report()
 
     @property
     def source(self) -> Any:
-        """The mechanism whose `rows` are the noise of all synchronisations, of which number k ends batch k.
+        """The mechanism with `rows` of noise for all synchronisations; None: `sync` draws the noise.
 
-        The engine draws them before the loop, and plays the algorithm that it is `given` them; algorithms that then
-        differ in numbers only share a compiled program. None: `sync` draws the noise.
+        Row k ends batch k. The engine draws the rows before the loop, and runs the algorithm that is `given` them.
+        Algorithms that then differ in numbers only share a compiled program.
         """
         return None
 
     def given(self, rows: Any) -> Algorithm:
-        """The same algorithm with rows of its `source` in place of that; None: they are given later."""
+        """Returns the algorithm with rows of its `source` in its place; None: rows follow later."""
         raise NotImplementedError(f"{type(self).__name__}.given")
 
     def view(self, state: Any) -> Any:
-        """The transcript of the last synchronisation for audits: the view of those untrusted by the trust model."""
+        """Returns the transcript of the last synchronisation for audits: the view of untrusted parties."""
         raise NotImplementedError(f"{type(self).__name__}.view")
 
     def guarantee(self) -> Certificate:
-        """The guarantee of this bound algorithm, read from its own parts; `certify` asks sealed classes only."""
+        """Returns the guarantee of this bound algorithm, from its own parts; `certify` asks sealed classes only."""
         return no_privacy("the algorithm adds no noise")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe(Algorithm):
-    """An algorithm that is not yet bound: a frozen dataclass of parameters, which it validates itself.
+    """An unbound algorithm: a frozen dataclass of parameters, which it validates itself.
 
     Parts may be recipes too, and `replace` reaches into them by dotted paths. A subclass validates in `__post_init__`
-    and defines `bind`, which returns a bound algorithm, a pytree; its arguments have been checked when it begins, and
-    `horizon` is an int. No privacy is computed here: `certificate` reads it from what `bind` returns.
+    and defines `bind`, which returns a bound algorithm, a pytree. `bind` gets checked arguments, and `horizon` as an
+    int. Privacy is not computed here: `certificate` reads it from the result of `bind`.
 
     Raises:
         ValueError, TypeError: an argument is out of range or of the wrong type; the message names it and its value.
@@ -204,17 +204,17 @@ class Recipe(Algorithm):
 
     @property
     def label(self) -> str:
-        """The label in results if no `name` is given; "" if that is the same for all parameters."""
+        """The label in results without a `name`; "" if it is the same for all parameters."""
         return ""
 
     @property
     def private(self) -> bool:
-        """Whether a budget is asked for, which a name may say."""
+        """Whether there is a budget, which a name may state."""
         return False
 
     @override
     def replace(self, **changes: Any) -> Any:
-        """As `Algorithm.replace`; a name that would say what is no longer so becomes the new label."""
+        """Returns the recipe with other parameters; a stale name becomes the new label."""
         changed = super().replace(**changes)
         stale = self.name == self.label or self.private != changed.private
         return dataclasses.replace(changed, name=changed.label) if stale and "name" not in changes else changed
@@ -237,7 +237,7 @@ def _rounds(spec: Spec, horizon: int) -> int:
 
 
 def certificate_of(bound: Algorithm, spec: Spec, horizon: int) -> Certificate:
-    """The guarantee of a bound algorithm for a run of T = `horizon` rounds in an environment with this `spec`."""
+    """Returns the guarantee of a bound algorithm for T = `horizon` rounds in an environment with this `spec`."""
     spec = getattr(bound, "spec", spec)  # which is what the proof is about
     found = certify(bound)
     if found.claim == "none" or not isinstance(spec, Spec):
@@ -249,16 +249,15 @@ def certificate_of(bound: Algorithm, spec: Spec, horizon: int) -> Certificate:
 
 
 def certify(bound: Algorithm) -> Certificate:
-    """The guarantee of a bound algorithm; only the package's own sealed loops can prove anything.
+    """Returns the guarantee of a bound algorithm; only the package's own sealed loops prove anything.
 
-    It is read from the leaves and static fields of the pytree, which are all that a compiled program is given. Where a
-    part is not the package's own, the noise is drawn as well, and must behave as it is said to (see
-    `fedbandit_jax.privacy.behaviour`).
+    It is read from the leaves and static fields of the pytree, the input of a compiled program. If a part is
+    user-defined, the noise is drawn as well, and must behave as declared (see `fedbandit_jax.privacy.behaviour`).
     """
     if not struct.is_sealed(bound):
         name = type(bound).__name__
         nothing = no_privacy(
-            f"{name} is an algorithm of its own, which is given raw rewards: write an fb.Policy, which is given "
+            f"{name} is a user-defined algorithm with raw rewards: write an fb.Policy, which is given "
             "released statistics only, to have it certified"
         )
         return dataclasses.replace(nothing, user_defined=(f"algorithm: {name}",))

@@ -1,4 +1,4 @@
-"""Multi-armed bandits, whose users are alike: interfaces of environments and algorithms."""
+"""Interfaces of multi-armed bandits with exchangeable users."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fedbandit_jax.interfaces.environment import Environment
 
 
 class ArmEnvironment(Environment, Protocol):
-    """An environment whose users are alike: a reward depends on the arm only, so that many users are asked at once.
+    """An environment of exchangeable users: a reward depends on the arm only, so many users are asked at once.
 
-    If its users return, `comers(key, size)` draws who the next users are, (size,) int32 in 0 ... n - 1.
+    If its users return, `comers(key, size)` draws the next users, (size,) int32 in 0 ... n - 1.
     """
 
     def means(self, world: Any) -> Float[Array, " K"]:
-        """The mean reward of every arm."""
+        """Returns the mean reward of every arm."""
         ...
 
     def answers(
@@ -34,23 +34,23 @@ class Pulls(NamedTuple):
 
     active: Bool[Array, " K"]  # which arms are pulled
     users: Int[Array, ""]  # how many users pull each of these arms
-    asked: Bool[Array, ""]  # whether rewards are collected and the batch concluded; if not, users are only served
-    row: Int[Array, ""] | None = None  # what `collect` is told in place of the batch's number k, if not None
+    asked: Bool[Array, ""]  # whether rewards are collected and the batch concluded
+    row: Int[Array, ""] | None = None  # replaces the batch's number k in `collect`, if not None
 
 
 class ArmAlgorithm(Algorithm):
     """A multi-armed algorithm that pulls all active arms equally often in a batch, and learns from sums of rewards.
 
     Subclass it, decorate with `@fb.pytree`, define `n_batches`, `init`, `pulls`, `collect` and `conclude`. A batch that
-    would reach past the horizon is played as far as it goes, and nothing is learned from it.
+    reaches past the horizon is cut, and nothing is learned from it.
     """
 
     n_batches: int = 0  # S; must suffice to reach the horizon even with a single active arm
-    unit: Any = None  # `fb.privacy.Users` with one contribution to a batch, beyond which rewards enter sums as 0
-    round_robin: bool = False  # whether arms get one user each in turn, or all their users in turn, in a random order
+    unit: Any = None  # `fb.privacy.Users` with one contribution to a batch; others enter sums as 0
+    round_robin: bool = False  # whether arms take turns user by user, or with all their users, in a random order
 
     def pulls(self, state: Any, k: Int[Array, ""]) -> Pulls:
-        """The arms and users of batch k."""
+        """Returns the arms and users of batch k."""
         raise NotImplementedError(f"{type(self).__name__}.pulls")
 
     def collect(
@@ -61,19 +61,19 @@ class ArmAlgorithm(Algorithm):
         rewards: tuple[Float[Array, " half"], Float[Array, " half"]],
         inside: tuple[Bool[Array, " half"], Bool[Array, " half"]],
     ) -> Wide:
-        """The sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
+        """Returns the sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
 
-        If the pulls of that batch have a `row`, k is that row, which says what kind of batch it is. Rewards come in two
-        halves, and so do the flags `inside`, which say who belongs to the batch. `rounding` is the same for all
-        algorithms of a sweep, so that users round alike; `own` is this one's alone, for privacy noise.
+        If the pulls of that batch have a `row`, it replaces k. Rewards are in two halves, and so are the flags
+        `inside`, which say who belongs to the batch. All algorithms of a sweep share `rounding`, so users round alike;
+        `own` is for this algorithm's privacy noise.
         """
         raise NotImplementedError(f"{type(self).__name__}.collect")
 
     def conclude(
         self, key: Key[Array, ""], k: Int[Array, ""], state: Any, sums: Wide, entered: Int[Array, " K"] | None = None
     ) -> tuple[Any, Report]:
-        """The state after batch k, and its cost, from the sums (K,) of what was collected from every arm.
+        """Returns the state after batch k, and its cost, from the collected sums (K,) of every arm.
 
-        Where users return and there is a `unit`, `entered` says how many rewards of every arm are not left out.
+        If users return and there is a `unit`, `entered` (K,) counts the rewards of every arm that enter.
         """
         raise NotImplementedError(f"{type(self).__name__}.conclude")

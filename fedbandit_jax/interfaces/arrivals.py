@@ -1,4 +1,4 @@
-"""Users who come one at a time and return: interfaces of environments and algorithms."""
+"""Interfaces for returning users who arrive one at a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fedbandit_jax.interfaces.environment import Environment
 
 
 class ArrivalEnvironment(Environment, Protocol):
-    """An environment with one agent, whose users return, one a round, and are alike within clusters.
+    """An environment with one agent and returning users in clusters, one user a round.
 
     `observe` must return the world unchanged, because many rounds are drawn at once.
     """
 
     def clusters(self, world: Any) -> Int[Array, " n"]:
-        """The true cluster of every user, int32 in 0 ... n_clusters - 1, which algorithms never see."""
+        """Returns the true cluster of every user, int32 in 0 ... n_clusters - 1, hidden from algorithms."""
         ...
 
     @property
@@ -28,28 +28,28 @@ class ArrivalEnvironment(Environment, Protocol):
 
 
 class Partition(NamedTuple):
-    """The clusters of users that an algorithm has found: those with equal labels in 0 ... n - 1."""
+    """The clusters of users found by an algorithm: those with equal labels in 0 ... n - 1."""
 
     local: Int[Array, " n"]  # labels found at each server, which are not compared between servers
     shared: Int[Array, " n"]  # labels found over all servers
 
 
 class ArrivalAlgorithm(Algorithm):
-    """An algorithm for users who come one at a time, return, and may be alike.
+    """An algorithm for returning users who arrive one at a time and may be alike.
 
-    Subclass it, decorate with `@fb.pytree`, define `init`, `index`, `serve` and `partition`. All rounds are given the
-    same key: fold t into it. On a CPU every seed runs on its own, so a `lax.cond` on data costs nothing while it is
-    false. Rounds t and users are int32 scalars, users in 0 ... n - 1, and rewards y are float32 scalars.
+    Subclass it, decorate with `@fb.pytree`, define `init`, `index`, `serve` and `partition`. All rounds get the same
+    key: fold t into it. On a CPU every seed runs on its own, so a `lax.cond` on data costs nothing while it is false.
+    Rounds t and users are int32 scalars, users in 0 ... n - 1, and rewards y are float32 scalars.
     """
 
     def begin(self, key: Key[Array, ""], t: Int[Array, ""], state: Any) -> tuple[Any, Report]:
-        """The state before anybody comes in round t, and the cost of reaching it."""
+        """Returns the state before the user of round t, and the cost of reaching it."""
         return state, Report()
 
     def index(
         self, key: Key[Array, ""], t: Int[Array, ""], state: Any, user: Int[Array, ""], contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
-        """The worth of every arm to this user, from the arms' features; one of the largest is played."""
+        """Returns the worth of every arm to this user, from the arms' features; one of the largest is played."""
         raise NotImplementedError(f"{type(self).__name__}.index")
 
     def serve(
@@ -61,9 +61,9 @@ class ArrivalAlgorithm(Algorithm):
         x: Float[Array, " d"],
         y: Float[Array, ""],
     ) -> tuple[Any, Report]:
-        """The state after reward y of features x, and the cost."""
+        """Returns the state after reward y of features x, and the cost."""
         raise NotImplementedError(f"{type(self).__name__}.serve")
 
     def partition(self, state: Any) -> Partition:
-        """The clusters found so far."""
+        """Returns the clusters found so far."""
         raise NotImplementedError(f"{type(self).__name__}.partition")

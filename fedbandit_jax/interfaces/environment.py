@@ -13,13 +13,13 @@ from jaxtyping import Bool, Float, Int, Key
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 
-MAX_ARMS = 2**24  # most arms of a round, by whose numbers draws are told apart, see `core.random.block_at`
+MAX_ARMS = 2**24  # most arms of a round, see `core.random.block_at`
 
 
 @struct.sealed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A static and hashable description of an environment: all that an algorithm may know before the first round."""
+    """The static, hashable description of an environment: all that an algorithm may know before the first round."""
 
     n_agents: int  # M
     n_arms: int  # K, the largest number of arms that a round offers
@@ -27,14 +27,14 @@ class Spec:
     fixed_contexts: bool = False  # whether every round offers the same (M, K, d) contexts
     max_norm: float = math.inf  # bound on the Euclidean norm of every feature vector
     rewards_in_unit: bool = False  # whether all rewards are in [0, 1]
-    n_users: int = 0  # n, users who return and are told apart; 0 if every user is new
-    n_servers: int = 1  # servers that hold these users: user u is at server u % n_servers
-    drops: bool = False  # whether silos may miss synchronisations, of which `Round.away` tells
-    late: int = 0  # rewards that every silo waits for, of which `Round.arrives` names one; 0 if they come at once
-    constant: bool = False  # whether all feature vectors have the same constant entry, so that means have an intercept
-    silos: int = struct.later(1)  # the most silos that one user who returns comes to
-    basis: str = struct.later("")  # what the answers are a model of, in words that summaries and figures show
-    rejects: bool = struct.later(False)  # whether rows of a log are left out by what was played, see `Rejecting`
+    n_users: int = 0  # n, returning and identified users; 0 if every user is new
+    n_servers: int = 1  # their servers: user u is at server u % n_servers
+    drops: bool = False  # whether silos may miss synchronisations, see `Round.away`
+    late: int = 0  # slots of delayed rewards of every silo, see `Round.arrives`; 0 without delay
+    constant: bool = False  # whether all feature vectors have the same constant entry, an intercept
+    silos: int = struct.later(1)  # the most silos of one returning user
+    basis: str = struct.later("")  # the data behind a model of answers, for summaries and figures
+    rejects: bool = struct.later(False)  # whether the played arms decide which rows of a log count, see `Rejecting`
     of_rows: bool = struct.later(False)  # whether users are made of people's rows, in a table or a log
 
     def __post_init__(self):
@@ -51,11 +51,11 @@ class Spec:
             raise BadValue("of_rows", "must be True where rows are rejected", False, others=("rejects",))
 
     def visits(self, horizon: int) -> int:
-        """The number of visits of users in T = `horizon` rounds: M T, also if n users return."""
+        """Returns the number of visits of users in T = `horizon` rounds: M T, also if n users return."""
         return self.n_agents * horizon
 
     def need_users(self, name: str) -> None:
-        """Raises a ValueError, naming the algorithm, unless users are told apart."""
+        """Raises a ValueError, naming the algorithm, unless users are identified."""
         if self.n_users < 1:
             raise BadValue(
                 "env", f"must have identified users for {name}, as fb.envs.clustered(...) has", self.n_users, got=""
@@ -63,19 +63,19 @@ class Spec:
 
 
 class Round(NamedTuple):
-    """One round as the agents see it: the arms on offer, and the users who came."""
+    """One round as the agents see it: the offered arms, and the users."""
 
     contexts: Float[Array, "M K d"]  # feature vectors
     mask: Bool[Array, "M K"] | None = None  # which arms exist; None if all do
-    user: Int[Array, " M"] | None = None  # who came, if users return; two people at two silos unless `Spec.silos` > 1
-    arrives: Int[Array, " M"] | None = None  # which of the `Spec.late` rewards arrives; this round's takes its place
+    user: Int[Array, " M"] | None = None  # returning users; different people at different silos unless `Spec.silos` > 1
+    arrives: Int[Array, " M"] | None = None  # slot of the delayed reward that arrives; this round's reward replaces it
     away: Bool[Array, " M"] | None = None  # which silos miss the synchronisation after this round, if `Spec.drops`
 
 
 class Feedback(NamedTuple):
-    """Rewards and gaps of the arms played; an algorithm is given `reward` only, and `gap` is for the record.
+    """Rewards and gaps of the arms played; an algorithm gets `reward` only.
 
-    The regret of a run is the sum of all gaps, over agents and over the rounds so far.
+    The regret of a run is the sum of all gaps, over agents and rounds.
     """
 
     reward: Float[Array, " M"]  # rewards that were observed
@@ -91,36 +91,35 @@ class Environment(Protocol):
         ...
 
     def init(self, key: Key[Array, ""]) -> Any:
-        """Draws the world of one seed, i.e. all that stays the same for a run (theta*, fixed contexts, ...)."""
+        """Draws the world of one seed, i.e. all constants of a run (theta*, fixed contexts, ...)."""
         ...
 
     def observe(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Round, Any]:
-        """The offer of round t = 0, 1, ..., and the world, which may have moved on."""
+        """Returns the offer of round t = 0, 1, ..., and the world, which may drift."""
         ...
 
     def pull(self, key: Key[Array, ""], world: Any, offered: Round, arms: Int[Array, " M"]) -> Feedback:
-        """The rewards and gaps of the arms played, int32."""
+        """Returns the rewards and gaps of the arms played, int32."""
         ...
 
 
 class Drawn(Environment, Protocol):
-    """An environment whose draws are functions of (key, arm, agent), so that each can be drawn without the others.
+    """An environment with draws that are functions of (key, arm, agent), each possible without the others.
 
-    `features_at` is elementwise in uint32 numbers `arm` and `agent`, which broadcast, and `mean_at` in the d features
-    that it returns; so is `reward_at`. `observe` and `pull` are made of them. The key is that of the round, as in
-    these, or a tuple of its two words. On a GPU all is done in one kernel, which is given the arrays of environment and
-    world row by row: one of shape (n,) is a tuple of n scalars, and there are no larger ones; see
-    `core.choose`.
+    `features_at` is elementwise in uint32 numbers `arm` and `agent`, which broadcast, and `mean_at` in its d features;
+    so is `reward_at`. `observe` and `pull` are made of them. The key is the round's, or a tuple of its two words. On a
+    GPU one kernel does all. It gets the arrays of environment and world row by row: an array of shape (n,) is a tuple
+    of n scalars, and there are no larger ones; see `core.choose`.
     """
 
     def features_at(
         self, key: Array | tuple[Array, Array], world: Any, t: Array, arm: Array, agent: Array
     ) -> Sequence[Array] | Array:
-        """The d features of the arms of agents in round t."""
+        """Returns the d features of the arms of agents in round t."""
         ...
 
     def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """The mean reward of vectors with these d features."""
+        """Returns the mean reward of vectors with these d features."""
         ...
 
     def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
@@ -129,26 +128,26 @@ class Drawn(Environment, Protocol):
 
 
 class Listed(Environment, Protocol):
-    """An environment that offers each agent consecutive rows of a table, of which it has another number every round.
+    """An environment that offers each agent consecutive rows of a table, a varying number every round.
 
-    `observe` and `pull` offer and answer the same, with contexts that are padded; see `core.choose.choose_rows`.
+    `observe` and `pull` offer and answer the same, with padded contexts; see `core.choose.choose_rows`.
     """
 
     @property
     def ragged(self) -> bool:
-        """Whether padded contexts would be more work than a loop over the rows that are offered."""
+        """Whether padded contexts would be more work than a loop over the offered rows."""
         ...
 
     def listed(self, key: Key[Array, ""], world: Any, t: Int[Array, ""]) -> tuple[Int[Array, " M"], Int[Array, " M"]]:
-        """The first row that each agent is offered in a round, and the number of its rows."""
+        """Returns the first offered row of each agent in a round, and the number of its rows."""
         ...
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
-        """The features of `size` <= K rows from the first one on; past the end of a query they may be any."""
+        """Returns the features of `size` <= K rows from the first one on, arbitrary past the end of a query."""
         ...
 
     def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """The mean reward of vectors with these d features, on the leading axis."""
+        """Returns the mean reward of vectors with these d features, on the leading axis."""
         ...
 
     def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
@@ -157,12 +156,12 @@ class Listed(Environment, Protocol):
 
 
 class Rejecting(Environment, Protocol):
-    """An environment that knows the answers to some arms only, and has agents play again until it accepts theirs.
+    """An environment with answers for some arms only, which lets agents play again until it accepts their arms.
 
-    Set `rejects` and `of_rows` in its spec: certificates then exclude the people behind the rows.
-    `observe` offers another user to agents who were refused in a round, and to others what they were offered before.
+    Set `rejects` and `of_rows` in its spec: certificates then exclude the people behind the rows. `observe` offers
+    another user to refused agents, and the same offer to the others.
     """
 
     def accepts(self, key: Key[Array, ""], world: Any, arms: Int[Array, " M"]) -> tuple[Bool[Array, " M"], Any]:
-        """The mask of agents whose arms, int32, are accepted in this round, and the world, the input of `observe`."""
+        """Returns the mask of agents with accepted arms, int32, and the world, the input of `observe`."""
         ...

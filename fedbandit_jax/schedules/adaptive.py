@@ -1,4 +1,4 @@
-"""Schedules that ask whether some agent has learned enough: `LogDet` leaks raw data, `PrivateLogDet` spends budget."""
+"""Schedules that test whether an agent has learned enough: `LogDet` leaks raw data, `PrivateLogDet` spends budget."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from fedbandit_jax.schedules.schedule import Asked, BoundSchedule, Schedule, Set
 
 TRIGGERS = ("zc24", "dp20", "he22")
 THRESHOLDS = ("M log T", "M^1.5")
-UNITS = 64  # the most that one user adds to the integer sum that a private test reads, i.e. its sensitivity
-LEAST = 1e-5  # smallest epsilon of a private test: with less, its noise would exceed the range of the int32 sampler
-LONGEST = 2**23  # most rounds in an epoch of private tests, in which their sums stay within 2^29
-TIE = 2.0**-20  # a share of D, by which float32 may miss a tie of g_i with D
+UNITS = 64  # sensitivity of the integer sum of a private test
+LEAST = 1e-5  # smallest epsilon of a private test, by the range of the int32 sampler
+LONGEST = 2**23  # most rounds in an epoch of private tests: sums stay within 2^29
+TIE = 2.0**-20  # relative error of a tie of g_i with D in float32
 
 
 @struct.pytree
 class BoundLogDet(BoundSchedule):
     """A bound `LogDet`: every agent compares its own g_i, without noise, with D / Dt, or with D.
 
-    D / Dt is reached (Dubey & Pentland 2020 print ">="), and D is exceeded (He et al. 2022 print ">"). With V = I and a
-    unit vector x an agent's first round ties with D = ln 2, where rounding must not decide.
+    g_i must reach D / Dt (Dubey & Pentland 2020 print ">="), and exceed D (He et al. 2022 print ">"). With V = I and a
+    unit vector x an agent's first round ties with D = ln 2, and rounding must not decide.
     """
 
     sentence = "adaptive: reads raw statistics, and shows who asked when"
     reads = "log_det"
 
     threshold: struct.Number  # D
-    patient: bool = struct.static(default=True)  # whether D is divided by Dt, so that who waits long asks for little
+    patient: bool = struct.static(default=True)  # whether D is divided by Dt
 
     @override
     def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Any, gained: Any, since: Since) -> Asked:
@@ -53,16 +53,16 @@ class BoundLogDet(BoundSchedule):
 class LogDet(Schedule):
     """Synchronises when some agent has g_i >= D / Dt, and so leaks: Algorithm 1 of Dubey & Pentland (2020), line 12.
 
-    The letters are those of `fb.schedules`. No noise hides which agent asks when, so the claim of a run is `none`.
+    The letters are those of `fb.schedules`. No noise hides the requests of an agent, so the claim of a run is `none`.
 
     Args:
-        threshold: D > 0, or the name of the communication it is meant to give: "M log T" for D = 2 T d /
-            (ln(rho_max/rho_min + T / (d rho_min)) + 1) (Theorem 1), "M^1.5" for D = T ln(MT) / (d M) (Remark 1).
+        threshold: D > 0, or a name for an intended communication: "M log T" for D = 2 T d / (ln(rho_max/rho_min + T /
+            (d rho_min)) + 1) (Theorem 1), "M^1.5" for D = T ln(MT) / (d M) (Remark 1).
         trigger: "zc24" compares g_i, as Zhou & Chowdhury (2024) restate it; "dp20" compares log det (V_i + M (rho_max -
-            rho_min) I) - log det V, as printed in Algorithm 3 of Dubey & Pentland (2020); in line 12 of their Algorithm
-            1 a bracket is misplaced. Without privacy noise they are the same. "he22" asks if g_i > D, whatever Dt is,
-            as He et al. (2022) do: D = ln(1 + alpha), if the determinant may grow by the factor 1 + alpha.
-        max_syncs: most synchronisations in a run, so that less noise is needed; default: one per round.
+            rho_min) I) - log det V, as printed in Algorithm 3 of Dubey & Pentland (2020). In line 12 of their Algorithm
+            1 a bracket is misplaced. Without privacy noise they are the same. "he22" asks if g_i > D for any Dt, as He
+            et al. (2022) do: D = ln(1 + alpha), if the determinant may grow by the factor 1 + alpha.
+        max_syncs: most synchronisations in a run, for less noise; default: one per round.
 
     Raises:
         ValueError, TypeError: if an argument is not one of these; the message names it and its value.
@@ -80,8 +80,8 @@ class LogDet(Schedule):
     def n_syncs(self, horizon: int) -> int:
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
+    @override
     def shift(self, setting: Setting) -> float:
-        """c = M (rho_max - rho_min) for the trigger as printed, 0 for the restated one."""
         return setting.n_agents * (setting.rho_max - setting.rho_min) if self.trigger == "dp20" else 0.0
 
     @property
@@ -98,7 +98,7 @@ class LogDet(Schedule):
 class Sparse(NamedTuple):
     """The memory of the private tests of one epoch, one AboveThreshold for every agent."""
 
-    cap: Float[Array, ""]  # the most that one user adds in this epoch, ln(1 + 1 / lambda_min(V))
+    cap: Float[Array, ""]  # largest term of a user in this epoch, ln(1 + 1 / lambda_min(V))
     shift: Int[Array, " M"]  # noise on the threshold, in units of cap / UNITS
 
 
@@ -107,24 +107,23 @@ class Sparse(NamedTuple):
 class BoundPrivateLogDet(BoundSchedule):
     """A bound `PrivateLogDet`: every silo tests an integer sum over its own users with discrete Laplace noise.
 
-    In an epoch a silo with sums q_1, q_2, ... and public thresholds T_1, T_2, ... asks in the first round k in which
-    q_k + nu_k >= T_k + rho. Both rho, drawn once, and every nu_k have scale b = UNITS / epsilon. One user is a term of
-    a running sum: replacing her in round s leaves q_i as it is for i < s, and adds one and the same c, |c| <= UNITS, to
-    all later ones. What the silo shows is then epsilon-DP:
+    In an epoch a silo has sums q_1, q_2, ... and public thresholds T_1, T_2, ... It asks in the first round k with q_k
+    + nu_k >= T_k + rho. Both rho, drawn once, and every nu_k have scale b = UNITS / epsilon. One user is a term of a
+    running sum. Replacing the user of round s leaves q_i unchanged for i < s, and adds one and the same c, |c| <=
+    UNITS, to all later ones. Then the silo's requests are epsilon-DP.
 
-    With F(x) = P(nu < x) and p(z) = P(rho = z), the probability that it asks first in round k is
+    Proof. With F(x) = P(nu < x) and p(z) = P(rho = z), the probability that it asks first in round k is
 
-        P = sum_z p(z) prod_{i < k} F(T_i + z - q_i) (1 - F(T_k + z - q_k)),
+        P = sum_z p(z) prod_{i < k} F(T_i + z - q_i) (1 - F(T_k + z - q_k)).
 
-    and without the last factor that it does not ask in the first k - 1 rounds. For k < s nothing changes. Otherwise let
-    P' be the same for the neighbour. If c > 0, put z + c for z in P': every factor from round s on becomes that of P,
-    those before it rise, as F(T_i + z + c - q_i) >= F(T_i + z - q_i), and p(z + c) >= e^(-c / b) p(z). If c < 0, keep
-    z: the factors F of P' are no less than those of P, and the last one is 1 - F(T_k + z - q_k + |c|) >= e^(-|c| / b)
-    (1 - F(T_k + z - q_k)). Either way P' >= e^(-|c| / b) P >= e^(-epsilon) P.
+    Without the last factor it is the probability of no request in the first k - 1 rounds. For k < s nothing changes.
+    Otherwise let P' be the same for the neighbour. If c > 0, substitute z + c for z in P'. Every factor from round s on
+    becomes that of P, those before it rise, as F(T_i + z + c - q_i) >= F(T_i + z - q_i), and p(z + c) >= e^(-c / b)
+    p(z). If c < 0, keep z. The factors F of P' are no less than those of P, and the last one is 1 - F(T_k + z - q_k +
+    |c|) >= e^(-|c| / b) (1 - F(T_k + z - q_k)). Either way P' >= e^(-|c| / b) P >= e^(-epsilon) P.
 
-    So neither kind of noise pays for the other. A move up is paid by rho alone and a move down by nu_k alone, where
-    queries that merely move in one direction, but not all by the same c, cost both together (Lyu, Su & Li 2017,
-    Theorem 5), and queries that come and go cost the nu_k twice.
+    So a move up costs rho alone and a move down nu_k alone. Queries that move in one direction, but not all by the same
+    c, cost both together (Lyu, Su & Li 2017, Theorem 5). Queries that come and go cost the nu_k twice.
     """
 
     sentence = (
@@ -143,18 +142,18 @@ class BoundPrivateLogDet(BoundSchedule):
         return Sparse(jnp.log1p(MAX_NORM**2 / floor), discrete_laplace(key, self._scale(), (self.n_agents,)))
 
     def count(self, memory: Sparse, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
-        """The summands of users of leverage x' V^-1 x, int32 in [0, UNITS], rounded up.
+        """Returns the summands of users of leverage x' V^-1 x, int32 in [0, UNITS], rounded up.
 
-        The range is enforced, because the sensitivity UNITS of the test must hold whatever users and float32 do.
+        The range is enforced, so that the sensitivity UNITS of the test holds for all users and any rounding.
         """
         share = jnp.log1p(leverage) / memory.cap
         return jnp.clip(jnp.ceil(UNITS * jnp.nan_to_num(share, nan=1.0)), 0, UNITS).astype(jnp.int32)
 
     def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Sparse, gained: Any, since: Since) -> Asked:
-        """The silos whose sum + noise is at least D / Dt + noise of its threshold; all are integers.
+        """Returns the silos with sum + noise of at least D / Dt + noise of the threshold; all are integers.
 
-        All silos ask after `LONGEST` rounds, whatever their users did: no sum may saturate, which would move less than
-        others by the same user.
+        All silos ask after `LONGEST` rounds, so that no sum saturates. A saturated sum would move less than others by
+        the same user.
         """
         level = self.threshold / since if self.patient else jnp.asarray(self.threshold)
         threshold = jnp.ceil(jnp.minimum(UNITS * level / memory.cap, 2.0**29)).astype(jnp.int32)
@@ -168,39 +167,38 @@ class BoundPrivateLogDet(BoundSchedule):
         return Timing(self.sentence, pure=spent, fixed=False, n_agents=self.n_agents)
 
     def _scale(self) -> Array:
-        """b = UNITS / epsilon, (M,): the scale of the noise on thresholds, and that of the noise on sums."""
         epsilon = jnp.broadcast_to(jnp.asarray(self.epsilon, jnp.float32), (self.n_agents,))
         return UNITS / epsilon * (1 + 1e-6)
 
 
 @dataclasses.dataclass(frozen=True)
 class PrivateLogDet(Schedule):
-    """Asks what `LogDet` asks by the sparse vector technique; certified if agents act on released statistics only.
+    """Tests as `LogDet` does, by the sparse vector technique; certified if agents act on released statistics only.
 
     Ours. In place of g_i it reads its upper bound sum ln(1 + x' V^-1 x) over agent i's users since the last
-    synchronisation, with the same V for all of them. To first order this is g_i, and it is a plain sum, in which one
-    user is one term of at most ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on its sum
-    (Dwork & Roth 2014, Section 3.6): noise on its threshold, fresh noise in every round, stop at the first sum above. A
-    term is rounded up to a multiple of 1/64 of the most that it may be, so that sums and their discrete Laplace noise
-    are integers. As sums run, both noises need only the scale 64 / epsilon: `BoundPrivateLogDet` has the proof.
+    synchronisation, with the same V for all of them. To first order this is g_i. In this plain sum a user is one term
+    of at most ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on its sum (Dwork & Roth
+    2014, Section 3.6): noise on its threshold, fresh noise in every round, stop at the first sum above. A term is
+    rounded up to a multiple of 1/64 of its maximum, so that sums and their discrete Laplace noise are integers. For
+    running sums both noises need only the scale 64 / epsilon: `BoundPrivateLogDet` has the proof.
 
-    The silo adds this noise, and is trusted by its own users; the server and other silos are not. The privacy unit is
-    one user. Under "replace" her term becomes another one, and under "zero_out" it becomes that of x = 0, which is 0:
-    either way the sums of one silo, from her round to the end of her epoch, all move by the same at most 64 units,
-    because nobody else's term depends on hers. r visits are r such changes one after the other, and cost r epsilon.
+    The silo adds this noise and is trusted by its own users; the server and other silos are not trusted. The privacy
+    unit is one user. Under "replace" the user's term becomes another one, and under "zero_out" it becomes that of x =
+    0, which is 0. Either way the silo's sums from that round to the end of the epoch all move by the same at most 64
+    units, because nobody else's term depends on it. r visits are r such changes one after the other, and cost r
+    epsilon.
 
-    Why it is private, if agents act on released statistics only. A user is a term of the sums of one silo, from her
-    round to the end of her epoch. The release that ends it takes her into the statistics, whose noise is calibrated for
-    her, and every later V is computed from those. So all that her silo asks depends on her through one AboveThreshold,
-    which is (share * epsilon)-DP, and all else through the continual release. The two compose (`pure` of
-    `fb.privacy.calibrate`), although they interleave (Vadhan & Zhang 2023); the test is charged as randomised response,
-    which is an upper bound. What other silos ask does not depend on her before the epoch ends. Which silo asks is
-    public.
+    Why it is private, if agents act on released statistics only. A user is a term of one silo's sums until the end of
+    an epoch. The release that ends it includes the user, with calibrated noise, and every later V follows from
+    releases. So the silo's requests depend on the user through one AboveThreshold, which is (share * epsilon)-DP, and
+    all else through the continual release. The two compose (`pure` of `fb.privacy.calibrate`), although they interleave
+    (Vadhan & Zhang 2023). The test is charged as randomised response, which is an upper bound. Other silos' requests do
+    not depend on the user before the epoch ends. Which silo asks is public.
 
     Args:
         threshold: D, as in `LogDet`.
-        share: part of the budget's epsilon that the tests spend, in (0, 1); the releases have the rest.
-        max_syncs: most synchronisations in a run, so that a tree has fewer levels; default: one per round.
+        share: part of the budget's epsilon for the tests, in (0, 1); the releases have the rest.
+        max_syncs: most synchronisations in a run, for fewer levels of a tree; default: one per round.
         trigger: "zc24" or "he22", as in `LogDet`.
 
     Raises:
@@ -252,7 +250,6 @@ class PrivateLogDet(Schedule):
 
 
 def _check(threshold: float | str, max_syncs: int | None) -> int | None:
-    """The most synchronisations as they are given, after a check of both."""
     if isinstance(threshold, str):
         if threshold not in THRESHOLDS:
             choices = " or ".join(map(repr, THRESHOLDS))
@@ -263,7 +260,7 @@ def _check(threshold: float | str, max_syncs: int | None) -> int | None:
 
 
 def _threshold(threshold: float | str, setting: Setting) -> float:
-    """D by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for feature vectors of norm <= 1, or as given."""
+    """Returns D by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for feature vectors of norm <= 1, or as given."""
     m, d, t, low, high, _ = setting
     if threshold == "M log T":
         return 2 * t * d / (math.log(high / low + t / (d * low)) + 1)

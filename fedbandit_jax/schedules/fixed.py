@@ -1,4 +1,4 @@
-"""Schedules that are fixed in advance: every B rounds, ever more rarely, or after any rounds that are listed."""
+"""Schedules that are fixed in advance: every B rounds, ever more rarely, or after listed rounds."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ class BoundFixed(BoundSchedule):
 
 
 class Fixed(Schedule):
-    """A schedule whose rounds are listed in advance: subclass it and define `rounds`.
+    """A schedule of rounds listed in advance: subclass it and define `rounds`.
 
-    It also goes with trust models whose proof needs the size of the largest batch, as that of "secagg" does.
+    It also suits trust models with proofs for a largest batch, such as "secagg".
 
     Example:
         >>> class Squares(Fixed):
@@ -110,7 +110,7 @@ class Fixed(Schedule):
     """
 
     def rounds(self, horizon: int) -> Int[np.ndarray, " S"]:
-        """Numbers of rounds played after which silos synchronise in T = `horizon` rounds, rising and at most T."""
+        """Returns numbers of rounds after which silos synchronise in T = `horizon` rounds, rising and at most T."""
         raise NotImplementedError(f"{type(self).__name__}.rounds")
 
     @override
@@ -143,8 +143,8 @@ class Fixed(Schedule):
 class Geometric(Fixed):
     """Synchronises after `first` rounds and then whenever the number of rounds has grown by a factor.
 
-    These are O(log T) synchronisations, fixed in advance: at most 1 + ln(T / first) / ln(growth). At any time the last
-    release covers about 1 / growth of the rounds played, or more, and a tree over so few releases has few levels.
+    These are O(log T) synchronisations, fixed in advance: at most 1 + ln(T / first) / ln(growth). The last release
+    always covers about 1 / growth of the rounds, or more, and a tree over so few releases has few levels.
 
     Args:
         growth: factor by which the number of rounds grows, in [1.001, 10^6].
@@ -175,7 +175,7 @@ class Geometric(Fixed):
 
 
 def _longest(rounds: Int[Array | np.ndarray, " S"]) -> int | None:
-    """The most rounds of a batch that ends after one of these, 0 if there is none; None if they are no integers."""
+    """Returns the most rounds of a batch that ends after one of these; None if they are no integers."""
     ends = np.unique(np.asarray(rounds))
     if not np.issubdtype(ends.dtype, np.integer):
         return None
@@ -183,7 +183,7 @@ def _longest(rounds: Int[Array | np.ndarray, " S"]) -> int | None:
 
 
 def as_schedule(schedule: Schedule | int) -> Schedule:
-    """A schedule as it is, and a number B of rounds as `Every(B)`."""
+    """Returns a schedule unchanged, and a number B of rounds as `Every(B)`."""
     if isinstance(schedule, Schedule):
         return schedule
     if isinstance(schedule, (int, np.integer)) and not isinstance(schedule, bool):

@@ -1,4 +1,4 @@
-"""Schedules of one's own: checks before they run, and claims about runs in which they decide."""
+"""User-defined schedules: checks before they run, and claims about their runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.bound import Timing
 from fedbandit_jax.schedules.schedule import BoundSchedule
 
-READS = ("nothing", "log_det", "users")  # what a schedule may ask to be handed, see `BoundSchedule.reads`
+READS = ("nothing", "log_det", "users")  # values of `BoundSchedule.reads`
 LEAKS = Raw(
     claim="none",
     why="the schedule leaks: whether a silo asks for a synchronisation depends on its users' data without noise (Zhou "
@@ -26,9 +26,9 @@ LEAKS = Raw(
 
 
 def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
-    """The doors to raw data that a bound schedule goes through, whatever its own code says of them.
+    """Returns the accesses to raw data of a bound schedule.
 
-    There is none for a sealed class, nor for one that reads nothing and does not call the host, as a trace shows.
+    A sealed class has none. Neither has a class that reads nothing and does not call the host, as a trace shows.
     """
     if struct.is_sealed(bound):
         return ()
@@ -37,16 +37,16 @@ def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
 
 
 def timing(bound: BoundSchedule) -> Timing:
-    """The account of a bound schedule in a certificate; one of the caller's own is credited with no epsilon."""
+    """Returns the account of a bound schedule in a certificate; a user-defined one is credited with no epsilon."""
     return bound.timing() if struct.is_sealed(bound) else Timing(str(type(bound).sentence), fixed=False)
 
 
 def check(bound: Any, n_agents: int) -> None:
-    """Checks the bound form of a schedule of one's own, for M agents, compiling nothing.
+    """Checks a user-defined bound schedule, for M agents, without compilation.
 
     Raises:
-        ValueError, TypeError: if it is not a `BoundSchedule`, reads what there is not, a method returns something else
-            than it must, or calls the host and the class does not say so.
+        ValueError, TypeError: if it is not a `BoundSchedule`, reads an unknown statistic, or a method returns a wrong
+            result or calls the host without saying so.
     """
     if not isinstance(bound, BoundSchedule):
         raise BadType("a schedule's bind", "must return an fb.schedules.BoundSchedule", bound)
@@ -72,7 +72,6 @@ def check(bound: Any, n_agents: int) -> None:
 
 
 def _leak(bound: BoundSchedule, gained: Any) -> str:
-    """The refusal of a method for its first side effect, see `core.programs`; "" if there is none."""
     key, (floor, one) = jax.random.key(0), jax.device_put((np.float32(0), np.int32(1)))
     if found := refusal(bound, "start", lambda bound: bound.start(key, floor)):
         return found

@@ -32,8 +32,8 @@ class Setting(NamedTuple):
 class BoundSchedule:
     """A bound schedule, which decides in every round. Subclass it, decorate with `@fb.pytree`, define `requests`.
 
-    An epoch is the time from one synchronisation to the next; `start` begins it, and `requests` may end it. Letters are
-    those of the package `fb.schedules`: V, g_i, D and Dt.
+    An epoch is the time between two synchronisations; `start` begins it, and `requests` may end it. Letters are those
+    of `fb.schedules`: V, g_i, D and Dt.
     """
 
     calls_host: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class BoundSchedule:
     """The words by which a certificate describes the schedule."""
 
     def start(self, key: Key[Array, ""], floor: Float[Array, ""]) -> Any:
-        """The schedule's memory during an epoch, a pytree; by default nothing.
+        """Returns the schedule's memory during an epoch, a pytree; by default nothing.
 
         Args:
             key: for noise that is drawn once per epoch.
@@ -56,25 +56,25 @@ class BoundSchedule:
         return ()
 
     def count(self, memory: Any, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
-        """The int32 summand of each agent's user of a round, of leverage x' V^-1 x, if `reads` is "users"."""
+        """Returns the int32 summand of each agent's user of a round, of leverage x' V^-1 x, if `reads` is "users"."""
         raise NotImplementedError(f"{type(self).__name__}.count")
 
     def requests(
         self, key: Key[Array, ""], t: Int[Array, ""], memory: Any, gained: Num[Array, " M"] | None, since: Since
     ) -> Asked:
-        """Requests for a synchronisation after round t = 0, 1, ...: either one bool for all agents, or each's.
+        """Returns requests for a synchronisation after round t = 0, 1, ...: one bool for all agents, or each agent's.
 
         Args:
             key: for fresh noise in every round.
-            t: the round that was just played.
-            memory: what `start` returned.
-            gained: what the schedule `reads` of every agent; None if it reads nothing.
+            t: the round.
+            memory: the result of `start`.
+            gained: the statistic of every agent that the schedule `reads`; None if it reads nothing.
             since: Dt >= 1, rounds since the last synchronisation; on a network, of every agent.
         """
         raise NotImplementedError(f"{type(self).__name__}.requests")
 
     def timing(self) -> Timing:
-        """The account of the schedule in a certificate, and the epsilon that it spends."""
+        """Returns the account of the schedule in a certificate, and the epsilon that it spends."""
         return Timing(self.sentence, fixed=False)
 
 
@@ -98,24 +98,24 @@ class Schedule:
     """
 
     def n_syncs(self, horizon: int) -> int:
-        """S, the most synchronisations in T rounds: noise is calibrated for S releases; no more are made."""
+        """Returns S, the most synchronisations in T rounds: noise is calibrated for S releases."""
         raise NotImplementedError(f"{type(self).__name__}.n_syncs")
 
     def pure(self, epsilon: float | Float[np.ndarray, " M"]) -> float | Float[np.ndarray, " M"]:
-        """The part of the budget's epsilon that the schedule spends: of all silos, or of each."""
+        """Returns the part of the budget's epsilon that the schedule spends: of all silos, or of each."""
         return 0.0 * epsilon
 
     def longest(self, horizon: int) -> int | None:
-        """The most rounds of a batch that ends within T rounds; None unless a `Fixed` schedule or `Every`."""
+        """Returns the most rounds of a batch within T rounds; None unless a `Fixed` schedule or `Every`."""
         return None
 
     def shift(self, setting: Setting) -> float:
-        """c >= 0: a schedule that reads "log_det" is handed log det (V_i + c I) - log det V."""
+        """Returns c >= 0: a schedule that reads "log_det" gets log det (V_i + c I) - log det V."""
         return 0.0
 
     @property
     def tags(self) -> Tags:
-        """What this schedule is, for `privacy.compatibility`."""
+        """The tags of this schedule, for `privacy.compatibility`."""
         said = {
             "unequal batches": True,
             "adaptive schedule": True,
@@ -124,5 +124,5 @@ class Schedule:
         return tagged("schedule", self, said)
 
     def bind(self, setting: Setting) -> BoundSchedule:
-        """The bound schedule, which decides during a run."""
+        """Returns the bound schedule, which decides during a run."""
         raise NotImplementedError(f"{type(self).__name__}.bind")

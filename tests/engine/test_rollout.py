@@ -52,7 +52,7 @@ def test_parameters_may_be_traced():
 @pytest.mark.slow
 def test_a_run_that_ends_early_has_a_status():
     """Of one batch, which asks too few users to reach the horizon."""
-    bound = dataclasses.replace(fb.algos.SuccessiveElimination().bind(ARMS.spec, 300), n_batches=1)
+    bound = dataclasses.replace(fb.algos.SE().bind(ARMS.spec, 300), n_batches=1)
     found = fb.rollout(ARMS, bound, KEY, horizon=300)
     assert found.status == fb.Status.NOT_FINITE
     assert 0 < np.isfinite(found.regret).sum() < 300

@@ -77,7 +77,7 @@ COMPOSED = {
     "budget with a sensitivity": (lambda: federated(budget=EasyBudget(1.0, 0.1)), "not 1$"),
     "a mechanism": (
         lambda: fb.algos.Federated(privacy=OpenMechanism(BUDGET), schedule=BATCH),
-        "is a mechanism of its own",
+        "a user-defined mechanism",
     ),
     "a recipe": (lambda: Forged(privacy=BUDGET, schedule=BATCH), "not a private algorithm"),
     "as the authors' code": (lambda: federated(std=AUTHORS["silo_local"]), "the noise gives"),

@@ -428,8 +428,8 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "a policy that pools a batch": ("tree", with_policy(fb.algos.UCB, True, learn=pools), POOLS),
     "a policy that learns": ("tree", with_policy(learns_in_batch=True), POOLS),
     "a policy that calls the host": ("tree", with_policy(calls_host=True), "calls the host, or its class says"),
-    "an algorithm that delegates": ("tree", lambda bound: Delegates(inner=bound), "is an algorithm of its own"),
-    "an algorithm in disguise": ("tree", disguised, "is an algorithm of its own"),
+    "an algorithm that delegates": ("tree", lambda bound: Delegates(inner=bound), "is a user-defined algorithm"),
+    "an algorithm in disguise": ("tree", disguised, "is a user-defined algorithm"),
     "a release put in later": ("tree", at("mechanism.release", LATER), "was put in after binding"),
 }
 

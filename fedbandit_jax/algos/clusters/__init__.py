@@ -1,1 +1,1 @@
-"""Algorithms for users who come again, may be alike within clusters, and sit on many servers."""
+"""Algorithms for returning users on many servers, in clusters of similar users."""

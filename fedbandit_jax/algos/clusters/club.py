@@ -1,4 +1,4 @@
-"""CLUB (Gentile, Li & Zappella 2014), run on every server by itself: users whose estimates differ are unlinked.
+"""CLUB (Gentile, Li & Zappella 2014) on every server by itself: it unlinks users with different estimates.
 
 Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `seats`).
 """
@@ -23,7 +23,7 @@ class CLUBState(NamedTuple):
     """The state between two rounds: the statistics of every user, and the graph of every server."""
 
     users: UserSums
-    linked: Array  # (L, P, W) uint32, symmetric: which users of a server are linked, packed as in `core.graph`
+    linked: Array  # (L, P, W) uint32, symmetric: links of a server's users, packed as in `core.graph`
     label: Array  # (L, P) int32, the smallest place in the component of each user
 
 
@@ -62,7 +62,7 @@ class BoundCLUB(SeatedAlgorithm):
         far = graph.pack(seats.differ(of.theta, f, place, self.alpha_edge))
         cut = (state.linked[server, place] & far != 0).any()
         label = state.label[server]
-        lost = (label == label[place]) & cut  # her component, if she loses links
+        lost = (label == label[place]) & cut  # the user's component, if links are cut
         found = graph.components(graph.without(state.linked, server, place, far), lost, place)
         label = jnp.where(lost, found, label)
         due = cut & (label[0] >= 0)  # all labels are: so the graphs are written after they have been searched
@@ -77,10 +77,10 @@ class BoundCLUB(SeatedAlgorithm):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CLUB(ClusteringRecipe):
-    """CLUB on every server by itself: the clusters are the components of a graph of users, which is complete at first.
+    """CLUB on every server by itself: the clusters are the components of a graph of users, complete at first.
 
-    A user is served by LinUCB on the sums of her component. Then her links to those users i are cut for whom ||theta -
-    theta_i|| > alpha_edge (F(T) + F(T_i)), where theta and theta_i are the estimates from the T and T_i rounds of the
+    LinUCB on the sums of a component serves its users. Then the user loses the links to users i with ||theta -
+    theta_i|| > alpha_edge (F(T) + F(T_i)). Here theta and theta_i are the estimates from the T and T_i rounds of the
     two users alone, and F(T) = sqrt((1 + ln(1 + T)) / (1 + T)). Servers do not communicate. Not private.
 
     Args:
@@ -88,7 +88,7 @@ class CLUB(ClusteringRecipe):
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
-        ValueError: when bound, also if the environment's users cannot be told apart.
+        ValueError: when bound, also if the environment's users are not identified.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -96,9 +96,9 @@ class CLUB(ClusteringRecipe):
         >>> fb.algos.CLUB().certificate(env.spec, horizon=300).claim
         'none'
 
-    Reference: Gentile, Li & Zappella (2014), Figure 1; used as a baseline in Liu et al. (2022), Section 5. DEVIATION
-    gentile2014: the graph is complete at first, not random; and the confidence width is the one for linear bandits that
-    all clustering algorithms here have.
+    Reference: Gentile, Li & Zappella (2014), Figure 1; a baseline in Liu et al. (2022), Section 5. DEVIATION
+    gentile2014: the graph is complete at first, not random. The confidence width is the one for linear bandits, as in
+    all clustering algorithms here.
     """
 
     factors = ("alpha_edge",)

@@ -27,50 +27,48 @@ SHIFTS = ("every", "once")  # how often a multiple of rho I is added to private 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FCLUB(ClusteringRecipe):
-    """FCLUB: servers cluster their own users, and a global server merges what similar clusters of them have learned.
+    """FCLUB: servers cluster their own users, and a global server merges similar clusters of different servers.
 
-    Phases s = 1, 2, ... have 2^s rounds. When one begins, every server cuts the links between its users i and j whose
-    estimates differ, ||theta_i - theta_j|| > alpha_1 (F(T_i) + F(T_j)), where T_i counts the rounds of user i and F(T)
-    = sqrt((1 + ln(1 + T)) / (1 + T)). The components of the graph that is left are its local clusters, which release
-    their private sums. The global server merges local clusters of different servers if ||theta_1 - theta_2|| < alpha_2
-    (F(T_1) + F(T_2)), with the estimates theta and rounds T from these sums. If any cluster has changed, all start anew
-    from these sums. Between these times a local cluster uploads when its statistics have grown by a factor U, and
-    downloads when those of its global cluster are D times its own. It recommends by the statistics it has exchanged,
-    never by its buffer of rounds that are not yet uploaded.
+    Phases s = 1, 2, ... have 2^s rounds. At the beginning of a phase every server cuts the links between its users i
+    and j with ||theta_i - theta_j|| > alpha_1 (F(T_i) + F(T_j)). T_i counts the rounds of user i, and F(T) = sqrt((1 +
+    ln(1 + T)) / (1 + T)). The components of the graph are the server's local clusters, and release their private sums.
+    The global server merges local clusters of different servers if ||theta_1 - theta_2|| < alpha_2 (F(T_1) + F(T_2)),
+    with the estimates theta and rounds T from these sums. If any cluster has changed, all start anew from these sums.
+    Between these times a local cluster uploads when its statistics have grown by a factor U, and downloads when its
+    global cluster's are D times its own. It recommends by the exchanged statistics, never by its buffer of rounds since
+    its last upload.
 
     - `FCLUB(budget)` is CDP-FCLUB-DC, `FCLUB()` is FCLUB-DC without privacy, and `FCLUB(upload=1, download=1)` is
       FCLUB, which always exchanges everything.
 
     Trust: every server is trusted with its own users and adds the noise, a tree of Gaussian noise for every local
-    cluster. Protected, against every other server and the global server, is what one user did in `visits` rounds (the
-    privacy unit); her own server is trusted. Adjacency is that of the budget. One round moves all sums that are
-    released together by sqrt(r) times what it moves one of them (the sensitivity), where r bounds the number of
-    released tree nodes that contain it (kappa in `privacy.phase_trees`). As printed (the default, except that noise is
-    calibrated exactly, and thus smaller) no epsilon holds, because local clusters and determinants are computed from
-    raw data. With `alpha_1=math.inf` (all users of a server are one local cluster) and `trigger="count"` the guarantee
-    is certified.
+    cluster. The other servers and the global server are not trusted. The privacy unit is a user's data of `visits`
+    rounds. Adjacency is that of the budget. One round is in at most r released tree nodes (kappa in
+    `privacy.phase_trees`). So it moves all sums of a release by sqrt(r) times its move of one sum (the sensitivity). As
+    printed (the default, with exactly calibrated and thus smaller noise) no epsilon holds, because local clusters and
+    determinants depend on raw data. With `alpha_1=math.inf` (one local cluster per server) and `trigger="count"` the
+    guarantee is certified.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or None for no noise.
         upload: U >= 1; with 1 a local cluster uploads after every round.
         download: D >= 1; with 1 a local cluster downloads as soon as it is behind.
         trigger: what must grow by these factors: the "determinant" of the statistics (as printed), or the "count" of
-            rounds in them, which tells nothing about what users did.
+            their rounds, which is public.
         shift: what keeps private matrices positive definite: "every" upload adds 3 rho I (as printed), or only the
-            2 rho I at a phase's beginning are added ("once"). The latter suffices, as rho bounds the norm of the noise
-            of every prefix sum.
+            phase's beginning adds 2 rho I ("once"). The latter suffices, as rho bounds the norm of the noise of every
+            prefix sum.
         alpha_1: factor of the distance above which links are cut, > 0; with inf none is ever cut.
         alpha_2: factor of the distance below which local clusters merge, > 0; with inf all of them merge.
-        max_uploads: largest number of uploads of a tree, >= 1, which noise is calibrated for; by default as many as
-            there can be.
+        max_uploads: most uploads of a tree, >= 1, for calibration; by default as many as possible.
         calibration: "tight", exact for all phases together; or "theorem", Algorithm 5, which is meant for one tree.
-        spectral: how rho is found: "quantile", from the law of the noise, or "theory", by the inequality that the paper
-            refers to, both for all uploads of all clusters at once; or "printed", by equation 7, see `equation_7`.
-        visits: how many rounds of one user are protected together, >= 1.
+        spectral: how rho is found: "quantile", from the distribution of the noise, or "theory", by the paper's
+            inequality, both for all uploads of all clusters at once; or "printed", by equation 7, see `equation_7`.
+        visits: rounds of one user that are protected together, >= 1.
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
-        ValueError: when bound, also if the environment's users cannot be told apart or, with a budget, if its feature
+        ValueError: when bound, also if the environment's users are not identified or, with a budget, if its feature
             vectors may be longer than 1.
 
     Example:
@@ -82,12 +80,12 @@ class FCLUB(ClusteringRecipe):
         >>> private.replace(alpha_1=float("inf"), trigger="count").certificate(env.spec, 500).claim
         'certified'
 
-    Reference: Liu et al. (2022), Algorithms 1-5, Lemma 1. DEVIATION liu2022 Alg. 2 l. 4: in a phase in which no cluster
-    changes, the sum released at its beginning has the noise of a new tree, but the tree in use goes on; as printed, its
-    noise would no longer add up to that of one prefix sum. DEVIATION liu2022 Alg. 2 l. 7: global clusters are connected
-    components, so that two local clusters of one server, which are never compared, are joined if one of another server
-    is near both. DEVIATION liu2022 Def. 2: rho_min and rho_max are those after the uploads so far. Lemma 1 is not
-    proved for these, as the number of uploads depends on the data.
+    Reference: Liu et al. (2022), Algorithms 1-5, Lemma 1. DEVIATION liu2022 Alg. 2 l. 4: if no cluster changes in a
+    phase, the sum released at its beginning has the noise of a new tree, but the old tree goes on. As printed, its
+    noise would no longer add up to one prefix sum's. DEVIATION liu2022 Alg. 2 l. 7: global clusters are connected
+    components. So a local cluster of another server joins two local clusters of one server if it is near both.
+    DEVIATION liu2022 Def. 2: rho_min and rho_max are those after the uploads so far. Lemma 1 is not proved for these,
+    since the number of uploads depends on the data.
     """
 
     factors = ("alpha_1", "alpha_2")
@@ -131,11 +129,11 @@ class FCLUB(ClusteringRecipe):
         return self.budget is not None
 
     def leaves(self, horizon: int) -> tuple[int, ...]:
-        """The number of leaves of a local cluster's tree in each of the phases that begin in T rounds.
+        """Returns the number of leaves of a local cluster's tree in each of the phases that begin in T rounds.
 
-        A tree has one leaf for what came before it, and one for every upload that is possible before the next phase. If
-        `alpha_1` and `alpha_2` are infinite no cluster ever changes: the first tree goes on through all phases, and
-        later trees only release their first leaf.
+        A tree has one leaf for earlier data, and one for every possible upload before the next phase. If `alpha_1` and
+        `alpha_2` are infinite no cluster ever changes: the first tree goes on through all phases, and later trees only
+        release their first leaf.
         """
         n_phases = int(horizon + 1).bit_length() - 1
         rounds = (min(2**s, horizon - (2**s - 2)) for s in range(1, n_phases + 1))

@@ -60,21 +60,21 @@ class FCLUBState(NamedTuple):
 
     sums: Array  # (N, d, d + 1), raw sums [x x' | x y] of every user
     count: Array  # (N,) float32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
-    moved: Array  # (N,) bool, who has come since the phase began
-    linked: Array  # (L, P, W) uint32, symmetric: which users of a server are linked, packed as in `core.graph`
+    moved: Array  # (N,) bool, users with rounds in this phase
+    linked: Array  # (L, P, W) uint32, symmetric: links of a server's users, packed as in `core.graph`
     clusters: Assignment  # local and global clusters
     local: Held  # statistics by which every local cluster recommends
     shared: Held  # statistics of every global cluster
     buffer: Buffer  # upload buffer of every local cluster
     uploads: Array  # (N,) int32, uploads that every local cluster's tree has made
-    tree: Array  # () int32, the phase in which the trees in use were planted
-    released: Array  # (N, d, d + 1), private sums that local clusters released when the phase began
+    tree: Array  # () int32, the phase in which the current trees began
+    released: Array  # (N, d, d + 1), private sums of local clusters at the phase's beginning
     status: Array  # () int32, `Status` bits
 
 
 @struct.pytree
 class Phases(SeatedAlgorithm):
-    """The part of bound FCLUB that begins phases; `BoundFCLUB` has the rounds in between."""
+    """Base class of bound FCLUB, with the beginnings of phases; `BoundFCLUB` has the rounds in between."""
 
     alpha_1: struct.Number  # factor of the distance above which links are cut
     alpha_2: struct.Number  # factor of the distance below which local clusters merge
@@ -104,7 +104,7 @@ class Phases(SeatedAlgorithm):
         )
 
     def begin(self, key: Array, t: Array, state: FCLUBState) -> tuple[FCLUBState, Report]:
-        """Adjusts clusters if a phase begins just before round t (Algorithm 2) for which noise was calibrated."""
+        """Adjusts clusters if a calibrated phase begins just before round t (Algorithm 2)."""
         s, due = seats.phase(t), seats.begins_phase(t)
         if self.noise is not None:
             due &= s <= self.noise.n_phases
@@ -132,20 +132,18 @@ class Phases(SeatedAlgorithm):
         )
 
     def _held(self, sums: Array, count: Array, shift: Array) -> tuple[Held, Array]:
-        """The statistics and the estimate of one cluster, and whether that exists."""
         ridge = self.regularization if self.noise is None else self.regularization + self.rho * shift
         found = seats.estimate(sums, ridge)
         return Held(sums, count, shift, found.inverse, found.theta, found.log_det), found.ok
 
     def _trace(self, inverse: Array, sums: Array) -> Array:
-        """The trace tr(A^-1 dS) of a buffer dS, with the shift that its upload will add."""
         trace = (inverse * sums[..., :-1]).sum((-1, -2))
         if self.shifts:
             trace = trace + 3 * self.rho * jnp.trace(inverse, axis1=-1, axis2=-2)
         return trace
 
     def _detect(self, key: Array, s: Array, state: FCLUBState) -> tuple[FCLUBState, Array, Array]:
-        """The state after Algorithm 2, without users' own sums, and the numbers of uploads and downloads."""
+        """Returns the state after Algorithm 2, without users' own sums, and the numbers of uploads and downloads."""
         n, own, noise = self.seats.n_seats, jnp.arange(self.seats.n_seats, dtype=jnp.int32), self.noise
         taken = jnp.asarray(self.seats.taken).reshape(-1)
         linked, local = self._split(s, state)
@@ -173,9 +171,9 @@ class Phases(SeatedAlgorithm):
         return state, up, jnp.where(renewed, up, 0)
 
     def _split(self, s: Array, state: FCLUBState) -> tuple[Array, Array]:
-        """The links that are left, (L, P, W), and every user's local cluster, (N,) (Algorithm 2, lines 2-3).
+        """Returns the remaining links, (L, P, W), and every user's local cluster, (N,) (Algorithm 2, lines 2-3).
 
-        Only users who have come since the last phase are compared with others: between two others nothing has changed.
+        Only users with rounds since the last phase are compared, since between two others nothing has changed.
         """
         (n_servers, p), taken = self.seats.taken.shape, jnp.asarray(self.seats.taken)
         cuts = self.alpha_1 < jnp.inf
@@ -208,13 +206,13 @@ class Phases(SeatedAlgorithm):
         return linked, self.seats.everywhere(lax.map(of_server, (servers, known, again)))
 
     def _join(self, held: Held, live: Array) -> Array:
-        """The global cluster of every local one (N,); other seats keep their own number (Algorithm 2, line 7)."""
+        """Returns the global cluster of every local one (N,); other seats keep their number (Algorithm 2, line 7)."""
         server = jnp.arange(self.seats.n_seats, dtype=jnp.int32) // self.seats.per_server
         f = seats.spread(held.count)
 
         def near(i: Array) -> Array:
             close = seats.distance(held.theta[i], held.theta) < self.alpha_2 * (f + f[i])
-            close |= jnp.isinf(self.alpha_2)  # then all are close, even those whose estimates do not exist
+            close |= jnp.isinf(self.alpha_2)  # then all are close, also without estimates
             return graph.pack(live[i] & live & (server != server[i]) & close)
 
         return graph.components(near, live)
@@ -222,7 +220,7 @@ class Phases(SeatedAlgorithm):
     def _renew(
         self, key: Array, s: Array, state: FCLUBState, clusters: Assignment, held: Held, live: Array
     ) -> FCLUBState:
-        """Starts every global cluster anew from what its local ones have just released (Algorithm 2, lines 8-19)."""
+        """Restarts every global cluster from the releases of its local ones (Algorithm 2, lines 8-19)."""
         group, heads, noise = clusters.group, clusters.sharing > 0, self.noise
 
         pooled = tables.segment_sum(live, group, (held.sums, held.count, held.shift))
@@ -243,5 +241,4 @@ class Phases(SeatedAlgorithm):
 
 
 def _found(state: FCLUBState) -> FCLUBState:
-    """The state without the users' own sums and counts, which no phase changes: a branch would copy them."""
     return state._replace(sums=None, count=None)

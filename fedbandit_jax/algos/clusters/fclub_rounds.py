@@ -1,8 +1,7 @@
 """The rounds of FCLUB: Algorithms 1, 3 and 4 of Liu et al. (2022), and the certificate of a run.
 
-This file says what a local cluster recommends by, when it uploads and when it downloads. Algorithm 2 is in
-`fclub_phases`, which also introduces the letters. Noise is drawn by the `Replanted` trees, which limit how often a
-local cluster may upload.
+This file has recommendations, uploads and downloads. Algorithm 2 and the letters are in `fclub_phases`. The `Replanted`
+trees draw the noise, and limit the uploads of a local cluster.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ RAW_UPLOADS = Raw(
     why="when a local cluster uploads depends on the determinant of raw statistics",
     seen="when a local cluster uploads, which depends on the determinant of raw statistics",
 )
-STOPPED = 2**30  # number of uploads that is noted for a tree which may make no more
+STOPPED = 2**30  # number of uploads of a tree that may make no more
 
 
 class Place(NamedTuple):
-    """The rows of the tables for the clusters of the user who is served, without the axis N."""
+    """The rows of the tables for the served user's clusters, without the axis N."""
 
-    own: Held  # statistics of her local cluster
+    own: Held  # statistics of the user's local cluster
     common: Held  # statistics of its global cluster
     pending: Buffer  # the local cluster's upload buffer
     uploads: Array  # () int32, uploads of the local cluster's tree
@@ -51,7 +50,7 @@ class Place(NamedTuple):
 class BoundFCLUB(Phases):
     """FCLUB for a known environment and horizon, which is private if it has noise.
 
-    Every server adds the noise to what its local clusters upload, and is trusted with its own users; see `FCLUB`.
+    Every server is trusted with its own users and adds the noise to the uploads of its local clusters; see `FCLUB`.
     """
 
     upload: struct.Number  # U if counts are compared, ln U if determinants are
@@ -112,7 +111,7 @@ class BoundFCLUB(Phases):
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """The doors to raw data: estimates cut links, unless alpha_1 = inf, and determinants decide about uploads."""
+        """The accesses to raw data: estimates cut links, unless alpha_1 = inf, and determinants trigger uploads."""
         fixed = bool(np.all(np.asarray(self.alpha_1) == np.inf))
         return (*(() if fixed else (RAW_CLUSTERS,)), *(() if self.counts else (RAW_UPLOADS,)))
 
@@ -134,16 +133,16 @@ class BoundFCLUB(Phases):
         return jnp.minimum(self.max_uploads, self.noise.room(tree, seats.phase(t)))
 
     def _perhaps(self, own: Held, pending: Buffer) -> Array:
-        # For determinants only necessary: the trace is an upper bound on the growth of the log determinant.
+        # For determinants only necessary: the trace bounds the growth of the log determinant.
         if self.counts:
             return (own.count + pending.count) / jnp.maximum(own.count, 1) >= self.upload
         return (pending.trace >= self.upload) | (self.upload == 0)
 
     def _upload(self, key: Array, tree: Array, slot: Array, place: Place, due: Array) -> Place:
-        """The place after Algorithm 3, unchanged if no upload is really due.
+        """Returns the place after Algorithm 3, unchanged if no upload is due.
 
-        If a matrix is not positive definite, nothing is sent and the tree makes no more uploads, which tells no more
-        than the upload itself would have told.
+        If a matrix is not positive definite, nothing is sent and the tree makes no more uploads. This reveals no more
+        than the upload would.
         """
         (own, ok), (common, also) = (self._received(held, place.pending) for held in (place.own, place.common))
         if not self.counts:  # NaN (not positive definite) stays due, and is then reported
@@ -162,7 +161,7 @@ class BoundFCLUB(Phases):
         return self._held(held.sums + pending.sums, held.count + pending.count, shift)
 
     def _download(self, state: FCLUBState, group: Array, common: Held, sent: Array) -> tuple[FCLUBState, Array]:
-        """The state after local clusters that are behind have downloaded, and their number (Algorithm 4)."""
+        """Returns the state after the downloads of local clusters, and their number (Algorithm 4)."""
         own, n = jnp.arange(self.seats.n_seats), self.seats.n_seats
 
         def find(nobody: Array) -> Array:

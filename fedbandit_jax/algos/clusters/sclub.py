@@ -1,4 +1,4 @@
-"""SCLUB (Li, Chen & Leung 2019), run on every server by itself: sets of users that are split and merged.
+"""SCLUB (Li, Chen & Leung 2019) on every server by itself: sets of users that split and merge.
 
 Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `seats`).
 """
@@ -22,17 +22,17 @@ from fedbandit_jax.interfaces import Partition, Report, Spec
 class Sets(NamedTuple):
     """The clusters of one server or, with a leading axis L, of all servers.
 
-    Entries of a cluster stand at the place of its smallest user.
+    A cluster's entries are at the place of its smallest user.
     """
 
     label: Array  # (P,) int32, the cluster of every user
-    size: Array  # (P,) int32, members of every cluster, 0 where there is none
-    missing: Array  # (P,) int32, members of every cluster who have not come in this phase
+    size: Array  # (P,) int32, members of every cluster
+    missing: Array  # (P,) int32, members of every cluster without rounds in this phase
     theta: Array  # (P, d), estimate of every cluster
     count: Array  # (P,) float32, rounds of every cluster's members  # pyright: ignore[reportIncompatibleMethodOverride]
-    noted_theta: Array  # (P, d), estimate of every user's cluster, noted when a phase begins, she leaves or it merges
-    noted_count: Array  # (P,) float32, the rounds that `noted_theta` is from
-    checked: Array  # (P,) bool, whether a user has come in this phase
+    noted_theta: Array  # (P, d), estimate of every user's cluster at the phase's beginning, or the last split or merge
+    noted_count: Array  # (P,) float32, the rounds of `noted_theta`
+    checked: Array  # (P,) bool, users with rounds in this phase
     served: Array  # () int32, rounds of the server so far
 
 
@@ -45,11 +45,11 @@ class SCLUBState(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The clusters of one server after a round; of their inverses only those that change."""
+    """The clusters of one server after a round, and the inverses that change."""
 
     sets: Sets
-    own: Array  # (d, d), inverse of the cluster of the user who came
-    rest: Array  # () int32, the cluster that she has left, P if she has not
+    own: Array  # (d, d), inverse of the served user's cluster
+    rest: Array  # () int32, the cluster that the user has left, P if none
     left: Array  # (d, d), its inverse
 
 
@@ -122,7 +122,7 @@ class BoundSCLUB(SeatedAlgorithm):
         return Partition(found, found)
 
     def _leaves(self, known: UserSums, sets: Sets, place: Array) -> Array:
-        """The test of Algorithm 2: must the user at a place leave her cluster?"""
+        """Returns whether the user at a place must leave the cluster (Algorithm 2)."""
         counts, t = known.counts.astype(jnp.float32), sets.served.astype(jnp.float32)
         others = tables.put(sets.label == sets.label[place], place, jnp.bool_(False))
         spread = seats.spread(counts[place]) + seats.spread(sets.noted_count[place])
@@ -131,7 +131,7 @@ class BoundSCLUB(SeatedAlgorithm):
         return others.any() & (far | (others & often).any())
 
     def _split(self, known: UserSums, change: Change, place: Array) -> Change:
-        """Makes the user at a place a cluster by herself; the others remain one, with what was noted of it."""
+        """Makes the user at a place a cluster; the others keep their noted statistics."""
         sets = change.sets
         slot = sets.label[place]
         others = tables.put(sets.label == slot, place, jnp.bool_(False))
@@ -152,14 +152,14 @@ class BoundSCLUB(SeatedAlgorithm):
         return Change(sets, known.inverse[place], rest, left.own)
 
     def _settle(self, known: UserSums, change: Change, slot: Array) -> Change:
-        """Computes the estimate of a cluster anew, from the sums of its members; its inverse is `own`."""
+        """Recomputes the estimate of a cluster from the sums of its members; its inverse is `own`."""
         sets = change.sets
         found, count = self.together(known, sets.label == slot)
         sets = sets._replace(theta=tables.put(sets.theta, slot, found.theta), count=tables.put(sets.count, slot, count))
         return change._replace(sets=sets, own=found.inverse)
 
     def _merge(self, known: UserSums, change: Change, place: Array) -> Change:
-        """Merges the cluster of the user at a place with others while any is alike (Algorithm 3)."""
+        """Merges the cluster of the user at a place with similar ones, until there are none (Algorithm 3)."""
 
         def join(carry: tuple[Change, Array]) -> tuple[Change, Array]:
             change, alike = carry
@@ -186,7 +186,7 @@ class BoundSCLUB(SeatedAlgorithm):
         return control.cond_any(change.sets.missing[change.sets.label[place]] == 0, all_of_them, change, costly=True)
 
     def _alike(self, sets: Sets, place: Array) -> Array:
-        """The clusters like that of the user at a place, (P,) bool, if all members of both have come in this phase."""
+        """Returns the clusters similar to that at a place, (P,) bool, if both have no member left to see."""
         slot, t = sets.label[place], sets.served.astype(jnp.float32)
         ready = (sets.size > 0) & (sets.missing == 0)
         f, rate = seats.spread(sets.count), sets.count / jnp.maximum(sets.size, 1) / t
@@ -202,18 +202,18 @@ def _note(sets: Sets) -> Sets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SCLUB(ClusteringRecipe):
-    """SCLUB on every server by itself: clusters are sets of users, which are split and merged again.
+    """SCLUB on every server by itself: clusters are sets of users, which split and merge again.
 
-    A server has phases of 2, 4, 8, ... of its rounds. A user i is served by LinUCB on the sums of her cluster. Let
-    theta_i be her own estimate and T_i her rounds, t the rounds of the server so far, and F(T) = sqrt((1 + ln(1 + T)) /
-    (1 + T)). Then
+    A server has phases of 2, 4, 8, ... of its rounds. LinUCB on the sums of a cluster serves its users. Let theta_i be
+    user i's own estimate and T_i their rounds, t the rounds of the server so far, and F(T) = sqrt((1 + ln(1 + T)) / (1
+    + T)). Then
 
-    - she leaves her cluster if ||theta_i - theta~|| > alpha_theta (F(T_i) + F(T~)), where theta~ and T~ are the
-      estimate and the rounds of her cluster that were noted when the phase began or, if later, when she last left a
-      cluster or hers last merged; or if some member j comes more or less often: |T_i - T_j| / t > 2 alpha_p F(t);
-    - if all members of her cluster C have come in this phase, it merges with every other such cluster C' for which
-      ||theta_C - theta_C'|| < alpha_theta / 2 (F(T_C) + F(T_C')), and rounds per member and server round differ by less
-      than alpha_p F(t).
+    - user i leaves the cluster if ||theta_i - theta~|| > alpha_theta (F(T_i) + F(T~)). Here theta~ and T~ are the
+      cluster's estimate and rounds at the phase's beginning or, if later, at the last split or merge. User i also
+      leaves if some member j has another arrival rate: |T_i - T_j| / t > 2 alpha_p F(t);
+    - a cluster C with all members seen in this phase merges with every other such cluster C' with ||theta_C -
+      theta_C'|| < alpha_theta / 2 (F(T_C) + F(T_C')), if rounds per member and server round differ by less than alpha_p
+      F(t).
 
     Servers do not communicate. Not private.
 
@@ -223,7 +223,7 @@ class SCLUB(ClusteringRecipe):
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:
-        ValueError: when bound, also if the environment's users cannot be told apart.
+        ValueError: when bound, also if the environment's users are not identified.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -231,9 +231,9 @@ class SCLUB(ClusteringRecipe):
         >>> fb.algos.SCLUB().certificate(env.spec, horizon=300).claim
         'none'
 
-    Reference: Li, Chen & Leung (2019), Algorithms 1-3; used as a baseline in Liu et al. (2022), Section 5. DEVIATION
-    li2019 Alg. 3: after a round, only the cluster of the user who came is compared with others; all other pairs are
-    compared after rounds of their own users.
+    Reference: Li, Chen & Leung (2019), Algorithms 1-3; a baseline in Liu et al. (2022), Section 5. DEVIATION li2019
+    Alg. 3: after a round, only the served user's cluster is compared with others. All other pairs are compared after
+    rounds of their own users.
     """
 
     factors = ("alpha_theta", "alpha_p")

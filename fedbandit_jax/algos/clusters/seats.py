@@ -1,10 +1,9 @@
-"""Common parts of algorithms for users who come again: seats of users, their estimates, and distances of these.
+"""Common parts of algorithms for returning users: seats of users, their estimates, and distances between these.
 
-n users sit on L servers, and arrays are laid out accordingly: every server has P = ceil(n / L) places, user u has place
-u // L of server u mod L, and the N = L P places of all servers, server by server, are called seats. Arrays of all seats
-have a leading axis N. Some seats may be empty; a user who does not exist has a seat out of range, so that nothing is
-written for her (see `core.tables`). In formulas theta is a ridge estimate of a preference vector, and T is the number
-of rounds it is from.
+n users sit on L servers. Every server has P = ceil(n / L) places, and user u has place u // L of server u mod L. The N
+= L P places of all servers, server by server, are called seats. Arrays of all seats have a leading axis N. Some seats
+may be empty. Users who do not exist have a seat out of range, so nothing is written for them (see `core.tables`). In
+formulas theta is a ridge estimate of a preference vector, and T its number of rounds.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from fedbandit_jax.algos.policies.widths import LEAST_RIDGE, Exploration, UserWi
 from fedbandit_jax.core import control, graph, ridge, struct, tables, validate
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Recipe, Spec
 
-RESOLVE = 100  # rounds of a user, or of an agent by itself, between two solves; see `own_rows.REFRESH`
+RESOLVE = 100  # rounds of a user or agent between two solves; see `own_rows.REFRESH`
 
 
 class Seats(NamedTuple):
-    """Where users sit: a hashable map between users, servers, places and seats."""
+    """The map between users, servers, places and seats; hashable."""
 
     n_users: int  # n, users
     n_servers: int  # L, servers
@@ -42,12 +41,12 @@ class Seats(NamedTuple):
         return self.n_servers * self.per_server
 
     def find(self, user: Any) -> tuple[Any, Any]:
-        """The server of a user and her place there, or L and 0 if she does not exist."""
+        """Returns a user's server and place, or L and 0 if the user does not exist."""
         exists = (user >= 0) & (user < self.n_users)
         return jnp.where(exists, user % self.n_servers, self.n_servers), jnp.where(exists, user // self.n_servers, 0)
 
     def seat(self, user: Any) -> Any:
-        """The seat of a user, or N if she does not exist."""
+        """Returns a user's seat, or N if the user does not exist."""
         server, place = self.find(user)
         return server * self.per_server + place
 
@@ -59,13 +58,13 @@ class Seats(NamedTuple):
 
     @property
     def taken(self) -> np.ndarray:
-        """Which places of every server have a user, (L, P) bool."""
+        """The mask of places with a user, (L, P) bool."""
         taken = np.zeros(self.n_seats, bool)
         taken[self.users] = True
         return taken.reshape(self.n_servers, self.per_server)
 
     def of_users(self, label: Array) -> Array:
-        """Converts labels by seat (N,), each the seat of some user, to labels by user (n,), each a user."""
+        """Converts labels by seat (N,), each a user's seat, to labels by user (n,), each a user."""
         server, place = jnp.divmod(label[self.users], self.per_server)
         return place * self.n_servers + server
 
@@ -74,12 +73,12 @@ class Seats(NamedTuple):
         return (place + jnp.arange(self.n_servers, dtype=place.dtype)[:, None] * self.per_server).reshape(-1)
 
     def at(self, users: UserSums, server: Array) -> UserSums:
-        """The sums of the users of one server, with a leading axis P in place of N."""
+        """Returns the sums of the users of one server, with a leading axis P in place of N."""
         return UserSums(*(x.reshape(self.n_servers, self.per_server, *x.shape[1:])[server] for x in users))
 
 
 class UserSums(NamedTuple):
-    """The statistics of the user at every seat, from that user's rounds alone."""
+    """The statistics of every seat's user, from the user's own rounds."""
 
     sums: Array  # (N, d, d + 1), sum of [x x' | x y]
     counts: Array  # (N,) int32, rounds
@@ -89,22 +88,22 @@ class UserSums(NamedTuple):
 
 @struct.pytree
 class SeatedAlgorithm(ArrivalAlgorithm):
-    """An algorithm for users on seats, whose arms have upper confidence bounds by ridge estimates; base class."""
+    """Base class of algorithms for users on seats, with upper confidence bounds by ridge estimates."""
 
     width: UserWidth
     regularization: struct.Number  # lambda
     seats: Seats = struct.static()
 
     def nothing(self, dim: int) -> UserSums:
-        """The statistics before the first round."""
+        """Returns the statistics before the first round."""
         n = self.seats.n_seats
         inverse = jnp.broadcast_to(jnp.eye(dim) / self.regularization, (n, dim, dim))
         return UserSums(jnp.zeros((n, dim, dim + 1)), jnp.zeros(n, jnp.int32), inverse, jnp.zeros((n, dim)))
 
     def learned(self, users: UserSums, user: Array, x: Array, y: Array) -> UserSums:
-        """The statistics after one more round (x (d,), y) of a user, by a rank-one update of her estimate.
+        """Returns the statistics after one more round (x (d,), y) of a user, by a rank-one update.
 
-        After every `RESOLVE` rounds of a user the estimate is computed anew from the sums.
+        Every `RESOLVE` rounds of a user the estimate is recomputed from the sums.
         """
         seat = self.seats.seat(user)
         sums, count, inverse, theta = tables.take(users, seat)
@@ -115,23 +114,23 @@ class SeatedAlgorithm(ArrivalAlgorithm):
         return tables.put(users, seat, UserSums(sums, count, inverse, theta))
 
     def together(self, users: UserSums, members: Array) -> tuple[ridge.Solution, Array]:
-        """The estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
+        """Returns the estimate from the sums of the users `members` (P,) bool, and their rounds as float32."""
         sums = jnp.einsum("p,pij->ij", members.astype(users.sums.dtype), users.sums, precision="highest")
         return estimate(sums, self.regularization), jnp.where(members, users.counts, 0).sum().astype(jnp.float32)
 
     def bounds(self, contexts: Array, inverse: Array, theta: Array, count: Array) -> Array:
-        """The upper confidence bounds (K,) by an estimate from the data of `count` rounds, without noise."""
+        """Returns the upper confidence bounds (K,) by an estimate from `count` rounds, without noise."""
         return upper_bounds(contexts, inverse, theta, self.width(count, self.regularization, self.regularization))
 
 
 def complete(seats: Seats) -> Array:
-    """The graphs of all servers in which every user is linked to all, (L, P, W) as in `core.graph`."""
+    """Returns complete graphs of all servers, (L, P, W) as in `core.graph`."""
     taken = jnp.asarray(seats.taken)
     return jnp.where(taken[:, :, None], graph.pack(taken)[:, None], jnp.uint32(0))
 
 
 def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """The inverse (d, d) and the estimate (d,) after one more round (x (d,), y)."""
+    """Returns the inverse (d, d) and the estimate (d,) after one more round (x (d,), y)."""
     image = jnp.matmul(inverse, x, precision="highest")
     scale = 1 / (1 + jnp.matmul(image, x, precision="highest"))
     residual = y - jnp.matmul(theta, x, precision="highest")
@@ -139,60 +138,59 @@ def rank_one(inverse: Array, theta: Array, x: Array, y: Array) -> tuple[Array, A
 
 
 def estimate(sums: Array, regularization: Array | float) -> ridge.Solution:
-    """The ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `regularization` times I added."""
+    """Returns the ridge estimate from sums (d, d + 1) = [sum x x' | sum x y], with `regularization` times I added."""
     return ridge.solve_one(sums[:, :-1] + regularization * jnp.eye(len(sums)), sums[:, -1])
 
 
 def row(x: Array, y: Array) -> Array:
-    """The summand of one round, [x x' | x y], (d, d + 1)."""
+    """Returns the summand of one round, [x x' | x y], (d, d + 1)."""
     return x[:, None] * jnp.append(x, y)[None]
 
 
 def upper_bounds(contexts: Array, inverse: Array, theta: Array, beta: Array) -> Array:
-    """The upper confidence bounds <x, theta> + beta sqrt(x' inverse x) of contexts (K, d), (K,)."""
+    """Returns the upper confidence bounds <x, theta> + beta sqrt(x' inverse x) of contexts (K, d), (K,)."""
     image = jnp.matmul(contexts, inverse, precision="highest")
     return jnp.matmul(contexts, theta, precision="highest") + beta * jnp.sqrt(jnp.maximum((image * contexts).sum(1), 0))
 
 
 def differ(theta: Array, f: Array, place: Array, factor: Array) -> Array:
-    """The users i with ||theta_i - theta_j|| > factor (f_i + f_j), f = F(T), for the user j at a place, (P,) bool."""
+    """Returns the users i with ||theta_i - theta_j|| > factor (f_i + f_j), f = F(T), for user j, (P,) bool."""
     return distance(theta[place], theta) > factor * (f + f[place])
 
 
 def phase(t: Array) -> Array:
-    """The phase s = 1, 2, ... of round t = 0, 1, ...; phase s has 2^s rounds, from round 2^s - 2 on."""
+    """Returns the phase s = 1, 2, ... of round t = 0, 1, ...; phase s has 2^s rounds, from round 2^s - 2 on."""
     return 31 - lax.clz(t + 2)
 
 
 def begins_phase(t: Array) -> Array:
-    """Whether a phase begins just before round t, as it does for t = 0, 2, 6, 14, ..."""
+    """Returns whether a phase begins just before round t, as for t = 0, 2, 6, 14, ..."""
     return (t + 2) & (t + 1) == 0
 
 
 def spread(count: Array) -> Array:
-    """The spread F(T) = sqrt((1 + ln(1 + T)) / (1 + T)), the scale of the error of an estimate from T rounds."""
+    """Returns F(T) = sqrt((1 + ln(1 + T)) / (1 + T)), the scale of the error of an estimate from T rounds."""
     return jnp.sqrt((1 + jnp.log1p(count)) / (1 + count))
 
 
 def distance(theta: Array, others: Array) -> Array:
-    """The Euclidean distances (...) between theta (d,) and others (..., d)."""
+    """Returns the Euclidean distances (...) between theta (d,) and others (..., d)."""
     return jnp.sqrt(((theta - others) ** 2).sum(-1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusteringRecipe(Exploration, Recipe):
-    """The parameters that all clustering algorithms have.
+    """The parameters of all clustering algorithms.
 
     Args:
-        regularization: lambda >= 1e-5, which is added to the diagonal of every matrix before an estimate is solved for.
-        failure: failure probability of the bounds that confidence widths are made of, in [1e-30, 1), if every cluster
-            that was found consists of users who really are alike (Lemma 1 of Liu et al. 2022). Nothing is proved
-            before.
+        regularization: lambda >= 1e-5, added to the diagonal of every matrix before a solve.
+        failure: failure probability of the bounds behind confidence widths, in [1e-30, 1), if every cluster consists of
+            equal users (Lemma 1 of Liu et al. 2022). Before that nothing is proved.
         subgaussian, theta_norm, exploration_scale: as in `UCB`.
         name: label in results; by default the name of the algorithm.
     """
 
-    factors: ClassVar[tuple[str, ...]] = ()  # names of parameters that are factors of a distance: > 0, may be infinite
+    factors: ClassVar[tuple[str, ...]] = ()  # parameters that are factors of a distance: > 0, may be infinite
 
     regularization: float = 1.0
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -212,13 +210,13 @@ class ClusteringRecipe(Exploration, Recipe):
         return type(self).__name__
 
     def common(self, spec: Spec) -> dict[str, Any]:
-        """The fields that bound algorithms share, for an environment whose users are told apart."""
+        """Returns the fields that bound algorithms share, for an environment of identified users."""
         spec.need_users(str(self.name))
         return common(spec, self)
 
 
 def common(spec: Spec, exploration: Exploration) -> dict[str, Any]:
-    """The fields `regularization`, `width` and `seats` of a bound algorithm for the users of an environment."""
+    """Returns the fields `regularization`, `width` and `seats` of a bound algorithm for the users of an environment."""
     log_term = 2 * math.log(spec.n_users / exploration.failure)
     noise, bias = exploration.subgaussian * math.sqrt(log_term), exploration.theta_norm * math.sqrt(exploration.least)
     check_width(exploration.exploration_scale * (noise + bias))

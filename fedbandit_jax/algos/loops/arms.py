@@ -33,7 +33,7 @@ class EliminationState(NamedTuple):
 
 @struct.pytree
 class SumLoop(ArmAlgorithm):
-    """An algorithm that learns noisy sums of rewards by a protocol, and nothing else; base class of the family."""
+    """Base class of algorithms that learn only noisy sums of rewards, by a protocol."""
 
     protocol: SumProtocol  # draws the noise and proves what it gives
     epsilon: struct.Number  # the epsilon asked for, infinite without privacy
@@ -48,7 +48,7 @@ class SumLoop(ArmAlgorithm):
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """No door to raw data: rewards enter the protocol only, and all else follows from its noisy sums."""
+        """The accesses to raw data: none, since rewards enter only the protocol."""
         return ()
 
     @override
@@ -56,10 +56,10 @@ class SumLoop(ArmAlgorithm):
         return self.proof().through(self.raw)
 
     def proof(self) -> Certificate:
-        """The guarantee of the protocol for the users of `spec`, each of whom is in one sum, or in `unit.visits`."""
+        """Returns the protocol's guarantee for the users of `spec`, each in one sum, or in `unit.visits`."""
         protocol, unit, delta = self.protocol, self.unit, float(self.delta)
         if not struct.is_sealed(protocol):
-            return no_privacy(f"{type(protocol).__name__} is a protocol of its own, of which nothing is proved")
+            return no_privacy(f"nothing is proved of {type(protocol).__name__}, a user-defined protocol")
         leaves, structure = jax.tree.flatten(protocol)
         numbers = tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
         if unit is not None:
@@ -75,9 +75,9 @@ class SumLoop(ArmAlgorithm):
         return found
 
     def _of_user(self, found: Certificate, unit: Users) -> Certificate:
-        """The certificate of one user who is in r = `unit.visits` sums at most, from that of one who is in one.
+        """Returns the certificate of a user in at most r = `unit.visits` sums, from the certificate of a user in one.
 
-        Sums have noise of their own, and of each batch she is in one at most.
+        Noise of different sums is independent, and a user is in at most one sum of a batch.
         """
         if found.claim == "none" or found.epsilon is None or found.epsilon_exact is None:
             return found
@@ -107,7 +107,7 @@ class SumLoop(ArmAlgorithm):
 @struct.sealed
 @struct.pytree
 class BoundElimination(SumLoop):
-    """Algorithm 1 with its batch sizes and radii as tables, for an environment and a horizon.
+    """Algorithm 1 with tables of batch sizes and radii, for an environment and a horizon.
 
     A table has a row for each of S batches, is `padded`, and has a column for every number 0 ... K of active arms.
     """
@@ -115,17 +115,17 @@ class BoundElimination(SumLoop):
     n_batches: struct.Number  # pyright: ignore[reportIncompatibleVariableOverride]  # S
     users: Any  # (S, K + 1) int32, users who pull each active arm
     radius: Any  # (S, K + 1) float32, half the width of a confidence interval, in units of reward
-    round_robin: bool = struct.static()  # whether arms take turns user by user, or one arm has all its users at once
-    unit: Users | None = struct.static(default=None)  # sums that a user may be in; None: each is protected by itself
+    round_robin: bool = struct.static()  # whether arms take turns user by user
+    unit: Users | None = struct.static(default=None)  # None: each interaction is protected by itself
 
     @override
     def init(self, key: Array, spec: Spec) -> EliminationState:
         return EliminationState(jnp.ones(spec.n_arms, bool), jnp.zeros(spec.n_arms))
 
     def pulls(self, state: EliminationState, k: Array) -> Pulls:
-        """The arms that are pulled in batch k, and by how many users each (Algorithm 1, lines 4-6).
+        """Returns the arms of batch k, and the users of each (Algorithm 1, lines 4-6).
 
-        DEVIATION chowdhury2023 Alg. 1: when one arm is left, users still pull it but are not asked for their rewards.
+        DEVIATION chowdhury2023 Alg. 1: if one arm is left, users still pull it, but their rewards are not collected.
         """
         n_active = state.active.sum()
         users = jnp.asarray(self.users)[k, n_active]
@@ -138,8 +138,8 @@ class BoundElimination(SumLoop):
 
         DEVIATION chowdhury2023 Alg. 1 l. 9-12: a batch that the horizon cuts short releases no sum, of any arm.
 
-        A sum of m rewards, where l users came and the others were left out, deviates from m times the mean by no more
-        than l radii: Hoeffding's bound for m of them is below that for l, and the noise is the same.
+        If m of l rewards enter, their sum deviates from m times the mean by at most l radii: Hoeffding's bound for m is
+        below the bound for l, and the noise is the same.
         """
         n_active = state.active.sum()
         users, radius = (jnp.asarray(table)[k, n_active] for table in (self.users, self.radius))
@@ -171,27 +171,24 @@ class BoundElimination(SumLoop):
 class AdaCState(NamedTuple):
     """The state of the server between two batches."""
 
-    asked: Array  # (K,) int32, how often every arm was asked about
+    asked: Array  # (K,) int32, batches of every arm
     sums: Array  # (K,) the noisy sum of every arm's last batch
-    pulled: Array  # (K,) bool, which arm the last batch was about
-    lot: Array  # (K,) which of several best arms is next: the one with the least
+    pulled: Array  # (K,) bool, the arm of the last batch
+    lot: Array  # (K,) lots of the arms; the least breaks ties
 
 
 @struct.sealed
 @struct.pytree
 class BoundAdaC(SumLoop):
-    """A bound `AdaCUCB`: tables have a row for every number of times j = 1, ..., J that an arm can be asked about.
-
-    They are `padded`.
-    """
+    """A bound `AdaCUCB`. Tables are `padded` and have a row for every batch j = 1, ..., J of an arm."""
 
     times: struct.Number  # J
-    users: Any  # (J,) int32, users of an arm that is asked about for the j-th time
+    users: Any  # (J,) int32, users of an arm's j-th batch
     radius: Any  # (J,) float32, half the width of its confidence interval, in units of reward
 
     @property
     def n_batches(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The most batches there can be, K J."""
+        """The most batches, K J."""
         return self.times * self.spec.n_arms
 
     @override
@@ -228,12 +225,12 @@ class BoundAdaC(SumLoop):
         return AdaCState(state.asked + pulled, jnp.where(pulled, decoded.sums, state.sums), pulled, state.lot), report
 
     def view(self, state: AdaCState) -> tuple[Array, Array]:
-        """The release of the last batch: its noisy sum (K,), 0 for other arms, and which arm it was of (K,)."""
+        """The last release: its noisy sum (K,), 0 for other arms, and its arm (K,)."""
         return jnp.where(state.pulled, state.sums, 0), state.pulled
 
 
 def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
-    """The epsilon of one of r = `visits` sums that have epsilon together: epsilon / r if that is pure DP.
+    """Returns the epsilon of one of r = `visits` sums that share epsilon: epsilon / r for pure DP.
 
     Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to those of sqrt(r) epsilon.
     """
@@ -244,6 +241,6 @@ def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
 def _guarantee(
     structure: Any, numbers: tuple[Any, ...], epsilon: float, delta: float, visits: tuple[int, ...]
 ) -> Certificate:
-    # Accounting takes tens of milliseconds, and a run over other seeds has the same protocol.
+    # Accounting takes tens of milliseconds; runs with other seeds share the protocol.
     leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
     return jax.tree.unflatten(structure, leaves).guarantee(epsilon, delta, visits)

@@ -1,11 +1,11 @@
 """The loop of asynchronous federated learning: Algorithm 1 of He, Wang, Min & Gu (2022), with noise and any schedule.
 
-One agent comes in a round, acts, and may then upload its sums and download everybody's; nobody waits for anybody.
-Letters: M agents, d features; V is the matrix that an agent downloaded last, U the Gram matrix of what it has seen
-since. An epoch of an agent is the time between two of its uploads, in which it acts on that download alone.
+In a round one agent arrives and acts. It may then upload its sums and download the server's. No agent waits for others.
+Letters: M agents, d features; V is the matrix of an agent's last download, and U the Gram matrix of its rounds since.
+An epoch of an agent is the time between two of its uploads.
 
-Every agent has a release of its own, of the sums over all its rounds so far. The server adds up what every agent
-released last, so that the noise of all agents who have ever uploaded is in the sum.
+Every agent has its own release, of the sums over all its rounds. The server adds up the last releases, so its sum has
+the noise of all agents that have uploaded.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class Agent(NamedTuple):
-    """The state of an agent; in `AsyncState`, of all M agents, along a new leading axis."""
+    """The state of an agent. In `AsyncState` leaves have a leading axis M."""
 
-    ledger: Ledger  # of its rounds, in which nothing is pending
+    ledger: Ledger  # of its rounds, without pending sums
     belief: Any  # the policy's belief, from its last download
     rows: Array | None  # (d, d + 1) sum of [x x' | x y] of this epoch; None unless the schedule reads log det
     own: Tracked | None  # V + U, likewise
-    counted: Array  # () int32: sum of `count` over its rounds of this epoch, if the schedule reads that
+    counted: Array  # () int32: sum of `count` over this epoch, if the schedule reads "users"
     memory: Any  # the schedule's memory of this epoch
     rounds: Array  # () int32: its rounds so far
-    sent: Array  # () int32: number of these at its last release
-    users: Array  # () int32: number of these in that release
+    sent: Array  # () int32: its rounds before its last release
+    users: Array  # () int32: the rounds that entered that release
     synced: Array  # () int32: its uploads so far
 
 
@@ -66,9 +66,8 @@ class AsyncState(NamedTuple):
 class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
     """Asynchronous federated learning in a known environment; private if mechanism and schedule are.
 
-    All agents have the same mechanism and the same schedule, bound for one agent, and a state of these each: `stds` and
-    `n_syncs` are of one agent's uploads. A schedule counts the agent's own rounds, and is handed no more than it says
-    it reads.
+    Mechanism and schedule are bound for one agent, and every agent has a state of these. `stds` and `n_syncs` are for
+    one agent's uploads. A schedule counts the agent's own rounds, and gets only the statistic that it declares.
     """
 
     schedule: BoundSchedule = struct.part()  # of one agent
@@ -76,12 +75,11 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
     @classmethod
     @override
     def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
-        """The law of as many releases as all agents can make, with the noise of the noisiest of everybody's."""
         return np.full(min(n_streams * len(stds), horizon), math.sqrt(n_streams) * stds.max(initial=0))
 
     @override
     def guarantee(self) -> Certificate:
-        # A round of an agent enters the tests of one of its epochs and its own releases, and others through these.
+        # A round enters its agent's releases and the tests of one epoch; all else is post-processing.
         found = self.proof(self.spec)
         if found.server_noise_std is not None:
             largest = found.server_noise_std * math.sqrt(self.spec.n_users)
@@ -105,7 +103,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
     def serve(
         self, key: Array, t: Array, state: AsyncState, user: Array, x: Array, y: Array
     ) -> tuple[AsyncState, Report]:
-        """Adds the round to the agent's sums, and has it upload and download if its schedule asks (lines 7-14)."""
+        """Adds the round to the agent's sums, and exchanges with the server if the schedule asks (lines 7-14)."""
         key = random.fold_in(key, t)
         agent, exists = tables.take(state.agents, user), user < self.spec.n_users
         came = jnp.zeros(1, jnp.int32)
@@ -126,7 +124,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         given = random.stream(key, "requests"), agent.rounds - 1, agent.memory, gained, since
         asked = jnp.any(call(self.schedule, "requests", *given))
         due = asked & (agent.synced < self.n_syncs) & exists
-        before = state._replace(agents=agent)  # of the one agent alone, so that no branch copies the others
+        before = state._replace(agents=agent)  # of one agent, so that no branch copies the others
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
         agent = self._refresh(after.agents)
         status, counts = jax.tree.map(lambda one: jnp.where(exists, one, 0), (ledger.status, ledger.counts))
@@ -144,7 +142,6 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         return state.agents.ledger.mechanism.view, state.agents.synced
 
     def _exchange(self, key: Array, state: AsyncState) -> AsyncState:
-        """Uploads the sums of one agent, `state.agents`, and downloads the server's; the agent begins an epoch."""
         agent, k = state.agents, state.agents.synced
         before, attendance = agent.ledger.mechanism.view, agent.ledger.attendance
         statistics, ledger = self.stages.release(random.stream(key, "release"), k, agent.ledger)
@@ -176,7 +173,6 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         )
 
     def _refresh(self, agent: Agent) -> Agent:
-        """Computes the inverse of V + U anew once in so many rounds, against rounding drift."""
         if agent.own is None or agent.rows is None:
             return agent
         belief, rows, everyone = agent.belief, agent.rows, Turn(slice(None), slice(None), True)

@@ -1,4 +1,4 @@
-"""Beliefs of a policy after each release; a belief that is not finite is not taken over."""
+"""Beliefs of a policy after each release. Beliefs with non-finite numbers are dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedbandit_jax.interfaces import Policy, Released, Status
 
 
 def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
-    """A fresh belief if all its numbers are finite and the old one otherwise, and `Status` bits.
+    """Returns a fresh belief if all its numbers are finite, the old one otherwise, and `Status` bits.
 
     Raises:
         TypeError: the two beliefs have different structures or shapes.
@@ -32,11 +32,11 @@ def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
 
 
 def first_belief(policy: Policy, dim: int) -> tuple[Any, Array]:
-    """The belief before the first release, zeros if that is not finite, and `Status` bits."""
+    """Returns the belief before the first release, zeros if it is not finite, and `Status` bits."""
     belief = jax.tree.map(jnp.asarray, call(policy, "start", dim))
     return finite_or(jax.tree.map(jnp.zeros_like, belief), belief)
 
 
 def next_belief(policy: Policy, k: Array, belief: Any, released: Released) -> tuple[Any, Array]:
-    """The belief after release k = 0, 1, ..., the old one if that is not finite, and `Status` bits."""
+    """Returns the belief after release k = 0, 1, ..., the old one if it is not finite, and `Status` bits."""
     return finite_or(belief, call(policy, "update", k, belief, released))

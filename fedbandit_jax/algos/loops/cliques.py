@@ -1,19 +1,17 @@
 """The loop of decentralised FedUCB: Algorithm 3 of Dubey & Pentland (2020).
 
 Letters: M agents, d features, gamma hops after which a message is dropped, C cliques of the power graph, n_C agents in
-one of them, V the matrix that a clique shares since its last synchronisation, V_i that of agent i with its own rows
-since.
+a clique. V is the matrix that a clique shares since its last synchronisation, and V_i adds agent i's own rows.
 
-One step is gamma rounds, in which each of the gamma estimators is used once: the j-th use of estimator g is round t = j
-gamma + g. A request raised after use j reaches the whole clique before use j + 1, after which every member sends its
-private sums, and these arrive before use j + 2. In between the estimator is not used, so the effect of all its messages
-can be computed at the end of a step.
+One step is gamma rounds, and uses each of the gamma estimators once: use j of estimator g is round t = j gamma + g. A
+request after use j reaches the whole clique before use j + 1. After that use every member sends its private sums, which
+arrive before use j + 2. The estimator rests in between, so a step can compute the effect of all its messages at its
+end.
 
-DEVIATION dubey2020 Alg. 3: as printed, the algorithm is not quite what its proof reads. Line 1 starts S at 0 and log
-det S at minus infinity; here S starts at n_C rho_min I. Line 6 has M where a clique has n_C agents. Line 15 releases
-when a request arrives, which would give members different S until all have released; here all release after their next
-use. Lines 18-22, where sums arrive, stand inside the branch for requests, in which no message is a sum; here they stand
-outside it. While an answer is awaited, nobody of the clique asks again.
+DEVIATION dubey2020 Alg. 3: the printed algorithm differs from its proof. Line 1 starts S at 0 and log det S at minus
+infinity; here S starts at n_C rho_min I. Line 6 has M for a clique of n_C agents. Line 15 releases when a request
+arrives, so members would have different S; here all release after their next use. Lines 18-22 handle arriving sums
+inside the branch for requests; here they stand outside it. A clique that awaits an answer raises no request.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from fedbandit_jax.schedules import LEAKS, BoundSchedule, timing
 
 
 class Shared(NamedTuple):
-    """The statistics that the members of every clique share since their last synchronisation."""
+    """The statistics that the members of a clique share since their last synchronisation."""
 
     gram: Array  # (C, d, d) V
     bias: Array  # (C, d) noisy sum of x y
@@ -56,7 +54,7 @@ class Estimator(NamedTuple):
     mechanism: Any  # `MechanismState` of every clique, leaves (C, ...)
     shared: Shared
     pending: Array  # (d, d + 1, M) sums of [x x' | x y] since the last synchronisation
-    settled: Array  # older rows of the same sums, kept apart for float32's sake
+    settled: Array  # older rows, separate for accuracy in float32
     own: Tracked  # V_i
     shifted: Tracked | None  # V_i + c I, if the schedule reads that
     asked: Array  # (C,) bool: whether a member asked for a synchronisation after the last use
@@ -68,19 +66,19 @@ class Estimator(NamedTuple):
 @struct.sealed
 @struct.pytree
 class CliqueLoop(PlayingLoop):
-    """Decentralised FedUCB on a known network: its sums have the mechanism's noise, its requests reveal raw data.
+    """Decentralised FedUCB on a known network. Its sums have the mechanism's noise, and its requests reveal raw data.
 
-    The policy's regularisers have leaves (C,), n_C rho_min before the first synchronisation and n_C (rho_min + rho_max)
-    / 2 after it, and its width has leaves (M,).
+    The policy's regularisers have leaves (C,): n_C rho_min before the first synchronisation, and n_C (rho_min +
+    rho_max) / 2 after it. Its width has leaves (M,).
     """
 
     policy: BoundUCB
     mechanism: BoundMechanism  # leaves (C, ...)
-    sizes: Any  # (C,) n_C, silos of every clique, whose noises add up
+    sizes: Any  # (C,) n_C, silos of every clique
     schedule: BoundSchedule
     shift: Any  # (C,) c, by which the schedule reads log det (V_i + c I)
     clique: Any  # (M,) int32: each agent's clique
-    hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
+    hops: Any  # (M,) int32: transmissions over edges of one broadcast
     horizon: struct.Number  # T
     batch: int = struct.static()  # gamma
     n_cliques: int = struct.static()  # C
@@ -88,14 +86,14 @@ class CliqueLoop(PlayingLoop):
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """The doors to raw data: requests depend on raw statistics, and agents learn from raw rewards."""
+        """The accesses to raw data: requests depend on raw statistics, and agents learn from raw rewards."""
         return LEAKS, LEARNS_IN_BATCH
 
     @override
     def guarantee(self) -> Certificate:
-        # A silo's noise is its part of its clique's; the least over all cliques counts.
+        # A silo adds its share of its clique's noise; the smallest share counts.
         if not struct.is_sealed(self.mechanism):
-            return no_privacy(f"{type(self.mechanism).__name__} is a mechanism of its own, of which nothing is proved")
+            return no_privacy(f"nothing is proved of {type(self.mechanism).__name__}, a user-defined mechanism")
         mechanism, when = self._silo(), timing(self.schedule)
         if not isinstance(mechanism, NoisyMechanism):
             return mechanism.guarantee(when, None).through(self.raw)
@@ -201,7 +199,7 @@ class CliqueLoop(PlayingLoop):
         statistics, sent = jax.vmap(release, axis_size=c)(*states)
         gram = jnp.asarray(self.policy.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
         *_, ok = ridge.solve(gram, statistics[..., -1])
-        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # where V has no inverse, keep what was shared
+        gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # if V has no inverse, keep the old one
         bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
         started = self._start(gram, bias)
 
@@ -230,7 +228,6 @@ class CliqueLoop(PlayingLoop):
         )
 
     def _silo(self) -> BoundMechanism:
-        """The mechanism of one clique, the first; all admit the same features and rewards."""
         return jax.tree.map(lambda leaf: leaf[0], self.mechanism)
 
     def _start(self, gram: Array, bias: Array) -> tuple[Shared, Tracked, Tracked | None]:

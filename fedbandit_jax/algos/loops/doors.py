@@ -1,4 +1,4 @@
-"""The doors of a policy to raw data, beside the releases of a mechanism: found by its class and by a trace."""
+"""Accesses of a policy to raw data besides the mechanism's releases, found by its class and a trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedbandit_jax.interfaces import Policy, Released, Spec
 
 LEARNS_IN_BATCH = Raw(
     claim="as_printed",
-    why="holds for sequences (x_t, y_t) that differ in one entry, the actions of all other users being fixed; "
+    why="holds for sequences (x_t, y_t) that differ in one entry, with fixed actions of all other users; "
     "replacing a user also changes later actions of the same batch (the batch cascade), which is not covered: "
     "set learns_in_batch=False for that",
     seen="actions inside a batch, which use raw statistics",
@@ -27,30 +27,30 @@ LEARNS_IN_BATCH = Raw(
 
 SCORES_TOGETHER = Raw(
     claim="none",
-    why="the policy scores the users of all agents at once (it has `indices` or `prepare` of its own), so that what "
+    why="the policy scores the users of all agents at once (it overrides `indices` or `prepare`), so that what "
     "one user is recommended may depend on what others are offered",
     seen="recommendations to other users of the same round",
 )
 
 CALLS_HOST = Raw(
     claim="none",
-    why="the policy calls the host, or its class says that it may, so that what it does may depend on anything",
-    seen="whatever the policy sends to the host, or has from there",
+    why="the policy calls the host, or its class says that it may, so that its arms may depend on anything",
+    seen="all that the policy exchanges with the host",
 )
 
 LEARNS_TOGETHER = Raw(
     claim="none",
-    why="a policy of the caller's own learns inside the batch, from the raw rewards of the users of all silos",
+    why="a user-defined policy learns inside the batch, from the raw rewards of the users of all silos",
     seen="actions inside a batch, which use raw statistics of all silos",
 )
 
 
 def policy_doors(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int | None) -> tuple[Raw, ...]:
-    """The doors to raw data that a policy goes through, which learns within batches of B = `batch` rounds or epochs.
+    """Returns the accesses to raw data of a policy that learns within batches of B = `batch` rounds.
 
-    There is none for a sealed policy, nor for one's own that defines `start`, `update` and `index` alone and computes
-    no more in them than their results, as a trace shows. What is learned in a batch is forgotten at its end: with B = 1
-    no user comes before that, and a sealed policy's arms depend on released statistics only.
+    A sealed policy has none. Neither has a user-defined policy that defines `start`, `update` and `index` alone, if a
+    trace shows no side effects. At the end of a batch agents forget what they learned in it. With B = 1 no other user
+    arrives before that.
     """
     if struct.is_sealed(policy):
         rule = getattr(policy, "rule", None)
@@ -66,10 +66,10 @@ def policy_doors(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int |
 
 
 def check_policy(policy: Policy, spec: Spec) -> None:
-    """Traces a policy of one's own, compiling nothing.
+    """Traces a user-defined policy, without compilation.
 
     Raises:
-        TypeError: it lacks a method, holds what is no number, or a method calls the host and its class does not say so.
+        TypeError: it lacks a method or holds non-numbers, or a method calls the host and its class does not say so.
     """
     for leaf in jax.tree.leaves(policy):
         if isinstance(leaf, Policy):
@@ -108,7 +108,7 @@ def _leak(policy: Policy, spec: Spec) -> str:
 
     known = (leaf for leaf in jax.tree.leaves(policy) if not isinstance(leaf, Tracer))
     if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in known):
-        return f"{type(policy).__name__} holds what is no number"
+        return f"{type(policy).__name__} holds non-numbers"
     default = type(policy).start is Policy.start
     if found := refusal(policy, "update" if default else "start", lambda policy: policy.start(dim)):
         return found
@@ -117,6 +117,6 @@ def _leak(policy: Policy, spec: Spec) -> str:
     if found := refusal(policy, "update", update, given[0], belief, *given[1:]):
         return found
     if type(policy).indices is not Policy.indices or type(policy).prepare is not Policy.prepare:
-        return ""  # another door
+        return ""  # reported as `SCORES_TOGETHER`
     users = jax.random.key(0), jnp.int32(0), belief, jnp.zeros((spec.n_arms, dim))
     return refusal(policy, "index", lambda policy, *given: policy.index(*given), *users)

@@ -1,4 +1,4 @@
-"""The loop of agents who synchronise with their neighbours in a graph, by rumours."""
+"""The loop of agents who exchange releases with their neighbours in a graph."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class GossipState(NamedTuple):
     status: Array  # int32 `Status` bits
     sent: Array  # (M, d, d + 1) the last release of every silo
     users: Array  # (M,) float32: number of users in it
-    belief: Any  # the policy's, of every agent, from the releases that it has heard of, leaves (M, ...)
+    belief: Any  # every agent's, from the releases that it has received, leaves (M, ...)
     released: Array  # int32: number of releases so far
-    heard: Array  # int32: number of releases that have arrived everywhere
+    heard: Array  # int32: number of releases received by all
 
 
 @struct.sealed
@@ -42,14 +42,14 @@ class GossipState(NamedTuple):
 class GossipLoop(PolicyLoop):
     """A bound `Gossip`. A step is one round; all silos release after the same rounds.
 
-    The mechanism and `stds` are of one silo, and all have noise of the same law; every agent has a policy of its own.
+    Mechanism and `stds` are for one silo, and all silos have noise of the same distribution. Every agent has a policy.
     """
 
     policy: Any = struct.part()  # leaves (M, ...)
     schedule: BoundSchedule = struct.part()
-    hears: Any  # (M, M) float32, 1 where agent i hears of silo j
-    hops: Any  # (M,) int32: transmissions over edges that one broadcast takes
-    delay: struct.Number  # gamma - 1, full rounds between a release and the first use of it
+    hears: Any  # (M, M) float32, 1 if agent i receives from silo j
+    hops: Any  # (M,) int32: transmissions over edges of one broadcast
+    delay: struct.Number  # gamma - 1, full rounds between a release and its first use
 
     @property
     @override
@@ -103,7 +103,7 @@ class GossipLoop(PolicyLoop):
     def sync(
         self, key: Array, k: Array, state: GossipState, local: GossipState, records: Any
     ) -> tuple[GossipState, Report]:
-        """Has silos release after round k = 0, 1, ..., and agents use what was released gamma - 1 rounds ago."""
+        """Lets silos release after round k = 0, 1, ..., and agents use the releases of gamma - 1 rounds ago."""
         m, d = self.spec.n_agents, self.spec.dim
         due = self._asked(k) & (local.released < self.n_syncs)
         new = control.cond_any(due, lambda state: self._release(key, k, state), local)
@@ -150,5 +150,4 @@ class GossipLoop(PolicyLoop):
         return state._replace(belief=belief, heard=k + 1, status=state.status | jnp.bitwise_or.reduce(status))
 
     def _refresh(self, state: GossipState, turn: Turn) -> GossipState:
-        """Hands pending rows to the silos' mechanisms, whose sums are more than float32."""
         return state._replace(ledgers=jax.vmap(self.stages.hand_over, (0, None))(state.ledgers, turn.due))

@@ -1,4 +1,4 @@
-"""Late rewards, and the table of those that are pending."""
+"""Delayed rewards, and the table of pending ones."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fedbandit_jax.interfaces import Round, Spec
 
 
 class Late(NamedTuple):
-    """The pending rewards of every silo: those of its users of L rounds, which have not arrived."""
+    """The pending rewards of every silo, from the last L rounds."""
 
-    x: Array  # (L, M, d) features of the arms played, zero before anybody came
+    x: Array  # (L, M, d) features of the arms played, zero before the first round
     y: Array  # (L, M) rewards
-    user: Array | None  # (L, M) who came, if users are told apart
+    user: Array | None  # (L, M), if users are identified
 
     @classmethod
     def none(cls, spec: Spec) -> Late | None:
-        """The table before anybody came; None if all rewards come at once."""
+        """Returns the table before the first round; None if no reward is delayed."""
         if not spec.late:
             return None
         shape = spec.late, spec.n_agents
@@ -30,13 +30,13 @@ class Late(NamedTuple):
 
 
 def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> tuple[Array, Array, Array | None, Any]:
-    """Features (d, M), rewards (M,) and users (M,) of the rewards that arrive in a round, and the new table."""
+    """Returns features (d, M), rewards (M,) and users (M,) of the rewards that arrive in a round, and the new table."""
     x = ridge.take(offered.contexts, arms)
     if late is None:
         return x, rewards, offered.user, None
     assert offered.arrives is not None
     which, silo, most = offered.arrives, jnp.arange(len(rewards)), len(late.y)
-    exists = (which >= 0) & (which < most)  # of any other, nothing arrives
+    exists = (which >= 0) & (which < most)  # otherwise nothing arrives
     at = jnp.where(exists, which, most), silo
     now = Late(x.T, rewards, offered.user)
     old = jax.tree.map(lambda table: table.at[at].get(mode="fill", fill_value=0), late)

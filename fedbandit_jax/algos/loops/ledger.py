@@ -1,4 +1,4 @@
-"""The way of contributions into the sums that senders owe, and of these into a release.
+"""The stages from contributions to pending sums, and from pending sums to a release.
 
 Letters: M silos, d features, n users of a silo; W = sum x x' and U = sum x y over users.
 """
@@ -24,30 +24,30 @@ CLIPPED = "contributions clipped"
 
 
 class Ledger(NamedTuple):
-    """The sums that senders owe, and the states of the stages that contributions pass on their way there.
+    """The pending sums of senders, and the states of the stages of contributions.
 
-    A stage that a run does without has None for its state.
+    The state of an absent stage is None.
     """
 
-    mechanism: MechanismState  # exact sums that were handed over, and the noise that was drawn
-    pending: Any  # (d, d + 1, A) sums that were not; A = M, or 1 for all together; None: all is handed over
-    attendance: Attendance | None  # of all users of every silo, if their contributions are bounded
-    late: Late | None  # whose rewards have not arrived, if these come late
-    held: Any  # (d, d + 1, M) sums that were not sent, and are not pending, if silos may be away; `Wide` in steps
-    away: Array | None  # (M,) bool, which silos would miss a synchronisation now, if they may
-    counts: dict[str, Array]  # int32, contributions that were clipped and left out, if these are counted
+    mechanism: MechanismState  # exact sums, and drawn noise
+    pending: Any  # (d, d + 1, A) further sums; A = M, or 1 for all silos; None: none are pending
+    attendance: Attendance | None  # of all users of every silo, if contributions are bounded
+    late: Late | None  # pending rewards, if rewards are delayed
+    held: Any  # (d, d + 1, M) older unsent sums, if silos may be absent; `Wide` for fixed point
+    away: Array | None  # (M,) bool, which silos are absent now, if they may be
+    counts: dict[str, Array]  # int32, contributions clipped and left out, if counted
     status: Array  # int32 `Status` bits
 
 
 class Stages(NamedTuple):
-    """The stages of a mechanism in an environment; `stds` are those of the noise in releases, see `PolicyLoop`."""
+    """The stages of a mechanism in an environment; `stds` as in `PolicyLoop`."""
 
     mechanism: BoundMechanism
     spec: Spec
     stds: Any
 
     def open(self, n_sums: int | None, *users: int, status: Array | int = 0) -> Ledger:
-        """The ledger before anybody comes, with A = `n_sums` sums (None: none are pending) and a table of `users`."""
+        """Returns the ledger before the first round, with A = `n_sums` pending sums and a table of `users`."""
         one, spec = self.mechanism, self.spec
         shape, held = (spec.dim, spec.dim + 1), None
         if spec.drops:
@@ -65,27 +65,28 @@ class Stages(NamedTuple):
         )
 
     def open_all(self, n: int, n_users: int = 1) -> Ledger:
-        """The ledgers of n senders who are told their `n_users` users apart, along a new leading axis."""
+        """Returns the ledgers of n senders with `n_users` identified users each, along a new leading axis."""
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *leaf.shape)), self.open(1, 1, n_users))
 
     def tally(self, clipped: Array | int = 0, left_out: Array | int = 0) -> dict[str, Array]:
-        """Numbers of contributions clipped and left out, where these are counted."""
+        """Returns the numbers of contributions clipped and left out, if they are counted."""
         counts = {CLIPPED: clipped} if self.mechanism.clips else {}
         counts |= {LEFT_OUT: left_out} if self.mechanism.enforced else {}
         return jax.tree.map(jnp.int32, counts)
 
     def add(self, ledger: Ledger, k: Array, user: Array | None, x: Array, y: Array) -> tuple[Ledger, Array, Array]:
-        """Adds contributions to batch k: bounded, left out beyond the bounds of their users, and summed up.
+        """Adds contributions to batch k: clips them, drops those beyond the bounds of their users, and sums the rest.
 
         Args:
-            ledger: before they came; its counts are not added to.
+            ledger: before the round; its counts are not added to.
             k: number of the batch.
-            user: (M,) who came to each silo, n for nobody; None if users are not told apart.
+            user: (M,) users at the silos, n for nobody; None if users are not identified.
             x: (d, M) features.
             y: (M,) rewards.
 
         Returns:
-            The ledger, the features as they enter, zero where they are left out, and the responses, as `admit` says.
+            The ledger, the features that enter, zero where they are dropped, and the responses, as `admit` returns
+            them.
         """
         x, v, outside, clipped = self.mechanism.admit(x, y, ledger.mechanism.seen)
         status = ledger.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0)
@@ -106,7 +107,7 @@ class Stages(NamedTuple):
         return ledger._replace(counts=self.tally(clipped, left_out)), x, v
 
     def _attend(self, attendance: Attendance, k: Array, user: Any) -> tuple[Attendance, Array, Array]:
-        """The new table, whose visits enter, and how many are left out."""
+        """Returns the new table, the visits that enter, and the number of those left out."""
         assert isinstance(self.mechanism, NoisyMechanism)
         at = jnp.arange(len(user)), user
         enters, rows = jax.tree.map(lambda table: table[at], attendance).come(self.mechanism.users, k)
@@ -115,7 +116,7 @@ class Stages(NamedTuple):
         return attendance, enters & exists, (exists & ~enters).sum(dtype=jnp.int32)
 
     def hand_over(self, ledger: Ledger, due: Array | bool) -> Ledger:
-        """Hands pending sums to the mechanism, whose sums are more than float32 and int32, where they are `due`."""
+        """Passes `due` pending sums on to the mechanism, whose sums have more digits than float32 and int32."""
         part = jnp.where(due, ledger.pending, 0)
         ledger = ledger._replace(pending=jnp.where(due, 0, ledger.pending))
         if ledger.held is not None:
@@ -127,20 +128,20 @@ class Stages(NamedTuple):
         return wide.add(held, wide.from_int32(part)) if isinstance(held, wide.Wide) else held + part
 
     def enough(self, ledger: Ledger) -> Array | bool:
-        """Whether so many silos are there that something is released."""
+        """Returns whether enough silos are present for a release."""
         return True if ledger.away is None else (~ledger.away).sum() >= self.mechanism.needed
 
     def release(
         self, key: Array, k: Array, ledger: Ledger, users: tuple[Array, Array] | None = None
     ) -> tuple[Array, Ledger]:
-        """Release k = 0, 1, ... of [W | U], (d, d + 1), and the ledger in which nothing is pending.
+        """Returns release k = 0, 1, ... of [W | U], (d, d + 1), and a ledger without pending sums.
 
-        Silos that are away send nothing. What they owe they keep, or lose if the mechanism does not resend.
+        Absent silos send nothing. They keep their sums, or lose them if the mechanism does not resend.
 
         Args:
             key: of the noise.
             k: number of the release.
-            ledger: of silos of whom `enough` are there.
+            ledger: with `enough` silos present.
             users: features (B, d, M) and responses of single users, if the mechanism needs them.
         """
         total, held, some = ledger.pending, ledger.held, ()
@@ -164,6 +165,6 @@ class Stages(NamedTuple):
         return statistics, ledger._replace(mechanism=state, pending=pending, held=held, counts=self.tally())
 
     def release_all(self, key: Array, k: Array, ledgers: Ledger) -> tuple[Array, Ledger]:
-        """The same of n senders, whose ledgers have a leading axis n, each with noise of its own."""
+        """Returns the releases of n senders with independent noise, for ledgers with a leading axis n."""
         keys = jax.random.split(random.stream(key, "release"), len(ledgers.status))
         return jax.vmap(self.release, (0, None, 0))(keys, k, ledgers)

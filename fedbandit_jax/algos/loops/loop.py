@@ -34,9 +34,9 @@ PEERS = "there is no server: silos send messages to each other"
 
 
 def without_sums(found: Certificate, aside: str, most: float, sums: str, *, server: bool = True) -> Certificate:
-    """A certificate where no server adds up silos' sums: who does, `aside`, and the most noise in the `sums` there.
+    """Returns a certificate for runs in which no server adds up silos' sums.
 
-    `server` says whether there is one at all.
+    `aside` says who does, `most` is the largest noise in the `sums` there, and `server` whether there is a server.
     """
     whose, trust = f"{found.noise_whose}, at most {most:.6g} in {sums}", f"{found.trust} ({aside})"
     return dataclasses.replace(found, trust=trust, server=server, noise_whose=whose, server_noise_std=None)
@@ -50,11 +50,11 @@ class PlayingLoop(Algorithm):
     spec: Spec = struct.static()
 
     def prepared(self, t: Array, local: Any, offered: Round) -> Any:
-        """The input of the policy's `indices` in round t; by default the local state, as `download` makes it."""
+        """Returns the input of the policy's `indices` in round t; by default the local state."""
         return local
 
     def indices(self, key: Array, t: Array, local: Any, offered: Round) -> Array:
-        """The policy's indices of all arms for all agents, (K, M)."""
+        """Returns the policy's indices of all arms for all agents, (K, M)."""
         return self.policy.indices(key, t, self.prepared(t, local, offered), offered)
 
     @override
@@ -77,57 +77,57 @@ class PlayingLoop(Algorithm):
 
 @struct.pytree
 class PolicyLoop(PlayingLoop):
-    """A policy that acts on the releases of a mechanism, for a known environment and horizon; base class of such loops.
+    """Base class of loops with a policy that acts on a mechanism's releases, for a known environment and horizon.
 
-    A subclass says who sends when, and whose sums a release is of. It is private if its mechanism and schedule are.
+    A subclass decides who sends when, and which sums are released. A run is private if mechanism and schedule are.
     """
 
     mechanism: BoundMechanism
     stds: Any  # (S,) standard deviation of the noise of every release, `Released.std`; (1,) zero without noise
     n_syncs: struct.Number  # S
-    schedule: BoundSchedule | None = struct.part()  # None: after each of its batches, which are of equal length
+    schedule: BoundSchedule | None = struct.part()  # None: after each batch of B rounds
     learns_in_batch: bool = struct.static(default=False)
 
     @classmethod
     def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
-        """The standard deviations of the noise in all that a policy will be shown in T rounds, which it is told of.
+        """Returns the noise standard deviation of every release, passed to `Policy.bind`.
 
-        `stds` (S,) are those of one mechanism's releases, of which `n_streams` may add up in what is shown.
+        `stds` (S,) belong to one mechanism, and `n_streams` of these noises may add up.
         """
         return stds * math.sqrt(n_streams)
 
     @property
     def equal_batches(self) -> int | None:
-        """B, if every batch has that many rounds; None if a schedule decides."""
+        """The rounds B of every batch; None if a schedule decides."""
         return self.batch if self.schedule is None else None
 
     @property
     def reads(self) -> str:
-        """The statistic that the schedule is handed, see `BoundSchedule.reads`."""
+        """The statistic passed to the schedule, see `BoundSchedule.reads`."""
         return "nothing" if self.schedule is None else type(self.schedule).reads
 
     @property
     def raw(self) -> tuple[Raw, ...]:
-        """The doors to raw data."""
+        """The accesses to raw data."""
         when = () if self.schedule is None else doors(self.schedule)
         return (*when, *policy_doors(self.one_policy, self.spec, self.learns_in_batch, self.equal_batches))
 
     @property
     def one_policy(self) -> Policy:
-        """The policy or, if every agent has one, that of the first."""
+        """The policy; the first agent's, if every agent has one."""
         return self.policy
 
     def proof(self, spec: Spec) -> Certificate:
-        """The guarantee of the mechanism for the users of `spec`, whatever doors there are."""
+        """Returns the mechanism's guarantee for the users of `spec`, without regard to raw data."""
         mechanism = self.mechanism
         if not struct.is_sealed(mechanism):
-            return no_privacy(f"{type(mechanism).__name__} is a mechanism of its own, of which nothing is proved")
+            return no_privacy(f"nothing is proved of {type(mechanism).__name__}, a user-defined mechanism")
         if mechanism.n_agents != spec.n_agents:
             return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
         if isinstance(mechanism, NoisyMechanism):
             one, plain = mechanism.statistic, BoundStatistic.of(spec)
             if not struct.is_sealed(one) or dataclasses.replace(one, rule=LINEAR) != plain:
-                return no_privacy(f"the mechanism is bound to another statistic than this environment's, with {spec}")
+                return no_privacy(f"the mechanism is bound to a statistic of another environment, not of {spec}")
         total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
         equal = Timing("fixed in advance, so it tells nothing about users", total=total)
         when = equal if self.schedule is None else timing(self.schedule)
@@ -139,13 +139,13 @@ class PolicyLoop(PlayingLoop):
 
     @property
     def stages(self) -> Stages:
-        """The stages that contributions pass on their way into a release."""
+        """The stages from contributions to a release."""
         return Stages(self.mechanism, self.spec, self.stds)
 
     def shown(
         self, k: Array, belief: Any, statistics: Array, rounds: Array, attendance: Attendance | None
     ) -> tuple[Any, Array]:
-        """Shows the policy release k, after so many rounds of all silos; returns its belief, and `Status` bits."""
+        """Shows the policy release k, after `rounds` rounds of all silos. Returns its belief, and `Status` bits."""
         std = jnp.asarray(self.stds)[k]
         count = jnp.float32(self.spec.n_agents) * rounds
         if attendance is not None:
@@ -162,13 +162,13 @@ class PolicyLoop(PlayingLoop):
         receivers: int,
         counts: dict[str, Array],
     ) -> Report:
-        """The cost of synchronisation k, if `due`: what mechanisms like this one send, and a packed sum a receiver.
+        """Returns the cost of synchronisation k, if `due`: the mechanism's uplink, and a packed sum for each receiver.
 
-        `senders` is how many of them send, or the share of the silos that do.
+        `senders` is the number of senders, or the share of silos that send.
         """
         size = packed_size(self.spec.dim)
         up, bits = self.mechanism.uplink(k + 1, self.spec.dim)
-        sent = jnp.round(senders * jnp.asarray(up, jnp.float32))  # a share in float32 is not that of whole silos
+        sent = jnp.round(senders * jnp.asarray(up, jnp.float32))  # float32 shares are inexact
         floats = jnp.stack([sent, jnp.float32(receivers * size)])
         return Report(
             rounds=jnp.where(due, 1, 0),
@@ -180,11 +180,11 @@ class PolicyLoop(PlayingLoop):
 
     @property
     def longest(self) -> int:
-        """The most rounds whose rows are added up before the mechanism does so."""
+        """The most rounds of pending rows in float32."""
         return self.mechanism.longest if isinstance(self.mechanism, NoisyMechanism) else own_rows.REFRESH
 
     def worth(self, key: Array, t: Array, belief: Any, user: Array, contexts: Array) -> Array:
-        """The policy's indices of the arms (K,) for one user who acts on this belief."""
+        """Returns the policy's indices of the arms (K,) for one user with this belief."""
         offered = Round(contexts[None], user=user[None])
         prepared = self.policy.prepare(belief, offered, False)
         return self.policy.indices(random.fold_in(key, t), t, prepared, offered)[:, 0]

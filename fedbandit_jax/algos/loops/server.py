@@ -1,8 +1,8 @@
-"""The loop of federated learning with a server, in batches or when a schedule says so, for any policy and mechanism.
+"""The loop of federated learning with a server, in batches or under a schedule.
 
-Letters: M agents, d features, B rounds in a batch, S synchronisations. An epoch is the time between two of these; V is
-the matrix that all share since the last one, V_i = V + sum x x' over what agent i has seen since, and c >= 0 the shift
-by which some schedules read log det (V_i + c I).
+Letters: M agents, d features, B rounds in a batch, S synchronisations. An epoch is the time between two
+synchronisations. V is the matrix that all agents share in an epoch. V_i = V + sum x x' includes agent i's own rows. The
+shift c >= 0 is for schedules that read log det (V_i + c I).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fedbandit_jax.privacy.noisy_sums import PROVED, Aggregated
 
 
 class Epoch(NamedTuple):
-    """The account of an epoch for a schedule, and for agents who learn in it; None what nobody asks for."""
+    """The state of an epoch for a schedule, and for agents that learn in it. Unused fields are None."""
 
     own: Any  # `Tracked`, V_i
     shifted: Any  # `Tracked`, V_i + c I
-    settled: Any  # (d, d + 1, M) rows that are in the mechanism already, of which V_i is made anew
+    settled: Any  # (d, d + 1, M) rows already in the mechanism, from which V_i is recomputed
     counted: Array | None  # (M,) int32, sums of `count` over users
     memory: Any  # the schedule's
     rounds: Array  # int32
@@ -44,8 +44,8 @@ class ServerState(NamedTuple):
     ledger: Ledger
     belief: Any  # the policy's, from the releases
     synced: Array  # int32, synchronisations so far
-    asked: Array | None  # (M,) bool, which agents asked for one after the last round; None: each batch ends in one
-    epoch: Any  # `Epoch`; None likewise
+    asked: Array | None  # (M,) bool, which agents asked for one after the last round; None without a schedule
+    epoch: Any  # `Epoch`; None without a schedule
 
 
 class InBatch(NamedTuple):
@@ -56,12 +56,12 @@ class InBatch(NamedTuple):
 
 
 class Contributions(NamedTuple):
-    """The contributions of a round, which are added up when the batch ends."""
+    """The contributions of a round, added up at the end of the batch."""
 
     x: Array  # (d, M) features of the arms played, as the mechanism admits them
     v: Array  # (M,) responses, or (2, M) weights and responses
-    outside: Array  # (M,) bool, which users broke what the environment promises
-    clipped: Array | None  # (M,) bool, whose contribution was clipped, if that is counted
+    outside: Array  # (M,) bool, which users exceed the environment's bounds
+    clipped: Array | None  # (M,) bool, which contributions were clipped, if counted
 
 
 @struct.sealed
@@ -69,12 +69,12 @@ class Contributions(NamedTuple):
 class ServerLoop(PolicyLoop):
     """Federated learning with a server, for a known environment and horizon; private if mechanism and schedule are.
 
-    All silos send at a synchronisation, and the mechanism releases their sum. Of another rule of who sends make a
-    subclass of `PolicyLoop`. What is raw stays behind two doors: V_i is kept only if agents learn within their epoch or
-    the schedule reads log det V_i, and a schedule is handed no more than it says it reads.
+    At a synchronisation all silos send, and the mechanism releases their sum. For another rule of who sends, write a
+    subclass of `PolicyLoop`. V_i is raw, and is kept only if agents learn within an epoch or the schedule reads log det
+    V_i. A schedule gets only the statistic that it declares.
 
-    With B = 1 and no schedule, learning inside the batch opens no door to raw data: the next batch downloads what was
-    released, before any other user comes.
+    With B = 1 and no schedule, learning inside the batch reads no raw data. The next batch downloads the release before
+    any other user arrives.
     """
 
     bears_dropouts = bears_delay = True
@@ -85,7 +85,7 @@ class ServerLoop(PolicyLoop):
 
     @property
     def tracks(self) -> bool:
-        """Whether every agent's own matrix V_i is needed from round to round."""
+        """Whether every agent's matrix V_i is needed from round to round."""
         return self.schedule is not None and (self.reads == "log_det" or self.learns_in_batch)
 
     @property
@@ -98,7 +98,7 @@ class ServerLoop(PolicyLoop):
     @property
     @override
     def source(self) -> Aggregated | None:
-        known = struct.is_sealed(self) and self.schedule is None and not self.spec.drops  # who is away adds no noise
+        known = struct.is_sealed(self) and self.schedule is None and not self.spec.drops  # absent silos add no noise
         if not (known and type(self.mechanism) is Aggregated):
             return None
         return dataclasses.replace(self.mechanism, **dict.fromkeys(PROVED))
@@ -112,7 +112,7 @@ class ServerLoop(PolicyLoop):
     def init(self, key: Array, spec: Spec) -> ServerState:
         belief, status = first_belief(self.policy, spec.dim)
         each, asks, m = self.tracks or self.mechanism.apart or spec.drops, self.schedule is not None, spec.n_agents
-        n_sums = None if self.adds else m if each else 1  # what adds up is pending in `sync` only
+        n_sums = None if self.adds else m if each else 1  # sums that `gather` forms are pending in `sync` only
         ledger = self.stages.open(n_sums, m, spec.n_users, status=status)
         asked = jnp.zeros(m, bool) if asks else None
         return ServerState(ledger, belief, jnp.int32(0), asked, self._epoch(key, belief))
@@ -131,7 +131,7 @@ class ServerLoop(PolicyLoop):
         return local.prepared
 
     def learn(self, t: Array, local: InBatch, offered: Round, arms: Array, rewards: Array) -> tuple[InBatch, Any]:
-        """Records what enters the sums (Algorithm 8, lines 5, 8) and, behind a door, learns (Algorithm 1, line 7)."""
+        """Records contributions (Algorithm 8, lines 5, 8), and may learn from raw rewards (Algorithm 1, line 7)."""
         state, ledger, epoch = local.state, local.state.ledger, local.state.epoch
         if self.adds:
             x = ridge.take(offered.contexts, arms)
@@ -164,9 +164,9 @@ class ServerLoop(PolicyLoop):
         return self.mechanism.total(x, v), outside.sum(dtype=jnp.int32), clipped
 
     def sync(self, key: Array, k: Array, state: ServerState, local: Any, records: Any) -> tuple[ServerState, Report]:
-        """Releases the sums of the batch if it is time to, and shows the policy the release (Algorithm 1, lines 9-24).
+        """Releases the sums of the batch if they are due, and shows the policy the release (Algorithm 1, lines 9-24).
 
-        Under a schedule k = 0, 1, ... numbers rounds, and otherwise batches.
+        Under a schedule k = 0, 1, ... numbers rounds, otherwise batches.
         """
         m, users = self.spec.n_agents, records if self.mechanism.needs_users else None
         if self.adds:
@@ -231,7 +231,6 @@ class ServerLoop(PolicyLoop):
         return Epoch(own, shifted, settled, counted, memory, jnp.int32(0))
 
     def _refresh(self, state: ServerState, turn: Turn) -> ServerState:
-        """Hands pending sums over, and computes inverses anew, of the agents whose turn it is."""
         epoch, pending = state.epoch, state.ledger.pending
         state = state._replace(ledger=self.stages.hand_over(state.ledger, turn.due))
         if epoch is None or epoch.own is None:

@@ -1,8 +1,8 @@
-"""The loop of users with a stream each: at times fixed in advance, a release of her own of her sums so far.
+"""The loop of users with a stream each: a release of every user's sums, at times fixed in advance.
 
-No user's data are in another's stream, so that one budget pays for all of them, and no phase begins anew. Whatever is
-done with the releases is post-processing: which users are taken to be alike, the sums over those who are, and how they
-are served. Letters: n users, d features, S releases; W = sum x x' and U = sum x y of one user.
+A stream has the data of one user only, so one budget covers all of them. All else is post-processing of releases: the
+groups, the sums over a group, and the arms. Letters: n users, d features, S releases; W = sum x x' and U = sum x y of
+one user.
 """
 
 from __future__ import annotations
@@ -30,50 +30,50 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class UserReleases(NamedTuple):
-    """The input of a grouping at a release: the noisy sums of every user, and the law of their noise."""
+    """The input of a grouping at a release: the noisy sums of every user, and the noise standard deviations."""
 
     gram: Float[Array, "n d d"]  # W of each user, plus noise
     bias: Float[Array, "n d"]  # U of each user, plus noise
-    count: Float[Array, " n"]  # rounds of each that are in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: Float[Array, " n"]  # rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
     std: Float[Array, ""]  # standard deviation of the noise on the diagonal of `gram`
-    bias_std: Float[Array, ""]  # that of the noise on `bias`, at most `std`
+    bias_std: Float[Array, ""]  # standard deviation of the noise on `bias`, at most `std`
 
 
 class Grouping:
     """A partition of users into groups, as a function of released sums. Subclass it, decorate with `@fb.pytree`.
 
-    It is given released sums, what it found in them before, and a key, and nothing else: by post-processing a run is as
-    private as its mechanism, whatever a class of one's own makes of them.
+    It gets released sums, the groups of the last release, and a key. So by post-processing a run is as private as its
+    mechanism, also with a user-defined grouping.
     """
 
     calls_host: ClassVar[bool] = False
-    """Whether `group` or `pool` may call the host, as in `fb.Policy`: nothing is claimed then."""
+    """Whether `group` or `pool` may call the host, as in `fb.Policy`: then nothing is claimed."""
 
     def bind(self, spec: Spec) -> Grouping:
-        """The grouping that runs; this is where to check parameters, on the host."""
+        """Returns the grouping that runs. Check parameters here, on the host."""
         return self
 
     def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
-        """The group of every user, in 0 ... n - 1.
+        """Returns the group of every user, in 0 ... n - 1.
 
         Args:
-            key: for what the grouping draws.
+            key: for random choices.
             released: the noisy sums of all users.
-            last: the groups found after the release before; all 0 before the first one.
+            last: the groups after the previous release; all 0 before the first one.
         """
         raise NotImplementedError(f"{type(self).__name__}.group")
 
     def pool(self, released: UserReleases, label: Int[Array, " n"]) -> Released:
-        """The sums by which each user is served, with leading axis n: those of her group, unless overridden."""
+        """Returns the sums that serve each user, with leading axis n; by default the sums of the user's group."""
         n = len(label)
         gram, bias, count, size = (
             jax.ops.segment_sum(x, label, n)[label] for x in (released.gram, released.bias, released.count, jnp.ones(n))
         )
-        return Released(gram, bias, count, released.std * jnp.sqrt(size))  # m users have sqrt m times the noise of one
+        return Released(gram, bias, count, released.std * jnp.sqrt(size))  # noise of m users
 
 
 def check_grouping(grouping: Grouping, spec: Spec) -> None:
-    """Checks the results of a grouping of one's own, and that it has no side effects, compiling nothing."""
+    """Checks the results of a user-defined grouping, and that it has no side effects, without compilation."""
     if struct.is_sealed(grouping):
         return
     n, d, name = spec.n_users, spec.dim, type(grouping).__name__
@@ -89,7 +89,7 @@ def check_grouping(grouping: Grouping, spec: Spec) -> None:
 
 
 def leak_of(grouping: Grouping, spec: Spec) -> str:
-    """The refusal of a grouping of one's own for its first side effect; "" if it has none."""
+    """Returns the refusal of a user-defined grouping for its first side effect; "" if it has none."""
     if struct.is_sealed(grouping):
         return ""
     key, released, label = _released(spec)
@@ -98,7 +98,6 @@ def leak_of(grouping: Grouping, spec: Spec) -> str:
 
 
 def _released(spec: Spec) -> tuple[Array, UserReleases, Array]:
-    """The arguments of `Grouping.group`, without data."""
     n, d = spec.n_users, spec.dim
     released = UserReleases(jnp.zeros((n, d, d)), jnp.zeros((n, d)), jnp.zeros(n), jnp.float32(0), jnp.float32(0))
     return jax.random.key(0), released, jnp.zeros(n, jnp.int32)
@@ -118,14 +117,14 @@ class StreamState(NamedTuple):
 @struct.sealed
 @struct.pytree
 class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
-    """A bound `Grouped`: releases every user's sums, groups the users, and serves each by the sums pooled for her.
+    """A bound `Grouped`: releases every user's sums, groups the users, and serves each by the pooled sums.
 
-    The mechanism and `stds` are of one user's stream.
+    Mechanism and `stds` are for one user's stream.
     """
 
     grouping: Grouping = struct.part()
     schedule: BoundSchedule = struct.part()
-    bias_scale: Any  # the noise on U is this times that on the diagonal of W
+    bias_scale: Any  # standard deviation of the noise on U over that on the diagonal of W
 
     @property
     @override
@@ -139,7 +138,7 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         if found.epsilon is not None:
             found = dataclasses.replace(found, not_covered=(WHO_COMES, *found.not_covered))
         if found.epsilon is not None and found.server_noise_std is not None:
-            aside = "a silo is whoever keeps a user's data, here a server; every user has a stream"
+            aside = "a silo is the party that keeps a user's data, here a server; every user has a stream"
             found = without_sums(found, aside, found.server_noise_std, "a user's released sums")
         return found.through(self.raw)
 

@@ -1,4 +1,4 @@
-"""Policies that forget: any policy, on discounted sums or on those over a window of batches, for a world that moves."""
+"""Policies that forget: any policy, on discounted sums or on sums over a window of batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Remembered(NamedTuple):
     count: Float[Array, ""]  # users in it  # pyright: ignore[reportIncompatibleMethodOverride]
     state: Any  # of the memory, of sums that forget
     counts: Any  # of the memory, of their number of users
-    rounds: Int[Array, ""]  # users in the sums that forget, for each of the M agents, rounded up
+    rounds: Int[Array, ""]  # weighted users of each of the M agents, rounded up
     within: Any  # the belief of the policy within
 
 
@@ -42,17 +42,17 @@ class Recalled(NamedTuple):
 
 @struct.pytree
 class OwnForgetting(Policy):
-    """A bound `Forgetting` around a policy of one's own, which is asked for one user at a time."""
+    """A bound `Forgetting` around a user-defined policy, asked for one user at a time."""
 
     needs_all_users = True
 
     policy: Any  # the policy within, bound
     memory: Memory
-    stds: Any  # (S,) of the noise in what the policy within is shown
+    stds: Any  # (S,) of the noise in weighted sums
     n_agents: struct.Number  # M
 
     def start(self, dim: int) -> Remembered:
-        """The belief of the policy within before any data, and empty sums."""
+        """Returns the inner policy's belief before any data, and empty sums."""
         nothing, nobody = jnp.zeros((dim, dim + 1)), jnp.float32(0)
         empty = self.memory.start(nothing), self.memory.start(nobody)
         return Remembered(nothing, nobody, *empty, jnp.int32(0), self.policy.start(dim))
@@ -81,7 +81,7 @@ class BoundForgetting(OwnForgetting):
 
     @property
     def rule(self) -> Any:
-        """The first part that is not sealed, lest one put in after binding go unseen, or the rule of the policy."""
+        """The first part that is not sealed, so that it is seen, or the rule of the policy."""
         for part in (self.policy, self.memory):
             if not struct.is_sealed(part):
                 return part
@@ -109,23 +109,22 @@ class BoundForgetting(OwnForgetting):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Forgetting(Policy):
-    """Any policy, shown sums in which old batches count less, or not at all, for a world that moves.
+    """Any policy on sums that discount or drop old batches, for a drifting environment.
 
-    A release is of the sums over all batches; the differences of two are those of one batch, and of these the weighted
-    sums are made. All of it is post-processing, under any release, trust model and schedule. The policy within is told
-    the truth about what it is shown: the weighted number of users, and the standard deviation of the noise, which
-    depends on the release; `fb.privacy.Discounted` and `fb.privacy.Window` are also the releases that suit these sums.
-    For its rounds t stands the weighted number of users of an agent, rounded up, so that what fades with t starts anew.
+    Releases are sums over all batches. Differences of two releases are sums of one batch, and weighted sums of these
+    are post-processing, under any release, trust model and schedule. The inner policy gets the weighted number of users
+    and the true noise standard deviation, which depends on the release. `fb.privacy.Discounted` and `fb.privacy.Window`
+    are also the releases for these sums. Its rounds t are an agent's weighted number of users, rounded up, so functions
+    of t adapt.
 
-    With `UCB` and `Discounted` this is D-LinUCB, with noise. Its widths hold as before, in a world that does not move:
-    weights are at most 1 and fixed before the first round, so that with V = lambda I + sum w x x' the self-normalised
-    bound on sum w x eta holds in the norm of lambda I + sum w^2 x x' <= V. That is one martingale for every release;
-    `failure` is therefore divided by the number S of releases. How far the world has moved is in no width.
+    With `UCB` and `Discounted` this is D-LinUCB, with noise. If the environment does not drift, its widths hold as
+    before. Weights are at most 1 and fixed before the first round. So with V = lambda I + sum w x x' the
+    self-normalised bound on sum w x eta holds in the norm of lambda I + sum w^2 x x' <= V. Every release has its own
+    martingale, so `failure` is divided by the number S of releases. No width includes drift.
 
     Args:
-        policy: a policy that acts on released sums, such as `UCB`, `Greedy`, `EpsilonGreedy`, `Thompson` or one of your
-            own that defines `index`. Not `PhasedElimination`, `LogDetUCB` and `UCB(confidence="authors")`, which need
-            prefix sums.
+        policy: a policy on released sums, such as `UCB`, `Greedy`, `EpsilonGreedy`, `Thompson` or your own with
+            `index`. `PhasedElimination`, `LogDetUCB` and `UCB(confidence="authors")` need prefix sums and are refused.
         memory: `fb.privacy.Discounted(decay)` or `fb.privacy.Window(batches)`.
 
     Raises:

@@ -24,38 +24,36 @@ NO_WIDTH = Width(*(np.float32(0) for _ in Width._fields))
 @struct.sealed
 @struct.pytree
 class Shrinkage:
-    """The rule lambda = max(least, c s), where s is the standard deviation of the noise on W, and no width."""
+    """The rule lambda = max(least, c s), with the noise standard deviation s on W, and no width."""
 
     shrinkage: struct.Number  # c
     least: struct.Number  # the smallest lambda
 
     def __call__(self, std: Array, eigenvalues: Array) -> tuple[Array, Width]:
-        """The lambda and the width, zero, of a release."""
+        """Returns lambda and the width, zero, of a release."""
         return jnp.maximum(self.least, self.shrinkage * std), NO_WIDTH
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Greedy(Policy):
-    """Plays argmax <x, theta> with theta = (lambda I + W)^-1 U, and explores by nothing but the noise and the contexts.
+    """Plays argmax <x, theta> with theta = (lambda I + W)^-1 U; only noise and contexts explore.
 
-    W is projected on the positive semidefinite cone, and lambda = c s, where s is the standard deviation of the noise
-    on W. Where data outweigh the noise that is the ridge estimate. Where they do not, W is little but noise, and theta
-    points along U, which is right if features are spread alike in all directions. Optimism pays for the worst case;
-    users who come with arms of all directions make it unnecessary (Bastani, Bayati & Khosravi 2021), and the noise of
-    the first releases explores as well. Where every round offers the same arms it is not safe: nothing explores after
-    the first release, before which all arms are equally likely.
+    W is projected on the positive semidefinite cone, and lambda = c s, with the noise standard deviation s on W. If
+    data outweigh the noise this is the ridge estimate. Otherwise W is mostly noise, and theta points along U, which is
+    right for isotropic features. Optimism is for the worst case. With arms in all directions it is unnecessary
+    (Bastani, Bayati & Khosravi 2021), and the noise of the first releases explores as well. If every round offers the
+    same arms, greedy play is not safe: nothing explores after the first release. Before it all arms are equally likely.
 
-    Acting on a release that came too early can cost more than what came too late: greedy agents then see arms of one
-    direction only. The first release should have at least
+    Acting on too early a release can cost more than waiting: greedy agents then see arms of one direction only. The
+    first release should have at least
 
         N = s max(d^(3/2), c d if rewards are not centred)
 
-    users in it, where s is the standard deviation of its noise: `fb.algos.Federated.patient` sees to that. If features
-    of norm 1 lie in all directions alike, then U = sum x y has N ||theta|| / d along theta, and noise of norm s sqrt d
-    at most, which is no more from N = s d^(3/2) on. If rewards are not centred, then U has also the mean reward times
-    sum x. As long as W, about N / d in every direction, is less than the ridge c s, this is not taken for a mean, but
-    for a merit of the direction in which most was played, so that agents go on playing there. Of a statistic
-    with weights s is divided by the largest weight.
+    users, with noise standard deviation s; `fb.algos.Federated.patient` ensures this. If features of norm 1 are
+    isotropic, then U = sum x y has N ||theta|| / d along theta, and noise of norm at most s sqrt d, which is no more
+    from N = s d^(3/2) on. If rewards are not centred, U also has the mean reward times sum x. If W, about N / d in
+    every direction, is less than the ridge c s, agents take this for a merit of the most played direction, and go on
+    playing there. For a weighted statistic s is divided by the largest weight.
 
     Args:
         shrinkage: c >= 0; the default was best of 3, 6, 12, 24 and 50 within errors, on other seeds than any table's.
@@ -75,11 +73,11 @@ class Greedy(Policy):
     regularization: float = 1.0
 
     def users(self, dim: int, std: float, centred: bool) -> float:
-        """The users N that should be in the first release, by the rule above.
+        """Returns the users N of the first release, by the rule above.
 
         Args:
             dim: d.
-            std: s, the standard deviation of the noise on the first release of W.
+            std: s, the noise standard deviation of the first release of W.
             centred: whether x (y - 1/2) is summed.
 
         Example:
@@ -110,12 +108,11 @@ class Greedy(Policy):
 class EpsilonGreedy(Policy):
     """Plays the best arm by a ridge estimate or, with probability min(1, c / t) in round t = 1, 2, ..., any arm.
 
-    The noisy Gram matrix W is projected on the positive semidefinite cone, and theta = (lambda I + W)^-1 U, where
-    lambda is `shrinkage` standard deviations of the noise on W, or 1 if that is more: as in `Greedy`, which explores by
-    nothing but the contexts. (In the paper c is c' K / gap^2.)
+    The noisy Gram matrix W is projected on the positive semidefinite cone, and theta = (lambda I + W)^-1 U. As in
+    `Greedy`, lambda is `shrinkage` standard deviations of the noise on W, at least 1. (In the paper c is c' K / gap^2.)
 
     Args:
-        explore: c >= 0, about how many rounds are played at random for every factor e of the rounds.
+        explore: c >= 0, about how many rounds are random for every factor e of the rounds.
         shrinkage: lambda in standard deviations of the noise, >= 0.
 
     Example:
@@ -145,7 +142,7 @@ class EpsilonGreedy(Policy):
     def index(
         self, key: Key[Array, ""], t: Int[Array, ""], belief: Float[Array, " d"], contexts: Float[Array, "K d"]
     ) -> Float[Array, " K"]:
-        """The estimated mean reward of every arm or, with probability min(1, c / (t + 1)), random numbers."""
+        """Returns the estimated mean reward of every arm or, with probability min(1, c / (t + 1)), random numbers."""
         coin, other = jax.random.split(key)
         explores = jax.random.uniform(coin) * (t + 1) < self.explore
         anything = jax.random.uniform(other, contexts.shape[:1])
@@ -154,20 +151,20 @@ class EpsilonGreedy(Policy):
 
 @struct.pytree
 class Thompson(Policy):
-    """Linear Thompson sampling: plays the best arm for a parameter drawn from the posterior of what was released.
+    """Linear Thompson sampling: plays the best arm for a parameter drawn from the posterior of the release.
 
     The noisy Gram matrix is projected on the positive semidefinite cone, which is post-processing. With the released
     sums W = sum x x' and U = sum x y, the posterior is N(theta, scale^2 V^-1), V = lambda I + W and theta = V^-1 U. It
-    ignores the privacy noise, whose part in the error of theta a larger lambda shrinks. With c = 12, as in `Greedy`, it
-    is what to play where arms have features of their own, or repeat: it draws among arms from the first round on.
+    ignores the privacy noise; a larger lambda shrinks the noise's part in the error of theta. Take c = 12, as in
+    `Greedy`, if arms repeat or have their own features: it explores arms from the first round on.
 
     Args:
         regularization: the least lambda, > 0.
         scale: factor on the posterior's standard deviation, > 0; the default is R = 1/2, the sub-Gaussian constant of
             rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, for
             a failure probability delta, and does not cover privacy noise.
-        shrinkage: c >= 0, lambda in standard deviations of the noise on W if that is more; by default the noise is
-            ignored, as in the paper.
+        shrinkage: c >= 0, lambda in standard deviations of the noise on W; the default 0 ignores the noise, as in the
+            paper.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -184,7 +181,7 @@ class Thompson(Policy):
     shrinkage: float = 0.0
 
     def users(self, dim: int, std: float, centred: bool) -> float:
-        """The users that should be in the first release, by the rule of `Greedy`."""
+        """Returns the users of the first release, by the rule of `Greedy`."""
         return Greedy(shrinkage=float(self.shrinkage)).users(dim, std, centred)
 
     @override

@@ -1,4 +1,4 @@
-"""FedUCB with a controller: Algorithms 1 and 2 of Dubey & Pentland (2020), as a composition of policy and mechanism."""
+"""FedUCB with a controller: the policy of Algorithms 1 and 2 of Dubey & Pentland (2020)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from fedbandit_jax.privacy.spectral import Spectral
 class LogDetUCB(Exploration, Policy):
     """Optimism with the width of Proposition 2 of Dubey & Pentland (2020), which follows log det V_i of every agent i.
 
-    Letters: N is the noise on a silo's prefix sum of x x', Lambda a bound on its norm, H = N + 2 Lambda I the silo's
-    regulariser, whose eigenvalues are between rho_min = Lambda and rho_max = 3 Lambda, and kappa a bound on the noise
-    on the silo's sum of x y, in the norm of H^-1. See `fb.privacy.spectral`.
+    Letters: N is the noise on a silo's prefix sum of x x', and Lambda bounds its norm. H = N + 2 Lambda I is the silo's
+    regulariser, with eigenvalues between rho_min = Lambda and rho_max = 3 Lambda. kappa bounds the noise on the silo's
+    sum of x y, in the norm of H^-1. See `fb.privacy.spectral`.
 
     Args:
-        spectral: how Lambda is found: "theory" as printed, "quantile" from the law of the noise, a fraction of that.
-        regularization: rho_min = rho_max of one agent where there is no noise, >= 1e-5; None: 1. V starts at M times
-            this (n_C times with n_C agents in a clique of `GossipFedUCB`): to compare with `fed_lin_ucb`, where V
-            starts at lambda I, take lambda / M.
+        spectral: how Lambda is found: "theory" as printed, "quantile" from the distribution of the noise, a fraction of
+            that.
+        regularization: rho_min = rho_max of one agent without noise, >= 1e-5; None: 1. V starts at M times this (n_C
+            times for n_C agents in a clique of `GossipFedUCB`). To compare with `fed_lin_ucb`, where V starts at lambda
+            I, take lambda / M.
 
     The other arguments are those of `UCB`: failure, subgaussian, theta_norm and exploration_scale.
 
@@ -62,7 +63,9 @@ class LogDetUCB(Exploration, Policy):
         return self.of_groups(self.bounds(law, len(law.stds)), law.n_agents, law.n_agents, law.dim)
 
     def of_groups(self, of_silo: Spectral, sizes: Any, sharing: Any, dim: int) -> BoundUCB:
-        """The policy of agents in groups of `sizes` silos, () or (C,); `sharing` is that of every agent, () or (M,)."""
+        """Returns the policy of agents in groups of `sizes` silos, () or (C,); `sharing` is that of every agent, () or
+        (M,).
+        """
         low, high, _ = of_silo
         return BoundUCB(
             first_regularization=np.asarray(sizes * low, np.float32),
@@ -74,7 +77,7 @@ class LogDetUCB(Exploration, Policy):
         )
 
     def bounds(self, law: NoiseLaw, n_releases: int) -> Spectral:
-        """Bounds rho_min, rho_max and kappa of one silo, which hold at all `n_releases` of all silos together.
+        """Returns bounds rho_min, rho_max and kappa of one silo, for all `n_releases` of all silos together.
 
         Raises:
             ValueError: the trust model is not silo-local.
@@ -96,15 +99,15 @@ class LogDetUCB(Exploration, Policy):
         )
 
     def width(self, of_silo: Spectral, sharing: Any, dim: int) -> LogDetWidth:
-        """The widths of Proposition 2 for groups of n silos that share; n = `sharing` is an array of any shape.
+        """Returns the widths of Proposition 2 for groups of n silos; n = `sharing` is an array of any shape.
 
             beta_i = R sqrt(2 ln(2/failure) + ln det V_i - d ln(n rho_min)) + S sqrt(n rho_max) + kappa sqrt n
 
         with R = `subgaussian` and S = `theta_norm`, all times `exploration_scale`.
 
         DEVIATION dubey2020 Prop. 2: the factor d before log det V_i is a misprint; the proof (Proposition 6) has none.
-        The width is not proved for all agents at once: each agent's rows are a process of its own that depends on when
-        others synchronise, and the proof spends failure / 2 on one agent (see footnote 5 of Zhou & Chowdhury 2024).
+        The width is not proved for all agents at once: each agent's rows are their own process that depends on others'
+        requests, and the proof spends failure / 2 on one agent (see footnote 5 of Zhou & Chowdhury 2024).
         """
         low, high, kappa = of_silo
         n, scale = np.asarray(sharing, float), self.exploration_scale
@@ -117,9 +120,9 @@ class LogDetUCB(Exploration, Policy):
 
 
 def privatizer(privacy: Mechanism | Budget | None) -> Mechanism | None:
-    """The mechanism of PRIVATIZER, Algorithm 2, if only a budget is given, and any other mechanism as it is.
+    """Returns the mechanism of PRIVATIZER, Algorithm 2, for a budget, and any other mechanism unchanged.
 
-    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree. There silos send its prefix sums, whose law is the
-    same, see `privacy.messages`.
+    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree. Its silos send prefix sums, with the same
+    distribution, see `privacy.messages`.
     """
     return as_mechanism(privacy, trust="silo_local_matrix")

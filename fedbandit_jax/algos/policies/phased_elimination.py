@@ -1,21 +1,21 @@
 """Elimination in phases on a G-optimal design: DP-DPE of Li, Zhou & Ji (2022), on released statistics.
 
-Letters: K arms x_a in R^d, the same for all users; n users of a phase; A the arms that are left; pi a design, i.e.
+Letters: K arms x_a in R^d, the same for all users; n users of a phase; A the remaining arms; pi a design, i.e.
 probabilities of the arms in A; V = sum_a pi_a x_a x_a', of rank r. In a phase every user plays an arm drawn from pi.
 The phase's own sum u of x (y - c) over its n users, with noise of standard deviation s, estimates theta by V^-1 u / n,
 where V^-1 is the pseudoinverse. Here c = 1/2 if rewards are centred and 0 if not, and |y - c| <= R, which is 1/2 or 1.
 
 The width. Let g = V^-1 x_a. The error of the estimated mean of arm a is 1/n times a sum of n independent terms g' x (y
-- c), less their means, and noise. The terms have variances of at most R^2 E (g' x)^2 = R^2 x_a' V^-1 x_a and differ
-from their means by at most b = 2 R max_i |g' x_i|. That includes what users draw. The noise has variance s^2 g' g. By
-Bernstein's inequality, whose bound on the moment generating function the noise satisfies as well, the error is above
+- c), minus their means, and noise. The terms have variances of at most R^2 E (g' x)^2 = R^2 x_a' V^-1 x_a and differ
+from their means by at most b = 2 R max_i |g' x_i|. This includes the random choice of arms. The noise has variance s^2
+g' g, and satisfies Bernstein's bound on the moment generating function as well. So by his inequality the error is above
 
     w_a = sqrt(2 L (n R^2 x_a' V^-1 x_a + s^2 g' g)) / n + b L / (3 n)
 
-with probability at most e^-L, and below -w_a with no larger one. With L = ln(2 K S / failure) no mean leaves its
-interval in any of S phases with probability 1 - failure, if noise is Gaussian and that of a phase independent of
-earlier ones: of the releases, "input_perturbation" has such noise. At a G-optimal design x_a' V^-1 x_a <= r for all
-arms that are left, and no design has less.
+with probability at most e^-L, and likewise below -w_a. With L = ln(2 K S / failure) all means stay in their intervals
+in all S phases with probability 1 - failure, if noise is Gaussian and independent between phases. Of the releases,
+"input_perturbation" has such noise. At a G-optimal design x_a' V^-1 x_a <= r for all remaining arms, and no design has
+less.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy, Released
 
-STEPS = 100  # of the search for a design, each of which brings it nearer to the optimum
-FLAT = 3e-3  # a direction does not count in which no arm reaches more than this share of the largest reach
-LEAST = 1e-7  # nor one in which the arms' mean square is below this share of the largest, 0 to float32
+STEPS = 100  # steps of the search for a design
+FLAT = 3e-3  # directions count if some arm reaches this share of the largest reach
+LEAST = 1e-7  # and if the arms' mean square is at least this share of the largest
 
 
 class Design(NamedTuple):
-    """A design on the arms that are left, and the inverse of its Gram matrix."""
+    """A design on the remaining arms, and the inverse of its Gram matrix."""
 
     weights: Float[Array, " K"]  # pi
-    chart: Float[Array, "d d"]  # P: in the coordinates z = P' x the arms that are left span the first r axes alike
+    chart: Float[Array, "d d"]  # P: in the coordinates z = P' x the remaining arms span the first r axes alike
     inverse: Float[Array, "d d"]  # V^-1 in these coordinates
 
 
 class Phase(NamedTuple):
-    """The belief of `PhasedElimination`: the arms that are left, a design on them, and the last release."""
+    """The belief of `PhasedElimination`: the remaining arms, a design on them, and the last release."""
 
     active: Bool[Array, " K"]  # which arms are left
     design: Design
@@ -60,11 +60,11 @@ class Phase(NamedTuple):
 
 
 def g_optimal(arms: Float[Array, "K d"], active: Bool[Array, " K"]) -> Design:
-    """A design on the active arms, whose largest x' V^-1 x is hardly larger than the least there is, r.
+    """Returns a design on the active arms with a nearly minimal largest x' V^-1 x, about r.
 
-    The weights are multiplied by x' V^-1 x and divided by their sum, again and again. That raises det V at every step,
-    whose maximum is where the largest x' V^-1 x is least (Kiefer & Wolfowitz 1960). Where the active arms span r < d
-    dimensions only, V is inverted there.
+    Each step multiplies the weights by x' V^-1 x and normalises them, which raises det V. At the maximum of det V the
+    largest x' V^-1 x is minimal (Kiefer & Wolfowitz 1960). If the active arms span r < d dimensions, V is inverted
+    there.
     """
     start = active / active.sum()
     values, vectors = lapack.eigh(_gram(arms, start))
@@ -108,7 +108,7 @@ class BoundPhasedElimination(Policy):
     def intervals(
         self, k: Int[Array, ""], belief: Phase, released: Released
     ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-        """The estimated mean of every arm after phase k, less c, and its width w, for arms that are left."""
+        """Returns the estimated mean of every arm after phase k, minus c, and its width w, for the remaining arms."""
         n, std = released.count - belief.users, jnp.asarray(self.stds)[k]
         chart = belief.design.chart
         z = jnp.matmul(jnp.asarray(self.arms), chart, precision="highest")
@@ -124,7 +124,7 @@ class BoundPhasedElimination(Policy):
     def update(self, k: Int[Array, ""], belief: Phase, released: Released) -> Phase:
         mean, width = self.intervals(k, belief, released)
         best = jnp.where(belief.active, mean - width, -jnp.inf).max()
-        active = belief.active & ~(mean + width < best)  # of nobody nothing is known, and no comparison holds
+        active = belief.active & ~(mean + width < best)  # without users no comparison holds
         return Phase(active, g_optimal(jnp.asarray(self.arms), active), released.bias, released.count)
 
     @override
@@ -139,18 +139,17 @@ class BoundPhasedElimination(Policy):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhasedElimination(Policy):
-    """Plays the arms that are left by a G-optimal design, and drops arms after every phase, by that phase alone.
+    """Plays the remaining arms by a G-optimal design, and drops arms after every phase, by that phase alone.
 
-    A phase is the time between two synchronisations. Every user plays an arm drawn from the design; afterwards the
-    phase's own sum of x y, the difference of two releases, estimates the mean of every arm, and an arm is dropped if
-    its upper confidence bound is below the lower one of another arm. The released sum of x x' is not used: the design
-    is public, and tells its mean. With the release "input_perturbation" the intervals of all arms and phases hold
-    together with probability 1 - `failure`, for rewards in [0, 1] whose means are <x, theta*>; see the module
-    `phased_elimination`.
+    A phase is the time between two synchronisations. Every user plays an arm drawn from the design. Afterwards the
+    phase's own sum of x y, the difference of two releases, estimates the mean of every arm. An arm is dropped if its
+    upper confidence bound is below another arm's lower one. The released sum of x x' is not used, because the design is
+    public and has its mean. With the release "input_perturbation" the intervals of all arms and phases hold together
+    with probability 1 - `failure`, for rewards in [0, 1] with means <x, theta*>; see the module `phased_elimination`.
 
     Args:
-        arms: (K, d) the feature vectors that every round offers to every user, in this order; they are public. Rounds
-            that offer others are played as if they offered these.
+        arms: (K, d) the public feature vectors that every round offers to every user, in this order. Rounds with other
+            arms are played as if they offered these.
         failure: failure probability in [1e-30, 1).
         exploration_scale: factor on the widths, > 0; the proof is for 1.
 
@@ -167,10 +166,10 @@ class PhasedElimination(Policy):
         'certified'
 
     Reference: Li, Zhou & Ji (2022), Algorithm 1 (DP-DPE); Hanna, Girgis, Fragouli & Diggavi (2022). DEVIATION li2022
-    Alg. 1: users draw arms from the design, where the paper rounds n pi_a up; the width is that of each arm, from the
-    law of the noise, and not one for all; users' rewards enter one by one, not as means of many. The paper samples
-    clients for a phase, each of whom answers for many of its arms and is protected with all of her answers
-    (client-level privacy). Here nobody is sampled, and a user has one round and is protected with that.
+    Alg. 1: users draw arms from the design, where the paper rounds n pi_a up. Each arm has its own width, from the
+    distribution of the noise. Users' rewards enter one by one, not as means of many. The paper samples clients for a
+    phase, and each answers for many of its arms (client-level privacy). Here nobody is sampled, and the privacy unit is
+    a user with one round.
     """
 
     needs_all_users = True

@@ -24,8 +24,8 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 class Estimate(NamedTuple):
     """The belief of `UCB`: a ridge estimate from released statistics, and its confidence width."""
 
-    posterior: Posterior  # theta and V^-1: A = 1, shared by all agents, or A = M where each has rows of its own
-    gram: Float[Array, "d d"] | Float[Array, ""]  # V, the shared one; 0 in `LinUCB`, where nobody reads it
+    posterior: Posterior  # theta and V^-1: A = 1, shared by all agents, or A = M
+    gram: Float[Array, "d d"] | Float[Array, ""]  # the shared V; 0 in `LinUCB`
     log_det: Float[Array, " A"] | Float[Array, ""]  # log det V, likewise
     width: Width | LogDetWidth  # beta
 
@@ -33,32 +33,32 @@ class Estimate(NamedTuple):
 class Prepared(NamedTuple):
     """The input of `indices` in a batch."""
 
-    posterior: Posterior  # A = 1, or A = M where agents learn inside the batch
+    posterior: Posterior  # A = 1, or A = M if agents learn inside the batch
     table: Complex[Array, "K M"] | None  # mean + i width_sq of fixed contexts; None if contexts change
     width: Width | LogDetWidth  # beta
 
 
 def score(posterior: Posterior, contexts: Float[Array, "M K d"]) -> tuple[Float[Array, "K M"], Float[Array, "K M"]]:
-    """The estimates <x, theta> and x' V^-1 x for contexts under a posterior of A = 1 or A = M models."""
+    """Returns the estimates <x, theta> and x' V^-1 x for contexts under a posterior of A = 1 or A = M models."""
     return ridge.inner(contexts, posterior.theta), ridge.width_sq(contexts, posterior.inverse)
 
 
 @struct.sealed
 @struct.pytree
 class BoundUCB(Policy):
-    """A bound `UCB`: plays argmax of <x, theta> + beta_t sqrt(x' V^-1 x), on ties by lot."""
+    """A bound `UCB`: plays argmax of <x, theta> + beta_t sqrt(x' V^-1 x), with random ties."""
 
     keeps_matrix = True
 
     first_regularization: struct.Number  # lambda before the first release
     regularization: struct.Number  # lambda after it
     width: Width | LogDetWidth  # beta
-    rule: Any  # None, or a rule such as `KnownNoise`, which sets lambda and width anew at every synchronisation
+    rule: Any  # None, or a rule such as `KnownNoise` for lambda and width at every synchronisation
     project: bool = struct.static()  # whether the released Gram matrix is projected
     rho: tuple[float, float]  # (rho_min, rho_max), bounds on the spectrum of one agent's regulariser
 
     def start(self, dim: int) -> Estimate:
-        """The belief V = lambda I, theta = 0."""
+        """Returns the belief V = lambda I, theta = 0."""
         return self._solved(jnp.zeros((dim, dim)), jnp.zeros(dim), self.first_regularization, self.width)
 
     @override
@@ -121,18 +121,18 @@ class UCB(Exploration, Policy):
 
         beta_t = R sqrt(2 ln(1/failure) + d ln(1 + M t / (d lambda))) + S sqrt(lambda)
 
-    in round t = 0, 1, ..., times `exploration_scale`. It is proved for ||x|| <= 1, which is not checked without
-    privacy, ||theta*|| <= S = `theta_norm`, and reward noise that is R-sub-Gaussian, R = `subgaussian`.
+    in round t = 0, 1, ..., times `exploration_scale`. It is proved for ||x|| <= 1 (not checked without privacy),
+    ||theta*|| <= S = `theta_norm`, and R-sub-Gaussian reward noise, R = `subgaussian`.
 
     Args:
-        confidence: "theory" (the paper's width, from bounds that hold before the first round), "known_noise" (from the
-            law of the noise and the spectrum of what was released: valid with the same probability, and many times
-            narrower) or "authors" (constants of the code of Zhou & Chowdhury (2024), which takes S = sqrt d:
-            `theta_norm` is then ignored; lambda = sqrt M without noise).
-        regularizer: "shift", where lambda is large enough to keep V positive definite (the paper), or "project", where
-            the noisy Gram matrix is projected on the positive semidefinite cone. That is post-processing, and a smaller
-            lambda is enough.
-        regularization: lambda where no noise asks for more, >= 1e-5; None: 1. Must be None with confidence="authors".
+        confidence: "theory" (the paper's width, from bounds before the first round), "known_noise" (from the
+            distribution of the noise and the spectrum of the release: valid with the same probability, and many times
+            narrower) or "authors" (constants of the code of Zhou & Chowdhury (2024), with S = sqrt d in place of
+            `theta_norm`, and lambda = sqrt M without noise).
+        regularizer: "shift", a lambda that keeps V positive definite (the paper), or "project", which projects the
+            noisy Gram matrix on the positive semidefinite cone. That is post-processing, and a smaller lambda is
+            enough.
+        regularization: lambda without noise, >= 1e-5; None: 1. Must be None with confidence="authors".
 
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
     """

@@ -1,4 +1,4 @@
-"""Confidence widths as functions of what has been seen, and the parameters that all of them have."""
+"""Confidence widths as functions of the data, and their common parameters."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from jax import Array
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
 
-LEAST_RIDGE = 1e-5  # inverses begin with 1 / lambda: with less, rank-one updates in float32 lose three digits
-LEAST_FAILURE = 1e-30  # a width grows with the logarithm of this, and a union bound divides it further
+LEAST_RIDGE = 1e-5  # with less, rank-one updates in float32 lose three digits
+LEAST_FAILURE = 1e-30  # a union bound divides this further
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """The parameters of confidence widths, which optimistic policies and clustering algorithms share.
+    """The parameters of confidence widths, for optimistic policies and clustering algorithms.
 
     Args:
-        regularization: lambda of the ridge estimate where noise asks for no more, >= 1e-5, as estimates are followed in
-            float32; None: the default of the policy.
-        failure: failure probability of each bound that a width is made of, in [1e-30, 1). The widths of `UCB` (except
-            "authors", of which nothing is proved) hold with probability 1 - 2.5 failure, for all agents at once or, if
-            they learn inside the batch, for each of them; those of `LogDetUCB` with 1 - failure for each agent; and
-            those of `LinUCB` with 1 - failure for each agent, or for all users at once if users return.
+        regularization: lambda of the ridge estimate without noise, >= 1e-5, because estimates are in float32; None: the
+            default of the policy.
+        failure: failure probability of each bound behind a width, in [1e-30, 1). The widths of `UCB` (except "authors",
+            which is unproved) hold with probability 1 - 2.5 failure, for all agents at once or, if they learn inside
+            the batch, for each of them. The widths of `LogDetUCB` hold with 1 - failure for each agent. The widths of
+            `LinUCB` hold with 1 - failure for each agent, or for all users at once if users return.
         subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]); for Gaussian rewards it
             must be at least the environment's `noise_std`.
         theta_norm: S, bound on ||theta*||.
@@ -47,12 +47,12 @@ class Exploration:
 
     @property
     def least(self) -> float:
-        """The lambda, where noise asks for no more."""
+        """The lambda without noise."""
         return 1.0 if self.regularization is None else self.regularization
 
 
 def check_width(*numbers: float) -> None:
-    """Checks that a width fits float32, by the numbers that it is made of before the first round."""
+    """Checks that a width fits float32, from its numbers before the first round."""
     if not max(numbers) < validate.LARGEST_FLOAT:
         raise BadValue("the confidence width", "must fit float32", max(numbers), got=f"{max(numbers):g} at round 0")
 
@@ -71,7 +71,7 @@ class Width(NamedTuple):
     growth: struct.Number
 
     def __call__(self, t: struct.Number) -> Array:
-        """The width () before round t = 0, 1, ... is played, when every agent has played t rounds."""
+        """Returns the width () before round t = 0, 1, ..., after t rounds of every agent."""
         return self.offset + self.slope * jnp.sqrt(self.log_term + self.dim * jnp.log1p(self.growth * t))
 
 
@@ -87,19 +87,19 @@ class LogDetWidth(NamedTuple):
     log_det: struct.Number  # log det V_i
 
     def __call__(self, t: struct.Number) -> Array:
-        """The width of every agent, shaped like the fields; it does not depend on the round."""
+        """Returns the width of every agent, shaped like the fields; it does not depend on the round."""
         return self.offset + self.slope * jnp.sqrt(jnp.maximum(self.log_term + self.log_det, 0))
 
 
 class UserWidth(NamedTuple):
     """The confidence width of an estimate from T rounds, Lemma 1 of Liu et al. (2022) times a factor `scale`.
 
-    beta = R sqrt(2 ln(n/failure) + d ln(high/low + T / (d low))) + S sqrt(high) + kappa, where the noise of rewards is
-    R-sub-Gaussian, ||theta*|| <= S, the matrix A that is added to sum x x' has its eigenvalues in [low, high], and the
-    noise h that is added to sum x y has ||h||_{A^-1} <= kappa.
+    beta = R sqrt(2 ln(n/failure) + d ln(high/low + T / (d low))) + S sqrt(high) + kappa. Here the noise of rewards is
+    R-sub-Gaussian and ||theta*|| <= S. The matrix A added to sum x x' has its eigenvalues in [low, high], and the noise
+    h added to sum x y has ||h||_{A^-1} <= kappa.
 
     DEVIATION liu2022 Lemma 1: the lemma has m L / failure for m clusters on each of L servers. Algorithms do not know
-    m, so that n / failure stands in its place: there are at most n local clusters.
+    m, so n / failure replaces it: there are at most n local clusters.
     """
 
     scale: struct.Number  # factor on beta; 1 is the theory
@@ -109,6 +109,6 @@ class UserWidth(NamedTuple):
     dim: struct.Number  # d
 
     def __call__(self, count: Array, low: Array, high: Array, kappa: Array | float = 0.0) -> Array:
-        """The width beta for T = `count` rounds."""
+        """Returns the width beta for T = `count` rounds."""
         inside = self.log_term + self.dim * jnp.log(high / low + count / (self.dim * low))
         return self.scale * (self.slope * jnp.sqrt(inside) + self.theta_norm * jnp.sqrt(high) + kappa)
