@@ -1,7 +1,7 @@
-"""AdaC-UCB of Azize & Basu (2024): one arm at a time, in batches that double, by sums of the last batch alone.
+"""AdaC-UCB of Azize & Basu (2024): one arm at a time, in growing batches, by sums of the last batch alone.
 
-The j-th batch of an arm has growth^j users, j = 1, 2, ..., and its noisy sum is released once. An arm's mean is
-estimated from its last sum alone. Older sums are forgotten, so that every user is in one sum.
+The j-th batch of an arm has growth^j users, j = 1, 2, ..., and releases one noisy sum. The last sum alone estimates the
+arm's mean. Older sums are forgotten, so every user is in one sum.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaCUCB(Recipe):
-    """Plays the arm of the largest upper confidence bound, in batches that grow, each of which is released once.
+    """Plays the arm of the largest upper confidence bound, in growing batches, each released once.
 
     The server learns one sum of rewards in [0, 1] per batch, about one arm, by the protocol of `sums`. The privacy unit
-    is one user, who contributes once and is in one sum. Adjacency is replacement of that user's reward by any other in
-    [0, 1], which moves the sum by at most 1 (the sensitivity).
+    is one user, with one contribution to one sum. Adjacency is replacement of that user's reward by any other in [0,
+    1]. It moves the sum by at most 1 (the sensitivity).
 
     Args:
-        sums: a variant of successive elimination, except `DPSE`. It decides about noise, confidence radii and the
-            growth of batches. By default there is no privacy.
+        sums: a variant of successive elimination, except `DPSE`, for noise, confidence radii and the growth of batches.
+            The default has no privacy.
         name: label in results.
 
     Raises:
@@ -46,8 +46,8 @@ class AdaCUCB(Recipe):
 
     Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-UCB. With Laplace noise, for
     pure DP, it is AdaP-UCB of Azize & Basu (2022), "When privacy meets partial information". DEVIATION azize2024
-    AdaC-UCB: the confidence width is for a failure probability that does not fall with t; noise is that of integer
-    mechanisms; and first batches have two users, not one.
+    AdaC-UCB: the failure probability of the width does not fall with t. Noise is integer noise. First batches have two
+    users, not one.
     """
 
     sums: SE = dataclasses.field(default=SE(radius="exact"), kw_only=False)
@@ -60,7 +60,7 @@ class AdaCUCB(Recipe):
 
     @property
     def tags(self) -> Tags:
-        """What this algorithm is, for `privacy.compatibility`."""
+        """The tags of this algorithm, for `privacy.compatibility`."""
         unit = getattr(self.sums, "unit", None)
         return tagged("unit", unit, {"unit of returning users": unit is not None}) | tagged(
             "sums", self.sums.title, {"one arm at a time": True}

@@ -37,7 +37,7 @@ class _Elimination(Recipe):
 
     Args:
         failure: p in (0, 0.3], the failure probability of the confidence radii, and of sums that wrap around the ring
-            of integers modulo m. It is 0.1 in the paper's figures, and 1/T in its theorems.
+            of integers modulo m. The paper takes 0.1 in its figures, and 1/T in its theorems.
         name: label in results; None: the name of the paper.
     """
 
@@ -78,19 +78,19 @@ class _Elimination(Recipe):
 class _Private(_Elimination):
     """Base class of private variants.
 
-    The privacy unit is one user, who contributes once, or as often as `unit` says. Adjacency is replacement of the
-    user's rewards by any others in [0, 1]. That moves every sum with the user in it by at most 1 (the sensitivity).
+    The privacy unit is one user, with one contribution, or as many as `unit` allows. Adjacency is replacement of the
+    user's rewards by any others in [0, 1]. It moves every sum with the user in it by at most 1 (the sensitivity).
 
     Args:
         epsilon: privacy parameter in [1e-9, 500].
         delta: the delta in (0, 1) at which the certificate states (epsilon, delta), besides the guarantee of the paper.
-            The far tails of the noise are never drawn, and count against delta. At 1e-6 nothing is claimed from
-            epsilon = 45 on; see `Certificate.smallest_delta`.
+            The far tails of the noise are never drawn, and count against delta. At 1e-6 nothing is claimed from epsilon
+            = 45 on; see `Certificate.smallest_delta`.
         unit: `fb.privacy.Users(visits=r, per_batch=1)`: `epsilon` is for all contributions of one user, at most r, to
             different batches. Every sum has the noise of its share of epsilon. If the environment identifies users, as
-            `fb.envs.returning` does, contributions beyond these bounds are left out: the user's device then sends a
-            reward of 0 with its share of the noise. Means and radii count the rewards that entered. None: each
-            interaction is protected by itself.
+            `fb.envs.returning` does, further contributions are left out. Then the user's device sends a reward of 0
+            with its share of the noise, and means and radii count the rewards that entered. None: each interaction is
+            protected by itself.
     """
 
     pure: ClassVar[bool] = True  # whether the guarantee of one sum is pure DP
@@ -110,7 +110,7 @@ class _Private(_Elimination):
 
     @property
     def tags(self) -> Tags:
-        """What this algorithm is, for `privacy.compatibility`."""
+        """The tags of this algorithm, for `privacy.compatibility`."""
         several = self.unit is not None and (self.unit.most > 1 or self.unit.silos > 1)
         return tagged("unit", self.unit, {"several visits to a batch": several}) | tagged(
             "algorithm", self.title, {"sums of arms": True}
@@ -129,7 +129,7 @@ class _Private(_Elimination):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SE(_Elimination):
-    """Successive elimination without privacy: batch b pulls each arm that may still be the best by growth^b new users.
+    """Successive elimination without privacy: batch b pulls each active arm by growth^b new users.
 
     After a batch, an arm is dropped if its upper confidence bound is below another arm's lower confidence bound. The
     server learns one sum of rewards in [0, 1] per active arm and batch. Private variants add noise to these sums:
@@ -145,13 +145,13 @@ class SE(_Elimination):
     | `ShuffleDPSE` | shuffler | discrete Laplace, in shares | epsilon-DP (Theorem 3) |
 
     Args:
-        radius: how confidence radii are computed: "theory", by Lemma 2; or "exact", from the law of the noise. Exact
-            radii are narrower: all intervals together hold with probability 1 - 3 `failure`, as Lemma 2 states.
+        radius: how confidence radii are computed: "theory", by Lemma 2; or "exact", from the distribution of the noise.
+            Exact radii are narrower: all intervals together hold with probability 1 - 3 `failure`, as Lemma 2 states.
         growth: integer factor in [2, 1024] between the sizes of successive batches. The authors' code uses 4.
 
     Raises:
-        ValueError: when bound, also if there are fewer than two arms or fewer users than arms, or integers
-            would not fit their machine words.
+        ValueError: when bound, also if there are fewer than two arms or fewer users than arms, or integers would not
+            fit their machine words.
 
     Example:
         >>> import fedbandit_jax as fb

@@ -1,4 +1,4 @@
-"""Interfaces for returning users who arrive one at a time."""
+"""Interfaces for returning users, one at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Partition(NamedTuple):
 
 
 class ArrivalAlgorithm(Algorithm):
-    """An algorithm for returning users who arrive one at a time and may be alike.
+    """An algorithm for returning users, one at a time, in clusters of similar users.
 
     Subclass it, decorate with `@fb.pytree`, define `init`, `index`, `serve` and `partition`. All rounds get the same
     key: fold t into it. On a CPU every seed runs on its own, so a `lax.cond` on data costs nothing while it is false.

@@ -204,14 +204,15 @@ class FCLUB(ClusteringRecipe):
 def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: int, failure: float) -> float:
     """Equation 7, rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / failure)) / epsilon, for trees of depth nu.
 
-    The paper has it as a bound on the norm of the noise H of every prefix sum, "by concentration of random matrices".
-    That bounds sqrt 2 sigma (4 sqrt d + ...) for a matrix of standard deviation sigma, which is 8 sqrt nu ln(2/delta) /
-    epsilon for *one* node. H is a sum over up to nu nodes, so that sqrt nu is missing (Dubey & Pentland 2020, Section
-    4.3, and the authors' code have it), and a union bound over t, too. For the noise in the paper's text (7) is false
-    if d is large and nu > 8 (ln(4/delta) / ln(2/delta))^2, which is 12 at delta = 0.1. For the noise of Algorithm 5,
-    which is less by sqrt(ln(2/delta)), (7) holds at the paper's size all the same, as 4 sqrt d is twice what a norm is.
+    In the paper it bounds the norm of the noise H of every prefix sum, "by concentration of random matrices". That
+    bounds sqrt 2 sigma (4 sqrt d + ...) for a matrix of standard deviation sigma, which is 8 sqrt nu ln(2/delta) /
+    epsilon for *one* node. H is a sum over up to nu nodes, so a factor sqrt nu is missing. (Dubey & Pentland 2020,
+    Section 4.3, and the authors' code have it.) A union bound over t is missing, too. For the noise in the paper's text
+    (7) is false if d is large and nu > 8 (ln(4/delta) / ln(2/delta))^2, which is 12 at delta = 0.1. The noise of
+    Algorithm 5 is less by sqrt(ln(2/delta)). For it (7) holds at the paper's size, as 4 sqrt d is twice the size of a
+    norm.
 
-    DEVIATION liu2022 Eq. 7: the algorithm does not know m, and has n, which bounds the number of local clusters, in
+    DEVIATION liu2022 Eq. 7: the algorithm does not know m. It takes n, which bounds the number of local clusters, in
     place of m L.
     """
     log_term = 4 * math.sqrt(dim) + 2 * math.log(2 * n_clusters / failure)

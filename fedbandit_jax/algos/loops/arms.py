@@ -138,7 +138,7 @@ class BoundElimination(SumLoop):
 
         DEVIATION chowdhury2023 Alg. 1 l. 9-12: a batch that the horizon cuts short releases no sum, of any arm.
 
-        If m of l rewards enter, their sum deviates from m times the mean by at most l radii: Hoeffding's bound for m is
+        If m of l rewards enter, their sum deviates from m times the mean by at most l radii. Hoeffding's bound for m is
         below the bound for l, and the noise is the same.
         """
         n_active = state.active.sum()

@@ -34,9 +34,10 @@ PEERS = "there is no server: silos send messages to each other"
 
 
 def without_sums(found: Certificate, aside: str, most: float, sums: str, *, server: bool = True) -> Certificate:
-    """Returns a certificate for runs in which no server adds up silos' sums.
+    """Returns a certificate for runs without a server that adds up silos' sums.
 
-    `aside` says who does, `most` is the largest noise in the `sums` there, and `server` whether there is a server.
+    `aside` names the party that does, `most` is the largest noise in the `sums` there, and `server` tells whether there
+    is a server.
     """
     whose, trust = f"{found.noise_whose}, at most {most:.6g} in {sums}", f"{found.trust} ({aside})"
     return dataclasses.replace(found, trust=trust, server=server, noise_whose=whose, server_noise_std=None)
@@ -79,7 +80,7 @@ class PlayingLoop(Algorithm):
 class PolicyLoop(PlayingLoop):
     """Base class of loops with a policy that acts on a mechanism's releases, for a known environment and horizon.
 
-    A subclass decides who sends when, and which sums are released. A run is private if mechanism and schedule are.
+    A subclass decides about senders and released sums. A run is private if mechanism and schedule are.
     """
 
     mechanism: BoundMechanism
