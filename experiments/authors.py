@@ -1,21 +1,21 @@
 """The noise of the code of Zhou & Chowdhury (2024), as `fb.privacy.Mechanism(std=...)`; most of it is too little.
 
-Each function maps the use of a trust model, an `fb.privacy.trust.Ask`, to a standard deviation. Certificates state what
+Each function maps the use of a trust model, an `fedbandit_jax.privacy.trust.Ask`, to a standard deviation. Certificates state what
 it gives.
 """
 
 import math
 
-import fedbandit_jax as fb
+from fedbandit_jax.privacy.trust import Ask
 
 
-def silo_local(use: fb.privacy.trust.Ask) -> float:
+def silo_local(use: Ask) -> float:
     """Returns sqrt(kappa (epsilon + ln(1/delta))) / epsilon: Theorem 5.1 without its constants."""
     epsilon = use.budget.epsilon - use.pure
     return math.sqrt(use.kappa * (epsilon - math.log(use.budget.delta))) / epsilon
 
 
-def shuffle_amplified(use: fb.privacy.trust.Ask) -> float:
+def shuffle_amplified(use: Ask) -> float:
     """Returns the noise of Theorem 5.3 without its constant and its condition.
 
     It is sqrt(kappa ln(1/delta) ln(1 + kappa / (T delta)) ln(M kappa / delta) / M) / epsilon.
@@ -26,7 +26,7 @@ def shuffle_amplified(use: fb.privacy.trust.Ask) -> float:
     return math.sqrt(kappa * -log_delta * ratio * (math.log(m * kappa) - log_delta) / m) / use.budget.epsilon
 
 
-def shuffle_vector_sum(use: fb.privacy.trust.Ask) -> float:
+def shuffle_vector_sum(use: Ask) -> float:
     """Returns sqrt(3) / 4 ln(d^2 / delta) / epsilon, the noise in every node for bits with p = 1/2."""
     return math.sqrt(3) / 4 * math.log(use.dim**2 / use.budget.delta) / use.budget.epsilon
 
