@@ -83,10 +83,10 @@ def _loaded(path: Path) -> Row:
 
 def _judged(row: Row) -> Row:
     """Refuses the cells that do not fit the suite."""
-    return dataclasses.replace(row, cells={name: _fitting(cell, TASKS[name]) for name, cell in row.cells.items()})
+    return dataclasses.replace(row, cells={name: _of_suite(cell, TASKS[name]) for name, cell in row.cells.items()})
 
 
-def _fitting(cell: Cell, task: Task) -> Cell:
+def _of_suite(cell: Cell, task: Task) -> Cell:
     if cell.refused:
         return cell
     try:
