@@ -1,7 +1,6 @@
 """The noise of the code of Zhou & Chowdhury (2024), as `fb.privacy.Mechanism(std=...)`; most of it is too little.
 
-Each function maps the use of a trust model, an `fedbandit_jax.privacy.trust.Ask`, to a standard deviation. Certificates state what
-it gives.
+Each function maps an `Ask`, the use of a trust model, to a standard deviation. Certificates state what it gives.
 """
 
 import math

@@ -9,8 +9,8 @@ import numpy as np
 from helpers import within_ball
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters import phase_trees
 from fedbandit_jax.core import lots, random
-from fedbandit_jax.privacy import phase_trees
 
 
 class Draws(NamedTuple):

@@ -3,29 +3,29 @@
 `fb.simulate` binds a recipe to an environment and a horizon and runs it.
 """
 
-from fedbandit_jax.algos.adac_ucb import AdaCUCB as AdaCUCB
+from fedbandit_jax.algos.arms.adac_ucb import AdaCUCB as AdaCUCB
+from fedbandit_jax.algos.arms.elimination import CDPSE as CDPSE
+from fedbandit_jax.algos.arms.elimination import DPSE as DPSE
+from fedbandit_jax.algos.arms.elimination import LDPSE as LDPSE
+from fedbandit_jax.algos.arms.elimination import SE as SE
+from fedbandit_jax.algos.arms.elimination import DistCDPSE as DistCDPSE
+from fedbandit_jax.algos.arms.elimination import DistDPSE as DistDPSE
+from fedbandit_jax.algos.arms.elimination import DistRDPSE as DistRDPSE
+from fedbandit_jax.algos.arms.elimination import ShuffleDPSE as ShuffleDPSE
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
+from fedbandit_jax.algos.clusters.grouped import Grouped as Grouped
+from fedbandit_jax.algos.clusters.grouping import Alone as Alone
+from fedbandit_jax.algos.clusters.grouping import Mixture as Mixture
+from fedbandit_jax.algos.clusters.grouping import Together as Together
+from fedbandit_jax.algos.clusters.lin_ucb import LinUCB as LinUCB
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
-from fedbandit_jax.algos.elimination import CDPSE as CDPSE
-from fedbandit_jax.algos.elimination import DPSE as DPSE
-from fedbandit_jax.algos.elimination import LDPSE as LDPSE
-from fedbandit_jax.algos.elimination import SE as SE
-from fedbandit_jax.algos.elimination import DistCDPSE as DistCDPSE
-from fedbandit_jax.algos.elimination import DistDPSE as DistDPSE
-from fedbandit_jax.algos.elimination import DistRDPSE as DistRDPSE
-from fedbandit_jax.algos.elimination import ShuffleDPSE as ShuffleDPSE
+from fedbandit_jax.algos.clusters.streams import Grouping as Grouping
+from fedbandit_jax.algos.clusters.streams import UserReleases as UserReleases
 from fedbandit_jax.algos.federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.federated import Federated as Federated
 from fedbandit_jax.algos.gossip import Gossip as Gossip
 from fedbandit_jax.algos.gossip import GossipFedUCB as GossipFedUCB
-from fedbandit_jax.algos.grouped import Grouped as Grouped
-from fedbandit_jax.algos.grouping import Alone as Alone
-from fedbandit_jax.algos.grouping import Mixture as Mixture
-from fedbandit_jax.algos.grouping import Together as Together
-from fedbandit_jax.algos.lin_ucb import LinUCB as LinUCB
-from fedbandit_jax.algos.loops.streams import Grouping as Grouping
-from fedbandit_jax.algos.loops.streams import UserReleases as UserReleases
 from fedbandit_jax.algos.papers import adac_oful as adac_oful
 from fedbandit_jax.algos.papers import async_fed_lin_ucb as async_fed_lin_ucb
 from fedbandit_jax.algos.papers import dp_dpe as dp_dpe

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.algos import CDPSE, DPSE, LDPSE, SE, AdaCUCB, DistCDPSE, DistDPSE, DistRDPSE, ShuffleDPSE
-from fedbandit_jax.algos.loops.arms import AdaCState
+from fedbandit_jax.algos.arms.loop import AdaCState
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.core.validate import BadValue

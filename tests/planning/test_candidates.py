@@ -10,7 +10,7 @@ import pytest
 from helpers import deep
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.streams import Grouping
+from fedbandit_jax.algos.clusters.streams import Grouping
 from fedbandit_jax.interfaces import Policy, Recipe
 from fedbandit_jax.planning import candidate
 from fedbandit_jax.planning import candidates as module

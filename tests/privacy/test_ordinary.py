@@ -14,8 +14,8 @@ from jax import lax
 from jax.scipy import linalg
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters.streams import leak_of
 from fedbandit_jax.algos.loops.doors import check_policy, policy_doors
-from fedbandit_jax.algos.loops.streams import leak_of
 from fedbandit_jax.core.programs import side_effect
 from fedbandit_jax.schedules import BoundSchedule, check, doors
 

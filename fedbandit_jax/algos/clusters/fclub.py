@@ -8,15 +8,16 @@ import math
 import numpy as np
 from typing_extensions import override
 
+from fedbandit_jax.algos.clusters import phase_trees
 from fedbandit_jax.algos.clusters.fclub_rounds import BoundFCLUB
+from fedbandit_jax.algos.clusters.phase_trees import Replanted, replant
 from fedbandit_jax.algos.clusters.seats import ClusteringRecipe
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Spec
-from fedbandit_jax.privacy import phase_trees, spectral
+from fedbandit_jax.privacy import spectral
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import check_norms
-from fedbandit_jax.privacy.phase_trees import Replanted, replant
 from fedbandit_jax.privacy.spectral import Spectral
 from fedbandit_jax.privacy.sums import too_coarse
 
@@ -44,7 +45,7 @@ class FCLUB(ClusteringRecipe):
     Trust: every server is trusted with its own users and adds the noise, a tree of Gaussian noise for every local
     cluster. The other servers and the global server are not trusted. The privacy unit is a user's data of `visits`
     rounds. Adjacency is that of the budget. One round is in at most r released tree nodes (kappa in
-    `privacy.phase_trees`). So it moves all sums of a release by sqrt(r) times its move of one sum (the sensitivity). As
+    `phase_trees`). So it moves all sums of a release by sqrt(r) times its move of one sum (the sensitivity). As
     printed (the default, with exactly calibrated and thus smaller noise) no epsilon holds, because local clusters and
     determinants depend on raw data. With `alpha_1=math.inf` (one local cluster per server) and `trigger="count"` the
     guarantee is certified.

@@ -21,11 +21,11 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats
+from fedbandit_jax.algos.clusters.phase_trees import Replanted
 from fedbandit_jax.algos.clusters.seats import SeatedAlgorithm
 from fedbandit_jax.core import control, graph, struct, tables
 from fedbandit_jax.interfaces import Partition, Report, Spec, Status
 from fedbandit_jax.privacy.packing import packed_size
-from fedbandit_jax.privacy.phase_trees import Replanted
 
 
 class Held(NamedTuple):

@@ -16,10 +16,10 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import seats
 from fedbandit_jax.algos.clusters.fclub_phases import Buffer, FCLUBState, Held, Phases
+from fedbandit_jax.algos.clusters.phase_trees import Replanted
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import control, struct, tables
 from fedbandit_jax.interfaces import Report, Spec, Status
-from fedbandit_jax.privacy.phase_trees import Replanted
 
 RAW_CLUSTERS = Raw(
     claim="none",

@@ -11,8 +11,8 @@ from four_arms import ARMS, PRIVATE, algorithm
 from helpers import SharesRDPSE, deep, refused
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos import radius as radii
-from fedbandit_jax.algos.loops.arms import EliminationState
+from fedbandit_jax.algos.arms import radius as radii
+from fedbandit_jax.algos.arms.loop import EliminationState
 from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.clocks import ArmBatchClock, signature
 from fedbandit_jax.engine.grid import expand

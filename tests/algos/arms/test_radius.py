@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedbandit_jax.algos import radius as radii
+from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam
 from fedbandit_jax.privacy.integers.mechanisms import LocalLaplace
 

@@ -9,7 +9,7 @@ import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.fclub import equation_7
-from fedbandit_jax.privacy.phase_trees import replant
+from fedbandit_jax.algos.clusters.phase_trees import replant
 from fedbandit_jax.privacy.spectral import norm_quantile
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)

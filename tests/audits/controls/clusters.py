@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from _damage import changed, damaged_clusters, override, resized, turned
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters.phase_trees import Replanted
 from fedbandit_jax.audits import clusters, uploads
-from fedbandit_jax.privacy.phase_trees import Replanted
 
 
 @fb.pytree

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from _damage import changed, scaled, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.loops.streams import BoundGrouped
+from fedbandit_jax.algos.clusters.streams import BoundGrouped
 from fedbandit_jax.audits import streams
 
 ALGO = fb.algos.Grouped(

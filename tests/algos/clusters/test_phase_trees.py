@@ -15,11 +15,11 @@ from scipy import stats
 from scripted_users import prefix as prefix_of
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters.phase_trees import replant
 from fedbandit_jax.privacy import RELEASES
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.behaviour import _unlike
 from fedbandit_jax.privacy.packing import pack
-from fedbandit_jax.privacy.phase_trees import replant
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 D, LEAVES, KEYS = 2, 16, 2000

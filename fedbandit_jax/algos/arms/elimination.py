@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos import radius as radii
-from fedbandit_jax.algos.loops.arms import BoundElimination, epsilon_of_each
+from fedbandit_jax.algos.arms import radius as radii
+from fedbandit_jax.algos.arms.loop import BoundElimination, epsilon_of_each
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded, room
 from fedbandit_jax.core.validate import BadValue

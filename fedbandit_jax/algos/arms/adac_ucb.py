@@ -11,8 +11,8 @@ import dataclasses
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos.elimination import SE, batches, check_arms, counted, slots
-from fedbandit_jax.algos.loops.arms import BoundAdaC
+from fedbandit_jax.algos.arms.elimination import SE, batches, check_arms, counted, slots
+from fedbandit_jax.algos.arms.loop import BoundAdaC
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import Recipe, Spec

@@ -8,9 +8,9 @@ import math
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos.grouping import Mixture
+from fedbandit_jax.algos.clusters.grouping import Mixture
+from fedbandit_jax.algos.clusters.streams import BoundGrouped, Grouping, check_grouping
 from fedbandit_jax.algos.loops.own_rows import REFRESH
-from fedbandit_jax.algos.loops.streams import BoundGrouped, Grouping, check_grouping
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate

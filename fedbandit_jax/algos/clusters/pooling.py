@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedbandit_jax.algos.loops.streams import UserReleases
+from fedbandit_jax.algos.clusters.streams import UserReleases
 from fedbandit_jax.core import lapack
 from fedbandit_jax.interfaces import Released
 from fedbandit_jax.linalg import GaussianBelief

@@ -1,0 +1,1 @@
+"""Arms without features: batched elimination and adaptive comparisons."""
