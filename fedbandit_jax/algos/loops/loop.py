@@ -128,7 +128,7 @@ class PolicyLoop(PlayingLoop):
         if isinstance(mechanism, NoisyMechanism):
             one, plain = mechanism.statistic, BoundStatistic.of(spec)
             if not struct.is_sealed(one) or dataclasses.replace(one, rule=LINEAR) != plain:
-                return no_privacy(f"the mechanism is bound to a statistic of another environment, not of {spec}")
+                return no_privacy(f"the mechanism is bound to another statistic, not for {spec}")
         total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
         equal = Timing("fixed in advance, so it tells nothing about users", total=total)
         when = equal if self.schedule is None else timing(self.schedule)
