@@ -166,7 +166,7 @@ class Federated(PolicyRecipe):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AsyncFederated(PolicyRecipe):
-    """Agents who act one at a time, in any order, and exchange statistics with a server without waiting for others.
+    """Agents that act one at a time, in any order, and exchange statistics with a server without waiting for others.
 
     The agents are the users of an environment of returning users, such as `fb.envs.clustered`. One agent arrives in a
     round, acts on its last download, and adds the round to its own sums. If its schedule asks, it uploads, and
@@ -218,7 +218,7 @@ class AsyncFederated(PolicyRecipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> AsyncLoop:
         spec.need_users(str(self.name))
-        m, n_syncs = spec.n_users, self.n_syncs(horizon)  # of one agent, who may have all rounds
+        m, n_syncs = spec.n_users, self.n_syncs(horizon)  # of one agent, possibly with all rounds
         mechanism, stds = self.calibrated(spec, 1, n_syncs)
         policy = self.informed(spec, mechanism, 1, AsyncLoop.shown_stds(stds, m, horizon))
         schedule, _ = self.scheduled(spec, horizon, 1, policy)

@@ -103,9 +103,7 @@ class PolicyRecipe(Recipe):
 
     def informed(self, spec: Spec, mechanism: BoundMechanism, n_agents: int, stds: np.ndarray) -> Any:
         """Returns the policy of `n_agents` agents, bound to the noise of its releases, and checked."""
-        numbers = copy.deepcopy(
-            jax.tree.map(np.array, mechanism)
-        )  # copies, so that a policy cannot change the mechanism
+        numbers = copy.deepcopy(jax.tree.map(np.array, mechanism))  # a policy cannot change the mechanism
         policy = self.policy.bind(NoiseLaw(n_agents, spec.dim, stds, numbers))
         check_policy(policy, spec)
         return policy

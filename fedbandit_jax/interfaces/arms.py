@@ -64,7 +64,7 @@ class ArmAlgorithm(Algorithm):
         """Returns the sum, a 64-bit integer, of a block of N users' messages about one arm, in batch k.
 
         If the pulls of that batch have a `row`, it replaces k. Rewards are in two halves, and so are the flags
-        `inside`, which say who belongs to the batch. All algorithms of a sweep share `rounding`, so users round alike;
+        `inside` of the batch's users. All algorithms of a sweep share `rounding`, so users round alike;
         `own` is for this algorithm's privacy noise.
         """
         raise NotImplementedError(f"{type(self).__name__}.collect")

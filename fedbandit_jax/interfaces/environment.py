@@ -79,7 +79,7 @@ class Feedback(NamedTuple):
     """
 
     reward: Float[Array, " M"]  # rewards that were observed
-    gap: Float[Array, " M"]  # largest mean reward offered, less that of the arm played
+    gap: Float[Array, " M"]  # largest mean reward offered, minus the played arm's
 
 
 class Environment(Protocol):
@@ -123,7 +123,7 @@ class Drawn(Environment, Protocol):
         ...
 
     def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
-        """Draws the rewards of agents who played arms of these means."""
+        """Draws the rewards of agents for arms of these means."""
         ...
 
 
@@ -151,7 +151,7 @@ class Listed(Environment, Protocol):
         ...
 
     def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
-        """Draws the rewards of agents who played rows of these means."""
+        """Draws the rewards of agents for rows of these means."""
         ...
 
 

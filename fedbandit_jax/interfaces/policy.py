@@ -1,4 +1,4 @@
-"""Policies, which act on released statistics only, so that all their results are post-processing."""
+"""Policies act on released statistics only. All their results are post-processing."""
 
 from __future__ import annotations
 

@@ -146,9 +146,7 @@ class Mixture(Grouping):
         _, (labels, costs) = lax.scan(more, first, (keys, counts))
         everybody = jnp.arange(n, dtype=jnp.int32)
         labels = jnp.concatenate([one[None], labels, everybody[None]])
-        own = jax.vmap(_misfit)(
-            jax.tree.map(lambda x: x[:, None], seen), alone[:, None]
-        )  # of every user to their own estimate
+        own = jax.vmap(_misfit)(jax.tree.map(lambda x: x[:, None], seen), alone[:, None])  # with own estimates
         costs = jnp.concatenate([differ.min()[None], costs, own.sum()[None]])
         chance = np.minimum(by_chance(n, d), n * d + 2 * math.sqrt(2 * n * d))
         chance = np.append(chance[:n_groups], chance[-1])

@@ -124,7 +124,7 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         given = random.stream(key, "requests"), agent.rounds - 1, agent.memory, gained, since
         asked = jnp.any(call(self.schedule, "requests", *given))
         due = asked & (agent.synced < self.n_syncs) & exists
-        before = state._replace(agents=agent)  # of one agent, so that no branch copies the others
+        before = state._replace(agents=agent)  # of one agent: no branch copies the others
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
         agent = self._refresh(after.agents)
         status, counts = jax.tree.map(lambda one: jnp.where(exists, one, 0), (ledger.status, ledger.counts))

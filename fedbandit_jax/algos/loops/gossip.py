@@ -1,4 +1,4 @@
-"""The loop of agents who exchange releases with their neighbours in a graph."""
+"""The loop of agents that exchange releases with their neighbours in a graph."""
 
 from __future__ import annotations
 

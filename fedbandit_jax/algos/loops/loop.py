@@ -45,7 +45,7 @@ def without_sums(found: Certificate, aside: str, most: float, sums: str, *, serv
 
 @struct.pytree
 class PlayingLoop(Algorithm):
-    """A loop whose agents play the best arms by a policy's indices."""
+    """A loop of agents that play the best arms by a policy's indices."""
 
     policy: Policy = struct.part()
     spec: Spec = struct.static()

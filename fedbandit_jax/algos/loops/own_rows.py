@@ -44,7 +44,7 @@ def floor(posterior: Posterior) -> Array:
 
 
 class Turn(NamedTuple):
-    """The agents whose inverses are recomputed after a round."""
+    """The agents with recomputed inverses after a round."""
 
     who: Array | slice  # (n,) int32, or all M in order
     place: Array | slice  # (M,) int32: position of an agent in `who`
