@@ -243,7 +243,7 @@ def draw(
                 print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
             panel = kept.of_result(result, title)
             x, lost = panel[0].x, random_arms(env, options.arguments(1))
-            curves += [*panel, Curve(title, "random play", x, x[:, None] * lost, "#999999 :")]
+            curves += [*panel, Curve(title, "uniform play", x, x[:, None] * lost, "#999999 :")]
         words = "; ".join(filter(None, (given(label, [one for _, one in panels.values()]) for label in labels(curves))))
         return [*curves, Curve("words", words, np.array([0.0]), np.array([0.0]))]
 
@@ -346,8 +346,8 @@ def failed(one: Curve) -> str:
 
 
 def labels(curves: list[Curve]) -> list[str]:
-    """Returns the names of the algorithms, without that of random play."""
-    return [label for label in dict.fromkeys(one.label for one in curves) if label != "random play"]
+    """Returns the names of the algorithms, without that of uniform play."""
+    return [label for label in dict.fromkeys(one.label for one in curves) if label != "uniform play"]
 
 
 def time_average(

@@ -64,7 +64,9 @@ def measure(options: Size) -> list[Curve]:
     for result in (across, steps):
         print(f"\n{result.summary()}")
     title = f"T = {run['horizon']:,}"
-    uniform = Curve("random play", "random play", [0], [random_play(env) * run["horizon"]], "#999999 :", "not private")
+    uniform = Curve(
+        "uniform play", "uniform play", [0], [random_play(env) * run["horizon"]], "#999999 :", "not private"
+    )
     return [
         *against(across, "epsilon", f"against ε, {title}"),
         uniform,
@@ -83,7 +85,7 @@ def draw(steps: dict[str, Curve], delta: float, ax: Axes) -> None:
     for place, (name, one) in enumerate(found.items()):
         face = one.style if one.note == "certified" else "white"
         ax.errorbar(one.mean[0], place, xerr=one.error[0], fmt="o", color=one.style, mfc=face, markersize=7, capsize=3)
-        left = one.mean[0] > 3e4  # of the point, as random play is right of it
+        left = one.mean[0] > 3e4  # of the point, as uniform play is right of it
         at, side = one.mean[0] * (0.75 if left else 1.33), "right" if left else "left"
         ax.text(at, place, short(one.mean[0]), va="center", ha=side, fontsize="small")
         base = EXACT if "confidence" in STEPS.get(name, {}) else PLAIN[0]
@@ -112,8 +114,8 @@ def main(options: Size) -> None:
     left.set_xticks(lines[0].x, [f"{epsilon:g}" for epsilon in lines[0].x])
     left.minorticks_off()
     left.set_title("(a) against ε, at δ = 0.1")
-    uniform = pick(curves, "random play")[0].mean[0]
-    left.axhline(uniform, color="#999999", linestyle="-.", label="random play")
+    uniform = pick(curves, "uniform play")[0].mean[0]
+    left.axhline(uniform, color="#999999", linestyle="-.", label="uniform play")
     found = {one.label: one for one in steps}
     for ax, delta, title in zip(right, DELTAS, ("(b) ε = 1, δ = 0.1", "(c) ε = 1, $δ = 10^{-7}$")):
         ax.axvline(uniform, color="#999999", linestyle="-.")
@@ -138,7 +140,7 @@ def main(options: Size) -> None:
         figure,
         f"At ε = 1 and δ = 0.1 the printed algorithm, whose certificate is weaker than stated, has {first}, the "
         f"certified one with all ingredients {last}, with secure aggregation {secure}, and the one without privacy "
-        f"that acts on synchronised sums only {plain}; random play has {short(uniform)}.",
+        f"that acts on synchronised sums only {plain}; uniform play has {short(uniform)}.",
     )
     save("beyond", options, figure, curves)
 

@@ -139,7 +139,7 @@ def picture(curves: list[Curve]) -> Picture:
         "± one standard error;\nclusters are at least 0.5 apart up to m = 4, and 0.3 beyond",
         f"With two clusters the certified mixture has {said(mixture + '1', two)} at ε = 1 and "
         f"{said(mixture + '5', two)} at ε = 5, FCLUB-DC {said('FCLUB-DC, not private', two)} without privacy, "
-        f"CDP-FCLUB-DC as printed {said('CDP-FCLUB-DC as printed, ε = 1', two)} and random play "
+        f"CDP-FCLUB-DC as printed {said('CDP-FCLUB-DC as printed, ε = 1', two)} and uniform play "
         f"{said(CHANCE, two).split()[0]}. Where no two of the 40 users are alike the mixture has "
         f"{said(mixture + '1', all_differ)} at ε = 1, and one model a user {said(alone, all_differ)}. CLUB, SCLUB and "
         f"one model a user at ε = 5 are {near} two on.",

@@ -76,7 +76,7 @@ def picture(curves: list[Curve]) -> Picture:
         [left, right],
         "At δ = 0.1 a certified mixture matches LinUCB",
         "The instance of Liu et al. (2022): 40 users, 4 clusters (consecutive seats, no least distance), 5 servers, "
-        f"K = 10, d = 10,\nT = 100,000, {n} seeds ± one standard error; random play "
+        f"K = 10, d = 10,\nT = 100,000, {n} seeds ± one standard error; uniform play "
         f"{np.round(the(curves, CHANCE).mean[0], -2):,.0f}",
         f"At δ = 0.1 the certified mixture has {one.said()} at ε = 1 and {five.said()} at ε = 5; at δ = 10⁻⁶ it has "
         f"{one.said(0)} and {five.said(0)}, where LinUCB without privacy has {linear.said()} at the width of theory "

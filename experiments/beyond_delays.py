@@ -21,7 +21,7 @@ import fedbandit_jax as fb
 M, K, D, T = 100, 20, 10, 2_000
 A, P = fb.algos, fb.privacy
 DELAYS, LOW = (0, 10, 50, 200), -25  # LOW: the lower end of (b)
-CHANCE = "random play, in a round"
+CHANCE = "uniform play, in a round"
 LOOKS = {"no noise": "#000000 o", "noise of every silo": "#D55E00 s", "secure aggregation": "#009E73 D"}
 PALE = {"no noise": "#888888 ^", "noise of every silo": "#F0A868 v", "secure aggregation": "#66C5AB <"}
 LAWS = {"fixed": LOOKS, "geometric": PALE}
@@ -90,10 +90,10 @@ def picture(curves: list[Curve]) -> Picture:
     b.axes["ylim"], b.level = (LOW, 50), {f"(b): {CHANCE}": lost}
     return Picture(
         [a, b],
-        "Each round of delay costs a round of random play",
+        "Each round of delay costs a round of uniform play",
         f"M = {M}, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T), {n} seeds ± one standard error; geometric "
         "delays have this mean",
-        f"A fixed delay of {chance.x[-1]:g} rounds costs, for each of them, {found.format(*fixed)}, where random play "
+        f"A fixed delay of {chance.x[-1]:g} rounds costs, for each of them, {found.format(*fixed)}, where uniform play "
         f"loses {lost:.1f} in a round ({n} paired seeds). Geometric delays of this mean cost "
         f"{found.format(*geometric)}. Points are shifted sideways so that they can be seen; a bar that ends in a "
         "triangle is cut.",

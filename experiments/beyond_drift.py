@@ -109,7 +109,7 @@ def picture(curves: list[Curve]) -> Picture:
         f"M = {M}, K = {K}, d = {D}, T = {T:,}, δ = 1/(10 M T), batches of {BATCH} rounds, {curves[0].n_seeds} seeds "
         "± one standard error; all private runs are certified",
         f"After the change greedy play that forgets nothing has {none[0]} without noise, {none[1]} at ε = 8 and "
-        f"{none[2]} at ε = 1; with discount {DECAY:g} it has {some[0]}, {some[1]} and {some[2]}, where random play has "
+        f"{none[2]} at ε = 1; with discount {DECAY:g} it has {some[0]}, {some[1]} and {some[2]}; uniform play has "
         f"{round(chance * T / 2, -2):,.0f}. UCB gains nothing by forgetting at ε = 1.",
         shape=(2, 2),
         size=(10.5, 8.2),

@@ -128,7 +128,7 @@ def picture(curves: list[Curve]) -> Picture:
         f"{said['growing batches, greedy']}. "
         f"(b): on a complete network Gossip has {said['complete: Gossip, γ = 1']}, and Algorithm 3 with noise "
         f"{said['complete: Algorithm 3 with noise, γ = 1']}. {_pairs(curves)}"
-        f"Random play has {said[CHANCE].split()[0]}.",
+        f"Uniform play has {said[CHANCE].split()[0]}.",
         size=(11, 5.2),
         ncols=4,
     )

@@ -103,7 +103,7 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         [*shown, panel],
         "Simple statistics and narrow ranges lose least",
-        f"{size}; random play in (a), (b): {clicks:,.0f} clicks",
+        f"{size}; uniform play in (a), (b): {clicks:,.0f} clicks",
         f"On clicks of fresh arms at ε = 1 the linear statistic has {linear.said(0)}, and the logistic one "
         f"{logistic.said(0)}; at ε = 8 {linear.said(1)} and {logistic.said(1)}. "
         f"The narrowest range has the least regret: with Student's law of 2 degrees of freedom it is "

@@ -101,8 +101,8 @@ def picture(curves: list[Curve]) -> Picture:
         "error; rows have scales of their own",
         f"If 20 % of the silos send minus their sums, the geometric median has {', '.join(seen)} times the regret of "
         f"the plain sum where nobody lies. Minus 1,000 times their sums from {100 * worst.x[1]:.0f} % of the silos "
-        f"make the plain sum {worst.mean[1] / chance.mean[0]:.1f} times as bad as random play at ε = 1; the trimmed "
-        f"mean is worse than random play at {' and '.join(fails)}. {M} silos, {n} seeds.",
+        f"make the plain sum {worst.mean[1] / chance.mean[0]:.1f} times as bad as uniform play at ε = 1; the trimmed "
+        f"mean is worse than uniform play at {' and '.join(fails)}. {M} silos, {n} seeds.",
         shape=(len(EPSILONS), len(ATTACKS)),
         size=(10.5, 7.6),
         ncols=5,

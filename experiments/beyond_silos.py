@@ -156,7 +156,7 @@ def picture(curves: list[Curve]) -> Picture:
         shown,
         "What each ingredient saves under silo-local noise",
         f"Silo-local noise, ε = {EPSILON:g}; rows with + are added to all above: M = {M}, K = {K}, d = {D}, {seeds} "
-        f"seeds ± one standard error, random play {round(chance.mean[0], -3):,.0f}.\nDark blue: certified; light "
+        f"seeds ± one standard error, uniform play {round(chance.mean[0], -3):,.0f}.\nDark blue: certified; light "
         "blue: an oracle that nobody can run; grey: not private; n: the first release of greedy play; scales differ",
         "With all ingredients, certified greedy play has these times the regret of the first row, of the oracle, and "
         f"of the same play without privacy: {'; '.join(seen)} ({seeds} seeds, paired). x x' halved: the sum of x x' is "

@@ -75,7 +75,7 @@ def main(options: RadiusOptions) -> None:
         figure,
         "Shuffling stays within twice secure aggregation",
         f"Shuffling in place of secure aggregation, all certified (pure DP): {size},\n{curves[0].n_seeds} easy "
-        "instances ± one standard error; while a curve is flat, no arm is dropped, as in random play",
+        "instances ± one standard error; while a curve is flat, no arm is dropped, as in uniform play",
     )
     shown = {pair: ", ".join(f"{value:.2f} ± {error:.2f}" for value, error in found) for pair, found in ratios.items()}
     words = "; ".join(f"{pair} {found}" for pair, found in shown.items())

@@ -30,7 +30,7 @@ LOOKS = {  # colour of fb.plotting, or a paler or darker one of a variant, line 
     "LinUCB": "#56B4E9 - ^",
     "Homo": "#00523B - P",
     "Homo-DC": "#009E73 - X",
-    "random play": "#999999 -.",
+    "uniform play": "#999999 -.",
 }
 SEATS = {"consecutive": "clusters of consecutive users", "random": "clusters at random servers"}
 RECALIBRATED = (
@@ -117,7 +117,7 @@ def measured(options: LiuOptions, env: Any, methods: dict[str, Any], name: str, 
     random = random_play(env, options.seed)
     if not options.smoke:
         result.save(Path("results") / name)
-    random_curve = Curve("regret", "random play", x, random * x, LOOKS["random play"])
+    random_curve = Curve("regret", "uniform play", x, random * x, LOOKS["uniform play"])
     return [*curves, random_curve, Curve("title", title, [0], [0])]
 
 
@@ -147,7 +147,7 @@ def covered(curves: list[Curve], top: float) -> dict[str, str]:
     """Returns names of curves, with the last of the later ones that a curve lies under on axes up to `top`."""
     names = {}
     for i, one in enumerate(curves):
-        later = [other for other in curves[i + 1 :] if other.label != "random play"]
+        later = [other for other in curves[i + 1 :] if other.label != "uniform play"]
         near = [x.label for x in later if hides(x, one) or np.abs(x.mean - one.mean).max() < 0.015 * top]
         names[one.label] = f"{one.label} (under {near[-1]})" if near else one.label
     return names
@@ -224,8 +224,8 @@ def liu_figure(
     more += ": regret is " + " and ".join(
         f"{value:.1f} ± {e:.1f} times that of {o}" for o, (value, e) in ratios.items()
     )
-    more += " (± 1 standard error), and {:.2f} of random play's; recalibrated {:.2f}. ".format(
-        *(final[one].mean() / final["random play"][0] for one in (PRIVATE, f"{PRIVATE}, recalibrated"))
+    more += " (± 1 standard error), and {:.2f} of uniform play's; recalibrated {:.2f}. ".format(
+        *(final[one].mean() / final["uniform play"][0] for one in (PRIVATE, f"{PRIVATE}, recalibrated"))
     )
     claim = f"{PRIVATE} is a little worse than FCLUB and FCLUB-DC"
     says.append(Says(where, claim, "the same", more + RECALIBRATED))

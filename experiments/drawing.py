@@ -45,10 +45,10 @@ STYLE: dict[Any, Any] = {  # of all figures
     "ytick.major.width": 0.6,
 }
 plt.rcParams.update(STYLE)
-# Lines that no algorithm has, such as random play.
+# Lines that no algorithm has, such as uniform play.
 REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.", linewidth=0.9)
 SETTINGS: WeakKeyDictionary[Figure, str] = WeakKeyDictionary()
-CHANCE = "random play"
+CHANCE = "uniform play"
 Options = TypeVar("Options", bound=Size)
 
 

@@ -75,7 +75,7 @@ def against(curves: list[Curve], ax: Any) -> list[str]:
             ratio, half = interval(one.y[-1] / other.mean[-1])
             of_other = interval(other.y[-1])[1] / other.mean[-1] * ratio
             said.append(f"{one.label} over M = {AGENTS[0]}: {ratio:.2f} ± {np.hypot(half, of_other):.2f}")
-    ax.axhline(RANDOM * horizon, label="random play", **REFERENCE)
+    ax.axhline(RANDOM * horizon, label="uniform play", **REFERENCE)
     ax.set(xscale="log", yscale="log", xlabel="$\\varepsilon$ of the noise on messages")
     return said
 
@@ -89,7 +89,7 @@ def main(options: DubeyOptions) -> None:
     long = pick(curves, LONG)
     horizon, chance = long[0].x[-1], RANDOM * long[0].x[-1]
     draw(long, left, average=True)
-    left.axhline(RANDOM, label="random play", **REFERENCE)
+    left.axhline(RANDOM, label="uniform play", **REFERENCE)
     left.set(xscale="log", yscale="log", xlabel="round $t$", ylabel="regret per agent and round", xlim=(1e3, horizon))
     left.set_title("(a) average up to round $t$")
     x, ends = [float(one.label.split("= ")[-1]) for one in long], np.stack([one.y[-1] for one in long])
@@ -97,12 +97,12 @@ def main(options: DubeyOptions) -> None:
     right.plot([], [], color="#999999", linewidth=0.8, label="one seed")
     for one, at in zip(long, x):
         colour = one.style.split()[0]
-        name = f"{one.label}: {one.mean[-1]:,.0f} ± {one.error[-1]:,.0f}, {one.mean[-1] / chance:.1%} of random play"
+        name = f"{one.label}: {one.mean[-1]:,.0f} ± {one.error[-1]:,.0f}, {one.mean[-1] / chance:.1%} of uniform play"
         right.errorbar(at, one.mean[-1], one.error[-1], fmt="o", capsize=4, color=colour, label=name)
     right.set(xlabel="$\\varepsilon$ of the noise on messages", ylabel="regret per agent", xticks=x, ylim=(0, None))
-    right.set_title(f"(b) after T = {horizon:,.0f} rounds; random play has {chance:,.0f}")
+    right.set_title(f"(b) after T = {horizon:,.0f} rounds; uniform play has {chance:,.0f}")
     share = ", ".join(f"{one.mean[-1] / chance:.1%} at {one.label}" for one in long)
-    seen.append(f"at T = {horizon:,.0f} regret is {share} of random play ({long[0].n_seeds} seeds)")
+    seen.append(f"at T = {horizon:,.0f} regret is {share} of uniform play ({long[0].n_seeds} seeds)")
     for one, other in itertools.pairwise(long):
         ratio, half = interval(one.y[-1] / other.y[-1])
         seen.append(f"{one.label} over {other.label}, seed by seed: {ratio:.2f} ± {half:.2f}")

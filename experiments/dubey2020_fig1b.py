@@ -39,7 +39,7 @@ PANELS: dict[str, tuple[Any, float, tuple[int, int, int], tuple[int, int, int]]]
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
-    """Returns the regret per agent of every panel and schedule, and that of random play."""
+    """Returns the regret per agent of every panel and schedule, and that of uniform play."""
     env, curves = fb.envs.gap(*options.shape(M, 25, 10)), []
     for title, (budget, scale, horizons, seeds) in PANELS.items():
         run = options.run(*horizons, seeds=seeds)
@@ -52,12 +52,12 @@ def measure(options: DubeyOptions) -> list[Curve]:
             syncs = f"{result.communication['rounds'][:, -1].mean():,.0f}"
             curves.append(Curve(title, name, one.x, one.y, f"{colour} {line} {MARKS[name]}", syncs))
         x = curves[-1].x
-        curves.append(Curve(title, "random play", x, random_play(env) / M * x, "#999999 -."))
+        curves.append(Curve(title, "uniform play", x, random_play(env) / M * x, "#999999 -."))
     return curves
 
 
 def seen(panel: list[Curve]) -> str:
-    """Returns the claims, seed by seed, and how often each synchronises with which regret, beside random play."""
+    """Returns the claims, seed by seed, and how often each synchronises with which regret, beside uniform play."""
     *runs, uniform = panel
     ends = {one.label: one.y[-1] for one in runs}
     order = (("M^1.5", "M log T"), ("M T", "M^1.5"))
@@ -68,7 +68,7 @@ def seen(panel: list[Curve]) -> str:
         mean, half = interval(one.y[-1])
         side = "more" if mean - half > random else "less" if mean + half < random else "undecided"
         found.append(f"{one.label} {mean:,.0f} ± {half:,.0f} ({side}; synchronisations: {one.note})")
-    return f"{claims}; regret per agent, beside random play's {random:,.0f}, {', '.join(found)} (95 %)"
+    return f"{claims}; regret per agent, beside uniform play's {random:,.0f}, {', '.join(found)} (95 %)"
 
 
 def main(options: DubeyOptions) -> None:
@@ -91,7 +91,7 @@ def main(options: DubeyOptions) -> None:
         texts = [f"{NAMES[one.label]}: {int(one.note.replace(',', '')):,}" for one in panel if one.note]
         words = "\n".join(["synchronisations", *texts])
         ax.text(0.03, 0.03, words, transform=ax.transAxes, va="bottom", fontsize="small")
-    axes[0].set_ylabel("regret, over that of random play")
+    axes[0].set_ylabel("regret, over that of uniform play")
     legend_of_all(figure, ncols=4)
     headline(
         figure,

@@ -24,7 +24,7 @@ HORIZONS = {100: (50, 5_000, 100_000), 2: (50, 500_000, 2_000_000)}  # M -> T fo
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
-    """Returns regret per agent over rounds for every M, d and algorithm, and that of random play."""
+    """Returns regret per agent over rounds for every M, d and algorithm, and that of uniform play."""
     curves = []
     for m, horizons in HORIZONS.items():
         run = options.run(*horizons)
@@ -37,7 +37,7 @@ def measure(options: DubeyOptions) -> list[Curve]:
                     Curve(one.panel, f"d = {d}, {one.label}", one.x, one.y, f"{colour} {LINES[one.label]} {mark}")
                 )
         each, x = random_play(fb.envs.gap(n_agents=m, n_arms=K, dim=4)) / m, curves[-1].x  # the same for all d
-        curves.append(Curve(f"M = {m}", "random play", x, each * x, "#999999 :"))
+        curves.append(Curve(f"M = {m}", "uniform play", x, each * x, "#999999 :"))
     return curves
 
 
@@ -58,12 +58,12 @@ def main(options: DubeyOptions) -> None:
         draw(sorted(panel, key=lambda one: ("random" in one.label, "not" in one.label)), ax, average=True)
         ax.set(xlabel="round $t$", xlim=(0, horizon))
         ax.set_title(f"({letter}) up to round $t$, M = {m}, T = {horizon:,.0f}")
-        chance = pick(panel, label="random play")[0].mean[-1]
+        chance = pick(panel, label="uniform play")[0].mean[-1]
         for algo, line in LINES.items():
             one = against(panel, algo)
             power, half = exponent(one)
             share = ", ".join(f"{value:.0%}" for value in one.mean / chance)
-            seen.append(f"M = {m}, {algo}: d^{power:.2f} ± {half:.2f} ({share} of random play at d = 4, 8, 16)")
+            seen.append(f"M = {m}, {algo}: d^{power:.2f} ± {half:.2f} ({share} of uniform play at d = 4, 8, 16)")
             name = f"M = {m}, {algo}: power {power:.2f} ± {half:.2f}"
             look = dict(fmt=f"{marker}{line}", color="#CC79A7" if "ε" in algo else "#000000", markersize=5, capsize=2)
             axes[2].errorbar(one.x, one.mean, one.error, label=name, **look)

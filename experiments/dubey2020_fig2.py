@@ -4,7 +4,7 @@ python experiments/dubey2020_fig2.py [--smoke | --full] [--redraw]
 
 M = 10 agents as in the paper, which does not say how many rounds, communicate in the order of M log T. It reports that
 regret falls with the gap, and that the budget then matters less. (a) Regret after T rounds against the gap, by
-epsilon. (b) The same over rounds at epsilon = 10, where agents have left random play long before T. Nobody learns
+epsilon. (b) The same over rounds at epsilon = 10, where agents have left uniform play long before T. Nobody learns
 before the first synchronisation, whose time D ~ T / log T sets, and until then an agent loses about the gap + 0.1 a
 round. So regret rises with the gap, also when all agents play well at the end.
 """
@@ -54,7 +54,7 @@ def main(options: DubeyOptions) -> None:
         seen.append(f"{name}: {word}, regret at gap {gaps[-1]:g} over that at {gaps[0]:g} is {ratio:.2f} ± {half:.2f}")
         look: dict[str, Any] = dict(fmt="o:", markersize=4, capsize=2, color=of[0].style.split()[0], label=name)
         left.errorbar(gaps, ends.mean(1), [one.error[-1] for one in of], **look)
-    left.plot(gaps, (K - 1) / K * (gaps + 0.1) * horizon, ":", color="#999999", label="random play")
+    left.plot(gaps, (K - 1) / K * (gaps + 0.1) * horizon, ":", color="#999999", label="uniform play")
     left.set(xlabel="gap $\\Delta$", ylabel="regret per agent", ylim=(0, None), xticks=gaps)
     left.set_title(f"(a) after T = {horizon:,.0f} rounds")
     shown, shades = pick(curves, label=f"ε = {EPSILONS[-1]:g}"), ("#5C2800", "#D55E00", "#F08A3C", "#F7BC8B")

@@ -27,7 +27,7 @@ M, K, D, EPSILONS = 8, 10, 5, (1.0, 5.0, 20.0)
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 NETWORKS = {"complete": 1, "ring": 1}  # graph -> hops after which a message is dropped, gamma
 COMMON: dict[str, Any] = dict(schedule=fb.schedules.LogDet(20.0), policy=fb.algos.LogDetUCB(regularization=1 / M))
-OPEN, CHANCE = "not private", "random play"
+OPEN, CHANCE = "not private", "uniform play"
 
 
 def algorithms(privacy: fb.privacy.Budget | None) -> dict[str, fb.Algorithm]:

@@ -9,7 +9,7 @@ authors' bonus is beta x' A^-1 x, without a root, which is far less than beta sq
 
 The paper says that CDP-FCLUB-DC is better than CLUB, SCLUB, LinUCB, Homo and Homo-DC, and a little worse than FCLUB-DC
 and FCLUB. The script prints which of these inequalities are seen. With noise that is really added (epsilon = 1, delta =
-0.1) CDP-FCLUB-DC is hardly better than random play. In the authors' code noise reaches the tests that decide when to
+0.1) CDP-FCLUB-DC is hardly better than uniform play. In the authors' code noise reaches the tests that decide when to
 communicate, but no estimate, so that their curve is that of FCLUB-DC with another width.
 """
 

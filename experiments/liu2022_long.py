@@ -33,7 +33,7 @@ def measure(options: LiuOptions) -> list[Curve]:
     private = {f"CDP-FCLUB-DC, target ε = {epsilon:g}": every[epsilon]["CDP-FCLUB-DC"] for epsilon in EPSILONS}
     result = fb.sweep(env, {**plain, **private}, **run, store=options.store)
     points, ends = horizon / 2.0 ** np.arange(0, 7, 0.25)[::-1], horizon / 2.0 ** np.arange(8)[::-1]
-    curves = [Curve("regret", "random play", points, random_play(env, options.seed) * points)]
+    curves = [Curve("regret", "uniform play", points, random_play(env, options.seed) * points)]
 
     for name in result:
         one = result[name]
@@ -69,7 +69,7 @@ def main(options: LiuOptions) -> None:
         final, wrong = mean_error(one.y[-1])
         print(f"{name}: regret {final:,.0f} ± {wrong:,.0f} at T = {horizon:,.0f}; exponents, 95 %:", end=" ")
         print(f"{early[0]:.2f} ± {early[1]:.2f} in (T/80, T/8], {text} in (T/10, T]")
-        print("  regret of a round over random play: " + ", ".join(f"{s:.4f} ± {e:.4f}" for s, e in zip(mean, error)))
+        print("  regret of a round over uniform play: " + ", ".join(f"{s:.4f} ± {e:.4f}" for s, e in zip(mean, error)))
         (rand,), (sent,) = (pick(curves, panel, name) for panel in ("adjusted Rand index", "uploads and downloads"))
         print(f"  adjusted Rand index at T: {', '.join(f'{value:.2f}' for value in rand.y[-1])}")
         if name != "LinUCB":
@@ -95,7 +95,7 @@ def main(options: LiuOptions) -> None:
             over.append(f"{name} {level[-1]:+.0%} and {steps[-1] / bound:.2f}")
             quiet += (more < bound / 4).sum()
             print(f"  medians above the bound in {above} of {len(more)} doublings")
-    a.axhline(1, color="#999999", linestyle="-.", label="random play")
+    a.axhline(1, color="#999999", linestyle="-.", label="uniform play")
     a.plot((horizon / 16, horizon), (0.4, 0.1), "--", color="#999999", label="(a) slope of regret $\\sqrt{T}$")
     sent = [np.diff(one.y, axis=0).max() for one in pick(curves, "uploads and downloads")]
     top = 1.05 * max(sent)
@@ -105,7 +105,7 @@ def main(options: LiuOptions) -> None:
         ax.set_xticks((20_000, 100_000, 1_000_000))
         ax.tick_params(labelleft=ax is counts[0])
     counts[0].set_ylabel("uploads and downloads\nin (t/2, t]")
-    a.set(xscale="log", yscale="log", ylabel="regret in (t/2, t]\nover random play's")
+    a.set(xscale="log", yscale="log", ylabel="regret in (t/2, t]\nover uniform play's")
     b.set(xscale="log", ylabel="adjusted Rand index at $t$")
     a.set_title("(a) does it learn?")
     b.set_title("(b) are the clusters found? (1: all)")

@@ -38,12 +38,13 @@ WORDS = {
     "L": "servers L",
 }
 LOOKS = {
-    name: COLOURED[name] for name in ("FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, recalibrated", "LinUCB", "random play")
+    name: COLOURED[name]
+    for name in ("FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, recalibrated", "LinUCB", "uniform play")
 }
 
 
 def measure(options: LiuOptions) -> list[Curve]:
-    """Returns final regrets of all seeds against each parameter, and those of random play."""
+    """Returns final regrets of all seeds against each parameter, and those of uniform play."""
     run = options.run(500, 100_000, 100_000)
     every, env = options.methods(fb.privacy.Budget(1.0, 0.1)), options.instance()
     epsilons = EPSILONS[:: options.pick(5, 1, 1)]
@@ -55,7 +56,7 @@ def measure(options: LiuOptions) -> list[Curve]:
         curves.append(Curve(HOME_TITLE, name, epsilons, finals, LOOKS[name]))
         curves.append(Curve("worth", name, epsilons, given))
     random = random_play(env, options.seed) * run["horizon"]
-    curves.append(Curve(HOME_TITLE, "random play", epsilons, [random] * len(epsilons), LOOKS["random play"]))
+    curves.append(Curve(HOME_TITLE, "uniform play", epsilons, [random] * len(epsilons), LOOKS["uniform play"]))
     found: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
     for title, (_, values, shape_at) in STUDIES.items():
         values = values[: options.pick(1, 9, 9)]
@@ -64,11 +65,11 @@ def measure(options: LiuOptions) -> list[Curve]:
                 env = options.instance(**dict(zip(HOME, shape)))
                 one = fb.sweep(env, {name: every[name] for name in SHOWN}, **run, store=options.store)
                 found[shape] = {name: one[name].regret[:, -1] for name in SHOWN}
-                found[shape]["random play"] = np.full(run["seeds"], random_play(env, options.seed) * run["horizon"])
+                found[shape]["uniform play"] = np.full(run["seeds"], random_play(env, options.seed) * run["horizon"])
                 print(shape, {name: f"{final.mean():,.0f}" for name, final in found[shape].items()}, flush=True)
-        for name in (*SHOWN, "random play"):
+        for name in (*SHOWN, "uniform play"):
             finals = np.stack([found[tuple(shape_at(value).values())][name] for value in values])
-            curves.append(Curve(title, name, values, finals[:, :1] if name == "random play" else finals, LOOKS[name]))
+            curves.append(Curve(title, name, values, finals[:, :1] if name == "uniform play" else finals, LOOKS[name]))
     return [*curves, Curve("words", "T", [0], [run["horizon"]])]
 
 
@@ -80,7 +81,7 @@ def main(options: LiuOptions) -> None:
     order: dict[str, list[str]] = {"holds": [], "undecided": [], "reversed": []}
     for ax, title in zip(axes, (HOME_TITLE, *STUDIES)):
         panel = pick(curves, title)
-        (random,) = pick(panel, label="random play")
+        (random,) = pick(panel, label="uniform play")
         ax.axhline(1, color="#999999", linestyle="-.", label=random.label)
         for one in panel:
             colour, line, *mark = one.style.split()
@@ -113,7 +114,7 @@ def main(options: LiuOptions) -> None:
     last.legend(handles.values(), handles.keys(), loc="center left", frameon=False)
     last.axis("off")
     for row in grid:
-        row[0].set_ylabel("regret over random play's")
+        row[0].set_ylabel("regret over uniform play's")
     n_seeds = curves[0].n_seeds
     seats = SEATS["consecutive"]
     headline(
@@ -125,12 +126,12 @@ def main(options: LiuOptions) -> None:
     for one in pick(curves, "worth"):
         print(f"{one.label}, noise alone: {', '.join(f'{e:g}: {w:.3g}' for e, w in zip(one.x, one.mean))}")
     (printed,), (worths,) = pick(curves, HOME_TITLE, "CDP-FCLUB-DC"), pick(curves, "worth", "CDP-FCLUB-DC")
-    (random,) = pick(curves, HOME_TITLE, "random play")
+    (random,) = pick(curves, HOME_TITLE, "uniform play")
     ends = (f"target {printed.x[-1]:g}", f"target {printed.x[0]:g}")
     final = dict(zip(ends, printed.y[[-1, 0]]))
     shares = printed.mean / random.mean
     falls = "; ".join(
-        f"{shares[i]:.2f} of random play's at target {printed.x[i]:g} (noise alone {worths.mean[i]:.2g})"
+        f"{shares[i]:.2f} of uniform play's at target {printed.x[i]:g} (noise alone {worths.mean[i]:.2g})"
         for i in (0, -1)
     )
     ours = f"T=10^5, 10 seeds, 4 to 9 values; T={horizon:,.0f}, {n_seeds} seeds here"

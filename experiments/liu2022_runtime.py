@@ -21,7 +21,7 @@ from drawing import Says, caption, headline, legend_of_all, save
 
 import fedbandit_jax as fb
 
-LOOKS = {name: look for name, look in COLOURED.items() if name != "random play"}
+LOOKS = {name: look for name, look in COLOURED.items() if name != "uniform play"}
 
 
 def measure(options: LiuOptions) -> list[Curve]:

@@ -59,7 +59,7 @@ def measure(options: LiuOptions) -> list[Curve]:
             look = fb.plotting.colour(one)
             curves.append(Curve(title, label, [0, 1, 2], np.stack([value[:, -1] for value in values]), look))
         random = random_play(env, options.seed) * horizon
-        curves.append(Curve(title, "random play", [0], [random], note=f"{horizon:,}"))
+        curves.append(Curve(title, "uniform play", [0], [random], note=f"{horizon:,}"))
     return curves
 
 
@@ -85,7 +85,7 @@ def main(options: LiuOptions) -> None:
     for letter, title, ax in zip("ab", titles, axes[0]):
         *bars, played = pick(curves, title)
         random, names = played.y[0, 0], [textwrap.fill(one.label, 32, break_on_hyphens=False) for one in bars]
-        ends = 1.42, 1.7  # of columns, in widths of the bar of random play
+        ends = 1.42, 1.7  # of columns, in widths of the bar of uniform play
         for i, one in enumerate(bars):
             (mean, sent, clusters), error = one.mean, one.error[0]
             ax.barh(i, mean, xerr=error, color=look(one.label), height=0.7)
@@ -94,7 +94,7 @@ def main(options: LiuOptions) -> None:
             print(f"{title}, {one.label}: {mean:,.0f} ± {error:,.0f}, {sent:,.0f} sent, {clusters:.1f} clusters")
         for end, text in zip(ends, ("regret at T", "clusters at T\n(true: 4)")):
             ax.text(end * random, -0.65, text, va="bottom", ha="right", fontsize="small")
-        ax.axvline(random, color="#999999", linestyle="-.", label=f"random play: {random:,.0f}")
+        ax.axvline(random, color="#999999", linestyle="-.", label=f"uniform play: {random:,.0f}")
         ax.set(yticks=np.arange(len(bars)), xlim=(0, 1.73 * random), ylim=(len(bars) - 0.4, -1.7))
         ax.set_yticklabels(names, fontsize="small")
         ax.set_xticks((0, 10_000, 20_000))
@@ -115,7 +115,7 @@ def main(options: LiuOptions) -> None:
             )
             seen.append(f"({letter}) {title.split(';')[0]}: {words}")
     legend_of_all(figure)
-    horizon, n_seeds = pick(curves, label="random play")[0].note, curves[0].n_seeds
+    horizon, n_seeds = pick(curves, label="uniform play")[0].note, curves[0].n_seeds
     where = f"n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, T = {horizon}"
     headline(
         figure,

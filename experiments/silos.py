@@ -176,7 +176,7 @@ def finish(
         claims: pairs of labels, of which the paper says that the first has less regret; whether it was seen is written
             below the picture.
         says: what the paper says; `seen` is put before the verdicts.
-        at_end: draw regret at T and paired differences, as for curves that all lie on random play.
+        at_end: draw regret at T and paired differences, as for curves that all lie on uniform play.
     """
     suffix = f"{name}_{options.variant}"
 
@@ -191,7 +191,7 @@ def finish(
             panel = kept.of_result(result, title)
             panel = [dataclasses.replace(one, note=one.note + unclipped(result, one.label)) for one in panel]
             x = panel[0].x
-            curves += [*panel, Curve(title, "random play", x, random_play(env, options.seed) * x, "#999999 -.")]
+            curves += [*panel, Curve(title, "uniform play", x, random_play(env, options.seed) * x, "#999999 -.")]
         return curves
 
     curves = options.numbers(suffix, measured)
@@ -214,7 +214,7 @@ def finish(
 
 def _worded(one: Curve) -> Curve:
     """Returns a curve with words for its label and panel, and a note of what is not private."""
-    note = one.note or ("" if one.label == "random play" else "not private")
+    note = one.note or ("" if one.label == "uniform play" else "not private")
     return dataclasses.replace(one, label=spaced(in_words(one.label)), panel=spaced(one.panel), note=note)
 
 
@@ -248,14 +248,14 @@ def _found(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]], in_percent:
         a, b = of[better].y[-1], of[worse].y[-1]
         found.append(f"{better} < {worse} {kept.verdict(a, b)}")
         if in_percent:
-            found[-1] += " ({:.1f} ± {:.1f} % of random play's)".format(*np.array(kept.interval(b - a)) / random * 100)
+            found[-1] += " ({:.1f} ± {:.1f} % of uniform play's)".format(*np.array(kept.interval(b - a)) / random * 100)
         given = [re.findall(r"noise for (ε = .*)", of[label].note) for label in (better, worse)]
         if all(given) and given[0] != given[1] and re.findall("ε = .*", better) == re.findall("ε = .*", worse):
             unequal.append(f"{given[0][0]} against {given[1][0].removeprefix('ε = ')}")
     text = "; ".join(found) + f" (group regret at T, {panel[0].n_seeds} paired seeds, 95 % intervals)"
     if in_percent:
         shares = [(one.label, *np.array(kept.interval(one.y[-1])) / random * 100) for one in panel[:-1]]
-        text += f"; in % of random play's {random:,.0f}: " + ", ".join("{} {:.1f} ± {:.1f}".format(*s) for s in shares)
+        text += f"; in % of uniform play's {random:,.0f}: " + ", ".join("{} {:.1f} ± {:.1f}".format(*s) for s in shares)
     if enough := [f"{one.note.split('noise for ')[1]} ({one.label})" for one in panel if "noise for" in one.note]:
         text += f"; the noise would do for {', '.join(enough)} at the δ asked for, "
         text += "if rewards were clipped and agents acted on released statistics only"
@@ -286,7 +286,7 @@ def _over_rounds(panels: dict[str, list[Curve]]) -> Figure:
 
 
 def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
-    """Draws regret at T as a share of that of random play, and paired differences of the pairs of the claims."""
+    """Draws regret at T as a share of that of uniform play, and paired differences of the pairs of the claims."""
     *others, random = panel
     size = 11.0, 1.9 + 0.45 * len(others)
     figure, (left, right) = plt.subplots(ncols=2, figsize=size, width_ratios=(3, 2))
@@ -295,8 +295,8 @@ def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
         _dot(left, place, of[one.label], one.style.split()[0])
     left.set_yticks(range(len(others)), [named(one).replace(": no p", ":\nno p") for one in others])
     left.axvline(100, color="#999999", linestyle="-.")
-    left.annotate("random play", (100, -0.95), ha="right", va="center", xytext=(-4, 0), textcoords="offset points")
-    left.set(xlabel="group regret at T in % of random play's", xlim=(-13, 118), ylim=(len(others) - 0.5, -1.4))
+    left.annotate("uniform play", (100, -0.95), ha="right", va="center", xytext=(-4, 0), textcoords="offset points")
+    left.set(xlabel="group regret at T in % of uniform play's", xlim=(-13, 118), ylim=(len(others) - 0.5, -1.4))
     left.set_title("(a) every algorithm")
     pairs = [pair for pair in pairs if "FedLinUCB" not in pair]
     for place, (better, worse) in enumerate(pairs):

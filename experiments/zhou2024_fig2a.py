@@ -3,7 +3,7 @@
 python experiments/zhou2024_fig2a.py [--as authors] [--smoke | --full]
 
 The figure shows regret over rounds at epsilon = 10^-4 and 10^-3. The paper says that shuffling lowers regret, which is
-undecided: at such budgets both are nearly random play, and at 10^-3 the effect is below 3 % (see
+undecided: at such budgets both are nearly uniform play, and at 10^-3 the effect is below 3 % (see
 docs/reproduction/zhou2024.md). The authors' noise for the shuffle model is that of Theorem 5.3 without its constant. By
 the constants of its lemma shuffling needs more noise than no shuffling at all, so that our version has the same noise
 in both models; beside them it shows secure aggregation at the same budget, which is certified.

@@ -5,7 +5,7 @@ python experiments/zhou2024_rates.py [--smoke | --full] [--redraw]
 The corollary: with batches of B = sqrt(T / M) rounds silo-level LDP has regret of order T^(1/2) (M d)^(3/4)
 log^(1/4)(1 / delta) / epsilon^(1/2). One of M, T, d, epsilon and delta varies, and M = 100 otherwise. Where M varies,
 the central model is there too: the paper has it at a factor of M^(1/4) less. At the worst gap everybody is offered the
-d unit vectors, one of which is better by the gap at which regret is largest, as in zhou2024_silos.py; random play has
+d unit vectors, one of which is better by the gap at which regret is largest, as in zhou2024_silos.py; uniform play has
 1 - 1/d of beta sqrt(d M T) at the larger gap, unless that is cut at 1/2. Bounds are the leading term of Lemma C.2, beta
 sqrt(d M T ln(1 + M T / (d lambda_min))), with the noise that is drawn. Elsewhere contexts are random, with the paper's
 confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is not in proportion to 1 / epsilon: as
@@ -65,9 +65,9 @@ def setting(instance: str, sweep: str) -> dict[str, float]:
 
 
 def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np.ndarray:
-    """Returns the final regret (S,) at the worse of two gaps, the bound of Lemma C.2, else nan, and random play.
+    """Returns the final regret (S,) at the worse of two gaps, the bound of Lemma C.2, else nan, and uniform play.
 
-    Random play is at the larger gap.
+    Uniform play is at the larger gap.
     """
     horizon, m = (options.pick(few, *[int(of[name])] * 2) for name, few in (("T", 48), ("M", 4)))
     dim = int(of["d"])
@@ -88,7 +88,7 @@ def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns curves of regret, of the bound of Lemma C.2 and of random play, for every sweep and instance."""
+    """Returns curves of regret, of the bound of Lemma C.2 and of uniform play, for every sweep and instance."""
     curves = []
     for instance in INSTANCES:
         for sweep, (_, what, _) in SWEEPS.items():
@@ -101,7 +101,7 @@ def measure(options: Size) -> list[Curve]:
                 if np.isfinite(found[:, -2]).all():
                     curves.append(Curve(panel, f"{model}, {BOUND}", at, found[:, -2], f"{colour} --"))
                 if trust == "silo_local":
-                    curves.append(Curve(panel, "random play", at, found[:, -1], "#999999 -."))
+                    curves.append(Curve(panel, "uniform play", at, found[:, -1], "#999999 -."))
     return curves
 
 
@@ -117,10 +117,10 @@ def ratio(curves: list[Curve], instance: str) -> str:
 def power(curves: list[Curve], instance: str, sweep: str) -> tuple[str, str]:
     """Returns the power of regret of silo-level LDP in words for a title, and for the caption.
 
-    The caption also says which shares of the bound and of random play are reached. Two points give no power.
+    The caption also says which shares of the bound and of uniform play are reached. Two points give no power.
     """
     one, (order, *_) = pick(curves, f"{instance}, {sweep}", "silo-level LDP")[0], SWEEPS[sweep]
-    (played,) = pick(curves, one.panel, "random play")
+    (played,) = pick(curves, one.panel, "uniform play")
     few = len(one.x) < 3
     found, half = exponent(one)
     number = f": {len(one.x)} points" if few else f" {found:.3f} ± {half:.3f}"
@@ -132,11 +132,11 @@ def power(curves: list[Curve], instance: str, sweep: str) -> tuple[str, str]:
         long += f" (from point to point {steps(one)}; {' and '.join(inside) or 'neither corollary nor bound'} in this "
         long += "interval; power of the bound "
         long += (
-            f"{own:.3f}, of random play {drawn:.3f}; {share(one, bound)} of the bound, {share(one, played)} of random "
+            f"{own:.3f}, of uniform play {drawn:.3f}; {share(one, bound)} of the bound, {share(one, played)} of random "
         )
         return f"{instance}{number}", f"{long}play)" + whole_batches(one)
-    drawn = "" if few else f"power of random play {round(exponent(played)[0], 3) + 0:.3f}; "
-    return f"{instance}{number}", f"{long} ({drawn}{share(one, played)} of random play)"
+    drawn = "" if few else f"power of uniform play {round(exponent(played)[0], 3) + 0:.3f}; "
+    return f"{instance}{number}", f"{long} ({drawn}{share(one, played)} of uniform play)"
 
 
 def share(one: Curve, other: Curve) -> str:
@@ -164,7 +164,7 @@ def main(options: Size) -> None:
                     label = f"{instance}: {one.label}{' in (a)' * (one.label == 'central')}"
                     ax.errorbar(one.x, one.mean, one.error, color=colour, label=label, markersize=5, capsize=2, **look)
                 else:
-                    mark = dict(marker=look["fmt"][0], mfc=look.get("mfc")) if one.label == "random play" else {}
+                    mark = dict(marker=look["fmt"][0], mfc=look.get("mfc")) if one.label == "uniform play" else {}
                     label = f"{instance}: {one.label.replace('central', 'central in (a)')}"
                     ax.plot(one.x, one.mean, line, color=colour, linewidth=1, label=label, markersize=4, **mark)
         local = pick(curves, f"{INSTANCES[0]}, {sweep}", "silo-level LDP")[0]
@@ -198,7 +198,7 @@ def main(options: Size) -> None:
     headline(figure, "Regret against the powers of Corollary 5.2", title)
     where = (
         f"M = {M}, B = √(T/M), ε = 1, δ = 0.1 where they do not vary; worst gap: K = d unit vectors, the "
-        "worse of two gaps near β √(d/(MT)), at most 1/2 (random play, at the larger: 1 − 1/d of β √(dMT)), T = 10,000 "
+        "worse of two gaps near β √(d/(MT)), at most 1/2 (uniform play at the larger: 1 − 1/d of β √(dMT)), T = 10,000 "
         "(1,000 for M), d = 2; random contexts: sphere, K = 10, the paper's widths, T = 1,000, d = 10"
     )
     lines[0] = dataclasses.replace(lines[0], size=f"{lines[0].size}; {where}")

@@ -103,7 +103,7 @@ def regret(instance: str, name: str, m: int, horizon: int, options: Size) -> np.
 
 
 def measure(options: Size) -> list[Curve]:
-    """Returns regret against M for every panel and model, its bound by Lemma C.2, and random play."""
+    """Returns regret against M for every panel and model, its bound by Lemma C.2, and uniform play."""
     rounds, users = options.pick((64, 128), (1_000, 1_000_000), (10_000, 10_000_000))
     agents, curves = options.pick([2, 4], *[[10, 100, 1_000, 10_000]] * 2), []
     for instance, split, kept in PANELS:
@@ -117,7 +117,7 @@ def measure(options: Size) -> list[Curve]:
                 curves.append(Curve(panel, f"{name}, its bound", x, found[:, -1], f"{colour} :"))
         if instance == "random contexts":
             each = random_play(fb.envs.sphere(10, 10, 10, rewards="bernoulli")) / 10
-            curves.append(Curve(panel, "random play", x, each * rounds * x, "#999999 -."))
+            curves.append(Curve(panel, "uniform play", x, each * rounds * x, "#999999 -."))
     return curves
 
 
@@ -166,12 +166,12 @@ def main(options: Size) -> None:
             )
             look = {"linewidth": 1.2, "markersize": 4, "capsize": 2, **look}
             ax.errorbar(one.x, one.mean, one.error, fmt="o-", color=one.style[:7], label=name, **look)
-        if one := panel.get("random play"):
+        if one := panel.get("uniform play"):
             ax.plot(one.x, one.mean, "-.", color="#999999", label=one.label)
         local, central = panel["silo-level local, Thm 5.1"], panel.get("central", panel["not private"])
         for one, order in ((local, 0.75 - 0.5 * split), (central, 0.5 - 0.5 * split)):
             slope(ax, order, one.x, one.mean[0], "powers of the paper, through the first points")
-            ax.lines[-1].set(linestyle="-", color="#BBBBBB")  # random play is dash-dot
+            ax.lines[-1].set(linestyle="-", color="#BBBBBB")  # uniform play is dash-dot
             end = (one.x[-1], one.mean[0] * (one.x[-1] / one.x[0]) ** order)
             place: dict[str, Any] = dict(xytext=(7, 0), textcoords="offset points", va="center", size="small")
             ax.annotate(f"$M^{{{order:g}}}$", end, **place)

@@ -284,7 +284,7 @@ def test_powers_of_regret_and_of_its_bound(curves):
         worst = {curve.label: curve for curve in measured if curve.panel == f"worst gap, {axis}"}
         bound = f"{curves.exponent(worst[f'{model}, bound of Lemma C.2'])[0]:.3f}"
         mine = "{:.3f} ± {:.3f}".format(*curves.exponent(worst[model]))
-        random = "-" if model == "central" else f"{curves.exponent(worst['random play'])[0]:.3f}"
+        random = "-" if model == "central" else f"{curves.exponent(worst['uniform play'])[0]:.3f}"
         (other,) = curves.pick(measured, f"random contexts, {axis}", model)
         contexts = "two points only" if len(other.x) == 2 else "{:.3f} ± {:.3f}".format(*curves.exponent(other))
         (quoted,) = [line for line in lines if line.startswith(f"| {row} |")]
