@@ -10,6 +10,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,7 +22,15 @@ import tyro
 from curves import Curve
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import Locator, LogFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import (
+    Locator,
+    LogFormatter,
+    LogFormatterMathtext,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    ScalarFormatter,
+)
 from matplotlib.transforms import ScaledTranslation
 from options import FIGURES, Size
 
@@ -364,8 +373,8 @@ def headline(figure: Figure, message: str, setting: str) -> None:
     SETTINGS[figure] = " ".join(setting.split())
 
 
-def fit_titles(figure: Figure) -> None:
-    """Breaks the titles of panels into lines that are hardly longer than the panel is wide."""
+def fit(figure: Figure) -> None:
+    """Breaks titles of panels that are longer than the panel is wide, and shortens numbers of ticks that overlap."""
     figure.draw_without_rendering()
     for ax in figure.axes:
         room = 1.15 * ax.get_window_extent().width / max(1.0, ax.title.get_window_extent().width)
@@ -374,6 +383,10 @@ def fit_titles(figure: Figure) -> None:
             size = max(12, int(room * max(map(len, whole.split("\n")))))
             lines = [textwrap.fill(line, size) for line in whole.split("\n")]
             ax.title.set_text("\n".join(lines).replace("~", " "))
+        boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+        boxes = sorted((box.x0, box.x1) for box in boxes if box.width)
+        if isinstance(ax.xaxis.get_major_locator(), LogLocator) and any(a[1] > b[0] for a, b in pairwise(boxes)):
+            ax.xaxis.set_major_formatter(LogFormatterMathtext())
 
 
 def tidy(figure: Figure) -> None:
@@ -408,7 +421,7 @@ def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | Non
     width, height = figure.get_size_inches()
     smaller = min(WIDTH, 0.66 * width) / width
     figure.set_size_inches(width * smaller, 1.08 * height * smaller)  # words take more of a smaller figure
-    fit_titles(figure)
+    fit(figure)
     words = str(figure.get_label())
     if setting := SETTINGS.get(figure):
         words = f"Setting: {setting}.\n{words}"

@@ -96,6 +96,7 @@ def _rows(one: dict[str, Measured]) -> list[tuple[str, ...]]:
         mean, error = mean_error(result.regret[:, -1])
         certificate = result.certificate
         private = certificate.epsilon_exact is not None
+        asked = certificate.epsilon is not None or certificate.claim != "none" or certificate.user_defined
         rows.append(
             (
                 label + ("" if (result.status == 0).all() else " (!)"),
@@ -104,7 +105,7 @@ def _rows(one: dict[str, Measured]) -> list[tuple[str, ...]]:
                 f"{mean / (result.spec['n_agents'] * int(result.rounds[-1])):.5f}",
                 f"{result.communication['rounds'][:, -1].mean().round(1):g}",
                 f"{result.communication['bits'][:, -1].mean() / 8e6:.2f}",
-                certificate.claim,
+                certificate.claim if asked else "not private",
                 f"{certificate.epsilon_exact:.4g}" if private else "-",
                 f"{certificate.delta:g}" if private else "-",
             )

@@ -128,7 +128,7 @@ def test_numbers_of_a_summary_by_hand():
     result = made(seeds=3, horizon=4, regret=regret, communication=curves, status=status, counts={}, gauges={})
     text = result.summary()
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "plain 3.0 1.5 0.25000 4e+06 0.50 none - -" in lines  # sqrt(7 / 3); 3 agents, 4 rounds
+    assert "plain 3.0 1.5 0.25000 4e+06 0.50 not private - -" in lines  # sqrt(7 / 3); 3 agents, 4 rounds
     assert "private (!) 4.0 1.0 0.33333 4e+06 0.50 certified inf 1e-06" in lines
     assert "private +1.0 1.2 [-4.0, +6.0]" in lines  # 1, 3, -1: 2 / sqrt 3 times 4.303
     np.testing.assert_allclose(result.time_average[0, 2], [1.5] * 4)
