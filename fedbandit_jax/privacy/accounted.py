@@ -257,7 +257,7 @@ class AccountedMechanism(BoundMechanism):
     def _unit(self) -> str:
         one = self.users
         if self.enforced:
-            return f"one user: all that she contributes, {one.sentence}; silos leave out what is beyond"
+            return f"one user: all their contributions, {one.sentence}; silos leave out what is beyond"
         if self.statistic.n_users:
             only = "one interaction, i.e. what a user did in one round"
             return f"{only}; users return in this environment, and nobody is protected in more rounds together"

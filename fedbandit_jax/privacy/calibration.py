@@ -73,7 +73,7 @@ class Calibration:
 
     @property
     def releases_per_user(self) -> float:
-        """kappa, the squared sensitivity to one user, relative to one message; for trees and one visit, her nodes."""
+        """kappa, the squared sensitivity to one user, relative to one message; for trees and one visit, their nodes."""
         return self.ask.kappa
 
     @property

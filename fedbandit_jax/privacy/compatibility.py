@@ -19,7 +19,7 @@ TABLE = """
 release that is no tree | noise for trees | a shuffler amplifies sums over disjoint batches | release='tree'
 release of sums over batches | noise of users | users report once | release='input_perturbation'
 noise in sums of silos | several budgets | one noise protects the users of all silos | trust='silo_local', or one budget
-users at several silos | several budgets | such a user has no budget of her own | silos=1, or one budget
+users at several silos | several budgets | such a user has no single budget | silos=1, or one budget
 no privacy unit | users who return | what is protected must be said | unit='visit', or fb.privacy.Users(visits=r)
 other statistic | noise for (x y, x x') | its noise is for no other | fb.privacy.Linear(), or trust='silo_local'
 centred statistic | no constant feature | without an intercept means do not move by 1/2 | centred=False

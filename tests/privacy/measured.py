@@ -131,7 +131,7 @@ def measured(bound, found):
     if getattr(bound, "reads", "nothing") != "nothing":
         bound = bound.replace(schedule=fb.schedules.Every(5).bind(None))
     horizon = HORIZON if bound.spec.n_agents < 100 else 3
-    everything = found.unit.startswith("one user: all that she contributes")
+    everything = found.unit.startswith("one user: all their contributions")
     both = neighbours(bound.spec, horizon, found.adjacency.split()[0], everything)
     if isinstance(bound, BoundFCLUB):
         return math.hypot(*distances(*(trees(bound, KEYS, one) for one in both)))

@@ -175,7 +175,7 @@ def test_returning_users_are_said_to_return():
     assert found.claim == "certified"
     assert "users return in this environment, and nobody is protected in more rounds together" in found.unit
     thrice = federated(unit=fb.privacy.Users(3)).certificate(RETURNING, HORIZON)
-    assert thrice.unit.startswith("one user: all that she contributes, up to 3 times at a silo")
+    assert thrice.unit.startswith("one user: all their contributions, up to 3 times at a silo")
     assert "silos leave out what is beyond" in thrice.unit
     assert "who comes when, and how often" in thrice.not_covered
     assert thrice.noise_std == pytest.approx(3 * found.noise_std, rel=1e-6)

@@ -25,7 +25,7 @@ def test_certificates_are_of_one_user():
     bound = A.Federated(schedule=3, privacy=P.Mechanism(BUDGET, "blt", unit=unit)).bind(SPEC, 30)
     found = certify(bound)
     assert found.claim == "certified"
-    words = "one user: all that she contributes, up to 6 times at a silo, 1 in a batch, in batches at least 2 apart"
+    words = "one user: all their contributions, up to 6 times at a silo, 1 in a batch, in batches at least 2 apart"
     assert found.unit.startswith(words)
     lax = dataclasses.replace(bound, mechanism=dataclasses.replace(bound.mechanism, enforced=False))
     assert (certify(lax).claim, "nobody leaves out" in certify(lax).reason) == ("none", True)

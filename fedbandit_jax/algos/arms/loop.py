@@ -86,7 +86,7 @@ class SumLoop(ArmAlgorithm):
         smallest = tails.smallest_delta(exact, r * self.protocol.missing)
         who = f"one user, who contributes {unit.sentence}, as is promised: users are not told apart here"
         if self.spec.n_users:
-            who = f"one user: all that she contributes, {unit.sentence}; what is beyond is left out"
+            who = f"one user: all their contributions, {unit.sentence}; what is beyond is left out"
         reason = f"noise of known law is on every sum that leaves the protocol, and each user is in {r} sums at most"
         return dataclasses.replace(
             found,

@@ -55,7 +55,7 @@ class Kinds(NamedTuple):
 
     theta: Array  # (C, d)
     label: Array  # (n,) int32
-    misfit: Array  # (n,) q of every user to her kind
+    misfit: Array  # (n,) q of every user to their kind
 
 
 @struct.sealed

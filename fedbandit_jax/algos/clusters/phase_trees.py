@@ -155,7 +155,7 @@ class Replanted:
             trusted="silo" if n_servers > 1 else "server",
             adjacency=f"{self.adjacency} ({ADJACENCY[self.adjacency]})",
             neighbours=self.adjacency,
-            unit=f"what one user did in {rounds}, against everybody except her own server (cluster differential "
+            unit=f"what one user did in {rounds}, against everybody except their own server (cluster differential "
             f"privacy); a user who comes {often} is thereby protected altogether",
             epsilon=asked,
             delta=delta,
@@ -170,7 +170,7 @@ class Replanted:
             sensitivity=self.sensitivity,
             not_covered=(
                 "when and at which server users come, and how many of a cluster's rounds are in its sums",
-                "recommendations at the user's own server, to others of her cluster: that server is trusted",
+                "recommendations at the user's own server, to others of their cluster: that server is trusted",
                 *BEYOND,
                 "floating-point attacks: all arithmetic and its rounding is float32",
             ),

@@ -155,7 +155,7 @@ class LocalNoise(PolyaNoise):
     `samplers.CUT`.)
     """
 
-    trust = "local: every user adds the noise to her own reward, nobody else is trusted"
+    trust = "local: every user adds the noise to their own reward, nobody else is trusted"
     trusted = "nobody"
     per_user = True
 

@@ -39,7 +39,7 @@ class SiloLocal(Trust):
     """
 
     sentence = (
-        "silo-local: each silo adds its own noise; a user's own silo sees her raw data and is trusted with them, "
+        "silo-local: each silo adds its own noise; a user's own silo sees their raw data and is trusted with them, "
         "server and other silos are not"
     )
     trusted = "silo"
@@ -105,7 +105,7 @@ class SiloLocalMatrix(SiloLocal):
 
     sentence = (
         "silo-local: each silo adds its own noise to the joint matrix of features and rewards; a user's own silo sees "
-        "her raw data and is trusted with them, server and other silos are not"
+        "their raw data and is trusted with them, server and other silos are not"
     )
     whose = "of a silo's message, sqrt 2 of it on the diagonal"
     away = "none"
@@ -185,8 +185,8 @@ class Local(Trust):
     """
 
     sentence = (
-        "local: each user's own device holds her contexts, chooses her arm from what the server publishes, and adds "
-        "noise to her statistics; her silo sees only her noisy report, nobody else is trusted"
+        "local: each user's own device holds their contexts, chooses their arm from what the server publishes, and "
+        "adds noise to their statistics; their silo sees only their noisy report, nobody else is trusted"
     )
     trusted = "nobody"
     whose = "of a user's report"

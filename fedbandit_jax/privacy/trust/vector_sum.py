@@ -45,7 +45,7 @@ class VectorSum(Trust):
 
     sentence = (
         "shuffle: each silo keeps its users' statistics and sends noisy bits for every one of them, in every tree node "
-        "she is in; a trusted shuffler mixes the bits of all silos, the server is not trusted"
+        "they are in; a trusted shuffler mixes the bits of all silos, the server is not trusted"
     )
     trusted = "shuffler"
     whose = "of the sum over silos"

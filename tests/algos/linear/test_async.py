@@ -240,7 +240,7 @@ def test_claims(name):
     bound, certificate = one.bind(ENV.spec, 200), one.certificate(ENV.spec, 200)
     assert certificate.claim == "certified"
     assert 0.99 <= certificate.epsilon_exact <= 1.0
-    whose = "one user: all that she contributes, up to 3 times" if name == "users" else "one interaction"
+    whose = "one user: all their contributions, up to 3 times" if name == "users" else "one interaction"
     assert whose in certificate.unit
     assert certificate.server_noise_std == pytest.approx(math.sqrt(6) * float(bound.stds.max()), rel=1e-5)
     assert certificate.releases == one.schedule.n_syncs(200)
