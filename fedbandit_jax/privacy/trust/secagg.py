@@ -46,7 +46,8 @@ class SecAgg(Trust):
 
     sentence = (
         "secure aggregation: each silo adds its share of the noise's variance; a user's own silo sees their raw data "
-        "and is trusted with them; the aggregator shows the server sums over all silos only, and the server is not trusted"
+        "and is trusted with them; the aggregator shows the server sums over all silos only, and the server is not "
+        "trusted"
     )
     trusted = "secagg"
     whose = "of the sum over silos"
