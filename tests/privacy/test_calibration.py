@@ -23,13 +23,13 @@ from fedbandit_jax.privacy.trust import TRUST, Ask, SecAgg, VectorSum
 SIZE: dict = dict(n_agents=20, batch=5, dim=3)
 
 
-PRINTED = {  # by the paper, and by its authors' code
+PRINTED = [  # by the paper, and by its authors' code
     ("silo_local", "theorem_5_1"),
     ("silo_local_matrix", "dubey2020"),
     ("shuffle_amplified", "theorem_5_3"),
     ("shuffle_vector_sum", "theorem_5_5"),
     *AUTHORS.items(),
-}
+]
 
 
 def fits(trust, release):
