@@ -60,7 +60,7 @@ def test_plays_verifies_and_draws(here, capsys):
 
 
 REFUSED = {  # words, and the beginning of what is printed
-    "none.py": "entry must be FILE.py or FILE.py:FUNCTION",
+    "none.py": "entry must be an existing FILE.py or FILE.py:FUNCTION",
     "mine.py other.py": "entry must be one file, or verify and a row",
     "mine.py --tasks sphere": "--tasks must be one of 'small'",
     "mine.py --track tuned": "--trials must be > 0",
