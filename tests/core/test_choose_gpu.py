@@ -17,8 +17,18 @@ D = 3
 PACKED = [(i, j) for i in range(D) for j in range(i + 1)]  # of the inverse
 
 
+def words(key, counter):
+    """A few rounds of xor, shift and multiply: enough for numbers that look unlike each other."""
+    x = counter * jnp.uint32(2654435761) ^ key[0]
+    for shift in (15, 13, 16):
+        x = (x ^ (x >> jnp.uint32(shift))) * jnp.uint32(2246822519) + key[1]
+    return x
+
+
 def draw(shared, arm, agent):
-    return tuple(random.uniform_at((shared[0][0], shared[0][1]), arm, agent, i) for i in range(D))
+    """Three uniform numbers on (0, 1)."""
+    first = (arm * jnp.uint32(10007) + agent) * jnp.uint32(D)
+    return tuple(random.unit(words(shared[0], first + jnp.uint32(i))) for i in range(D))
 
 
 class Model(NamedTuple):
@@ -129,6 +139,7 @@ class Table(NamedTuple):
 
 
 def tabled(values, plus, n_agents):
+    """What chooses among arms whose index is in a table."""
     own = Table(jnp.asarray(values, jnp.float32)[:, None], jnp.float32(plus))
     draw, mean = (lambda shared, arm, agent: (arm + 0 * agent,)), (lambda shared, x: x[0] * jnp.float32(1))
     return choose(draw, mean, (), own, len(values), jnp.arange(n_agents, dtype=jnp.uint32))
@@ -161,6 +172,7 @@ def test_only_agents_whose_index_is_nan_choose_nothing():
 def test_a_mean_that_is_not_a_number_is_told():
     """A later arm does not cover it up, though the largest of PTX would drop it."""
     shared, own, agents = known(3, 1)
+
     n_arms = 2 * TILE // FEW + 1
     expected = np.asarray(mean(shared, draw(shared, jnp.arange(n_arms, dtype=jnp.uint32)[:, None], agents[None])))
     for arm in (0, n_arms - 1):

@@ -69,7 +69,7 @@ class Toeplitz(Release):
         return np.cumsum(np.diff(self.response(), prepend=0) ** 2)
 
 
-Buffers = tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]  # the server's, and the prefix sum
+Buffers = tuple[Float[Array, " n_buffers *shape"] | tuple[()], Float[Array, "*shape"]]  # the server's; the prefix sum
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """AdaC-UCB equals its pseudo-code user by user, forgets what it should, and is certified."""
 
 import dataclasses
-import math
 
 import jax
 import numpy as np
@@ -69,13 +68,15 @@ def test_radii_are_those_of_elimination():
 
 @pytest.mark.slow
 def test_privacy_becomes_free(key):
-    """Azize & Basu: what privacy costs does not grow with T. Here it is less than the regret itself at epsilon = 1."""
+    """Azize & Basu: what privacy costs does not grow with T. Here it is less than the regret itself at epsilon = 1.
+
+    A few seeds lose the best arm for long, so that cost is shown by its sign, which chance alone makes in 1 of 1,000.
+    """
     env, run = fb.envs.arms(5), dict(horizon=200_000, key=key, seeds=20, stride=200_000)
     free = fb.simulate(env, fb.algos.AdaCUCB(), **run).regret[:, -1]
     costs = fb.sweep(env, [fb.algos.AdaCUCB(SECAGG)], grid={"epsilon": [0.05, 1.0]}, **run).regret[:, :, -1] - free
-    error = costs.std(1, ddof=1) / math.sqrt(20)
-    assert costs[0].mean() > 2.1 * error[0]
-    assert costs[1].mean() < free.mean()
+    assert (costs[0] > 0).sum() >= 17
+    assert np.median(costs[1]) < np.median(free)
 
 
 def test_refusals():

@@ -51,7 +51,8 @@ ALPHA = 1e-3
 @cache
 def regrets(name, epsilon, radius="theory", horizon=100_000, seeds=40):
     """Regret (n_seeds, N) of random instances of five arms."""
-    env, algo = fb.envs.arms(n_arms=5), algorithm(name, epsilon, radius=radius)
+    own = {} if name == "DP-SE" else dict(radius=radius)
+    env, algo = fb.envs.arms(n_arms=5), algorithm(name, epsilon, **own)
     return fb.simulate(env, algo, horizon=horizon, key=jax.random.key(1), seeds=seeds, stride="log").regret
 
 
