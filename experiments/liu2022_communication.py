@@ -85,7 +85,7 @@ def main(options: LiuOptions) -> None:
     horizon, n_seeds = delayed.x[-1], sent.n_seeds
     headline(
         figure,
-        "Delayed uploads save nine messages in ten",
+        "Messages, and regret, of delayed communication",
         f"Liu et al. (2022): n = 40, m = 4 {SEATS['consecutive']}, L = 5, K = 10, d = 10, δ = 0.1, target ε = 1\n"
         f"(a) T = {horizon:,.0f}; {n_seeds} seeds ± 1 standard error; dotted: no privacy claim, solid: not private",
     )

@@ -63,7 +63,7 @@ def picture(curves: list[Curve]) -> Picture:
     panel = Panel(curves, "", *words, label="", also=ends, ylim=(0, None))
     return Picture(
         [panel],
-        "Ten strict silos of 100 raise regret 1.8 times",
+        f"{SILOS[1]} strict silos of {M} raise regret {one.mean[1] / one.mean[0]:.1f} times",
         setting,
         [says],
         "Zhou & Chowdhury (2024)",

@@ -68,7 +68,7 @@ def test_radii_are_those_of_elimination():
 
 @pytest.mark.slow
 def test_privacy_becomes_free(key):
-    """Azize & Basu: what privacy costs does not grow with T. Here it is less than the regret itself at epsilon = 1.
+    """Azize & Basu: what privacy costs does not grow with T. At epsilon = 1 its median is less than the regret's.
 
     A few seeds lose the best arm for long, so that cost is shown by its sign, which chance alone makes in 1 of 1,000.
     """
