@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -72,166 +72,82 @@ def _insteval() -> Environment:
     return Dealt(**fields)
 
 
-_linear = functools.partial(Task, family="linear", max_syncs=100, reference=_greedy)
+def _task(name: str, make: Callable[..., Environment], *sizes: int, family: str = "linear", **options: Any) -> Task:
+    """Makes a task whose environment is made with M, K and d."""
+    linear = family == "linear"
+    options = {"max_syncs": 100 if linear else None, "reference": _greedy if linear else _grouped, **options}
+    return Task(name=name, family=family, sizes=sizes, make=lambda: make(*sizes), **options)  # pyright: ignore
+
+
 _ALL = (
-    _linear(
-        name="sphere-silo",
+    _task(
+        "sphere-silo", _sphere, 100, 100, 10, horizon=2000, epsilon=1.0, delta=1e-7, trusted=SILOS,
         about="The synthetic instance of Zhou & Chowdhury (2024) at a delta that means something; nobody but silos is "
         "trusted.",
-        sizes=(100, 100, 10),
-        make=lambda: _sphere(100, 100, 10),
-        horizon=2000,
-        epsilon=1.0,
-        delta=1e-7,
-        trusted=SILOS,
     ),
-    _linear(
-        name="sphere-secagg",
+    _task(
+        "sphere-secagg", _sphere, 100, 100, 10, horizon=2000, epsilon=0.2, delta=1e-7, trusted=SECAGG, max_syncs=20,
         about="The same with secure aggregation, in twenty synchronisations.",
-        sizes=(100, 100, 10),
-        make=lambda: _sphere(100, 100, 10),
-        horizon=2000,
-        epsilon=0.2,
-        delta=1e-7,
-        trusted=SECAGG,
-        max_syncs=20,
     ),
-    _linear(
-        name="sphere-shuffle",
+    _task(
+        "sphere-shuffle", _sphere, 200, 10, 5, horizon=500, epsilon=0.5, delta=1e-8, trusted=(*SILOS, "shuffler"),
         about="Two hundred silos whose messages a trusted shuffler mixes.",
-        sizes=(200, 10, 5),
-        make=lambda: _sphere(200, 10, 5),
-        horizon=500,
-        epsilon=0.5,
-        delta=1e-8,
-        trusted=(*SILOS, "shuffler"),
     ),
-    _linear(
-        name="sphere-local",
+    _task(
+        "sphere-local", _sphere, 1000, 10, 5, horizon=1000, epsilon=4.0, delta=1e-8, trusted=("nobody",),
         about="Nobody is trusted: every user adds the noise to her own report.",
-        sizes=(1000, 10, 5),
-        make=lambda: _sphere(1000, 10, 5),
-        horizon=1000,
-        epsilon=4.0,
-        delta=1e-8,
-        trusted=("nobody",),
     ),
-    _linear(
-        name="fixed-arms",
+    _task(
+        "fixed-arms", functools.partial(_sphere, contexts="shared"), 50, 20, 6,
+        horizon=2000, epsilon=2.0, delta=1e-7, trusted=SILOS, reference=_thompson,
         about="The same twenty arms for all users: nothing explores unless the algorithm does.",
-        sizes=(50, 20, 6),
-        make=lambda: _sphere(50, 20, 6, contexts="shared"),
-        horizon=2000,
-        epsilon=2.0,
-        delta=1e-7,
-        trusted=SILOS,
-        reference=_thompson,
     ),
-    _linear(
-        name="gap-worst",
+    _task(
+        "gap-worst", envs.gap, 100, 10, 10, horizon=2000, epsilon=2.0, delta=1e-7, trusted=SILOS,
         about="The instance of Dubey & Pentland (2020): one good arm of ten, and no intercept to centre rewards by.",
-        sizes=(100, 10, 10),
-        make=lambda: envs.gap(100, 10, 10),
-        horizon=2000,
-        epsilon=2.0,
-        delta=1e-7,
-        trusted=SILOS,
     ),
-    _linear(
-        name="returning",
+    _task(
+        "returning", lambda *sizes: envs.returning(_sphere(*sizes), 125), 50, 20, 6,
+        horizon=2000, epsilon=2.0, delta=1e-6, trusted=SECAGG, unit=Users(16, per_batch=1),
         about="A user comes sixteen times on average, and is protected in all her visits together.",
-        sizes=(50, 20, 6),
-        make=lambda: envs.returning(_sphere(50, 20, 6), 125),
-        horizon=2000,
-        epsilon=2.0,
-        delta=1e-6,
-        unit=Users(16, per_batch=1),
-        trusted=SECAGG,
     ),
-    Task(
-        name="arms-hard",
+    _task(
+        "arms-hard", lambda _, n_arms, dim: envs.arms(n_arms, instance="hard", rewards="bernoulli"), 1, 10, 10,
+        family="arms", horizon=1_000_000, epsilon=0.05, delta=0.0, trusted=SECAGG, reference=lambda task: AdaCUCB(),
         about="Ten arms whose means are within a tenth, pure differential privacy, secure aggregation.",
-        family="arms",
-        sizes=(1, 10, 10),
-        make=lambda: envs.arms(10, instance="hard", rewards="bernoulli"),
-        horizon=1_000_000,
-        epsilon=0.05,
-        delta=0.0,
-        trusted=SECAGG,
-        reference=lambda task: AdaCUCB(),
     ),
-    Task(
-        name="async-zipf",
+    _task(
+        "async-zipf", lambda *_: envs.clustered(20, 1, 1, n_arms=10, dim=10, arrivals=1 / np.arange(1.0, 21.0)),
+        1, 10, 10,
+        family="clusters", horizon=20_000, epsilon=2.0, delta=1e-6, trusted=SILOS, unit="visit", max_syncs=2000,
         about="Twenty agents who come one at a time, some twenty times as often as others; a visit is protected.",
-        family="clusters",
-        sizes=(1, 10, 10),
-        make=lambda: envs.clustered(20, 1, 1, n_arms=10, dim=10, arrivals=1 / np.arange(1.0, 21.0)),
-        horizon=20_000,
-        epsilon=2.0,
-        delta=1e-6,
-        unit="visit",
-        trusted=SILOS,
-        max_syncs=2000,
-        reference=_grouped,
     ),
-    _linear(
-        name="ring",
-        about="Twenty silos in a ring, without a server: each hears of the others through its neighbours.",
-        sizes=(20, 20, 5),
-        make=lambda: _sphere(20, 20, 5),
-        horizon=2000,
-        epsilon=1.0,
-        delta=1e-6,
-        trusted=SILOS,
-        graph=nx.cycle_graph(20),
+    _task(
+        "ring", _sphere, 20, 20, 5, horizon=2000, epsilon=1.0, delta=1e-6, trusted=SILOS, graph=nx.cycle_graph(20),
         reference=lambda task: Gossip(policy=Greedy(), schedule=task.batch, graph=nx.cycle_graph(20), gamma=10),
+        about="Twenty silos in a ring, without a server: each hears of the others through its neighbours.",
     ),
-    Task(
-        name="clusters-4",
+    _task(
+        "clusters-4", lambda *_: envs.clustered(40, 5, 4), 1, 10, 10,
+        family="clusters", horizon=100_000, epsilon=4.0, delta=1e-6, trusted=SILOS, unit="visit",
         about="Forty users on five servers who are of four kinds, nobody knows who of which; a visit is protected.",
-        family="clusters",
-        sizes=(1, 10, 10),
-        make=lambda: envs.clustered(40, 5, 4),
-        horizon=100_000,
-        epsilon=4.0,
-        delta=1e-6,
-        unit="visit",
-        trusted=SILOS,
-        reference=_grouped,
     ),
-    _linear(
-        name="insteval",
+    _task(
+        "insteval", lambda *_: _insteval(), 14, 12, 25,
+        horizon=2600, epsilon=1.0, delta=1e-6, trusted=SECAGG, unit="visit", reference=_thompson,
         about="Ratings of lectures by students of fourteen departments, a model of the real log whose arms "
         "every seed deals out anew; a visit is protected.",
-        sizes=(14, 12, 25),
-        make=_insteval,
-        horizon=2600,
-        epsilon=1.0,
-        delta=1e-6,
-        unit="visit",
-        trusted=SECAGG,
-        reference=_thompson,
     ),
-    _linear(
-        name="dropout",
+    _task(
+        "dropout", lambda *sizes: envs.dropout(_sphere(*sizes), 0.1), 50, 20, 6,
+        horizon=1000, epsilon=1.0, delta=1e-6, trusted=SECAGG,
         about="A tenth of the silos miss each synchronisation, which secure aggregation must bear.",
-        sizes=(50, 20, 6),
-        make=lambda: envs.dropout(_sphere(50, 20, 6), 0.1),
-        horizon=1000,
-        epsilon=1.0,
-        delta=1e-6,
-        trusted=SECAGG,
     ),
-    _linear(
-        name="drift",
-        about="A new world half-way: what was learned before is wrong.",
-        sizes=(50, 20, 6),
-        make=lambda: envs.drift(_sphere(50, 20, 6), (1000,)),
-        horizon=2000,
-        epsilon=0.5,
-        delta=1e-6,
-        trusted=SECAGG,
+    _task(
+        "drift", lambda *sizes: envs.drift(_sphere(*sizes), (1000,)), 50, 20, 6,
+        horizon=2000, epsilon=0.5, delta=1e-6, trusted=SECAGG,
         reference=lambda task: Federated(policy=Forgetting(policy=Greedy(), memory=FADES), schedule=task.batch),
+        about="A new world half-way: what was learned before is wrong.",
     ),
-)
+)  # fmt: skip
 TASKS: Mapping[str, Task] = types.MappingProxyType({task.name: task for task in _ALL})
