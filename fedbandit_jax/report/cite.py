@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,116 +17,6 @@ OWN = """@software{{fedbandit_jax,
   version = {{{version}}},
   year    = {{{year}}},
 }}"""
-ZHOU, DUBEY, CHOWDHURY, LIU, HE = (
-    "zhou2024differentially",
-    "dubey2020differentially",
-    "chowdhury2023distributed",
-    "liu2022federated",
-    "he2022simple",
-)
-TREES = ("chan2011private", "dwork2010differential")
-DISCRETE_GAUSSIAN = (CHOWDHURY, "canonne2020discrete", "kairouz2021distributed")
-# Name of a class, or the word that chooses a part, alone or after the name of its class -> keys of the papers that its
-# docstring cites; () for parts of ours, or older than any paper.
-PARTS: dict[str, tuple[str, ...]] = {
-    # environments
-    "Sphere": (ZHOU,),
-    "Gap": (DUBEY,),
-    "Replay": (ZHOU,),
-    "RandomArms": (CHOWDHURY,),
-    "Clustered": (LIU,),
-    "UserTable": (LIU,),
-    "Logged": (),
-    "Script": (),
-    "Returning": (),
-    "ReturningArms": (),
-    "Dropout": (),
-    "Delay": (),
-    "Drift": ("russac2019weighted",),
-    "Lift": ("rahimi2007random", "sutherland2015error"),
-    "Corrupt": (),
-    "Rejection": ("li2011unbiased",),
-    # data, by the name in `fb.data.Fit.source`
-    "InstEval": ("bates2015fitting",),
-    "STAR": ("mosteller1995tennessee",),
-    "MovieLens": ("harper2015movielens",),
-    "Open Bandit": ("saito2021open",),
-    # algorithms
-    "LinUCB": ("abbasi2011improved",),
-    "Federated": (ZHOU,),
-    "AsyncFederated": (HE,),
-    "Gossip": (),
-    "GossipFedUCB": (DUBEY,),
-    "SE": (CHOWDHURY,),
-    "DPSE": (CHOWDHURY, "sajed2019optimal"),
-    "CDPSE": (CHOWDHURY,),
-    "LDPSE": (CHOWDHURY,),
-    "DistDPSE": (CHOWDHURY, "bonawitz2017practical"),
-    "DistRDPSE": (CHOWDHURY, "bonawitz2017practical", "agarwal2021skellam"),
-    "DistCDPSE": (*DISCRETE_GAUSSIAN, "bonawitz2017practical"),
-    "ShuffleDPSE": (CHOWDHURY, "cheu2021pure"),
-    "AdaCUCB": ("azize2024concentrated", "azize2022privacy"),
-    "FCLUB": (LIU,),
-    "CLUB": ("gentile2014online",),
-    "SCLUB": ("li2019improved",),
-    "Grouped": ("gentile2014online",),
-    "Alone": (),
-    "Together": (),
-    "Mixture": (),
-    "Uniform": (),
-    "UniformArms": (),
-    # policies
-    "UCB": ("abbasi2011improved",),
-    "LogDetUCB": (DUBEY,),
-    "Thompson": ("agrawal2013thompson",),
-    "Greedy": (),
-    "EpsilonGreedy": ("auer2002finite",),
-    "PhasedElimination": ("li2022differentially", "hanna2024differentially"),
-    "Forgetting": ("russac2019weighted", "wang2023revisiting", "cheung2019learning"),
-    # schedules
-    "Every": (),
-    "Fixed": (),
-    "Geometric": (),
-    "LogDet": (DUBEY,),
-    "PrivateLogDet": ("dwork2014algorithmic", "vadhan2023concurrent"),
-    "zc24": (ZHOU,),
-    "dp20": (DUBEY,),
-    "he22": (HE,),
-    # mechanisms, with Gaussian accounting, and statistics
-    "Mechanism": ("balle2018improving", "dong2022gaussian"),
-    "Users": ("choquettechoo2023banded",),
-    "Linear": (),
-    "Logistic": ("li2017provably",),
-    # releases
-    "tree": (ZHOU, *TREES),
-    "sqrt_toeplitz": ("fichtenberger2023constant", "henzinger2023almost"),
-    "blt": ("mcmahan2024hassle", "dvijotham2024efficient"),
-    "input_perturbation": (),
-    "MultiBlt": ("mcmahan2024hassle",),
-    "BandMF": ("choquettechoo2023banded", "mckenna2024scaling"),
-    "Banded": ("kalinin2024banded",),
-    "Decaying": ("denisov2022improved",),
-    "Discounted": ("bolot2013private", "kalinin2024banded"),
-    "Window": (),
-    # trust models, for sums of vectors and of rewards
-    "silo_local": (ZHOU,),
-    "silo_local_matrix": (DUBEY,),
-    "shuffle_amplified": (ZHOU,),
-    "shuffle_vector_sum": (ZHOU, "cheu2022shuffle"),
-    "secagg": (CHOWDHURY, "bonawitz2017practical"),
-    "Mechanism.secagg": DISCRETE_GAUSSIAN,
-    "central": (),
-    "Mechanism.central": ("shariff2018differentially",),
-    "local": (),
-    "Mechanism.local": ("zheng2020locally",),
-    "GaussianTrust": (),
-    # rules of aggregation
-    "sum": (),
-    "median": ("yin2018byzantine",),
-    "trimmed_mean": ("yin2018byzantine",),
-    "geometric_median": ("weiszfeld1937point",),
-    "Liars": (),
-}
 # fields of an account that name a part
 CHOSEN = ("release", "trust", "aggregate", "trigger", "source")
 UNNAMED = ("Replay", "UserTable")  # environments with data that their account does not name
@@ -153,29 +44,34 @@ def cite(result: Measured) -> str:
     """
     validate.instance("result", result, Measured, "an fb.Result")
     accounts = [*result.config["environments"].values(), *result.config["algorithms"].values()]
-    found, words = behind(accounts), set(_words(accounts))
+    found, words, known = behind(accounts), set(_words(accounts)), papers()[1]
     made_by = result.provenance
     own = OWN.format(version=made_by.get("fedbandit_jax", "unknown"), year=str(made_by.get("date", ""))[:4])
-    known = entries()
     notes = [f"% {name}: cite its data, too" for name in UNNAMED if name in words]
     return "\n\n".join([own, *(f"% {', '.join(parts)}\n{known[key]}" for key, parts in sorted(found.items())), *notes])
 
 
 def behind(accounts: Sequence[Any]) -> dict[str, list[str]]:
     """Returns key of a paper -> parts in these accounts of environments and algorithms that it is cited for."""
-    found: dict[str, list[str]] = {}
-    for part in dict.fromkeys(_words(accounts)):
-        for key in PARTS.get(part, ()):
-            parts = found.setdefault(key, [])
-            if (name := part.rpartition(".")[2]) not in parts:
-                parts.append(name)
-    return found
+    found: dict[str, dict[str, None]] = {}
+    for part in _words(accounts):
+        for key in papers()[0].get(part, ()):
+            found.setdefault(key, {})[part.rpartition(".")[2]] = None
+    return {key: list(parts) for key, parts in found.items()}
 
 
-def entries() -> dict[str, str]:
-    """Returns key -> BibTeX entry of every paper."""
-    text = Path(__file__).with_name("references.bib").read_text(encoding="utf-8")
-    return {re.findall(r"{(\w+),", one)[0]: one for one in text.strip().split("\n\n")}
+@functools.cache
+def papers() -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Returns part -> keys of its papers, and key -> BibTeX entry, from references.bib and its comments."""
+    parts: dict[str, list[str]] = {}
+    entries: dict[str, str] = {}
+    for block in Path(__file__).with_name("references.bib").read_text(encoding="utf-8").strip().split("\n\n"):
+        comments, at, entry = block.partition("@")
+        keys = re.findall(r"{(\w+),", entry)[:1]
+        entries |= dict.fromkeys(keys, at + entry)
+        for part in comments.strip().rpartition("% ")[2].split(", "):
+            parts.setdefault(part, []).extend(keys)
+    return parts, entries
 
 
 def _words(account: Any) -> Iterator[str]:

@@ -113,17 +113,18 @@ def test_every_part_is_in_the_table():
     parts = {name for name, one in classes.items() if one not in bases and issubclass(one, inner)}
     worlds = {one.__name__ for one in vars(fb.envs).values() if isinstance(one, type)}
     assert len(parts | worlds) > 45
-    assert not {*parts, *worlds, *WORDS} - set(module.PARTS)
+    cited, _ = module.papers()
+    assert not {*parts, *worlds, *WORDS} - set(cited)
     cites = {name for name, one in classes.items() if re.search(r"^\s*Reference: (?!ours)", one.__doc__ or "", re.M)}
-    assert {name for name in cites if not module.PARTS.get(name)} == {"Release"}  # but for the interface
-    names = {name for part in module.PARTS for name in part.split(".")}
+    assert {name for name in cites if not cited.get(name)} == {"Release"}  # but for the interface
+    names = {name for part in cited for name in part.split(".")}
     assert not [name for name in names if name not in WORDS and not any(hasattr(room, name) for room in ROOMS)]
 
 
 def test_every_entry_is_read_and_used():
-    known = module.entries()
+    cited, known = module.papers()
     assert list(known) == sorted(known)
-    assert {key for parts in module.PARTS.values() for key in parts} == set(known)
+    assert {key for parts in cited.values() for key in parts} == set(known)
     for entry in known.values():
         assert entry.count("{") == entry.count("}")
         fields = set(re.findall(r"^  (\w+) *=", entry, re.M))
