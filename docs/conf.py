@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import sys
 from pathlib import Path
 
 from docutils import nodes
@@ -10,6 +11,9 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 import fedbandit_jax as fb
 from fedbandit_jax.benchmark import board
+
+sys.path.insert(0, str(Path(__file__).parent))
+import notebooks
 
 project, author, release = "fedbandit_jax", "The fedbandit_jax authors", fb.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -85,20 +89,24 @@ def formula(self, node):
     raise nodes.SkipNode
 
 
-def with_board(app, name, source):
-    """The board is a page of the site alone, so that files on GitHub refer to a section instead."""
+def with_links(app, name, source):
+    """Links to what the site alone has: the board, and the notebooks of the tutorials."""
     source[0] = source[0].replace(
         "<!-- board -->", '<p><a href="board.html">Open the board</a>, a page of its own.</p>'
     )
+    if (page := Path(name).name) in notebooks.TUTORIALS:
+        link = f'<p><a href="{page}.ipynb" download>Download this page as a notebook</a></p>'
+        source[0] = source[0].replace("\n", f"\n\n{link}\n", 1)
 
 
 def finished(app, exception):
-    """Adds the board of the benchmark and the schema of results, and leads from the root to the first page."""
+    """Adds the board, the notebooks and the schema of results, and leads from the root to the first page."""
     if exception is None:
         page = board.write(board.rows(), Path(app.outdir) / "docs" / "board.html")
         page.write_text(
             page.read_text().replace("</h1>", '</h1><p><a href="benchmark.html">About the benchmark</a></p>')
         )
+        notebooks.write(Path(app.outdir) / "docs")
         (Path(app.outdir) / "result.schema.json").write_text(json.dumps(fb.schema(), indent=1))
         (Path(app.outdir) / "index.html").write_text('<meta http-equiv="refresh" content="0; url=docs/index.html">')
 
@@ -111,5 +119,5 @@ def setup(app):
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain, priority=100)
     app.connect("doctree-read", coloured)
-    app.connect("source-read", with_board)
+    app.connect("source-read", with_links)
     app.connect("build-finished", finished)

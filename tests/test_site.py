@@ -1,7 +1,9 @@
 """The site: built without a warning, every link leads somewhere, nothing is asked of a network, telephones show it."""
 
+import ast
 import html.parser
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -64,6 +66,16 @@ def test_every_link_leads_somewhere(site):
                 lost.append((path.name, link))
     assert not lost
     assert not outside
+
+
+def test_tutorials_are_notebooks(tmp_path):
+    subprocess.run([sys.executable, "docs/notebooks.py", str(tmp_path)], cwd=ROOT, check=True)
+    for path in (books := [*tmp_path.glob("*.ipynb")]):
+        code = [c["source"] for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+        statements = [ast.parse(source).body for source in code]  # the page's own tests run them
+        page = (ROOT / "docs" / f"{path.stem}.md").read_text()
+        assert sum(map(len, statements)) == len(re.findall("^>>> (?!\\.\\.\\.)", page, re.M)) > len(code) > 3
+    assert len(books) == 4
 
 
 @pytest.mark.slow
