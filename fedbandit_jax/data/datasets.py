@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
-from jax import Array, lax
 from jaxtyping import Float, Int
 
 from fedbandit_jax.core import validate
@@ -72,16 +68,6 @@ class Community:
         return f"Community({self.title!r}, {n} users, {m} clusters, {len(self.items)} items, dim {d})"
 
 
-class Iterate(NamedTuple):
-    """State of the lasso's accelerated proximal gradient method."""
-
-    theta: Array  # (d,), current coefficients
-    point: Array  # (d,), extrapolation of theta, where the next gradient is taken
-    momentum: Array  # (), t_k of Nesterov's sequence
-    residual: Array  # (), largest absolute entry of the proximal gradient
-    steps: Array  # (), steps taken
-
-
 def lasso(
     features: np.ndarray,
     labels: np.ndarray,
@@ -136,14 +122,29 @@ def lasso(
     scale = np.sqrt(np.diag(gram))
     scale[scale == 0] = 1  # coefficients of zero columns stay 0
     gram, target = gram / np.outer(scale, scale), target / scale
-    step = 1 / max(np.linalg.eigvalsh(gram)[-1], 1e-12)
     stop = tolerance * np.abs(target).max()
-    with jax.enable_x64(True):
-        end = jax.device_get(_minimise(gram, target, penalty / scale, step, stop, max_steps))
-    if end.residual > stop:
+    w, residual = _minimise(gram, target, penalty / scale, stop, max_steps)
+    if residual > stop:
         wanted = f"a residual of {stop:g} in max_steps={max_steps} steps"
-        raise RuntimeError(f"lasso must reach {wanted}, got {end.residual:g}")
-    return (end.theta / scale).astype(np.float32)
+        raise RuntimeError(f"lasso must reach {wanted}, got {residual:g}")
+    return (w / scale).astype(np.float32)
+
+
+def _minimise(
+    gram: np.ndarray, target: np.ndarray, penalties: np.ndarray, stop: float, max_steps: int
+) -> tuple[np.ndarray, float]:
+    """Minimises w'G w / 2 - w'c + sum_j p_j |w_j| from w = 0; also returns the largest entry of the last gradient."""
+    step = 1 / max(np.linalg.eigvalsh(gram)[-1], 1e-12)
+    w = point = np.zeros_like(target)  # `point` extrapolates w; the gradient is taken there
+    momentum, residual, steps = 1.0, math.inf, 0
+    while residual > stop and steps < max_steps:
+        free = point - step * (gram @ point - target)
+        before, w = w, np.sign(free) * np.maximum(np.abs(free) - step * penalties, 0)
+        residual = np.abs(w - point).max() / step
+        momentum = 1.0 if (point - w) @ (w - before) > 0 else momentum  # restarts uphill
+        after = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        point, momentum, steps = w + (momentum - 1) / after * (w - before), after, steps + 1
+    return w, residual
 
 
 def into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -190,25 +191,3 @@ def scaled(features: np.ndarray, theta: np.ndarray, last: float) -> np.ndarray:
     level = low / last
     c = min(1 / (high - low), 1 / math.sqrt(u @ u + level**2))
     return np.append(c * u, -c * level).astype(np.float32)
-
-
-@jax.jit
-def _minimise(gram, target, penalties, step, stop, max_steps) -> Iterate:
-    """Minimises w'G w / 2 - w'c + sum_j p_j |w_j| from w = 0, for G = `gram`, c = `target` and p = `penalties`."""
-    gradient = optax.sgd(step)
-    state = gradient.init(target)
-
-    def proximal_step(at: Iterate) -> Iterate:
-        updates, _ = gradient.update(gram @ at.point - target, state)
-        free = jnp.asarray(optax.apply_updates(at.point, updates))
-        theta = jnp.sign(free) * jnp.maximum(jnp.abs(free) - step * penalties, 0)
-        residual = jnp.abs(theta - at.point).max() / step
-        uphill = (at.point - theta) @ (theta - at.theta) > 0  # then momentum restarts
-        before = jnp.where(uphill, 1.0, at.momentum)
-        after = (1 + jnp.sqrt(1 + 4 * before**2)) / 2
-        point = theta + (before - 1) / after * (theta - at.theta)
-        return Iterate(theta, point, after, residual, at.steps + 1)
-
-    zero = jnp.zeros_like(target)
-    start = Iterate(zero, zero, jnp.ones_like(step), jnp.full_like(step, jnp.inf), jnp.zeros_like(max_steps))
-    return lax.while_loop(lambda at: (at.residual > stop) & (at.steps < max_steps), proximal_step, start)
