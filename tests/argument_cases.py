@@ -379,9 +379,6 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         **dict.fromkeys(["user", "features", "arm_features", "propensity", "time"]),
         **dict(decimal=None, missing=(None, either(none, empty, titles))),
     ),
-    fb.data.open_bandit: dict(
-        silo=("position", text), features=(None, columns), arm_features=(None, either(none, columns))
-    ),
     fb.off_policy: dict(env=RANDOMISED, level=(0.95, inside_unit), propensities="estimated", by_size=(True, flag)),
     fb.linalg.project: dict(gram=(jnp.eye(2), rows_that_may_be_nan)),
     fb.linalg.GaussianBelief.solve: dict(precision=(jnp.eye(2), rows_that_may_be_nan), bias=jnp.zeros(2)),

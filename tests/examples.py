@@ -290,7 +290,6 @@ DATA = {
     "movielens": from_files(fb.data.movielens, write_ratings, **RATINGS),
     "mslr": from_files(fb.data.mslr, write_queries),
     "mslr_arms": from_files(fb.data.mslr_arms, write_queries, n_arms=5),
-    "open_bandit": from_files(fb.data.open_bandit, made_up.write_campaign),
     **{name: lambda _, load=load: load() for name, load in fb.data.EXAMPLES.items()},
 }
 

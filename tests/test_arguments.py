@@ -60,10 +60,9 @@ def harmless(monkeypatch, tmp_path):
     for loader, name in dict(
         classification="require",
         datasets="_minimise",
-        ratings="read",
+        movielens="_read",
         mslr="_parse",
         examples="_frame",
-        open_bandit="_read",
     ).items():
         monkeypatch.setattr(importlib.import_module(f"fedbandit_jax.data.{loader}"), name, reached)
     yield

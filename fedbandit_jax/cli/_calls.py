@@ -113,10 +113,10 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def environments() -> Types:
     """Returns the functions for `type` of an environment."""
-    from fedbandit_jax.data import EXAMPLES, open_bandit, table
+    from fedbandit_jax.data import EXAMPLES, table
     from fedbandit_jax.envs import ENVIRONMENTS
 
-    return {**ENVIRONMENTS, "table": table, **EXAMPLES, "open_bandit": open_bandit}
+    return {**ENVIRONMENTS, "table": table, **EXAMPLES}
 
 
 def _algorithms() -> Types:

@@ -19,5 +19,4 @@ from fedbandit_jax.data.mslr import BODY_FEATURES as BODY_FEATURES
 from fedbandit_jax.data.mslr import TITLE_FEATURES as TITLE_FEATURES
 from fedbandit_jax.data.mslr import mslr as mslr
 from fedbandit_jax.data.mslr import mslr_arms as mslr_arms
-from fedbandit_jax.data.open_bandit import open_bandit as open_bandit
 from fedbandit_jax.data.table import table as table

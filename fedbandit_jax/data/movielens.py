@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.cluster.vq import ClusterError, kmeans2
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data import ratings
 from fedbandit_jax.data.datasets import Community
 
+FILES = ("ratings.csv", "ratings.dat", "u.data")
+HEADER = "userId,movieId,rating,timestamp"  # first line of ratings.csv
+LINE = r"\s*(\d{1,10})\s*%\s*(\d{1,10})\s*%\s*(\d+\.?\d*|\.\d+)\s*%\s*-?\d{1,18}\s*"  # with separators for %
+RANGES = dict(user=(1, 2**31 - 1), movie=(1, 2**31 - 1), rating=(0.5, 5))
+TYPES = dict(user="int32", movie="int32", rating="float64", timestamp="int64")
 THETAS = {"user": "theta per user", "centroid": "theta per cluster"}  # argument `thetas` -> words of the title
 DENSE = 1_000_000  # most entries of a matrix for LAPACK; ARPACK decomposes larger ones
 ZERO = 1e-12  # tolerance of zero norms, and of singular values relative to the largest
-RESTARTS, ITERATIONS = 20, 100  # of k-means
+RESTARTS = 20  # of k-means
 
 
 def movielens(
@@ -61,9 +66,8 @@ def movielens(
 
     Raises:
         FileNotFoundError: the folder or file does not exist.
-        ValueError, TypeError: an argument is invalid, or the file is damaged; the message then names file, line and
-            column.
-        ImportError: pandas is missing.
+        ValueError, TypeError: an argument is invalid, or the file is damaged; the message then names file and line.
+        ImportError: pandas or scikit-learn is missing.
 
     Example:
         >>> import pathlib, tempfile, fedbandit_jax as fb
@@ -90,7 +94,7 @@ def movielens(
     thetas = validate.one_of("thetas", thetas, tuple(THETAS))
     seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
 
-    users, movies = ratings.read(ratings.found(validate.path("path", path)))
+    users, movies = _read(validate.path("path", path))
     active, popular = _most_frequent(users), _most_frequent(movies)
     matrix = _matrix(users, movies, active[:n_active], popular[:n_items])
     left, right = _singular_vectors(matrix, dim)
@@ -106,6 +110,53 @@ def movielens(
         f"{len(items)} of {len(popular)} items, {THETAS[thetas]})"
     )
     return Community(items.astype(np.float32), vectors.astype(np.float32), clusters, title)
+
+
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Reads the ids (N,) of users and movies of all ratings, in the format that the first line shows."""
+    pandas = require("pandas", "data")
+    file = next((file for file in (path, *(path / name for name in FILES)) if file.is_file()), None)
+    if file is None:
+        raise FileNotFoundError(f"path must be one of {', '.join(FILES)} or hold one of them, got {str(path)!r}")
+    with file.open("rb") as lines:
+        first = lines.readline(1000).removeprefix(b"\xef\xbb\xbf").decode(errors="replace").strip()
+    separator = "," if first == HEADER else next((one for one in ("::", "\t") if one in first), None)
+    if separator is None:
+        got = repr(first[:60]) if first else f"an empty file, {file}"
+        raise ValueError(f"{file}, line 1: must be {HEADER} or fields separated by '::' or tabs, got {got}")
+    # The fast parser splits at single characters, so "::" gives an empty field between two others.
+    names = [*TYPES] if len(separator) == 1 else ["user", "a", "movie", "b", "rating", "c", "timestamp"]
+    options: Any = dict(sep=separator[0], names=names, header=0 if separator == "," else None, na_filter=False)
+    try:
+        table = pandas.read_csv(file, dtype=TYPES | dict.fromkeys("abc", "str"), index_col=False, quoting=3, **options)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(_fault(file, separator)) from error
+    sound = all(table[name].between(*ends).all() for name, ends in RANGES.items())
+    if not (sound and len(table)) or any((table[gap] != "").any() for gap in names if gap in "abc"):
+        raise ValueError(_fault(file, separator))
+    with file.open("rb") as lines:
+        lines.seek(-1, 2)
+        if lines.read() not in b"\r\n":
+            raise ValueError(f"{file} must end with a line end, got a last line without one (cut short?)")
+    again = table.duplicated(["user", "movie"])
+    if again.any():
+        user, movie = table.loc[again.idxmax(), ["user", "movie"]].astype(int)
+        raise ValueError(f"{file}: a user must rate a movie once, got user {user} and movie {movie} again")
+    return table.user.to_numpy(), table.movie.to_numpy()
+
+
+def _fault(file: Path, separator: str) -> str:
+    """Finds the first error in a damaged file, slowly."""
+    like = re.compile(LINE.replace("%", separator))
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip() and (number > 1 or separator != ","):
+                found = like.fullmatch(line)
+                ends = zip(found.groups(), RANGES.values()) if found else ()
+                if not found or not all(low <= float(one) <= high for one, (low, high) in ends):
+                    wanted = f"ids of a user and a movie, a rating in [0.5, 5] and a time, with {separator!r} between"
+                    return f"{file}, line {number}: must have {wanted}, got {line.strip()[:60]!r}"
+    return f"{file} must have at least one rating, got none"
 
 
 def _most_frequent(ids: np.ndarray) -> np.ndarray:
@@ -159,29 +210,8 @@ def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     if n_clusters > distinct:
         vectors = f"the distinct vectors of {len(points)} users"
         raise BadValue("n_clusters", f"must be <= {distinct}, {vectors}", n_clusters)
-    rng = np.random.default_rng(seed)
-    best, least = None, math.inf
-    for _ in range(RESTARTS):
-        try:
-            start = _start(points, n_clusters, rng)
-            labels = kmeans2(points, start, iter=ITERATIONS, minit="matrix", missing="raise")[1]
-        except ClusterError:  # an empty cluster
-            continue
-        spread = ((points - _means(points, labels)[labels]) ** 2).sum()
-        if spread < least:
-            best, least = labels, spread
-    if best is None:
-        raise BadValue("n_clusters", "must be such that k-means leaves no cluster empty", n_clusters)
-    return best.astype(np.int32)
-
-
-def _start(points: np.ndarray, n_clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """Returns initial centres by k-means++, since SciPy renamed the generator argument of its own."""
-    centres = points[[rng.integers(len(points))]]
-    while len(centres) < n_clusters:
-        squares = ((points[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
-        centres = np.vstack([centres, points[rng.choice(len(points), p=squares / squares.sum())]])
-    return centres
+    means = require("sklearn.cluster", "data").KMeans(n_clusters, n_init=RESTARTS, random_state=seed)
+    return means.fit_predict(points)
 
 
 def _means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:

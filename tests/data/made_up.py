@@ -1,12 +1,9 @@
-"""Small made-up files in the formats of MovieLens, MSLR and Open Bandit, which may not be redistributed."""
-
-import csv
+"""Small made-up files in the formats of MovieLens and MSLR, which may not be redistributed."""
 
 import numpy as np
 
 FORMATS = {"ratings.csv": (",", "userId,movieId,rating,timestamp\n"), "ratings.dat": ("::", ""), "u.data": ("\t", "")}
 PARTS = ("train.txt", "vali.txt", "test.txt")
-VISITS, ITEMS = 600, 5
 
 
 def ratings(n_users=60, n_movies=40, seed=0):
@@ -46,22 +43,3 @@ def write_fold(folder, parts):
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in zip(PARTS, parts):
         (folder / name).write_text("".join(rows))
-
-
-def write_campaign(folder):
-    """Writes a campaign of Open Bandit, and returns the items that were shown, their positions and the clicks."""
-    rng = np.random.default_rng(0)
-    item, where = rng.integers(0, ITEMS, VISITS), rng.integers(1, 4, VISITS)
-    click = (rng.random(VISITS) < 0.1 + 0.1 * item).astype(int)
-    users = [rng.choice(["a1", "b2", "c3"], VISITS) for _ in range(2)]
-    head = ["", "timestamp", "item_id", "position", "click", "propensity_score", "user_feature_0", "user_feature_1"]
-    times = [f"2019-11-24 00:00:{i % 60:02}+00:00" for i in range(VISITS)]
-    about = [(i, i, 0.1 * i, f"kind {i % 2}", f"brand {i}", f"shop {i % 3}") for i in range(ITEMS)]
-    tables = {
-        "men.csv": (head, zip(range(VISITS), times, item, where, click, [0.2] * VISITS, *users)),
-        "item_context.csv": (["", "item_id", *(f"item_feature_{j}" for j in range(4))], about),
-    }
-    for name, (header, rows) in tables.items():
-        with (folder / name).open("w", newline="") as file:
-            csv.writer(file).writerows([header, *rows])
-    return item, where, click

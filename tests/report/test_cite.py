@@ -25,9 +25,7 @@ WORDS = {  # that choose a release, a noise, a rule, and the names of data
     *fb.privacy.AGGREGATES,
     *fb.privacy.TRUST,
     *TRIGGERS,
-    *re.findall(r'(?:framed|FrameTable|_logged)\(frame, "(.+?)"', "".join(
-        inspect.getsource(inspect.getmodule(load)) for load in (fb.data.star, fb.data.open_bandit)
-    )),
+    *re.findall(r'_logged\(frame, "(.+?)"', inspect.getsource(inspect.getmodule(fb.data.star))),
 }  # fmt: skip
 
 
