@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.fclub_rounds import BoundFCLUB
+from fedbandit_jax.algos.clusters.fclub_loop import BoundFCLUB
 
 KEYS = jax.random.split(jax.random.key(20261129), 256)
 HORIZON = 40

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.elimination import SE, batches, check_arms, counted, slots
+from fedbandit_jax.algos.arms.elimination import SE, batches, check_arms, slots
 from fedbandit_jax.algos.arms.loop import BoundAdaC
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.padding import padded
@@ -80,6 +80,6 @@ class AdaCUCB(Recipe):
             delta=promised["delta"],
             spec=spec,
             times=len(sizes),
-            users=padded(counted(sizes, 2**31 - 1)),
+            users=padded(sizes.astype(np.int32)),
             radius=padded(sums.radii(mechanism, sizes, n_arms)[:, n_arms].astype(np.float32)),
         )

@@ -322,11 +322,6 @@ def batches(growth: int, horizon: int) -> np.ndarray:
     return np.minimum(np.array(sizes, float), horizon)
 
 
-def counted(sizes: np.ndarray, horizon: int) -> np.ndarray:
-    """Returns numbers of users as int32, at most T."""
-    return np.minimum(sizes, min(horizon, 2**31 - 1)).astype(np.int32)
-
-
 def slots(users: np.ndarray) -> np.ndarray:
     """Returns numbers of users (S,) as int32, with zeros for padding."""
     return np.pad(users.astype(np.int32), (0, room(len(users)) - len(users)))
@@ -336,9 +331,8 @@ def _fitting(sizes: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the users of an arm (S, K + 1), and the most per batch, 0 if a batch is never asked."""
     n_arms = sizes.shape[1] - 1
     # Batch b is possible if two arms of every batch up to it fit into the horizon, and all K arms of the first batch.
-
     fits = (2 * np.cumsum(sizes[:, 2]) <= horizon) & (n_arms * sizes[0, n_arms] <= horizon)
-    users = counted(sizes, horizon)
+    users = np.minimum(sizes, horizon).astype(np.int32)
     return users, slots(np.where(fits, users[:, n_arms], 0))
 
 

@@ -1,7 +1,4 @@
-"""CLUB (Gentile, Li & Zappella 2014) on every server by itself: it unlinks users with different estimates.
-
-Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `seats`).
-"""
+"""CLUB (Gentile, Li & Zappella 2014) on every server by itself: it unlinks users with different estimates."""
 
 from __future__ import annotations
 
@@ -65,14 +62,13 @@ class BoundCLUB(SeatedAlgorithm):
         lost = (label == label[place]) & cut  # the user's component, if links are cut
         found = graph.components(graph.without(state.linked, server, place, far), lost, place)
         label = jnp.where(lost, found, label)
-        due = cut & (label[0] >= 0)  # all labels are: so the graphs are written after they have been searched
+        due = cut & (label[0] >= 0)  # always, and graphs are written after the search
         linked = graph.cut(state.linked, server, place, far, due)
         return CLUBState(known, linked, tables.put(state.label, server, label)), Report()
 
     @override
     def partition(self, state: CLUBState) -> Partition:
-        found = self.seats.of_users(self.seats.everywhere(state.label))
-        return Partition(found, found)
+        return self.at_servers(state.label)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters import phase_trees
-from fedbandit_jax.algos.clusters.fclub_rounds import BoundFCLUB
+from fedbandit_jax.algos.clusters.fclub_loop import BoundFCLUB
 from fedbandit_jax.algos.clusters.phase_trees import Replanted, replant
 from fedbandit_jax.algos.clusters.seats import ClusteringRecipe
 from fedbandit_jax.core import validate
@@ -106,8 +106,7 @@ class FCLUB(ClusteringRecipe):
     def __post_init__(self):
         validate.instance("budget", self.budget, (Budget, type(None)), "an fb.privacy.Budget or None")
         for ratio in ("upload", "download"):
-            if not validate.single(ratio, validate.positive(ratio, getattr(self, ratio))) >= 1:
-                raise BadValue(ratio, "must be >= 1", getattr(self, ratio))
+            validate.within(ratio, getattr(self, ratio), 1, validate.LARGEST_FLOAT)
         validate.one_of("trigger", self.trigger, TRIGGERS)
         validate.one_of("shift", self.shift, SHIFTS)
         validate.one_of("calibration", self.calibration, phase_trees.METHODS)

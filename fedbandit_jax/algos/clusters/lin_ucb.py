@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,13 +29,6 @@ class LinUCBState(NamedTuple):
     posterior: Posterior  # theta and V^-1 of each agent, A = M
 
 
-class LinUCBRecord(NamedTuple):
-    """The agents' record of a round."""
-
-    x: Array  # (d, M) features played
-    y: Array  # (M,) rewards
-
-
 @struct.sealed
 @struct.pytree
 class BoundLinUCB(PlayingLoop):
@@ -57,16 +50,15 @@ class BoundLinUCB(PlayingLoop):
     @override
     def learn(
         self, t: Array, local: Prepared, offered: Round, arms: Array, rewards: Array
-    ) -> tuple[Prepared, LinUCBRecord]:
-        record = LinUCBRecord(ridge.take(offered.contexts, arms), rewards)
-        return self.policy.learn(local, offered, record.x, record.y), record
+    ) -> tuple[Prepared, tuple[Array, Array]]:
+        x = ridge.take(offered.contexts, arms)
+        return self.policy.learn(local, offered, x, rewards), (x, rewards)
 
-    def sync(
-        self, key: Array, k: Array, state: LinUCBState, local: Prepared, records: LinUCBRecord
-    ) -> tuple[LinUCBState, Report]:
+    def sync(self, key: Array, k: Array, state: LinUCBState, local: Prepared, records: Any) -> tuple[Any, Report]:
         """Recomputes V^-1 from the Gram matrix against float32 errors; agents exchange nothing."""
-        rows = jnp.concatenate([records.x, records.y[:, None]], axis=1)  # (B, d + 1, M)
-        sums = state.sums + jnp.einsum("bim,bjm->mij", records.x, rows, precision="highest")
+        x, y = records  # (B, d, M) and (B, M)
+        rows = jnp.concatenate([x, y[:, None]], axis=1)  # (B, d + 1, M)
+        sums = state.sums + jnp.einsum("bim,bjm->mij", x, rows, precision="highest")
         posterior, status = finite_or(state.posterior, self._solve(sums))
         return LinUCBState(sums, posterior), Report(status=status)
 

@@ -30,7 +30,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.certificate import BEYOND, Certificate
-from fedbandit_jax.core import control, random, struct, validate
+from fedbandit_jax.core import control, random, struct
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
@@ -56,10 +56,8 @@ NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are nev
 class Replanted:
     """The trees of all local clusters, which draw the noise, limit the number of uploads, and issue the certificate.
 
-    Every server adds the noise to the sums of its own clusters and is trusted by its users. The global server and all
-    other servers are not trusted. The privacy unit is one user's data of `visits` rounds, against everybody except the
-    user's own server. A change of it moves all releases together by at most visits sqrt(kappa) Delta, Delta^2 =
-    `matrix_sensitivity_sq(adjacency)`.
+    Trust model and privacy unit are those of `FCLUB`. A change of the unit moves all releases together by at most
+    visits sqrt(kappa) Delta, Delta^2 = `matrix_sensitivity_sq(adjacency)`.
 
     Attributes:
         std: standard deviation of a node's noise on x y and off the diagonal of x x'; on the diagonal it is sqrt 2 std.
@@ -195,19 +193,15 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
 
     Args:
         budget: epsilon, delta and adjacency, for all phases together.
-        leaves: number of leaves of every phase's tree, each at least 1.
+        leaves: number of leaves of every phase's tree.
         method: "tight" is exact for all phases together. It has sigma^2 = visits^2 kappa Delta^2 / mu*^2, with the
             squared sensitivity Delta^2 of one release and the Gaussian privacy mu* that the budget allows. "theorem"
             has sigma^2 = 64 nu ln(2/delta) / epsilon^2 with nu = 1 + ceil(log2(leaves)) of the largest tree. It is
             printed in Algorithm 5, which is meant for one tree.
         visits: number of rounds of one user that are protected together (group privacy).
 
-    Returns:
-        The trees; their `sigma` is the noise, and `epsilon_exact` its epsilon.
-
     Raises:
-        TypeError: if budget is not a `Budget`, or a number is not an integer.
-        ValueError: if an argument is out of range.
+        ValueError: if delta is too small for the tails that are never drawn, or epsilon for float32.
 
     Example:
         >>> noise = replant(Budget(1.0, 0.1), leaves=(3, 5, 9))
@@ -218,14 +212,10 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
 
     Reference: Liu et al. (2022), Algorithm 5. The paper's text has ln(2/delta)^2 instead, which is more noise.
     """
-    validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
-    validate.one_of("method", method, METHODS)
-    for count in leaves:
-        validate.integer("leaves", count, at_least=1)
     trees = Replanted(
         std=np.float32(0),
         leaves=np.pad(np.array(leaves, np.int32), (0, max(0, MOST - len(leaves)))),
-        visits=validate.integer("visits", visits, at_least=1),
+        visits=visits,
         epsilon=float(budget.epsilon),
         delta=float(budget.delta),
         adjacency=budget.adjacency,

@@ -1,7 +1,4 @@
-"""SCLUB (Li, Chen & Leung 2019) on every server by itself: sets of users that split and merge.
-
-Letters: n users sit on L servers, at most P = ceil(n / L) on each; N = L P is the number of seats (see `seats`).
-"""
+"""SCLUB (Li, Chen & Leung 2019) on every server by itself: sets of users that split and merge."""
 
 from __future__ import annotations
 
@@ -63,8 +60,8 @@ class BoundSCLUB(SeatedAlgorithm):
 
     @override
     def init(self, key: Array, spec: Spec) -> SCLUBState:
-        (n_servers, p), d = self.seats.taken.shape, spec.dim
-        shape, taken = (n_servers, p), jnp.asarray(self.seats.taken)
+        taken, d = jnp.asarray(self.seats.taken), spec.dim
+        shape, (n_servers, p) = taken.shape, taken.shape
         size = jnp.where(taken, 0, 1).at[:, 0].set(taken.sum(1))  # seats without a user are clusters of their own
         return SCLUBState(
             users=self.nothing(d),
@@ -118,8 +115,7 @@ class BoundSCLUB(SeatedAlgorithm):
 
     @override
     def partition(self, state: SCLUBState) -> Partition:
-        found = self.seats.of_users(self.seats.everywhere(state.sets.label))
-        return Partition(found, found)
+        return self.at_servers(state.sets.label)
 
     def _leaves(self, known: UserSums, sets: Sets, place: Array) -> Array:
         """Returns whether the user at a place must leave the cluster (Algorithm 2)."""

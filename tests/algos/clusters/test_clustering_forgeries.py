@@ -14,7 +14,7 @@ from helpers import deep, refused
 from scripted_users import draws, play, population
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.fclub_rounds import RAW_CLUSTERS, RAW_UPLOADS
+from fedbandit_jax.algos.clusters.fclub_loop import RAW_CLUSTERS, RAW_UPLOADS
 from fedbandit_jax.interfaces import certify
 
 A, T = fb.algos, 30

@@ -10,7 +10,7 @@ from scripted_users import draws, noise_of, play, population
 from test_clustering import ALIKE, FCLUB, INF, LARGE, OURS, STARTS, A, T
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.clusters.fclub_phases import Held
+from fedbandit_jax.algos.clusters.fclub_loop import Held
 
 
 @pytest.mark.slow
