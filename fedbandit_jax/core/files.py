@@ -83,12 +83,10 @@ def is_ours(path: Path) -> bool:
     if start[:4] == b"PK\3\4":  # the mark in the first entry survives truncation
         name, extra = struct.unpack("<HH", start[26:30].ljust(4, b"\0"))
         return _EXTRA in start[30 + name :][:extra] or _SEALED.encode() in end[-2 * _DIGITS :]
-    if start[:4] == b"%PDF":
-        return MARK.encode() in start + end
-    return not start or MARK.encode() in start or _SEALED.encode() in end[-2 * _DIGITS :]
+    return not start or MARK.encode() in (start + end if start[:4] == b"%PDF" else start)
 
 
-def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Path | None = None) -> None:
+def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes a file beside `path`, then moves it into place: a crash or a full disk leaves the old file or none.
 
     Several processes and machines may write one path. The last file stays, and is complete.
@@ -97,28 +95,19 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object], *, before: Pa
         path: the file, in an existing folder.
         write: writes the content to an open binary file, which it may also read. The content must have `MARK` near
             its beginning or its end, which identifies our files.
-        before: where to move the old file once the new one is complete; None discards it. After a crash between the
-            two moves it is there, and none is at `path`.
 
     Raises:
-        ValueError: one of these paths holds something else than a file of this package.
+        ValueError: `path` holds something else than a file of this package.
     """
-    check_free("path", path, *([] if before is None else [before]))
+    check_free("path", path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # unique across machines
     try:
         with open(temporary, "x+b") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        if before is not None and path.exists():
-            os.replace(path, before)
-        try:
-            os.link(temporary, path)  # fails if a file has appeared
-        except OSError:  # or without links
-            check_free("path", path)
-            os.replace(temporary, path)
-        else:
-            temporary.unlink()
+        check_free("path", path)  # it may have appeared meanwhile
+        os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
@@ -140,7 +129,6 @@ def write_archive(
     arrays: Mapping[str, np.ndarray],
     *,
     compress: bool = True,
-    before: Path | None = None,
 ) -> None:
     """Writes a sealed archive, complete or not at all.
 
@@ -150,7 +138,6 @@ def write_archive(
         about: JSON data, or NumPy numbers, written to `kind`.json in the archive.
         arrays: name -> array, without Python objects.
         compress: whether to trade time for size.
-        before: as in `write_atomic`.
     """
     text = json.dumps(in_json(about), indent=1, allow_nan=False).encode()
 
@@ -174,7 +161,7 @@ def write_archive(
         file.seek(-_DIGITS, os.SEEK_END)
         file.write(digest)
 
-    write_atomic(path, content, before=before)
+    write_atomic(path, content)
 
 
 def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -281,8 +268,16 @@ def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
     """
     while True:
         with _opened(path, what, otherwise) as file:
-            if not _take(path, file, what, otherwise):
-                continue  # its owner removed it after the opening
+            _check_owner(path, file, what, otherwise)
+            try:
+                if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    continue
+            except FileNotFoundError:  # its owner removed it after the opening
+                continue
+            file.truncate(0)
+            owner = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            with contextlib.suppress(OSError):  # on a full disk the lock stays anonymous
+                os.write(file.fileno(), json.dumps(owner).encode())
             try:
                 yield
             finally:
@@ -294,61 +289,38 @@ def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
 
 def _opened(path: Path, what: str, otherwise: str) -> IO[str]:
     """Opens or creates a lock file without following symbolic links."""
-    in_the_way = ValueError(f"{what}, and {str(path)!r} is no lock of fedbandit_jax: move it, or {otherwise}")
-    if path.is_symlink():  # for systems without O_NOFOLLOW
-        raise in_the_way
     try:
+        if path.is_symlink():  # for systems without O_NOFOLLOW
+            raise FileExistsError
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         file = os.fdopen(os.open(path, flags, 0o666), "r+")
-    except OSError as error:
-        if path.is_symlink() or path.is_dir():
-            raise in_the_way from error
-        raise
-    start = os.read(file.fileno(), len(_OWNER)) if path.is_file() else b"no file"
-    if start != _OWNER[: len(start)]:
+        start = os.read(file.fileno(), len(_OWNER)) if path.is_file() else b"no file"
+        if start == _OWNER[: len(start)]:
+            return file
         file.close()
-        raise in_the_way
-    return file
+    except OSError:
+        if not (path.is_symlink() or path.is_dir()):
+            raise
+    raise ValueError(f"{what}, and {str(path)!r} is no lock of fedbandit_jax: move it, or {otherwise}")
 
 
-def _take(path: Path, file: IO[str], what: str, otherwise: str) -> bool:
-    """Takes an open lock file, unless `path` has been replaced."""
-    held, here = _held_by_another(file), platform.node()
+def _check_owner(path: Path, file: IO[str], what: str, otherwise: str) -> None:
+    """Locks an open file; raises `ValueError` if another process holds it, or may hold it."""
+    held = None  # unknown, without locks
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = False
+        except BlockingIOError:
+            held = True
+        except OSError:  # the file system has no locks
+            pass
     file.seek(0)
-    owner = _parsed(file.read())
-    if held or (owner and (held is None or owner["host"] != here)):
+    try:
+        owner = json.loads(file.read())
+    except ValueError:  # empty or torn
+        owner = None
+    if held or (owner and (held is None or owner["host"] != platform.node())):
         who = "process {process} on {host}, since {since}".format(**owner) if owner else "another process"
         wait = "wait until it ends" if held else f"make sure that it has ended and delete {str(path)!r}"
         raise ValueError(f"{what}, which is being written by {who}: {wait}, or {otherwise}")
-    try:
-        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-            return False
-    except FileNotFoundError:
-        return False
-    file.truncate(0)
-    text = json.dumps({"process": os.getpid(), "host": here, "since": time.strftime("%Y-%m-%d %H:%M:%S")})
-    with contextlib.suppress(OSError):  # on a full disk the lock stays anonymous
-        os.write(file.fileno(), text.encode())
-    return True
-
-
-def _held_by_another(file: IO[str]) -> bool | None:
-    """Locks a file and returns whether another process holds it; None if the system cannot tell."""
-    if fcntl is None:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # the file system has no locks
-        return None
-    return False
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    """Returns "process", "host" and "since" of a lock's owner; nothing if the file is empty or torn."""
-    try:
-        found = json.loads(text)
-        return {name: found[name] for name in ("process", "host", "since")}
-    except (ValueError, TypeError, KeyError):
-        return {}

@@ -37,7 +37,7 @@ CHUNKS = 50  # approximate chunks of a run, each followed by a progress update
 CHUNK_ROUNDS = 5_000  # most rounds of a chunk, so that buffers do not grow with T
 CHUNK_WORK = 100_000  # agent-rounds of a run that are never split
 CHUNK_SECONDS = 0.2  # shorter chunks grow, to amortise their overhead
-LONG_SECONDS = 5.0  # longer chunks shrink, since Ctrl-C loses the current one
+LONG_SECONDS = 5.0  # longer chunks shrink, since Ctrl-C waits for the current one
 FIRST_WORK = 10**6  # agent-rounds of the first chunk, over all runs
 CHECKPOINT_SECONDS = 10.0  # least time between two checkpoints
 CHECKPOINT_SHARE = 0.05  # largest share of time spent on checkpoints
@@ -141,14 +141,14 @@ def run_program(
     with ThreadPoolExecutor(play.workers) as pool, Interruption(() if checkpoints is None else STOPS) as stop:
         try:
             while progress.k < clock.n_steps:
+                stop.deliver()
                 started = time.monotonic()
-                with stop.allowed():
-                    steps = range(progress.k, min(progress.k + length, clock.n_steps))
-                    states, metrics = play.advance(pool, progress.states, steps, capacity)
-                    lengths = [min(size, clock.horizon - k * size) for k in steps]
-                    tally = progress.tally.add(metrics, lengths)
-                    bar.update(tally.played - progress.tally.played)
-                    progress = Progress(layout, steps.stop, states, tally)  # one assignment, so Ctrl-C sees all or none
+                steps = range(progress.k, min(progress.k + length, clock.n_steps))
+                states, metrics = play.advance(pool, progress.states, steps, capacity)
+                lengths = [min(size, clock.horizon - k * size) for k in steps]
+                tally = progress.tally.add(metrics, lengths)
+                bar.update(tally.played - progress.tally.played)
+                progress = Progress(layout, steps.stop, states, tally)
                 ended = time.monotonic()
                 if on_cpu() and ended - started < CHUNK_SECONDS:
                     length = min(2 * length, capacity)

@@ -15,7 +15,6 @@ from fedbandit_jax import cli
 from fedbandit_jax.benchmark import board
 from fedbandit_jax.core.files import LOCK, MARK, is_ours, locked, write_archive, write_atomic
 from fedbandit_jax.engine import cache
-from fedbandit_jax.engine.checkpoint import Checkpoints
 from fedbandit_jax.report import html
 
 SIMULATE = "simulate --algorithms FedLinUCB --agents 3 --arms 4 --dim 3 --horizon 20 --seeds 2 --name it --out"
@@ -139,13 +138,3 @@ def test_what_appears_while_a_file_is_written_stays(tmp_path):
         write_atomic(path, write)
     assert [one.name for one in tmp_path.iterdir()] == ["it"]
     assert path.read_text() == "Chapter 1"
-
-
-def test_a_good_checkpoint_beside_another_tool_s_file(tmp_path, monkeypatch):
-    """It had taken the place of that file, as if that were a damaged one."""
-    (other := tmp_path / "run.0").write_text("Chapter 1")
-    write_archive(tmp_path / "run.0.before", "checkpoint", {"steps": 1}, {"x": np.ones(2)})
-    monkeypatch.setattr(Checkpoints, "_check", lambda *given: None)
-    with refused("checkpoint", other):
-        Checkpoints(tmp_path / "run", "it").restore(0, None)
-    assert other.read_text() == "Chapter 1"
