@@ -52,7 +52,7 @@ from gpu_page import PAGE, page, ratios, shown, verdicts
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import ridge
-from fedbandit_jax.engine.clocks import rounds
+from fedbandit_jax.engine.runners import synchronous
 
 HERE = Path(__file__).resolve()
 # ar/s of mode A if a device did nothing but the arithmetic of drawing and scoring; both have the same processor
@@ -154,14 +154,14 @@ def programs(plan: Plan, name: str) -> Rows:
     sys.path.insert(0, str(HERE.parent.parent / "tests"))
     from gpu_programs import count, hot_loop, written
 
-    from fedbandit_jax.engine.clocks import make_clock
+    from fedbandit_jax.engine.runners import make_runner
 
     mode = modes(plan.smoke)[name]
     size, n_seeds = mode.sizes[0], 2 if plan.smoke else 25
     env, algo = mode.make(size)
     horizon = 2 * plan.rounds(mode, size, n_seeds)
     bound = dataclasses.replace(
-        make_clock(env, algo.bind(env.spec, horizon), horizon), salt=(np.uint32(1), np.uint32(2))
+        make_runner(env, algo.bind(env.spec, horizon), horizon), salt=(np.uint32(1), np.uint32(2))
     )
     function, arguments = hot_loop([bound], n_seeds, 7)
     started = time.perf_counter()
@@ -302,7 +302,7 @@ def timed(plan: Plan, name: str) -> Rows:
 
 def stored(plan: Plan, name: str) -> Rows:
     """Does what `timed` does with contexts in memory, as if other configurations had a use for them, too."""
-    rounds.DRAW_AGAIN = 0
+    synchronous.DRAW_AGAIN = 0
     return timed(plan, name)
 
 

@@ -17,7 +17,7 @@ from helpers import ByMessage, Prefixes, SharesRDPSE, random_script
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import setup
-from fedbandit_jax.engine.clocks import make_clock
+from fedbandit_jax.engine.runners import make_runner
 
 A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
 # Agents, arms, features (of two there would be one entry off the diagonal, and no order of them), rounds, seeds.
@@ -298,11 +298,11 @@ class Played(NamedTuple):
     """A run of an example under `KEY`, from which alone its noise is drawn."""
 
     result: fb.Result  # of all rounds; its records are the leaves of the last states
-    clock: Any
+    runner: Any
 
     @property
     def bound(self):
-        return self.clock.algo
+        return self.runner.algo
 
     @property
     def synced(self):
@@ -316,7 +316,7 @@ class Played(NamedTuple):
 
     def state(self, seed):
         """The learner's last state."""
-        paths, form = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self.clock.played.init, KEY)[1])
+        paths, form = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self.runner.played.init, KEY)[1])
         names = ["state" + jax.tree_util.keystr(path) for path, _ in paths]
         return jax.tree.unflatten(form, [self.result.records[name][seed, 0] for name in names])
 
@@ -331,7 +331,7 @@ def simulate(env, algo, **options):
 
 
 def play(env, algo) -> Played:
-    return Played(simulate(env, algo), make_clock(env, algo.bind(env.spec, T), T, None))
+    return Played(simulate(env, algo), make_runner(env, algo.bind(env.spec, T), T, None))
 
 
 @functools.cache

@@ -164,29 +164,29 @@ def programs() -> dict[str, Program]:
     }
 
 
-def drawn(clock: Any, keys: Any, n: int) -> Any:
+def drawn(runner: Any, keys: Any, n: int) -> Any:
     """Returns the noise of n steps for seeds of these keys, which is drawn before the loop."""
     import jax
 
-    start = clock.source.release.init((clock.source.row_size,))
-    return jax.vmap(lambda key: clock.source.rows(key, start, 0, n, n)[0])(keys)
+    start = runner.source.release.init((runner.source.row_size,))
+    return jax.vmap(lambda key: runner.source.rows(key, start, 0, n, n)[0])(keys)
 
 
-def hot_loop(clocks: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...]]:
-    """Returns the driver's jitted loop for clocks that run side by side, and its abstract arguments."""
+def hot_loop(runners: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the driver's jitted loop for runners that run side by side, and its abstract arguments."""
     import jax
     import jax.numpy as jnp
 
     from fedbandit_jax.engine import batching
 
-    clocks = [clock.sharing(len(clocks)) for clock in clocks]
-    leaves, treedef, axes = batching._stack([clock.played for clock in clocks])
+    runners = [runner.sharing(len(runners)) for runner in runners]
+    leaves, treedef, axes = batching._stack([runner.played for runner in runners])
     leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
-    placed = batching.Layout(treedef, axes, len(clocks), n_seeds, clocks[0].emitters, None)
+    placed = batching.Layout(treedef, axes, len(runners), n_seeds, runners[0].emitters, None)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
     worlds, states = batching._init(placed).eval_shape(leaves, keys)
     steps = batching._steps(range(n_steps), n_steps)
-    rows = [jax.eval_shape(lambda keys, one=one: drawn(one, keys, n_steps), keys) for one in clocks if one.source]
+    rows = [jax.eval_shape(lambda keys, one=one: drawn(one, keys, n_steps), keys) for one in runners if one.source]
     return batching._advance(placed), (leaves, keys, worlds, states, *steps, rows)
 
 
@@ -197,10 +197,10 @@ def compiled(name: str, folder: str) -> dict[str, Any]:
     import numpy as np
     from jax.experimental import topologies
 
-    from fedbandit_jax.engine.clocks import make_clock
+    from fedbandit_jax.engine.runners import make_runner
 
     env, algo, _, trip, horizon = programs()[name]
-    bound = make_clock(env, algo.bind(env.spec, horizon), horizon)
+    bound = make_runner(env, algo.bind(env.spec, horizon), horizon)
     bound = dataclasses.replace(bound, salt=(np.uint32(1), np.uint32(2)))
     device = topologies.get_topology_desc(platform="cuda", target_config=TARGET.read_text(), topology="1x1x1").devices
     there = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(device), "x"), jax.sharding.PartitionSpec())

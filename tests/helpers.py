@@ -17,8 +17,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import lots, random
 from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.curves import RoundTally
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.privacy.releases import Release
 
 # A small run, for tests that need any run: its programs are compiled once.
@@ -63,14 +63,14 @@ def sweep(algos, **options):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def stepped(told, clock, ks, key):
-    """The last state of a clock after steps ks, and what `told(state, metrics)` made of each."""
+def stepped(told, runner, ks, key):
+    """The last state of a runner after steps ks, and what `told(state, metrics)` made of each."""
 
     def body(carry, k):
-        world, state, metrics = clock.step(key, *carry, k)
+        world, state, metrics = runner.step(key, *carry, k)
         return (world, state), told(state, metrics)
 
-    (_, state), found = jax.lax.scan(body, clock.init(key), ks)
+    (_, state), found = jax.lax.scan(body, runner.init(key), ks)
     return state, found
 
 
@@ -80,8 +80,8 @@ def gaps(state, metrics):
 
 def regrets(env, bound, horizon, key):
     """Regret per round of a bound algorithm."""
-    clock = RoundClock(env=env, algo=bound, horizon=horizon)
-    return np.asarray(stepped(gaps, clock, np.arange(clock.n_steps), key)[1]).ravel()[:horizon]
+    runner = Synchronous(env=env, algo=bound, horizon=horizon)
+    return np.asarray(stepped(gaps, runner, np.arange(runner.n_steps), key)[1]).ravel()[:horizon]
 
 
 def by_lot(key, t, n_arms, n_agents):

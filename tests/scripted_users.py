@@ -50,7 +50,7 @@ class Played(NamedTuple):
 
 
 def play(bound, key, draws, spec, choices=None):
-    """A bound algorithm on given draws, as `ArrivalClock` plays it; without `choices` the first of best arms."""
+    """A bound algorithm on given draws, as `Sequential` plays it; without `choices` the first of best arms."""
     arms, found, counts, status, (state, last) = scan(bound, key, *draws, choices, spec=spec)
     labels, groups = (np.concatenate([rows, row[None]]) for rows, row in zip(found, last))
     sent = (np.asarray(counts.get(name, np.zeros(len(arms), int))) for name in ("uploads", "downloads"))

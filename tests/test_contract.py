@@ -173,11 +173,11 @@ def it_is_saved_and_cited(row, run, folder):
 
 def it_resumes(row, run, folder):
     """After Ctrl-C in the middle, exactly."""
-    if run.clock.n_steps < 2:
+    if run.runner.n_steps < 2:
         return
     with pytest.MonkeyPatch.context() as patch:
         in_chunks(patch, 2)
-        with stopped_after(1, RoundTally if run.clock.step_rounds else StretchTally):
+        with stopped_after(1, RoundTally if run.runner.step_rounds else StretchTally):
             ex.simulate(row.env, row.algo, checkpoint=folder / "checkpoint")
         again = ex.simulate(row.env, row.algo, checkpoint=folder / "checkpoint")
     same_runs(again, run.result)

@@ -4,7 +4,7 @@ import jax
 import pytest
 from gpu_programs import KNOWN, LIMITS, Turn, assembled, count, hot_loop, launches, programs, rounded_by_cublas, verdict
 
-from fedbandit_jax.engine.clocks import make_clock
+from fedbandit_jax.engine.runners import make_runner
 
 LOOP = 'while(%x), condition=%more, body=%{}, backend_config={{"known_trip_count":{{"n":"{}"}}}}'
 HLO = f"""HloModule jit_advance
@@ -134,7 +134,7 @@ def test_what_is_known_is_about_programs_that_are_compiled():
 
 def test_what_is_compiled_is_the_loop_of_the_driver():
     env, algo, *_, horizon = programs()["linear alone"]
-    bound = make_clock(env, algo.bind(env.spec, horizon), horizon)
+    bound = make_runner(env, algo.bind(env.spec, horizon), horizon)
     function, (leaves, keys, worlds, states, *steps) = hot_loop([bound], 3, 2)
     assert keys.shape == (3,)
     played = jax.eval_shape(function, leaves, keys, worlds, states, *steps)[:2]

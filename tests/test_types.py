@@ -75,7 +75,7 @@ def main():
 
 def trace(env, algo, horizon=4):
     """Traces the beginning and the first step of a run, in which all numbers of environment and algorithm may vary."""
-    from fedbandit_jax.engine.clocks import make_clock
+    from fedbandit_jax.engine.runners import make_runner
 
     def first_step(run, key):
         world, state = run.init(key)
@@ -85,7 +85,7 @@ def trace(env, algo, horizon=4):
 
     jax.eval_shape(
         first_step,
-        make_clock(env, algo.bind(env.spec, horizon), horizon),
+        make_runner(env, algo.bind(env.spec, horizon), horizon),
         jax.random.key(0),
     )
 

@@ -20,7 +20,7 @@ from fedbandit_jax.algos.arms.loop import AdaCState
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.engine.clocks import ArmBatchClock
+from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import RingSum
@@ -70,7 +70,7 @@ class SumsOfUsers:
 
     def __call__(self, key: Array, rewards: Array) -> Any:
         env = ScriptedUsers(rewards=rewards[0], spec=_spec(rewards.shape[1]))
-        process = ArmBatchClock(env=env, algo=self.algo, horizon=self.horizon, block=rewards.shape[2])  # pyright: ignore
+        process = BatchedArms(env=env, algo=self.algo, horizon=self.horizon, block=rewards.shape[2])  # pyright: ignore
 
         def body(carry, k):
             world = dataclasses.replace(env, rewards=rewards[jnp.minimum(k, len(rewards) - 1)])

@@ -16,8 +16,8 @@ from jax import Array, lax
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.recorder import Moment, Recorder
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.envs import Dropout, Script
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
@@ -56,13 +56,13 @@ class Transcript:
             world = Dropout(env=world, rate=np.zeros(m), away=turn[:, None] == np.arange(m), spec=self.spec)
         every = (np.arange(1, self.horizon + 1, dtype=np.int32),)
         arms = Recorder(rounds=every, names=("arms",), functions=(_arms,), final=(False,))
-        clock = RoundClock(env=world, algo=self.algo, horizon=self.horizon, recorder=arms)
+        runner = Synchronous(env=world, algo=self.algo, horizon=self.horizon, recorder=arms)
 
         def body(carry, k):
-            world, state, metrics = clock.step(key, carry[0], carry[1], k)
+            world, state, metrics = runner.step(key, carry[0], carry[1], k)
             return (world, state), (_counted(self.algo, self.algo.view(state.learner)), metrics.report.rounds)
 
-        (_, state), (shown, rounds) = lax.scan(body, clock.init(key), jnp.arange(clock.n_steps))
+        (_, state), (shown, rounds) = lax.scan(body, runner.init(key), jnp.arange(runner.n_steps))
         if not seen:
             return shown, rounds
         return shown, rounds, jnp.where(seen[0], state.values[0], 0).astype(jnp.float32)

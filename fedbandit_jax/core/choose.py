@@ -4,7 +4,7 @@ With fresh contexts most of the time goes into K feature vectors for every agent
 is a function of (key, arm, agent) and a score a function of one arm's features, so neither needs memory. The features
 of the chosen arm are drawn again. Three implementations choose the same arms:
 
-- *stored*: the environment makes all contexts and the policy scores them (`RoundClock`, without this file). It is the
+- *stored*: the environment makes all contexts and the policy scores them (`Synchronous`, without this file). It is the
   oracle, and serves masks, user-defined policies and configurations that share contexts.
 - *fused* (`choose`), for XLA:CPU, which compiles an elementwise expression of any length into one loop without
   intermediate arrays. Two results (index and mean) would need two loops, and every reader a copy of the expression. So

@@ -10,23 +10,23 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core.backend import on_cpu, quick_options
-from fedbandit_jax.engine.clocks import Clock
-from fedbandit_jax.engine.clocks.clock import salted
+from fedbandit_jax.engine.runners import Runner
+from fedbandit_jax.engine.runners.runner import salted
 
 PROGRAMS = 32  # mechanisms with programs in the LRU cache
 
 
 class Ahead(NamedTuple):
-    """The noise source of one configuration for the seeds of a piece, see `Clock.source`."""
+    """The noise source of one configuration for the seeds of a piece, see `Runner.source`."""
 
     structure: Any  # of the source and the salt of its keys
     leaves: list[Any]
     keys: Array  # (G,) of the seeds, or () of one
 
     @classmethod
-    def of(cls, clock: Clock, keys: Array, device: Any) -> Ahead:
-        """Places the source of a clock on a device."""
-        leaves, structure = jax.tree.flatten((clock.source, clock.salt))
+    def of(cls, runner: Runner, keys: Array, device: Any) -> Ahead:
+        """Places the source of a runner on a device."""
+        leaves, structure = jax.tree.flatten((runner.source, runner.salt))
         return cls(structure, jax.device_put(leaves, device), keys)
 
     def start(self) -> Any:

@@ -25,12 +25,12 @@ from fedbandit_jax.core import control, lapack, memory, programs
 from fedbandit_jax.core.backend import loop_options, on_cpu, quick_options
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.ahead import Ahead
-from fedbandit_jax.engine.clocks import Clock
+from fedbandit_jax.engine.runners import Runner
 
 PROGRAMS = 32  # layouts with programs in the LRU cache
 WAITING = 1.15  # most time relative to pieces that keep all workers busy
 
-# method of a clock -> axes of its arguments over seeds and over configurations, and of its results over the latter
+# method of a runner -> axes of its arguments over seeds and over configurations, and of its results over the latter
 AXES: dict[str, tuple[Any, Any, Any]] = {
     "init": ((0,), (None,), (None, 0)),
     "step": ((0, 0, 0, None), (None, None, 0, None), (None, 0, 0)),
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 
     configs: slice  # indices of configurations
     seeds: slice  # indices of seeds
-    leaves: list[Any]  # of the clocks, stacked over configurations if they differ
+    leaves: list[Any]  # of the runners, stacked over configurations if they differ
     keys: Array  # (G,) of the seeds, padded with the last one, so that one program serves all pieces
     layout: Layout
     ahead: list[Ahead]  # noise source of every configuration; empty if steps draw the noise
@@ -53,23 +53,23 @@ class Piece(NamedTuple):
 class Layout(NamedTuple):
     """Static layout of the runs of a piece, hashable. States omit axes of length 1."""
 
-    treedef: Any  # tree structure of a clock
+    treedef: Any  # tree structure of a runner
     axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
     n_configs: int
     n_seeds: int  # G
-    emitters: bool  # as in `Clock`
+    emitters: bool  # as in `Runner`
     part: int | None  # agents of one worker in a step, if several workers share it
 
     def over_runs(self, method: str, **fixed: Any) -> Any:
-        """Vectorises a method of the clock over G seeds and C configurations, which share the world.
+        """Vectorises a method of the runner over G seeds and C configurations, which share the world.
 
         Worlds have a leading axis G; states, parts and metrics have G and C. `rows` holds the noise drawn before the
         steps, one entry for each configuration with a leading axis G.
         """
 
         def run(leaves, rows, *arguments):
-            clock = jax.tree.unflatten(self.treedef, leaves)
-            return getattr(clock if rows is None else clock.given(rows), method)(*arguments, **fixed)
+            runner = jax.tree.unflatten(self.treedef, leaves)
+            return getattr(runner if rows is None else runner.given(rows), method)(*arguments, **fixed)
 
         seeds, configs, results = AXES[method]
         if self.n_configs > 1:
@@ -86,28 +86,28 @@ class Layout(NamedTuple):
 
 
 class Pieces:
-    """All runs of clocks that share a program; states are lists with one entry for each piece."""
+    """All runs of runners that share a program; states are lists with one entry for each piece."""
 
-    def __init__(self, clocks: Sequence[Clock], keys: Array):
-        self.n_configs, self.n_seeds = len(clocks), len(keys)
-        clock, devices = clocks[0], jax.local_devices()
-        self.recorder = clock.recorder
-        if clock.mesh is not None:  # pieces run in sequence, each on all devices
-            devices = [NamedSharding(clock.mesh, PartitionSpec())]
-        alone = clock.rejects or (clock.branches and on_cpu())  # with rejection, worlds depend on the arms played
+    def __init__(self, runners: Sequence[Runner], keys: Array):
+        self.n_configs, self.n_seeds = len(runners), len(keys)
+        runner, devices = runners[0], jax.local_devices()
+        self.recorder = runner.recorder
+        if runner.mesh is not None:  # pieces run in sequence, each on all devices
+            devices = [NamedSharding(runner.mesh, PartitionSpec())]
+        alone = runner.rejects or (runner.branches and on_cpu())  # with rejection, worlds depend on the arms played
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
         if on_cpu():
-            self.workers = max(_cores(), len(devices)) if clock.mesh is None else 1
-            size = _together(len(keys), clock.seeds_abreast, self.workers)
-        groups = [[clock] for clock in clocks] if alone else [clocks]
-        part = clock.divided(self.workers // (len(groups) * -(-len(keys) // size)))
-        self.firsts = range(0, clock.env.spec.n_agents, part or clock.env.spec.n_agents)
+            self.workers = max(_cores(), len(devices)) if runner.mesh is None else 1
+            size = _together(len(keys), runner.seeds_abreast, self.workers)
+        groups = [[runner] for runner in runners] if alone else [runners]
+        part = runner.divided(self.workers // (len(groups) * -(-len(keys) // size)))
+        self.firsts = range(0, runner.env.spec.n_agents, part or runner.env.spec.n_agents)
         words, impl = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
         self.pieces = []
         for c, group in enumerate(groups):
-            leaves, treedef, axes = _stack([clock.played for clock in group])
-            layout = Layout(treedef, axes, len(group), size, clock.emitters, part)
+            leaves, treedef, axes = _stack([runner.played for runner in group])
+            layout = Layout(treedef, axes, len(group), size, runner.emitters, part)
             there = [jax.device_put(leaves, device) for device in devices]
             for first in range(0, len(keys), size):
                 which = len(self.pieces) % len(devices)
@@ -259,15 +259,15 @@ def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
     return np.int32(len(ks)), np.arange(ks.start, ks.start + capacity, dtype=np.int32)
 
 
-def _stack(clocks: Sequence[Clock]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
-    """Stacks clocks: leaves, tree structure, and the axis C of each leaf; None if all share one object."""
-    flat = [jax.tree.leaves(clock) for clock in clocks]
+def _stack(runners: Sequence[Runner]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
+    """Stacks runners: leaves, tree structure, and the axis C of each leaf; None if all share one object."""
+    flat = [jax.tree.leaves(runner) for runner in runners]
     leaves, axes = [], []
     for column in zip(*flat):
         shared = all(leaf is column[0] for leaf in column)
         leaves.append(column[0] if shared else np.stack([np.asarray(leaf) for leaf in column]))
         axes.append(None if shared else 0)
-    return leaves, jax.tree.structure(clocks[0]), tuple(axes)
+    return leaves, jax.tree.structure(runners[0]), tuple(axes)
 
 
 @functools.lru_cache(PROGRAMS)

@@ -21,11 +21,11 @@ from fedbandit_jax.core.padding import room
 from fedbandit_jax.engine.batching import Pieces
 from fedbandit_jax.engine.cache import keep_by_default
 from fedbandit_jax.engine.checkpoint import STOPS, Checkpoints, Interruption, Progress
-from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.options import Run
 from fedbandit_jax.engine.provenance import provenance
+from fedbandit_jax.engine.runners import Runner
 from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.engine.sizes import seeds_together
 from fedbandit_jax.interfaces import certificate_of
@@ -47,18 +47,18 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     """Runs all configurations and returns a result with one row for each."""
     keep_by_default()
     setup = set_up(configurations, run)
-    clocks, at, n_seeds = setup.clocks, run.at, len(run.seeds)
-    certificates = {label: certificate_of(one.algo, one.env.spec, run.horizon) for label, one in clocks.items()}
+    runners, at, n_seeds = setup.runners, run.at, len(run.seeds)
+    certificates = {label: certificate_of(one.algo, one.env.spec, run.horizon) for label, one in runners.items()}
     keys = random.of_seeds(run.key, run.seeds)
     checkpoints = None if run.checkpoint is None else Checkpoints(run.checkpoint, setup.fingerprint())
     started = time.monotonic()
     programs, together, waited = [], n_seeds, 0.0
     for labels in setup.groups:
-        group = [clocks[label].sharing(len(labels)) for label in labels]
+        group = [runners[label].sharing(len(labels)) for label in labels]
         most = seeds_together(group[0], len(group), n_seeds, len(at))
         together = min(together, most)
         programs += [(labels, group, keys[first : first + most]) for first in range(0, n_seeds, most)]
-    total = len(clocks) * n_seeds * run.horizon
+    total = len(runners) * n_seeds * run.horizon
     bar = bars.bar(run.progress, total=total, unit=" rounds", unit_scale=True, desc="simulate")
     parts: dict[str, list[Curves]] = {}
     with (
@@ -100,25 +100,25 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
                 config=setup.config_of(label),
                 provenance=account,
             )
-            for label in clocks
+            for label in runners
         ]
     )
 
 
-def _compiled(clocks: Sequence[Clock], keys: Array) -> Pieces:
-    play = Pieces(clocks, keys)
-    play.compile(_chunk(_with_most_steps(clocks), len(clocks) * len(keys))[1])
+def _compiled(runners: Sequence[Runner], keys: Array) -> Pieces:
+    play = Pieces(runners, keys)
+    play.compile(_chunk(_with_most_steps(runners), len(runners) * len(keys))[1])
     return play
 
 
-def _with_most_steps(clocks: Sequence[Clock]) -> Clock:
-    """Returns the clock with the most steps; steps after a run's horizon have no effect."""
-    return max(clocks, key=lambda clock: clock.n_steps)
+def _with_most_steps(runners: Sequence[Runner]) -> Runner:
+    """Returns the runner with the most steps; steps after a run's horizon have no effect."""
+    return max(runners, key=lambda runner: runner.n_steps)
 
 
 def run_program(
     play: Pieces,
-    clock: Clock,
+    runner: Runner,
     *,
     at: np.ndarray,
     bar: tqdm,
@@ -127,12 +127,12 @@ def run_program(
 ) -> Curves:
     """Runs the pieces of one program and returns curves at the rounds `at` (N,).
 
-    `clock` is the one with the most steps. The run continues from a checkpoint of this program number. It writes one
+    `runner` is the one with the most steps. The run continues from a checkpoint of this program number. It writes one
     now and then, and when it stops for any reason, including Ctrl-C and SIGTERM.
     """
-    kind, size = RoundTally if clock.step_rounds else StretchTally, clock.step_rounds
+    kind, size = RoundTally if runner.step_rounds else StretchTally, runner.step_rounds
     layout = f"{len(play.pieces)} pieces of {play.n_configs} x {play.n_seeds} runs"  # determines the states' shapes
-    length, capacity = _chunk(clock, play.n_configs * play.n_seeds)
+    length, capacity = _chunk(runner, play.n_configs * play.n_seeds)
     progress = Progress(layout, 0, play.init(), kind(at, play.n_configs, play.n_seeds))
     if checkpoints is not None:
         progress = checkpoints.restore(program, progress)
@@ -140,12 +140,12 @@ def run_program(
     saved, pause, kept = time.monotonic(), CHECKPOINT_SECONDS, progress.k
     with ThreadPoolExecutor(play.workers) as pool, Interruption(() if checkpoints is None else STOPS) as stop:
         try:
-            while progress.k < clock.n_steps:
+            while progress.k < runner.n_steps:
                 stop.deliver()
                 started = time.monotonic()
-                steps = range(progress.k, min(progress.k + length, clock.n_steps))
+                steps = range(progress.k, min(progress.k + length, runner.n_steps))
                 states, metrics = play.advance(pool, progress.states, steps, capacity)
-                lengths = [min(size, clock.horizon - k * size) for k in steps]
+                lengths = [min(size, runner.horizon - k * size) for k in steps]
                 tally = progress.tally.add(metrics, lengths)
                 bar.update(tally.played - progress.tally.played)
                 progress = Progress(layout, steps.stop, states, tally)
@@ -164,20 +164,20 @@ def run_program(
     return progress.tally.curves()._replace(records=play.records(progress.states))
 
 
-def _chunk(clock: Clock, n_runs: int) -> tuple[int, int]:
+def _chunk(runner: Runner, n_runs: int) -> tuple[int, int]:
     """Returns the number of steps in the first chunk, and the capacity of its program.
 
     On a CPU one program takes any number of steps up to its capacity. Elsewhere the number is fixed at compilation, so
     all chunks have equal length and the last one is nearly full.
     """
-    size = min(clock.step_rounds, clock.horizon)
+    size = min(runner.step_rounds, runner.horizon)
     if not size:  # the rounds of a step depend on the run
-        return 1, room(clock.n_steps) if on_cpu() else 1
-    most = min(max(1, CHUNK_ROUNDS // size), clock.n_rows or CHUNK_ROUNDS)
-    work = size * clock.env.spec.n_agents  # of a step
-    longest = min(max(1, -(-clock.n_steps // CHUNKS), CHUNK_WORK // work), most)
+        return 1, room(runner.n_steps) if on_cpu() else 1
+    most = min(max(1, CHUNK_ROUNDS // size), runner.n_rows or CHUNK_ROUNDS)
+    work = size * runner.env.spec.n_agents  # of a step
+    longest = min(max(1, -(-runner.n_steps // CHUNKS), CHUNK_WORK // work), most)
     if on_cpu():
         return max(1, min(longest, FIRST_WORK // (work * n_runs))), most
-    chunks = -(-clock.n_steps // longest)
-    length = -(-clock.n_steps // chunks)
+    chunks = -(-runner.n_steps // longest)
+    length = -(-runner.n_steps // chunks)
     return length, length

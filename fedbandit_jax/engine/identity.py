@@ -42,13 +42,13 @@ def salt(config_digest: bytes) -> tuple[np.uint32, ...]:
     return tuple(np.frombuffer(config_digest[:8], ">u4").astype(np.uint32))
 
 
-def program(clock: Any, *, private: bool = False) -> bytes:
-    """Returns the digest of the traced `init` and `step` of a clock, their constants and the shapes of its numbers.
+def program(runner: Any, *, private: bool = False) -> bytes:
+    """Returns the digest of the traced `init` and `step` of a runner, their constants and the shapes of its numbers.
 
     Raises:
         TypeError: a `private` run calls the host or has user-defined batching rules, which a program does not show.
     """
-    leaves, treedef = jax.tree.flatten(clock)
+    leaves, treedef = jax.tree.flatten(runner)
 
     def method(name: str):
         return lambda leaves, *arguments: getattr(jax.tree.unflatten(treedef, leaves), name)(*arguments)

@@ -38,7 +38,7 @@ class Moment(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """The state of a clock with a recorder."""
+    """The state of a runner with a recorder."""
 
     learner: Any
     regret: Array  # (M,) so far

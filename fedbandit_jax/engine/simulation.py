@@ -17,12 +17,12 @@ from jaxtyping import Float, Int, Key
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.driver import execute
 from fedbandit_jax.engine.grid import Configuration, Environments, as_environment, expand
 from fedbandit_jax.engine.options import Run, RunOptions, documented
 from fedbandit_jax.engine.record import Record
 from fedbandit_jax.engine.recorder import Recording
+from fedbandit_jax.engine.runners import Runner
 from fedbandit_jax.engine.setup import bind
 from fedbandit_jax.engine.store import Executor, Stored
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status
@@ -236,8 +236,8 @@ def rollout(
     run = Run(horizon=horizon, key=key, seeds=1, record=record)
     recorder = run.recorder(np.arange(1, run.horizon + 1 if isinstance(record, Mapping) else 1))
     with jax.ensure_compile_time_eval():  # setup runs on the host, also within `jit`
-        clock, _ = bind(algo.name, Configuration(env, algo, {}), run.horizon, recorder)
-    return _play(clock, key, run.horizon)
+        runner, _ = bind(algo.name, Configuration(env, algo, {}), run.horizon, recorder)
+    return _play(runner, key, run.horizon)
 
 
 @jax.custom_jvp
@@ -251,17 +251,17 @@ def _refuse(*_: Any) -> Any:
     raise BadType("fb.rollout", must, None, got="a gradient: use differences of runs with one key")
 
 
-def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
-    if isinstance(clock.n_steps, jax.core.Tracer):
+def _play(runner: Runner, key: Array, horizon: int) -> Rollout:
+    if isinstance(runner.n_steps, jax.core.Tracer):
         why = "must not be a bound multi-armed algorithm with a traced number of batches, since each is a step"
-        raise BadType("algo", why, clock, got="")
-    clock = jax.tree.map(lambda leaf: _constant(leaf) if isinstance(leaf, jax.core.Tracer) else leaf, clock)
+        raise BadType("algo", why, runner, got="")
+    runner = jax.tree.map(lambda leaf: _constant(leaf) if isinstance(leaf, jax.core.Tracer) else leaf, runner)
 
     def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Metrics]:
-        world, state, metrics = clock.step(key, *carry, k)
+        world, state, metrics = runner.step(key, *carry, k)
         return (world, state), metrics
 
-    (_, state), metrics = lax.scan(step, clock.init(key), jnp.arange(clock.n_steps))
+    (_, state), metrics = lax.scan(step, runner.init(key), jnp.arange(runner.n_steps))
     if metrics.rounds is None:
         gap = metrics.gap.ravel()[:horizon]
     else:  # stretches of rounds with equal gaps
@@ -270,5 +270,5 @@ def _play(clock: Clock, key: Array, horizon: int) -> Rollout:
     regret = jnp.cumsum(gap)
     status = lax.reduce(jnp.asarray(metrics.report.status), np.int32(0), lax.bitwise_or, (0,))
     status |= jnp.where(jnp.isfinite(regret[-1]), 0, Status.NOT_FINITE.value)
-    found = clock.recorder.named(state) if clock.recorder is not None and isinstance(state, Recording) else ()
+    found = runner.recorder.named(state) if runner.recorder is not None and isinstance(state, Recording) else ()
     return Rollout(regret, status, {name: array for name, _, array in found})

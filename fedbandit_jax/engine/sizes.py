@@ -13,8 +13,8 @@ import numpy as np
 from fedbandit_jax.core import memory
 from fedbandit_jax.core.memory import shown
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.engine.clocks import Clock
-from fedbandit_jax.engine.clocks.clock import ROWS
+from fedbandit_jax.engine.runners import Runner
+from fedbandit_jax.engine.runners.runner import ROWS
 
 COPIES = 3  # of records: input and output of a program, and the result
 FLOAT = 4  # bytes
@@ -31,8 +31,8 @@ def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
         raise BadValue("record", f"must fit into {shown(most)}", size, got=got)
 
 
-def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -> int:
-    """Returns the number of seeds that fit into memory together, for `n_configs` clocks that share a program.
+def seeds_together(runner: Runner, n_configs: int, n_seeds: int, n_records: int) -> int:
+    """Returns the number of seeds that fit into memory together, for `n_configs` runners that share a program.
 
     Counts the curves of all runs and, for each seed, the world, two copies of every learner's state (before and after
     a chunk), of stored contexts, and of the rows of noise.
@@ -40,12 +40,12 @@ def seeds_together(clock: Clock, n_configs: int, n_seeds: int, n_records: int) -
     Raises:
         ValueError: not even one seed fits.
     """
-    world, state = jax.eval_shape(clock.init, jax.random.key(0))
-    spec = clock.env.spec
-    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * clock.stores
+    world, state = jax.eval_shape(runner.init, jax.random.key(0))
+    spec = runner.env.spec
+    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * runner.stores
     one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
     one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
-    one += 2 * n_configs * FLOAT * ROWS * (clock.source is not None)
+    one += 2 * n_configs * FLOAT * ROWS * (runner.source is not None)
     curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.limit()
     if curves + one > most:
         got = f"{shown(one)} for the state of one seed of {n_configs:,} configurations, {shown(curves)} for curves"

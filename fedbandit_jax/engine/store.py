@@ -25,11 +25,11 @@ from tqdm import tqdm
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import bars
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.engine.clocks import Clock
 from fedbandit_jax.engine.driver import execute
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, digest, versions
 from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.runners import Runner
 from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.interfaces import certificate_of, certify
 from fedbandit_jax.report.result import Result, concat, spans
@@ -84,7 +84,7 @@ class Stored:
     def __init__(self, configurations: Mapping[str, Configuration], run: Run):
         self.run, self.setup = run, set_up(configurations, run)
         folder = Path(run.store).resolve()
-        names = {label: name_of(self.setup.digests[label], clock, run) for label, clock in self.setup.clocks.items()}
+        names = {label: name_of(self.setup.digests[label], runner, run) for label, runner in self.setup.runners.items()}
         words = np.asarray(jax.random.key_data(run.key))
         options = {option: getattr(run, option) for option in ("horizon", "stride", "record", "devices")}
         self.whole = SweepPiece(configurations, names, run.seeds, options, words, folder, build_digest(run.devices))
@@ -122,19 +122,19 @@ class Stored:
             time.sleep(LOOK)
         parts = []
         for label, name in self.whole.names.items():
-            clock = self.setup.clocks[label]
-            proved = certificate_of(clock.algo, clock.env.spec, self.run.horizon)  # not trusted from a file
+            runner = self.setup.runners[label]
+            proved = certificate_of(runner.algo, runner.env.spec, self.run.horizon)  # not trusted from a file
             parts.append(gather(self.whole.folder, name, label, self.setup.config_of(label), proved, self.run.seeds))
         whole = concat(parts)
         counts = {"pieces": len(self.pieces), "computed": computed, "seconds": round(time.monotonic() - started, 3)}
         return dataclasses.replace(whole, provenance={**whole.provenance, **counts})
 
 
-def name_of(config_digest: bytes, clock: Clock, run: Run) -> str:
+def name_of(config_digest: bytes, runner: Runner, run: Run) -> str:
     """Returns the name of a configuration, a digest of all that determines its files."""
-    proved = certify(clock.algo).to_json() if clock.program else None  # user code in no program may decide it
+    proved = certify(runner.algo).to_json() if runner.program else None  # user code in no program may decide it
     build = build_digest(run.devices)
-    return digest(config_digest.hex(), run.at.astype(np.int64), run.key, clock.recorder, proved, build).hex()[:32]
+    return digest(config_digest.hex(), run.at.astype(np.int64), run.key, runner.recorder, proved, build).hex()[:32]
 
 
 def build_digest(devices: str) -> str:

@@ -36,7 +36,7 @@ class Report(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Metrics of one step of a clock: gaps, report and gauges."""
+    """Metrics of one step of a runner: gaps, report and gauges."""
 
     gap: Float[Array, " P"]  # sum over agents of the gaps: of P rounds each, or of any one round in each of P stretches
     report: Report

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fedbandit_jax as fb
 from fedbandit_jax import networks
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.privacy.attendance import Attendance
 
 M, N, T, D, B = 3, 4, 24, 2, 3
@@ -172,5 +172,5 @@ def test_users_are_told_apart_where_contexts_could_be_drawn():
     new = fb.envs.sphere(M, 3, D, rewards="bernoulli")
     returning = dataclasses.replace(new, spec=dataclasses.replace(new.spec, n_users=1))
     algo = fb.algos.Federated(schedule=B, privacy=mechanism(UNITS[0]))
-    clocks = [RoundClock(env=env, algo=algo.bind(env.spec, T), horizon=T) for env in (new, returning)]
-    assert [clock.draws for clock in clocks] == [True, False]
+    runners = [Synchronous(env=env, algo=algo.bind(env.spec, T), horizon=T) for env in (new, returning)]
+    assert [runner.draws for runner in runners] == [True, False]

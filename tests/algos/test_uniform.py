@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.clocks.arm_batches import MAX_USERS
+from fedbandit_jax.engine.runners.batched_arms import MAX_USERS
 
 
 def test_every_arm_on_offer_has_the_same_chance(key):

@@ -8,7 +8,7 @@ import pytest
 import fedbandit_jax as fb
 from fedbandit_jax import audits
 from fedbandit_jax.audits.clusters import TranscriptOfVisits, _flat, one_item, spec_of_visits
-from fedbandit_jax.engine.clocks import ArrivalClock
+from fedbandit_jax.engine.runners import Sequential
 from fedbandit_jax.envs import Script
 from fedbandit_jax.interfaces import Report
 
@@ -60,16 +60,16 @@ class OneUser(Script):
 
 @pytest.mark.slow
 def test_transcripts_are_those_of_a_run(key):
-    """One item, one user: rounds are alike, and the clock of arrivals may draw them at once."""
+    """One item, one user: rounds are alike, and the runner of arrivals may draw them at once."""
     data, spec = one_item([[1.0, 0.0]] * 3, [1.0] * 3, [0] * 3), spec_of_visits(2, 2)
     env = OneUser(contexts=data[0], answers=data[1], means=data[1], spec=spec)
     algo = HOMO.bind(spec, 3)
     shown, _ = jax.jit(TranscriptOfVisits(algo=algo, spec=spec))(key, data)
-    clock = ArrivalClock(env=env, algo=algo, horizon=3)
+    runner = Sequential(env=env, algo=algo, horizon=3)
 
     def run(key):
-        world, state = jax.jit(clock.init)(key)
-        return clock.step(key, world, state, jnp.int32(0))[1]
+        world, state = jax.jit(runner.init)(key)
+        return runner.step(key, world, state, jnp.int32(0))[1]
 
     released, shared, _, _ = algo.view(jax.jit(run)(key))
     np.testing.assert_allclose(shown.released[-1], _flat(released), rtol=1e-6)

@@ -13,7 +13,7 @@ from fedbandit_jax.core import choose, control
 from fedbandit_jax.core.lots import Lots
 from fedbandit_jax.core.ridge import NOWHERE, Posterior
 from fedbandit_jax.core.scoring import Scorer
-from fedbandit_jax.engine.clocks import RoundClock, batch, drawn
+from fedbandit_jax.engine.runners import Synchronous, batch, drawn
 
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 # On a sphere all arms are worth the same before anything is learned, and rounding would choose among them.
@@ -28,8 +28,8 @@ FAMILIES = {
 }
 
 
-def clock(env, family="FedLinUCB", horizon=12):
-    return RoundClock(env=env, algo=FAMILIES[family].bind(env.spec, horizon), horizon=horizon)
+def runner(env, family="FedLinUCB", horizon=12):
+    return Synchronous(env=env, algo=FAMILIES[family].bind(env.spec, horizon), horizon=horizon)
 
 
 def play(process, key):
@@ -55,7 +55,7 @@ def play(process, key):
 def test_stored_and_fused_agree(family, few, key, monkeypatch):
     """And groups of agents that add up: of two, the last of which has an agent too many, or of sixteen."""
     monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
-    process = clock(GAP, family, 40)
+    process = runner(GAP, family, 40)
     assert process.draws
     fused, last = play(process, key)
     assert fused.sum() > 0
@@ -72,7 +72,7 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
 def test_kernel_and_fused_agree(make, key, monkeypatch):
     """The kernel of a GPU, in Pallas' interpreter. Agents have estimates at first, without which arms would be ties."""
     env = make(5, 6, 4)
-    process = clock(env)
+    process = runner(env)
     world, state = jax.jit(process.init)(key)
     posterior = state.belief.posterior._replace(theta=jnp.array([[0.3], [-0.2], [0.5], [0.1]]))
     state = state._replace(belief=state.belief._replace(posterior=posterior))
@@ -99,7 +99,7 @@ def test_kernel_and_fused_agree(make, key, monkeypatch):
 def test_a_gpu_adds_up_round_by_round(family, contexts, key, monkeypatch):
     """It keeps no records of a batch but those that do not add up, of agents who learn alone."""
     env = fb.envs.sphere(5, 6, 4, contexts=contexts)
-    process = clock(env, family)
+    process = runner(env, family)
     assert (process.draws, process.algo.adds) == (contexts == "fresh", family == "FedLinUCB")
     whole, last = play(process, key)
     gathered, gather = [], type(process.algo).gather
@@ -135,8 +135,8 @@ def test_who_redefines_observe_is_asked():
     thompson = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4).bind(GAP.spec, 8)
     pairs = [(own(**fields(GAP)), bound), (Half(), bound), (GAP, mine(**fields(bound))), (GAP, thompson)]
     pairs += [(long := fb.envs.sphere(5, 6, 23), FAMILIES["FedLinUCB"].bind(long.spec, 8))]
-    assert not any(RoundClock(env=env, algo=algo, horizon=8).draws for env, algo in pairs)
-    assert all(clock(env).draws for env in (GAP, fb.envs.sphere(5, 6, 4)))
+    assert not any(Synchronous(env=env, algo=algo, horizon=8).draws for env, algo in pairs)
+    assert all(runner(env).draws for env in (GAP, fb.envs.sphere(5, 6, 4)))
 
 
 # Tiles of the rows that agents are offered: the same arms, rewards and regret as with padded contexts.
@@ -160,7 +160,7 @@ FAMILIES["greedy"] = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=4)  #
 def test_listed_and_padded_agree(family, dim, key, monkeypatch):
     monkeypatch.setattr(choose, "ROWS", 2)
     env = table(dim)
-    process = clock(env, family, 40)
+    process = runner(env, family, 40)
     padded = dataclasses.replace(process, env=dataclasses.replace(env, ragged=False))
     assert (process.lists, padded.lists) == (True, False)
     listed, _ = play(process, key)
@@ -213,7 +213,7 @@ def test_own_environments(key):
     kinds = {kind: True, Few: False, redefining(Few, "mean_at", "reward_at"): True}
     kinds |= {redefining(kind, name): False for name in ("observe", "pull")}
     for one, lists in kinds.items():
-        made = RoundClock(env=one(**fields(env)), algo=algo, horizon=8)
+        made = Synchronous(env=one(**fields(env)), algo=algo, horizon=8)
         assert made.lists == lists
         if lists:
             jax.eval_shape(made.step, key, *jax.eval_shape(made.init, key), 0)

@@ -11,9 +11,9 @@ from helpers import BUDGET, deep, in_chunks, released
 import fedbandit_jax as fb
 from fedbandit_jax import privacy as P
 from fedbandit_jax.engine import batching, driver
-from fedbandit_jax.engine.clocks import RoundClock, clock
 from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.runners import Synchronous, runner
 from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
@@ -121,6 +121,6 @@ def test_the_rows_of_a_run_are_bounded():
     """Chunks are shorter where a release has many numbers, and memory is asked for."""
     env = fb.envs.sphere(2, 2, 100, rewards="bernoulli")
     bound = fb.algos.private_fed_lin_ucb(BUDGET, schedule=1).bind(env.spec, 10**5)
-    wide = RoundClock(env=env, algo=bound, horizon=10**5)
+    wide = Synchronous(env=env, algo=bound, horizon=10**5)
     length, capacity = driver._chunk(wide, 1)
-    assert length <= capacity == clock.ROWS // (100 * 103 // 2)
+    assert length <= capacity == runner.ROWS // (100 * 103 // 2)

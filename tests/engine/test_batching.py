@@ -5,7 +5,7 @@ import pytest
 from helpers import ENV, refused, same_runs
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.clocks import ArrivalClock
+from fedbandit_jax.engine.runners import Sequential
 from fedbandit_jax.envs._wrapper import Wrapper
 
 USERS = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3)
@@ -20,7 +20,7 @@ def play():
 @pytest.mark.slow
 def test_one_by_one_and_side_by_side_agree(monkeypatch):
     alone = play()
-    monkeypatch.setattr(ArrivalClock, "branches", False)
+    monkeypatch.setattr(Sequential, "branches", False)
     same_runs(play(), alone, atol=1e-4)
 
 

@@ -20,7 +20,7 @@ jax.config.update("jax_compilation_cache_dir", cache)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching, grid, setup
-from fedbandit_jax.engine.clocks import drawn
+from fedbandit_jax.engine.runners import drawn
 from fedbandit_jax.engine.options import Run
 drawn.GROUP = 4
 env, key = fb.envs.gap(16, 5, 3), jax.random.key(0)
@@ -39,7 +39,7 @@ else:
         whole = fb.simulate(env, algo, devices=devices, **{**options, "seeds": 2})
         found[f"arms {i}"] = whole.records["arms"]
     made = setup.set_up({"a": grid.Configuration(env, plain, {})}, Run(horizon=28, key=key, seeds=1, devices="agents"))
-    play = batching.Pieces([made.clocks["a"]], jax.vmap(jax.random.key)(np.arange(1)))
+    play = batching.Pieces([made.runners["a"]], jax.vmap(jax.random.key)(np.arange(1)))
     (state,), piece = play.init(), play.pieces[0]
     steps = batching._steps(range(4), 4)
     text = batching._advance(piece.layout).lower(piece.leaves, piece.keys, *state[:2], *steps).compile().as_text()

@@ -12,15 +12,15 @@ from helpers import ENV, PLAIN, PRIVATE, deep, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching, driver
-from fedbandit_jax.engine.clocks import RoundClock
 from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.engine.setup import bind
 
 WIDE = fb.envs.sphere(256, 3, 2, rewards="bernoulli")
 
 
-def clock(env=ENV, algo=PLAIN, horizon=9):
-    return RoundClock(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
+def runner(env=ENV, algo=PLAIN, horizon=9):
+    return Synchronous(env=env, algo=algo.bind(env.spec, horizon), horizon=horizon)
 
 
 def compiled(caplog):
@@ -30,11 +30,11 @@ def compiled(caplog):
 def test_runs_are_cut_into_pieces(monkeypatch):
     """Of some seeds each, as many as fill the vector units and leave something for every core; the last may repeat."""
     monkeypatch.setattr(batching, "_cores", lambda: 2)
-    few, many = clock(), clock(fb.envs.sphere(90, 2, 2))
+    few, many = runner(), runner(fb.envs.sphere(90, 2, 2))
 
-    def pieces(clock, n_seeds):
+    def pieces(runner, n_seeds):
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(n_seeds))
-        return [(piece.layout.n_seeds, piece.seeds) for piece in batching.Pieces([clock], keys).pieces]
+        return [(piece.layout.n_seeds, piece.seeds) for piece in batching.Pieces([runner], keys).pieces]
 
     assert batching.Pieces([many, many], jax.random.split(jax.random.key(0), 3)).workers == 2
     assert pieces(few, 1) == [(1, slice(0, 1))]
@@ -47,8 +47,8 @@ def test_workers_without_a_piece_share_the_agents_of_one(monkeypatch):
     """Parts that are joined where agents synchronise, also after a batch that the horizon cuts short."""
     env = fb.envs.sphere(300, 3, 2, rewards="bernoulli")
     runs, parts = {}, []
-    divided = RoundClock.divided
-    monkeypatch.setattr(RoundClock, "divided", lambda clock, most: parts.append(divided(clock, most)) or parts[-1])
+    divided = Synchronous.divided
+    monkeypatch.setattr(Synchronous, "divided", lambda runner, most: parts.append(divided(runner, most)) or parts[-1])
     for cores in (1, 3):
         monkeypatch.setattr(batching, "_cores", lambda cores=cores: cores)
         runs[cores] = simulate(env, PRIVATE, horizon=17, seeds=1)
@@ -74,7 +74,7 @@ def test_other_horizons_and_numbers_of_seeds_compile_nothing(algo, caplog):
 @pytest.mark.parametrize(("env", "parts"), [(ENV, 1), (WIDE, 2)], ids=["whole", "parts"])
 def test_programs_are_compiled_before_they_run(env, parts, caplog, monkeypatch):
     monkeypatch.setattr(batching, "_cores", lambda: 2)
-    play = batching.Pieces([clock(env)], jax.random.split(jax.random.key(0), 1))
+    play = batching.Pieces([runner(env)], jax.random.split(jax.random.key(0), 1))
     assert len(play.firsts) == parts
     play.compile(4)
     with jax.log_compiles(), caplog.at_level("WARNING"), ThreadPoolExecutor(2) as pool:
@@ -87,7 +87,7 @@ def test_a_process_keeps_a_bounded_number_of_programs(monkeypatch):
     monkeypatch.setattr(batching, "_advance", functools.lru_cache(2)(batching._advance.__wrapped__))
     held = []
     for i in range(3):
-        play = batching.Pieces([clock(algo=PLAIN.replace(schedule=2 + i))], jax.random.split(jax.random.key(0), 1))
+        play = batching.Pieces([runner(algo=PLAIN.replace(schedule=2 + i))], jax.random.split(jax.random.key(0), 1))
         held.append(weakref.ref(batching._advance(play.pieces[0].layout)))
     gc.collect()
     assert [one() is None for one in held] == [True, False, False]

@@ -10,15 +10,15 @@ from examples import EXAMPLES
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.engine.clocks import make_clock, signature
 from fedbandit_jax.engine.driver import _chunk
+from fedbandit_jax.engine.runners import make_runner, signature
 
 PRESETS = Path(fb.__file__).parent / "cli" / "presets"
 
 
 def program(env, algo, horizon):
-    clock = make_clock(env, algo.bind(env.spec, horizon), horizon, None)
-    return signature(clock), clock.seeds_abreast, _chunk(clock, 24)[1]
+    runner = make_runner(env, algo.bind(env.spec, horizon), horizon, None)
+    return signature(runner), runner.seeds_abreast, _chunk(runner, 24)[1]
 
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.toml")))

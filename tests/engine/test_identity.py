@@ -20,10 +20,10 @@ from scipy import optimize, stats
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine import setup, store
-from fedbandit_jax.engine.clocks import ArmBatchClock, ArrivalClock, RoundClock
 from fedbandit_jax.engine.grid import Configuration, expand
 from fedbandit_jax.engine.identity import digest, salt
 from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.runners import BatchedArms, Sequential, Synchronous
 from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.interfaces import ArmAlgorithm, ArrivalAlgorithm, Partition, Pulls
 
@@ -42,24 +42,24 @@ def made(env=ENV, algo=PLAIN, **options):
     return run, set_up({"a": Configuration(env, algo, {"algorithm": "a"})}, run)
 
 
-def clock(env, algo, **options):
-    return made(env, algo, **options)[1].clocks["a"]
+def runner(env, algo, **options):
+    return made(env, algo, **options)[1].runners["a"]
 
 
 def marks(**options):
     """By what a checkpoint, a piece of a sweep, and noise, are told apart from others."""
     run, setup = made(**options)
-    clock = setup.clocks["a"]
-    return setup.fingerprint(), store.name_of(setup.digests["a"], clock, run), clock.salt
+    runner = setup.runners["a"]
+    return setup.fingerprint(), store.name_of(setup.digests["a"], runner, run), runner.salt
 
 
 @jax.jit
-def released(clock):
+def released(runner):
     """[W | U] after the first synchronisation, of many seeds."""
 
     def run(key):
-        world, state = jax.jit(clock.init)(key)
-        return clock.step(key, world, state, 0)[1].ledger.mechanism.view
+        world, state = jax.jit(runner.init)(key)
+        return runner.step(key, world, state, 0)[1].ledger.mechanism.view
 
     return jax.vmap(run)(jax.random.split(jax.random.key(7), RUNS))
 
@@ -75,7 +75,7 @@ def mu(epsilon, delta=0.1):
 @pytest.mark.parametrize(("other", "epsilon"), [(private(2.0), 2.0), (private(release="blt"), 1.0)])
 def test_the_difference_of_two_runs_is_noise(other, epsilon):
     """Its variance is the sum of both: shared noise would leave (sigma_1 - sigma_2)^2, or nothing at all."""
-    views = [np.asarray(released(clock(ONE_ARM, algo))) for algo in (private(), other)]
+    views = [np.asarray(released(runner(ONE_ARM, algo))) for algo in (private(), other)]
     difference = np.subtract(*views)[:, :, -1].ravel()  # of sums of x y
     # one synchronisation, to which every silo sends one message: each visit moves it by sqrt 4.5 at most
     sigmas = [math.sqrt(4.5) / mu(epsilon) for epsilon in (1.0, epsilon)]
@@ -84,12 +84,12 @@ def test_the_difference_of_two_runs_is_noise(other, epsilon):
 
 
 def test_the_same_configuration_has_the_same_noise():
-    alone = clock(ENV, private(2.0)).salt
+    alone = runner(ENV, private(2.0)).salt
     for other in (private().replace(epsilon=2), private(2.0).replace(name="other")):
-        assert clock(ENV, other).salt == alone
+        assert runner(ENV, other).salt == alone
     points = expand(ENV, {"a": private(), "b": private(3.0)}, {"epsilon": [0.5, 2, 1.0]})
-    clocks = set_up(points, Run(horizon=2, key=jax.random.key(1), seeds=2)).clocks
-    assert [label for label, one in clocks.items() if one.salt == alone] == ["a(epsilon=2)", "b(epsilon=2)"]
+    runners = set_up(points, Run(horizon=2, key=jax.random.key(1), seeds=2)).runners
+    assert [label for label, one in runners.items() if one.salt == alone] == ["a(epsilon=2)", "b(epsilon=2)"]
     assert len(alone) == 2
 
 
@@ -104,9 +104,9 @@ def test_whatever_differs_has_noise_of_its_own():
     varied += [private().replace(learns_in_batch=True), private().replace(schedule=1)]
     varied += [private().replace(schedule=fb.schedules.Geometric(1.5))]
     varied += [fb.algos.Federated(policy=fb.algos.Thompson(), privacy=BUDGET, schedule=2)]
-    found = [clock(ENV, algo, horizon=4).salt for algo in varied]
-    found += [clock(ENV, private(), horizon=6).salt]  # three synchronisations, not two
-    found += [clock(fb.envs.sphere(M, 5, 2, rewards="bernoulli"), private(), horizon=4).salt]
+    found = [runner(ENV, algo, horizon=4).salt for algo in varied]
+    found += [runner(ENV, private(), horizon=6).salt]  # three synchronisations, not two
+    found += [runner(fb.envs.sphere(M, 5, 2, rewards="bernoulli"), private(), horizon=4).salt]
     assert len(set(found)) == len(found) == 18
 
 
@@ -146,9 +146,9 @@ def found(number=1.0, entry=.5, file=1, help=helper):
     TABLE[1000, 1] = entry
     np.save(FILE, np.float32(file))
     env, algo = Own(scale=Scale(number)), fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=2)
-    clock, mark = bind("a", Configuration(env, algo, {}), 4)
+    runner, mark = bind("a", Configuration(env, algo, {}), 4)
     run = fb.simulate(env, fb.algos.fed_lin_ucb(), horizon=2, key=jax.random.key(0), seeds=1)
-    return [mark.hex(), *map(int, clock.salt), float(run.regret[0, 0])]
+    return [mark.hex(), *map(int, runner.salt), float(run.regret[0, 0])]
 """
 
 
@@ -207,7 +207,7 @@ class Asking:
 def test_answers_that_do_not_count(answer, name, learns):
     """So a private run must not ask for them, nor one beside another which claims nothing, as its noise is tiny."""
     env, options = Asking(answer=answer), dict(horizon=2, key=jax.random.key(0), seeds=1)
-    clock(env, PLAIN)  # which may
+    runner(env, PLAIN)  # which may
     said = f"must not call the host in a private run, .* got {name} in .*test_identity.py"
     with pytest.raises(TypeError, match=said):
         fb.simulate(env, private().replace(learns_in_batch=learns), **options)
@@ -376,16 +376,16 @@ class Arrivals(ArrivalAlgorithm):
         return Partition(jnp.zeros(8, jnp.int32), jnp.zeros(8, jnp.int32))
 
 
-CLOCKS = {  # clock, environment, algorithm, and what of its state is salted
-    "rounds": (RoundClock, Keyed(), Rounds(), {"init", "sync"}),
-    "users": (ArmBatchClock, fb.envs.arms(means=[0.1, 0.9, 0.5, 0.4]), Arms(), {"init", "sync", "own"}),
-    "arrivals": (ArrivalClock, fb.envs.clustered(8, 2, n_arms=4, dim=3), Arrivals(), {"init", "sync", "own"}),
+RUNNERS = {  # runner, environment, algorithm, and what of its state is salted
+    "rounds": (Synchronous, Keyed(), Rounds(), {"init", "sync"}),
+    "users": (BatchedArms, fb.envs.arms(means=[0.1, 0.9, 0.5, 0.4]), Arms(), {"init", "sync", "own"}),
+    "arrivals": (Sequential, fb.envs.clustered(8, 2, n_arms=4, dim=3), Arrivals(), {"init", "sync", "own"}),
 }
 
 
-@pytest.mark.parametrize("name", CLOCKS)
+@pytest.mark.parametrize("name", RUNNERS)
 def test_which_streams_are_salted(key, name):
-    kind, env, algo, salted = CLOCKS[name]
+    kind, env, algo, salted = RUNNERS[name]
 
     @jax.jit
     def states(salt):

@@ -23,9 +23,9 @@ def test_seeds_that_do_not_fit_run_later(monkeypatch, tmp_path):
     assert whole.provenance["seeds_together"] == 3
     ran, run = [], driver.run_program
 
-    def noted(play, clock, **options):
+    def noted(play, runner, **options):
         ran.append((play.n_seeds, options["program"]))
-        return run(play, clock, **options)
+        return run(play, runner, **options)
 
     monkeypatch.setattr(driver, "run_program", noted)
     monkeypatch.setattr(driver, "seeds_together", lambda *_: 2)
@@ -75,8 +75,8 @@ def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
 
 def test_more_of_anything_needs_more(monkeypatch):
     def fitting(env, algo, n_configs=1, n_records=4):
-        clock = bind("x", Configuration(env, algo, {}), 40)[0]
-        return sizes.seeds_together(clock, n_configs, 10**7, n_records)
+        runner = bind("x", Configuration(env, algo, {}), 40)[0]
+        return sizes.seeds_together(runner, n_configs, 10**7, n_records)
 
     room(monkeypatch, 2**33)
     drawn, large = fb.envs.gap(3, 4, 5), fb.envs.gap(300, 4, 25)

@@ -85,7 +85,7 @@ def test_the_last_state_is_that_of_the_horizon(monkeypatch):
     for module in (driver, batching):
         monkeypatch.setattr(module, "on_cpu", lambda: False)
     in_chunks(monkeypatch, 3)
-    assert [driver._chunk(clock, 2) for clock in (Steps(7), Steps(103))] == [(3, 3), (35, 35)]
+    assert [driver._chunk(runner, 2) for runner in (Steps(7), Steps(103))] == [(3, 3), (35, 35)]
     batching._advance.cache_clear()  # which does not ask again what the device is
     algo, record = (
         fb.algos.fed_ucb(schedule=fb.schedules.LogDet(1e9)),

@@ -22,7 +22,7 @@ ARMS = fb.envs.arms(means=[0.9, 0.5, 0.3])
 
 def test_it_has_the_noise_of_simulate(monkeypatch):
     """Whose salt it shares. That it is a seed of every family then, `test_contract.py` asks."""
-    monkeypatch.setattr(simulation, "_play", lambda clock, key, horizon: clock.salt)
+    monkeypatch.setattr(simulation, "_play", lambda runner, key, horizon: runner.salt)
     expected = bind("x", Configuration(ENV, PRIVATE, {}), 40)[0].salt
     assert len(expected) == 2
     assert jax.jit(lambda key: fb.rollout(ENV, PRIVATE, key, horizon=40))(KEY) == expected

@@ -8,7 +8,7 @@ from helpers import ENV, PRIVATE, simulate
 import fedbandit_jax as fb
 from fedbandit_jax.core import files
 from fedbandit_jax.engine import batching, driver
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.runners import Synchronous
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
     assert len(np.unique(alone.regret[:, -1])) == 8
     np.testing.assert_allclose(alone.regret[:3], whole.regret, atol=1e-5)
     monkeypatch.setattr(batching, "_cores", lambda: 1)
-    monkeypatch.setattr(RoundClock, "seeds_abreast", 4)
+    monkeypatch.setattr(Synchronous, "seeds_abreast", 4)
     np.testing.assert_allclose(simulate(seeds=8).regret, alone.regret, atol=1e-4)
 
 

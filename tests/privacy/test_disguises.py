@@ -240,9 +240,9 @@ class Keeps(fb.algos.Thompson):
 def test_a_policy_that_keeps_the_array_of_the_noise():
     algo = federated(policy=Keeps(), schedule=5)
     inner = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
-    clock, _ = setup.bind("it", Configuration(inner, algo, {}), HORIZON)
-    assert np.array_equal(SEEN[-1], clock.algo.mechanism.trust.std)
-    assert not np.shares_memory(SEEN[-1], clock.algo.mechanism.trust.std)
+    runner, _ = setup.bind("it", Configuration(inner, algo, {}), HORIZON)
+    assert np.array_equal(SEEN[-1], runner.algo.mechanism.trust.std)
+    assert not np.shares_memory(SEEN[-1], runner.algo.mechanism.trust.std)
 
 
 @fb.pytree

@@ -12,7 +12,7 @@ from honest import BUDGET, changed, honest
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.core import wide
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import Exact, Timing
@@ -187,7 +187,7 @@ def test_a_run_that_goes_on_hands_over_as_often(key):
     bound = fb.algos.Federated(policy=fb.algos.Greedy(), privacy=BUDGET, schedule=schedule).bind(env.spec, 80)
     assert bound.mechanism.longest == own_rows.REFRESH
     bound = changed(bound, "mechanism", longest=10)
-    process = RoundClock(env=env, algo=bound, horizon=30)
+    process = Synchronous(env=env, algo=bound, horizon=30)
     step, real, high = jax.jit(process.step), jax.jit(bound.mechanism.real), jax.jit(lambda sums: sums.high)
     world, state = jax.jit(process.init)(key)
     for k in range(30):

@@ -12,7 +12,7 @@ import pytest
 from helpers import by_lot, deep, refused
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.interfaces.algorithm import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import ADJACENCY, MAX_NORM, matrix_sensitivity_sq, sensitivity_sq
@@ -199,7 +199,7 @@ def test_what_is_summed(script, key, name, statistic):
     object.__setattr__(world, "spec", spec)
     horizon = 30
     bound = loops(statistic)[name].bind(spec, horizon)
-    process = RoundClock(env=world, algo=bound, horizon=horizon)
+    process = Synchronous(env=world, algo=bound, horizon=horizon)
     w, state = jax.jit(process.init)(key)
     step = jax.jit(process.step)
     m, d = spec.n_agents, spec.dim

@@ -11,7 +11,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.audits.schedules import QUERIES, above_threshold
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.schedules import adaptive
 
 S = fb.schedules
@@ -139,8 +139,8 @@ def test_one_user_moves_a_running_sum(script, key):
         return state.epoch.counted, state.epoch.memory.cap
 
     bound = algo.bind(script.spec, 60)
-    clocks = (RoundClock(env=env, algo=bound, horizon=60) for env in (script, other))
-    (one, cap), (two, _) = (stepped(sums, clock, np.arange(60), key)[1] for clock in clocks)
+    runners = (Synchronous(env=env, algo=bound, horizon=60) for env in (script, other))
+    (one, cap), (two, _) = (stepped(sums, runner, np.arange(60), key)[1] for runner in runners)
     assert (cap == cap[0]).all()
     moved = np.asarray(one) - np.asarray(two)
     step = moved[20, 1]
@@ -155,8 +155,8 @@ def test_the_sum_that_is_read_is_a_close_bound(script, key):
     """log det (V + U) - log det V <= sum ln(1 + x' V^-1 x), of which the run's units are the rounding up."""
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=S.PrivateLogDet(1e6))
     bound = algo.bind(script.spec, 61)  # after as many rounds what is pending is handed over
-    clock = RoundClock(env=script, algo=bound, horizon=60)
-    state, _ = stepped(lambda state, metrics: metrics.gap, clock, np.arange(60), key)
+    runner = Synchronous(env=script, algo=bound, horizon=60)
+    state, _ = stepped(lambda state, metrics: metrics.gap, runner, np.arange(60), key)
     assert int(state.synced) == 0
     v, rows = (np.asarray(x, float) for x in (state.belief.gram, bound.mechanism.real(state.ledger.pending)))
     log_det = np.linalg.slogdet(v + rows[:, :-1, 0])[1] - np.linalg.slogdet(v)[1]  # of all agents together
@@ -169,7 +169,7 @@ def test_tests_end_with_the_last_synchronisation(key):
     """Who has used up max_syncs is silent: a test that goes on after its first answer would tell more."""
     env = fb.envs.gap(3, 5, 4)
     algo = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(50.0, 0.1), schedule=S.PrivateLogDet(1e-3, max_syncs=3))
-    clock = RoundClock(env=env, algo=algo.bind(env.spec, 30), horizon=30)
-    _, (asked, rounds) = stepped(lambda state, now: (state.asked, now.report.rounds), clock, np.arange(30), key)
+    runner = Synchronous(env=env, algo=algo.bind(env.spec, 30), horizon=30)
+    _, (asked, rounds) = stepped(lambda state, now: (state.asked, now.report.rounds), runner, np.arange(30), key)
     assert rounds.sum() == 3
     np.testing.assert_array_equal(asked.any(1), rounds == 1)

@@ -19,11 +19,11 @@ SECAGG = fb.algos.DistDPSE(1.0, radius="exact")
 @pytest.mark.parametrize("private", deep([True, False], keep={0}))
 def test_adac_ucb(key, private):
     """One arm at a time, batches of 2, 4, 8, ... users, sums of the last batch with noise of its own."""
-    clock, found, counters, states = play(fb.algos.AdaCUCB(SECAGG) if private else fb.algos.AdaCUCB(), key)
-    rewards, uniforms = drawn(clock, key)
-    bound, names = clock.algo, syncs(clock, key)
-    times, k = bound.times, clock.env.spec.n_arms
-    assert clock.n_steps == times * k
+    runner, found, counters, states = play(fb.algos.AdaCUCB(SECAGG) if private else fb.algos.AdaCUCB(), key)
+    rewards, uniforms = drawn(runner, key)
+    bound, names = runner.algo, syncs(runner, key)
+    times, k = bound.times, runner.env.spec.n_arms
+    assert runner.n_steps == times * k
     law = [printed("Dist-DP-SE", 2 ** (j + 1), 1.0, k * times) for j in range(times)]
     noise = jax.jit(lambda sync, scale: law[0].sampler(jax.random.split(sync, 3)[0], scale, (k,)))
 
@@ -36,7 +36,7 @@ def test_adac_ucb(key, private):
         return oracles.analyze(total + int(draw[arm]), len(x), one.g, one.tau)[0]
 
     regret, batches = oracles.adac_ucb(
-        jax.jit(clock.env.means)(clock.env.fixed).tolist(),
+        jax.jit(runner.env.means)(runner.env.fixed).tolist(),
         HORIZON,
         lambda j: float(bound.radius[j - 1]),
         lambda b, a, i: rewards[b - 1, a, i],

@@ -20,9 +20,9 @@ from fedbandit_jax.privacy.accounting.shuffling import relaxed_secagg
 # Blocks of 64 users, of which whole batches of this horizon need up to 16.
 
 
-def drawn(clock, key):
+def drawn(runner, key):
     """(S, K, users) rewards and rounding uniforms: users of a block are its first half, then its second."""
-    env, block = clock.env, clock.block
+    env, block = runner.env, runner.block
     world = env.init(random.stream(key, "world"))
 
     def of_block(k, arm, index):
@@ -34,23 +34,23 @@ def drawn(clock, key):
         return jnp.concatenate(rewards), random.unit(jnp.concatenate(random.bits(own, block // 2)))
 
     blocks = -(-HORIZON // 2 // block)  # of the longest batch that two arms can have
-    every = np.indices((clock.n_steps, env.spec.n_arms, blocks)).reshape(3, -1)
+    every = np.indices((runner.n_steps, env.spec.n_arms, blocks)).reshape(3, -1)
     found = jax.jit(jax.vmap(of_block))(*every)
-    return [np.asarray(x).reshape(clock.n_steps, env.spec.n_arms, -1) for x in found]
+    return [np.asarray(x).reshape(runner.n_steps, env.spec.n_arms, -1) for x in found]
 
 
-def syncs(clock, key):
-    return [jax.random.fold_in(random.stream(key, "syncs"), k) for k in range(clock.n_steps)]
+def syncs(runner, key):
+    return [jax.random.fold_in(random.stream(key, "syncs"), k) for k in range(runner.n_steps)]
 
 
-def expected(clock, key, rewards, *rules, **options):
+def expected(runner, key, rewards, *rules, **options):
     """Regret and batches of the oracle, by its sizes, radii and sums, and the order in which arms take turns."""
     sizes, radius, add_up = rules
 
     def reward(b, a, i):
         return rewards[b - 1, a, i]
 
-    means = clock.env.means(clock.env.fixed).tolist()
+    means = runner.env.means(runner.env.fixed).tolist()
     turns = jax.random.permutation(random.stream(key, "turns"), len(means)).tolist()
     return oracles.successive_elimination(means, HORIZON, sizes, radius, reward, add_up, turns, **options)
 
@@ -93,11 +93,11 @@ def grid_sums(uniforms, g):
 
 @pytest.mark.parametrize("growth", deep([2, 4], keep={0}))
 def test_se_is_algorithm_1(key, growth):
-    run = clock, *_ = play(algorithm("SE", growth=growth), key)
-    rewards, uniforms = drawn(clock, key)
+    run = runner, *_ = play(algorithm("SE", growth=growth), key)
+    rewards, uniforms = drawn(runner, key)
     rules = lambda b, _: growth**b, lambda b, n: lemma_2(b, growth**b, n, 0, 0)
     exact = grid_sums(uniforms, 2**24)  # as fine as float32 resolves
-    regret, batches = expected(clock, key, rewards, *rules, exact)
+    regret, batches = expected(runner, key, rewards, *rules, exact)
     check(run, regret, batches)
     assert len(batches[-1].left) == 1  # and the users of one arm are not asked any more
 
@@ -106,11 +106,11 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
     """Round-robin: regret is exact whenever all arms have had as many users, and linear in between."""
     epsilon = 2.0
     env = fb.envs.arms(means=[0.1, 0.95, 0.5, 0.9])  # two arms are left, and the second epoch is cut
-    run = clock, found, *_ = play(algorithm("DP-SE", epsilon), key, env)
-    rewards, uniforms = drawn(clock, key)
+    run = runner, found, *_ = play(algorithm("DP-SE", epsilon), key, env)
+    rewards, uniforms = drawn(runner, key)
     g = 8192  # steps, the largest power of 2 for which noise of scale g / epsilon is at most 4096 steps wide
-    draw = jax.jit(lambda sync: samplers.discrete_laplace(sync, g / epsilon, (clock.env.spec.n_arms,)))
-    laplace, exact = [draw(sync) for sync in syncs(clock, key)], grid_sums(uniforms, g)
+    draw = jax.jit(lambda sync: samplers.discrete_laplace(sync, g / epsilon, (runner.env.spec.n_arms,)))
+    laplace, exact = [draw(sync) for sync in syncs(runner, key)], grid_sums(uniforms, g)
 
     def logs(e, n):
         return math.log(8 * n * e**2 / P), math.log(4 * n * e**2 / P)
@@ -126,9 +126,9 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
     def sums(e, a, x):
         return exact(e, a, x) + int(laplace[e - 1][a]) / g
 
-    for table, rule in ((clock.algo.users, size), (clock.algo.radius, half_threshold)):
+    for table, rule in ((runner.algo.users, size), (runner.algo.radius, half_threshold)):
         np.testing.assert_allclose(table[:2, 1:], [[rule(e, n) for n in range(1, 5)] for e in (1, 2)], rtol=1e-6)
-    regret, batches = expected(clock, key, rewards, size, half_threshold, sums, round_robin=True)
+    regret, batches = expected(runner, key, rewards, size, half_threshold, sums, round_robin=True)
     check(run, regret, batches, tolerance=1.0)
     start, total = 0, np.cumsum(regret)
     for batch in [*batches, oracles.Batch(HORIZON, 0, batches[-1].left, {}, [])]:
@@ -179,24 +179,24 @@ def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
     """Algorithms 2 and 3 on Python integers, with the noise that the run drew."""
     options = {"block": BLOCK, "growth": 2, **options}
     block, growth = options.pop("block"), options["growth"]
-    run = clock, *_ = play(algorithm(name, epsilon, **options), key, block=block)
-    rewards, uniforms = drawn(clock, key)
-    n_sums = clock.n_steps * clock.env.spec.n_arms
-    law = [printed(name, growth ** (k + 1), epsilon, n_sums) for k in range(clock.n_steps)]
+    run = runner, *_ = play(algorithm(name, epsilon, **options), key, block=block)
+    rewards, uniforms = drawn(runner, key)
+    n_sums = runner.n_steps * runner.env.spec.n_arms
+    law = [printed(name, growth ** (k + 1), epsilon, n_sums) for k in range(runner.n_steps)]
 
     def radius(b, n):
         if "radius" in options:  # test_radius.py has these
-            return float(clock.algo.radius[b - 1, n])
+            return float(runner.algo.radius[b - 1, n])
         return lemma_2(b, growth**b, n, law[b - 1].s, law[b - 1].h)
 
     def draw(sync, *parameters):
-        return law[0].sampler(jax.random.split(sync, 3)[0], *parameters, (clock.env.spec.n_arms,))
+        return law[0].sampler(jax.random.split(sync, 3)[0], *parameters, (runner.env.spec.n_arms,))
 
     columns = [np.asarray(column) for column in zip(*(x.parameters for x in law))]
     columns = [c.astype(np.int32 if c.dtype == int else np.float32) for c in columns]
-    noises = jax.jit(jax.vmap(draw))(jnp.stack(syncs(clock, key)), *columns)
+    noises = jax.jit(jax.vmap(draw))(jnp.stack(syncs(runner, key)), *columns)
     noises = wide.to_int(noises) if isinstance(noises, wide.Wide) else np.asarray(noises).astype(object)
-    failures = [0] * clock.n_steps
+    failures = [0] * runner.n_steps
 
     def add_up(b, a, x):
         g, tau, *_ = law[b - 1]
@@ -212,7 +212,7 @@ def test_ring_protocols_are_algorithm_1(key, name, epsilon, options):
             return relaxed_secagg(epsilon / 2, 1 / (2 * HORIZON), n, m).bits
         return math.ceil(math.log2(m))
 
-    regret, batches = expected(clock, key, rewards, lambda b, _: growth**b, radius, add_up)
+    regret, batches = expected(runner, key, rewards, lambda b, _: growth**b, radius, add_up)
     check(run, regret, batches, bits, failures)
 
 

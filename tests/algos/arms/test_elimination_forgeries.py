@@ -15,7 +15,7 @@ from helpers import refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
-from fedbandit_jax.engine.clocks import ArmBatchClock
+from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.integers import protocol, ring
 from fedbandit_jax.privacy.integers.shares import LocalNoise, PolyaNoise, ServerNoise
@@ -157,10 +157,10 @@ def test_rewards_against_the_spec_are_flagged(key):
 
     def run(value):
         """What was told after every batch, and whether the spec was broken."""
-        clock = ArmBatchClock(env=Odd(value=np.float32(value)), algo=bound(), horizon=HORIZON, block=BLOCK)
-        (world, state), told, status = INIT(clock, key), [], 0
-        for k in range(clock.n_steps):
-            world, state, metrics = STEP(clock, key, world, state, np.int32(k))
+        runner = BatchedArms(env=Odd(value=np.float32(value)), algo=bound(), horizon=HORIZON, block=BLOCK)
+        (world, state), told, status = INIT(runner, key), [], 0
+        for k in range(runner.n_steps):
+            world, state, metrics = STEP(runner, key, world, state, np.int32(k))
             status |= int(metrics.report.status)
             told.append((state, metrics._replace(report=metrics.report._replace(status=0))))
         return told, status

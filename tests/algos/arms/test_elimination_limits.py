@@ -19,9 +19,9 @@ pytestmark = pytest.mark.slow  # runs to a horizon, which the oracle has at a sm
 def test_gap_of_one(key, radius):
     """Sums are 0 and n: the worse arm is dropped by the first batch with 2 beta < 1, and costs nothing from then on."""
     env = fb.envs.arms(means=[0, 1], rewards="bernoulli")
-    clock, regret, counters, _ = play(algorithm("SE", radius=radius), key, env)
-    users = np.cumsum(clock.algo.users[:, 2])
-    last = np.flatnonzero(clock.algo.radius[:, 2] < 0.5)[0]
+    runner, regret, counters, _ = play(algorithm("SE", radius=radius), key, env)
+    users = np.cumsum(runner.algo.users[:, 2])
+    last = np.flatnonzero(runner.algo.radius[:, 2] < 0.5)[0]
     if radius == "theory":
         assert lemma_2(last + 1, 2.0 ** (last + 1), 2, 0, 0) < 0.5 <= lemma_2(last, 2.0**last, 2, 0, 0)
     assert regret[-1] == users[last]

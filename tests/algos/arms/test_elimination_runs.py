@@ -14,8 +14,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.loop import EliminationState
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.clocks import ArmBatchClock, signature
 from fedbandit_jax.engine.grid import expand
+from fedbandit_jax.engine.runners import BatchedArms, signature
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
 from fedbandit_jax.privacy.integers.protocol import Decoded
 
@@ -28,8 +28,8 @@ def test_numbers_do_not_recompile(name):
         numbers["failure"] = [0.01, 0.2]  # of DP-SE it decides how long epochs are
     algo, spec = algorithm(name), ARMS.spec
     variants = [algo.replace(**{k: v}) for k in numbers if k in algo.parameters() for v in numbers[k]]
-    clocks = [ArmBatchClock(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5) for variant in variants]
-    assert len({signature(clock) for clock in clocks}) == 1
+    runners = [BatchedArms(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5) for variant in variants]
+    assert len({signature(runner) for runner in runners}) == 1
 
 
 def test_other_numbers_of_batches_share_a_program(monkeypatch):

@@ -13,7 +13,7 @@ from helpers import deep, refused
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT
 from fedbandit_jax.core import random, wide
-from fedbandit_jax.engine.clocks import ArmBatchClock
+from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.interfaces import certify
 
 K, N, T, BLOCK = 3, 7, 3 * (2 + 4 + 8 + 16) + 5, 4
@@ -53,11 +53,11 @@ def batches(env, algo, key):
     """The sums (K,) of every batch as the protocol collects them, counts, and the last state; no arm is dropped."""
     bound = algo.bind(env.spec, T)
     bound = dataclasses.replace(bound, radius=np.full_like(bound.radius, 10.0))
-    clock, seen = ArmBatchClock(env=env, algo=bound, horizon=T, block=BLOCK), []
-    assert clock.enforces
-    world, state = INIT(clock, key)
+    runner, seen = BatchedArms(env=env, algo=bound, horizon=T, block=BLOCK), []
+    assert runner.enforces
+    world, state = INIT(runner, key)
     for k in range(4):
-        _, state, metrics = STEP(clock, key, world, state, jnp.int32(k))
+        _, state, metrics = STEP(runner, key, world, state, jnp.int32(k))
         seen.append((np.asarray(state[1].shown), metrics.report.counts))
     return seen, state
 

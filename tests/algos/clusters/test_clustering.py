@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.engine import batching, setup
-from fedbandit_jax.engine.clocks import ArrivalClock, make_clock
+from fedbandit_jax.engine.runners import Sequential, make_runner
 
 A = fb.algos
 T, INF, STARTS = 300, math.inf, [2**s - 2 for s in range(1, 9)]
@@ -242,19 +242,19 @@ def test_an_upload_that_fails():
 
 @pytest.mark.parametrize(("budget", "block"), deep([(None, 256), (3000.0, 64)], keep={0}))
 def test_process(key, monkeypatch, same_noise, budget, block):
-    """A run equals the helper, which knows no blocks, on the draws that the clock makes."""
-    monkeypatch.setattr(setup, "make_clock", lambda *given: dataclasses.replace(make_clock(*given), block=block))
+    """A run equals the helper, which knows no blocks, on the draws that the runner makes."""
+    monkeypatch.setattr(setup, "make_runner", lambda *given: dataclasses.replace(make_runner(*given), block=block))
     in_chunks(monkeypatch, 2)
     batching._advance.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])
     algo = FCLUB(budget, **OURS | SPLIT | dict(shift="once" if budget else "every"))
     bound = algo.bind(env.spec, T)
-    clock = ArrivalClock(env=env, algo=bound, horizon=T, block=block)
+    runner = Sequential(env=env, algo=bound, horizon=T, block=block)
     result = fb.simulate(env, algo, horizon=T, key=key, seeds=2)
     ends = [*range(block - 1, T, block), T - 1]  # counters and gauges are read when a block ends
     for i in range(2):
         own = jax.random.fold_in(key, i)
-        world, offered, feedback, outside = _drawn(clock, own)
+        world, offered, feedback, outside = _drawn(runner, own)
         assert not outside.any()
         given = Draws(offered.user[:, 0], offered.contexts[:, 0], feedback.reward)
         choices = random.stream(own, "choices")
@@ -275,11 +275,11 @@ def test_process(key, monkeypatch, same_noise, budget, block):
         assert result.gauges["clusters"][i, -1] == len(set(played.groups[-1].tolist()))
     assert played.uploads.sum() > 20
     assert len(set(np.asarray(offered.user).ravel().tolist())) == 8
-    assert clock.n_steps == -(-T // block)
+    assert runner.n_steps == -(-T // block)
     batching._advance.cache_clear()
 
 
 @jax.jit
-def _drawn(clock, key):
-    world = clock.env.init(random.stream(key, "world"))
-    return world, *clock._draw(key, world, jnp.arange(T))
+def _drawn(runner, key):
+    world = runner.env.init(random.stream(key, "world"))
+    return world, *runner._draw(key, world, jnp.arange(T))

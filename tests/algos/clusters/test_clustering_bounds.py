@@ -10,7 +10,7 @@ from helpers import deep, stepped
 from scripted_users import draws, population
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.clocks import ArrivalClock
+from fedbandit_jax.engine.runners import Sequential
 from fedbandit_jax.envs._wrapper import Wrapper
 
 A, N = fb.algos, 9
@@ -78,8 +78,8 @@ def test_broken_promises(key):
     bound, horizon = ALGOS[0].bind(ENV.spec, 60), 60
 
     def run(env):
-        clock = ArrivalClock(env=env, algo=bound, horizon=horizon, block=horizon)
-        return stepped(told, clock, np.arange(1), key)[1]
+        runner = Sequential(env=env, algo=bound, horizon=horizon, block=horizon)
+        return stepped(told, runner, np.arange(1), key)[1]
 
     envs = [Damaged(env=ENV, spec=ENV.spec, strange="user" in one, **one) for one in DAMAGES.values()]
     found = jax.jit(jax.vmap(run))(jax.tree.map(lambda *x: np.stack(x), *envs))

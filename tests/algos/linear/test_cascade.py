@@ -9,7 +9,7 @@ import pytest
 from helpers import scripted, silent, stepped
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.privacy.admission import BoundStatistic
 
 
@@ -28,8 +28,8 @@ def test_a_batch_of_one_round_has_no_cascade(key, script, batch):
         bound = algo.replace(learns_in_batch=learns).bind(script.spec, 20)
         assert bound.guarantee().claim == ("as_printed" if learns and batch == 2 else "certified")
         bound = dataclasses.replace(silent(bound), policy=plain)  # without noise, which would hide what was learned
-        clock = RoundClock(env=script, algo=bound, horizon=20)
-        runs[learns] = stepped(sums, clock, np.arange(clock.n_steps), key)[1]
+        runner = Synchronous(env=script, algo=bound, horizon=20)
+        runs[learns] = stepped(sums, runner, np.arange(runner.n_steps), key)[1]
     moved = max(float(np.abs(a - b).max()) for a, b in zip(runs[False], runs[True]))
     assert (moved < 1e-4) == (batch == 1)
 
@@ -47,7 +47,7 @@ def test_batches_of_one_round_cannot_be_forged(script):
 def test_rewards_are_clipped_in_the_statistic(key):
     """A reward of 50 moves the statistic by at most 1; unclipped, by far more than sqrt 4.5.
 
-    What is not finite never gets there: a clock hands no such reward to anybody.
+    What is not finite never gets there: a runner hands no such reward to anybody.
     """
     contexts, calm = np.full((6, 1, 1, 2), 0.5**0.5), np.full((6, 1, 1), 0.5)
     for clip, loud, moved in ((True, 50.0, 0.5), (False, 50.0, 49.5), (False, np.nan, 0.5)):
@@ -56,8 +56,8 @@ def test_rewards_are_clipped_in_the_statistic(key):
         for first in (0.5, loud):
             answers = np.concatenate([[[[first]]], calm[1:]])
             env = scripted(contexts, answers, answers)
-            clock = RoundClock(env=env, algo=silent(algo.bind(env.spec, 6)), horizon=6)
-            found.append(stepped(sums, clock, np.arange(1), key)[1][0])
+            runner = Synchronous(env=env, algo=silent(algo.bind(env.spec, 6)), horizon=6)
+            found.append(stepped(sums, runner, np.arange(1), key)[1][0])
         assert np.linalg.norm(found[0] - found[1]) == pytest.approx(moved, rel=1e-4)
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.engine.clocks import RoundClock, signature
+from fedbandit_jax.engine.runners import Synchronous, signature
 from fedbandit_jax.privacy.packing import packed_size, unpack
 from fedbandit_jax.privacy.samplers import discrete_laplace
 
@@ -136,7 +136,7 @@ def test_numbers_of_a_schedule_do_not_recompile():
     env = fb.envs.gap(3, 5, 4)
     for threshold in (5.0, "M log T", "M^1.5"):
         algo = fb.algos.fed_ucb(schedule=S.LogDet(threshold)).bind(env.spec, 50)
-        signatures.append(signature(RoundClock(env=env, algo=algo, horizon=50)))
+        signatures.append(signature(Synchronous(env=env, algo=algo, horizon=50)))
     assert len(set(signatures)) == 1
 
 

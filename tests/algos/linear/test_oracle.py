@@ -13,7 +13,7 @@ from oracles import linear as oracles
 import fedbandit_jax as fb
 from fedbandit_jax.core import random, ridge
 from fedbandit_jax.core.ridge import with_spectrum
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.privacy.packing import packed_size, unpack
 
 EVERY, D = 6, ex.D
@@ -129,8 +129,8 @@ def test_long_sums_do_not_lose_the_small_terms(key):
     """Compensated summation: 20,000 synchronisations of 0.01 on top of 2^17, where float32 would round each away."""
     env = fb.envs.script(np.full((1, 1, 1, 1), 0.1), np.ones((1, 1, 1)))
     bound = fb.algos.fed_lin_ucb(schedule=1).bind(env.spec, 20_000)
-    clock = RoundClock(env=env, algo=bound, horizon=20_000)
-    world, state = jax.jit(clock.init)(key)
+    runner = Synchronous(env=env, algo=bound, horizon=20_000)
+    world, state = jax.jit(runner.init)(key)
     sums = state.ledger.mechanism.sums
     state = state._replace(
         ledger=state.ledger._replace(
@@ -139,7 +139,7 @@ def test_long_sums_do_not_lose_the_small_terms(key):
     )
 
     def body(carry, k):
-        return clock.step(key, *carry, k)[:2], None
+        return runner.step(key, *carry, k)[:2], None
 
     (_, state), _ = jax.jit(lambda c: jax.lax.scan(body, c, np.arange(20_000)))((world, state))
     np.testing.assert_allclose(state.ledger.mechanism.sums.high - 2.0**17, [[200.0, 2000.0]], rtol=1e-3)

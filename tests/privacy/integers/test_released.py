@@ -13,7 +13,7 @@ from four_arms import ARMS, INIT, STEP, lemma_2
 from test_protocol import ALPHA, p_value
 
 from fedbandit_jax.core import wide
-from fedbandit_jax.engine.clocks import ArmBatchClock
+from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.privacy.integers.mechanisms import Polya
 
 AUTHORS = runpy.run_path(str(Path(__file__).parents[3] / "experiments" / "authors_arms.py"))
@@ -73,9 +73,9 @@ def test_all_arms_have_the_same_noise():
     assert type(noisy.protocol).__name__ == "SharedNoiseSum"
     shown = []
     for algo in (noisy, replace(noisy, protocol=replace(noisy.protocol, scale=0.0))):
-        clock = ArmBatchClock(env=ARMS, algo=algo, horizon=HORIZON)
-        world, state = INIT(clock, jax.random.key(3))
-        _, state, _ = STEP(clock, jax.random.key(3), world, state, jnp.int32(0))
+        runner = BatchedArms(env=ARMS, algo=algo, horizon=HORIZON)
+        world, state = INIT(runner, jax.random.key(3))
+        _, state, _ = STEP(runner, jax.random.key(3), world, state, jnp.int32(0))
         shown.append(np.asarray(state[1].shown))
     np.testing.assert_allclose(np.ptp(shown[0] - shown[1]), 0, atol=2e-3)
     assert np.abs(shown[0] - shown[1]).min() > 0.01

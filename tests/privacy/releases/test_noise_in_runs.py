@@ -11,7 +11,7 @@ from helpers import silent, variance_test
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import ridge
-from fedbandit_jax.engine.clocks import RoundClock
+from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.interfaces import certify
 
 RUNS = 4000
@@ -55,7 +55,7 @@ def statistics_of(process, ks, keys):
 
 def released_noise(bound, env, key):
     """Noise found in the statistics that decide: theta and V of real runs on users with x = 0, at each sync."""
-    process = RoundClock(env=env, algo=bound, horizon=2 * S)
+    process = Synchronous(env=env, algo=bound, horizon=2 * S)
     found = statistics_of(process, np.arange(bound.n_syncs), jax.random.split(key, RUNS))
     return np.asarray(found, float)  # (n, S, 6): n00, .., n11, n0, n1
 

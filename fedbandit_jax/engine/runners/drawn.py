@@ -15,8 +15,8 @@ from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.choose import choose, choose_rows
 from fedbandit_jax.core.lots import Lots
 from fedbandit_jax.core.scoring import Offer, Scorer
-from fedbandit_jax.engine.clocks.batch import Played, Streams, allowed, play_rounds
-from fedbandit_jax.engine.clocks.clock import Clock, spread
+from fedbandit_jax.engine.runners.batch import Played, Streams, allowed, play_rounds
+from fedbandit_jax.engine.runners.runner import Runner, spread
 from fedbandit_jax.interfaces import Drawn, Environment, Listed, Round
 
 GROUP = 128  # agents with a state that fits into a CPU's cache
@@ -32,22 +32,28 @@ class Chosen(NamedTuple):
 
 
 def play(
-    clock: Clock, streams: Streams, world: Any, state: Any, rounds: Array, start: Array | int = 0, n: int | None = None
+    runner: Runner,
+    streams: Streams,
+    world: Any,
+    state: Any,
+    rounds: Array,
+    start: Array | int = 0,
+    n: int | None = None,
 ) -> Played:
     """Plays a batch without storing contexts, in groups of agents if the algorithm is additive.
 
     Plays all agents, or n of them (a multiple of `GROUP`) from index `start` on.
     """
-    m = n or clock.env.spec.n_agents
+    m = n or runner.env.spec.n_agents
     start = jnp.asarray(start, jnp.uint32)
-    if not clock.algo.adds or m < 2 * GROUP or not on_cpu():
-        size = -(-m // VECTOR) * VECTOR if clock.algo.adds and m > GROUP // 2 and on_cpu() else m
-        agents = clock.spread(start + jnp.arange(size, dtype=jnp.uint32))
-        return play_agents(clock, streams, world, state, rounds, agents, draw)
+    if not runner.algo.adds or m < 2 * GROUP or not on_cpu():
+        size = -(-m // VECTOR) * VECTOR if runner.algo.adds and m > GROUP // 2 and on_cpu() else m
+        agents = runner.spread(start + jnp.arange(size, dtype=jnp.uint32))
+        return play_agents(runner, streams, world, state, rounds, agents, draw)
 
     def group(first: Array) -> Played:
         agents = first + jnp.arange(GROUP, dtype=jnp.uint32)
-        return play_agents(clock, streams, world, state, rounds, agents, draw)._replace(world=None, local=None)
+        return play_agents(runner, streams, world, state, rounds, agents, draw)._replace(world=None, local=None)
 
     def add(total: Played, first: Array) -> tuple[Played, None]:
         part = group(first)
@@ -57,32 +63,32 @@ def play(
     firsts = start + jnp.arange(0, m, GROUP, dtype=jnp.uint32)
     part = jax.eval_shape(lambda: group(firsts[0]))
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
-    if clock.mesh is None:
+    if runner.mesh is None:
         return lax.scan(add, nothing, firsts)[0]._replace(world=world)
-    n = clock.mesh.size  # devices play separate groups, and add totals once
+    n = runner.mesh.size  # devices play separate groups, and add totals once
     firsts = jnp.arange(0, -(-m // (n * GROUP)) * n * GROUP, GROUP, dtype=jnp.uint32).reshape(n, -1)
-    parts = jax.vmap(lambda firsts: lax.scan(add, nothing, firsts)[0])(spread(firsts, n, clock.mesh))
+    parts = jax.vmap(lambda firsts: lax.scan(add, nothing, firsts)[0])(spread(firsts, n, runner.mesh))
     records, gap = jax.tree.map(lambda x: x.sum(0), (parts.records, parts.gap))
     return Played(world, None, records, gap, parts.wrong.any(0))
 
 
 def play_agents(
-    clock: Clock,
+    runner: Runner,
     streams: Streams,
     world: Any,
     state: Any,
     rounds: Array,
     agents: Array,
-    choose: Callable[[Clock, Streams, Any, Array, Scorer, Array], Chosen],
+    choose: Callable[[Runner, Streams, Any, Array, Scorer, Array], Chosen],
 ) -> Played:
     """Plays a batch for the agents with indices `agents`. Indices >= M are padding and are masked out."""
-    env, algo = cast(Any, clock.env), clock.algo
+    env, algo = cast(Any, runner.env), runner.algo
     spec, exists = env.spec, agents < env.spec.n_agents
     nobody = jnp.zeros(len(agents), jnp.int32)
 
     def play(local, now):
         t, keys = now
-        x, best, nowhere = choose(clock, keys, world, t, algo.scorer(t, local), agents)
+        x, best, nowhere = choose(runner, keys, world, t, algo.scorer(t, local), agents)
 
         def answer():
             mean = env.mean_at(world, x)
@@ -100,19 +106,19 @@ def play_agents(
     return Played(world, local, *played)
 
 
-def draw(clock: Clock, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+def draw(runner: Runner, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
     """Chooses arms for agents (A,), with features drawn while they are scored."""
-    env, key, last = cast(Drawn, clock.env), keys.users, clock.env.spec.n_arms - 1
+    env, key, last = cast(Drawn, runner.env), keys.users, runner.env.spec.n_arms - 1
     offer = Offer(_features, _mean, (env, world, tuple(jax.random.key_data(key)), t))
-    chosen, best = choose(offer, scorer, clock.env.spec.n_arms, agents, t)
+    chosen, best = choose(offer, scorer, runner.env.spec.n_arms, agents, t)
     arms = jnp.minimum(chosen, last)
     x = control.materialize(lambda: jnp.stack(env.features_at(key, world, t, arms.astype(jnp.uint32), agents)), t)
     return Chosen(x, best, arms != chosen)
 
 
-def look_up(clock: Clock, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
+def look_up(runner: Runner, keys: Streams, world: Any, t: Array, scorer: Scorer, agents: Array) -> Chosen:
     """Chooses arms for agents (M,) among rows of a table."""
-    env, k = cast(Listed, clock.env), clock.env.spec.n_arms
+    env, k = cast(Listed, runner.env), runner.env.spec.n_arms
     first, count = env.listed(keys.users, world, t)
     lots = Lots.draw(keys.choices, k, len(agents))
     chosen, best = choose_rows(env.rows_at, scorer, lambda x: env.mean_at(world, x), k, lots, first, count)

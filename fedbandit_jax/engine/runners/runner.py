@@ -1,4 +1,4 @@
-"""The base class of clocks, with salted streams and sharding of agents over devices."""
+"""The base class of runners, with salted streams and sharding of agents over devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 2**20  # most numbers of noise drawn before the steps of a run
 
 
 @struct.pytree
-class Clock:
+class Runner:
     """A pytree that can be stepped. Its world never depends on the algorithm, so a sweep shares it.
 
     Subclasses define `step_rounds` or `n_steps`, and `init`, `step` and `check`.
@@ -64,15 +64,15 @@ class Clock:
 
     @property
     def played(self) -> Self:
-        """The clock to compile, to be `given` the noise of its source; others may share its program."""
+        """The runner to compile, to be `given` the noise of its source; others may share its program."""
         return self if self.source is None else self.given(None)
 
     def given(self, rows: Any) -> Self:
-        """Returns the clock with noise drawn before."""
+        """Returns the runner with noise drawn before."""
         return dataclasses.replace(self, algo=self.algo.given(rows))
 
     def sharing(self, n_configs: int) -> Self:
-        """Returns the variant of this clock for a program shared by `n_configs` configurations."""
+        """Returns the variant of this runner for a program shared by `n_configs` configurations."""
         return self
 
     def init(self, key: Array) -> tuple[Any, Any]:
@@ -88,7 +88,7 @@ class Clock:
         return None
 
     def part(self, key: Array, world: Any, state: Any, k: Array, first: Array, n: int) -> Any:
-        """Plays step k for the n agents from index `first` on, if the clock is `divided`."""
+        """Plays step k for the n agents from index `first` on, if the runner is `divided`."""
         raise NotImplementedError
 
     def join(self, key: Array, world: Any, state: Any, k: Array, parts: Sequence[Any]) -> tuple[Any, Metrics]:
@@ -113,14 +113,14 @@ class Clock:
 
 
 def salted(key: Array, name: str, salt: tuple[Any, ...]) -> Array:
-    """Returns the key of a named stream that only clocks of equal salt share, as privacy noise requires.
+    """Returns the key of a named stream that only runners of equal salt share, as privacy noise requires.
 
     If two configurations shared noise, the difference of their releases would reveal raw sums.
 
     Args:
         key: of the seed, shared with streams without salt.
         name: of the stream.
-        salt: uint32 words, see `fedbandit_jax.engine.identity`; without any, all clocks share the stream.
+        salt: uint32 words, see `fedbandit_jax.engine.identity`; without any, all runners share the stream.
     """
     key = random.stream(key, name)
     for word in salt:
@@ -128,9 +128,9 @@ def salted(key: Array, name: str, salt: tuple[Any, ...]) -> Array:
     return key
 
 
-def signature(clock: Clock) -> Any:
-    """Returns a hashable value; clocks with equal signatures share a compiled program."""
-    leaves, treedef = jax.tree.flatten(clock)
+def signature(runner: Runner) -> Any:
+    """Returns a hashable value; runners with equal signatures share a compiled program."""
+    leaves, treedef = jax.tree.flatten(runner)
     return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
 
 

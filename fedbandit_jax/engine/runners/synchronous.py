@@ -1,4 +1,4 @@
-"""The clock of federated agents: each serves one user a round, and they synchronise after every B rounds."""
+"""The runner of federated agents: each serves one user a round, and they synchronise after every B rounds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing_extensions import override
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
 from fedbandit_jax.core.returned import is_array, need, need_same
-from fedbandit_jax.engine.clocks import drawn, stored
-from fedbandit_jax.engine.clocks.batch import Played, Streams
-from fedbandit_jax.engine.clocks.checks import check_environment, need_step, shapes
-from fedbandit_jax.engine.clocks.clock import Clock, salted
 from fedbandit_jax.engine.recorder import Moment
+from fedbandit_jax.engine.runners import drawn, stored
+from fedbandit_jax.engine.runners.batch import Played, Streams
+from fedbandit_jax.engine.runners.checks import check_environment, need_step, shapes
+from fedbandit_jax.engine.runners.runner import Runner, salted
 from fedbandit_jax.interfaces import Algorithm, Environment, Listed, Metrics, Status
 
 DRAW_AGAIN = 3  # most configurations that each draw all contexts
@@ -28,8 +28,8 @@ SMALL = 1_000  # features of a round, up to which quick compilation costs no spe
 
 
 @struct.pytree
-class RoundClock(Clock):
-    """A clock in which a step is a batch: B rounds in a scan, then one synchronisation.
+class Synchronous(Runner):
+    """A runner in which a step is a batch: B rounds in a scan, then one synchronisation.
 
     Every seed has named streams: users, answers, choices, and synchronisations (privacy noise, `salted`). So two
     algorithms under one key see the same users and reward noise. An algorithm sees only users, arms and rewards that
@@ -48,7 +48,7 @@ class RoundClock(Clock):
         return self.algo.batch
 
     @override
-    def sharing(self, n_configs: int) -> RoundClock:
+    def sharing(self, n_configs: int) -> Synchronous:
         return dataclasses.replace(self, shared=n_configs > DRAW_AGAIN)
 
     @override

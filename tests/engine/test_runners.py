@@ -10,7 +10,7 @@ from helpers import PLAIN, refused, stepped
 
 import fedbandit_jax as fb
 from fedbandit_jax.core.struct import Static
-from fedbandit_jax.engine.clocks import RoundClock, make_clock, signature
+from fedbandit_jax.engine.runners import Synchronous, make_runner, signature
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Partition
 
@@ -99,7 +99,7 @@ def test_classes_with_equal_fields_are_different_programs():
         def act(self, key, t, local, offered):
             return 1 - self.arms
 
-    one, same, other = (RoundClock(env=ENV, algo=kind(arms=HONEST.arms), horizon=T) for kind in (Fixed, Fixed, Other))
+    one, same, other = (Synchronous(env=ENV, algo=kind(arms=HONEST.arms), horizon=T) for kind in (Fixed, Fixed, Other))
     assert signature(one) == signature(same) != signature(other)
     assert jax.tree.structure(one) == jax.tree.structure(same) != jax.tree.structure(other)
 
@@ -167,9 +167,9 @@ def flags(state, metrics):
 
 def given(env, algo=HONEST, horizon=T):
     """The status bits of every step, the sum of all rewards that the algorithm was given, and what it saw of users."""
-    clock = RoundClock(env=env, algo=algo, horizon=horizon)
-    clock.check("it")
-    state, status = stepped(flags, clock, np.arange(clock.n_steps), jax.random.key(0))
+    runner = Synchronous(env=env, algo=algo, horizon=horizon)
+    runner.check("it")
+    state, status = stepped(flags, runner, np.arange(runner.n_steps), jax.random.key(0))
     return status.tolist(), *map(float, state)
 
 
@@ -215,8 +215,8 @@ def test_a_gap_below_0_is_not_believed(env, algo):
     for gap, status in ((-0.5, FLAGGED), (-1e-4, 0)):
         pull = Changes({"pull": lambda found, gap=gap: found._replace(gap=jnp.full_like(found.gap, gap))})
         below = World(env=env, spec=env.spec, change=pull)
-        clock = make_clock(below, algo.bind(env.spec, T), T)
-        assert (stepped(flags, clock, np.arange(clock.n_steps), jax.random.key(0))[1] == status).all()
+        runner = make_runner(below, algo.bind(env.spec, T), T)
+        assert (stepped(flags, runner, np.arange(runner.n_steps), jax.random.key(0))[1] == status).all()
 
 
 def test_status_bits_name_themselves():

@@ -1,20 +1,20 @@
-"""Clocks, which the driver runs: an environment with a bound algorithm, one class for each pattern of arrivals."""
+"""Runners, which the driver runs: an environment with a bound algorithm, one class for each pattern of arrivals."""
 
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.engine.clocks.arm_batches import MAX_USERS
-from fedbandit_jax.engine.clocks.arm_batches import ArmBatchClock as ArmBatchClock
-from fedbandit_jax.engine.clocks.arrivals import MAX_ARRIVALS
-from fedbandit_jax.engine.clocks.arrivals import ArrivalClock as ArrivalClock
-from fedbandit_jax.engine.clocks.clock import Clock as Clock
-from fedbandit_jax.engine.clocks.clock import mesh as mesh
-from fedbandit_jax.engine.clocks.clock import signature as signature
-from fedbandit_jax.engine.clocks.rounds import RoundClock as RoundClock
 from fedbandit_jax.engine.recorder import Recorder
+from fedbandit_jax.engine.runners.batched_arms import MAX_USERS
+from fedbandit_jax.engine.runners.batched_arms import BatchedArms as BatchedArms
+from fedbandit_jax.engine.runners.runner import Runner as Runner
+from fedbandit_jax.engine.runners.runner import mesh as mesh
+from fedbandit_jax.engine.runners.runner import signature as signature
+from fedbandit_jax.engine.runners.sequential import MAX_ARRIVALS
+from fedbandit_jax.engine.runners.sequential import Sequential as Sequential
+from fedbandit_jax.engine.runners.synchronous import Synchronous as Synchronous
 from fedbandit_jax.interfaces import Algorithm, ArmAlgorithm, ArrivalAlgorithm, Environment
 
 
-def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Recorder | None = None) -> Clock:
-    """Makes the clock that runs a bound algorithm in an environment.
+def make_runner(env: Environment, algo: Algorithm, horizon: int, recorder: Recorder | None = None) -> Runner:
+    """Makes the runner that runs a bound algorithm in an environment.
 
     Raises:
         TypeError: a multi-armed algorithm meets another environment, or a clustering algorithm lacks identified users.
@@ -30,13 +30,13 @@ def make_clock(env: Environment, algo: Algorithm, horizon: int, recorder: Record
             raise BadType("env", "must be like fb.envs.clustered(...)", env, got=got)
         if horizon > MAX_ARRIVALS:
             raise BadValue("horizon", f"must be at most {MAX_ARRIVALS:,} arrivals", horizon, got=f"{horizon:,}")
-        return ArrivalClock(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]
+        return Sequential(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]
     if not isinstance(algo, ArmAlgorithm):
-        return RoundClock(env=env, algo=algo, horizon=horizon, recorder=recorder)
+        return Synchronous(env=env, algo=algo, horizon=horizon, recorder=recorder)
     if not all(callable(getattr(env, name, None)) for name in ("answers", "means")):
         raise BadType("env", "must be multi-armed, such as fb.envs.arms(...)", env, got=type(env).__name__)
     if env.spec.n_agents != 1:
         raise BadValue("env", "must have one agent, which serves one user a round", env.spec.n_agents)
     if horizon > MAX_USERS:
         raise BadValue("horizon", f"must be at most {MAX_USERS:,} users", horizon, got=f"{horizon:,}")
-    return ArmBatchClock(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]
+    return BatchedArms(env=env, algo=algo, horizon=horizon, recorder=recorder)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""The clock of clustering algorithms: one identified user arrives in each round, and may return."""
+"""The runner of clustering algorithms: one identified user arrives in each round, and may return."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from fedbandit_jax.core import graph, lots, random, struct
 from fedbandit_jax.core.returned import is_array, need
-from fedbandit_jax.engine.clocks.batch import impossible
-from fedbandit_jax.engine.clocks.checks import check_environment, need_step, shapes
-from fedbandit_jax.engine.clocks.clock import Clock, salted
 from fedbandit_jax.engine.recorder import Moment
+from fedbandit_jax.engine.runners.batch import impossible
+from fedbandit_jax.engine.runners.checks import check_environment, need_step, shapes
+from fedbandit_jax.engine.runners.runner import Runner, salted
 from fedbandit_jax.interfaces import (
     ArrivalAlgorithm,
     ArrivalEnvironment,
@@ -33,12 +33,12 @@ MAX_ARRIVALS = 2**24  # most rounds that float32 counts exactly
 
 
 @struct.pytree
-class ArrivalClock(Clock):
-    """A clock in which a step is a block of rounds with one user each.
+class Sequential(Runner):
+    """A runner in which a step is a block of rounds with one user each.
 
     Offers and the rewards of all arms are drawn for a whole block. An algorithm sees only values that the environment's
     spec allows; a violation sets the status bit `OUTSIDE_SPEC`. Invalid users get the index n, out of bounds of every
-    table, so JAX drops writes there. Streams are as in `RoundClock`.
+    table, so JAX drops writes there. Streams are as in `Synchronous`.
     """
 
     env: ArrivalEnvironment

@@ -1,4 +1,4 @@
-"""The clock of multi-armed algorithms: in a batch, equally many users pull every active arm."""
+"""The runner of multi-armed algorithms: in a batch, equally many users pull every active arm."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from fedbandit_jax.core import control, random, struct, wide
 from fedbandit_jax.core.returned import need
-from fedbandit_jax.engine.clocks.checks import are_arrays, need_step, shapes
-from fedbandit_jax.engine.clocks.clock import Clock, salted
 from fedbandit_jax.engine.recorder import Moment
+from fedbandit_jax.engine.runners.checks import are_arrays, need_step, shapes
+from fedbandit_jax.engine.runners.runner import Runner, salted
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status
 from fedbandit_jax.privacy.attendance import Attendance
 
@@ -47,8 +47,8 @@ class Came(NamedTuple):
 
 
 @struct.pytree
-class ArmBatchClock(Clock):
-    """A clock in which a step is a batch of users; their number depends on the active arms.
+class BatchedArms(Runner):
+    """A runner in which a step is a batch of users; their number depends on the active arms.
 
     Every seed has named streams: the world, users' rewards, the order of arms, coins for rounding, shares of noise, and
     draws once per batch. The last two are privacy noise, and `salted`. User i of an arm and a batch is the same for
