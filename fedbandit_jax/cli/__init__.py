@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import gc
-import inspect
 import io
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Union
+from collections.abc import Sequence
+from typing import Any
 
 import tyro
 from tqdm import tqdm
 
 import fedbandit_jax
-from fedbandit_jax.cli._command import Command, paragraphs
-from fedbandit_jax.cli._options import WORDS
+from fedbandit_jax.cli._command import WORDS, Command, wrapped
 from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.benchmark import BenchmarkCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
@@ -45,18 +43,8 @@ For example:
   fedbandit --version
 
 Every command has its own --help."""
-SIMULATE = """Compare algorithms of one family on the same users.
-
-The default family is linear: `fedbandit simulate --seeds 2` means `fedbandit simulate linear --seeds 2`.
-
-For example:
-  fedbandit simulate
-  fedbandit simulate --env digits
-  fedbandit simulate arms --epsilon 0.1 0.5 1
-  fedbandit simulate schedules --help   explain a family and its parameters"""
-FAMILIES = {name: SimulateCommand(family=name) for name in ("linear", "schedules", "arms", "clusters")}
-COMMANDS = {  # name -> command, or a description and the commands below it
-    "simulate": (SIMULATE, FAMILIES),
+COMMANDS: dict[str, type[Command]] = {
+    "simulate": SimulateCommand,
     "sweep": SweepCommand,
     "plan": PlanCommand,
     "calibrate": CalibrateCommand,
@@ -66,39 +54,28 @@ COMMANDS = {  # name -> command, or a description and the commands below it
     "report": ReportCommand,
     "data": DataCommand,
 }
-INTERRUPTED, CLOSED, TERMINATED = 130, 141, 143  # exit codes: SIGINT, closed pipe (SIGPIPE), SIGTERM
-
-
-class Terminated(KeyboardInterrupt):
-    """An interruption by SIGTERM, which ends a job like Ctrl-C."""
+INTERRUPTED, CLOSED, TERMINATED = 130, 141, 143  # exit codes: 128 + SIGINT, a closed pipe (SIGPIPE), SIGTERM
 
 
 def parse(args: Sequence[str]) -> Command:
-    """Returns the command of the words after `fedbandit`; `simulate` means `simulate linear`.
+    """Returns the command of the words after `fedbandit`.
 
     Raises:
         SystemExit: code 2 for wrong words, code 0 after --help.
     """
-    args = list(args)
-    flags = "".join(args[1:2])[:1] in ("", "-") and args[1:2] not in ([""], ["-h"], ["--help"])
-    if args[:1] == ["simulate"] and flags:
-        args.insert(1, "linear")
-    words, asked, about, prog, helps = list(args), COMMANDS, ABOUT, "fedbandit", bool({"-h", "--help"} & {*args})
-    while isinstance(asked, dict) and words[:1] and words[0] in asked:
-        prog, asked = f"{prog} {words[0]}", asked[words.pop(0)]
-        about, asked = asked if isinstance(asked, tuple) else (None, asked)
-    options: dict[str, Any] = {}
-    if isinstance(asked, dict):
-        asked = _listed(asked)
-    elif isinstance(asked, SimulateCommand):
-        about, options = asked.about(helps), {"default": asked}
-        asked = SimulateCommand
+    name, words = next(iter(args), ""), list(args[1:])
+    helps = bool({"-h", "--help"} & {*args})
+    if name not in COMMANDS:
+        error = f"fedbandit: COMMAND must be one of {', '.join(COMMANDS)}, got {name or 'none'}"
+        print(ABOUT if helps else error, file=sys.stdout if helps else sys.stderr)
+        raise SystemExit(0 if helps else 2)
+    kind = COMMANDS[name]
     if helps:  # tyro would join the lines of paragraphs
-        print(paragraphs(about or inspect.getdoc(asked) or ""), end="\n\n")
+        print(wrapped(kind.about(words)), end="\n\n")
     config = (tyro.conf.DisallowNone,)  # None is a default, not a word
     with WORDS:
-        command: Any = tyro.cli(asked, prog=prog, description="", args=words, config=config, **options)
-    return command.knowing(args)
+        command = tyro.cli(kind, prog=f"fedbandit {name}", description="", args=words, config=config)
+    return command.knowing(words)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -112,44 +89,25 @@ def main(args: Sequence[str] | None = None) -> int:
     if list(args) == ["--version"]:
         print(f"fedbandit {fedbandit_jax.__version__}")
         return 0
-    try:
-        return _run(parse(args))
-    except BrokenPipeError:  # a reader such as `head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED
-
-
-def _run(command: Command) -> int:
-    """Runs a command and returns its exit code, except for a closed pipe."""
+    command = parse(args)
     try:
         return command.run()
     except BrokenPipeError:
         raise
     except (ValueError, TypeError, ImportError, OSError) as error:
-        print(f"fedbandit: {command.named(str(error))}", file=sys.stderr)
-        return 2
+        said = command.named(str(error))
     except (MemoryError, OverflowError) as error:
-        print(f"fedbandit: a number is too large for this machine: {error}", file=sys.stderr)
-        return 2
-    except (RuntimeError, AssertionError):  # as JAX raises them
+        said = f"a number is too large for this machine: {error}"
+    except RuntimeError as error:
         platforms = os.environ.get("JAX_PLATFORMS")
-        if not platforms or _has_device():
+        if not platforms or "backend" not in str(error):
             raise
-        print(f"fedbandit: JAX_PLATFORMS must name a device of this machine, got {platforms!r}", file=sys.stderr)
-        return 2
+        said = f"JAX_PLATFORMS must name a device of this machine, got {platforms!r}"
     except KeyboardInterrupt as stop:
         print(f"\nfedbandit: stopped{command.resumes}", file=sys.stderr)
-        return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
-
-
-def _has_device() -> bool:
-    """Returns whether JAX finds a device."""
-    import jax
-
-    try:
-        return bool(jax.devices())
-    except Exception:  # of several kinds
-        return False
+        return stop.args[0] if stop.args else INTERRUPTED
+    print(f"fedbandit: {said}", file=sys.stderr)
+    return 2
 
 
 def entry() -> None:
@@ -159,7 +117,15 @@ def entry() -> None:
     a second signal it ends at once, unless it is writing a checkpoint. Files are complete at any time, and a lock ends
     with its process.
     """
-    stop = _Stop()
+    stopping = []
+
+    def stop(number: int, *_: Any) -> None:
+        if stopping:
+            os.write(sys.stderr.fileno(), b"\nfedbandit: stopped at once\n")
+            os._exit(128 + number)
+        stopping.append(number)
+        raise KeyboardInterrupt(128 + number)
+
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects
@@ -170,39 +136,13 @@ def entry() -> None:
         tqdm.__init__ = sparse
     try:
         code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # a reader such as `head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = CLOSED
     except KeyboardInterrupt:  # before the command began
         code = INTERRUPTED
-    sys.stdout.flush()
     sys.stderr.flush()
     if code in (INTERRUPTED, TERMINATED):
         os._exit(code)
     sys.exit(code)
-
-
-class _Stop:
-    """A handler of signals. The first one raises an exception, and the second one ends the process."""
-
-    def __init__(self):
-        self._stopping = False
-
-    def __call__(self, number: int, *_: Any) -> None:
-        terminated = number == signal.SIGTERM
-        if self._stopping:
-            os.write(sys.stderr.fileno(), b"\nfedbandit: stopped at once\n")
-            os._exit(TERMINATED if terminated else INTERRUPTED)
-        self._stopping = True
-        raise Terminated if terminated else KeyboardInterrupt
-
-
-def _listed(commands: Mapping[str, Any]) -> Any:
-    """Returns a union of commands, which tyro lists with the first lines of their texts."""
-    union = []
-    for name, command in commands.items():
-        if isinstance(command, tuple):
-            about, kind = command[0], _listed(command[1])
-        elif isinstance(command, SimulateCommand):
-            about, kind = command.about(), SimulateCommand
-        else:
-            about, kind = command.__doc__, command
-        union.append(Annotated[kind, tyro.conf.subcommand(name, description=(about or "").partition("\n\n")[0])])
-    return Union[tuple(union)]  # noqa: UP007 - made from a tuple

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedbandit_jax.certificate import PAIRS, Certificate, side_by_side
@@ -29,6 +31,23 @@ MEANING = {
     UNIFORM: "epsilon = 0; rows below have not learned",
     "trusted": "the parties that users must trust",
 }
+
+
+def kept(
+    result: Result, record: dict[str, Any], path: Path, *, certificates: bool = False, most: float = math.inf
+) -> Path:
+    """Saves a result with its configuration, and prints what was found, also if the disk is full.
+
+    Tables of more than `most` configurations are not printed.
+    """
+    result = dataclasses.replace(result, provenance={**result.provenance, "configuration": record})
+    try:
+        return result.save(path)
+    finally:  # save before a pipe may be closed
+        if len(result) <= most:
+            print(f"\n{answer(result)}")
+        if certificates:
+            print(f"\n{details(result)}")
 
 
 def answer(result: Measured) -> str:
@@ -85,18 +104,16 @@ def rounded(mean: float, error: float) -> str:
     return " ± ".join(f"{round(one, digits):,.{max(0, digits)}f}" for one in (mean, error))
 
 
-def overview(result: Result, title: str | None = None) -> Figure:
+def overview(result: Result) -> Figure:
     """Draws regret over the rounds, or against epsilon if there are several, and names curves at their ends."""
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
 
     from fedbandit_jax.report import plotting
-    from fedbandit_jax.report.plotting.figure import budgets, places
 
-    title = f"{places(result)}{budgets(result)}" if title is None else title
     names = {_name(result, label) for label in result.labels}
     if len(names) > MOST_NAMES:
-        return plotting.regret(result, title=title)
+        return plotting.regret(result)
     looks = plotting.styles(result).values()
     claims = sorted(
         {look[1:4:2] for look in looks if look.claim and look.line != "-."}, key=lambda claim: len(claim[0])
@@ -111,8 +128,8 @@ def overview(result: Result, title: str | None = None) -> Figure:
         if claims:
             figure.legend(handles=keys, loc="outside lower left", ncols=len(keys), frameon=False)
         if len(names) < len(result):
-            return plotting.against(result, "epsilon", title=title, legend=False, ax=ax)
-        return plotting.regret(result, title=title, legend=False, ax=ax)
+            return plotting.against(result, "epsilon", legend=False, ax=ax)
+        return plotting.regret(result, legend=False, ax=ax)
 
 
 def _message(result: Measured) -> str:

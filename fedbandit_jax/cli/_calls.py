@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import typing
@@ -127,21 +128,12 @@ def _algorithms() -> Types:
 
 def _parts() -> Types:
     from fedbandit_jax import algos, data, networks, privacy, schedules
-    from fedbandit_jax.interfaces import Policy
 
-    rooms = (*vars(algos).values(), *vars(schedules).values())
-    kinds = [one for one in rooms if isinstance(one, type) and issubclass(one, (Policy, schedules.Schedule, algos.SE))]
-    parts = (
-        *(privacy.Budget, privacy.Mechanism, privacy.Users, privacy.Liars, algos.Mixture),
-        *(privacy.Decaying, privacy.Banded, privacy.BandMF, privacy.MultiBlt, privacy.Discounted, privacy.Window),
-        *(privacy.Linear, privacy.Logistic),
-        *(
-            kind for kind in kinds if kind not in (schedules.Schedule, schedules.Fixed)
-        ),  # bases of user-defined schedules
-        *(data.classification, data.mslr, data.mslr_arms, data.movielens),
-    )
+    rooms = [one for room in (algos, schedules, privacy) for one in vars(room).values()]
+    kinds = [one for one in rooms if isinstance(one, type) and dataclasses.is_dataclass(one)]
+    loaders = (data.classification, data.mslr, data.mslr_arms, data.movielens)
     graphs = {name: functools.partial(networks.make, name) for name in networks.GRAPHS}
-    return {part.__name__: part for part in parts} | graphs
+    return {part.__name__: part for part in (*kinds, *loaders)} | graphs
 
 
 def as_table(name: str, value: Any) -> dict[str, Any]:

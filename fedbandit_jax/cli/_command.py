@@ -3,23 +3,61 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import tyro
 
-from fedbandit_jax.cli._log import Roles
-from fedbandit_jax.cli._options import Folder, Name
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
 PAGE = 100  # most characters of a line of --help
+
+# Types of flags: what --help calls their values.
+T = TypeVar("T")
+_QUIET = tyro.conf.arg(help_behavior_hint="")  # no (default: None)
+Option = Annotated[T | None, _QUIET]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, _QUIET]
+File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Part = Annotated[str | None, tyro.conf.arg(metavar="I/N", help_behavior_hint="")]
+Table = Annotated[str | None, tyro.conf.arg(metavar="TABLE", help_behavior_hint="")]
+Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="WORD ...", help_behavior_hint="")]
+Folder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+Set = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="PATH=VALUE", help_behavior_hint="")]
+Adjacency = Literal["replace", "zero_out"]
+
+WORDS = tyro.constructors.ConstructorRegistry()  # how words of a command become numbers
+
+
+@WORDS.primitive_rule
+def _whole(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+    """Reads whole numbers, also in the form 1e4."""
+    if info.type is not int:
+        return None
+
+    def of(words: list[str]) -> int:
+        (word,) = words
+        if re.fullmatch(r"[+-]?\d+(_\d+)*", word):
+            return int(word)
+        if not (re.fullmatch(r"[+-]?[\d.]+e\+?\d+", word) and float(word).is_integer()):
+            raise ValueError(f"must be a whole number, such as 10000 or 1e4, got {word!r}")
+        return int(float(word))
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=of,
+        is_instance=lambda value: type(value) is int,
+        str_from_instance=lambda value: [str(value)],
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,10 +76,15 @@ class Command:
         """Runs the command and returns the exit code of the process."""
         raise NotImplementedError
 
-    def knowing(self, args: Sequence[str]) -> Self:
+    @classmethod
+    def about(cls, words: Sequence[str]) -> str:
+        """Returns the text of --help above the flags, for these words of the command."""
+        return (inspect.getdoc(cls) or "").partition("\n\nArgs:")[0]
+
+    def knowing(self, words: Sequence[str]) -> Self:
         """Returns a copy that knows which flags were typed."""
-        words = (word[2:].partition("=")[0].replace("-", "_") for word in args if word.startswith("--"))
-        return dataclasses.replace(self, given=frozenset(words))
+        flags = (word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--"))
+        return dataclasses.replace(self, given=frozenset(flags))
 
     def applies_to(self, what: str, here: bool, *flags: str) -> None:
         """Raises a `BadValue` if one of these flags was typed, unless `what` they apply to is `here`."""
@@ -54,10 +97,10 @@ class Command:
         """Replaces the first word of an error, an argument of the public API, by its flag."""
         argument, space, rest = error.partition(" ")
         flag = self.flag_of.get(argument, argument.removeprefix("n_"))
-        if rest.startswith(("must ", "applies ", "= ")) and flag in _flags(type(self)):
-            dashes = "" if str(type(self).__annotations__.get(flag)).startswith("tyro.conf.Positional") else "--"
-            return f"{dashes}{flag.replace('_', '-')}{space}{rest}"
-        return error
+        if not (rest.startswith(("must ", "applies ", "= ")) and flag in _flags(self)):
+            return error
+        dashes = "" if "Positional" in str(type(self).__annotations__.get(flag)) else "--"
+        return f"{dashes}{flag.replace('_', '-')}{space}{rest}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,9 +118,8 @@ class Output:
 
     def named(self, default: str, request: Any) -> str:
         """Checks the folder and returns the name of the files, by default `digest(default, request)`."""
-        name = digest(default, request) if self.name is None else self.name
         check_writable("out", self.out)
-        return validate.file_name("name", name)
+        return validate.file_name("name", digest(default, request) if self.name is None else self.name)
 
 
 Files = Annotated[Output, tyro.conf.arg(name="")]  # flags without a prefix
@@ -102,23 +144,18 @@ def check_values(name: str, values: Sequence[Any]) -> None:
         raise BadValue(name, "must have at least one value, each only once", got, got=got)
 
 
-def paragraphs(text: str) -> str:
-    """Wraps a text without its Args to the terminal; only paragraphs and items of lists are wrapped."""
+def wrapped(text: str) -> str:
+    """Wraps the lines of a text that are not indented to the terminal."""
     width = min(PAGE, shutil.get_terminal_size().columns)
-    parts = re.findall(r"(?:^\S.*\n)+|^.*\n", text.partition("\n\nArgs:")[0] + "\n", re.M)
-    wrapped = []
-    for part in parts:
-        item = re.match(r" +(?:- |\d\. )", part)
-        hanging = " " * len(item[0]) if item else ""
-        whole = part.rstrip() if part.startswith(" ") and not item else None
-        wrapped.append(textwrap.fill(part, width, subsequent_indent=hanging) if whole is None else whole)
-    return "\n".join(wrapped)
+    return re.sub(r"^(?:\S.*(?:\n|$))+", lambda part: textwrap.fill(part[0], width) + "\n", text, flags=re.M).rstrip()
 
 
-def _flags(command: type[Command]) -> set[str]:
-    names = {field.name for field in dataclasses.fields(command)}
-    names |= {field.name for field in dataclasses.fields(Output) if "output" in names}
-    return names | {field.name for field in dataclasses.fields(Roles) if "columns" in names}
+def _flags(part: Any) -> Iterator[str]:
+    """Yields names of flags, also of parts such as `Output`."""
+    for field in dataclasses.fields(part):
+        yield field.name
+        if dataclasses.is_dataclass(getattr(part, field.name)):
+            yield from _flags(getattr(part, field.name))
 
 
 def _shown(value: Any) -> str:

@@ -47,11 +47,7 @@ class SweepFile(NamedTuple):
 
     def located(self, error: Exception) -> ConfigurationError:
         """Returns an error of `fb.sweep` with its place in the file, if known."""
-        word = re.split(r"\W", str(error), maxsplit=1)[0]
-        places = {"slurm": "[slurm]", "unit": "[algorithms]"} | dict.fromkeys(OPTIONS, TOP)
-        names = (end for name in self.arguments["grid"] for end in (name, name.rpartition(".")[2]))
-        table = (places | dict.fromkeys((*names, "grid"), "[grid]")).get(word, "")
-        return ConfigurationError(table, str(error), self.record["file"] if table else "")
+        return _located(error, self.arguments["grid"], self.record["file"])
 
 
 def read(path: Path, changes: Sequence[str] = (), environment: str | None = None) -> SweepFile:
@@ -138,6 +134,8 @@ def _arguments(
     """
     import jax
 
+    from fedbandit_jax.engine.grid import expand
+
     _calls.known(TOP, document, (*OPTIONS, *TABLES), "keys of a sweep")
     missing = [name for name in NEEDED if name not in document]
     if missing:
@@ -153,49 +151,44 @@ def _arguments(
     algos = {label: every[label] for label in _compared(tables, document.get("compare"))}
     make = _calls.world("environment", document["environment"], grid) if "environment" in document else None
     parameters = inspect.signature(make).parameters if make else {}
-    whose = "parameters of [environment] or of an algorithm"
-    _check_grid(grid, parameters, every, whose)
-    idle = {name: listed for name, listed in grid.items() if not _taken(name, parameters, algos)}
-    if asked := [name for name, listed in idle.items() if before.get(name) is not listed]:
-        raise ConfigurationError("[grid]", f"keys must be {whose} that is compared, got {asked[0]!r}", key=asked[0])
+    values = {}
     for name, listed in grid.items():
-        if name not in idle and not (isinstance(listed, list) and listed):
-            got = validate.shown(listed)
-            raise ConfigurationError("[grid]", f"{name} must be a list of at least one value, got {got}")
-    values = {name: _calls.built(f"grid.{name}", listed) for name, listed in grid.items() if name not in idle}
+        idle = not _taken(name, parameters, algos) and _taken(name, parameters, every)
+        if not (idle and before.get(name) is listed):
+            values[name] = _calls.built(f"grid.{name}", listed)
     if make:
-        first = {name.removeprefix("env."): listed[0] for name, listed in values.items()}
-        first = {name: value for name, value in first.items() if name in parameters}
-        single = _calls.made("environment", functools.partial(make, **first))  # a check
-        env = make if first else single
+        varied = any(name.removeprefix("env.") in parameters for name in values)
+        env = make if varied else _calls.made("environment", make)
     else:
         env = {}
         for name, one in _calls.as_table("environments", document["environments"]).items():
-            where = f"environments.{name}"
-            env[name] = _calls.made(where, _calls.world(where, one))
+            env[name] = _calls.made(f"environments.{name}", _calls.world(f"environments.{name}", one))
     try:
+        expand(env, algos, values)
         key = validate.integer("key", document.get("key", 0), at_least=0, at_most=2**32 - 1)
         seeds = _seeds(document["seeds"])
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(TOP, str(error)) from error
+        raise _located(error, values) from error
     options = {name: document[name] for name in ("horizon", "stride") if name in document}
     arguments = dict(env=env, algos=algos, grid=values, key=jax.random.key(key), seeds=seeds, **options)
     return arguments, _calls.as_table("slurm", document.get("slurm", {})), make
 
 
-def _check_grid(grid: Collection[str], parameters: Collection[str], algos: Mapping[str, Any], whose: str) -> None:
-    paths = dict.fromkeys(path for algo in algos.values() for path in algo.parameters())
-    ends = {path.rpartition(".")[2] for path in paths}
-    unknown = [name for name in grid if not _taken(name, parameters, algos)]
-    _calls.known("[grid]", unknown, (*parameters, *paths), whose, (*ends, *OPTIONS, *TABLES))
+def _located(error: Exception, grid: Collection[str], file: str = "") -> ConfigurationError:
+    word = re.split(r"\W", str(error), maxsplit=1)[0]
+    places = {"slurm": "[slurm]", "unit": "[algorithms]"} | dict.fromkeys(OPTIONS, TOP)
+    places |= dict.fromkeys((*(end for name in grid for end in (name, name.rpartition(".")[2])), "grid"), "[grid]")
+    table, value = places.get(word, ""), getattr(error, "value", None)
+    key = value if word == "grid" and isinstance(value, str) else ""
+    return ConfigurationError(table, str(error), file if table else "", key)
 
 
 def _taken(name: str, parameters: Collection[str], algos: Mapping[str, Any]) -> bool:
     """Returns whether the environment or one of these algorithms has a parameter of the grid."""
-    if name.removeprefix("env.") in parameters:
-        return True
     try:
-        return any(algo.takes(name.removeprefix("algo.")) for algo in algos.values())
+        return name.removeprefix("env.") in parameters or any(
+            algo.takes(name.removeprefix("algo.")) for algo in algos.values()
+        )
     except TypeError as error:  # a parameter of several parts
         raise ConfigurationError("[grid]", str(error)) from error
 

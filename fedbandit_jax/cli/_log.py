@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from fedbandit_jax.cli._options import Column, Columns, Option, Texts
+from fedbandit_jax.cli._command import Option
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
 if TYPE_CHECKING:
     from fedbandit_jax.envs import Logged
 
+Column = Annotated[str | None, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="")]
+Columns = Annotated[str | None, tyro.conf.arg(metavar="COLUMN,...", help_behavior_hint="")]
+Texts = Annotated[str | None, tyro.conf.arg(metavar="TEXT,...", help_behavior_hint="")]
 LISTS = ("features", "arm_features", "missing")  # values with commas between them
 NEEDED = ("silo", "arm", "reward")
 
@@ -59,24 +62,22 @@ class Roles:
     @property
     def given(self) -> dict[str, Any]:
         """Returns the given arguments of `fb.data.table`, without the source."""
-        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        found = {name: value for name, value in found.items() if value is not None}
-        rows = {name: next(csv.reader([found[name]], skipinitialspace=True)) for name in LISTS if name in found}
-        return {**found, **{name: [one.strip() for one in row] for name, row in rows.items()}}
+        found = {name: value for name, value in vars(self).items() if value is not None}
+        for name in {*LISTS} & {*found}:
+            found[name] = [one.strip() for one in next(csv.reader([found[name]], skipinitialspace=True))]
+        return found
 
     def check(self, source: str | None) -> None:
         """Raises a `BadValue` for a table without columns, columns without a table, or a wrong share."""
         given = self.given
         if source is None:
             for name in given:
-                raise BadValue(name, "applies only to your own table, with --data", getattr(self, name))
-        else:
-            for name in NEEDED:
-                if name not in given:
-                    got = f"none: `fedbandit data {source}` lists them"
-                    raise BadValue(name, f"must name a column of {source}", None, got=got)
-            if self.fit_share is not None:
-                validate.probability("fit_share", self.fit_share)  # TOML cannot hold every value
+                raise BadValue(name, "applies only to your own table, with --data", given[name])
+        elif missing := [name for name in NEEDED if name not in given]:
+            got = f"none: `fedbandit data {source}` lists them"
+            raise BadValue(missing[0], f"must name a column of {source}", None, got=got)
+        if self.fit_share is not None:
+            validate.probability("fit_share", self.fit_share)  # TOML cannot hold every value
 
     def table(self, source: str) -> Logged:
         """Returns the environment of a log."""

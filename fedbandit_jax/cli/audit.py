@@ -12,8 +12,7 @@ from typing import Any, Literal
 from tqdm import tqdm
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, digest, part_of
-from fedbandit_jax.cli._options import File, Folder, Part, Words
+from fedbandit_jax.cli._command import Command, File, Folder, Part, Words, digest, part_of
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue

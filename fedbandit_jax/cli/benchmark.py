@@ -11,8 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, progress
-from fedbandit_jax.cli._options import Flag, Folder, Name
+from fedbandit_jax.cli._command import Command, Flag, Folder, Name, progress
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 

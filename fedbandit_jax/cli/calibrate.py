@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, check_values
-from fedbandit_jax.cli._options import Adjacency, Option
+from fedbandit_jax.cli._command import Adjacency, Command, Option, check_values
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 

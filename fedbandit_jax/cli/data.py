@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command
+from fedbandit_jax.cli._command import Command, Flag
 from fedbandit_jax.cli._log import NEEDED, Log, Roles
-from fedbandit_jax.cli._options import Flag
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 

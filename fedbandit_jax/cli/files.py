@@ -11,8 +11,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._answer import answer, details, overview
-from fedbandit_jax.cli._command import Command
-from fedbandit_jax.cli._options import File, Flag
+from fedbandit_jax.cli._command import Command, File, Flag
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 

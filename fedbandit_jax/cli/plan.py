@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, progress
+from fedbandit_jax.cli._command import Adjacency, Command, Flag, Option, Table, progress
 from fedbandit_jax.cli._log import Log, Roles
-from fedbandit_jax.cli._options import Adjacency, Flag, Option, Table
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 

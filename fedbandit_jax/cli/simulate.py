@@ -8,18 +8,18 @@ import inspect
 import re
 import textwrap
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import docstring_parser
 import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.cli._answer import answer, details, overview
-from fedbandit_jax.cli._command import Command, Files, Output, check_values, progress
+from fedbandit_jax.cli._answer import kept, overview
+from fedbandit_jax.cli._command import Command, Files, Flag, Name, Option, Output, Set, Table, check_values, progress
 from fedbandit_jax.cli._log import Log, Roles
-from fedbandit_jax.cli._options import Flag, Name, Option, Set, Table
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
 from fedbandit_jax.core.validate import BadValue
@@ -29,18 +29,23 @@ BESIDE = ("uniform play", "without privacy")  # ends of labels of references, wh
 PRESETS = Path(__file__).parent / "presets"
 PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough if only one path has it:"
 SIZES = {"agents": "n_agents", "arms": "n_arms"}  # flag -> parameter
-SECTION = re.compile(r"^(?:Args|Attributes):\n((?:(?: .*)?\n)*)", re.M)  # of a docstring
-ENTRY = re.compile(r"^ {4}(\w+): ((?:.+\n?)(?: {5,}.+\n?)*)", re.M)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimulateCommand(Command):
-    """Compare the algorithms of one family, which a TOML file describes.
+    """Compare algorithms of one family, which a TOML file describes, on the same users.
 
     The command prints regrets and what is proved about privacy. It writes OUT/NAME.npz, .png and .pdf. If Ctrl-C or
     SIGTERM stops it, the same command continues.
 
+    For example:
+      fedbandit simulate                    compare private and non-private federated linear bandits
+      fedbandit simulate --env digits
+      fedbandit simulate arms --epsilon 0.1 0.5 1
+      fedbandit simulate schedules --help   explain a family and its parameters
+
     Args:
+        family: family of algorithms.
         env: environment of the file (default: its first).
         algorithms: labels of the algorithms to compare.
         epsilon: epsilons of the budgets, each > 0. Every private algorithm runs with each of them.
@@ -62,7 +67,7 @@ class SimulateCommand(Command):
     resumes: ClassVar = "; the same command continues where it was"
     flag_of: ClassVar = {"key": "random_seed", "compare": "algorithms", "source": "data"}
 
-    family: tyro.conf.Suppress[str] = "linear"
+    family: tyro.conf.Positional[Literal["linear", "schedules", "arms", "clusters"]] = "linear"
     env: Name = None
     algorithms: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="LABEL ...", help_behavior_hint="")] = None
     epsilon: Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT ...", help_behavior_hint="")] = None
@@ -133,7 +138,8 @@ class SimulateCommand(Command):
     @override
     def run(self) -> int:
         out, changes = self.output.out, self.changes()
-        name = self.output.named(self.title_of, [self.file.read_text(), self.env, changes])
+        what = self.env or (self.family if self.data is None else Path(self.data).stem)
+        name = self.output.named(what, [self.file.read_text(), self.env, changes])
         checkpoint = out / f".{name}.checkpoint"
         once = f"name must be that of one run at a time, got {name!r}"
         asked = self.asked()
@@ -145,20 +151,10 @@ class SimulateCommand(Command):
 
             matplotlib.use("Agg")  # pictures go to files, no window opens
             result = fb.sweep(**asked.arguments, checkpoint=checkpoint, progress=progress(), throw=False)
-            made = {**result.provenance, "configuration": asked.record}
-            result = dataclasses.replace(result, provenance=made)
-            saved = None
-            try:
-                saved = result.save(out / name)
-            finally:  # print also if the disk is full; save before a pipe may be closed
-                print(f"\n{answer(result)}")
-                if self.certificates:
-                    print(f"\n{details(result)}")
-            title = self.title(result)
-            pictures = {"": overview(result, title)}
+            saved = kept(result, asked.record, out / name, certificates=self.certificates)
+            pictures = {"": overview(result)}
             for gauge in list(result.gauges)[:1]:
-                end = f"_{gauge.lower().replace(' ', '_')}"
-                pictures[end] = fb.plotting.gauge(result, gauge, title=title)
+                pictures[f"_{gauge.lower().replace(' ', '_')}"] = fb.plotting.gauge(result, gauge)
             drawn = [path for end, figure in pictures.items() for path in fb.plotting.save(figure, out / (name + end))]
             for part in out.glob(f"{glob.escape(checkpoint.name)}.*"):
                 if is_ours(part):
@@ -174,21 +170,6 @@ class SimulateCommand(Command):
             print("Which algorithm to use:   fedbandit plan --trusted secagg")
         return 0
 
-    @property
-    def title_of(self) -> str:
-        """Returns the name of the simulation."""
-        return self.env or (self.family if self.data is None else Path(self.data).stem)
-
-    def title(self, result: Any) -> str:
-        """Returns the title of the figures: environment, sizes, T and budgets."""
-        from fedbandit_jax.report.plotting.figure import budgets, sizes, tick
-
-        first = next(iter(self.contents().get("environments", ())), self.family)
-        name = first if self.env is None and self.data is None else self.title_of
-        worlds = result.config["environments"].values()
-        where = "; ".join(dict.fromkeys(sizes(world["spec"]) for world in worlds))
-        return f"{name}: {where}, T = {tick(float(result.rounds[-1]))}{budgets(result)}"
-
     @override
     def named(self, error: str, key: str = "") -> str:
         word = key or error.partition(" ")[0]
@@ -198,47 +179,50 @@ class SimulateCommand(Command):
                 return f"--set {path}: {error}"
         return super().named(error)
 
-    def about(self, parameters: bool = False) -> str:
-        """Returns the text of --help: comment, defaults and labels of the file, and optionally parameters."""
+    @override
+    @classmethod
+    def about(cls, words: Sequence[str]) -> str:
+        family = next((word for word in words if not word.startswith("-")), "")
+        if not (PRESETS / f"{family}.toml").is_file():
+            return super().about(words)
+        return "\n\n".join(cls(family=family).explained())  # pyright: ignore[reportArgumentType]
+
+    def explained(self) -> Iterator[str]:
+        """Yields the comment, defaults, labels and parameters of the file."""
         head = re.match(r"(#.*\n)*", self.file.read_text(encoding="utf-8"))
         assert head is not None
-        does = (inspect.getdoc(SimulateCommand) or "").partition("\n\n")[2].partition("\n\nArgs:")[0]
-        what, example, examples = re.sub(r"^# ?", "", head[0], flags=re.M).partition("For example:")
         has = self.contents()
         numbers = [f"{name} = {has[name]:,}" for name in ("horizon", "seeds")]
         numbers += [f"{name} = {' '.join(map(str, values))}" for name, values in has["grid"].items()]
-        parts = [what.strip(), does, f"{example}{examples.rstrip()}", f"Defaults: {', '.join(numbers)}"]
+        yield re.sub(r"^# ?", "", head[0], flags=re.M).strip()
+        yield f"Defaults: {', '.join(numbers)}"
         for kind, flag in (("environments", "--env"), ("algorithms", "--algorithms")):
             if kind in has:
-                parts.append("\n".join([f"{kind.capitalize()}, for {flag}:", *(f"  {name}" for name in has[kind])]))
-        return "\n\n".join([*parts, *(["\n".join([PARAMETERS, *self.parameters()])] if parameters else [])])
-
-    def parameters(self) -> Iterator[str]:
-        """Yields lines about parameters of the environment and the default algorithms, from their code."""
+                yield "\n".join([f"{kind.capitalize()}, for {flag}:", *(f"  {name}" for name in has[kind])])
         asked = self.asked()
-        make = asked.world
-        assert make is not None  # each family has one environment
-        meant = inspect.signature(make).parameters
-        given = {name: one.default for name, one in meant.items() if one.default is not one.empty}
-        docs = _documented(make.func)
-        values = {name: ({_short(value)}, docs.get(name, "")) for name, value in given.items()}
-        yield from _listed("of the environment", values)
-        found: dict[str, tuple[dict[str, None], str]] = {}
-        for algo in asked.arguments["algos"].values():
-            for path, value, doc in _parameters(algo):
-                found.setdefault(path, ({}, doc))[0][_short(value)] = None
-        parts = {path.rpartition(".")[0] for path in found}
-        yield from _listed("of the algorithms", {path: one for path, one in found.items() if path not in parts})
+        assert asked.world is not None  # each family has one environment
+        needed = inspect.signature(asked.world).parameters.values()
+        docs = _documented(asked.world.func)
+        world = [(one.name, one.default, docs.get(one.name)) for one in needed if one.default is not one.empty]
+        yield "\n".join([PARAMETERS, *_listed("of the environment", world)])
+        found = [one for algo in asked.arguments["algos"].values() for one in _parameters(algo)]
+        parts = {path.rpartition(".")[0] for path, *_ in found}
+        yield "\n".join(_listed("of the algorithms", [one for one in found if one[0] not in parts]))
 
 
-def _listed(whose: str, found: Mapping[str, tuple[Collection[str], str]]) -> Iterator[str]:
+def _listed(whose: str, found: Sequence[tuple[str, Any, str | None]]) -> Iterator[str]:
+    """Yields lines about parameters: path, values and meaning."""
     yield f"  {whose}:"
-    for path, (values, doc) in found.items():
-        yield f"    {path} = {', '.join(values)}{' (by algorithm)' * (len(values) > 1)}"
+    values: dict[str, dict[str, str | None]] = {}
+    for path, value, doc in found:
+        values.setdefault(path, {})[value if isinstance(value, str) else validate.shown(value)] = doc
+    for path, docs in values.items():
+        yield f"    {path} = {', '.join(docs)}{' (by algorithm)' * (len(docs) > 1)}"
+        doc = next(iter(docs.values())) or ""
         yield from textwrap.wrap(doc, 108, initial_indent=" " * 8, subsequent_indent=" " * 8)
 
 
-def _parameters(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+def _parameters(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, str | None]]:
     """Yields path, value and explanation of every parameter of nested dataclasses."""
     docs = _documented(type(value))
     for field in dataclasses.fields(value):
@@ -246,15 +230,11 @@ def _parameters(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
         if dataclasses.is_dataclass(part) and not isinstance(part, type):
             yield from _parameters(part, f"{path}.")
         elif field.name != "name":
-            yield path, part, docs.get(field.name, "")
+            yield path, part, docs.get(field.name)
 
 
 def _documented(made_by: Any) -> dict[str, str]:
     """Returns the first sentences about parameters, from the docstring of a function or class."""
-    sections = SECTION.findall((inspect.getdoc(made_by) or "") + "\n")
-    entries = [ENTRY.findall(section) for section in sections]
-    return {name: re.split(r"(?<=[^.]{3}\.) |; ", " ".join(text.split()))[0] for one in entries for name, text in one}
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else validate.shown(value)
+    found = docstring_parser.parse(inspect.getdoc(made_by) or "").params
+    texts = {one.arg_name: " ".join((one.description or "").split()) for one in found}
+    return {name: re.split(r"(?<=[^.]{3}\.) |; ", text)[0] for name, text in texts.items()}

@@ -12,9 +12,8 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
-from fedbandit_jax.cli._answer import answer
-from fedbandit_jax.cli._command import Command, Files, Output, part_of, progress
-from fedbandit_jax.cli._options import Part, Set
+from fedbandit_jax.cli._answer import kept
+from fedbandit_jax.cli._command import Command, Files, Output, Part, Set, part_of, progress
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_free
 from fedbandit_jax.core.validate import BadValue
@@ -72,12 +71,7 @@ class SweepCommand(Command):
             print(f"part {self.part}: {self._computed(asked, store, part):,} runs computed, in {store}")
             return 0
         result = self._computed(asked, store)
-        result = dataclasses.replace(result, provenance={**result.provenance, "configuration": asked.record})
-        try:
-            saved = result.save(out / name)
-        finally:  # a full disk must not swallow what was found
-            if len(result) <= LISTED:
-                print(f"\n{answer(result)}")
+        saved = kept(result, asked.record, out / name, most=LISTED)
         its = result.provenance
         print(
             f"\n{result.status.size:,} runs, {len(result):,} configurations under {result.status.shape[-1]:,} seeds: "

@@ -49,7 +49,7 @@ def test_what_a_simulation_is_asked_and_its_files(swept, tmp_path):
     assert int(jax.random.key_data(one["key"])[-1]) == 5
     told = fb.Result.load(tmp_path / "mine").provenance["configuration"]
     assert told["set"] == ["key=0", "stride=5", "compare=['SE']", "failure=0.2"]
-    assert told["text"] == cli.FAMILIES["arms"].file.read_text()
+    assert told["text"] == cli.SimulateCommand(family="arms").file.read_text()
     stems = {name.partition(".")[0] for name in files(tmp_path)}
     assert len(stems) == 4
     assert all(stem.startswith("arms-") and len(stem) == 13 for stem in stems - {"mine"})

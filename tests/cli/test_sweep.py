@@ -150,9 +150,9 @@ def test_changes(file):
     assert asked["algos"]["our own"] == fb.algos.fed_lin_ucb()
     assert asked["algos"]["ours"].privacy.budget == fb.privacy.Budget(3, 0.2)
     assert asked["algos"]["plain"].schedule.batch == 9
-    changes = ["grid.policy.theta_norm=[0.5]", "grid.privacy.budget.epsilon=[2]", "grid.env.n_arms=[3]"]
+    changes = ["grid={}", "grid.policy.theta_norm=[0.5]", "grid.privacy.budget.epsilon=[2]", "grid.env.n_arms=[3]"]
     assert read(file(), *changes)["grid"] == {
-        **{"epsilon": [1, 5], "policy.theta_norm": [0.5], "privacy.budget.epsilon": [2], "env.n_arms": [3]}
+        **{"policy.theta_norm": [0.5], "privacy.budget.epsilon": [2], "env.n_arms": [3]}
     }
     loose = read(file(), "n_arms=3", "rewards=bernoulli", "failure=0.2", "algorithms.plain.policy.theta_norm=0.7")
     assert (loose["env"].spec.n_arms, loose["env"].rewards.law) == (3, "bernoulli")
