@@ -22,6 +22,7 @@ from fedbandit_jax.cli.calibrate import CalibrateCommand
 from fedbandit_jax.cli.data import DataCommand
 from fedbandit_jax.cli.files import ReportCommand, ShowCommand
 from fedbandit_jax.cli.plan import PlanCommand
+from fedbandit_jax.cli.reproduce import ReproduceCommand
 from fedbandit_jax.cli.simulate import SimulateCommand
 from fedbandit_jax.cli.sweep import SweepCommand
 
@@ -40,6 +41,7 @@ For example:
   fedbandit show FILE                   print a saved result again
   fedbandit report results              write one page with figures, tables and certificates
   fedbandit data log.csv                what can my table answer?
+  fedbandit reproduce zhou2024          figures and claims of a paper, run again
   fedbandit --version
 
 Every command has its own --help."""
@@ -53,6 +55,7 @@ COMMANDS: dict[str, type[Command]] = {
     "show": ShowCommand,
     "report": ReportCommand,
     "data": DataCommand,
+    "reproduce": ReproduceCommand,
 }
 INTERRUPTED, CLOSED, TERMINATED = 130, 141, 143  # exit codes: 128 + SIGINT, a closed pipe (SIGPIPE), SIGTERM
 

@@ -16,7 +16,7 @@ from fedbandit_jax.cli.simulate import PRESETS, SimulateCommand
 from fedbandit_jax.privacy.budget import ADJACENCY
 
 FAMILIES = [*audits.FAMILIES]
-COMMANDS = ["", "simulate", "sweep", "plan", "calibrate", "audit", "benchmark", "show", "report", "data"]
+COMMANDS = ["", "simulate", "sweep", "plan", "calibrate", "audit", "benchmark", "show", "report", "data", "reproduce"]
 TABLES = ("features", "query_sizes", "theta", "items", "thetas", "clusters")  # parameters that are data
 
 

@@ -1,0 +1,180 @@
+"""The command `fedbandit reproduce`: lists the committed figures, and runs one again."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import tyro
+from typing_extensions import override
+
+from fedbandit_jax.cli._command import Command, Folder
+from fedbandit_jax.core.files import check_free, check_writable
+from fedbandit_jax.core.validate import BadValue
+
+CLONE = Path(__file__).parents[2]
+FIGURES = Path("experiments", "figures")  # in a clone
+PAPERS = ("zhou2024", "dubey2020", "chowdhury2023", "liu2022")
+BEYOND = "beyond"  # stands for figures of no paper
+LEVEL = 0.01  # probability that equal laws are found to differ anywhere in a figure
+ROUNDED = 1e-3  # relative difference of numbers without an error
+MINUTES = "minutes.csv"  # in the folder of the runs
+
+
+class Figure(NamedTuple):
+    """A committed figure, as the first lines of its CSV describe it."""
+
+    path: Path
+    command: str
+    setting: str  # here
+    claims: tuple[str, ...]  # of the paper, with its size and what was seen here
+
+    @property
+    def paper(self) -> str:
+        """The paper, or `BEYOND`."""
+        return next((one for one in PAPERS if self.path.stem.startswith(one)), BEYOND)
+
+    @property
+    def name(self) -> str:
+        """The name within the paper."""
+        return self.path.stem.removeprefix(f"{self.paper}_")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReproduceCommand(Command):
+    """List the figures and claims of the four papers and of our pages, or run one of them again.
+
+    Without FIGURE the command lists figures with their commands and the minutes of your own runs. With PAPER it adds
+    the size here, and each claim with the paper's size and what was seen. With both it runs the script of the figure,
+    writes the picture and its numbers to OUT, and compares them with the committed numbers. The exit code is 1 if a
+    mean differs by more than the errors of both runs explain. It works only in a clone of the repository.
+
+    For example:
+      fedbandit reproduce
+      fedbandit reproduce zhou2024
+      fedbandit reproduce zhou2024 fig2a_ours
+      fedbandit reproduce liu2022 fig2b_user_40_1 --data ml-latest-small
+
+    Args:
+        paper: zhou2024, dubey2020, chowdhury2023 or liu2022; or beyond, for figures of no paper.
+        figure: name of a figure of the list.
+        data: folder of your copy of a data set, for commands with DIR.
+        out: folder for the picture and its numbers.
+    """
+
+    paper: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[PAPER]", help_behavior_hint="")]] = None
+    figure: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[FIGURE]", help_behavior_hint="")]] = None
+    data: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
+    out: Folder = Path("results/reproduced")
+
+    @override
+    def run(self) -> int:
+        found = {(one.paper, one.name): one for one in figures()}
+        if not found:
+            where = "get the repository, and run `pip install -e .` there"
+            raise FileNotFoundError(f"reproduce needs the scripts of a clone: {where}")
+        papers = dict.fromkeys(paper for paper, _ in found)
+        if self.paper is not None and self.paper not in papers:
+            raise BadValue("paper", f"must be one of {', '.join(papers)}", self.paper, got=self.paper)
+        if self.figure is None:
+            print("\n".join(listed([one for one in found.values() if self.paper in (None, one.paper)], self)))
+            return 0
+        if (str(self.paper), self.figure) not in found:
+            names = ", ".join(name for paper, name in found if paper == self.paper)
+            raise BadValue("figure", f"must be one of {names}", self.figure, got=self.figure)
+        return self._again(found[str(self.paper), self.figure])
+
+    def _again(self, figure: Figure) -> int:
+        """Runs the script of a figure, and compares its numbers with the committed ones."""
+        if self.data is None and "DIR" in figure.command:
+            raise BadValue("data", f"must be the folder for DIR in `{figure.command}`", None, got="none")
+        self.applies_to("commands with DIR", "DIR" in figure.command, "data")
+        check_writable("out", self.out)
+        again, minutes = self.out.resolve() / figure.path.name, self.out / MINUTES
+        check_free("out", minutes)
+        words = [str(self.data.resolve()) if word == "DIR" and self.data else word for word in figure.command.split()]
+        print(f"{figure.command}\n", flush=True)
+        started = time.monotonic()
+        environment = os.environ | {"MPLBACKEND": "Agg"}
+        command = [sys.executable, *words[1:], "--out", str(again.parent)]
+        if code := subprocess.run(command, cwd=CLONE, env=environment).returncode:
+            raise ChildProcessError(f"the script of the figure ended with code {code}")
+        took = took_minutes(self.out) | {figure.path.stem: f"{(time.monotonic() - started) / 60:.1f}"}
+        minutes.write_text("".join(f"{name},{value}\n" for name, value in took.items()), encoding="utf-8")
+        differ, lost, n = compared(numbers(figure.path), numbers(again))
+        print(f"\nSaved {again} after {took[figure.path.stem]} minutes")
+        print(f"{n - len(differ) - len(lost):,} of {n:,} committed means agree within the errors of both runs")
+        for word, some in (("differs", differ), ("is missing", lost)):
+            print("".join(f"  {word}: {', '.join(place)}\n" for place in some[:5]), end="")
+        return 1 if differ or lost else 0
+
+
+def figures() -> Iterator[Figure]:
+    """Yields the committed figures, those of papers first; none outside a clone."""
+    order = (*PAPERS, BEYOND)
+    found = []
+    for path in sorted((CLONE / FIGURES).glob("*.csv")):
+        head = [line[2:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
+        if head and head[0].startswith("python experiments/"):
+            setting, *claims = [*head[1:], ""]
+            command = head[0].rpartition(" | ")[0]
+            found.append(Figure(path, command, setting.removeprefix("Setting: "), tuple(filter(None, claims))))
+    yield from sorted(found, key=lambda one: order.index(one.paper))
+
+
+def listed(found: list[Figure], asked: ReproduceCommand) -> Iterator[str]:
+    """Yields lines about figures; of one paper also sizes and claims."""
+    took, width = took_minutes(asked.out), max(len(one.name) for one in found)
+    yield f"{'paper':<13}  {'figure':<{width}}  minutes  command"
+    for one in found:
+        minutes = took.get(one.path.stem, "-")
+        yield f"{one.paper:<13}  {one.name:<{width}}  {minutes:>7}  {one.command}"
+        if asked.paper is not None:
+            for text in (f"Here: {one.setting}", *one.claims):
+                yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="      ")
+    yield "\nMinutes: those of your own runs. Run one by: fedbandit reproduce PAPER FIGURE"
+    if asked.paper is None:
+        yield "Sizes and claims: fedbandit reproduce PAPER"
+
+
+def took_minutes(folder: Path) -> dict[str, str]:
+    """Returns the minutes of earlier runs into this folder, by file."""
+    path = folder / MINUTES
+    return dict(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else {}
+
+
+def numbers(path: Path) -> dict[tuple[str, str, str], np.ndarray]:
+    """Returns the values of all seeds (S,) of a CSV, by panel, label and point."""
+    rows = csv.DictReader(re.sub(r"\A(#.*\n)+", "", path.read_text(encoding="utf-8")).splitlines(keepends=True))
+    return {(row["panel"], row["label"], row["x"]): np.array(row["y"].split(), float) for row in rows}
+
+
+def compared(
+    there: dict[tuple[str, str, str], np.ndarray], here: dict[tuple[str, str, str], np.ndarray]
+) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]], int]:
+    """Returns the points whose means differ, those that are missing, and the number of all.
+
+    Means over seeds are compared by Welch's t-test, at `LEVEL` over the number of points. Equal numbers always agree.
+    """
+    from scipy import stats
+
+    differ, lost = [], [place for place in there if place not in here]
+    for place in there.keys() & here.keys():
+        one, other = there[place], here[place]
+        if np.allclose(one.mean(), other.mean(), rtol=ROUNDED, equal_nan=True):
+            continue
+        several = min(len(one), len(other)) > 1
+        test: Any = stats.ttest_ind(one, other, equal_var=False) if several else None
+        if test is None or not test.pvalue >= LEVEL / len(there):
+            differ.append(place)
+    return sorted(differ), lost, len(there)

@@ -1,0 +1,106 @@
+"""`fedbandit reproduce`: the list of committed figures, and a script of a small clone that is run again."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbandit_jax.cli import main, reproduce
+
+SCRIPT = """
+import sys
+from pathlib import Path
+text = Path("experiments/figures/zhou2024_fig9_ours.csv").read_text()
+assert sys.argv[1] == "--full"
+(Path(sys.argv[sys.argv.index("--out") + 1]) / "zhou2024_fig9_ours.csv").write_text(text.replace("T=3", "T=4"))
+"""
+HEAD = "# Setting: T=3, 8 seeds\n# Zhou & Chowdhury (2024), Fig. 9: it grows. Size: T=10.\npanel,label,style,note,x,y\n"
+
+
+def table(means, seed=0, seeds=8):
+    """Values of seeds at points, by panel, label and point."""
+    rng = np.random.default_rng(seed)
+    return {("a", "tree", str(x)): rng.normal(mean, 1, seeds) for x, mean in enumerate(means)}
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone with one script and one committed figure."""
+    folder = tmp_path / "clone" / reproduce.FIGURES
+    folder.mkdir(parents=True)
+    (folder.parent / "fig9.py").write_text(SCRIPT)
+    rows = "".join(f"a,tree,,,{x},{' '.join(map(str, y))}\n" for (*_, x), y in table([10, 20]).items())
+    (folder / "zhou2024_fig9_ours.csv").write_text(f"# python experiments/fig9.py --full | 12ab\n{HEAD}{rows}")
+    monkeypatch.setattr(reproduce, "CLONE", tmp_path / "clone")
+    monkeypatch.chdir(tmp_path)
+    return folder.parent
+
+
+def test_a_figure_is_listed_run_and_compared(clone, capsys):
+    for words in ("", "zhou2024"):
+        assert main(["reproduce", *words.split()]) == 0
+        shown = capsys.readouterr().out
+        assert "python experiments/fig9.py --full" in shown
+        assert ("Here: T=3, 8 seeds" in shown and "Size: T=10" in shown) == bool(words)
+    assert main(["reproduce", "zhou2024", "fig9_ours", "--out", "mine"]) == 0
+    assert "2 of 2" in capsys.readouterr().out
+    assert "T=4" in Path("mine/zhou2024_fig9_ours.csv").read_text()
+    assert Path("mine/minutes.csv").read_text() == "zhou2024_fig9_ours,0.0\n"
+    assert main(["reproduce", "--out", "mine"]) == 0
+    assert " 0.0 " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (".replace('e,,,0,', 'e,,,0,' + 24 * '1 ')", ("1 of 2", "differs")),
+        (".replace(',1,', ',7,')", ("1 of 2", "missing")),
+    ],
+)
+def test_numbers_that_disagree_are_named(clone, change, said, capsys):
+    path = clone / "fig9.py"
+    path.write_text(path.read_text().replace('.replace("T=3", "T=4")', change))
+    assert main(["reproduce", "zhou2024", "fig9_ours", "--out", "mine"]) == 1
+    shown = capsys.readouterr().out
+    assert all(words in shown for words in said)
+
+
+def test_another_draw_of_the_same_law_agrees_and_another_law_does_not():
+    """Of 200 figures of 20 points with 8 seeds at most a few differ anywhere; a shift of three deviations is seen."""
+    means = range(20)
+    wrong = [bool(reproduce.compared(table(means, 2 * i), table(means, 2 * i + 1))[0]) for i in range(200)]
+    assert sum(wrong) <= 8  # 2 expected
+    shifted = [*range(19), 23]
+    seen = [reproduce.compared(table(means, 2 * i), table(shifted, 2 * i + 1))[0] for i in range(50)]
+    assert sum(one == [("a", "tree", "19")] for one in seen) >= 45
+    alone = {("a", "b", "1"): np.array([1.0])}
+    assert not reproduce.compared(alone, {("a", "b", "1"): np.array([1.0001])})[0]
+    assert reproduce.compared(alone, {("a", "b", "1"): np.array([1.01])})[0]
+
+
+def test_every_committed_figure_is_listed():
+    found = [*reproduce.figures()]
+    assert {one.path for one in found} == {*(reproduce.CLONE / reproduce.FIGURES).glob("*.csv")}
+    assert {one.paper for one in found} == {*reproduce.PAPERS, reproduce.BEYOND}
+    for one in found:
+        assert (reproduce.CLONE / one.command.split()[1]).is_file()
+        assert one.setting
+    assert len({(one.paper, one.name) for one in found}) == len(found)
+
+
+@pytest.mark.parametrize("words", ["liu2022 fig2b_user_40_1", "zhou2024 fig2b_ours --data ."])
+def test_data_is_needed_by_commands_with_a_folder_only(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words.split()]) == 2
+    assert capsys.readouterr().err.startswith("fedbandit: --data ")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_without_a_clone_it_says_what_is_needed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "CLONE", tmp_path)
+    assert main(["reproduce"]) == 2
+    assert "clone" in capsys.readouterr().err
+    for words in ("mars", "zhou2024 fig99"):
+        monkeypatch.undo()
+        assert main(["reproduce", *words.split()]) == 2
+        assert words.split()[-1] in capsys.readouterr().err
