@@ -1,10 +1,10 @@
 """What tests of pages share: what a parser finds in a page, and a browser that opens it."""
 
-import base64
 import contextlib
 import html.parser
 import re
 import shutil
+import urllib.parse
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -98,10 +98,10 @@ class Read(html.parser.HTMLParser):
 def is_drawing(address):
     """Whether an address is an SVG image that stands in it, and that names parts of its own only."""
     kind, _, data = address.partition(",")
-    drawn = base64.b64decode(data).decode()
+    drawn = urllib.parse.unquote(data)
     root = ET.fromstring(drawn)
     names = re.findall(r'(?:href="|url\()(?!#)', drawn)
-    return kind == "data:image/svg+xml;base64" and root.tag.endswith("}svg") and not names
+    return kind == "data:image/svg+xml" and root.tag.endswith("}svg") and not names
 
 
 def opens_offline(page):

@@ -5,14 +5,17 @@ A page has no external references, and is readable without JavaScript, which onl
 
 from __future__ import annotations
 
-import base64
 import json
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from fedbandit_jax.certificate import CLAIMS, Certificate
 from fedbandit_jax.core.files import MARK, write_atomic
+
+PLAIN = " =:/,;'()!*+@?$[]|~"  # characters that stay as they are in the address of an image
 
 
 def write(path: Path, title: str, body: Sequence[ET.Element], *, style: str = "", script: str = "") -> None:
@@ -76,5 +79,6 @@ def certificate(one: Certificate, labels: Sequence[str]) -> ET.Element:
 
 
 def drawing(text: str, title: str) -> ET.Element:
-    """Embeds an SVG image as a separate document, which loads nothing and has its own ids."""
-    return tag("img", src=f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}", alt=title)
+    """Embeds an SVG image as a separate document, which loads nothing and has its own ids; curves in 1 / 100 pt."""
+    text = re.sub(r'(?<= d=")[^"]*', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
+    return tag("img", src=f"data:image/svg+xml,{quote(' '.join(text.split()), safe=PLAIN)}", alt=title)

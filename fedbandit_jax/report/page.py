@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -109,22 +108,8 @@ def code(result: Result) -> str:
     for kind in ("environments", "algorithms"):
         made: dict[str, list[str]] = {}
         for label in result.labels:
-            made.setdefault(_expression(config[kind][label]), []).append(label)
+            made.setdefault(tables.expression(config[kind][label]), []).append(label)
         for expression, labels in made.items():
             text += [f"# {kind.removesuffix('s')} of {', '.join(labels)}", expression, ""]
     options = {name: config[name] for name in ("horizon", "seeds", "stride", "key")}
     return "\n".join([*text, "# run with", ", ".join(f"{name}={value!r}" for name, value in options.items())])
-
-
-def _expression(account: Any) -> str:
-    """Formats an account as the expression that makes the object.
-
-    >>> _expression({"type": "Every", "batch": 25})
-    'Every(batch=25)'
-    """
-    if isinstance(account, Mapping):
-        parts = [f"{name}={_expression(part)}" for name, part in account.items() if name != "type"]
-        return f"{account.get('type', 'dict')}({', '.join(parts)})"
-    if isinstance(account, list):
-        return f"[{', '.join(map(_expression, account))}]"
-    return repr(account)

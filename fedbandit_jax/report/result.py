@@ -58,6 +58,22 @@ class Result(Measured):
         """
         return tables.summary(self, baseline)
 
+    def compare(self, baseline: str | None = None) -> dict[str, tables.Difference]:
+        """Returns label -> its final regret minus the baseline's, paired by seed, with a 95 % interval.
+
+        Args:
+            baseline: as in `summary`.
+        """
+        return tables.compare(self, baseline)
+
+    def report(self, format: str = "markdown") -> str:
+        """Formats a page for a reviewer of privacy: instance, algorithm and `Certificate.report` of every label.
+
+        Args:
+            format: "markdown", "html" or "latex".
+        """
+        return tables.report(self, format)
+
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
 

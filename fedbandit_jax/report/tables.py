@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedbandit_jax.certificate import page
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
@@ -26,10 +27,57 @@ class Rows(NamedTuple):
     rows: list[tuple[str, ...]]
 
 
-def summary(result: Measured, baseline: str | None = None) -> str:
-    """Implements `Result.summary`."""
+class Difference(NamedTuple):
+    """Final regret of an algorithm minus the baseline's, paired by seed; NaN for what one seed cannot tell."""
+
+    baseline: str
+    mean: float
+    error: float  # standard error of the mean
+    low: float  # ends of a 95 % interval for the mean, by Student's t
+    high: float
+
+
+def compare(result: Measured, baseline: str | None = None) -> dict[str, Difference]:
+    """Implements `Result.compare`."""
     if baseline is not None:
         validate.one_of("baseline", baseline, result.labels)
+    found = {}
+    for first, others in _paired(result, baseline).items():
+        for label in others:
+            mean, error = mean_error(result[label].regret[:, -1] - result[first].regret[:, -1])
+            half = _t_quantile(result.status.shape[-1]) * error
+            found[label] = Difference(first, mean, error, mean - half, mean + half)
+    return found
+
+
+def report(result: Measured, format: str) -> str:
+    """Implements `Result.report`."""
+    made, config, sections = result.provenance, result.config, []
+    names = [name for name in ("fedbandit_jax", "git_commit", "jax", "numpy") if made.get(name)]
+    versions = ", ".join(f"{name} {made[name]}" for name in names)
+    for label, certificate in result.certificates.items():
+        about = [("instance", f"{size(result[label])}; {expression(config['environments'][label])}")]
+        about += [("algorithm", expression(config["algorithms"][label])), ("versions", versions)]
+        sections += [(label, [*about, ("date", str(made.get("date", "unknown")))]), *certificate.sections()]
+    return page("Privacy report", sections, format)
+
+
+def expression(account: Any) -> str:
+    """Formats an account as the expression that makes the object.
+
+    >>> expression({"type": "Every", "batch": 25})
+    'Every(batch=25)'
+    """
+    if isinstance(account, Mapping):
+        parts = [f"{name}={expression(part)}" for name, part in account.items() if name != "type"]
+        return f"{account.get('type', 'dict')}({', '.join(parts)})"
+    if isinstance(account, list):
+        return f"[{', '.join(map(expression, account))}]"
+    return repr(account)
+
+
+def summary(result: Measured, baseline: str | None = None) -> str:
+    """Implements `Result.summary`."""
     text = [size(result), *bases(result)]
     for i, (title, rows) in enumerate(tables(result, baseline)):
         text += [""] * (i > 0) + [title] * (title != "") + [aligned(rows)]
@@ -69,14 +117,12 @@ def tables(result: Measured, baseline: str | None = None) -> list[Rows]:
             stood = (curve[:, -1].mean() for curve in its.gauges.values())
             rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
         found.append(Rows("", rows))
-    for first, others in _paired(one, baseline).items():
-        whose = "baseline" if first == baseline else "first label" + " there" * (len(others) + 1 < len(one))
+    for first, pairs in itertools.groupby(compare(result, baseline).items(), lambda pair: pair[1].baseline):
         rows = [(f"minus {first}", "mean", "s.e.", "95 % interval")]
-        for label in others:
-            mean, error = mean_error(one[label].regret[:, -1] - one[first].regret[:, -1])
-            half = _t_quantile(result.status.shape[-1]) * error
-            interval = "-" if math.isnan(half) else f"[{mean - half:+.1f}, {mean + half:+.1f}]"
-            rows.append((label, f"{mean:+.1f}", _one_digit(error), interval))
+        for label, its in pairs:
+            interval = "-" if math.isnan(its.low) else f"[{its.low:+.1f}, {its.high:+.1f}]"
+            rows.append((label, f"{its.mean:+.1f}", _one_digit(its.error), interval))
+        whose = "baseline" if first == baseline else "first label" + " there" * (len(rows) < len(one))
         found.append(Rows(f"Final regret, paired by seed, minus the {whose}:", rows))
     return found
 
@@ -122,11 +168,11 @@ def _who(result: Measured) -> str:
     return agents
 
 
-def _paired(one: dict[str, Measured], baseline: str | None) -> dict[str, list[str]]:
+def _paired(result: Measured, baseline: str | None) -> dict[str, list[str]]:
     """Returns the baseline, or the first label, in every environment -> the others there, if any."""
     places: list[list[str]] = []
     worlds: list[object] = []
-    for label, result in one.items():
+    for label in result.labels:
         world = result.config["environments"][label]
         if world not in worlds:
             worlds.append(world)

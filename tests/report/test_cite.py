@@ -1,14 +1,19 @@
 """What `fb.cite` says: entries for what ran and for nothing else, each of which BibTeX can read."""
 
 import dataclasses
+import hashlib
 import inspect
+import json
 import re
+import xml.etree.ElementTree as ET
+from html import escape
 
 import numpy as np
 import pytest
 from handmade import made
-from helpers import Bias
+from helpers import Bias, refused
 from matplotlib.mathtext import MathTextParser
+from scipy.stats import norm
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import side_by_side
@@ -163,6 +168,30 @@ def test_a_certificate_in_a_paper(family):
             MathTextParser("path").parse(f"${formula}$")
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_report_for_a_reviewer(family):
+    """Every line of the certificate stands under one heading, in all three formats, and the equation holds."""
+    certificate = FAMILIES[family]()
+    about = [("instance", "a | b < c_1")]
+    markdown, html, latex = (certificate.report(kind, title="T_1", about=about) for kind in REPORTS)
+    for name, text in [*about, *certificate.lines()]:
+        assert f"| {name} | {text.replace('|', chr(92) + '|')} |" in markdown
+        assert f"<dt>{name}</dt><dd>{escape(text)}</dd>" in html
+    assert latex.count(r"\item[") == html.count("<dt>") == len(re.findall(r"(?m)^\| \w", markdown))
+    assert (markdown[:6], latex[:15]) == ("# T_1\n", r"\section*{T\_1}")
+    ET.fromstring(re.sub("<!.*?>\n|<meta.*?>", "", html))
+    assert ("equation" in markdown) == (family in ("tree", "raw"))  # others are not Gaussian, or have no proof
+    if "equation" in markdown:
+        mu, epsilon, delta = (float(re.findall(rf"{name} = (\d[\d.e-]*\d)", markdown)[-1]) for name in EQUATION)
+        tails = [norm.cdf(side * mu / 2 - epsilon / mu) for side in (1, -1)]
+        assert tails[0] - np.exp(epsilon) * tails[1] == pytest.approx(delta, rel=1e-3)
+    digest = hashlib.sha256(json.dumps(certificate.to_json(), sort_keys=True).encode()).hexdigest()
+    assert digest in markdown
+    with refused("format", "pdf"):
+        certificate.report("pdf")
+
+
+REPORTS, EQUATION = ("markdown", "html", "latex"), ("mu", "epsilon", "delta")
 FORMULAS = {
     "epsilon = 1, delta = 1e-06": r"$(\varepsilon, \delta) = (1, 10^{-6})$",
     "epsilon = 0.5 at delta = 2.5e-10": r"$\varepsilon = 0.5$ at $\delta = 2.5 \times 10^{-10}$",

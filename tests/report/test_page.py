@@ -47,8 +47,9 @@ def read(folder, tmp_path_factory):
 
 
 def test_opens_offline(read):
-    """Every reference finds its place on the page, once."""
+    """Every reference finds its place on the page, once, and two results fit into a megabyte."""
     opens_offline(read)
+    assert sum(map(len, read.all("src"))) < 8e5
     assert set(read.all("href")) == {f"#{name}" for name in read.all("id")} != set()
     assert read.text.count(EVIL) >= 5  # title, heading, table, certificate, command
 
@@ -133,6 +134,22 @@ def test_the_command(undrawn, tmp_path, capsys):
     (tmp_path / "cut.npz").write_bytes(run.read_bytes()[:500])
     assert main(["report", str(tmp_path), "--out", str(out)]) == 1
     assert str(tmp_path / "cut.npz") in capsys.readouterr().err
+
+
+def test_a_report_for_reviewers(folder, tmp_path, capsys):
+    """Of every label, with what was run, by which versions and when; the ending of the file is its format."""
+    result = fb.Result.load(folder / "grid")
+    for ending, kind in (("md", "markdown"), ("html", "html"), ("tex", "latex")):
+        out = tmp_path / f"privacy.{ending}"
+        assert main(["show", str(folder / "grid.npz"), "--report", str(out)]) == 0
+        assert str(out) in capsys.readouterr().out
+        assert out.read_text() == result.report(kind)
+    text = result.report()
+    for label in result:
+        assert f"## {label}\n" in text
+    assert text.count("| instance | 3 agents") == text.count("| date | ") == text.count("sha256") == len(result)
+    assert main(["show", str(folder / "grid.npz"), "--report", "privacy.pdf"]) == 2
+    assert "--report must" in capsys.readouterr().err
 
 
 def test_wrong_words(tmp_path, monkeypatch, capsys):

@@ -131,6 +131,7 @@ def test_numbers_of_a_summary_by_hand():
     assert "plain 3.0 1.5 0.25000 4e+06 0.50 not private - -" in lines  # sqrt(7 / 3); 3 agents, 4 rounds
     assert "private (!) 4.0 1.0 0.33333 4e+06 0.50 certified inf 1e-06" in lines
     assert "private +1.0 1.2 [-4.0, +6.0]" in lines  # 1, 3, -1: 2 / sqrt 3 times 4.303
+    assert result.compare()["private"] == pytest.approx(("plain", 1, 2 / 3**0.5, -3.968, 5.968), abs=1e-3)
     np.testing.assert_allclose(result.time_average[0, 2], [1.5] * 4)
     assert result["private"].status.tolist() == [0, fb.Status.OUTSIDE_SPEC, 0]
     assert ("(!) 1 runs" in text, "OUTSIDE_SPEC: " in text, "NO_ESTIMATE" in text) == (True, True, False)
@@ -150,6 +151,9 @@ def test_differences_are_from_the_baseline():
         title, head, *rows = text.splitlines()
         assert (title, " ".join(head.split()[:2])) == (f"{heading}:", f"minus {first.split()[0]}")
         assert {row.split()[0]: row.split()[1] for row in rows} == others
+        found = result.compare(**more)
+        assert {label: f"{its.mean:+.1f}" for label, its in found.items()} == others
+        assert {its.baseline for its in found.values()} == {first}
     elsewhere = {TWO: WORLD | {"n_agents": 9}, HALF: WORLD | {"n_agents": 9}}
     apart = dataclasses.replace(
         result, config=result.config | {"environments": result.config["environments"] | elsewhere}

@@ -14,7 +14,7 @@ from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.report.plotting.colours import MARKERS, UNIFORM, colour, drawn, entry, promise, styles, told_apart
+from fedbandit_jax.report.plotting.colours import MARKERS, Style, entry, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import (
     INSIDE,
     SPREAD,
@@ -44,6 +44,8 @@ def regret(
     time_average: bool = True,
     band: str = "error",
     title: str | None = None,
+    lines: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
     legend: bool = True,
     ax: Axes | None = None,
 ) -> Figure:
@@ -59,14 +61,16 @@ def regret(
         time_average: draw Reg(t) / t, as in the papers' figures; False draws cumulative regret Reg(t).
         band: half-width of the band, one standard "error" of the mean or one standard "deviation" over seeds.
         title: title of the axes; default: the environment, budgets and the number of seeds.
+        lines, colours: label -> your name or colour of its curve; default: the label, and `colour`.
         legend: False names curves at their right ends in place of a legend.
         ax: axes to draw on; default: a new figure.
     """
     validate.boolean("time_average", time_average)
     validate.boolean("legend", legend)
     validate.one_of("band", band, BANDS)
-    axes = checked(result, title, ax)
-    _draw(result, lambda one: one.time_average if time_average else one.regret, band, axes, legend)
+    axes = checked(result, title, ax, lines)
+    looks = styles(result, colours)
+    _draw(result, looks, lines or {}, lambda one: one.time_average if time_average else one.regret, band, axes, legend)
     ends = np.array([result[label].time_average[:, -1].mean() for label in result])
     if time_average and ends.min() > 0 and ends.max() > SPREAD * ends.min():
         scale(axes, "y", ends)
@@ -85,6 +89,8 @@ def gauge(
     band: str = "error",
     limits: tuple[float, float] | None = None,
     title: str | None = None,
+    lines: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
     """Draws the mean of a gauge over seeds at every recorded round, with a band.
@@ -92,7 +98,7 @@ def gauge(
     A gauge is a value at each round, such as the "adjusted Rand index" of the found clusters.
 
     Args:
-        result, band, ax: as in `regret`.
+        result, band, lines, colours, ax: as in `regret`.
         name: a key of `result.gauges`.
         limits: ends of the vertical axis, such as (-0.05, 1.05) for an index between 0 (chance) and 1 (correct).
             Default: from 0, or from the least value.
@@ -109,8 +115,8 @@ def gauge(
         ends = validate.finite_array("limits", limits, ndim=1)
         if len(ends) != 2 or ends[0] == ends[1]:
             raise BadValue("limits", "must be two different numbers", limits)
-    axes = checked(result, title, ax)
-    _draw(result, lambda one: one.gauges[name], band, axes)
+    axes = checked(result, title, ax, lines)
+    _draw(result, styles(result, colours), lines or {}, lambda one: one.gauges[name], band, axes)
     axes.set_ylabel(name)
     if limits is not None:
         axes.set_ylim(limits)
@@ -122,8 +128,16 @@ def _of_seeds(result: Result, title: str | None, band: str = "error") -> str | N
     return title if n == 1 else "\n".join(filter(None, (title, f"mean of {n} seeds ± {BANDS[band]}")))
 
 
-def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, ax: Axes, legend: bool = True) -> None:
-    lowest, looks = 0.0, styles(result)
+def _draw(
+    result: Result,
+    looks: Mapping[str, Style],
+    names: Mapping[str, str],
+    curves_of: Callable[[Result], np.ndarray],
+    band: str,
+    ax: Axes,
+    legend: bool = True,
+) -> None:
+    lowest = 0.0
     private = any(style.claim for style in looks.values())  # otherwise the legend omits privacy
     drawn = [curves_of(result[label]) for label in looks]
     means = [curves.mean(0) for curves in drawn]
@@ -132,7 +146,8 @@ def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], band: str, 
         if not np.isfinite(mean).any():  # without this gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
-        name = entry(in_words(label), style.claim) if private and legend else in_words(label)
+        name = names.get(label) or in_words(label)
+        name = entry(name, style.claim) if private and legend else name
         over = sum(np.isclose(mean, other, NEAR).mean() > 0.9 for other in means[i + 1 :])
         wide = 1.5 + 2.5 * min(over, 3)  # visible on both sides of the curves above it
         if style.line == "-.":  # uniform play
@@ -178,6 +193,7 @@ def against(
     *,
     title: str | None = None,
     lines: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
     legend: bool = True,
     ax: Axes | None = None,
 ) -> Figure:
@@ -193,6 +209,7 @@ def against(
             `privacy_frontier`), "n_agents" or "environment".
         title: title of the axes; default: the environments and the number of seeds.
         lines: label -> name of its line; missing labels are separate lines. Default: see above.
+        colours: label -> your colour of its line, decided by the line's first label.
         legend: as in `regret`.
         ax: axes to draw on; default: a new figure.
 
@@ -209,7 +226,7 @@ def against(
     texts = words(result, coordinate)
     shown = list(dict.fromkeys(texts.values()))
     finals = np.concatenate([result[label].regret[:, -1] for label in result])
-    for family in families(result, lines, along=(coordinate,)):
+    for family in families(result, lines, colours, along=(coordinate,)):
         inside = [label for label in family.labels if coordinate in points[label]]
         outside = [label for label in family.labels if label not in inside]
         for i, label in enumerate(outside):
@@ -255,7 +272,9 @@ def ended(
     return finish(result, axes, _of_seeds(result, title), ours=ours, below=below, legend=legend)
 
 
-def families(result: Result, lines: Mapping[str, str] | None, *, along: Collection[str]) -> list[Family]:
+def families(
+    result: Result, lines: Mapping[str, str] | None, colours: Mapping[str, str] | None, *, along: Collection[str]
+) -> list[Family]:
     """Groups configurations into lines along these coordinates, by the names in `lines` or as in `against`."""
     points = result.coordinates
     beside = {name: words(result, name) for name in varied(result) if name not in (*along, "algorithm")}
@@ -265,12 +284,12 @@ def families(result: Result, lines: Mapping[str, str] | None, *, along: Collecti
         own = ", ".join([str(point["algorithm"]), *here])
         name = own if lines is None else lines.get(label, label)
         found.setdefault(name, []).append(label)
-    accounts = result.config["algorithms"]
-    colours = [drawn(colour(accounts[labels[0]])) for labels in found.values()]
+    looks = styles(result, colours)
+    chosen = [looks[labels[0]].colour for labels in found.values()]
     made = []
-    for (name, labels), its, marker in zip(found.items(), colours, told_apart(colours, MARKERS)):
+    for (name, labels), its, marker in zip(found.items(), chosen, told_apart(chosen, MARKERS)):
         line, claim = weakest([result.certificates[label] for label in labels])
-        line = "-." if accounts[labels[0]].get("type") in UNIFORM else line
+        line = "-." if looks[labels[0]].line == "-." else line
         made.append(Family(name, labels, its, line, claim, marker))
     return made
 

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.report.plotting.colours import GREY
 from fedbandit_jax.report.plotting.curves import Family, ended, families, final, varied, words
 from fedbandit_jax.report.plotting.figure import INSIDE, checked, scale
 from fedbandit_jax.report.result import Result
 
-GREY = "#666666"
 FRONT = "on the Pareto front (filled)"
 
 
@@ -27,6 +27,7 @@ def privacy_frontier(
     *,
     title: str | None = None,
     lines: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
     """Draws final group regret against the proved epsilon of the noise, and marks the Pareto front.
@@ -38,7 +39,7 @@ def privacy_frontier(
     without a finite proved epsilon, and the legend says so.
 
     Args:
-        result, title, lines, ax: as in `against`.
+        result, title, lines, colours, ax: as in `against`.
 
     Raises:
         ValueError, TypeError: no algorithm has a finite epsilon, or an argument is invalid.
@@ -63,7 +64,7 @@ def privacy_frontier(
         [(result.config["environments"][label], result.certificates[label].neighbours) for label in certified],
     )
     on = set(itertools.compress(certified, best))
-    members = families(result, lines, along=("epsilon", "delta"))
+    members = families(result, lines, colours, along=("epsilon", "delta"))
     stairs = len(deltas) == 1 and _same_world(result)
     _draw(result, members, proved, on, beside, axes, joined=True, stairs=stairs)
     listed = ", ".join(f"{delta:g}" for delta in deltas)
@@ -77,6 +78,7 @@ def communication_frontier(
     *,
     title: str | None = None,
     lines: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
     """Draws final group regret against the bits sent and received by all agents, and marks the Pareto front.
@@ -85,7 +87,7 @@ def communication_frontier(
     Privacy does not count. To compare at one budget, select it: `communication_frontier(result.sel(epsilon=1.0))`.
 
     Args:
-        result, title, lines, ax: as in `against`.
+        result, title, lines, colours, ax: as in `against`.
     """
     axes = checked(result, title, ax, lines)
     sent = {label: result[label].communication for label in result}
@@ -98,7 +100,7 @@ def communication_frontier(
         [result.config["environments"][label] for label in bits],
     )
     inner = [name for name in varied(result) if not _of_worlds(result, name)]
-    members = families(result, lines, along=[name for name in inner if name != "algorithm"])
+    members = families(result, lines, colours, along=[name for name in inner if name != "algorithm"])
     on = set(itertools.compress(bits, front))
     _draw(result, members, bits, on, silent, axes, joined=False, stairs=_same_world(result))
     axes.set_xlabel("bits sent and received by all agents")
