@@ -11,8 +11,7 @@ from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.data.datasets import Queries, lasso, scaled
 
-CLASSIFICATION = ("digits", "breast_cancer")  # names of the data sets
-_COMPONENTS = {"digits": 5, "breast_cancer": 10}  # default number p of principal components
+CLASSIFICATION = {"digits": 5, "breast_cancer": 10}  # data set -> default number p of principal components
 
 
 def classification(name: str, *, components: int | None = None, penalty: float = 1e-4) -> Queries:
@@ -35,6 +34,8 @@ def classification(name: str, *, components: int | None = None, penalty: float =
 
     Returns:
         A query for every sample, with its arms in the order of the classes.
+
+    Raises:
         ImportError: scikit-learn is missing.
 
     Example:
@@ -49,7 +50,7 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     Reference: Bietti, Agarwal & Langford (2021), "A contextual bandit bake-off".
     """
     name = validate.one_of("name", name, CLASSIFICATION)
-    p = validate.integer("components", _COMPONENTS[name] if components is None else components, at_least=1)
+    p = validate.integer("components", CLASSIFICATION[name] if components is None else components, at_least=1)
     penalty = validate.positive("penalty", penalty)
     data = getattr(require("sklearn.datasets", "data"), f"load_{name}")()
     if p > data.data.shape[1]:

@@ -25,22 +25,12 @@ class Column(NamedTuple):
 
     name: str
     values: np.ndarray  # (N,) float64; for labels (N,) int32 indices of levels
-    levels: tuple[str, ...] | None = None  # distinct labels, in order; None for numbers
+    levels: tuple[str, ...] = ()  # distinct labels, in order; empty for numbers
     unit: str = ""  # of dates
 
-    def only(self, rows: np.ndarray) -> Column:
-        """Restricts the column to these rows, and drops unused levels."""
-        values = self.values[rows]
-        if self.levels is None:
-            return self._replace(values=values)
-        there, values = np.unique(values, return_inverse=True)
-        return self._replace(values=values.astype(np.int32), levels=tuple(self.levels[i] for i in there))
-
-
-def levels_of(column: Column) -> tuple[str, ...]:
-    """Returns the levels of a column of labels."""
-    assert column.levels is not None
-    return column.levels
+    def shown(self, i: int) -> str:
+        """Formats the value of row i for a message."""
+        return repr(self.levels[self.values[i]]) if self.levels else f"{self.values[i]:g}"
 
 
 class Wanted(NamedTuple):
@@ -58,12 +48,7 @@ class Columns(NamedTuple):
     found: dict[str, Column]  # by name
     rows: np.ndarray  # (N,) indices in the table of the kept rows
     first: int  # number of its first row
-    left_out: int  # rows dropped for missing values
-
-    @property
-    def n_rows(self) -> int:
-        """N."""
-        return len(self.rows)
+    left_out: tuple[str, ...] = ()  # sentences about the other rows
 
     def row(self, i: int) -> str:
         """Formats row i = 0, 1, ... as it is counted in the table."""
@@ -72,19 +57,6 @@ class Columns(NamedTuple):
     def where(self, i: int, name: str) -> str:
         """Ends a message about row i = 0, 1, ... of a column."""
         return f"in {self.row(i)} of column {name!r}"
-
-    def without_small(self, names: Sequence[str], least: int) -> Columns:
-        """Drops the rows of levels with fewer than `least` rows, until there are none."""
-        kept = np.arange(self.n_rows)
-        few = np.ones(1, bool)
-        while few.any():
-            levels = [self.found[name].values[kept] for name in names]
-            few = np.any([np.bincount(one, minlength=1)[one] < least for one in levels], axis=0)
-            kept = kept[~few]
-        if not len(kept):
-            raise BadValue("min_rows", f"must leave rows of {self.title}", least)
-        found = {name: one.only(kept) for name, one in self.found.items()}
-        return self._replace(found=found, rows=self.rows[kept])
 
 
 class Texts(NamedTuple):
@@ -106,13 +78,15 @@ def texts(values: np.ndarray) -> Texts:
         there, codes = np.unique(values, return_inverse=True)
         there = there.astype(str) if there.dtype.kind == "M" else there
         return Texts([*map(text_of, there.tolist())], codes, written=False)
-    found, written = values.tolist(), any(isinstance(value, str) for value in values)
-    if {*map(type, found)} != {str}:
+    found = values.tolist()
+    kinds = {*map(type, found)}
+    if kinds != {str}:
         found = [*map(text_of, found)]  # also since 1 == True
-    texts = {text: text.strip() for text in dict.fromkeys(found)}
-    places = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
-    codes = {text: places[stripped] for text, stripped in texts.items()}
-    return Texts([*places], np.fromiter(map(codes.__getitem__, found), np.int32, len(found)), written)
+    stripped = {text: text.strip() for text in dict.fromkeys(found)}
+    places = {text: i for i, text in enumerate(dict.fromkeys(stripped.values()))}
+    codes = {text: places[short] for text, short in stripped.items()}
+    codes = np.fromiter(map(codes.__getitem__, found), np.int32, len(found))
+    return Texts([*places], codes, any(issubclass(kind, str) for kind in kinds))
 
 
 def text_of(value: Any) -> str:
@@ -125,9 +99,15 @@ def text_of(value: Any) -> str:
 
 
 def read(
-    source: Any, wanted: Sequence[Wanted], decimal: str | None = None, missing: Sequence[str] | None = None
+    source: Any,
+    wanted: Sequence[Wanted],
+    decimal: str | None = None,
+    missing: Sequence[str] | None = None,
+    min_rows: int = 1,
 ) -> Columns:
-    """Reads and checks columns of a table; `source`, `decimal` and `missing` are as in `fb.data.table`.
+    """Reads and checks columns of a table; arguments are as in `fb.data.table`.
+
+    `min_rows` is for the levels of silos and arms.
 
     Raises:
         ValueError, TypeError: the input is invalid; the message names the argument, and row, column and value if any.
@@ -141,10 +121,22 @@ def read(
     for one in found:
         keep &= ~np.isin(one.codes, [i for i, text in enumerate(one.levels) if text in (missing or ())])
     if not keep.any():
-        got = f"no other in {table.title}"
-        raise BadValue("missing", "must leave a row without missing values", missing, got=got)
-    rows = np.flatnonzero(keep)
-    columns = Columns(table.title, {}, rows, table.first, len(keep) - len(rows))
+        raise BadValue("missing", "must leave a row without missing values", missing, got=f"no other in {table.title}")
+    whole = rows = np.flatnonzero(keep)
+    gaps = [f"left out: {len(keep) - len(rows):,} rows with missing values"] if not keep.all() else []
+    sized = {one.name: spelled.codes for one, spelled in zip(wanted, found) if one.argument in ("silo", "arm")}
+    few = np.array(min_rows > 1)
+    while few.any():
+        few = np.any([np.bincount(codes[rows])[codes[rows]] < min_rows for codes in sized.values()], axis=0)
+        rows = rows[~few]
+        if not len(rows):
+            raise BadValue("min_rows", f"must leave rows of {table.title}", min_rows)
+    if len(rows) < len(whole):
+        counts = {name: [len(np.unique(codes[some])) for some in (whole, rows)] for name, codes in sized.items()}
+        of = " and ".join(f"{all_ - left:,} of {all_:,} levels of {name}" for name, (all_, left) in counts.items())
+        lost = f"{len(whole) - len(rows):,} of {len(whole):,} rows"
+        gaps.append(f"left out, with fewer than {min_rows} rows: {of}, {lost}")
+    columns = Columns(table.title, {}, rows, table.first, tuple(gaps))
     for one, spelled in zip(wanted, found):
         columns.found[one.name] = column(one, spelled.those(rows), columns, decimal, missing, table.pointed)
     return columns
@@ -167,7 +159,7 @@ def column(
         return BadValue(argument, condition, levels[j], got=f"{got or validate.shown(levels[j])} {where}")
 
     for j, text in enumerate(levels):
-        if text == "" or spelling.NAN.fullmatch(text) or (not literal and text in spelling.MISSING):
+        if spelling.is_missing(text) and not (literal and text and text in spelling.MISSING):
             must = f"must have no missing values: fill them, or leave such rows out by missing=[{text!r}]"
             raise wrong(j, must, text or "nothing")
         if not text.isascii() and (strange := [one for one in text if "\udc80" <= one <= "\udcff"]):
@@ -176,30 +168,30 @@ def column(
         return Column(name, days[codes], unit="; days since 1970")
     if kind == "numbers" and all(text.lower() in spelling.ANSWERS for text in levels):
         return Column(name, np.array([spelling.ANSWERS[text.lower()] for text in levels])[codes])
-    readings = [] if kind == "labels" else spelling.numbers(levels, decimal, pointed or not written)
-    no = np.isnan(readings[0]) if readings else np.ones(len(levels), bool)
+    values = other = np.full(len(levels), np.nan)
+    if kind != "labels":
+        values, other = spelling.numbers(levels, decimal, pointed or not written)
+    no = np.isnan(values)
     if kind == "labels" or (kind == "either" and no.all()):
         if kind == "either" and any(map(spelling.SOME_DATE.fullmatch, levels)):
             j = next(j for j, text in enumerate(levels) if spelling.dates([text]) is None)
             raise wrong(j, "must have dates as 2025-01-31 in all rows, or in none")
-        if kind == "either" and decimal and not (other := np.isnan(spelling.numbers(levels)[0])).all():
-            raise wrong(int(np.argmin(other)), f"must be numbers with decimal={decimal!r}, or texts")
+        if kind == "either" and decimal and not (alike := np.isnan(spelling.numbers(levels)[0])).all():
+            raise wrong(int(np.argmin(alike)), f"must be numbers with decimal={decimal!r}, or texts")
         order = spelling.ordered(levels)
         places = {text: i for i, text in enumerate(order)}
         return Column(name, np.array([places[text] for text in levels], np.int32)[codes], tuple(order))
     if no.any():
         odd = no if kind != "either" or no.sum() <= len(no) / 2 else ~no
-        j, other = int(np.argmax(odd)), "" if odd.all() else f" beside {validate.shown(levels[int(np.argmin(odd))])}"
-        raise wrong(j, MUST[kind], f"{validate.shown(levels[j])}{other}")
-    values = readings[0]
-    if len(readings) == 2:
-        j = int(np.argmax(values != readings[1]))
-        both = " or ".join(f"{one[j]:g}" for one in readings)
-        raise wrong(j, "must have a decimal mark that is known: say decimal='.' or ','", f"{levels[j]!r}, {both},")
+        j, beside = int(np.argmax(odd)), "" if odd.all() else f" beside {validate.shown(levels[int(np.argmin(odd))])}"
+        raise wrong(j, MUST[kind], f"{validate.shown(levels[j])}{beside}")
+    if (values != other).any():
+        j = int(np.argmax(values != other))
+        both = f"{levels[j]!r}, {values[j]:g} or {other[j]:g},"
+        raise wrong(j, "must have a decimal mark that is known: say decimal='.' or ','", both)
     largest, least = int(np.argmax(np.abs(values))), int(np.argmin(values))
-    if abs(values[largest]) > LARGEST:
-        must = "must be finite" if math.isinf(values[largest]) else f"must be at most {LARGEST:g}"
-        raise wrong(largest, must, levels[largest])
+    if not abs(values[largest]) <= LARGEST:
+        raise wrong(largest, f"must be finite and at most {LARGEST:g}", levels[largest])
     if not literal and values[least] in CODES and (np.delete(values, least) >= 0).all():
         must = f"must not have a lone negative number: missing=[{levels[least]!r}] leaves such rows out, [] reads it"
         raise wrong(least, must, levels[least])

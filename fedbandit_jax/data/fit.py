@@ -1,15 +1,19 @@
-"""Models of rewards, fitted to some rows of a log, and their goodness of fit on the others."""
+"""The model of a log: fitted to a share of the rows of every silo, and measured on the others."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, rel_entr
 
 from fedbandit_jax.core.printed import Printed
+from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.data.columns import Column, Columns
+from fedbandit_jax.data.design import JointFeatures
 
 CHUNK = 65536  # rows with features in float64 at a time
 PENALTY = 1e-6  # of |theta|^2 / 2 beside the mean loss, for a unique minimum
@@ -87,10 +91,84 @@ class Fit(Printed):
         return "\n".join([*head, *(f"{n:18,}  {one:9.4f}  {other:8.4f}" for n, one, other in self.calibration)])
 
 
+def split(
+    place: np.ndarray, fit_share: float, seed: int, user: np.ndarray | None = None, time: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Splits rows into those that fit the model and those that are replayed, at least one in every silo.
+
+    Without users, a share of every silo's rows fits. With users, a share of the users fits, each with all their rows,
+    so the others are unseen. If all users of a silo were drawn, its last one is replayed. A silo with a single user
+    splits that user's rows between both halves.
+
+    Args:
+        place: silos (N,), 0 ... M - 1.
+        fit_share: the share.
+        seed: seed of the draw.
+        user: identified users (N,), 0 ... n - 1, if any.
+        time: times (N,). The earliest rows, or users, fit the model, with ties broken by the draw.
+    """
+    rng = np.random.default_rng(seed)
+    draws = rng.random(len(place))
+    if time is not None:
+        draws = np.argsort(np.lexsort((draws, time)))  # ranks
+    fitted = _share(draws, place, fit_share)
+    if user is not None:
+        lot = rng.permutation(user.max() + 1)
+        if time is not None:
+            came = np.full(len(lot), np.inf)
+            np.minimum.at(came, user, time)
+            lot = np.argsort(np.lexsort((lot, came)))
+        of_silo = np.unique(np.stack([place, user]), axis=1)
+        crowd = np.bincount(of_silo[0])  # users of every silo
+        last = np.full(len(crowd), -1)
+        np.maximum.at(last, of_silo[0], lot[of_silo[1]])
+        drawn = lot < round(fit_share * len(lot))
+        emptied = (crowd > 1) & (last < round(fit_share * len(lot)))
+        drawn[np.isin(lot, last[emptied])] = False
+        fitted = np.where(crowd[place] > 1, drawn[user], fitted)
+    others = np.flatnonzero(~fitted)
+    return np.flatnonzero(fitted), others[np.argsort(place[others], kind="stable")]
+
+
+def _share(draws: np.ndarray, place: np.ndarray, share: float) -> np.ndarray:
+    """Marks this share of every silo's rows (N,), the ones with the least draws, all but one at most."""
+    order, counts = np.lexsort((draws, place)), np.bincount(place)
+    rank = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+    found = np.empty(len(place), bool)
+    found[order] = rank < np.repeat(np.minimum(np.round(share * counts), counts - 1), counts)
+    return found
+
+
+def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: Columns) -> None:
+    """Raises `ValueError` if fitted rows, or those of an arm, are fewer than the coefficients."""
+    counts, need = np.bincount(played, minlength=len(design.arms)), design.dim
+    if design.intercept is not None:
+        need = design.users.rows.shape[1]
+        if counts.min() < need:
+            level = arm.levels[int(np.argmin(counts))]
+            must = f"must have at least {need} rows of every arm to fit the model, one for each coefficient"
+            got = f"{counts.min()} of {level!r} in column {arm.name!r} of {columns.title}"
+            raise BadValue("source", must, counts.min(), got=got)
+    if len(played) < need:
+        got = f"{len(played)} of the {len(columns.rows)} rows of {columns.title}"
+        raise BadValue("source", f"must have at least d = {need} rows to fit the model", len(played), got=got)
+
+
+def fitted(model: str, design: JointFeatures, rows: np.ndarray, played: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """Fits the parameter theta (d,) of a model to these rows."""
+
+    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, len(rows), CHUNK):
+            some = rows[start : start + CHUNK]
+            yield design.of(some, played[some]), rewards[some]
+
+    return (_least_squares if model == "linear" else _logistic)(batches, design.dim)
+
+
 Batches = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]  # () -> pieces of features (n, d) and rewards (n,)
 
 
-def least_squares(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
+def _least_squares(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
     """Minimises the mean of (y - <x, w>)^2 / 2, plus `PENALTY` |w|^2 / 2."""
     gram, target, n = np.zeros((dim, dim)), np.zeros(dim), 0
     for x, y in batches():
@@ -100,7 +178,7 @@ def least_squares(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
     return np.linalg.solve(gram / n + PENALTY * np.eye(dim), target / n)
 
 
-def logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
+def _logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
     """Minimises the mean of log(1 + exp z) - y z for z = <x, w>, plus `PENALTY` |w|^2 / 2, by Newton's method.
 
     Rewards are in [0, 1]. A step that does not lower the loss is halved.
@@ -133,7 +211,42 @@ def logistic(batches: Batches, dim: int) -> Float[np.ndarray, " d"]:
     raise RuntimeError(f"model must be fitted to a gradient of {TOLERANCE:g} in {STEPS} steps, got {got}")
 
 
-def explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float) -> float:
+def measured(
+    model: str,
+    design: JointFeatures,
+    theta: np.ndarray,
+    rows: np.ndarray,
+    played: np.ndarray,
+    rewards: np.ndarray,
+    overall: float,
+) -> dict[str, Any]:
+    """Returns the fields of a `Fit` about the replayed rows (n,); `overall` is the mean reward of the fitted rows."""
+    means, beyond, best, uniform = [], 0, 0.0, 0.0
+    chunk = max(1, CHUNK * 8 // len(design.arms))
+    for start in range(0, len(rows), chunk):
+        some = rows[start : start + chunk]
+        scores = design.scores(some, theta)
+        every = expit(scores) if model == "logistic" else np.clip(scores, 0, 1)
+        beyond += 0 if model == "logistic" else int((np.abs(scores - every) > 1e-6).sum())
+        every = np.round(every, DIGITS)
+        best += float(every.max(1).sum())
+        uniform += float(every.mean(1).sum())
+        means.append(every[np.arange(len(some)), played[some]])
+    mean, seen, n = np.concatenate(means), rewards[rows], len(rows)
+    about = dict(
+        explained=_explained(model, seen, mean, overall),
+        noise_std=float(np.sqrt(((seen - mean) ** 2).mean())),
+        clipped=beyond / (n * len(design.arms)),
+        theta_norm=float(np.linalg.norm(theta)),
+        logged=float(seen.mean()),
+        uniform=uniform / n,
+        best=best / n,
+    )
+    about = {name: round(value, DIGITS) for name, value in about.items()}
+    return dict(replayed_rows=n, calibration=_calibration(seen, mean), **about)
+
+
+def _explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float) -> float:
     """Returns R^2, or the share of deviance explained, of means against one `overall` mean: 1 - loss / loss."""
     if model == "linear":
         loss, alone = (float(((rewards - mean) ** 2).sum()) for mean in (means, overall))
@@ -143,7 +256,7 @@ def explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float
     return 1 - loss / alone if alone > 0 else 0.0
 
 
-def calibration(rewards: np.ndarray, means: np.ndarray) -> tuple[tuple[int, float, float], ...]:
+def _calibration(rewards: np.ndarray, means: np.ndarray) -> tuple[tuple[int, float, float], ...]:
     """Returns rows, predicted and observed mean of ten groups of rows by predicted mean; fewer for few rows."""
     order = np.argsort(means, kind="stable")
     groups = [group for group in np.array_split(order, GROUPS) if len(group)]

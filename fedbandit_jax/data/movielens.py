@@ -22,7 +22,6 @@ LINE = r"\s*(\d{1,10})\s*%\s*(\d{1,10})\s*%\s*(\d+\.?\d*|\.\d+)\s*%\s*-?\d{1,18}
 RANGES = dict(user=(1, 2**31 - 1), movie=(1, 2**31 - 1), rating=(0.5, 5))
 TYPES = dict(user="int32", movie="int32", rating="float64", timestamp="int64")
 THETAS = {"user": "theta per user", "centroid": "theta per cluster"}  # argument `thetas` -> words of the title
-DENSE = 1_000_000  # most entries of a matrix for LAPACK; ARPACK decomposes larger ones
 ZERO = 1e-12  # tolerance of zero norms, and of singular values relative to the largest
 RESTARTS = 20  # of k-means
 
@@ -40,17 +39,14 @@ def movielens(
 ) -> Community:
     r"""Loads your own copy of MovieLens as a clustered linear bandit.
 
-    A matrix A has a row for each of the `n_active` users with most ratings in the whole file, and a column for each of
-    the `n_items` items with most ratings. On ties smaller ids come first. It is 1 if the user rated the item, with any
-    rating, and 0 otherwise. Let A = U S V' be its SVD. A user's vector is (u, 1) / sqrt 2, where u is the user's row of
-    the first `dim` - 1 columns of U, divided by its norm. The `n_users` most active users are kept and clustered by
-    k-means.
+    A matrix A has a row for each of the `n_active` users and a column for each of the `n_items` items with most
+    ratings; on ties smaller ids come first. It is 1 if the user rated the item, and 0 otherwise. Let A = U S V' be its
+    SVD. A user's vector is (u, 1) / sqrt 2, where u is the user's row of the first `dim` - 1 columns of U, divided by
+    its norm. The `n_users` most active users are kept and clustered by k-means.
 
     The paper defines vectors from U only. Our reading makes an item's vector in the same way from its row of V. So
-    <x, theta> = (1 + cosine) / 2 is in [0, 1] for every user and item.
-
-    If there are fewer users or items than requested, all are taken, and the title says how many. Users without selected
-    items, items without selected users, and zero vectors u are dropped.
+    <x, theta> = (1 + cosine) / 2 is in [0, 1]. If there are too few users or items, all are taken, and the title says
+    how many. Users without selected items, items without selected users, and zero vectors u are dropped.
 
     Args:
         path: ratings.csv (ml-latest-small, ml-latest, ml-20m, ml-25m), ratings.dat (ml-1m, ml-10m) or u.data
@@ -166,16 +162,11 @@ def _most_frequent(ids: np.ndarray) -> np.ndarray:
 
 def _matrix(users: np.ndarray, movies: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> csr_array:
     """Returns the matrix that is 1 if a user of `rows` rated a movie of `columns`, without empty lines."""
-    kept = np.isin(users, rows) & np.isin(movies, columns)
-    places = _positions(users[kept], rows), _positions(movies[kept], columns)
-    i, j = (np.unique(place, return_inverse=True)[1] for place in places)
+    index = require("pandas", "data").Index
+    i, j = index(rows).get_indexer(users), index(columns).get_indexer(movies)
+    kept = (i >= 0) & (j >= 0)
+    i, j = (np.unique(one[kept], return_inverse=True)[1] for one in (i, j))
     return csr_array((np.ones(len(i)), (i, j)), shape=(i.max(initial=-1) + 1, j.max(initial=-1) + 1))
-
-
-def _positions(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Returns the position of each id in `among`, which holds all ids once."""
-    order = np.argsort(among)
-    return order[np.searchsorted(among, ids, sorter=order)]
 
 
 def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarray]:
@@ -183,16 +174,14 @@ def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarr
     n, m = matrix.shape  # pyright: ignore[reportGeneralTypeIssues]
     if dim > min(n, m):
         raise BadValue("dim", f"must be <= {min(n, m)}, the smaller side of {n} users x {m} items", dim)
-    if n * m <= DENSE:
-        decomposition: Any = np.linalg.svd(matrix.toarray(), full_matrices=False)
-    else:
-        decomposition = svds(matrix, dim - 1, v0=np.random.default_rng(0).standard_normal(min(n, m)))
+    start = np.random.default_rng(0).standard_normal(min(n, m))
+    decomposition: Any = svds(matrix, dim - 1, v0=start)
     left, values, right = decomposition
-    first = np.argsort(-values)[: dim - 1]
-    rank = int((values[first] > ZERO * values.max()).sum())
+    rank = int((values > ZERO * values.max()).sum())
     if rank < dim - 1:
         raise BadValue("dim", f"must be <= {rank + 1}, 1 + the rank of {n} users x {m} items", dim)
-    left, right = left[:, first], right[first].T
+    order = np.argsort(-values)
+    left, right = left[:, order], right[order].T
     signs = np.sign(np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0))
     return left * signs, right * signs
 

@@ -75,10 +75,10 @@ def _summary(name: str, found: Texts, table: Source, decimal: str | None, missin
     given = found.those(np.flatnonzero(~np.isin(found.codes, gaps)))
     kind, low, high, why = "text", np.nan, np.nan, ""
     if given.levels:
-        rows = Columns(table.title, {}, np.arange(len(given.codes)), table.first, 0)
+        rows = Columns(table.title, {}, np.arange(len(given.codes)), table.first)
         try:
             one = column(Wanted(name, "features", "either"), given, rows, decimal, pointed=table.pointed)
-            kind = "text" if one.levels is not None else "date" if one.unit else "number"
+            kind = "text" if one.levels else "date" if one.unit else "number"
             low, high = (one.values.min(), one.values.max()) if kind == "number" else (low, high)
         except BadValue as error:
             kind, why = "unclear", str(error)

@@ -5,12 +5,11 @@ Rows of a file are counted as in a spreadsheet, with the header as row 1, and ot
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,7 @@ SEPARATORS = ",;\t|"  # candidates; on ties the first counts
 TEXTS: dict[str, Any] = dict(dtype=object, na_filter=False, skip_blank_lines=False, skipinitialspace=True, header=None)
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A table with a title and columns by name."""
 
     title: str
@@ -33,14 +31,6 @@ class Source:
     take: Callable[[Sequence[str]], list[np.ndarray]]
     first: int = 0  # number of the first row
     pointed: bool = True  # whether a point is always decimal
-
-    def __post_init__(self):
-        if not any(self.names):
-            raise BadValue("source", "must have a header and rows", self.title, got=f"{self.title}, which is empty")
-        for i, name in enumerate(self.names):
-            if name in self.names[:i]:
-                got = f"column {name!r} twice in {self.title}"
-                raise BadValue("source", "must have one column of each name", name, got=got)
 
     def vectors(self, names: Sequence[str]) -> list[np.ndarray]:
         """Returns the vectors (N,) of these columns, N >= 1."""
@@ -60,14 +50,22 @@ class Source:
             more = f" and {len(self.names) - LISTED} more" if len(self.names) > LISTED else ""
             near = validate.suggestion(name, self.names, cutoff=0.5)
             hint = near or f", but they are {', '.join(self.names[:LISTED])}{more}"
-            got = f"{validate.shown(name)}{hint}"
-            raise BadValue(argument, f"must be a column of {self.title}", name, got=got)
+            raise BadValue(argument, f"must be a column of {self.title}", name, got=f"{validate.shown(name)}{hint}")
 
 
 def opened(source: Any) -> Source:
     """Opens a path, a frame, a pyarrow table, or a mapping of names to vectors."""
-    if isinstance(source, Source):
-        return source
+    found = source if isinstance(source, Source) else _opened(source)
+    if not any(found.names):
+        raise BadValue("source", "must have a header and rows", found.title, got=f"{found.title}, which is empty")
+    for i, name in enumerate(found.names):
+        if name in found.names[:i]:
+            got = f"column {name!r} twice in {found.title}"
+            raise BadValue("source", "must have one column of each name", name, got=got)
+    return found
+
+
+def _opened(source: Any) -> Source:
     if isinstance(source, Mapping) or (hasattr(source, "columns") and hasattr(source, "__getitem__")):
         return framed(source, "the table" if isinstance(source, Mapping) else "the frame")
     if not isinstance(source, (str, Path)):
@@ -76,21 +74,18 @@ def opened(source: Any) -> Source:
     if not path.is_file():
         there = "a folder" if path.is_dir() else "no such file"
         raise BadValue("source", "must be a file", there, got=f"{there} at {validate.shown(str(path))}")
-    if path.suffix.lower() != ".parquet":
-        return _written(path)
     try:
-        return framed(require("pyarrow.parquet", "parquet").read_table(path), path.name)
-    except (OSError, ValueError) as error:
-        got = f"{path.name}: {validate.shown(str(error))}"
-        raise BadValue("source", "must be a Parquet file", path.name, got=got) from error
+        if path.suffix.lower() == ".parquet":
+            return framed(require("pyarrow.parquet", "parquet").read_table(path), path.name)
+        return _written(path)
+    except (ValueError, OSError, EOFError) as error:
+        raise _unreadable(path, error) from error
 
 
 def framed(frame: Any, title: str) -> Source:
     """Returns the columns of a frame, with any index, of a pyarrow table, or of a mapping."""
     names = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", frame.columns)
     keys = {str(name): name for name in names}
-    for name in frame if isinstance(frame, Mapping) else ():
-        _vector(name, frame[name])
     return Source(title, [*map(str, names)], lambda wanted: [_vector(name, frame[keys[name]]) for name in wanted])
 
 
@@ -118,15 +113,11 @@ def _written(path: Path) -> Source:
     with path.open("rb") as file:
         wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
     options = dict(TEXTS, encoding="utf-16" if wide else "utf-8", encoding_errors="surrogateescape")
-    try:
-        headers = {sep: pandas.read_csv(path, sep=sep, nrows=1, **options) for sep in SEPARATORS}
-    except (ValueError, OSError, EOFError) as error:  # including `EmptyDataError`
-        raise _unreadable(path, error) from None
+    headers = {sep: pandas.read_csv(path, sep=sep, nrows=1, **options) for sep in SEPARATORS}
     sep = max(headers, key=lambda sep: headers[sep].shape[1])
     names = [name.strip() for name in headers[sep].iloc[0]]
     if any("\0" in name or "\udc80" <= max(name, default="") <= "\udcff" for name in names):
-        got = f"other bytes in row 1 of {path.name}"
-        raise BadValue("source", "must be a table of text in UTF-8", path.name, got=got)
+        raise ValueError("row 1 is not in UTF-8")
     read = partial(pandas.read_csv, path, sep=sep, chunksize=CHUNK, **options)
 
     def take(wanted: Sequence[str]) -> list[np.ndarray]:
@@ -145,15 +136,7 @@ def _written(path: Path) -> Source:
 
 
 def _unreadable(path: Path, error: Exception) -> BadValue:
-    """Rewords an error of pandas, which counts the header as line 1, and rows of open quotes from 0."""
-    said, name = " ".join(str(error).split()), path.name
-    if wide := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", said):
-        width, row, found = wide.groups()
-        got = f"{found} in row {int(row):,} of {name}"
-        return BadValue("source", f"must have {width} values in every row, as its header has", int(found), got=got)
-    if quoted := re.search(r"EOF inside string starting at row (\d+)", said):
-        got = f"a quote that never ends, from row {int(quoted[1]) + 1:,} of {name}"
-        return BadValue("source", "must have quotes in pairs", int(quoted[1]) + 1, got=got)
-    if "No columns" in said:
-        return BadValue("source", "must have a header and rows", name, got=f"{name}, which is empty")
-    return BadValue("source", "must be a table of text", name, got=f"{name}: {validate.shown(said)}")
+    """Rewords an error of pandas or pyarrow; pandas counts rows of open quotes from 0."""
+    said = re.sub(r"(?<=starting at row )\d+", lambda row: str(int(row[0]) + 1), " ".join(str(error).split()))
+    said = said.removeprefix("Error tokenizing data. C error: ")
+    return BadValue("source", "must be a table that can be read", path.name, got=f"{path.name}: {said[:200]}")

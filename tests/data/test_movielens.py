@@ -51,10 +51,8 @@ def check(community):
     assert np.array_equal(np.unique(clusters), np.arange(clusters.max() + 1))
 
 
-@pytest.mark.parametrize("entries", [0, module.DENSE])
-def test_the_recipe(root, monkeypatch, entries):
-    """By ARPACK and by LAPACK; vectors agree up to the signs of singular vectors, so their products agree."""
-    monkeypatch.setattr(module, "DENSE", entries)
+def test_the_recipe(root):
+    """Vectors agree up to the signs of singular vectors, so their products agree."""
     community = fb.data.movielens(root, **SMALL)
     check(community)
     users, items = dense(ratings(), dim=4, n_users=30, n_items=25, n_active=40)
@@ -143,10 +141,8 @@ def test_sizes_that_do_not_go_together_are_refused(root):
             fb.data.movielens(root, **{**SMALL, argument: value})
 
 
-@pytest.mark.parametrize("entries", [0, module.DENSE])
-def test_a_matrix_of_small_rank(tmp_path, monkeypatch, entries):
+def test_a_matrix_of_small_rank(tmp_path):
     """Its rank is 2, and two kinds of users rate alike."""
-    monkeypatch.setattr(module, "DENSE", entries)
     write(tmp_path, [(u, i, 4.0, 1) for u in range(1, 21) for i in range(1, 16) if u <= 12 or i <= 5])
     for argument, sizes in (("dim", dict(dim=4)), ("n_clusters", dict(dim=3, n_clusters=3))):
         with refused(argument):

@@ -28,8 +28,8 @@ def test_numbers_are_what_was_written(numbers, unit, marks):
     swap = str.maketrans(",.", marks)
     texts = ["-" * (number < 0) + unit + f"{abs(number):,.2f}".translate(swap) for number in numbers]
     for decimal in (None, marks[1]):
-        (found,) = spelling.numbers(texts, decimal, pointed=False)
-        np.testing.assert_array_equal(found, numbers)
+        for found in spelling.numbers(texts, decimal, pointed=False):
+            np.testing.assert_array_equal(found, numbers)
     if not unit:
         shares = spelling.numbers([f"{text} %" for text in texts], marks[1])[0]
         np.testing.assert_allclose(100 * shares, numbers, rtol=1e-12)

@@ -52,7 +52,7 @@ def test_encoding_by_hand():
     np.testing.assert_allclose(described.arms, w, atol=1e-6)
     assert (described.spec.dim, described.intercept) == (6, None)
     three = fb.data.columns.Column("three", np.array([0, 1, 2, 0]), tuple("klm"))
-    three = fb.data.encoding.encoded("features", [three], 4)
+    three = fb.data.design.encoded("features", [three], 4)
     np.testing.assert_allclose(three.rows * math.sqrt(2), np.insert(np.eye(3)[[0, 1, 2, 0]], 0, 1, axis=1), atol=1e-6)
     assert three.names == ("1", "three = k", "three = l", "three = m")
 

@@ -30,7 +30,7 @@ WORDS = {  # that choose a release, a noise, a rule, and the names of data
     *fb.privacy.AGGREGATES,
     *fb.privacy.TRUST,
     *TRIGGERS,
-    *re.findall(r'_logged\(frame, "(.+?)"', inspect.getsource(inspect.getmodule(fb.data.star))),
+    *re.findall(r'framed\(frame, "(.+?)"', inspect.getsource(inspect.getmodule(fb.data.star))),
 }  # fmt: skip
 
 
