@@ -1,11 +1,18 @@
-"""The noise of the code of Zhou & Chowdhury (2024), as `fb.privacy.Mechanism(std=...)`; most of it is too little.
+"""The noise and the confidence width of the code of Zhou & Chowdhury (2024).
 
-Each function maps an `Ask`, the use of a trust model, to a standard deviation. Certificates state what it gives.
+Each function maps an `Ask`, the use of a trust model, to a standard deviation for `fb.privacy.Mechanism(std=...)`. Most
+of it is too little noise. Certificates state what it gives.
 """
 
+import dataclasses
 import math
+from typing import Any
 
-from fedbandit_jax.privacy.trust import Ask
+import numpy as np
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.policies.widths import Width
+from fedbandit_jax.privacy.trust import Ask, VectorSum
 
 
 def silo_local(use: Ask) -> float:
@@ -35,3 +42,37 @@ NOISE = {
     "shuffle_amplified": shuffle_amplified,
     "shuffle_vector_sum": shuffle_vector_sum,
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UCB(fb.algos.UCB):
+    """LinUCB with the regulariser and the width of the code: S = sqrt d, and lambda = sqrt M without noise."""
+
+    def bind(self, law: fb.NoiseLaw) -> Any:
+        """Returns the policy with these constants, for a tree's sums over all batches."""
+        lam, log_term = math.sqrt(law.n_agents), math.log(1 / self.failure)
+        if law.stds.any():
+            levels, noise = released_noise(law.mechanism, law.dim)
+            lam = noise * (math.sqrt(levels + log_term) + math.sqrt(law.dim))
+        scale, growth = self.exploration_scale, law.n_agents / (law.dim * lam)
+        width = scale * math.sqrt(lam * law.dim), scale * self.subgaussian, log_term, law.dim, growth
+        return dataclasses.replace(
+            super().bind(law),
+            first_regularization=np.float32(lam),
+            regularization=np.float32(lam),
+            width=Width(*map(np.float32, width)),
+            rho=(lam / law.n_agents, lam / law.n_agents),
+        )
+
+
+def released_noise(mechanism: Any, dim: int) -> tuple[int, float]:
+    """Returns the number L of levels, and the noise scale of a released sum.
+
+    With Gaussian noise the scale is sqrt(L) times the standard deviation of a node. For the vector sum it is L
+    sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, for any real noise in its bits.
+    """
+    levels, trust = mechanism.release.n_levels, mechanism.trust
+    if type(trust) is not VectorSum:
+        return levels, math.sqrt(levels) * trust.sum_std()
+    epsilon, delta = float(mechanism.epsilon[0]), float(mechanism.delta)
+    return levels, levels * math.sqrt(math.log(1 / delta)) * math.log(levels * dim**2 / delta) / epsilon

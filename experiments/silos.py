@@ -59,7 +59,7 @@ class Options(Size):
 
     def ucb(self, **parameters: Any) -> fb.algos.UCB:
         """Returns the UCB policy with the confidence width of this version."""
-        return fb.algos.UCB(confidence="authors" if self.authors else "theory", **parameters)
+        return (authors.UCB if self.authors else fb.algos.UCB)(**parameters)
 
     def fed_lin_ucb(self, **widths: Any) -> fb.Algorithm:
         """Returns FedLinUCB, without privacy, in this version."""

@@ -24,8 +24,9 @@ from fedbandit_jax.privacy.releases import Release
 # A small run, for tests that need any run: its programs are compiled once.
 BUDGET = fb.privacy.Budget(1.0, 0.1)
 ENV = fb.envs.sphere(3, 4, 5, rewards="gaussian")
-# standard deviations by the code of Zhou & Chowdhury (2024), by trust model
-AUTHORS = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "authors.py"))["NOISE"]
+# the code of Zhou & Chowdhury (2024): standard deviations by trust model, and the policy
+_CODE = runpy.run_path(str(Path(__file__).parents[1] / "experiments" / "authors.py"))
+AUTHORS, AuthorsUCB = _CODE["NOISE"], _CODE["UCB"]
 PLAIN, PRIVATE = fb.algos.fed_lin_ucb(schedule=5), fb.algos.private_fed_lin_ucb(BUDGET, schedule=5)
 
 

@@ -43,12 +43,8 @@ weighted statistic | policy in phases | its widths are for x x' without weights 
 noise that silos do not add | policy that bounds silos' noise | there is none at a silo | trust='silo_local'
 weighted statistic | policy that bounds silos' noise | its bounds are for x x' without weights | fb.privacy.Linear()
 scaled statistic | policy that bounds silos' noise | its bounds are for equal noise on x x' and x y | gram_scale=1
-width of the authors' code | recipe of single senders | it is for the sum of all silos | confidence='known_noise'
-width of the authors' code | release that is no tree | it has constants for trees | confidence='known_noise'
 policy of all users | policy that forgets | it needs the sums of all batches | fb.algos.UCB
-width of the authors' code | policy that forgets | it is for sums of all batches | confidence='known_noise'
 policy that calls the host | policy that forgets | beliefs are computed anew in every batch | a policy of JAX code
-regularization that is given | width of the authors' code | it has its own | regularization=None
 theta_norm = 0 | width of known noise | it is for theta of a known norm | theta_norm > 0
 width that is not theory's | a model for each user | it is for sums of all users | confidence='theory'
 noise of every silo | silos that drop out | its noise needs the share of every silo | trust='secagg' or 'central'
@@ -61,7 +57,6 @@ noise that hides silos | server shown silos | it must see each one's message, wi
 several budgets | server shown silos | messages must have equal noise | one budget
 adaptive schedule | server shown silos | a silo that lies may ask whenever it likes | fb.schedules.Geometric
 policy of all users | server shown silos | it needs plain sums | fb.algos.UCB
-width of the authors' code | server shown silos | it is for plain sums | confidence='known_noise'
 server shown silos | silos that drop out | a robust centre needs all messages | aggregate='sum' and liars=None
 noise in sums of silos | recipe of single senders | everybody sends alone | trust='silo_local'
 several budgets | recipe of single senders | all senders have one mechanism | one budget

@@ -40,7 +40,7 @@ class Moving(Wrapper):
     [
         (Moving(env=USERS, spec=USERS.spec), fb.algos.CLUB(), 5, "env.observe"),
         (ENV, fb.algos.CLUB(), 5, "env"),
-        (USERS, fb.algos.LinUCB(policy=fb.algos.UCB(confidence="authors")), 5, "confidence"),
+        (USERS, fb.algos.LinUCB(policy=fb.algos.UCB(confidence="known_noise")), 5, "confidence"),
         (USERS, fb.algos.FCLUB(), 2**24 + 1, "horizon"),  # arrivals are counted in float32
     ],
 )

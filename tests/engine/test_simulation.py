@@ -67,7 +67,7 @@ def test_a_sweep_is_its_runs_and_compiles_once(monkeypatch):
 
 def test_not_definite_is_a_status_not_a_nan():
     """Noise far beyond the regulariser: the run goes on with the last good estimate, flagged, and raises at the end."""
-    broken = PRIVATE.replace(confidence="authors", std="theorem_5_1", epsilon=0.01).bind(ENV.spec, 40)
+    broken = PRIVATE.replace(std="theorem_5_1", epsilon=0.01).bind(ENV.spec, 40)
     broken = broken.replace(regularization=np.float32(1e-3))
     with pytest.raises(fb.SimulationError, match="NO_ESTIMATE in .*seeds 0, 1, 2") as caught:
         simulate(algo=broken)

@@ -56,7 +56,7 @@ CHANGES = {
     "exact": (dict(privacy=None), {}),
     "Greedy": (dict(policy=A.Greedy()), {}),
     "EpsilonGreedy": (dict(policy=A.EpsilonGreedy()), {}),
-    "constants": (dict(policy=A.UCB(confidence="authors")), dict(release="tree")),
+    "known": (dict(policy=A.UCB(confidence="known_noise")), {}),
     "LogDetUCB": (dict(policy=A.LogDetUCB()), {}),
     "phases": (dict(policy=A.PhasedElimination(arms=np.eye(3, 2))), {}),
     "learns": (dict(learns_in_batch=True), dict(policy=A.UCB())),
@@ -86,11 +86,10 @@ REFUSED = {
     "median liars drops Gossip Async Grouped Cliques",
     "secagg": "budgets LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
     "central": "budgets dropouts LogDetUCB dp20 median liars Gossip Async Grouped Cliques",
-    "local": "tree budgets dropouts constants LogDetUCB learns growing LogDet dp20 "
+    "local": "tree budgets dropouts LogDetUCB learns growing LogDet dp20 "
     "tests median liars drops Gossip Async Grouped Cliques",
     "own": "budgets dropouts LogDetUCB dp20 median liars drops Gossip Async Grouped Cliques",
     "tree": "drops",
-    "reports": "constants",
     "budgets": "silos dropouts median liars Gossip Async Grouped Cliques",
     "users": "Cliques",
     "silos": "Cliques",
@@ -101,7 +100,7 @@ REFUSED = {
     "dropouts": "LogDetUCB LogDet dp20 tests median liars Gossip Async Grouped Cliques",
     "exact": "tests",
     "EpsilonGreedy": "learns LogDet dp20 tests",
-    "constants": "dp20 median liars drops Gossip Async Grouped",
+    "known": "dp20",
     "LogDetUCB": "median liars Gossip Async Grouped",
     "phases": "learns LogDet dp20 tests median liars drops late Gossip Async Grouped",
     "learns": "long median liars drops",
@@ -118,9 +117,7 @@ TOLD = fb.Spec(**SPEC | {"n_agents": 1, "n_users": 5})
 MEMORY = dict(memory=P.Discounted(0.7))
 WITHIN = [  # refused within one part, or by a recipe that has no mechanism
     (lambda: A.Forgetting(policy=A.LogDetUCB(), **MEMORY), "policy", "memory"),
-    (lambda: A.Forgetting(policy=A.UCB(confidence="authors"), **MEMORY), "confidence", "memory"),
     (lambda: A.Forgetting(policy=Remote(), **MEMORY), "policy", "memory"),
-    (lambda: A.UCB(confidence="authors", regularization=2.0), "regularization", "confidence"),
     (lambda: A.UCB(confidence="known_noise", theta_norm=0), "theta_norm", "confidence"),
     (lambda: A.LinUCB(policy=A.UCB(confidence="known_noise")).bind(TOLD, 40), "confidence", "n_users"),
     *((functools.partial(A.DistDPSE, 1.0, unit=unit), "unit", None) for unit in (P.Users(2), P.Users(2, 1, silos=2))),

@@ -31,7 +31,6 @@ it uses the public distribution of N and n at synchronisation k, and the spectru
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,9 +40,8 @@ from scipy.optimize import minimize_scalar
 from fedbandit_jax.algos.policies.widths import Exploration, Width, check_width
 from fedbandit_jax.core import struct
 from fedbandit_jax.interfaces import NoiseLaw
-from fedbandit_jax.privacy.trust import VectorSum
 
-CONFIDENCE = ("theory", "known_noise", "authors")
+CONFIDENCE = ("theory", "known_noise")
 REGULARIZERS = ("shift", "project")
 
 
@@ -172,33 +170,6 @@ def chi_square_quantile(weights: np.ndarray, probability: float) -> float:
         return (math.log(1 / probability) - 0.5 * np.log1p(-2 * x * weights).sum()) / x
 
     return float(bound(minimize_scalar(bound, bounds=(1e-6, 1 - 1e-9), method="bounded").x))
-
-
-def authors(of: Exploration, law: NoiseLaw) -> tuple[float, Width]:
-    """Returns lambda and the width of `confidence="authors"`: constants of the code of Zhou & Chowdhury (2024).
-
-    Their code takes S = sqrt d, and lambda = sqrt M without noise.
-    """
-    lam, log_term = math.sqrt(law.n_agents), math.log(1 / of.failure)
-    if law.stds.any():
-        levels, noise = authors_noise(law.mechanism, law.dim)
-        lam = noise * (math.sqrt(levels + log_term) + math.sqrt(law.dim))
-    return lam, _width(of, law, math.sqrt(lam * law.dim), 1.0, log_term, lam)
-
-
-def authors_noise(mechanism: Any, dim: int) -> tuple[int, float]:
-    """Returns the number L of levels, and the noise scale of a released sum in the code of Zhou & Chowdhury (2024).
-
-    With Gaussian noise the scale is sqrt(L) times the standard deviation of a node. For the vector sum it is L
-    sqrt(ln(1/delta)) ln(L d^2/delta) / epsilon, for any real noise in its bits. Several budgets of silos count by their
-    least epsilon.
-    """
-    trust = mechanism.trust
-    levels = mechanism.release.n_levels
-    if type(trust) is not VectorSum:
-        return levels, math.sqrt(levels) * trust.sum_std()
-    epsilon, delta = float(np.min(mechanism.epsilon)), float(mechanism.delta)
-    return levels, levels * math.sqrt(math.log(1 / delta)) * math.log(levels * dim**2 / delta) / epsilon
 
 
 def _width(of: Exploration, law: NoiseLaw, offset: float, spread: float, log_term: float, ridge: float) -> Width:

@@ -124,7 +124,7 @@ class Forgetting(Policy):
 
     Args:
         policy: a policy on released sums, such as `UCB`, `Greedy`, `EpsilonGreedy`, `Thompson` or your own with
-            `index`. `PhasedElimination`, `LogDetUCB` and `UCB(confidence="authors")` need prefix sums and are refused.
+            `index`. `PhasedElimination` and `LogDetUCB` need prefix sums and are refused.
         memory: `fb.privacy.Discounted(decay)` or `fb.privacy.Window(batches)`.
 
     Raises:

@@ -125,14 +125,13 @@ class UCB(Exploration, Policy):
     ||theta*|| <= S = `theta_norm`, and R-sub-Gaussian reward noise, R = `subgaussian`.
 
     Args:
-        confidence: "theory" (the paper's width, from bounds before the first round), "known_noise" (from the
+        confidence: "theory" (the paper's width, from bounds before the first round) or "known_noise" (from the
             distribution of the noise and the spectrum of the release: valid with the same probability, and many times
-            narrower) or "authors" (constants of the code of Zhou & Chowdhury (2024), with S = sqrt d in place of
-            `theta_norm`, and lambda = sqrt M without noise).
+            narrower).
         regularizer: "shift", a lambda that keeps V positive definite (the paper), or "project", which projects the
             noisy Gram matrix on the positive semidefinite cone. That is post-processing, and a smaller lambda is
             enough.
-        regularization: lambda without noise, >= 1e-5; None: 1. Must be None with confidence="authors".
+        regularization: lambda without noise, >= 1e-5; None: 1.
 
     Reference: Abbasi-Yadkori, Pal & Szepesvari (2011), Theorem 2; Zhou & Chowdhury (2024), Lemma C.4.
     """
@@ -151,25 +150,18 @@ class UCB(Exploration, Policy):
     @property
     @override
     def tags(self) -> Tags:
-        given = self.regularization is not None
-        widths = {
-            "width of the authors' code": self.confidence == "authors",
-            "width of known noise": self.confidence == "known_noise",
-            "width that is not theory's": self.confidence != "theory",
-        }
+        known = self.confidence == "known_noise"
+        widths = {"width of known noise": known, "width that is not theory's": known}
         return (
             super().tags
             | tagged("confidence", self.confidence, widths)
             | tagged("theta_norm", self.theta_norm, {"theta_norm = 0": self.theta_norm == 0})
-            | tagged("regularization", self.regularization, {"regularization that is given": given})
         )
 
     @override
     def bind(self, law: NoiseLaw) -> BoundUCB:
         rule = None
-        if self.confidence == "authors":
-            lam, width = confidence.authors(self, law)
-        elif self.confidence == "theory":
+        if self.confidence == "theory":
             lam, width = confidence.theory(self, self.regularizer, law)
         else:
             lam, width, rule = confidence.known_noise(self, self.regularizer, law)

@@ -22,10 +22,10 @@ class Exploration:
     Args:
         regularization: lambda of the ridge estimate without noise, >= 1e-5, because estimates are in float32; None: the
             default of the policy.
-        failure: failure probability of each bound behind a width, in [1e-30, 1). The widths of `UCB` (except "authors",
-            which is unproved) hold with probability 1 - 2.5 failure, for all agents at once or, if they learn inside
-            the batch, for each of them. The widths of `LogDetUCB` hold with 1 - failure for each agent. The widths of
-            `LinUCB` hold with 1 - failure for each agent, or for all users at once if users return.
+        failure: failure probability of each bound behind a width, in [1e-30, 1). The widths of `UCB` hold with
+            probability 1 - 2.5 failure, for all agents at once or, if they learn inside the batch, for each of them.
+            The widths of `LogDetUCB` hold with 1 - failure for each agent. The widths of `LinUCB` hold with 1 - failure
+            for each agent, or for all users at once if users return.
         subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]); for Gaussian rewards it
             must be at least the environment's `noise_std`.
         theta_norm: S, bound on ||theta*||.

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import AUTHORS, by_lot, deep
+from helpers import AUTHORS, AuthorsUCB, by_lot, deep
 from oracles import linear as oracles
 
 import fedbandit_jax as fb
@@ -149,7 +149,7 @@ def test_released_constants():
     """The authors' lambda and beta, by hand, at M=100, S=400 (kappa=9), d=10, failure=0.01, R=0.5."""
     spec = fb.Spec(n_agents=100, n_arms=100, dim=10, max_norm=1.0)
     mechanism = fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), std=AUTHORS["silo_local"])
-    ucb = fb.algos.UCB(confidence="authors")
+    ucb = AuthorsUCB()
     bound = fb.algos.private_fed_lin_ucb(mechanism, policy=ucb, learns_in_batch=True).bind(spec, 10_000)
     sigma = np.sqrt(9 * (np.log(10) + 1))
     lam = np.sqrt(900) * sigma * (np.sqrt(9 + np.log(100)) + np.sqrt(10))
