@@ -406,14 +406,14 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.audits.run: dict(cases=([CASE], empty), progress=(False, flag)),
     fb.audits.load: dict(controls=("controls.py", path)),
     ship: dict(families="arms"),
-    fb.audits.linear: dict(prefixes=(False, flag), algo=PRIVATE, n_agents=(1, count()), horizon=(2, count())),
+    fb.audits.linear: dict(algo=PRIVATE, n_agents=(1, count()), horizon=(2, count())),
     **{
         one: dict(algo=A.fed_ucb(BUDGET), n_agents=(2, count()))
         for one in (fb.audits.claimed, fb.audits.timing, fb.audits.brink)
     },
     fb.audits.asynchronous: dict(algo=ASYNC, horizon=(12, count())),
     fb.audits.above_threshold: dict(schedule=S.PrivateLogDet(), epochs=(1, count())),
-    fb.audits.by_message: dict(bound=PRIVATE.bind(SPHERE.spec, 4), prefixes=(False, flag)),
+    fb.audits.by_message: dict(bound=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.transcript: dict(algo=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.arms: dict(algo=SUMS),
     fb.audits.clusters: dict(algo=A.homo_dc(BUDGET, trigger="count")),

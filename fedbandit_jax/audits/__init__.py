@@ -23,6 +23,7 @@ from fedbandit_jax.audits.clusters import uploads as uploads
 from fedbandit_jax.audits.linear import BUDGET as BUDGET
 from fedbandit_jax.audits.linear import linear as linear
 from fedbandit_jax.audits.linear import shipped_linear as _shipped_linear
+from fedbandit_jax.audits.messages import by_message as by_message
 from fedbandit_jax.audits.own import claimed as claimed
 from fedbandit_jax.audits.schedules import above_threshold as above_threshold
 from fedbandit_jax.audits.schedules import brink as brink
@@ -30,7 +31,6 @@ from fedbandit_jax.audits.schedules import shipped_schedules as _shipped_schedul
 from fedbandit_jax.audits.schedules import timing as timing
 from fedbandit_jax.audits.transcripts import transcript as transcript
 from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.messages import by_message as by_message
 from fedbandit_jax.report.findings import Audit as Audit
 
 FAMILIES = {

@@ -18,6 +18,7 @@ from jax import Array, lax
 from fedbandit_jax.algos import CDPSE, DPSE, LDPSE, SE, AdaCUCB, DistCDPSE, DistDPSE, DistRDPSE, ShuffleDPSE
 from fedbandit_jax.algos.arms.loop import AdaCState
 from fedbandit_jax.audits.case import Case
+from fedbandit_jax.audits.messages import by_message
 from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.runners import BatchedArms
@@ -25,7 +26,6 @@ from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.integers.shares import SkellamNoise
-from fedbandit_jax.privacy.messages import by_message
 from fedbandit_jax.privacy.samplers import discrete_laplace
 
 N_ARMS = 2  # K

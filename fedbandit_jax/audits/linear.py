@@ -22,12 +22,12 @@ from fedbandit_jax.algos import (
 )
 from fedbandit_jax.algos.loops.server import ServerLoop
 from fedbandit_jax.audits.case import Case
+from fedbandit_jax.audits.messages import by_message
 from fedbandit_jax.audits.transcripts import Transcript, case_of, certified, one_budget, spec_of
 from fedbandit_jax.core import validate
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
-from fedbandit_jax.privacy.messages import by_message
-from fedbandit_jax.privacy.packing import matrix_weights
+from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 from fedbandit_jax.privacy.releases import RELEASES, Decaying, Discounted, Window
 from fedbandit_jax.privacy.statistic import Linear, Logistic, Statistic
 from fedbandit_jax.privacy.users import Users
@@ -56,7 +56,6 @@ def linear(
     horizon: int | None = None,
     drops: bool = False,
     messages: bool = False,
-    prefixes: bool = False,
     name: str | None = None,
 ) -> Case:
     """Builds a case of a certified linear algorithm: releases, their rounds, who asked, and arms.
@@ -72,7 +71,6 @@ def linear(
         horizon: T; default: 8 batches, or 12 rounds without a fixed batch.
         drops: whether silos take turns to miss a batch.
         messages: whether every message of every silo is shown, see `by_message`.
-        prefixes: whether every private prefix sum of every silo is shown.
         name: name of the case; default: trust model and release.
 
     Raises:
@@ -86,44 +84,41 @@ def linear(
     returns = isinstance(privacy.unit, Users)
     spec = spec_of(n_agents, constant=privacy.statistic.centred, n_users=int(returns), drops=drops)
     bound = certified(algo, spec, horizon)
-    messages = validate.boolean("messages", messages) | validate.boolean("prefixes", prefixes)
-    bound = by_message(bound, prefixes) if messages else bound
+    bound = by_message(bound) if validate.boolean("messages", messages) else bound
     mechanism = bound.mechanism
     fixed = batch > 0 or bound.schedule.reads == "nothing"
     options: dict[str, Any] = {}
     by_batch = type(bound) is ServerLoop and bound.schedule is None
     whole = batch if by_batch else 0  # other loops do not show one sum of all silos
     if whole and not mechanism.trust.on_grid:  # rounding to a grid does not cancel
-        by_silo = messages or mechanism.apart
-        by_prefix = mechanism.shows_prefixes or not messages
-        measure = prefixes_moved(mechanism, by_silo) if by_prefix else _messages_moved
+        measure = _messages_moved(mechanism) if messages else prefixes_moved(mechanism, mechanism.apart)
         options = dict(sensitivity=mechanism.sensitivity, measure=measure)
     elif whole:  # slowness of integers, of users' bits, and of both message by message
         options = dict(slow=(12 if mechanism.trust.needs_users else 8) if messages else 4)
-    shown = " prefixes" if prefixes else " messages" * messages
-    options["name"] = f"{privacy.trust} {privacy.release}{shown}" if name is None else name
+    shown = f"{privacy.trust} {privacy.release}{' messages' * messages}"
+    options["name"] = shown if name is None else name
     options["mechanism"] = Transcript(algo=bound, spec=spec, horizon=horizon)
     return case_of(bound, budget, horizon, n_agents, horizon if returns else 1, fixed=fixed, **options)
 
 
-def _messages_moved(view: Any, other: Any) -> float:
-    """Returns the joint l2 distance of all messages (S, ..., D) of two views with equal noise."""
-    return float(np.linalg.norm(view[0].astype(float) - other[0]))
+def _units(mechanism: Any) -> Any:
+    """Returns each packed entry's noise, relative to the bias entries'."""
+    return matrix_weights(packed_size(mechanism.statistic.dim)) if mechanism.trust.joint_matrix else 1.0
+
+
+def _messages_moved(mechanism: Any) -> Callable[[Any, Any], float]:
+    """Makes a function for the joint l2 distance of all messages (S, ..., D) of two views, in units of the noise."""
+    return lambda view, other: float(np.linalg.norm((view[0].astype(float) - other[0]) / _units(mechanism)))
 
 
 def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]:
-    """Makes `_messages_moved` for private prefix sums, (S, d, d + 1), or packed (S, M, D) if `by_silo`.
-
-    With noise on the joint matrix of (x, y), units are each entry's noise relative to the bias entries'.
-    """
-    encoder, statistic = mechanism.release.encoder(), mechanism.statistic
+    """Makes `_messages_moved` for private prefix sums, (S, d, d + 1), or packed (S, M, D) if `by_silo`."""
+    encoder, statistic, units = mechanism.release.encoder(), mechanism.statistic, _units(mechanism)
 
     def measure(view: Any, other: Any) -> float:
         moved = view[0] - other[0]
         moved = np.asarray(moved.sum(1) if by_silo else statistic.pack(jnp.asarray(moved)), float)
-        if mechanism.trust.joint_matrix:
-            moved = moved / matrix_weights(moved.shape[-1])
-        return float(np.linalg.norm(encoder @ np.diff(moved, axis=0, prepend=0)))
+        return float(np.linalg.norm(encoder @ np.diff(moved / units, axis=0, prepend=0)))
 
     return measure
 
@@ -137,7 +132,7 @@ def shipped_linear() -> list[Case]:
 
     def case(n_agents: int = 1, batch: int = 2, budget: Budget = BUDGET, **options: Any) -> Case:
         asked: dict[str, Any] = {name: options.pop(name, None) for name in ("horizon", "name")}
-        asked |= {name: options.pop(name, False) for name in ("drops", "messages", "prefixes")}
+        asked |= {name: options.pop(name, False) for name in ("drops", "messages")}
         return linear(private_fed_lin_ucb(Mechanism(budget, **options), schedule=batch), n_agents=n_agents, **asked)
 
     silo_local = [case(release=release) for release in RELEASES]
@@ -159,7 +154,6 @@ def shipped_linear() -> list[Case]:
     return [
         *silo_local,
         case(n_agents=2, release="tree", messages=True),
-        case(n_agents=3, prefixes=True),
         case(std="theorem_5_1", name="silo_local tree theorem"),
         case(budget=removed, name="silo_local tree zero_out"),
         case(unit=Users(2), name="silo_local tree 2 visits"),
@@ -173,7 +167,7 @@ def shipped_linear() -> list[Case]:
         case(statistic=Logistic(), release="blt", name="silo_local blt logistic"),
         linear(median, n_agents=3, name="silo_local blt median"),
         case(trust="silo_local_matrix"),
-        case(n_agents=2, trust="silo_local_matrix", prefixes=True),
+        case(n_agents=2, trust="silo_local_matrix", messages=True),
         case(trust="shuffle_amplified"),
         case(n_agents=2, trust="shuffle_amplified", messages=True),
         case(n_agents=2, batch=1, horizon=2, budget=small, trust="shuffle_vector_sum"),

@@ -23,7 +23,6 @@ from scipy.stats import norm
 
 from fedbandit_jax.privacy.apart import Apart
 from fedbandit_jax.privacy.behaviour import zero_batch
-from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 
@@ -80,7 +79,7 @@ def _drawn(mechanism: NoisyMechanism, key: Array, n: int) -> Array:
 
     def run(key: Array) -> Array:
         statistics, state = mechanism.step(key, jnp.int32(1), mechanism.init(dim), *nothing)
-        if isinstance(mechanism, (Messages, Apart)) and not mechanism.trust.shows_sum:
+        if mechanism.shows_silos and not mechanism.trust.shows_sum:
             return state.view[0].reshape(-1)[: packed_size(dim)]
         return mechanism.statistic.pack(statistics)
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array, lax
 
 from fedbandit_jax.audits.case import Case
+from fedbandit_jax.audits.messages import Messages
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.recorder import Moment, Recorder
@@ -22,7 +23,6 @@ from fedbandit_jax.envs import Dropout, Script
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
-from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
 PARTS = 4  # of a shuffler's bits, to count ones in; without mixing the parts would differ

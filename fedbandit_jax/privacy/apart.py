@@ -77,7 +77,7 @@ class Apart(NoisyMechanism):
     silos and the server behave.
     """
 
-    apart = shows_prefixes = True
+    apart = shows_silos = True
 
     server: Server
 

@@ -28,7 +28,6 @@ from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.apart import Apart
 from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum
-from fedbandit_jax.privacy.messages import Messages
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 from fedbandit_jax.privacy.releases.release import in_float64, outputs
@@ -110,9 +109,9 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
         return ""  # it says that there is none
     size, n = packed_size(dim), min(int(release.n_syncs), SYNCS)
     weights = matrix_weights(size) / math.sqrt(2) if trust.joint_matrix else np.ones(size)
-    by_silo = isinstance(mechanism, (Messages, Apart)) and type(trust).silo_stds is not Trust.silo_stds
+    by_silo = mechanism.shows_silos and type(trust).silo_stds is not Trust.silo_stds
     each, most = mechanism.n_agents if by_silo else 1, NUMBERS
-    if isinstance(mechanism, Messages) and trust.needs_users:  # bits of all users so far, at every synchronisation
+    if mechanism.shows_silos and trust.needs_users:  # bits of all users so far, at every synchronisation
         each, most = release.n_syncs * (mechanism.batch or 1) * mechanism.n_agents * trust.width, 64 * NUMBERS
     draws = int(np.clip(most // (n * size * each), 64, DRAWS))
     drawn = _drawn(mechanism, n, by_silo, max(1, NUMBERS // (size * each)), jax.random.split(key, draws))
@@ -133,7 +132,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
             return wrong
         stds = trust.silo_stds()
         silos = np.moveaxis(shown.reshape(draws, n, len(stds), -1), 1, 0) / np.asarray(stds, float)[:, None]
-        if mechanism.shows_prefixes:
+        if mechanism.apart:
             silos = scipy.linalg.solve_triangular(_factor(release, n), silos.reshape(n, -1), lower=True)
             silos = silos.reshape(n, draws, len(stds), -1) / weights
         else:

@@ -88,8 +88,6 @@ class BoundMechanism:
     apart: ClassVar[bool] = False
     enforced: ClassVar[bool] = False  # whether a loop leaves out one user's contributions beyond `users`
     clips: ClassVar[bool] = False  # whether a loop counts the contributions that are clipped
-    # whether users' rows have weights, so that `admit` returns these and responses, (2, M)
-    weighs: ClassVar[bool] = False
 
     @property
     def needs_users(self) -> bool:

@@ -1,7 +1,7 @@
 """Noisy sums: the noise of all messages is drawn at once (`Aggregated`), or from users if it depends on them
 (`Rounded`).
 
-Both are bound for S synchronisations; later releases are NaN. `privacy.messages` draws message by message. Noise that
+Both are bound for S synchronisations; later releases are NaN. `audits.messages` draws message by message. Noise that
 depends on no data may be drawn before the loop that adds it (`WithRows`). One compiled loop then serves all.
 """
 
@@ -37,7 +37,7 @@ class Limit(NamedTuple):
 class NoisyMechanism(AccountedMechanism):
     """A mechanism that adds up the admitted statistics exactly, and adds the noise of the trust model."""
 
-    shows_prefixes: ClassVar[bool] = False  # whether the server is shown the private prefix sums of every silo
+    shows_silos: ClassVar[bool] = False  # whether the view has the messages of every silo
 
     @property
     @override
@@ -56,11 +56,6 @@ class NoisyMechanism(AccountedMechanism):
     @override
     def clips(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.statistic.counts
-
-    @property
-    @override
-    def weighs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.statistic.bounds.weighted
 
     @property
     @override

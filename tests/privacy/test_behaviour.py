@@ -139,16 +139,13 @@ OTHERS = {
 }
 
 
-def bind(
-    trust="silo_local", release="tree", budget=BUDGET, m=M, dim=2, n_syncs=S, messages=False, prefixes=False, **options
-):
+def bind(trust="silo_local", release="tree", budget=BUDGET, m=M, dim=2, n_syncs=S, messages=False, **options):
     recipe = P.Mechanism(budget, OTHERS.get(release, release), trust, **options)
     bound = recipe.bind(BoundStatistic(dim, constant=True), n_agents=m, n_syncs=n_syncs, batch=2)
-    return fb.audits.by_message(bound, prefixes) if messages else bound
+    return fb.audits.by_message(bound) if messages else bound
 
 
-# Of every trust model but that of bits, which `test_trust.py` counts, and of every form of a message: whole, in parts,
-# decoded at the silo.
+# Of every trust model but that of bits, which `test_trust.py` counts, and of messages that are whole or in parts.
 DEFAULT_MESSAGES = [
     *(("silo_local", release) for release in ("tree", "user-defined")),
     *((model, "tree") for model in ("silo_local_matrix", "shuffle_amplified", "central")),
@@ -201,9 +198,6 @@ def messages():
         yield pytest.param(case, seen, id=name, marks=marks)
     uneven = tuple(P.Budget(epsilon, 0.1) for epsilon in (0.5, 1.0, 4.0))
     yield pytest.param(lambda: bind(budget=uneven, messages=True), SCALES, id="silo_local-uneven")
-    for trust in ("silo_local", "silo_local_matrix"):
-        case = functools.partial(bind, trust, messages=True, prefixes=True)
-        yield pytest.param(case, (*AT_ONCE, *OF_NODES[:2]), id=f"{trust}-prefixes")
 
 
 def sums():

@@ -11,10 +11,10 @@ from helpers import refused, released
 from honest import BATCH, SPEC, changed, federated, honest, of
 
 import fedbandit_jax as fb
+from fedbandit_jax.audits.messages import Messages, by_message
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import Status, certify
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.messages import Messages, by_message
 from fedbandit_jax.privacy.noisy_sums import Aggregated, Rounded
 
 

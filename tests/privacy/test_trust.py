@@ -14,10 +14,10 @@ from helpers import AUTHORS, refused, released
 from scipy import stats
 
 import fedbandit_jax as fb
+from fedbandit_jax.audits.messages import Messages, by_message
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_mu
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.messages import Messages, by_message
 from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
 from fedbandit_jax.privacy.releases import Release, make
@@ -366,15 +366,6 @@ UNMADE = [  # single messages of silos that are away, and of batches of several 
 def test_where_no_messages_are_made(spec, options):
     with refused("bound"):
         by_message(fb.algos.Federated(**options).bind(spec, 1000))
-
-
-def test_only_silos_with_noise_of_their_own_send_prefix_sums():
-    for trust, claim in (("silo_local", "certified"), ("silo_local_matrix", "certified"), ("central", "none")):
-        whole = fb.algos.Federated(privacy=Mechanism(BUDGET, trust=trust)).bind(SPEC, 100)
-        forged = dataclasses.replace(whole, mechanism=formed(Messages, whole.mechanism, shows_prefixes=True))
-        assert certify(forged).claim == claim
-    with refused("prefixes", True):
-        by_message(whole, prefixes=True)
 
 
 @pytest.mark.parametrize(("spec", "options"), UNMADE)

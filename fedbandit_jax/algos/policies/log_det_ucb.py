@@ -122,7 +122,7 @@ class LogDetUCB(Exploration, Policy):
 def privatizer(privacy: Mechanism | Budget | None) -> Mechanism | None:
     """Returns the mechanism of PRIVATIZER, Algorithm 2, for a budget, and any other mechanism unchanged.
 
-    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree. Its silos send prefix sums, with the same
-    distribution, see `privacy.messages`.
+    PRIVATIZER adds noise to the joint matrix [x y]'[x y], by a tree. Its silos send prefix sums, which are
+    post-processing of our messages.
     """
     return as_mechanism(privacy, trust="silo_local_matrix")

@@ -61,8 +61,7 @@ class Trust:
     # the silos that may miss a synchronisation: "none" (there is no proof), "few" (up to `dropouts`) or "any"
     away: ClassVar[str] = "none"
     plain: ClassVar[bool] = False  # whether the proof is for (x y, x x') of single visits only
-    # whether every silo's messages are proved alone. A silo may then have its own budget, and send prefix sums
-    per_silo: ClassVar[bool] = False
+    per_silo: ClassVar[bool] = False  # whether every silo's messages are proved alone, perhaps for its own budget
     of_silos: ClassVar[bool] = False  # whether every silo adds noise to its messages
     # whether a server may be shown these messages one by one: they have equal noise on all entries
     alike: ClassVar[bool] = False

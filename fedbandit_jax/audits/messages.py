@@ -1,4 +1,4 @@
-"""The noise of every single message, for audits: the same sums by the whole protocol, M times as slow.
+"""The noise of every single message: the same sums by the whole protocol, M times as slow.
 
 For Gaussian trust models it has exactly the law of `Aggregated`. For integer noise it has that law up to the factors
 that the trust model states. Certificates are about the protocol with single messages.
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.core import struct, validate
+from fedbandit_jax.core import struct
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.bound import MechanismState, Stepped, Timing
 from fedbandit_jax.privacy.integers.ring import RingSum, misfit
@@ -29,15 +29,9 @@ WHERE = "are made of single visits, in batches of one size, by silos that are al
 @struct.sealed
 @struct.pytree
 class Messages(NoisyMechanism):
-    """A mechanism that randomises every message of every silo, passes them on, and analyses them.
+    """A mechanism that randomises every message of every silo, passes them on, and analyses them."""
 
-    With `shows_prefixes` a silo decodes its own messages, and sends the private prefix sum in their place. That is the
-    protocol P_alt, Algorithm 4 of Zhou & Chowdhury (2024), due to Dubey & Pentland (2020). The prefix sum is
-    post-processing of the messages. So the guarantee and the law of the server's sums are the same. A shuffler could
-    not amplify it, because one user is in up to S of the prefix sums.
-    """
-
-    shows_prefixes: bool = struct.static(default=False)  # pyright: ignore[reportIncompatibleVariableOverride]
+    shows_silos = True
 
     @override
     def init(self, dim: int) -> MechanismState:
@@ -45,19 +39,11 @@ class Messages(NoisyMechanism):
         users = ()
         if self.trust.needs_users:
             users = jnp.zeros((release.size, batch, size, self.n_agents))  # pyright: ignore[reportAttributeAccessIssue]
-        decoder = release.init((size,))
-        state = MechanismState(
-            sums=None,
-            release=(
-                self._each(release.encode_init((size,))),
-                self._each(decoder) if self.shows_prefixes else decoder,
-            ),
-            trust=users,
-            view=None,
-            seen=self.read(jnp.zeros((dim, dim + 1)), jnp.float32(0)),
-        )
+        zeros, encoder = jnp.zeros((dim, dim + 1)), release.encode_init((size,))
+        encoders = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.n_agents, *jnp.shape(leaf))), encoder)
+        seen = self.read(zeros, jnp.float32(0))
+        state = MechanismState(None, (encoders, release.init((size,))), users, None, seen)
         x, v = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
-        zeros = jnp.zeros((dim, dim + 1))
         view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, zeros, x, v)[1].view
         return state._replace(view=jnp.zeros(view.shape, view.dtype))
 
@@ -80,18 +66,12 @@ class Messages(NoisyMechanism):
             users = users.at[k - 1].set(pack_users(x, v), mode="drop")
             batches = jnp.arange(1, len(users) + 1)
             inside = jnp.repeat((batches <= k) & (batches > k - (k & -k)), x.shape[0])
-            messages = (
-                jnp.moveaxis(users, 3, 0).reshape(m, len(inside), -1),
-                jnp.broadcast_to(inside, (m, len(inside))),
-            )
+            messages = jnp.moveaxis(users, 3, 0).reshape(m, len(inside), -1), jnp.broadcast_to(inside, (m, len(inside)))
         keys = jax.random.split(silos, m)
         sent = jax.vmap(trust.randomize, (0, 0, None, 0))(keys, jnp.arange(m), k, messages)
-        if self.shows_prefixes:
-            sent, decoder = jax.vmap(release.decode, (0, None, 0))(decoder, k, sent)
         shown = trust.third_party(third, sent)
-        total = prefix = trust.analyze(server, k, shown)
-        if not self.shows_prefixes:
-            prefix, decoder = release.decode(decoder, k, total)
+        total = trust.analyze(server, k, shown)
+        prefix, decoder = release.decode(decoder, k, total)
         view = total if trust.shows_sum else shown
         if state.view is not None:
             view = jnp.where(k <= release.n_syncs, view, state.view)
@@ -101,21 +81,15 @@ class Messages(NoisyMechanism):
     def _misfit(self, timing: Timing, batch: int | None) -> str:
         if not timing.fixed or self.batch is None or self.statistic.drops:
             return f"single messages {WHERE}"
-        if self.shows_prefixes and not type(self.trust).per_silo:
-            return f"the proof of {type(self.trust).__name__} does not cover silos that send prefix sums"
         return super()._misfit(timing, batch)
 
-    def _each(self, state: Any) -> Any:
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.n_agents, *jnp.shape(leaf))), state)
 
-
-def by_message(bound: Any, prefixes: bool = False) -> Any:
+def by_message(bound: Any) -> Any:
     """Returns the same bound algorithm, with every message of every silo randomised, passed on and analysed.
 
     Args:
         bound: a loop in batches of one size, or its mechanism, with noise that is drawn at once; or an algorithm for
             arms, whose users then draw their shares of the noise.
-        prefixes: whether silos send private prefix sums instead, as in P_alt; only silo-local noise covers that.
 
     Raises:
         ValueError: if there are no such messages, or they have too many bits.
@@ -131,21 +105,17 @@ def by_message(bound: Any, prefixes: bool = False) -> Any:
     if isinstance(protocol := getattr(bound, "protocol", None), RingSum):
         return dataclasses.replace(bound, protocol=_shared(protocol))
     if not isinstance(bound, NoisyMechanism) and getattr(bound, "equal_batches", None):
-        return dataclasses.replace(bound, mechanism=by_message(bound.mechanism, prefixes))
+        return dataclasses.replace(bound, mechanism=by_message(bound.mechanism))
     made = type(bound) in (Aggregated, Rounded) and type(bound.trust).randomize is not Trust.randomize
     if not made or bound.batch is None or bound.statistic.drops:
         raise BadValue("bound", f"must have messages, which {WHERE}", bound, got=type(bound).__name__)
-    if validate.boolean("prefixes", prefixes) and not type(bound.trust).per_silo:
-        raise BadValue("prefixes", "must be False where silos have no noise of their own", True)
-    parts = {field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)}
-    sent = Messages(**parts, shows_prefixes=prefixes)
-    if sent.trust.needs_users:
+    if bound.trust.needs_users:
         nodes: Any = bound.release
         bits = nodes.size * bound.batch * bound.n_agents * packed_size(bound.statistic.dim) * bound.trust.width
         if bits > MAX_BITS:
             got = f"{bits:.3g}: choose fewer silos, rounds or features"
             raise BadValue("bound", f"must have at most {MAX_BITS:.0e} bits of messages", bound, got=got)
-    return sent
+    return Messages(**{field.name: getattr(bound, field.name) for field in dataclasses.fields(bound)})
 
 
 def _shared(protocol: RingSum) -> RingSum:
