@@ -14,7 +14,7 @@ from helpers import random_script
 from hypothesis import settings
 from quick import compile_quickly
 
-from fedbandit_jax.engine import setup
+from fedbandit_jax.engine import prepare
 
 collect_ignore = ["audits/controls"]  # read by tests of audits, and by `fedbandit audit --controls`
 CACHE = Path(os.environ.get("FEDBANDIT_TEST_CACHE", Path(__file__).parent.parent / ".jax_cache"))
@@ -74,7 +74,7 @@ def key():
 @pytest.fixture
 def same_noise(monkeypatch):
     """Lets all that a test simulates draw the same privacy noise, whatever it is called and wherever it runs."""
-    monkeypatch.setattr(setup, "salt", lambda *marks: ())
+    monkeypatch.setattr(prepare, "salt", lambda *marks: ())
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from four_arms import VARIANTS, algorithm
 from helpers import ByMessage, Prefixes, SharesRDPSE, random_script
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine import setup
+from fedbandit_jax.engine import prepare
 from fedbandit_jax.engine.runners import make_runner
 
 A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
@@ -326,7 +326,7 @@ def simulate(env, algo, **options):
     stateless = isinstance(algo, (A.Uniform, A.UniformArms))
     run = dict(horizon=T, key=KEY, seeds=SEEDS, throw=False, record={} if stateless else {"state": fb.record.final()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "salt", lambda *marks: ())
+        patch.setattr(prepare, "salt", lambda *marks: ())
         return fb.simulate(env, algo, **run | options)
 
 

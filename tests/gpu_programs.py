@@ -168,8 +168,8 @@ def drawn(runner: Any, keys: Any, n: int) -> Any:
     """Returns the noise of n steps for seeds of these keys, which is drawn before the loop."""
     import jax
 
-    start = runner.source.release.init((runner.source.row_size,))
-    return jax.vmap(lambda key: runner.source.rows(key, start, 0, n, n)[0])(keys)
+    start = runner.algo.source.release.init((runner.algo.source.row_size,))
+    return jax.vmap(lambda key: runner.algo.source.rows(key, start, 0, n, n)[0])(keys)
 
 
 def hot_loop(runners: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, tuple[Any, ...]]:
@@ -182,11 +182,11 @@ def hot_loop(runners: Sequence[Any], n_seeds: int, n_steps: int) -> tuple[Any, t
     runners = [runner.sharing(len(runners)) for runner in runners]
     leaves, treedef, axes = batching._stack([runner.played for runner in runners])
     leaves = [jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
-    placed = batching.Layout(treedef, axes, len(runners), n_seeds, runners[0].emitters, None)
+    placed = batching.Layout(treedef, axes, len(runners), n_seeds, runners[0].hints.emitters, None)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_seeds))
     worlds, states = batching._init(placed).eval_shape(leaves, keys)
     steps = batching._steps(range(n_steps), n_steps)
-    rows = [jax.eval_shape(lambda keys, one=one: drawn(one, keys, n_steps), keys) for one in runners if one.source]
+    rows = [jax.eval_shape(lambda keys, one=one: drawn(one, keys, n_steps), keys) for one in runners if one.algo.source]
     return batching._advance(placed), (leaves, keys, worlds, states, *steps, rows)
 
 

@@ -19,9 +19,9 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
 from fedbandit_jax.audits import FAMILIES
 from fedbandit_jax.core.validate import BadArgument
-from fedbandit_jax.engine import setup
+from fedbandit_jax.engine import prepare
 from fedbandit_jax.engine.curves import RoundTally, StretchTally
-from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.prepare import Configuration
 from fedbandit_jax.interfaces import certify
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
@@ -104,7 +104,7 @@ def it_bears_silos_that_are_away_and_rewards_that_are_late(row):
             assert wrong == "env"  # it has no silos, or they are away, and rewards late, already
             continue
         one = Configuration(wrap(row.env, how), row.algo, {})
-        wrong = refusal(lambda one=one: setup.bind(row.name, one, ex.T))
+        wrong = refusal(lambda one=one: prepare.bind(row.name, one, ex.T))
         parts_of_it = {"release", "trust", "bound", "schedule", "policy", "aggregate", "liars", "learns_in_batch"}
         assert wrong in ({None} if bears else {"env", "algo", "recipe"}) | parts_of_it
         if wrong is None:

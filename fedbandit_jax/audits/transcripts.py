@@ -17,7 +17,7 @@ from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.messages import Messages
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.engine.recorder import Moment, Recorder
+from fedbandit_jax.engine.record import Moment, Recorder
 from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.envs import Dropout, Script
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Spec, certify

@@ -17,7 +17,7 @@ PROGRAMS = 32  # mechanisms with programs in the LRU cache
 
 
 class Ahead(NamedTuple):
-    """The noise source of one configuration for the seeds of a piece, see `Runner.source`."""
+    """The noise source of one configuration for the seeds of a piece, see `Algorithm.source`."""
 
     structure: Any  # of the source and the salt of its keys
     leaves: list[Any]
@@ -26,7 +26,7 @@ class Ahead(NamedTuple):
     @classmethod
     def of(cls, runner: Runner, keys: Array, device: Any) -> Ahead:
         """Places the source of a runner on a device."""
-        leaves, structure = jax.tree.flatten((runner.source, runner.salt))
+        leaves, structure = jax.tree.flatten((runner.algo.source, runner.salt))
         return cls(structure, jax.device_put(leaves, device), keys)
 
     def start(self) -> Any:

@@ -57,7 +57,7 @@ class Layout(NamedTuple):
     axes: tuple[int | None, ...]  # 0 for leaves that are stacked over configurations, None for shared leaves
     n_configs: int
     n_seeds: int  # G
-    emitters: bool  # as in `Runner`
+    emitters: bool  # as in `Hints`
     part: int | None  # agents of one worker in a step, if several workers share it
 
     def over_runs(self, method: str, **fixed: Any) -> Any:
@@ -94,12 +94,12 @@ class Pieces:
         self.recorder = runner.recorder
         if runner.mesh is not None:  # pieces run in sequence, each on all devices
             devices = [NamedSharding(runner.mesh, PartitionSpec())]
-        alone = runner.rejects or (runner.branches and on_cpu())  # with rejection, worlds depend on the arms played
+        alone = runner.rejects or (runner.hints.branches and on_cpu())  # worlds of rejection depend on arms played
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
         if on_cpu():
             self.workers = max(_cores(), len(devices)) if runner.mesh is None else 1
-            size = _together(len(keys), runner.seeds_abreast, self.workers)
+            size = _together(len(keys), runner.hints.seeds, self.workers)
         groups = [[runner] for runner in runners] if alone else [runners]
         part = runner.divided(self.workers // (len(groups) * -(-len(keys) // size)))
         self.firsts = range(0, runner.env.spec.n_agents, part or runner.env.spec.n_agents)
@@ -107,7 +107,7 @@ class Pieces:
         self.pieces = []
         for c, group in enumerate(groups):
             leaves, treedef, axes = _stack([runner.played for runner in group])
-            layout = Layout(treedef, axes, len(group), size, runner.emitters, part)
+            layout = Layout(treedef, axes, len(group), size, runner.hints.emitters, part)
             there = [jax.device_put(leaves, device) for device in devices]
             for first in range(0, len(keys), size):
                 which = len(self.pieces) % len(devices)
@@ -115,7 +115,7 @@ class Pieces:
                 some = jax.device_put(some if size > 1 else some[0], devices[which])
                 some = jax.random.wrap_key_data(some, impl=impl)
                 seeds, configs = slice(first, min(first + size, len(keys))), slice(c, c + len(group))
-                ahead = [Ahead.of(one, some, devices[which]) for one in group if one.source is not None]
+                ahead = [Ahead.of(one, some, devices[which]) for one in group if one.algo.source is not None]
                 self.pieces.append(Piece(configs, seeds, there[which], some, layout, ahead))
 
     def init(self) -> list[Any]:

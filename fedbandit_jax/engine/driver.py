@@ -22,12 +22,11 @@ from fedbandit_jax.engine.batching import Pieces
 from fedbandit_jax.engine.cache import keep_by_default
 from fedbandit_jax.engine.checkpoint import STOPS, Checkpoints, Interruption, Progress
 from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
-from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.identity import provenance
 from fedbandit_jax.engine.options import Run
-from fedbandit_jax.engine.provenance import provenance
+from fedbandit_jax.engine.prepare import Configuration, seeds_together, set_up
 from fedbandit_jax.engine.runners import Runner
-from fedbandit_jax.engine.setup import set_up
-from fedbandit_jax.engine.sizes import seeds_together
+from fedbandit_jax.engine.runners.runner import ROWS
 from fedbandit_jax.interfaces import certificate_of
 from fedbandit_jax.report.result import Result, concat
 
@@ -52,11 +51,12 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     keys = random.of_seeds(run.key, run.seeds)
     checkpoints = None if run.checkpoint is None else Checkpoints(run.checkpoint, setup.fingerprint())
     started = time.monotonic()
-    programs, together, waited = [], n_seeds, 0.0
+    programs, together, waited, contexts = [], n_seeds, 0.0, set()
     for labels in setup.groups:
         group = [runners[label].sharing(len(labels)) for label in labels]
         most = seeds_together(group[0], len(group), n_seeds, len(at))
         together = min(together, most)
+        contexts.add(group[0].hints.contexts)
         programs += [(labels, group, keys[first : first + most]) for first in range(0, n_seeds, most)]
     total = len(runners) * n_seeds * run.horizon
     bar = bars.bar(run.progress, total=total, unit=" rounds", unit_scale=True, desc="simulate")
@@ -89,6 +89,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
         "compiling": round(waited, 3),
         "devices": jax.local_device_count(),
         "seeds_together": together,
+        "contexts": " and ".join(sorted(contexts - {""})),
     }
     return concat(
         [
@@ -173,7 +174,8 @@ def _chunk(runner: Runner, n_runs: int) -> tuple[int, int]:
     size = min(runner.step_rounds, runner.horizon)
     if not size:  # the rounds of a step depend on the run
         return 1, room(runner.n_steps) if on_cpu() else 1
-    most = min(max(1, CHUNK_ROUNDS // size), runner.n_rows or CHUNK_ROUNDS)
+    rows = CHUNK_ROUNDS if runner.algo.source is None else max(1, ROWS // runner.algo.source.row_size)
+    most = min(max(1, CHUNK_ROUNDS // size), rows)
     work = size * runner.env.spec.n_agents  # of a step
     longest = min(max(1, -(-runner.n_steps // CHUNKS), CHUNK_WORK // work), most)
     if on_cpu():

@@ -1,7 +1,8 @@
-"""The digest of a run, which separates privacy noise and identifies checkpoints and stores.
+"""The digest of a run, which separates privacy noise and identifies checkpoints and stores, and its provenance.
 
-It covers the names and values of classes and parameters, so draws survive refactoring. Parameters do not determine what
-user-defined parts compute. Their digest also covers the traced program with its constants, and all bound numbers.
+The digest covers the names and values of classes and parameters, so draws survive refactoring. Parameters do not
+determine what user-defined parts compute. Their digest also covers the traced program with its constants, and all
+bound numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ import dataclasses
 import functools
 import hashlib
 import json
+import platform
 import re
+import shlex
+import subprocess
+import sys
+import time
 import types
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -137,3 +143,40 @@ def without_addresses(text: str) -> str:
 def versions() -> dict[str, str]:
     """Returns the versions of the packages that determine the numbers."""
     return {name: import_module(name).__version__ for name in ("fedbandit_jax", "jax", "jaxlib", "numpy")}
+
+
+def provenance() -> dict[str, Any]:
+    """Returns versions, git commit, device, dtype, date and command of this process, for readers; no digest has it."""
+    device = jax.devices()[0]
+    return {
+        **versions(),
+        "python": platform.python_version(),
+        "git_commit": _git_commit(),
+        "device": device.device_kind,
+        "platform": device.platform,
+        "dtype": str(jnp.zeros(()).dtype),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": _command(),
+    }
+
+
+def _command() -> str:
+    program = Path(sys.argv[0])
+    name = "fedbandit" if program.name == "__main__.py" and program.parent.name == "fedbandit_jax" else program.name
+    return shlex.join([name or "python", *sys.argv[1:]])
+
+
+@functools.cache
+def _git_commit() -> str | None:
+    """Returns the commit of the package's checkout, with `+` for uncommitted changes; None if installed."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        head, dirty = (
+            subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head + ("+" if dirty else "")

@@ -16,8 +16,7 @@ from jax import Array
 from fedbandit_jax.core import backend, random, validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.engine.record import Record, recorder
-from fedbandit_jax.engine.recorder import Recorder
+from fedbandit_jax.engine.record import Record, Recorder, recorder
 
 RECORDS, LOG_RECORDS = 10_000, 400  # most recorded rounds by default, and with stride="log"
 MAX_RECORDED = 10**8  # most numbers of one curve over all seeds, to bound memory

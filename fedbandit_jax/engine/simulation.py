@@ -18,12 +18,10 @@ from jaxtyping import Float, Int, Key
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.driver import execute
-from fedbandit_jax.engine.grid import Configuration, Environments, as_environment, expand
 from fedbandit_jax.engine.options import Run, RunOptions, documented
-from fedbandit_jax.engine.record import Record
-from fedbandit_jax.engine.recorder import Recording
+from fedbandit_jax.engine.prepare import Configuration, Environments, as_environment, bind, expand
+from fedbandit_jax.engine.record import Record, Recording
 from fedbandit_jax.engine.runners import Runner
-from fedbandit_jax.engine.setup import bind
 from fedbandit_jax.engine.store import Executor, Stored
 from fedbandit_jax.interfaces import Algorithm, Environment, Metrics, Status
 from fedbandit_jax.report.result import Result

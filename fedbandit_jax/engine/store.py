@@ -26,11 +26,10 @@ from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import bars
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.driver import execute
-from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.identity import code, digest, versions
 from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.prepare import Configuration, set_up
 from fedbandit_jax.engine.runners import Runner
-from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.interfaces import certificate_of, certify
 from fedbandit_jax.report.result import Result, concat, spans
 

@@ -16,7 +16,7 @@ from fedbandit_jax.algos import Federated
 from fedbandit_jax.algos.recipe import PolicyRecipe
 from fedbandit_jax.core import random, validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.engine.grid import as_environment
+from fedbandit_jax.engine.prepare import as_environment
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
 from fedbandit_jax.planning.candidate import Candidate

@@ -16,7 +16,7 @@ from fedbandit_jax.report.measured import OF_LABELS
 from fedbandit_jax.report.result import Result, concat
 
 STORED = re.compile(r"[0-9a-f]{32}/seeds_(\d+)-(\d+)\.npz")  # a file of a store, see engine/store.py
-_OWN = ("date", "seconds", "compiling", "command")  # provenance that differs between runs of the same code
+_OWN = ("date", "seconds", "compiling", "command", "contexts")  # provenance that differs between runs of the same code
 
 
 class Section(NamedTuple):

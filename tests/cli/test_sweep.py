@@ -20,8 +20,8 @@ import fedbandit_jax as fb
 from fedbandit_jax import cli
 from fedbandit_jax.cli import _calls, _configuration, main
 from fedbandit_jax.engine import simulation
-from fedbandit_jax.engine.grid import expand
 from fedbandit_jax.engine.identity import describe
+from fedbandit_jax.engine.prepare import expand
 
 EXAMPLE = Path(__file__).parents[2] / "experiments" / "sweep.toml"
 SMALL = """

@@ -56,7 +56,7 @@ def test_stored_and_fused_agree(family, few, key, monkeypatch):
     """And groups of agents that add up: of two, the last of which has an agent too many, or of sixteen."""
     monkeypatch.setattr("fedbandit_jax.core.choose.LANES", 64 if few else 1)
     process = runner(GAP, family, 40)
-    assert process.draws
+    assert process.hints.contexts == "drawn"
     fused, last = play(process, key)
     assert fused.sum() > 0
     np.testing.assert_allclose(play(dataclasses.replace(process, shared=True), key)[0], fused, atol=1e-5)
@@ -100,7 +100,7 @@ def test_a_gpu_adds_up_round_by_round(family, contexts, key, monkeypatch):
     """It keeps no records of a batch but those that do not add up, of agents who learn alone."""
     env = fb.envs.sphere(5, 6, 4, contexts=contexts)
     process = runner(env, family)
-    assert (process.draws, process.algo.adds) == (contexts == "fresh", family == "FedLinUCB")
+    assert (process.hints.contexts == "drawn", process.algo.adds) == (contexts == "fresh", family == "FedLinUCB")
     whole, last = play(process, key)
     gathered, gather = [], type(process.algo).gather
     monkeypatch.setattr(type(process.algo), "gather", lambda algo, x: gathered.append(x) or gather(algo, x))
@@ -135,8 +135,8 @@ def test_who_redefines_observe_is_asked():
     thompson = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=4).bind(GAP.spec, 8)
     pairs = [(own(**fields(GAP)), bound), (Half(), bound), (GAP, mine(**fields(bound))), (GAP, thompson)]
     pairs += [(long := fb.envs.sphere(5, 6, 23), FAMILIES["FedLinUCB"].bind(long.spec, 8))]
-    assert not any(Synchronous(env=env, algo=algo, horizon=8).draws for env, algo in pairs)
-    assert all(runner(env).draws for env in (GAP, fb.envs.sphere(5, 6, 4)))
+    assert not any(Synchronous(env=env, algo=algo, horizon=8).hints.contexts == "drawn" for env, algo in pairs)
+    assert all(runner(env).hints.contexts == "drawn" for env in (GAP, fb.envs.sphere(5, 6, 4)))
 
 
 # Tiles of the rows that agents are offered: the same arms, rewards and regret as with padded contexts.
@@ -162,7 +162,7 @@ def test_listed_and_padded_agree(family, dim, key, monkeypatch):
     env = table(dim)
     process = runner(env, family, 40)
     padded = dataclasses.replace(process, env=dataclasses.replace(env, ragged=False))
-    assert (process.lists, padded.lists) == (True, False)
+    assert (process.hints.contexts, padded.hints.contexts) == ("table", "stored")
     listed, _ = play(process, key)
     assert listed.sum() > 0
     np.testing.assert_allclose(listed, play(padded, key)[0], atol=1e-5)
@@ -214,6 +214,6 @@ def test_own_environments(key):
     kinds |= {redefining(kind, name): False for name in ("observe", "pull")}
     for one, lists in kinds.items():
         made = Synchronous(env=one(**fields(env)), algo=algo, horizon=8)
-        assert made.lists == lists
+        assert (made.hints.contexts == "table") == lists
         if lists:
             jax.eval_shape(made.step, key, *jax.eval_shape(made.init, key), 0)

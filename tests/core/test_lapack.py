@@ -10,8 +10,7 @@ from helpers import ENV, Ridge, deep
 import fedbandit_jax as fb
 from fedbandit_jax.core import lapack, programs
 from fedbandit_jax.engine import batching
-from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.setup import bind
+from fedbandit_jax.engine.prepare import Configuration, bind
 
 Z = np.random.default_rng(0).normal(size=(2, 3, 4, 9)).astype(np.float32)
 GRAM, Z0 = Z @ Z.swapaxes(-1, -2), Z[0, 0, :, 0]  # (2, 3) matrices, and a vector

@@ -11,10 +11,9 @@ from helpers import BUDGET, deep, in_chunks, released
 import fedbandit_jax as fb
 from fedbandit_jax import privacy as P
 from fedbandit_jax.engine import batching, driver
-from fedbandit_jax.engine.grid import Configuration
 from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.prepare import Configuration, set_up
 from fedbandit_jax.engine.runners import Synchronous, runner
-from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.noisy_sums import WithRows

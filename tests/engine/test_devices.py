@@ -19,7 +19,7 @@ path, cache, what = sys.argv[1:]
 jax.config.update("jax_compilation_cache_dir", cache)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 import fedbandit_jax as fb
-from fedbandit_jax.engine import batching, grid, setup
+from fedbandit_jax.engine import batching, prepare
 from fedbandit_jax.engine.runners import drawn
 from fedbandit_jax.engine.options import Run
 drawn.GROUP = 4
@@ -38,7 +38,8 @@ else:
         found[f"regret {i}"] = result.regret
         whole = fb.simulate(env, algo, devices=devices, **{**options, "seeds": 2})
         found[f"arms {i}"] = whole.records["arms"]
-    made = setup.set_up({"a": grid.Configuration(env, plain, {})}, Run(horizon=28, key=key, seeds=1, devices="agents"))
+    run = Run(horizon=28, key=key, seeds=1, devices="agents")
+    made = prepare.set_up({"a": prepare.Configuration(env, plain, {})}, run)
     play = batching.Pieces([made.runners["a"]], jax.vmap(jax.random.key)(np.arange(1)))
     (state,), piece = play.init(), play.pieces[0]
     steps = batching._steps(range(4), 4)
@@ -83,6 +84,6 @@ def test_agents_who_cannot_be_spread(monkeypatch):
     with refused("devices"):
         simulate(fb.envs.clustered(7, 2, 2, n_arms=3, dim=3), fb.algos.CLUB(), devices="agents")
     four = jax.sharding.AbstractMesh((4,), ("agents",))
-    monkeypatch.setattr("fedbandit_jax.engine.setup.mesh", lambda: four)
+    monkeypatch.setattr("fedbandit_jax.engine.prepare.mesh", lambda: four)
     with refused("devices"):
         simulate(devices="agents")

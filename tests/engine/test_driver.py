@@ -12,9 +12,8 @@ from helpers import ENV, PLAIN, PRIVATE, deep, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine import batching, driver
-from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine.prepare import Configuration, bind
 from fedbandit_jax.engine.runners import Synchronous
-from fedbandit_jax.engine.setup import bind
 
 WIDE = fb.envs.sphere(256, 3, 2, rewards="bernoulli")
 

@@ -10,8 +10,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE, refused
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.grid import expand
-from fedbandit_jax.engine.setup import describe_sweep
+from fedbandit_jax.engine.prepare import describe_sweep, expand
 
 ALGOS = {"plain": PLAIN, "ours": PRIVATE}
 GROUPED = fb.algos.Grouped(grouping=fb.algos.Mixture(), policy=fb.algos.UCB())

@@ -18,7 +18,7 @@ PRESETS = Path(fb.__file__).parent / "cli" / "presets"
 
 def program(env, algo, horizon):
     runner = make_runner(env, algo.bind(env.spec, horizon), horizon, None)
-    return signature(runner), runner.seeds_abreast, _chunk(runner, 24)[1]
+    return signature(runner), runner.hints.seeds, _chunk(runner, 24)[1]
 
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.toml")))

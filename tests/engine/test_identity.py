@@ -19,12 +19,11 @@ from scipy import optimize, stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
-from fedbandit_jax.engine import setup, store
-from fedbandit_jax.engine.grid import Configuration, expand
+from fedbandit_jax.engine import prepare, store
 from fedbandit_jax.engine.identity import digest, salt
 from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.prepare import Configuration, expand, set_up
 from fedbandit_jax.engine.runners import BatchedArms, Sequential, Synchronous
-from fedbandit_jax.engine.setup import set_up
 from fedbandit_jax.interfaces import ArmAlgorithm, ArrivalAlgorithm, Partition, Pulls
 
 M, RUNS, ALPHA = 3, 2000, 1e-6
@@ -113,8 +112,8 @@ def test_whatever_differs_has_noise_of_its_own():
 OWN = """
 import jax, jax.numpy as jnp, numpy as np, fedbandit_jax as fb
 from pathlib import Path
-from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.setup import bind
+from fedbandit_jax.engine.prepare import Configuration
+from fedbandit_jax.engine.prepare import bind
 
 FILE = Path(__file__).with_suffix(".npy")
 
@@ -261,7 +260,7 @@ def test_a_fingerprint_knows_the_configuration_and_the_versions(monkeypatch):
     assert len(salts) == len(changes) - 4  # noise is that of the configuration: with other keys, seeds or records, too
     for name, value in (("versions", {"jax": "0"}), ("code", "others")):
         with monkeypatch.context() as patch:
-            patch.setattr(setup, name, lambda value=value: value)
+            patch.setattr(prepare, name, lambda value=value: value)
             fingerprints.add(made()[1].fingerprint())
     assert len(fingerprints) == len(changes) + 2
 

@@ -9,9 +9,8 @@ from helpers import PLAIN, PRIVATE, refused, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import memory
-from fedbandit_jax.engine import batching, driver, sizes
-from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.setup import bind
+from fedbandit_jax.engine import batching, driver, prepare
+from fedbandit_jax.engine.prepare import Configuration, bind
 
 
 def room(monkeypatch, size):
@@ -76,7 +75,7 @@ def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
 def test_more_of_anything_needs_more(monkeypatch):
     def fitting(env, algo, n_configs=1, n_records=4):
         runner = bind("x", Configuration(env, algo, {}), 40)[0]
-        return sizes.seeds_together(runner, n_configs, 10**7, n_records)
+        return prepare.seeds_together(runner, n_configs, 10**7, n_records)
 
     room(monkeypatch, 2**33)
     drawn, large = fb.envs.gap(3, 4, 5), fb.envs.gap(300, 4, 25)

@@ -10,8 +10,8 @@ from helpers import PLAIN, PRIVATE, in_chunks, refused, same_runs
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import memory
-from fedbandit_jax.engine import batching, driver, sizes
-from fedbandit_jax.engine.recorder import Recorder, Recording
+from fedbandit_jax.engine import batching, driver, prepare
+from fedbandit_jax.engine.record import Recorder, Recording
 
 R, KEY = fb.record, jax.random.key(0)
 T, M, K, D = 40, 3, 4, 5
@@ -98,7 +98,7 @@ def test_the_last_state_is_that_of_the_horizon(monkeypatch):
 
 
 class Steps:
-    env, step_rounds, n_rows = GAP, 1, 0
+    env, algo, step_rounds = GAP, PLAIN, 1
 
     def __init__(self, n_steps):
         self.n_steps = self.horizon = n_steps
@@ -118,6 +118,7 @@ def test_results_keep_records(found):
 def test_sweeps_keep_records(found, tmp_path):
     """What only one algorithm has is missing for the other; in pieces records are the same."""
     without = simulate(record=None)
+    assert [one.provenance["contexts"] for one in (found, without)] == ["stored", "drawn"]
     np.testing.assert_allclose(found.regret, without.regret, atol=1e-5)  # of the plain path, which rounds otherwise
     assert without.records == {}
     joined = fb.concat([found, simulate(PRIVATE, record=None)])["Private-FedLinUCB"]
@@ -227,6 +228,6 @@ def test_what_does_not_fit_is_refused(monkeypatch):
     assert found.match("224 GiB of 2 runs, most of it 'x'")
     tables = {name: jax.ShapeDtypeStruct((T, M), np.float32) for name in ("arms", "rewards")}
     for room, fits in ((2 * 4 * 2 * T * M, True), (2 * 4 * 2 * T * M - 1, False)):
-        monkeypatch.setattr(memory, "total", lambda room=room: room * sizes.COPIES / memory.SHARE)
+        monkeypatch.setattr(memory, "total", lambda room=room: room * prepare.COPIES / memory.SHARE)
         with contextlib.nullcontext() if fits else refused("record"):
-            sizes.check_records(tables, 2)
+            prepare.check_records(tables, 2)

@@ -10,8 +10,7 @@ import pytest
 from helpers import ENV, PLAIN, PRIVATE, Ridge, refused
 
 import fedbandit_jax as fb
-from fedbandit_jax.engine.grid import Configuration
-from fedbandit_jax.engine.setup import bind
+from fedbandit_jax.engine.prepare import Configuration, bind
 
 simulation = importlib.import_module("fedbandit_jax.engine.simulation")
 

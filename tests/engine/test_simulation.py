@@ -34,7 +34,8 @@ def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
     assert len(np.unique(alone.regret[:, -1])) == 8
     np.testing.assert_allclose(alone.regret[:3], whole.regret, atol=1e-5)
     monkeypatch.setattr(batching, "_cores", lambda: 1)
-    monkeypatch.setattr(Synchronous, "seeds_abreast", 4)
+    usual = Synchronous.hints.fget
+    monkeypatch.setattr(Synchronous, "hints", property(lambda runner: usual(runner)._replace(seeds=4)))
     np.testing.assert_allclose(simulate(seeds=8).regret, alone.regret, atol=1e-4)
 
 

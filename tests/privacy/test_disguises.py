@@ -19,8 +19,8 @@ from test_forgeries import REFUSED, SLOW, leaves, parts, put
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.server import ServerLoop
 from fedbandit_jax.core import struct
-from fedbandit_jax.engine import setup
-from fedbandit_jax.engine.grid import Configuration
+from fedbandit_jax.engine import prepare
+from fedbandit_jax.engine.prepare import Configuration
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.interfaces.algorithm import OF_A_TABLE
@@ -240,7 +240,7 @@ class Keeps(fb.algos.Thompson):
 def test_a_policy_that_keeps_the_array_of_the_noise():
     algo = federated(policy=Keeps(), schedule=5)
     inner = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
-    runner, _ = setup.bind("it", Configuration(inner, algo, {}), HORIZON)
+    runner, _ = prepare.bind("it", Configuration(inner, algo, {}), HORIZON)
     assert np.array_equal(SEEN[-1], runner.algo.mechanism.trust.std)
     assert not np.shares_memory(SEEN[-1], runner.algo.mechanism.trust.std)
 

@@ -1,7 +1,7 @@
 """Runners, which the driver runs: an environment with a bound algorithm, one class for each pattern of arrivals."""
 
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.engine.recorder import Recorder
+from fedbandit_jax.engine.record import Recorder
 from fedbandit_jax.engine.runners.batched_arms import MAX_USERS
 from fedbandit_jax.engine.runners.batched_arms import BatchedArms as BatchedArms
 from fedbandit_jax.engine.runners.runner import Runner as Runner

@@ -11,7 +11,7 @@ from jax import Array, lax
 
 from fedbandit_jax.core import control
 from fedbandit_jax.core.backend import on_cpu
-from fedbandit_jax.engine.recorder import Recording
+from fedbandit_jax.engine.record import Recording
 from fedbandit_jax.interfaces import Algorithm, Feedback
 
 GAP = 1e-3  # rounding error of a gap below 0, for rewards up to 1

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +12,20 @@ from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import random, struct
-from fedbandit_jax.engine.recorder import Recorder, Recording
+from fedbandit_jax.engine.record import Recorder, Recording
 from fedbandit_jax.interfaces import Metrics
 
 AXIS = "agents"  # of a mesh of devices
 ROWS = 2**20  # most numbers of noise drawn before the steps of a run
+
+
+class Hints(NamedTuple):
+    """Properties of a runner on which speed and memory depend, but no number."""
+
+    contexts: str = ""  # "stored", "drawn" while they are scored, or rows of a "table"; "" without contexts
+    branches: bool = False  # whether steps branch on data, which on a CPU is faster without vmap
+    emitters: bool = False  # whether XLA:CPU uses its fusion emitters, which take half as long again to compile
+    seeds: int = 1  # seeds that fill the vector units of a CPU, and still fit into its cache
 
 
 @struct.pytree
@@ -36,11 +44,8 @@ class Runner:
     mesh: Mesh | None = struct.static(default=None)  # devices over which agents are sharded; None for one
 
     step_rounds = 0  # rounds of every step but the last; 0 if they depend on the run, see `Metrics.rounds`
-    branches = False  # whether steps branch on data, which on a CPU is faster without vmap
-    stores = False  # whether the contexts of a round are stored
-    drawable = False  # whether contexts can be drawn while they are scored, and the first best arm is played
-    emitters = False  # whether XLA:CPU uses its fusion emitters, which take half as long again to compile
-    seeds_abreast = 1  # seeds that fill the vector units of a CPU, and still fit into its cache
+    hints = Hints()
+    drawable = False  # whether contexts can be drawn while they are scored; the first best arm is then played
 
     @property
     def rejects(self) -> bool:
@@ -53,19 +58,9 @@ class Runner:
         return -(-self.horizon // self.step_rounds)
 
     @property
-    def source(self) -> Any:
-        """Source of noise drawn before the steps, see `Algorithm.source`; None if steps draw it."""
-        return self.algo.source
-
-    @property
-    def n_rows(self) -> int:
-        """Most steps whose noise is drawn before them; 0 without a source."""
-        return 0 if self.source is None else max(1, ROWS // self.source.row_size)
-
-    @property
     def played(self) -> Self:
-        """The runner to compile, to be `given` the noise of its source; others may share its program."""
-        return self if self.source is None else self.given(None)
+        """The runner to compile, to be `given` the noise of its algorithm's `source`; others may share its program."""
+        return self if self.algo.source is None else self.given(None)
 
     def given(self, rows: Any) -> Self:
         """Returns the runner with noise drawn before."""
@@ -84,16 +79,11 @@ class Runner:
         raise NotImplementedError
 
     def divided(self, most: int) -> int | None:
-        """Returns the number of agents in a part, for up to `most` parts of a step; None if indivisible."""
+        """Returns the number of agents in a part, for up to `most` parts of a step; None if indivisible.
+
+        A divisible runner has `part` and `join` besides `step`.
+        """
         return None
-
-    def part(self, key: Array, world: Any, state: Any, k: Array, first: Array, n: int) -> Any:
-        """Plays step k for the n agents from index `first` on, if the runner is `divided`."""
-        raise NotImplementedError
-
-    def join(self, key: Array, world: Any, state: Any, k: Array, parts: Sequence[Any]) -> tuple[Any, Metrics]:
-        """Joins the parts of step k into the learner's state and metrics; the world is unchanged."""
-        raise NotImplementedError
 
     def opened(self, state: Any) -> tuple[Any, Recording | None]:
         """Splits a state into the learner's state and the recording that holds it, if any."""

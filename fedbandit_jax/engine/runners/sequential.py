@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from fedbandit_jax.core import graph, lots, random, struct
 from fedbandit_jax.core.returned import is_array, need
-from fedbandit_jax.engine.recorder import Moment
+from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners.batch import impossible
 from fedbandit_jax.engine.runners.checks import check_environment, need_step, shapes
-from fedbandit_jax.engine.runners.runner import Runner, salted
+from fedbandit_jax.engine.runners.runner import Hints, Runner, salted
 from fedbandit_jax.interfaces import (
     ArrivalAlgorithm,
     ArrivalEnvironment,
@@ -45,7 +45,7 @@ class Sequential(Runner):
     algo: ArrivalAlgorithm  # bound
     block: int = struct.static(default=BLOCK)  # rounds in a step; draws do not depend on it
 
-    branches = True  # uploads, downloads, splits and merges are rare
+    hints = Hints(branches=True)  # uploads, downloads, splits and merges are rare
 
     @property
     @override

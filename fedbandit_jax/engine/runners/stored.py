@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax.core import ridge
-from fedbandit_jax.engine.recorder import Moment, Recording
+from fedbandit_jax.engine.record import Moment, Recording
 from fedbandit_jax.engine.runners.batch import Played, Streams, allowed, impossible, play_rounds
 from fedbandit_jax.engine.runners.runner import Runner
 from fedbandit_jax.interfaces import Rejecting, Round

@@ -16,11 +16,11 @@ from typing_extensions import override
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
 from fedbandit_jax.core.returned import is_array, need, need_same
-from fedbandit_jax.engine.recorder import Moment
+from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners import drawn, stored
 from fedbandit_jax.engine.runners.batch import Played, Streams
 from fedbandit_jax.engine.runners.checks import check_environment, need_step, shapes
-from fedbandit_jax.engine.runners.runner import Runner, salted
+from fedbandit_jax.engine.runners.runner import Hints, Runner, salted
 from fedbandit_jax.interfaces import Algorithm, Environment, Listed, Metrics, Status
 
 DRAW_AGAIN = 3  # most configurations that each draw all contexts
@@ -68,34 +68,43 @@ class Synchronous(Runner):
 
     @property
     @override
-    def seeds_abreast(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Seeds that together have `drawn.GROUP` agents, rounded up to a power of two; 2 if one seed has more."""
-        if self.lists:
-            return 1
-        return 2 ** max(0, (drawn.GROUP // self.env.spec.n_agents - 1).bit_length())
+    def hints(self) -> Hints:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How a round is played, and as many seeds as together have `drawn.GROUP` agents, a power of two, at least 2.
+
+        Arms of a table are played seed by seed.
+        """
+        spec, contexts = self.env.spec, "stored"
+        if self.recorder is None:
+            if self.drawable and not self.shared:
+                contexts = "drawn"
+            elif self.mesh is None and on_cpu() and drawn.has_hooks(self.env, "listed", "rows_at"):
+                contexts = "table" if cast(Listed, self.env).ragged and self.scores_alone else "stored"
+        seeds = 2 ** max(0, (drawn.GROUP // spec.n_agents - 1).bit_length())
+        wide = spec.n_agents * spec.n_arms * spec.dim > SMALL
+        return Hints(contexts, emitters=wide, seeds=1 if contexts == "table" else seeds)
 
     @override
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         rounds, streams = self._streams(key, k)
         state, recording = self.opened(state)
         with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot partition kernels
-            if self.draws:
+            if (contexts := self.hints.contexts) == "drawn":
                 played = drawn.play(self, streams, world, state, rounds)
-            elif self.lists:
+            elif contexts == "table":
                 agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
                 played = drawn.play_agents(self, streams, world, state, rounds, agents, drawn.look_up)
             else:
                 played = stored.play(self, streams, world, state, rounds, recording)
         return self._synced(key, state, k, rounds, played)
 
-    @override
     def part(self, key: Array, world: Any, state: Any, k: Array, first: Array, n: int) -> tuple[Any, Array, Array]:
+        """Plays step k for the n agents from index `first` on, if the runner is `divided`."""
         rounds, streams = self._streams(key, k)
         played = drawn.play(self, streams, world, state, rounds, first, n)
         return played.records, played.gap, played.wrong
 
-    @override
     def join(self, key: Array, world: Any, state: Any, k: Array, parts: Sequence[Any]) -> tuple[Any, Metrics]:
+        """Joins the parts of step k into the learner's state and metrics; the world is unchanged."""
         rounds, _ = self._streams(key, k)
         records, gap = jax.tree.map(lambda *x: functools.reduce(jnp.add, x), *(part[:2] for part in parts))
         wrong = functools.reduce(jnp.logical_or, [part[2] for part in parts])
@@ -104,7 +113,9 @@ class Synchronous(Runner):
     @override
     def divided(self, most: int) -> int | None:
         m = self.env.spec.n_agents
-        if most < 2 or m < 2 * drawn.GROUP or self.mesh is not None or not (self.draws and self.algo.adds and on_cpu()):
+        if most < 2 or m < 2 * drawn.GROUP or self.mesh is not None or not (self.algo.adds and on_cpu()):
+            return None
+        if self.hints.contexts != "drawn":
             return None
         return -(-m // (most * drawn.GROUP)) * drawn.GROUP
 
@@ -128,7 +139,7 @@ class Synchronous(Runner):
         return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
 
     @property
-    def unstored(self) -> bool:
+    def scores_alone(self) -> bool:
         """Whether the batch needs no `observe`, the only source of users, drop-outs and delayed rewards."""
         spec = self.env.spec
         if spec.fixed_contexts or spec.n_users or spec.drops or spec.late:
@@ -137,33 +148,8 @@ class Synchronous(Runner):
 
     @property
     @override
-    def stores(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return not (self.draws or self.lists)
-
-    @property
-    @override
     def drawable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether contexts can be drawn while they are scored; the first best arm is then played."""
-        return self.env.spec.dim <= UNROLL_DIM and drawn.has_hooks(self.env, "features_at") and self.unstored
-
-    @property
-    def draws(self) -> bool:
-        """Whether contexts are drawn while they are scored, if few configurations share them."""
-        return not self.shared and self.recorder is None and self.drawable
-
-    @property
-    @override
-    def emitters(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.spec.n_agents * self.env.spec.n_arms * self.env.spec.dim > SMALL
-
-    @property
-    def lists(self) -> bool:
-        """Whether arms are rows of a table."""
-        if self.mesh is not None or self.recorder is not None:
-            return False
-        if not (on_cpu() and drawn.has_hooks(self.env, "listed", "rows_at")):
-            return False
-        return cast(Listed, self.env).ragged and self.unstored
+        return self.env.spec.dim <= UNROLL_DIM and drawn.has_hooks(self.env, "features_at") and self.scores_alone
 
     @override
     def check(self, label: str) -> None:

@@ -14,7 +14,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.loop import EliminationState
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.grid import expand
+from fedbandit_jax.engine.prepare import expand
 from fedbandit_jax.engine.runners import BatchedArms, signature
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
 from fedbandit_jax.privacy.integers.protocol import Decoded

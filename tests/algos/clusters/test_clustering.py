@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
-from fedbandit_jax.engine import batching, setup
+from fedbandit_jax.engine import batching, prepare
 from fedbandit_jax.engine.runners import Sequential, make_runner
 
 A = fb.algos
@@ -243,7 +243,7 @@ def test_an_upload_that_fails():
 @pytest.mark.parametrize(("budget", "block"), deep([(None, 256), (3000.0, 64)], keep={0}))
 def test_process(key, monkeypatch, same_noise, budget, block):
     """A run equals the helper, which knows no blocks, on the draws that the runner makes."""
-    monkeypatch.setattr(setup, "make_runner", lambda *given: dataclasses.replace(make_runner(*given), block=block))
+    monkeypatch.setattr(prepare, "make_runner", lambda *given: dataclasses.replace(make_runner(*given), block=block))
     in_chunks(monkeypatch, 2)
     batching._advance.cache_clear()
     env = fb.envs.clustered(8, 3, 2, dim=3, n_arms=4, arrivals=[1, 2, 3, 4, 1, 2, 3, 4])

@@ -1,0 +1,377 @@
+"""Prepares a sweep: expands it into configurations, binds and checks them, and estimates their memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from fedbandit_jax.core import memory, struct, validate
+from fedbandit_jax.core.memory import shown
+from fedbandit_jax.core.validate import BadType, BadValue
+from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
+from fedbandit_jax.engine.options import Run
+from fedbandit_jax.engine.record import Recorder
+from fedbandit_jax.engine.runners import Runner, Synchronous, make_runner, mesh, signature
+from fedbandit_jax.engine.runners.runner import ROWS
+from fedbandit_jax.interfaces import Algorithm, Environment, Spec, certify
+from fedbandit_jax.privacy import compatibility
+from fedbandit_jax.privacy.admission import BoundStatistic
+from fedbandit_jax.privacy.compatibility import tagged
+from fedbandit_jax.report.measured import OF_LABELS, spans
+
+Environments = Environment | Mapping[str, Environment] | Callable[..., Environment]
+OURS, THEIRS = "env.", "algo."  # prefixes of ambiguous grid parameters
+OTHERS = ("algorithm", "label", "regret", "round", "seed", "status")  # columns and dimensions of every result
+ENVIRONMENT = "environment"  # coordinate of environments given by name
+COPIES = 3  # of records: input and output of a program, and the result
+FLOAT = 4  # bytes
+CURVES = 6  # curves of a run: regret, three of communication, and others
+_CHECKED: set[Any] = set()  # signatures of runners with checked shapes, since tracing is slow
+
+
+class Configuration(NamedTuple):
+    """An algorithm and an environment, with their coordinates in the sweep."""
+
+    env: Environment
+    algo: Algorithm
+    coordinates: dict[str, Any]  # "algorithm": label without grid parameters; then the value of each parameter
+
+
+class Worlds(NamedTuple):
+    """The environments of a sweep."""
+
+    make: Callable[..., Environment]  # takes the grid parameters in `takes`
+    takes: frozenset[str]  # names of its parameters
+    named: tuple[str, ...]  # names of the environments, the values of `ENVIRONMENT`; empty without names
+
+    def parameter(self, name: str) -> str:
+        """Returns the environment parameter that a grid name denotes, or ""."""
+        bare = name.removeprefix(OURS)
+        return bare if bare in self.takes else ""
+
+
+def expand(
+    env: Environments, algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
+) -> dict[str, Configuration]:
+    """Returns the configurations of a sweep by label: the algorithm's, with the grid parameters that vary.
+
+    Raises:
+        ValueError, TypeError: an argument is invalid, or two configurations would have the same label.
+    """
+    named, worlds = _named(algos), _worlds(env)
+    values = _values(worlds, named, grid)
+    made: dict[Any, Environment] = {}
+    found: dict[str, Configuration] = {}
+    for label, algo in named.items():
+        mine = {name: those for name, those in values.items() if worlds.parameter(name) or algo.takes(_path(name))}
+        for one in itertools.product(*mine.values()):
+            point = dict(zip(mine, one))
+            varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
+            name = f"{label}({varied})" if varied else label
+            if name in found:
+                raise BadValue("algos", "must have one label for every configuration", name, got=f"two of {name!r}")
+            own = {worlds.parameter(name): value for name, value in point.items() if worlds.parameter(name)}
+            place = tuple(map(repr, own.values()))
+            if place not in made:
+                made[place] = worlds.make(**own)
+            changes = {_path(name): value for name, value in point.items() if not worlds.parameter(name)}
+            variant = algo.replace(**changes) if changes else algo
+            found[name] = Configuration(made[place], variant, {"algorithm": label, **point})
+    return found
+
+
+def as_environment(name: str, env: Any) -> Any:
+    """Returns `env` if it is an environment, and raises `TypeError` otherwise."""
+    if not isinstance(getattr(env, "spec", None), Spec):
+        raise BadType(name, "must be an environment such as fb.envs.sphere(...)", env)
+    return env
+
+
+def _worlds(env: Any) -> Worlds:
+    if isinstance(env, Mapping):
+        if not env:
+            raise BadValue("env", "must name at least one environment", None, got="none")
+        for name, one in env.items():
+            validate.text("a name in env", name)
+            as_environment(f"env[{name!r}]", one)
+        return Worlds(lambda environment: env[environment], frozenset({ENVIRONMENT}), tuple(env))
+    if callable(env) and not (isinstance(env, type) or hasattr(env, "spec")):
+        given = inspect.signature(env).parameters.values()
+        takes = frozenset(one.name for one in given if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
+
+        def make(**point: Any) -> Environment:
+            missing = [one.name for one in given if one.name in takes - set(point) and one.default is one.empty]
+            if missing:
+                needs, got = ", ".join(missing), ", ".join(point) or "none"
+                raise BadValue("env", f"must be given {needs} by the grid", got, got=got)
+            return as_environment("what env returns", env(**point))
+
+        return Worlds(make, takes, ())
+    single = as_environment("env", env)
+    return Worlds(lambda: single, frozenset(), ())
+
+
+def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
+    if isinstance(algos, Algorithm):
+        raise BadType("algos", "must be several algorithms", algos, got=f"one: {validate.shown(algos)}; use `simulate`")
+    if not isinstance(algos, Mapping):
+        several = validate.sequence("algos", algos, "algorithms")
+        names = [validate.instance("algos", algo, Algorithm, "a sequence of fb.Algorithm").name for algo in several]
+        if len(set(names)) < len(names):
+            got = f"{names}: give a dict of label -> algorithm"
+            raise BadValue("algos", "must have distinct names", names, got=got)
+        algos = dict(zip(names, several))
+    if not algos:
+        raise BadValue("algos", "must name at least one algorithm", None, got="none")
+    for label, algo in algos.items():
+        if not isinstance(label, str):
+            raise BadType("algos", "must have string labels", label)
+        validate.instance(f"algos[{label!r}]", algo, Algorithm, "an fb.Algorithm")
+    return algos
+
+
+def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
+    if not isinstance(grid, Mapping):
+        raise BadType("grid", "must map parameters to values", grid)
+    checked: dict[str, list[Any]] = {ENVIRONMENT: list(worlds.named)} if worlds.named else {}
+    for name, values in grid.items():
+        validate.text("a parameter in grid", name)
+        ours = "" if worlds.named else worlds.parameter(name)
+        theirs = not name.startswith(OURS) and any(algo.takes(_path(name)) for algo in algos.values())
+        if not (ours or theirs):
+            there = (path.rpartition(".")[2] for algo in algos.values() for path in algo.parameters())
+            hint = validate.suggestion(name, (*worlds.takes, *there))
+            hint = hint or ("" if worlds.takes else "; pass a function such as fb.envs.sphere as env to vary its own")
+            got = f"{validate.shown(name)}{hint}"
+            raise BadValue("grid", "must name parameters of env or of an algorithm", name, got=got)
+        if name in OTHERS:
+            prefix = OURS if ours else THEIRS
+            raise BadValue("grid", f"must write {prefix}{name}", name, got=f"{name!r}, a column of every result")
+        if ours and theirs:
+            which = f"give {OURS}{name} or {THEIRS}{name}"
+            raise BadValue("grid", "must not be ambiguous", name, got=f"{name!r}, a parameter of both: {which}")
+        if ours and ours in map(worlds.parameter, checked):
+            raise BadValue("grid", "must name every parameter once", name, got=f"{name!r}, an alias of {ours!r}")
+        listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
+        if not listed:
+            raise BadValue(f"grid[{name!r}]", "must be a sequence of at least one value", values)
+        if any(np.ndim(value) for value in listed if hasattr(value, "item")):
+            raise BadValue(f"grid[{name!r}]", "must be a sequence of single values", values)
+        listed = [_plain(value) for value in listed]
+        if any(a == b for a, b in itertools.combinations(listed, 2)):
+            raise BadValue(f"grid[{name!r}]", "must have distinct values", listed, got=f"{listed}")
+        checked[name] = listed
+    return checked
+
+
+def _plain(value: Any) -> Any:
+    """Converts a NumPy or JAX scalar to a Python number with its shortest digits: 0.2 for float32(0.2)."""
+    item = value.item() if hasattr(value, "item") else value
+    return float(str(np.asarray(value)[()])) if isinstance(item, float) and item is not value else item
+
+
+def _path(name: str) -> str:
+    """Returns the parameter path in an algorithm that a grid name denotes."""
+    return name.removeprefix(THEIRS)
+
+
+class Setup(NamedTuple):
+    """A sweep with bound algorithms."""
+
+    runners: dict[str, Runner]  # by label
+    digests: dict[str, bytes]  # label -> digest of the configuration
+    config: dict[str, Any]  # of the result
+    record_rounds: dict[str, np.ndarray]  # name of a record -> its rounds
+
+    def fingerprint(self) -> str:
+        """Returns the digest of configuration and code; runs with equal fingerprints give equal numbers."""
+        recorder = next(iter(self.runners.values())).recorder
+        digests = {label: each.hex() for label, each in self.digests.items()}
+        spread = [runner.mesh.size for runner in self.runners.values() if runner.mesh]
+        return digest(self.config, digests, recorder, versions(), code(), spread).hex()
+
+    def config_of(self, label: str) -> dict[str, Any]:
+        """Returns the result's `config` for one label."""
+        return self.config | {kind: {label: self.config[kind][label]} for kind in OF_LABELS}
+
+    @property
+    def groups(self) -> list[list[str]]:
+        """Labels of configurations that share a compiled program and a world."""
+        found: dict[Any, list[str]] = {}
+        for label, runner in self.runners.items():
+            found.setdefault((id(runner.env), signature(runner.played), runner.algo.source is None), []).append(label)
+        return list(found.values())
+
+
+def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
+    """Binds all algorithms, and checks that they fit their environments."""
+    run.check_files()
+    recorder, cache = run.recorder(run.at), {}
+    bound = {label: bind(label, one, run.horizon, recorder, cache) for label, one in configurations.items()}
+    runners = {label: runner for label, (runner, _) in bound.items()}
+    digests = {label: each for label, (_, each) in bound.items()}
+    if run.devices == "agents":
+        over = mesh()
+        for label, runner in runners.items():
+            if not isinstance(runner, Synchronous):
+                must = f"must be 'runs' for {label!r}, which serves one user at a time"
+                raise BadValue("devices", must, run.devices)
+            if (m := runner.env.spec.n_agents) % over.size:
+                must = f"must be 'runs' unless their number {over.size} divides n_agents = {m}"
+                raise BadValue("devices", must, run.devices)
+            runners[label] = dataclasses.replace(runner, mesh=over)
+    for one in configurations.values():
+        if not dataclasses.is_dataclass(one.env):
+            raise BadType("env", "must be of a class decorated with @fb.pytree", one.env, got=type(one.env).__name__)
+    config = {
+        **describe_sweep(configurations),
+        "horizon": run.horizon,
+        "seeds": spans(run.seeds),
+        "stride": run.stride,
+        "key": [int(word) for word in np.asarray(jax.random.key_data(run.key))],
+    }
+    return Setup(runners, digests, config, _record_rounds(runners, len(run.seeds)))
+
+
+def describe_sweep(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
+    """Describes the configurations for a result's `config`, see `Result`."""
+    return {
+        "environments": {  # `spec` may be a class attribute
+            label: {**describe(one.env), "spec": describe(one.env.spec)} for label, one in configurations.items()
+        },
+        "algorithms": {label: describe(one.algo) for label, one in configurations.items()},
+        "coordinates": {label: describe(one.coordinates) for label, one in configurations.items()},
+    }
+
+
+def _record_rounds(runners: dict[str, Runner], n_seeds: int) -> dict[str, np.ndarray]:
+    recorder = next(iter(runners.values())).recorder
+    if recorder is None:
+        return {}
+    alike = {signature(runner): (label, runner) for label, runner in runners.items()}
+    found: dict[str, tuple[str, int, Any]] = {}  # name -> label, index of its record, shape and dtype
+    for label, runner in alike.values():
+        for name, i, leaf in recorder.named(jax.eval_shape(runner.init, jax.random.key(0))[1]):
+            first, _, other = found.setdefault(name, (label, i, leaf))
+            if (leaf.shape, leaf.dtype) != (other.shape, other.dtype):
+                one, two = (f"{x.dtype} {x.shape} for {y!r}" for x, y in ((other, first), (leaf, label)))
+                must = f"must return {name!r} of one shape for all algorithms"
+                raise BadValue("record", must, one, got=f"{one}, {two}")
+    check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(runners))
+    return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
+
+
+def bind(
+    label: str,
+    one: Configuration,
+    horizon: int,
+    recorder: Recorder | None = None,
+    cache: dict[Any, bytes] | None = None,
+) -> tuple[Runner, bytes]:
+    """Binds an algorithm and returns its runner with their digest; b"" and no salt if traced.
+
+    The configurations of a sweep share a `cache` of digests: by the id of an environment, or the signature of a runner
+    and whether it is private.
+    """
+    env = one.env
+    bound = one.algo.bind(env.spec, horizon)
+    bound = jax.tree.map(lambda leaf: np.array(leaf) if type(leaf) is np.ndarray else leaf, bound)  # no part aliases
+    if not isinstance(bound, Algorithm):
+        raise BadType(f"algorithm {label!r}'s bind", "must return an fb.Algorithm", bound)
+    if getattr(bound, "spec", env.spec) != env.spec:
+        was = f"with {bound.spec}, not {env.spec}: pass the unbound algorithm"  # pyright: ignore
+        must = f"{label!r} must not be bound to another environment, {was}"
+        raise BadValue("algo", must, bound, got="", others=("env",))
+    validate.integer(f"algorithm {label!r}'s batch", bound.batch, at_least=1)
+    bears = {
+        "algorithm that needs rewards at once": not bound.bears_delay,
+        "algorithm that waits for all silos": not bound.bears_dropouts,
+    }
+    compatibility.check(BoundStatistic.of(env.spec).tags | tagged("algo", label, bears))
+    for name, value in (("env", env), (f"algorithm {label!r}", bound)):
+        for leaf in jax.tree.leaves(value):
+            if not (hasattr(leaf, "dtype") or isinstance(leaf, (int, float, complex))):
+                must = (
+                    "must be a pytree of numbers: decorate its class with @fb.pytree, and other fields with fb.static()"
+                )
+                raise BadType(name, must, leaf)
+    runner = make_runner(env, bound, horizon, recorder)
+    form = signature(runner)
+    if not struct.shipped(runner) and form not in _CHECKED:  # tests check the package's own parts
+        runner.check(label)
+        _CHECKED.add(form)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(runner)):
+        return runner, b""
+    return _identified(runner, one, horizon, {} if cache is None else cache)
+
+
+def _identified(runner: Runner, one: Configuration, horizon: int, cache: dict[Any, bytes]) -> tuple[Runner, bytes]:
+    env, plain = one.env, dataclasses.replace(runner, recorder=None)
+    if id(env) not in cache:
+        cache[id(env)] = digest(env, env.spec)
+    algo = describe(one.algo)
+    if isinstance(algo, dict):
+        algo.pop("name", None)  # a display name
+    config_digest = digest(cache[id(env)].hex(), algo, horizon)
+
+    def traced(runner: Runner) -> bytes:
+        private = certify(runner.algo).claim != "none"
+        form = signature(runner), private
+        if form not in cache:
+            cache[form] = program(runner, private=private)
+        return cache[form]
+
+    if not struct.shipped((plain, one.algo)):
+        config_digest = digest(config_digest.hex(), traced(plain).hex(), jax.tree.leaves(plain))
+    words = salt(config_digest)
+    if not struct.shipped(runner):
+        config_digest = digest(config_digest.hex(), traced(runner).hex())
+        runner = dataclasses.replace(runner, program=traced(runner).hex())
+    return dataclasses.replace(runner, salt=words), config_digest
+
+
+def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
+    """Raises `ValueError` if the records of `n_runs` runs, name -> shape and dtype, exceed the memory limit."""
+    size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.limit() / COPIES
+    if size > most:
+        name = max(arrays, key=lambda name: bytes_of(arrays[name]))
+        most_of_it = f"{name!r} of shape {arrays[name].shape}: record fewer rounds by fb.record.every, or fewer seeds"
+        got = f"{shown(size)} of {n_runs:,} runs, most of it {most_of_it}"
+        raise BadValue("record", f"must fit into {shown(most)}", size, got=got)
+
+
+def seeds_together(runner: Runner, n_configs: int, n_seeds: int, n_records: int) -> int:
+    """Returns the number of seeds that fit into memory together, for `n_configs` runners that share a program.
+
+    Counts the curves of all runs and, for each seed, the world, two copies of every learner's state (before and after
+    a chunk), of stored contexts, and of the rows of noise.
+
+    Raises:
+        ValueError: not even one seed fits.
+    """
+    world, state = jax.eval_shape(runner.init, jax.random.key(0))
+    spec = runner.env.spec
+    contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (runner.hints.contexts == "stored")
+    one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
+    one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
+    one += 2 * n_configs * FLOAT * ROWS * (runner.algo.source is not None)
+    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.limit()
+    if curves + one > most:
+        got = f"{shown(one)} for the state of one seed of {n_configs:,} configurations, {shown(curves)} for curves"
+        raise BadValue(("env", "algorithms", "seeds"), f"must fit into {shown(most)} of memory", one, got=got)
+    return min(n_seeds, int((most - curves) // max(one, 1)))
+
+
+def bytes_of(array: Any) -> int:
+    """Returns the bytes of an array with this shape and dtype."""
+    size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
+    return math.prod(array.shape) * size
