@@ -8,8 +8,6 @@ and one visit a batch with batches that are 5 or 20 apart. Drawn are standard de
 release by group privacy, at the same number of visits. Nothing is drawn at random.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from curves import Curve, pick
 from drawing import Panel, Picture, main
@@ -17,10 +15,10 @@ from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import RELEASES, Banded, BandMF, MultiBlt, Release, Users
+from fedbandit_jax.privacy import RELEASES, BandMF, Release, Users
 
 NEAR = 0.03  # share by which noise is called equal
-S, VISITS, WIDTHS = 80, (1, 4, 16), (5, 10, 20, 40, 80)
+S, VISITS = 80, (1, 4, 16)
 RULES = {  # panel: per_batch and apart
     "any batches, any number in one": (None, 1),
     "one visit a batch, any batches": (1, 1),
@@ -32,38 +30,27 @@ NAMES = {
     "sqrt_toeplitz": "√ Toeplitz",
     "blt": "buffered linear Toeplitz (BLT)",
     "input_perturbation": "noise on every batch",
-    "MultiBlt": "BLT for several visits",
     "BandMF": "banded, for several visits",
-    "Banded": "banded √ Toeplitz, best width",
 }
-LOOKS = [
-    f"{colour} {mark}"
-    for colour, mark in zip((fb.plotting.COLOURS[1], *fb.plotting.COLOURS[3:7], "0.5", "k"), "sD^oXP*")
-]
+LOOKS = [f"{colour} {mark}" for colour, mark in zip((fb.plotting.COLOURS[1], *fb.plotting.COLOURS[3:6], "k"), "sD^oX")]
 
 
 def noise(release: Release, users: Users) -> float:
     return release.largest_variance() * release.sensitivity_sq(users)
 
 
-def of_releases(n_syncs: int, users: Users, widths: tuple[int, ...]) -> dict[str, float]:
-    """Returns the noise of every release by name; of `Banded` that of the best width."""
-    made: dict[str, Callable[[int], Release]] = {
-        **RELEASES,
-        "MultiBlt": MultiBlt(users),
-        "BandMF": BandMF(max(widths), users),
-    }
-    found = {name: noise(release(n_syncs), users) for name, release in made.items()}
-    return {**found, "Banded": min(noise(Banded(width)(n_syncs), users) for width in widths)}
+def of_releases(n_syncs: int, users: Users) -> dict[str, float]:
+    """Returns the noise of every release by name."""
+    made = {**RELEASES, "BandMF": BandMF(n_syncs, users)}
+    return {name: noise(release(n_syncs), users) for name, release in made.items()}
 
 
 def measure(options: Size) -> list[Curve]:
     """Returns a curve for every release and rule, against visits that fit into S batches."""
-    n, widths = options.pick(8, S, S), options.pick((5, 8), WIDTHS, WIDTHS)
-    visits, curves = options.pick(VISITS[:2], VISITS, VISITS), []
+    n, visits, curves = options.pick(8, S, S), options.pick(VISITS[:2], VISITS, VISITS), []
     for rule, (per_batch, apart) in RULES.items():
         fits = [r for r in visits if r == 1 or (r - 1) * apart < n]
-        found = [of_releases(n, Users(r, per_batch, apart), widths) for r in fits]
+        found = [of_releases(n, Users(r, per_batch, apart)) for r in fits]
         curves += [Curve(rule, name, fits, [one[name] for one in found]) for name in found[0]]
     return curves
 

@@ -349,7 +349,6 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     P.Decaying: dict(decay=(1.5, number(1, 100))),
     P.Discounted: dict(decay=(0.9, number(1e-300, 1 - 2 / 1024))),
     P.Window: dict(batches=(3, count(high=1024))),
-    P.MultiBlt: dict(n_buffers=(2, count())),
     P.calibrate: dict(
         **dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count())),
         **dict(pure=(0.0, number(0, 1)), moves_sq=(None, number(1e-6, 1e3)), rounding=(0.0, number(0, 1e3))),

@@ -159,12 +159,11 @@ def unsteady(name, release, env, trust="silo_local", schedule=4, **options):
 
 
 UNSTEADY = [
-    unsteady("MultiBlt", P.MultiBlt(BY_BATCH), BACK, unit=BY_BATCH),
+    unsteady("BandMF", P.BandMF(3, BY_BATCH), BACK, unit=BY_BATCH),
     unsteady("drop-outs", "input_perturbation", AWAY, "secagg", dropouts=1),
     *deep(
         unsteady("delays", "blt", LATE),
-        unsteady("Banded", P.Banded(2), BACK, "central", unit=BY_BATCH),
-        unsteady("BandMF", P.BandMF(3, BY_BATCH), BACK, "secagg", unit=BY_BATCH),
+        unsteady("BandMF, secagg", P.BandMF(3, BY_BATCH), BACK, "secagg", unit=BY_BATCH),
         unsteady("drop-outs, growing", "input_perturbation", AWAY, "secagg", GROWING, dropouts=1),
         unsteady("delays, growing", "tree", LATE, "central", GROWING),
     ),

@@ -146,7 +146,7 @@ def by_hand(key, k, x):
 
     one, sums = np.eye(3, dtype=np.float32), np.tril(np.ones((3, 3), np.float32))
     own = Explicit(n_syncs=3, of="Mine", parts=1, c=one[:, None], r=sums, factor=sums)
-    returning = (fb.privacy.Banded(2), fb.privacy.MultiBlt(fb.privacy.Users(2, 1), 1), fb.privacy.Window(2))
+    returning = (fb.privacy.BandMF(2, fb.privacy.Users(2, 1)), fb.privacy.Window(2))
     for release in (*(kind(3) for kind in (*RELEASES.values(), *returning)), own):
         message, _ = release.encode(release.encode_init(x.shape), k, x)
         for prefix, _ in (release.decode(release.init(x.shape), k, message), release.step(release.init(x.shape), k, x)):

@@ -8,7 +8,7 @@ they run together.
 If all visits of a user are protected (`ONE_USER`), the contribution bound is a choice too. Smaller bounds have less
 noise: with r contributions, one to a batch, the noise of a sum grows almost as r. Once all users have contributed sums
 stop growing, so batches may double and all prefixes count alike, `Decaying(1.0)`. Fixed batches are many, so
-contributions may be far apart, with least noise by `MultiBlt`.
+contributions may be far apart, with least noise by `BandMF`.
 
 If silos drop out, every batch is in one message, and secure aggregation has shares for those that are away. If silos
 lie, the server sees all messages separately and takes one of two medians, which tolerate any attack.
@@ -39,7 +39,7 @@ from fedbandit_jax.algos import (
 from fedbandit_jax.interfaces import Policy
 from fedbandit_jax.planning.candidate import Candidate, considered, fitting, growing
 from fedbandit_jax.planning.demands import ONE_USER, PARTIES, Demands, Party, quietest, units
-from fedbandit_jax.privacy import Decaying, Liars, Mechanism, MultiBlt
+from fedbandit_jax.privacy import BandMF, Decaying, Liars, Mechanism
 from fedbandit_jax.schedules import Every, Geometric
 
 SYNCS = 100  # synchronisations in fixed batches
@@ -156,7 +156,7 @@ def _in_fixed_batches(party: Party, demands: Demands, free: bool) -> Iterator[Pl
         release, bounds = party.release, demands.unit
         if free and party.grows and bounds.visits > 1:
             bounds = dataclasses.replace(bounds, apart=max(1, syncs // (2 * bounds.visits)))
-            release = MultiBlt(bounds)
+            release = BandMF(syncs, bounds)
         privacy = _mechanism(party, release, demands._replace(unit=bounds))
         return Federated(policy=policy, schedule=Every(demands.horizon // (syncs + 1) + 1), privacy=privacy)
 

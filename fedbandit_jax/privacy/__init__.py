@@ -22,11 +22,9 @@ from fedbandit_jax.privacy.liars import Liars as Liars
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.printed import PRINTED as PRINTED
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
-from fedbandit_jax.privacy.releases import Banded as Banded
 from fedbandit_jax.privacy.releases import BandMF as BandMF
 from fedbandit_jax.privacy.releases import Decaying as Decaying
 from fedbandit_jax.privacy.releases import Discounted as Discounted
-from fedbandit_jax.privacy.releases import MultiBlt as MultiBlt
 from fedbandit_jax.privacy.releases import Release as Release
 from fedbandit_jax.privacy.releases import Window as Window
 from fedbandit_jax.privacy.releases.release import least_std as least_std

@@ -88,8 +88,8 @@ RECIPES = {  # a table of an algorithm -> recipe
     ),
     "{type='homo_dc', alpha_1=inf, visits=2}": A.homo_dc(alpha_1=math.inf, visits=2),
     f"{{type='private_fed_lin_ucb', privacy={{type='Mechanism', budget={BUDGET_1}, "
-    f"release={{type='Banded', bands=3}}, unit={USERS}}}}}": (
-        A.private_fed_lin_ucb(P.Mechanism(B1, P.Banded(3), unit=P.Users(16, per_batch=1)))
+    f"release={{type='BandMF', bands=3, users={USERS}}}, unit={USERS}}}}}": (
+        A.private_fed_lin_ucb(P.Mechanism(B1, P.BandMF(3, P.Users(16, 1)), unit=P.Users(16, 1)))
     ),
     f"{{type='fed_lin_ucb', learns_in_batch=false, aggregate='median', liars={LIARS}}}": (
         A.fed_lin_ucb(learns_in_batch=False).replace(aggregate="median", liars=P.Liars(0.5, "large"))
@@ -134,7 +134,7 @@ def test_all_parts_there_are_have_a_type():
     recipes = [value for room in (fb.algos, fb.schedules) for value in vars(room).values() if isinstance(value, type)]
     wanted = {kind.__name__ for kind in recipes if issubclass(kind, (fb.Policy, fb.schedules.Schedule))}
     assert wanted - {"Schedule", "Fixed"} <= set(parts)  # bases of user-defined ones
-    assert {"Users", "Liars", "Decaying", "Banded", "BandMF", "MultiBlt", "Discounted", "Window"} <= set(parts)
+    assert {"Users", "Liars", "Decaying", "BandMF", "Discounted", "Window"} <= set(parts)
     assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_calls._algorithms())
     for name, make in fb.envs.ENVIRONMENTS.items():
         assert make.__name__ == name

@@ -237,7 +237,7 @@ def test_bounds_of_one_user_are_chosen_with_all_else():
         if isinstance(one.algo.schedule, fb.schedules.Every):
             apart = {1: 1, 4: 12, 20: 2}[unit.visits]  # of 100 batches
             assert unit == fb.privacy.Users(unit.visits, 1, apart)
-            assert release == ("blt" if unit.visits == 1 else fb.privacy.MultiBlt(unit))
+            assert release == ("blt" if unit.visits == 1 else fb.privacy.BandMF(100, unit))
         elif release != "input_perturbation":
             assert (release, one.algo.schedule.growth) == (fb.privacy.Decaying(1.0), 2.0)
     few = Demands(dataclasses.replace(ENV.spec, n_users=100), 200, BUDGET, ("silo",), "user", None, None)

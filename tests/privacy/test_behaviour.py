@@ -134,7 +134,6 @@ OTHERS = {
     "discounted": P.Discounted(0.8),
     "window": P.Window(2),
     "band": P.BandMF(2, P.Users(2, per_batch=1, apart=2)),
-    "multi": P.MultiBlt(P.Users(2, per_batch=1, apart=2), 2),
     "user-defined": Prefixes,
 }
 

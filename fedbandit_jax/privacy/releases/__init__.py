@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.privacy.releases.banded import Banded as Banded
 from fedbandit_jax.privacy.releases.banded import BandMF as BandMF
 from fedbandit_jax.privacy.releases.blt import Blt as Blt
-from fedbandit_jax.privacy.releases.blt import MultiBlt as MultiBlt
 from fedbandit_jax.privacy.releases.decaying import Decaying as Decaying
 from fedbandit_jax.privacy.releases.forgetting import Discounted as Discounted
 from fedbandit_jax.privacy.releases.forgetting import Window as Window

@@ -1,25 +1,22 @@
-"""The buffered linear Toeplitz (BLT) release, and the search for its coefficients, also for returning users."""
+"""The buffered linear Toeplitz (BLT) release, and the search for its coefficients."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
 from scipy.optimize import minimize
-from scipy.special import expit, logit, softmax
+from scipy.special import expit, logit
 from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
-from fedbandit_jax.privacy.releases.participation import of_column
-from fedbandit_jax.privacy.releases.toeplitz import MAX_OPTIMISED, Buffered
-from fedbandit_jax.privacy.users import Users
+from fedbandit_jax.privacy.releases.toeplitz import Toeplitz
 
-GAP = 1e-6  # least distance of every decay from 1, and of the sum of weights: float32 has both below 1
 # Maps S to the (theta, omega) of `optimise(S, 3)`: a common S gives the same digits with every version of scipy.
 TABLE = {
     100: ((0.9926128, 0.9045852, 0.5199155), (0.113512, 0.175603, 0.209133)),
@@ -34,7 +31,7 @@ TABLE = {
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True)
-class Blt(Buffered):
+class Blt(Toeplitz):
     """The buffered linear Toeplitz (BLT) release: c_0 = 1 and c_j = sum_i omega_i theta_i^(j-1) for j >= 1.
 
     The inverse of C has the same form. The silo keeps one buffer E_i for every i, (n_buffers, *shape) in all. The
@@ -61,11 +58,8 @@ class Blt(Buffered):
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "n_buffers", validate.integer("n_buffers", self.n_buffers, at_least=1))
-        for name, numbers in zip(("theta", "omega"), self._coefficients()):
+        for name, numbers in zip(("theta", "omega"), coefficients(self.n_syncs, self.n_buffers)):
             object.__setattr__(self, name, np.array(numbers, np.float32))
-
-    def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return coefficients(self.n_syncs, self.n_buffers)
 
     @override
     def column(self) -> Float[np.ndarray, " S"]:
@@ -156,76 +150,3 @@ def coefficients(n_syncs: int, n_buffers: int) -> tuple[tuple[float, ...], tuple
     tabulated = TABLE.get(n_syncs) if n_buffers == 3 else None
     theta, omega = tabulated or optimise(n_syncs, n_buffers)
     return tuple(float(np.float32(t)) for t in theta), tuple(float(np.float32(w)) for w in omega)
-
-
-@struct.sealed
-@struct.node
-@dataclasses.dataclass(frozen=True)
-class PatternBlt(Blt):
-    """The `Blt` with the coefficients of `MultiBlt`. omega adds up to less than 1, and c does not increase."""
-
-    of: ClassVar[str] = "MultiBlt"  # the recipe's name, for certificates
-    users: Users = struct.static(default=Users())
-
-    @override
-    def _coefficients(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        n = validate.count("n_syncs", self.n_syncs, MAX_OPTIMISED)
-        return _for_users(n, self.n_buffers, self.users)
-
-
-@dataclasses.dataclass(frozen=True)
-class MultiBlt:
-    """The BLT release of least largest prefix variance times squared sensitivity, for a pattern of visits.
-
-    It needs as little memory as "blt", and no choice of bands.
-
-    Args:
-        users: how often and how close together a user contributes.
-        n_buffers: number of buffers.
-
-    Raises:
-        ValueError, TypeError: if `n_buffers` is not an integer >= 1, or `users` is no `Users`.
-
-    Example:
-        >>> from fedbandit_jax.privacy import RELEASES
-        >>> apart = Users(visits=16, per_batch=1, apart=5)
-        >>> for release in (MultiBlt(apart)(80), RELEASES["blt"](80)):
-        ...     print(round(release.largest_variance() * release.sensitivity_sq(apart)))
-        337
-        442
-
-    Reference: McMahan, Xu & Zhang (2024), "A hassle-free algorithm for strong differential privacy in federated
-    learning systems".
-    """
-
-    users: Users
-    n_buffers: int = 3
-
-    def __post_init__(self):
-        validate.instance("users", self.users, Users, "an fb.privacy.Users")
-        object.__setattr__(self, "n_buffers", validate.integer("n_buffers", self.n_buffers, at_least=1))
-
-    def __call__(self, n_syncs: int) -> PatternBlt:
-        """Returns the release for S = `n_syncs` synchronisations, at most 65,536."""
-        return PatternBlt(n_syncs, self.n_buffers, self.users)
-
-
-@functools.lru_cache
-def _for_users(n_syncs: int, n_buffers: int, users: Users) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns (theta, omega), theta decreasing, in float32. The search starts from the optimum for one contribution."""
-    theta, omega = optimise(n_syncs, n_buffers)
-    omega = omega * min(1, 0.9 / omega.sum())
-
-    def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return (1 - GAP) * expit(x[:n_buffers]), (1 - GAP) * softmax(np.append(x[n_buffers:], 0.0))[:-1]
-
-    def log_loss(x: np.ndarray) -> float:
-        theta, omega = parts(x)
-        once = blt_column(theta, omega, n_syncs)
-        return np.log(blt_loss(theta, omega, n_syncs) / (once**2).sum() * of_column(once, users).squared)
-
-    start = np.concatenate([logit(theta.clip(1e-6, 1 - 1e-6)), np.log(omega / (1 - omega.sum()))])
-    x = minimize(log_loss, start, method="BFGS", jac="3-point", options={"gtol": 1e-6}).x
-    theta, omega = parts(x)
-    best = np.argsort(-theta)
-    return tuple(float(np.float32(t)) for t in theta[best]), tuple(float(np.float32(w)) for w in omega[best])

@@ -26,10 +26,9 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.privacy.releases.banded import MAX_BANDS, BandedToeplitz
 from fedbandit_jax.privacy.releases.matrices import MOST_KEPT
 from fedbandit_jax.privacy.releases.release import Release
-from fedbandit_jax.privacy.releases.toeplitz import sqrt_column
+from fedbandit_jax.privacy.releases.toeplitz import MAX_BANDS, BandedToeplitz, sqrt_column
 
 
 class Memory(abc.ABC):

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.linalg
 from jax import Array
 from jaxtyping import Float
+from scipy.signal import lfilter
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
@@ -22,14 +23,16 @@ from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_SYNCS = 10**7  # most synchronisations S with a list of coefficients c_j
-MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
+MAX_BANDS = 1024  # most bands p of a recipe: the states hold p - 1 batch sums
 
 
 @dataclasses.dataclass(frozen=True)
 class Toeplitz(Release):
     """Base class of lower triangular Toeplitz factors, with S at most `MAX_SYNCS`.
 
-    Everything about C follows from its first column, and everything about the noise from the first column of R.
+    The message is m = gamma + tail, with the tail c_1 gamma_{k-1} + c_2 gamma_{k-2} + ... The silo computes it from
+    buffers of the batch sums gamma. The server keeps the same buffers of the batch sums with noise, g = m - tail, and
+    adds g to the prefix sum. Sensitivity follows from the first column of C, and noise from the first column of R.
     """
 
     def __post_init__(self):
@@ -43,6 +46,28 @@ class Toeplitz(Release):
     @abc.abstractmethod
     def response(self) -> Float[np.ndarray, " S"]:
         """Returns r, the first column of R: the weight of the first message's noise in every prefix."""
+
+    @abc.abstractmethod
+    def tail(self, buffers: Array) -> Array:
+        """Returns the part of a message that comes from earlier batches, (*shape), from (n_buffers, *shape)."""
+
+    @abc.abstractmethod
+    def push(self, buffers: Array, new: Float[Array, "*shape"]) -> Array:
+        """Returns the buffers after one more batch."""
+
+    @override
+    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
+        return (gamma + self.tail(state))[None], self.push(state, gamma)
+
+    @override
+    def init(self, shape: tuple[int, ...]) -> tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]:
+        return self.encode_init(shape), jnp.zeros(shape)
+
+    @override
+    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
+        buffers, prefix = state
+        gamma = message[0] - self.tail(buffers)
+        return prefix + gamma, (self.push(buffers, gamma), prefix + gamma)
 
     @override
     def encoder(self) -> Float[np.ndarray, "S S"]:
@@ -69,79 +94,71 @@ class Toeplitz(Release):
         return np.cumsum(np.diff(self.response(), prepend=0) ** 2)
 
 
-Buffers = tuple[Float[Array, " n_buffers *shape"] | tuple[()], Float[Array, "*shape"]]  # the server's; the prefix sum
+class Bands(Toeplitz):
+    """Base class of factors with p bands: m_k = gamma_k + c_1 gamma_{k-1} + ... + c_{p-1} gamma_{k-p+1}.
 
-
-@dataclasses.dataclass(frozen=True)
-class Buffered(Toeplitz):
-    """Base class of factors that keep the past in buffers, with the tail c_1 gamma_{k-1} + c_2 gamma_{k-2} + ...
-
-    The silo keeps buffers of the batch sums gamma. Its message is m = gamma + tail. The server keeps buffers of the
-    batch sums with noise, g = m - tail, and adds g to the prefix sum.
+    The buffers are the last p - 1 batch sums, (p - 1, *shape), for any S. If c does not increase, noise does not build
+    up in g, because such a polynomial has no root inside the unit circle.
     """
 
-    @abc.abstractmethod
-    def tail(self, buffers: Any) -> Any:
-        """Returns the part of a message that comes from earlier batches, (*shape), from (n_buffers, *shape)."""
-
-    @abc.abstractmethod
-    def push(self, buffers: Any, new: Float[Array, "*shape"]) -> Any:
-        """Returns the buffers after one more batch."""
+    coefficients: Any  # (p,) float32, 1 = c_0 >= c_1 >= ... >= 0
 
     @override
-    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
-        return (gamma + self.tail(state))[None], self.push(state, gamma)
+    def column(self) -> Float[np.ndarray, " S"]:
+        kept = self._exact[: self.n_syncs]
+        return np.pad(kept, (0, int(self.n_syncs) - len(kept)))
 
     @override
-    def init(self, shape: tuple[int, ...]) -> Buffers:
-        return self.encode_init(shape), jnp.zeros(shape)
+    def response(self) -> Float[np.ndarray, " S"]:
+        return divided(np.ones(int(self.n_syncs)), self._exact)
+
+    @property
+    def _exact(self) -> np.ndarray:
+        return np.append(1.0, np.asarray(self.coefficients, float)[1:])  # messages do not read c_0
 
     @override
-    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
-        buffers, prefix = state
-        gamma = message[0] - self.tail(buffers)
-        return prefix + gamma, (self.push(buffers, gamma), prefix + gamma)
+    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " recent *shape"]:
+        return jnp.zeros((len(self.coefficients) - 1, *shape))
+
+    @override
+    def tail(self, buffers: Array) -> Array:
+        return jnp.tensordot(jnp.asarray(self.coefficients, buffers.dtype)[1:], buffers, axes=1, precision="highest")
+
+    @override
+    def push(self, buffers: Array, new: Array) -> Array:
+        return jnp.concatenate([jnp.asarray(new, buffers.dtype)[None], buffers])[: len(buffers)]
+
+
+@struct.sealed
+@struct.node
+@dataclasses.dataclass(frozen=True, eq=False)
+class BandedToeplitz(Bands):
+    """The release with given coefficients that do not increase."""
+
+    coefficients: Any = dataclasses.field(repr=False)
+    of: str = struct.static()  # name of the recipe
 
 
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True)
-class InputPerturbation(Buffered):
+class InputPerturbation(Bands):
     """The release that sends every batch sum once: C = I, and prefix k carries k noises.
 
     At equal privacy it has the least noise on a batch alone, the difference of two prefixes. So it suits algorithms
     that forget older batches, such as elimination in phases and AdaC-UCB.
     """
 
-    @override
-    def column(self) -> Float[np.ndarray, " S"]:
-        return (np.arange(self.n_syncs) == 0).astype(float)
-
-    @override
-    def response(self) -> Float[np.ndarray, " S"]:
-        return np.ones(self.n_syncs)
-
-    @override
-    def encode_init(self, shape: tuple[int, ...]) -> tuple[()]:
-        return ()
-
-    @override
-    def tail(self, buffers: Any) -> float:
-        return 0.0
-
-    @override
-    def push(self, buffers: Any, new: Float[Array, "*shape"]) -> tuple[()]:
-        return ()
+    coefficients = np.ones(1, np.float32)
 
 
 @struct.sealed
 @struct.node
 @dataclasses.dataclass(frozen=True)
-class SqrtToeplitz(Toeplitz):
+class SqrtToeplitz(Bands):
     """The release by the square root of the prefix-sum matrix, R = C: c_j = binom(2j, j) / 4^j.
 
-    It has nearly the least noise of all factorisations. Both states hold all batch sums or messages, padded to (size,
-    *shape).
+    It has nearly the least noise of all factorisations. Buffers are padded to (size - 1, *shape).
 
     Args:
         n_syncs: S, the number of synchronisations.
@@ -155,37 +172,24 @@ class SqrtToeplitz(Toeplitz):
         super().__post_init__()
         object.__setattr__(self, "size", padding.room(self.n_syncs))
 
+    @property
+    @override
+    def coefficients(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return sqrt_column(self.size)
+
     @override
     def column(self) -> Float[np.ndarray, " S"]:
         return sqrt_column(int(self.n_syncs))
 
-    @override
-    def response(self) -> Float[np.ndarray, " S"]:
-        return self.column()
-
-    @override
-    def encode_init(self, shape: tuple[int, ...]) -> Float[Array, " size *shape"]:
-        return jnp.zeros((self.size, *shape))
-
-    @override
-    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
-        message, state = self._row(state, k, gamma)
-        return message[None], state
-
-    init = encode_init  # the server keeps the same number of messages
-
-    @override
-    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
-        return self._row(state, k, message[0])
-
-    def _row(self, inputs: Array, k: Array, new: Array) -> tuple[Array, Array]:
-        inputs = inputs.at[k - 1].set(new)
-        age = k - 1 - jnp.arange(self.size)
-        weights = jnp.where(age >= 0, jnp.asarray(sqrt_column(self.size))[age], 0)
-        return (weights.reshape(-1, *(1,) * new.ndim) * inputs).sum(0), inputs
+    response = column
 
 
 def sqrt_column(n: int) -> Float[np.ndarray, " n"]:
     """Returns c_0, ..., c_{n-1} with c_j = binom(2j, j) / 4^j."""
     j = np.arange(1, n)
     return np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
+
+
+def divided(series: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Returns the quotient of two power series, with as many terms as `series`."""
+    return np.asarray(lfilter([1.0], c, series))

@@ -5,13 +5,12 @@ import functools
 import jax
 import numpy as np
 
-from fedbandit_jax.privacy import Banded, BandMF, Decaying, Discounted, MultiBlt, Users, Window
+from fedbandit_jax.privacy import BandMF, Decaying, Discounted, Users, Window
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.releases.release import in_float64, outputs
 
 APART = Users(16, 1, 5)
-OTHERS = {"Banded": Banded(3), "BandMF": BandMF(4, Users(3, 1, 2)), "MultiBlt": MultiBlt(APART, 2)}
-OTHERS |= {"Discounted": Discounted(0.7), "Window": Window(3)}
+OTHERS = {"BandMF": BandMF(4, Users(3, 1, 2)), "Discounted": Discounted(0.7), "Window": Window(3)}
 ALL = {**RELEASES, **OTHERS, "Decaying": Decaying(1.5)}  # the last one keeps matrices, in float32
 ALPHA = 1e-6  # chance that a correct mechanism fails one law test; keys are fixed
 N = 20_000

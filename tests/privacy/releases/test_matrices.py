@@ -48,7 +48,7 @@ def test_factors_and_closed_forms(name, n):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("make", [*RELEASES.values(), releases.Banded(np.uint8(200)), releases.Window(np.uint8(200))])
+@pytest.mark.parametrize("make", [*RELEASES.values(), releases.Window(np.uint8(200))])
 def test_numbers_of_numpy_are_numbers(make):
     """255 + 1 = 0 in 8 bits."""
     found, same = make(np.uint8(255)), make(255)
@@ -76,8 +76,8 @@ def test_square_root_by_definition():
 
 ARRAYS = {  # kept by the silo, by the server
     **{name: (6, 6) for name in ("tree",)},
-    **{"sqrt_toeplitz": (64, 64), "blt": (3, 4), "input_perturbation": (0, 1), "Decaying": (64, 128)},
-    **{"Banded": (2, 3), "BandMF": (3, 4), "MultiBlt": (2, 3), "Discounted": (6, 7), "Window": (2, 3)},
+    **{"sqrt_toeplitz": (63, 64), "blt": (3, 4), "input_perturbation": (0, 1), "Decaying": (64, 128)},
+    **{"BandMF": (3, 4), "Discounted": (6, 7), "Window": (2, 3)},
 }
 
 
@@ -141,7 +141,7 @@ def test_what_has_no_closed_form_is_not_materialised_for_ever():
         Prefixes(20_000).sensitivity_sq,
         *(named(100_000).encoder for named in RELEASES.values()),
         *(lambda name=name: make(name, 10**7 + 1) for name in ("sqrt_toeplitz", "blt")),
-        *(lambda name=name: OTHERS[name](10**6) for name in ("BandMF", "MultiBlt")),
+        lambda: OTHERS["BandMF"](10**6),
     ):
         with refused("n_syncs"):
             use()
