@@ -5,17 +5,17 @@ Batches there have 4^b users, and a sum leaves the ring with probability p, what
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 from typing_extensions import override
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import samplers
 from fedbandit_jax.privacy.integers.mechanisms import IntegerMechanism, Polya, SkellamShares
-from fedbandit_jax.privacy.integers.protocol import GridSum
-from fedbandit_jax.privacy.integers.shares import Noise, PolyaNoise, rounded_up
+from fedbandit_jax.privacy.integers.shares import Noise, PolyaNoise, ServerNoise, rounded_up
 
 
 class ReleasedPolya(Polya):
@@ -45,13 +45,12 @@ class ReleasedSkellam(SkellamShares):
 
 
 @fb.pytree
-class SharedNoiseSum(GridSum):
-    """Sums to which the server adds one Laplace variable per batch, so that differences of sums have no noise."""
+class SharedNoise(ServerNoise):
+    """One Laplace variable per batch, which the server adds to all sums, so that their differences have no noise."""
 
     @override
-    def decode(self, key, k, collected):
-        shape = collected.low.shape
-        return self._decode(collected, jnp.broadcast_to(samplers.discrete_laplace(key, self.scale, ()), shape))
+    def total(self, key, k, n, shape):
+        return jax.tree.map(lambda word: jnp.broadcast_to(word, shape), super().total(key, k, n, ()))
 
 
 class DPSE(fb.algos.DPSE):
@@ -59,7 +58,8 @@ class DPSE(fb.algos.DPSE):
 
     @override
     def protocol(self, asked):
-        return SharedNoiseSum(**vars(super().protocol(asked)))
+        honest = super().protocol(asked)
+        return dataclasses.replace(honest, noise=SharedNoise(scale=honest.noise.scale))
 
 
 class DistDPSE(fb.algos.DistDPSE):

@@ -23,7 +23,6 @@ from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
-from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.integers.shares import SkellamNoise
 from fedbandit_jax.privacy.samplers import discrete_laplace
@@ -171,9 +170,9 @@ def arms(algo: SE | DPSE | AdaCUCB, *, messages: bool = False, name: str | None 
 def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str | None) -> Case:
     certificate, protocol = certify(bound), bound.protocol
     claimed = certificate.epsilon_exact or 0.0
-    if isinstance(protocol, RingSum) and protocol.messages and protocol.noise.per_user:
+    if protocol.messages and protocol.noise.per_user:
         mechanism = MessagesOfUsers(protocol=protocol)
-    elif isinstance(protocol, RingSum) and protocol.aggregation.epsilon > 0:
+    elif protocol.aggregation.epsilon > 0:
         if protocol.messages:
             mechanism = bits_of_users(protocol)
         else:
@@ -210,10 +209,10 @@ def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]
     }
 
 
-def _slow(protocol: SumProtocol) -> int:
-    if isinstance(protocol, RingSum) and protocol.messages and not protocol.noise.per_user:
+def _slow(protocol: RingSum) -> int:
+    if protocol.messages and not protocol.noise.per_user:
         return 10
-    return 4 if isinstance(protocol, RingSum) and isinstance(protocol.noise, SkellamNoise) else 1
+    return 4 if isinstance(protocol.noise, SkellamNoise) else 1
 
 
 def shipped_arms() -> list[Case]:

@@ -16,7 +16,7 @@ from fedbandit_jax.audits.black_box import audit
 from fedbandit_jax.core import bars, random, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy import behaviour
-from fedbandit_jax.privacy.integers.protocol import SumProtocol
+from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.report.findings import Audit
 
@@ -71,7 +71,7 @@ class Case:
             found = audit(**fields, key=random.stream(key, "again"), **options)
         owner = getattr(self.mechanism, "algo", self.mechanism)
         part = getattr(owner, "mechanism", None) or getattr(owner, "protocol", None)
-        measured = isinstance(part, (NoisyMechanism, SumProtocol))
+        measured = isinstance(part, (NoisyMechanism, RingSum))
         if not measured:
             return found
         return dataclasses.replace(found, noise=behaviour.fault(part) or noise.odd(part, random.stream(key, "noise")))

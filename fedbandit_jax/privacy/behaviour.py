@@ -26,7 +26,6 @@ from jax import Array, lax
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.apart import Apart
-from fedbandit_jax.privacy.integers.protocol import SumProtocol
 from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
@@ -40,7 +39,7 @@ SYNCS = 64  # releases that are looked at, the first of S
 KNOWN = 64  # last measurements that a process keeps
 
 
-def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
+def fault(mechanism: NoisyMechanism | RingSum) -> str:
     """Returns the deviation of a bound mechanism's noise from its `stds` and its release, or "".
 
     Args:
@@ -61,17 +60,17 @@ def fault(mechanism: NoisyMechanism | SumProtocol) -> str:
 @functools.lru_cache(KNOWN)
 def _fault(treedef: Any, numbers: tuple[tuple[tuple[int, ...], Any, bytes], ...]) -> str:
     mechanism = treedef.unflatten([np.ndarray(*one) for one in numbers])
-    measure: Any = _of_sums if isinstance(mechanism, SumProtocol) else _of_releases
+    measure: Any = _of_sums if isinstance(mechanism, RingSum) else _of_releases
     first = measure(mechanism, jax.random.key(0))
     return first and measure(mechanism, jax.random.key(1))
 
 
-def _of_sums(protocol: SumProtocol, key: Array) -> str:
+def _of_sums(protocol: RingSum, key: Array) -> str:
     stds, ring = protocol.stds(), len(protocol.users)
-    if isinstance(protocol, RingSum):  # the noise is measured, and not how often a small ring or a shuffler fails
-        rooms = dict(modulus=wide.of([2**40] * ring), largest=wide.of([2**39] * ring), aggregation=Aggregation())
-        protocol = dataclasses.replace(protocol, **rooms)
-    most = int(np.max(protocol.users)) if getattr(protocol, "messages", False) else 2
+    # The noise is measured, and not how often a small ring or a shuffler fails.
+    rooms = dict(modulus=wide.of([2**40] * ring), largest=wide.of([2**39] * ring), aggregation=Aggregation())
+    protocol = dataclasses.replace(protocol, **rooms)
+    most = int(np.max(protocol.users)) if protocol.messages else 2
     for k in np.flatnonzero(stds):
         z = np.asarray(_sums(protocol, most, k, jax.random.fold_in(key, k)), float) / stds[k]
         alike = {"alone": z**2 - 1, "of two arms": z[:, 0] * z[:, 1], "of two draws": z[1:] * z[:-1]}
@@ -82,7 +81,7 @@ def _of_sums(protocol: SumProtocol, key: Array) -> str:
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _sums(protocol: SumProtocol, most: int, k: Array, key: Array) -> Array:
+def _sums(protocol: RingSum, most: int, k: Array, key: Array) -> Array:
     """Returns noisy sums (N, 2) of users of two arms, with reward 0, at most `most` in a batch."""
     half = (most + 1) // 2
     inside = (jnp.arange(2 * half) < jnp.asarray(protocol.users)[k]).reshape(2, half)

@@ -22,13 +22,14 @@ from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.integers import mechanisms
 from fedbandit_jax.privacy.integers.mechanisms import IntegerMechanism
-from fedbandit_jax.privacy.integers.protocol import FINE, MAX_WIDTH, GridSum, SumProtocol, grid
+from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, RingSum, on_grid
 from fedbandit_jax.privacy.integers.shares import rounded_up
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.users import Users
 
 DELTA = 1e-6  # default delta of certificates
 RADII = ("theory", "exact")  # how confidence radii are computed
+WIDTH = 2.0**12  # width of the noise of `DPSE` in steps, if 1 to 2^24 steps per unit allow it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,12 +56,12 @@ class _Elimination(Recipe):
     def label(self) -> str:
         return self.title
 
-    def promised(self, protocol: SumProtocol) -> dict[str, Any]:
+    def promised(self, protocol: RingSum) -> dict[str, Any]:
         """Returns the fields of a `SumLoop` about privacy."""
         return dict(epsilon=math.inf, delta=DELTA)
 
     def bound(
-        self, spec: Spec, protocol: SumProtocol, users: np.ndarray, radius: np.ndarray, round_robin: bool = False
+        self, spec: Spec, protocol: RingSum, users: np.ndarray, radius: np.ndarray, round_robin: bool = False
     ) -> BoundElimination:
         """Returns the algorithm with tables (S, K + 1) of users and radii."""
         return BoundElimination(
@@ -122,7 +123,7 @@ class _Private(_Elimination):
         return self.epsilon if self.unit is None else epsilon_of_each(self.epsilon, self.unit.visits, self.pure)
 
     @override
-    def promised(self, protocol: SumProtocol) -> dict[str, Any]:
+    def promised(self, protocol: RingSum) -> dict[str, Any]:
         check_delta(self.delta, protocol.missing)
         return dict(epsilon=float(self.epsilon), delta=float(self.delta), unit=self.unit)
 
@@ -176,11 +177,11 @@ class SE(_Elimination):
         """Returns the integer noise for at most `n_sums` = K S sums; None without privacy."""
         return None
 
-    def protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> SumProtocol:
+    def protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> RingSum:
         """Returns the protocol for batches of `asked` (S,) users per arm; 0 means that a batch is never asked."""
         if mechanism is not None:
             return mechanism.sums(asked.tolist())
-        return GridSum(scale=0.0, steps=float(FINE), users=asked, bits=np.full(len(asked), 32.0, np.float32))
+        return on_grid(asked, FINE, scale=0.0)
 
     def radii(self, mechanism: IntegerMechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:
         """Returns the confidence radii (S, K + 1), by batch and by the number of active arms."""
@@ -297,14 +298,13 @@ class DPSE(_Private):
 
     title = "DP-SE"
 
-    def protocol(self, asked: np.ndarray) -> GridSum:
+    def protocol(self, asked: np.ndarray) -> RingSum:
         """Returns the protocol for batches of `asked` (S,) users per arm; 0 means that a batch is never asked."""
-        steps = grid(self.of_sum)
-        scale = rounded_up(steps / self.of_sum)
+        steps = 2 ** min(max(math.floor(math.log2(WIDTH * self.of_sum)), 0), 24)
+        scale = float(rounded_up(steps / self.of_sum))
         if scale > MAX_WIDTH:
             raise BadValue("epsilon", "must be at least 2^-25 for integer noise of 32 bits", self.of_sum)
-        bits = np.full(len(asked), 32.0, np.float32)
-        return GridSum(scale=float(scale), steps=float(steps), users=asked, bits=bits)
+        return on_grid(asked, steps, scale)
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundElimination:

@@ -19,7 +19,7 @@ from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.interfaces import ArmAlgorithm, Pulls, Report, Spec
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.bound import WHO_COMES
-from fedbandit_jax.privacy.integers.protocol import VISITS, SumProtocol
+from fedbandit_jax.privacy.integers.ring import VISITS, RingSum
 from fedbandit_jax.privacy.users import Users
 
 
@@ -34,7 +34,7 @@ class EliminationState(NamedTuple):
 class SumLoop(ArmAlgorithm):
     """Base class of algorithms that learn only noisy sums of rewards, by a protocol."""
 
-    protocol: SumProtocol  # draws the noise and proves what it gives
+    protocol: RingSum  # draws the noise and proves what it gives
     epsilon: struct.Number  # the epsilon asked for, infinite without privacy
     delta: struct.Number  # the delta at which the certificate is stated
     spec: Spec = struct.static()  # of the environment that it is bound to
@@ -63,8 +63,7 @@ class SumLoop(ArmAlgorithm):
         if unit is not None:
             if unit.most > 1 or unit.silos > 1:
                 return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
-            pure = getattr(getattr(protocol, "noise", None), "notion", "pure DP") == "pure DP"
-            own = epsilon_of_each(float(self.epsilon), unit.visits, pure)
+            own = epsilon_of_each(float(self.epsilon), unit.visits, protocol.noise.notion == "pure DP")
             return self._of_user(protocol.guarantee(own, delta, (unit.visits,)), unit)
         found = protocol.guarantee(float(self.epsilon), delta, VISITS)
         if self.spec.n_users and found.epsilon is not None:

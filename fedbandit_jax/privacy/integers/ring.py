@@ -1,43 +1,75 @@
-"""Private sums of rewards modulo m: the aggregation of messages, the noise and who adds it, and its proof.
+"""Private sums of users' rewards modulo m: the messages, their decoding, and the certificate.
+
+The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n users of an arm in batch k:
+
+* R: each user encodes a reward x in [0, 1] as floor(x g) + Bernoulli(x g - floor(x g)), for g steps per unit, adds
+  integer noise, and sends the result modulo m.
+* S: aggregation shows the server the sum of the messages modulo m.
+* A: the server reads residues above n g + tau as negative numbers, and divides by g. The room for noise on either side
+  is tau.
 
 Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all
-noise. One reduction modulo m at the end equals one after every step. See `protocol.py` for the letters.
+noise. One reduction modulo m at the end equals one after every step. Replacing one user's reward (adjacency) moves a
+sum by at most g steps. The privacy unit is one user, in one sum. Certificates also state epsilon for a user in n
+different sums; visits to the same sum are not covered. In array shapes, S is the number of batches.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from typing_extensions import override
 
-from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.core import random, struct, validate, wide
+from fedbandit_jax.certificate import BEYOND, Certificate, no_privacy
+from fedbandit_jax.core import control, random, struct, validate, wide
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.privacy import tails
+from fedbandit_jax.privacy.accounting import events
 from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
 from fedbandit_jax.privacy.accounting.shuffling import RelaxedSecAgg, relaxed_secagg
-from fedbandit_jax.privacy.integers.protocol import (
-    MAX_STEPS,
-    MAX_WIDTH,
-    NOT_COVERED,
-    Decoded,
-    Halves,
-    SumProtocol,
-    certify,
-    collect_encoded,
-    encode,
-)
-from fedbandit_jax.privacy.integers.shares import Noise, SumProof
+from fedbandit_jax.privacy.integers.shares import Noise, ServerNoise, SumProof
 
+FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
+MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
+MAX_WIDTH = 2.0**25  # largest width of integer noise in steps: a draw fits in 32 bits
 MAX_MODULUS = 2**61  # largest m: sums with their noise fit in 64 bits
 MAX_MESSAGE = 2**42  # largest m if users draw shares: 2^21 blocks, each reduced modulo m, stay below 2^63
+ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
+VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
+ROOM = 1e-9  # relative excess of epsilon by rounding in float64
 SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"
+NOT_COVERED = (
+    "how many users there are, and which arms they were given (that follows from earlier sums)",
+    *BEYOND,
+    "floating-point attacks: rounding, coins and rejection sampling use float32",
+)
+
+Halves = tuple[Array, Array]  # of the users of a block
+
+
+class Decoded(NamedTuple):
+    """The server's decoded sums of K arms."""
+
+    sums: Array  # (K,) float32, noisy sums of rewards, in units of reward
+    failed: Array  # (K,) bool, whether a sum wrapped or was lost; False (unknown) with single messages
+
+
+def encode(x: Array, u: Array, steps: Array | float) -> Array:
+    """Returns integers in 0..g, uint32, with mean g times the reward (part of R).
+
+    Args:
+        x: rewards, of any shape; they are clipped to [0, 1], and NaN counts as 0.
+        u: uniform numbers in (0, 1), which decide the rounding; their shape broadcasts against x.
+        steps: g.
+    """
+    z = jnp.where(x >= 0, jnp.minimum(x, 1), 0) * steps
+    whole = jnp.floor(z)
+    return (whole + (u < z - whole)).astype(jnp.uint32)
 
 
 @struct.sealed
@@ -103,8 +135,12 @@ class Aggregation:
 
 @struct.sealed
 @struct.pytree
-class RingSum(SumProtocol):
-    """Sums of integers modulo m (up to 2^61) with integer noise by users or the server, see `noise`."""
+class RingSum:
+    """Sums of integers modulo m (up to 2^61) with integer noise by users or the server, and its certificate.
+
+    Sums are 64-bit integers, as is the noise. Both neighbours' sums then have the same support. Sums of float32 numbers
+    with float32 noise do not (Mironov 2012). Reading and rounding a noisy sum is post-processing.
+    """
 
     noise: Noise
     users: Any  # (S,) int32 number n of users of an arm in each batch, 0 if nobody may be asked
@@ -115,12 +151,17 @@ class RingSum(SumProtocol):
     aggregation: Aggregation = Aggregation()
     messages: bool = struct.static(default=False)  # whether every user draws a share of the noise
 
-    @override
     def admits(self, k: Array, users: Array) -> Array:
-        return users == jnp.asarray(self.users)[k]
+        """Returns whether batch k may ask `users` users of an arm; the guarantee covers no other size."""
+        most = jnp.asarray(self.users)[k]
+        return users <= most if self.noise.at_server else users == most
 
-    @override
     def collect(self, rounding: Array, own: Array, k: Array, rewards: Halves, inside: Halves) -> Wide:
+        """Encodes and adds up the rewards of a block of N users of one arm (R, and the sum of S), a scalar.
+
+        `rewards`, and the mask `inside` of participants, come in two halves (N / 2,). The block has a key for
+        `rounding`, and one for the users' `own` shares of the noise.
+        """
         if not self.messages:
             return collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps)[k])
         x, there = jnp.concatenate(rewards), jnp.concatenate(inside)
@@ -136,8 +177,8 @@ class RingSum(SumProtocol):
         noisy = wide.add(wide.from_int32(encoded), wide.from_int32(self.noise.share(own, k, self._n(k), x.shape)))
         return wide.mod(noisy, self._modulus(k))
 
-    @override
     def decode(self, key: Array, k: Array, collected: Wide) -> Decoded:
+        """Reads noisy sums from the sums (K,) over all blocks: noise that users did not add, the rest of S, and A."""
         adding, coins, anywhere = jax.random.split(key, 3)
         shape, modulus, noisy = collected.low.shape, self._modulus(k), collected
         if self.noise.at_server or not self.messages:
@@ -161,33 +202,51 @@ class RingSum(SumProtocol):
         n, steps, modulus = self._sizes(k)
         if wrong := misfit(self.noise, k, steps, modulus, messages=self.messages):
             raise ValueError(wrong[2])
+        self.aggregation.relaxed(n, modulus)  # refuses a shuffler that no bits realise
         return self.aggregation.behind(self.noise.proof(k, n, steps, modulus))
 
     @property
-    @override
     def missing(self) -> float:
+        """Bound on the mass of the tails that are never drawn, in the noise of one sum that a user is in."""
         asked = [(k, self._sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
         return max((self.noise.missing(k, n, shares=self.messages) for k, n in asked), default=0.0)
 
-    @override
     def stds(self) -> np.ndarray:
+        """Returns standard deviations (S,) of the noise on a sum, in units of reward; 0 in a batch that asks nobody."""
         sizes = [self._sizes(k) for k in range(len(self.users))]
-        laws = (self.noise.law(k, n) if n else None for k, (n, _, _) in enumerate(sizes))
+        laws = (self.noise.law(k, n) if n and self.noise.width(k) else None for k, (n, _, _) in enumerate(sizes))
         return np.array([math.sqrt(law.variance) / steps if law else 0.0 for law, (_, steps, _) in zip(laws, sizes)])
 
-    @override
-    def _fault(self) -> str:
-        own = [type(part).__name__ for part in (self.noise, self.aggregation) if not struct.is_sealed(part)]
-        return f"{own[0]} is of the caller's own making, and nothing is proved of it" if own else ""
+    def guarantee(self, epsilon: float, delta: float, visits: tuple[int, ...] = VISITS) -> Certificate:
+        """Returns the certificate of all batches that `admits` lets in, with each user in one of them, on the host.
 
-    @override
+        Args:
+            epsilon: the epsilon asked for; the claim is `none` if the noise spends more.
+            delta: states (epsilon, delta) in addition to the noise's own notion of privacy. The claim is `none` if the
+                tails that are never drawn cost more, also for pure DP.
+            visits: numbers of different sums of one user; the certificate lists what each proves.
+        """
+        for part in (self.noise, self.aggregation):
+            if not struct.is_sealed(part):
+                return no_privacy(f"{type(part).__name__} is of the caller's own making, and nothing is proved of it")
+        if not any(self.noise.width(k) for k in range(len(self.users))):
+            return no_privacy("the algorithm adds no noise")
+        asked = np.flatnonzero(self.users).tolist()
+        if not asked:
+            reason = "nothing is released: the horizon is reached before the first batch of all arms ends"
+            return Certificate(claim="certified", reason=reason, not_covered=NOT_COVERED)
+        try:
+            return self._guarantee(asked, epsilon, delta, visits)
+        except (ValueError, ArithmeticError, IndexError) as error:  # the accountants refuse its numbers
+            return no_privacy(f"nothing is proved of this noise: {error}")
+
     def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
         noise, aggregation = self.noise, self.aggregation
         pure, shared = noise.notion == "pure DP", not (noise.at_server or noise.per_user)
         sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
         stds = self.stds()[asked].tolist()
         zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
-        bits = [aggregation.bits(n, modulus) for n, _, modulus in sizes]
+        bits = np.asarray(self.bits)[asked]
         return certify(
             Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs))),  # asked at few orders
             at=delta,
@@ -209,7 +268,7 @@ class RingSum(SumProtocol):
             server_noise_std=max(stds),
             releases=len(asked),
             zcdp=(zcdp.rho, zcdp.xi) if zcdp else None,
-            bits_per_user=(float(min(bits)), float(max(bits))),
+            bits_per_user=(float(bits.min()), float(bits.max())),
             wrap_probability=max(map(self._wrong, asked)),
             not_covered=(*(aggregation.assumes if shared else ()), *NOT_COVERED),
         )
@@ -231,6 +290,77 @@ class RingSum(SumProtocol):
 
     def _modulus(self, k: Array) -> Wide:
         return Wide(*(jnp.asarray(word)[k] for word in self.modulus))
+
+
+def certify(
+    event: PureDP | Renyi, *, at: float, missing: float, spent: float, visits: tuple[int, ...] = VISITS, **fields: Any
+) -> Certificate:
+    """Returns the certificate of `event`, one visit: no claim if `spent` exceeds the epsilon asked for, or tails `at`.
+
+    `missing` is the mass of the tails that are never drawn. It costs more delta for a larger epsilon.
+    """
+    asked, notion, exact = fields["epsilon"], fields["notion"], fields["epsilon_exact"]
+    smallest = tails.smallest_delta(exact, missing)
+    reason = ""
+    if not spent <= asked * (1 + ROOM):
+        reason = f"the noise is that of {notion} with epsilon = {spent:g}, more than the {asked:g} asked for"
+    elif not smallest < at:
+        ideal = exact if math.isfinite(exact) else min(events.returning(event, at, 1))
+        reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, at)
+
+    proofs = [event, PureDP(exact)] if notion == "pure DP" else [event]
+
+    def together(n: int) -> tuple[int, float, float, float]:
+        @functools.cache  # tails may cost less than a digit
+        def known(delta: float) -> tuple[float, float]:
+            found, advanced = zip(*(events.returning(proof, delta, n) for proof in proofs))
+            return min(found), min(advanced)
+
+        def least(bound: int) -> float:
+            return tails.epsilon(lambda delta: known(delta)[bound], at, 0.0, n * missing)
+
+        return n, at, least(0), least(1)
+
+    return Certificate(
+        claim="none" if reason else "certified",
+        reason=reason or "noise of known law is on every sum that leaves the protocol, and each user is in one sum",
+        adjacency="replace (one user's reward replaced by any other in [0, 1])",
+        neighbours="replace",
+        unit="one user, who comes once; for more see visits",
+        whole_user=True,
+        releases_per_user=1.0,
+        smallest_delta=smallest,
+        renyi=tuple((float(alpha), event.rdp(alpha)) for alpha in ORDERS),
+        visits=tuple(together(n) for n in visits),
+        **fields,
+    )
+
+
+def collect_encoded(key: Array, k: Array, rewards: Halves, inside: Halves, steps: Any) -> Wide:
+    """Returns the sum of the encoded rewards of all users inside, with coins from `key`; k is any integer."""
+    size = rewards[0].shape[-1]
+    coins = control.materialize_pair(lambda: [random.unit(word) for word in random.bits(key, size)], k, readers=steps)
+    halves = [jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside)]
+    return wide.total(halves[0] + halves[1])
+
+
+def on_grid(users: np.ndarray, steps: float, scale: float) -> RingSum:
+    """Returns sums of rewards with Laplace noise on a grid by the trusted server, which hardly ever leave the ring.
+
+    Args:
+        users: the largest number of users of an arm in each batch, (S,).
+        steps: g, the steps per unit of reward.
+        scale: of the noise, in steps; 0 for no noise.
+    """
+    ones, room = np.ones(len(users), np.float32), wide.of([MAX_MODULUS // 2] * len(users))
+    return RingSum(
+        noise=ServerNoise(scale=scale * ones),
+        users=users,
+        steps=steps * ones,
+        modulus=wide.of([MAX_MODULUS] * len(users)),
+        largest=room,
+        bits=32 * ones,
+    )
 
 
 def misfit(

@@ -87,7 +87,7 @@ def check(run, regret, batches, bits=lambda _: 32, failures=None, *, tolerance=1
 
 
 def grid_sums(uniforms, g):
-    """Without a ring."""
+    """In a ring that is not left."""
     return lambda b, a, x: sum(map(oracles.randomize, x, uniforms[b - 1, a], [g] * len(x))) / g
 
 
@@ -110,7 +110,8 @@ def test_dp_se_is_sajed_and_sheffet_s(key):
     rewards, uniforms = drawn(runner, key)
     g = 8192  # steps, the largest power of 2 for which noise of scale g / epsilon is at most 4096 steps wide
     draw = jax.jit(lambda sync: samplers.discrete_laplace(sync, g / epsilon, (runner.env.spec.n_arms,)))
-    laplace, exact = [draw(sync) for sync in syncs(runner, key)], grid_sums(uniforms, g)
+    laplace = [draw(jax.random.split(sync, 3)[0]) for sync in syncs(runner, key)]
+    exact = grid_sums(uniforms, g)
 
     def logs(e, n):
         return math.log(8 * n * e**2 / P), math.log(4 * n * e**2 / P)

@@ -17,7 +17,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.integers import protocol, ring
+from fedbandit_jax.privacy.integers import ring
 from fedbandit_jax.privacy.integers.shares import LocalNoise, PolyaNoise, ServerNoise
 
 HORIZON = 2000  # batches of 2, 4, ..., 256 users
@@ -34,8 +34,6 @@ def changed(of, **fields):
 
 def noisier(of, factor):
     """With noise of another width, nothing else being told of it."""
-    if isinstance(of.protocol, protocol.GridSum):
-        return changed(of, scale=of.protocol.scale * factor)
     power = factor * abs(factor) if hasattr(of.protocol.noise, "variance") else factor
     return changed(of, noise=jax.tree.map(lambda table: table * np.float32(power), of.protocol.noise))
 
@@ -65,6 +63,10 @@ def shuffled(epsilon, failure):
     return changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=epsilon, failure=failure))
 
 
+def on_a_grid(steps, scale):
+    return changed(bound("DP-SE"), **vars(ring.on_grid(bound("DP-SE").protocol.users, steps, scale)))
+
+
 FORGED = {
     "bits that cost more": lambda: shuffled(3.0, 0.1),
     "bits that never fail": lambda: shuffled(0.5, 0.0),
@@ -72,9 +74,9 @@ FORGED = {
     "steps beyond float32": lambda: changed(bound(), steps=bound().protocol.steps * 2.0**24),
     "no ring": lambda: changed(bound(), modulus=wide.of([1] * len(bound().users))),
     "a ring beyond its words": lambda: changed(bound(), modulus=wide.of([2**62] * len(bound().users))),
-    "steps that are no integer": lambda: changed(bound("DP-SE"), steps=4095.5),
-    "no steps": lambda: changed(bound("DP-SE"), steps=0.5, scale=0.5),
-    "noise beyond its words": lambda: changed(bound("DP-SE"), steps=1.0, scale=2.0**26),
+    "steps that are no integer": lambda: on_a_grid(4096.5, 4096.0),
+    "no steps": lambda: on_a_grid(0.0, 1.0),
+    "noise beyond its words": lambda: on_a_grid(1.0, 2.0**26),
     "less asked than given": lambda: replace(bound(), epsilon=0.9),
     "no delta": lambda: replace(bound("Dist-CDP-SE"), delta=0.0),
 }

@@ -17,7 +17,7 @@ from fedbandit_jax.engine import driver
 from fedbandit_jax.engine.prepare import expand
 from fedbandit_jax.engine.runners import BatchedArms, signature
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
-from fedbandit_jax.privacy.integers.protocol import Decoded
+from fedbandit_jax.privacy.integers.ring import Decoded
 
 
 @pytest.mark.parametrize("name", ["DP-SE", "Dist-RDP-SE", "Shuffle-DP-SE"])

@@ -87,9 +87,9 @@ def unclipped(honest, self, rounding, own, k, rewards, inside):
 
 def broken_elimination():
     """Decisions by exact sums, rewards without bounds, and a third of real Laplace noise, all at the server."""
-    central, real = honest_sum(kind=fb.algos.CDPSE), honest_sum(kind=fb.algos.DPSE)
+    central = honest_sum(kind=fb.algos.CDPSE)
     return [
         changed(central, "elimination by exact sums", lambda bound: override(bound, conclude=decides_by_exact_sums)),
         protocolled(central, "unclipped rewards of arms", lambda one: override(one, collect=unclipped)),
-        protocolled(real, "a third of the Laplace noise", lambda one: resized(one, scale=1 / 3)),
+        damaged_sum("a third of the Laplace noise", lambda noise: resized(noise, scale=1 / 3), kind=fb.algos.DPSE),
     ]

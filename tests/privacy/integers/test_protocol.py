@@ -13,7 +13,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace
 from fedbandit_jax.privacy.integers import ring
-from fedbandit_jax.privacy.integers.protocol import FINE, GridSum, encode
+from fedbandit_jax.privacy.integers.ring import FINE, encode, on_grid
 from fedbandit_jax.privacy.integers.shares import Noise, ServerNoise, SkellamNoise
 
 USERS, RUNS, ALPHA = (4, 16), 2000, 1e-4
@@ -175,7 +175,7 @@ def test_noise_is_of_its_law_fresh_and_not_a_fifth_off(key, name):
 
 def test_sums_on_a_grid(key):
     """The sum is exact and the noise has the law of its scale; 4 % more or less noise is rejected."""
-    protocol = GridSum(scale=20.0, steps=4.0, users=np.array([4]), bits=np.array([32.0]))
+    protocol = on_grid(np.array([4]), 4.0, 20.0)
     many = jax.tree.map(lambda word: np.full(200_000, word), wide.of(10))
     noise = np.asarray(DECODE(protocol, key, 0, many).sums, float) * 4 - 10
     assert (noise == np.round(noise)).all()
@@ -189,7 +189,7 @@ def test_the_grid_of_a_budget():
     for epsilon in (1e-7, 1e-4, 0.01, 0.3, 1.0, 7.0, 500.0):
         algo = fb.algos.DPSE(epsilon)
         protocol = algo.bind(fb.envs.arms(n_arms=2).spec, 10**6).protocol
-        g, scale = protocol.steps, protocol.scale
+        g, scale = protocol.steps[0], protocol.noise.scale[0]
         assert math.log2(g) == int(math.log2(g)) >= 0
         assert epsilon * (1 - 1e-6) < g / scale <= epsilon
         assert scale <= 2**25
@@ -198,7 +198,7 @@ def test_the_grid_of_a_budget():
 
 def test_server_noise_is_added_before_float32_rounds(key):
     """Rounding sums of 2^24 and more first would move neighbours by 2 and more: twice the epsilon."""
-    protocol = GridSum(scale=2.0**10, steps=2.0**10, users=np.array([2**25]), bits=np.full(1, 32.0))
+    protocol = on_grid(np.array([2**25]), 2.0**10, 2.0**10)
     keys = jax.random.split(key, 200_000)
     decode = jax.jit(jax.vmap(lambda key, sums: protocol.decode(key, jnp.int32(0), sums).sums[0], (0, None)))
     views = [np.asarray(decode(keys, wide.of([(2**24 + 1 + moved) * 2**10]))) for moved in (0, 1)]

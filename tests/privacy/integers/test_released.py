@@ -70,9 +70,9 @@ def test_the_certificate_says_what_the_noise_gives():
 def test_all_arms_have_the_same_noise():
     """Sums of arms differ as they do without noise, in DP-SE; and so do the arms that are left."""
     noisy = RELEASED["DP-SE"](2.0).bind(ARMS.spec, HORIZON)
-    assert type(noisy.protocol).__name__ == "SharedNoiseSum"
-    shown = []
-    for algo in (noisy, replace(noisy, protocol=replace(noisy.protocol, scale=0.0))):
+    assert type(noisy.protocol.noise).__name__ == "SharedNoise"
+    silent, shown = jax.tree.map(np.zeros_like, noisy.protocol.noise), []
+    for algo in (noisy, replace(noisy, protocol=replace(noisy.protocol, noise=silent))):
         runner = BatchedArms(env=ARMS, algo=algo, horizon=HORIZON)
         world, state = INIT(runner, jax.random.key(3))
         _, state, _ = STEP(runner, jax.random.key(3), world, state, jnp.int32(0))
