@@ -64,7 +64,7 @@ def private(release="tree", trust="silo_local", budget=BUDGET, **options):
 
 VISIT = private(unit="visit")
 LINEAR, ASYNC = "algos/linear/test_oracle.py::test_{}", "algos/linear/test_async.py::test_algorithm_1"
-BATCHES, FED_UCB = LINEAR.format("algorithms_1_and_8"), "algos/linear/test_fed_ucb.py::test_algorithm_1"
+SERVER = LINEAR.format("algorithms_with_a_server")
 GOSSIP_UCB, GOSSIP = (
     "algos/linear/test_gossip.py::test_algorithm_3",
     "algos/linear/test_neighbours.py::test_every_message",
@@ -93,26 +93,26 @@ def deep(*rows):
 SILOS = [
     Example("LinUCB", A.LinUCB(), SCRIPT, oracle=LINEAR.format("lin_ucb")),
     proved("Uniform play", A.Uniform(), SPHERE, card="Uniform play"),
-    silos("FedLinUCB", A.UCB(), card="FedLinUCB", oracle=BATCHES),
-    silos("FedLinUCB, learns", UCB, learns_in_batch=True, oracle=BATCHES),
-    silos("Thompson", THOMPSON, oracle=BATCHES),
-    silos("Private-FedLinUCB", A.UCB(), private(), plain="FedLinUCB", card="Private-FedLinUCB", oracle=BATCHES),
+    silos("FedLinUCB", A.UCB(), card="FedLinUCB", oracle=SERVER),
+    silos("FedLinUCB, learns", UCB, learns_in_batch=True, oracle=SERVER),
+    silos("Thompson", THOMPSON, oracle=SERVER),
+    silos("Private-FedLinUCB", A.UCB(), private(), plain="FedLinUCB", card="Private-FedLinUCB", oracle=SERVER),
     silos("Algorithm 1", UCB, private(), env=FIXED, learns_in_batch=True, claim="as_printed",
-          card="Private-FedLinUCB, Algorithm 1", oracle=BATCHES),
+          card="Private-FedLinUCB, Algorithm 1", oracle=SERVER),
     silos("amplified", A.UCB(), private("tree", "shuffle_amplified"), card="SDP-FedLinUCB by amplification",
-          oracle=BATCHES),
+          oracle=SERVER),
     silos("known noise", A.UCB(confidence="known_noise", regularizer="project"), private("blt", "secagg"),
           card="UCB by known noise"),
     silos("Thompson, central", THOMPSON, private("tree", "central"), plain="Thompson", card="Thompson sampling",
-          oracle=BATCHES),
+          oracle=SERVER),
     silos("Epsilon-greedy", A.EpsilonGreedy(explore=10.0, shrinkage=3.0), private("input_perturbation", "local"),
-          card="Epsilon-greedy", oracle=BATCHES),
-    silos("Greedy", GREEDY, private(statistic=HALF), oracle=BATCHES),
-    proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=6), SCRIPT, card="AdaC-OFUL", oracle=BATCHES, audit="linear"),
-    Example("FedUCB", A.fed_ucb(schedule=S.LogDet(5.0)), SCRIPT, oracle=FED_UCB),
+          card="Epsilon-greedy", oracle=SERVER),
+    silos("Greedy", GREEDY, private(statistic=HALF), oracle=SERVER),
+    proved("AdaC-OFUL", A.adac_oful(BUDGET, schedule=6), SCRIPT, card="AdaC-OFUL", oracle=SERVER, audit="linear"),
+    Example("FedUCB", A.fed_ucb(schedule=S.LogDet(5.0)), SCRIPT, oracle=SERVER),
     proved("FedUCB, private schedule", A.fed_ucb(
         P.Budget(20.0, 0.1), schedule=S.PrivateLogDet(0.5), learns_in_batch=False), SCRIPT,
-        card="FedUCB, private schedule", oracle=FED_UCB, audit="schedules"),
+        card="FedUCB, private schedule", oracle=SERVER, audit="schedules"),
     *deep(
         silos("vector sums", A.UCB(), private("tree", "shuffle_vector_sum"), card="SDP-FedLinUCB by vector sums"),
         proved("joint matrix, messages", ByMessage(
@@ -131,7 +131,7 @@ SILOS = [
         proved("DP-DPE", A.dp_dpe(ITEMS, private("input_perturbation"), schedule=6), TABLE, card="DP-DPE",
                oracle=PHASED, audit="linear"),
         Example("Private-FedUCB", A.fed_ucb(LITTLE, schedule=S.LogDet(5.0, "dp20")), SCRIPT, card="FedUCB",
-                oracle=FED_UCB, audit="schedules"),
+                oracle=SERVER, audit="schedules"),
     ),
 ]  # fmt: skip
 

@@ -65,6 +65,10 @@ REFUSED = [
     ("arrivals", lambda: E.returning(SPHERE, 4, [1, 2])),
     ("arrivals", lambda: E.returning(SPHERE, 4, [1, 1, 1, 1e-7])),
     ("session", lambda: E.returning(E.arms(3), 4, session=2)),
+    ("rate", lambda: E.dropout(SPHERE, [0.1, 0.2])),  # of four silos
+    ("rate", lambda: E.dropout(SPHERE, 0.1, np.zeros((2, 4), bool))),
+    ("schedule", lambda: E.dropout(SPHERE, schedule=[[1, 0, 0, 0]])),
+    ("schedule", lambda: E.dropout(SPHERE, schedule=np.zeros((2, 3), bool))),
     ("env", lambda: E.corrupt(E.arms(3))),
     ("silos", lambda: E.corrupt(SPHERE, 0.95)),
     ("silos", lambda: E.corrupt(SPHERE, 0.1)),

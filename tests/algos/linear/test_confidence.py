@@ -1,8 +1,11 @@
 """The widths are valid: noise bounds and confidence sets cover as often as they promise."""
 
+import math
+
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.policies import confidence as widths
@@ -114,3 +117,30 @@ def test_known_noise_by_hand(regularizer):
     offset = norm * ((expected + kept - e) / np.sqrt(v)).max() + vector[k] / np.sqrt(v[0])
     assert float(lam) == pytest.approx(expected, rel=1e-5)
     assert float(width(np.float32(t))) == pytest.approx(0.4 * (offset + r / np.sqrt(share) * log), rel=1e-5)
+
+
+@pytest.mark.parametrize("spectral", ["theory", "quantile"])
+def test_width_by_hand(spectral):
+    """Proposition 2 with the noise of PRIVATIZER at M = 3, d = 4, T = 50, one silo's tree of 6 levels."""
+    m, d, horizon, failure, budget = 3, 4, 50, 0.02, fb.privacy.Budget(2.0, 0.05)
+    mechanism = fb.privacy.Mechanism(budget, release="tree", trust="silo_local_matrix", std="dubey2020")
+    changes = dict(spectral=spectral, failure=failure, theta_norm=0.8, subgaussian=0.3)
+    algo = fb.algos.fed_ucb(mechanism, schedule=fb.schedules.LogDet()).replace(**changes)
+    policy = algo.bind(fb.envs.gap(m, 5, d).spec, horizon).policy
+    levels = 1 + math.ceil(math.log2(horizon))
+    assert levels == 7
+    sigma = 8 * math.sqrt(levels) * math.log(2 / 0.05) / 2.0  # the printed sigma_N
+    nodes = levels if spectral == "theory" else 5  # of 31 = 11111 and 47 = 101111 <= 50, the worst prefixes
+    tail = failure / (2 * horizon * m)
+    kappa = math.sqrt(nodes) * sigma * stats.chi(d).isf(tail / 2)  # on ||h||; over sqrt(Lambda), on its norm
+    low = policy.rho[0]
+    if spectral == "theory":
+        logs = math.log(4 / 0.05) * (4 * math.sqrt(d) + 2 * math.log(1 / tail))
+        assert low == pytest.approx(math.sqrt(32) * levels * 2 * logs / 2.0)
+    assert policy.rho[1] == pytest.approx(3 * low)
+    assert float(policy.first_regularization) == pytest.approx(m * low)
+    assert float(policy.regularization) == pytest.approx(2 * m * low)
+    log_det = d * math.log(m * low) + 1.7
+    expected = 0.3 * math.sqrt(2 * math.log(2 / failure) + 1.7)
+    expected += 0.8 * math.sqrt(m * 3 * low) + math.sqrt(m) * kappa / math.sqrt(low)
+    assert float(policy.width._replace(log_det=np.float32(log_det))(0)) == pytest.approx(expected, rel=1e-5)

@@ -30,6 +30,18 @@ def test_one_agent_is_lin_ucb(key):
     np.testing.assert_allclose(one, alone, atol=1e-4)
 
 
+@pytest.mark.slow
+def test_a_threshold_out_of_reach_is_independent_agents():
+    """Nobody synchronises: every agent is alone with V_i, as with one agent each, if widths are 0."""
+    greedy = fb.algos.UCB(exploration_scale=0.0)
+    never = ex.play(
+        ex.SCRIPT, fb.algos.Federated(schedule=fb.schedules.LogDet(1e9), learns_in_batch=True, policy=greedy)
+    )
+    assert not never.synced.any()
+    alone = ex.play(ex.SCRIPT, fb.algos.LinUCB(policy=greedy))
+    np.testing.assert_allclose(never.gaps, alone.gaps, atol=1e-4)
+
+
 def final(result, label):
     return result[label].regret[:, -1]
 
@@ -84,35 +96,3 @@ def test_a_horizon_shorter_than_a_batch(name):
     assert (result.regret[:, -1] > 0).all()
     assert (result.communication["rounds"] == 0).all()
     assert result.certificate.claim == "certified"
-
-
-@pytest.mark.slow
-def test_orderings_of_the_releases(key):
-    """Less noise, less regret; the law of the noise helps; the same certified epsilon throughout."""
-    env = fb.envs.sphere(20, 20, 5, rewards="bernoulli")
-    algo = fb.algos.private_fed_lin_ucb(BUDGET)
-    algos = {release: algo.replace(release=release) for release in ("tree", "blt")}
-    algos["known noise"] = algos["blt"].replace(confidence="known_noise")
-    result = fb.sweep(env, algos, horizon=2000, key=key, seeds=12, stride=100)
-    for certificate in result.certificates.values():  # float32 noise, rounded up
-        assert certificate.epsilon_exact == pytest.approx(1.0, rel=1e-6)
-    assert_in_order(result, *reversed(result.labels), quantile=4.44)
-
-
-@pytest.mark.slow
-def test_secure_aggregation_of_batches_that_grow(key):
-    """Certified, epsilon = 1, the paper's instance, 20 synchronisations: less regret than FedLinUCB without privacy.
-
-    That is with greedy play, which FedLinUCB does not have; with the same play it is at most 2.5 times as much."""
-    env = fb.envs.sphere(100, 100, 10, rewards="bernoulli")
-    mechanism = fb.privacy.Mechanism(
-        BUDGET, fb.privacy.Decaying(1.5), trust="secagg", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
-    )
-    plain = fb.algos.Federated(policy=fb.algos.Greedy(), schedule=fb.schedules.Geometric(1.5, first=3))
-    algos = {"FedLinUCB": fb.algos.fed_lin_ucb(), "secagg": plain.replace(privacy=mechanism), "greedy": plain}
-    result = fb.sweep(env, algos, horizon=4000, key=key, seeds=6, stride=4000)
-    printed, secagg, greedy = (final(result, label) for label in algos)
-    assert (secagg / printed).max() < 1.1
-    assert secagg.mean() < 2.5 * greedy.mean()
-    assert result["secagg"].certificate.claim == "certified"
-    assert result["secagg"].communication["rounds"][:, -1].max() <= 30

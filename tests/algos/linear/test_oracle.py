@@ -1,4 +1,4 @@
-"""Every linear algorithm in batches equals its printed pseudo-code, round by round, on the same draws."""
+"""Every linear algorithm with a server equals its printed pseudo-code, round by round, on the same draws."""
 
 import dataclasses
 
@@ -15,8 +15,12 @@ from fedbandit_jax.core import random, ridge
 from fedbandit_jax.core.ridge import with_spectrum
 from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.privacy.packing import packed_size, unpack
+from fedbandit_jax.privacy.samplers import discrete_laplace
 
-EVERY, D = 6, ex.D
+S, EVERY, D = fb.schedules, 6, ex.D
+NOISE = jax.jit(discrete_laplace, static_argnums=2)
+START = jax.jit(lambda schedule, key, floor: schedule.start(key, floor))
+AT = jax.jit(lambda key, t: jax.random.fold_in(random.stream(key, "syncs"), t))
 
 
 def test_lin_ucb():
@@ -34,6 +38,38 @@ def test_lin_ucb():
     np.testing.assert_allclose(run.state(0).sums, sums, atol=1e-4)
 
 
+class Asks:
+    """A schedule of the oracle, with the noise that the run draws."""
+
+    def __init__(self, bound, key):
+        self.schedule, self.batch, self.shift = bound.schedule, bound.batch, float(bound.shift)
+        self.key, self.units = key, 0
+
+    def start(self, key, v):
+        inverse = np.linalg.inv(v)
+        norm = min(np.abs(inverse).sum(1).max(), np.linalg.norm(inverse))
+        self.memory = START(self.schedule, random.stream(key, "epoch"), np.float32(1 / (1.001 * norm)))
+        self.units = 0
+
+    def __call__(self, t, v, own, x, since):
+        schedule, d = self.schedule, len(v)
+        if schedule is None:
+            return (t + 1) % self.batch == 0
+        if schedule.reads == "nothing":
+            return bool(schedule.requests(None, t, (), None, since))
+        if schedule.reads == "log_det":
+            gained = np.linalg.slogdet(v + own[..., :d] + self.shift * np.eye(d))[1] - np.linalg.slogdet(v)[1]
+            return gained >= float(schedule.threshold) / since
+        if since == 1:
+            self.start(AT(self.key, np.int32(t - 1)) if t else random.stream(self.key, "learner"), v)
+        cap = float(self.memory.cap)
+        leverage = (x * np.linalg.solve(v, x.T).T).sum(1)
+        self.units = self.units + np.ceil(64 * np.minimum(np.log1p(leverage) / cap, 1))
+        requests = random.stream(AT(self.key, np.int32(t)), "requests")
+        noise = NOISE(requests, 64 / schedule.epsilon * (1 + 1e-6), (len(x),))
+        return self.units + noise >= np.ceil(64 * float(schedule.threshold) / since / cap) + self.memory.shift
+
+
 def by_policy(policy, bound, key, explored):
     """The arm of agent i in round t by a policy, with the draws of the library."""
 
@@ -41,7 +77,10 @@ def by_policy(policy, bound, key, explored):
         return jax.random.split(jax.random.fold_in(random.stream(key, "choices"), t), ex.M)[i]
 
     def ucb(t, i, contexts, v, u):
-        return oracles.argmax_ucb(contexts, v, u, float(bound.policy.width(t)))
+        width = bound.policy.width
+        if hasattr(width, "log_det"):
+            width = width._replace(log_det=np.linalg.slogdet(v)[1])
+        return oracles.argmax_ucb(contexts, v, u, float(width(t)))
 
     known = {}
 
@@ -75,50 +114,80 @@ def by_policy(policy, bound, key, explored):
 
     if getattr(bound.policy, "rule", None) is not None and isinstance(policy, fb.algos.UCB):
         return known_noise
-    rules = {fb.algos.UCB: ucb, fb.algos.Thompson: thompson, fb.algos.Greedy: greedy}
-    return rules.get(type(policy), epsilon_greedy)
+    rules = {fb.algos.EpsilonGreedy: epsilon_greedy, fb.algos.Thompson: thompson, fb.algos.Greedy: greedy}
+    return rules.get(type(policy), ucb)
 
 
-ROWS = [row.name for row in ex.EXAMPLES.values() if row.oracle == ex.BATCHES]
+PRINTED = fb.privacy.Mechanism(ex.LITTLE, release="tree", trust="silo_local_matrix", std="dubey2020")
+ADAPTIVE, GEOMETRIC = fb.algos.Federated(schedule=S.LogDet(20.0)), S.Geometric(1.5, first=1)
+PRIVATE, THOMPSON = ADAPTIVE.replace(privacy=ex.LITTLE), fb.algos.Federated(policy=ex.THOMPSON, schedule=GEOMETRIC)
+MORE = {
+    "every four": fb.algos.fed_ucb(schedule=S.Every(4)),  # log det grows within a batch
+    "zc24": fb.algos.fed_ucb(PRINTED, schedule=S.LogDet(5.0)).replace(spectral="theory"),
+    "at most three": fb.algos.fed_ucb(ex.LITTLE, schedule=S.PrivateLogDet(2.0, max_syncs=3)),
+    "FedLinUCB, adaptive": ADAPTIVE.replace(learns_in_batch=True),
+    "lazy FedLinUCB, adaptive": ADAPTIVE,
+    "Private-FedLinUCB, geometric": PRIVATE.replace(schedule=GEOMETRIC),
+    "Private-FedLinUCB, private": PRIVATE.replace(
+        schedule=S.PrivateLogDet(20.0, share=0.01), trust="silo_local_matrix"
+    ),
+    "Thompson, geometric": THOMPSON.replace(privacy=ex.LITTLE),
+    "Thompson without privacy, geometric": THOMPSON,
+}
 PLAIN = {row.plain for row in ex.EXAMPLES.values()}  # which the contract compares with rows that have an oracle here
+ROWS = [row for row in ex.EXAMPLES.values() if row.oracle == ex.SERVER]
+KEPT = [i for i, row in enumerate(ROWS) if row.name not in PLAIN and not row.slow]
 
 
-@pytest.mark.parametrize("name", deep(ROWS, keep=[i for i, name in enumerate(ROWS) if name not in PLAIN]))
-def test_algorithms_1_and_8(name):
-    """Of Zhou & Chowdhury (2024), with any policy; the last batch has 4 rounds of 6, and nothing is sent after it."""
-    run, algo, env = ex.played(name), ex.EXAMPLES[name].algo, ex.EXAMPLES[name].env
-    bound, psd, explored = run.bound, getattr(run.bound.policy, "project", True), np.zeros(ex.T)
+@pytest.mark.parametrize("name", deep([*(row.name for row in ROWS), *MORE], keep=[*KEPT, len(ROWS)]))
+def test_algorithms_with_a_server(name):
+    """Algorithms 1 and 8 of Zhou & Chowdhury (2024), and 1 of Dubey & Pentland (2020), with any policy.
+
+    The last batch has 4 rounds of 6, and nothing is sent after it.
+    """
+    env = ex.EXAMPLES[name].env if name in ex.EXAMPLES else ex.SCRIPT
+    algo = ex.EXAMPLES[name].algo if name in ex.EXAMPLES else MORE[name]
+    run = ex.played(name) if name in ex.EXAMPLES else ex.play(env, algo)
+    bound, scheduled, explored = run.bound, run.bound.schedule is not None, np.zeros(ex.T)
+    psd = getattr(bound.policy, "project", not isinstance(algo.policy, fb.algos.LogDetUCB))
     lam = float(getattr(bound.policy, "regularization", 1.0))
     if name == "AdaC-OFUL":
         lam, psd = 0.0, False
+    first = float(getattr(bound.policy, "first_regularization", lam)) if scheduled else lam
     silo = oracles.Tree if "tree" in getattr(algo.privacy, "release", "tree") else oracles.Batches
 
     @jax.jit
     def drawn(key, k):
-        syncs = jax.random.fold_in(random.stream(key, "syncs"), k - 1)
-        return unpack(bound.mechanism.trust.noise(syncs, packed_size(D)), D)
+        syncs = jax.random.fold_in(random.stream(key, "syncs"), k)
+        noise = bound.mechanism.trust.noise(random.stream(syncs, "release") if scheduled else syncs, packed_size(D))
+        return unpack(noise, D)
 
     for seed in (0, 2) if algo.privacy else (0,):
         key = jax.random.fold_in(ex.KEY, seed)
 
         def noise(t, k, key=key):
             scale = bound.mechanism.statistic.rule.gram_scale
-            return np.asarray(drawn(key, k), float) / np.append(np.full(D, scale), 1.0)
+            return np.asarray(drawn(key, t if scheduled else k - 1), float) / np.append(np.full(D, scale), 1.0)
 
-        expected, _, synced, _ = oracles.scheduled(
-            env, ex.T, by_policy(algo.policy, bound, key, explored), lambda t, *_: (t + 1) % EVERY == 0, first=lam,
-            later=lam, learns=algo.learns_in_batch, noise=noise if algo.privacy else None, psd=psd, silo=silo(),
+        expected, synced, statistics, _ = oracles.scheduled(
+            env, ex.T, by_policy(algo.policy, bound, key, explored), Asks(bound, key), first=first, later=lam,
+            learns=algo.learns_in_batch, noise=noise if algo.privacy else None, psd=psd, silo=silo(),
+            most=bound.n_syncs,
         )  # fmt: skip
-        np.testing.assert_allclose(run.gaps[seed], expected, atol=2e-5)
         state = run.state(seed)
+        np.testing.assert_array_equal(np.flatnonzero(run.synced[seed]), synced)
+        assert int(state.synced) == len(synced) >= 2
+        np.testing.assert_allclose(run.gaps[seed], expected, atol=2e-5)
         found = state.ledger.mechanism.view if algo.privacy else state.ledger.mechanism.sums.high
-        np.testing.assert_allclose(found, synced, rtol=1e-4, atol=1e-3)
-        gram = oracles.project(synced[:, :D]) if psd else synced[:, :D]
+        np.testing.assert_allclose(found, statistics, rtol=1e-4, atol=1e-3)
+        if scheduled and bound.reads != "nothing" and name != "at most three":
+            assert np.unique(np.diff([-1, *synced])).size > 1  # it adapts
+        gram = oracles.project(statistics[:, :D]) if psd else statistics[:, :D]
         v, belief = lam * np.eye(D) + gram, state.belief
         if isinstance(algo.policy, fb.algos.Thompson):
             root = np.asarray(belief.root, float)
             np.testing.assert_allclose(np.linalg.inv(root @ root.T), v, rtol=2e-4, atol=1e-3)
-            np.testing.assert_allclose(belief.mean, np.linalg.solve(v, synced[:, D]), rtol=2e-4, atol=1e-3)
+            np.testing.assert_allclose(belief.mean, np.linalg.solve(v, statistics[:, D]), rtol=2e-4, atol=1e-3)
         elif isinstance(algo.policy, fb.algos.UCB) and lam:
             np.testing.assert_allclose(ridge.matrices(belief.posterior)[0], np.linalg.inv(v), rtol=2e-4, atol=1e-6)
     assert (explored[:10] == ex.M * 2 * explored.any()).all()  # explore = 10: always at first, and then in 10 / t
