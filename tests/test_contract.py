@@ -1,8 +1,10 @@
 """One contract: what every row of `tests/examples.py` keeps, and that the table leaves nothing out."""
 
 import dataclasses
+import functools
 import json
 import math
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,14 @@ from helpers import ByMessage, SharesRDPSE, deep, in_chunks, refused, same_runs,
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
 from fedbandit_jax.audits import FAMILIES
+from fedbandit_jax.certificate import BEYOND
 from fedbandit_jax.core.validate import BadArgument
 from fedbandit_jax.engine import prepare
 from fedbandit_jax.engine.curves import RoundTally, StretchTally
 from fedbandit_jax.engine.prepare import Configuration
+from fedbandit_jax.engine.runners import make_runner, signature
 from fedbandit_jax.interfaces import certify
+from fedbandit_jax.privacy.trust.model import GAUSSIAN
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 TESTS = Path(__file__).parent
@@ -81,7 +86,12 @@ def its_claim_is_stated(row):
     found = row.algo.certificate(row.env.spec, ex.T)
     assert found.claim == row.claim, found.reason
     assert fb.privacy.Certificate.from_json(found.to_json()) == found
+    if row.claim != "none":
+        assert set(BEYOND) <= set(found.not_covered)
     if row.claim != "none" and found.epsilon:
+        if found.accountant == GAUSSIAN and found.sensitivity:  # its own numbers give it
+            again = P.gaussian_epsilon(found.sensitivity / found.noise_std, found.delta)
+            assert again == pytest.approx(found.epsilon_exact, rel=1e-5)
         assert found.epsilon_exact <= found.epsilon * (1 + 1e-6) or found.notion != "(epsilon, delta)-DP"
         assert found.epsilon_exact > 0.95 * found.epsilon
         assert bool(row.audit)
@@ -111,6 +121,18 @@ def it_bears_silos_that_are_away_and_rewards_that_are_late(row):
             assert row.algo.certificate(one.env.spec, ex.T).claim == row.claim
 
 
+def its_numbers_are_no_programs(row):
+    """A sweep over any of them compiles once, except over those that decide how much is drawn or released."""
+    values = {path: functools.reduce(getattr, path.split("."), row.algo) for path in row.algo.parameters()}
+    bits = values.get("privacy.trust") == "shuffle_vector_sum"  # a user sends as many as the budget asks for
+    static = re.compile(r"growth|\bstatistic\b" + r"|budget" * bits)
+    floats = {path: x for path, x in values.items() if type(x) is float and 0 < x < math.inf}
+    others = {path: x * (1.01 if x >= 1 else 0.99) for path, x in floats.items() if not static.search(path)}
+    both = (algo.bind(row.env.spec, ex.T) for algo in (row.algo, row.algo.replace(**others)))
+    one, other = (signature(make_runner(row.env, bound, ex.T, None)) for bound in both)
+    assert one == other
+
+
 def its_tests_are_there(row):
     file, _, function = row.oracle.partition("::")
     assert f"def {function}" in (TESTS / file).read_text() if row.oracle else True
@@ -121,6 +143,7 @@ STATED = (
     it_is_bound_to_what_is_checked,
     its_claim_is_stated,
     it_bears_silos_that_are_away_and_rewards_that_are_late,
+    its_numbers_are_no_programs,
     its_tests_are_there,
 )
 

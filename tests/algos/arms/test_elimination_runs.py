@@ -14,22 +14,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.algos.arms.loop import EliminationState
 from fedbandit_jax.engine import driver
-from fedbandit_jax.engine.prepare import expand
-from fedbandit_jax.engine.runners import BatchedArms, signature
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace, Skellam
 from fedbandit_jax.privacy.integers.ring import Decoded
-
-
-@pytest.mark.parametrize("name", ["DP-SE", "Dist-RDP-SE", "Shuffle-DP-SE"])
-def test_numbers_do_not_recompile(name):
-    """Runs that differ in numbers are one program: the same structure, shapes and types."""
-    numbers = {"epsilon": [1e-3, 0.1, 7.0, 100.0], "scale": [1.0, 12.5], "delta": [0.1], "radius": ["theory", "exact"]}
-    if name != "DP-SE":
-        numbers["failure"] = [0.01, 0.2]  # of DP-SE it decides how long epochs are
-    algo, spec = algorithm(name), ARMS.spec
-    variants = [algo.replace(**{k: v}) for k in numbers if k in algo.parameters() for v in numbers[k]]
-    runners = [BatchedArms(env=ARMS, algo=variant.bind(spec, 10**5), horizon=10**5) for variant in variants]
-    assert len({signature(runner) for runner in runners}) == 1
 
 
 def test_other_numbers_of_batches_share_a_program(monkeypatch):
@@ -72,19 +58,6 @@ def test_parameters_reach_what_runs():
         laws = [law_of(g / 0.5) for g in steps]  # a sum wraps with probability p / 100, all together
         right = radii.exact(users, laws, steps, n_arms=4, p=p * (1 - 1 / 300))
         np.testing.assert_allclose(bound.radius[: bound.n_batches], right, rtol=1e-6)
-
-
-def test_a_grid_leaves_alone_what_has_no_such_parameter():
-    """DP-SE has radii and epochs of its own, and SE no privacy: in a sweep, each of them is one configuration."""
-    algos = [algorithm(label) for label in ("SE", "DP-SE", "Dist-DP-SE")]
-    for name, values, counts in (
-        ("radius", ["theory", "exact"], (2, 1, 2)),
-        ("growth", [2, 4], (2, 1, 2)),
-        ("epsilon", [0.5, 1.0], (1, 2, 2)),
-        ("delta", [1e-3, 1e-6], (1, 2, 2)),
-    ):
-        found = [one.coordinates["algorithm"] for one in expand(fb.envs.arms(2), algos, {name: values}).values()]
-        assert tuple(found.count(algo.name) for algo in algos) == counts
 
 
 def test_an_arm_that_was_dropped_has_no_say():

@@ -114,15 +114,8 @@ MESSAGES = [  # algorithm, size, seed, splits at least, global clusters of sever
     (FCLUB(1.0, **SPLIT), SMALL, 0, 2, False),
     (FCLUB(3000.0, upload=1, download=1, **SPLIT), SMALL, 1, 3, True),
     (FCLUB(100.0, max_uploads=3, spectral="theory", **ALIKE), SMALL, 3, 0, False),
-    # slow ones
-    (FCLUB(upload=1.3, download=1, max_uploads=3, **COUNT), LARGE, 2, 2, True),
-    (FCLUB(3000.0, **OURS, alpha_1=0.6, alpha_2=0.2), LARGE, 2, 3, True),
-    (FCLUB(3000.0, **OURS, max_uploads=2, **SPLIT), LARGE, 2, 3, True),
-    (FCLUB(1.0, **OURS, **ALIKE), LARGE, 0, 0, False),
+    # slow, as those of `test_many_runs`
     (FCLUB(50.0, **OURS | dict(upload=1, download=1), calibration="theorem", **ALIKE), LARGE, 1, 0, False),
-    (FCLUB(3000.0, trigger="determinant", shift="once", **SPLIT), LARGE, 2, 3, True),
-    (FCLUB(3000.0, trigger="count", shift="every", upload=1.1, download=1.1, **SPLIT), SMALL, 1, 2, True),
-    (FCLUB(3000.0, **SPLIT), LARGE, 2, 2, True),
 ]
 
 

@@ -297,15 +297,3 @@ def test_what_a_grouping_returns(method, answer):
 
     with refused(f"Odd.{method}"):
         A.Grouped(grouping=Odd(), schedule=SCHEDULE).bind(SPEC, T)
-
-
-@pytest.mark.slow
-def test_order_of_the_groupings(key):
-    """40 users of two kinds, epsilon = 1, 40,000 rounds: a mixture is better than all together and than all alone."""
-    env = fb.envs.clustered(n_clusters=2)
-    algos = [A.Grouped(grouping=kind(), privacy=mechanism(**HALF)) for kind in (A.Mixture, A.Together, A.Alone)]
-    result = fb.sweep(env, algos, horizon=40_000, key=key, seeds=6)
-    mixed, together, alone = (result[label].regret[:, -1] for label in result)
-    for worse in (together, alone):
-        gain = worse - mixed
-        assert gain.mean() > 2.5 * gain.std(ddof=1) / np.sqrt(len(gain))

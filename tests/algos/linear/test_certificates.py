@@ -3,14 +3,11 @@
 import dataclasses
 import math
 
-import examples as ex
 import helpers
 import pytest
 from helpers import refused
-from scipy.special import ndtr
 
 import fedbandit_jax as fb
-from fedbandit_jax.certificate import BEYOND
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 UNIT = fb.Spec(n_agents=10, n_arms=5, dim=3, max_norm=1.0, rewards_in_unit=True)
@@ -81,40 +78,6 @@ def test_numbers():
     assert c.server_noise_std == pytest.approx(c.noise_std * math.sqrt(10 * nodes), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("trust", "release", "unit", "adjacency"),
-    [
-        ("silo_local", "tree", None, "replace"),
-        ("silo_local", "blt", P.Users(3, per_batch=1), "zero_out"),
-        ("silo_local_matrix", "tree", None, "replace"),
-        ("silo_local_matrix", "tree", None, "zero_out"),
-        ("central", "sqrt_toeplitz", None, "replace"),
-        ("local", "input_perturbation", None, "zero_out"),
-    ],
-)
-def test_epsilon_follows_from_the_certificate_alone(trust, release, unit, adjacency):
-    """By the formula of its docstring (Balle & Wang 2018), with nothing else than its numbers."""
-    privacy = P.Mechanism(P.Budget(0.7, 1e-4, adjacency), release, trust=trust, unit=unit)
-    c = A.Federated(privacy=privacy, schedule=25).certificate(UNIT, 1000)
-    mu = c.sensitivity / c.noise_std
-    delta = ndtr(mu / 2 - c.epsilon_exact / mu) - math.exp(c.epsilon_exact) * ndtr(-mu / 2 - c.epsilon_exact / mu)
-    assert delta == pytest.approx(c.delta, rel=1e-3)
-    assert f"moved by at most {c.sensitivity:.6g} in l2 norm, {mu:.6g} of the noise" in " ".join(str(c).split())
-
-
-@pytest.mark.parametrize(("visits", "per_batch"), [(1, 1), (300, 16)])
-def test_epsilon_of_secure_aggregation_follows_from_the_certificate(visits, per_batch):
-    """Sensitivity is stated with the rounding of messages, which is a third of it for 300 visits."""
-    unit = P.Users(visits, per_batch=per_batch) if visits > 1 else None
-    mechanism = P.Mechanism(P.Budget(1.0, 1e-6), trust="secagg", unit=unit)
-    env = fb.envs.sphere(20, 5, 5, rewards="bernoulli")
-    found = A.Federated(privacy=mechanism, schedule=10).certificate(env.spec, horizon=200)
-    epsilon = P.gaussian_epsilon(found.sensitivity / found.noise_std, found.delta)
-    assert found.claim == "certified"
-    assert epsilon == pytest.approx(found.epsilon_exact, abs=2e-4)
-    assert epsilon < found.epsilon_exact  # what integer noise lacks to Gaussian noise
-
-
 def test_where_a_contribution_becomes_zero_rewards_do_not_change():
     """Whose changed reward moves these sums by 1, which is more than what the certificate is computed for."""
     spec = dataclasses.replace(UNIT, fixed_contexts=True, constant=True)
@@ -139,12 +102,6 @@ def test_where_a_contribution_becomes_zero_rewards_do_not_change():
 )
 def test_what_is_not_covered_is_said(options, words):
     assert any(words in sentence for sentence in certificate(**options).not_covered)
-
-
-@pytest.mark.parametrize("name", ["Private-FedLinUCB", "Together", "Dist-RDP-SE", "async Thompson", "CDP-Homo-DC"])
-def test_every_protocol_says_what_is_beyond_it(name):
-    row = ex.EXAMPLES[name]
-    assert set(BEYOND) <= set(row.algo.certificate(row.env.spec, 200).not_covered)
 
 
 def test_noise_in_the_run_covers_float32_and_the_norm_tolerance():

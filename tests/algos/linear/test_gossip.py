@@ -85,25 +85,6 @@ def test_algorithm_3(name):
 
 
 @pytest.mark.slow
-def test_complete_graph_is_the_controller_one_round_late():
-    """With a threshold that always asks: a request in one round, everybody's sums in the next."""
-    network = ex.play(ex.SCRIPT, gossip(nx.complete_graph(M), schedule=S.LogDet(1e-6), regularization=0.5))
-    assert network.state(0).synced[0, 0] == ex.T // 2
-    controller = ex.play(ex.SCRIPT, fb.algos.fed_ucb(schedule=2).replace(regularization=0.5))
-    np.testing.assert_allclose(network.gaps, controller.gaps, atol=2e-5)
-
-
-@pytest.mark.slow
-def test_isolated_agents_are_independent():
-    """Without edges it is LinUCB, however often agents send what nobody receives (greedy: the widths differ)."""
-    network = ex.play(ex.SCRIPT, gossip(nx.empty_graph(M), schedule=S.LogDet(1.0), exploration_scale=0.0))
-    assert network.state(0).synced.min() > 2
-    assert not network.result.counts["hops"].any()  # there is no edge to send over
-    alone = ex.play(ex.SCRIPT, fb.algos.LinUCB().replace(exploration_scale=0.0))
-    np.testing.assert_allclose(network.gaps, alone.gaps, atol=1e-4)
-
-
-@pytest.mark.slow
 def test_denser_graphs_have_less_regret():
     """Complete < ring < nobody, by more than two standard errors of paired differences over 6 seeds."""
     env = fb.envs.gap(6, 8, 4)
