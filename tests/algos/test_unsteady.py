@@ -197,7 +197,7 @@ def test_users_are_told_apart_where_contexts_could_be_drawn():
     returning = dataclasses.replace(new, spec=dataclasses.replace(new.spec, n_users=1))
     algo = A.Federated(schedule=B, privacy=mechanism(UNITS[0]))
     runners = [Synchronous(env=env, algo=algo.bind(env.spec, T), horizon=T) for env in (new, returning)]
-    assert [runner.draws for runner in runners] == [True, False]
+    assert [runner.hints.contexts for runner in runners] == ["drawn", "stored"]
 
 
 # Rewards that come late.
