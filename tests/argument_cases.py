@@ -263,7 +263,15 @@ USUAL = {
     **dict(record=(None, no_values), progress=(False, flag), checkpoint=(None, path), throw=(False, flag)),
     **dict(algo=A.LinUCB(), algos=[A.LinUCB()], store=(None, path), function=(fb.record.arms, function)),
     # Results and audits.
-    **dict(result=RESULT, title=(None, a(str)), lines=(None, a(dict)), colours=(None, a(dict)), ax=None, band="error", legend=(True, flag)),
+    **dict(
+        result=RESULT,
+        title=(None, a(str)),
+        lines=(None, a(dict)),
+        colours=(None, a(dict)),
+        ax=None,
+        band="error",
+        legend=(True, flag),
+    ),
     **dict(data=(0.0, scalar), neighbour=(1.0, scalar), gaussian=(False, flag), scheduled=(False, flag)),
     **dict(fixed_control_flow=(False, flag), which=("first user", text), sensitivity=(None, number(0, inside=True))),
     **dict(others=({"another": (0.0, 2.0)}, either(none, no_values)), measure=(lambda view, other: 0.0, callable)),
@@ -275,8 +283,8 @@ ARMS = dict(epsilon=(1.0, number(1e-9, 500)), delta=(1e-6, inside_unit), unit=P.
 OWN = {  # factory -> what is not usual; one of the package whose arguments all are needs no row
     E.gap: dict(n_arms=(4, count(2)), gap=(0.1, number(1.2e-38, 0.3))),
     E.arms: dict(
-        **dict(n_arms=(3, count(2)), instance="easy", means=(None, array(1)), rewards="beta"),
-        **dict(noise_std=(0.1, positive), concentration=(10.0, positive)),
+        **dict(n_arms=(3, count(2)), instance="easy", means=(None, array(1))),
+        **dict(rewards="gaussian", noise_std=(0.1, positive)),
     ),
     E.returning: dict(
         n_users=(5, count(high=10**6)),

@@ -246,7 +246,7 @@ WORLDS = {
                for contexts, rewards in (("fresh", "gaussian"), ("fixed", "bernoulli"), ("fresh", "clipped_gaussian"))],
     "replay": [TABLE, SCRIPT],
     "gap": [E.gap(M, K, D, rewards=rewards) for rewards in ("bernoulli", "gaussian")],
-    "arms": [E.arms(n_arms=K, rewards=rewards) for rewards in ("gaussian", "bernoulli", "beta")],
+    "arms": [E.arms(n_arms=K, rewards=rewards) for rewards in ("gaussian", "bernoulli")],
     "clustered": [USERS, E.clustered(4, 2, 2, n_arms=K, dim=D, arrivals=[1, 2, 3, 4], rewards="gaussian")],
     "community": [E.community(ITEMS, 0.5 * ITEMS[[0, 1, 1]], np.array([0, 1, 1]), n_servers=2, n_arms=K)],
     "returning": [BACK, ARMS_BACK],

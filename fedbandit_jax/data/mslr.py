@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import warnings
 import zipfile
@@ -50,22 +51,18 @@ def mslr(
 ) -> Queries:
     """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the data set may not be redistributed.
 
-    A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The three files of a fold hold
-    every query once; another fold is the same data in another order.
+    A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The folds hold the same queries in
+    other orders. The paper splits the features into two halves and gives only their sizes. `TITLE_FEATURES` and
+    `BODY_FEATURES` are those of its released code, where 0 is a constant 0.01:
 
-    The paper splits the features into two halves and gives only their sizes. The feature numbers in `TITLE_FEATURES`
-    and `BODY_FEATURES` are those of its released code, where 0 is a constant 0.01:
-
-    - "title", d = 57: the constant; the anchor and url streams; features 126-131 (number of slashes and length of the
-      url, in- and outlinks, PageRank and SiteRank);
+    - "title", d = 57: the constant; the anchor and url streams; features 126-131 (slashes and length of the url, links,
+      PageRank and SiteRank);
     - "body", d = 78: the constant; the body, title and whole-document streams; the quality scores 132 and 133.
 
-    So the title stream is in "body", despite the names. The click features 134-136 are in neither.
-
-    Rows are the raw values divided by their Euclidean norm, so ||x|| = 1 and a few large features dominate. Theta is
-    the vector of lasso coefficients for the relevance 0, ..., 4 given these rows, divided by max(1, ||theta||). This
-    changes the unit of regret, but not the noise. Means are in [-1, 1]. No coordinate of x is constant, so they cannot
-    be moved into [0, 1], and `replay` refuses rewards="bernoulli" if one is negative.
+    Rows are the raw values divided by their Euclidean norm, so a few large features dominate. Theta is the lasso of the
+    relevance 0, ..., 4 given these rows, divided by max(1, ||theta||). This changes the unit of regret, but not the
+    noise. Means are in [-1, 1]. No coordinate of x is constant, so they cannot be moved into [0, 1], and `replay`
+    refuses rewards="bernoulli" if one is negative.
 
     Args:
         path: folder of Fold1, ..., Fold5, or of train.txt, vali.txt and test.txt of one fold.
@@ -124,10 +121,7 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
         seed: seed of the first centres, >= 0.
 
     Returns:
-        The means (K,), float32, for `fb.envs.arms`.
-
-    Raises:
-        FileNotFoundError, ValueError, TypeError, ImportError: as `mslr`.
+        The means (K,), float32, for `fb.envs.arms`; errors are as in `mslr`.
 
     Example:
         >>> means = fb.data.mslr_arms("MSLR-WEB10K")  # doctest: +SKIP
@@ -148,23 +142,16 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
     return means.astype(np.float32)
 
 
-def _folder(path: str | Path, fold: int) -> Path:
-    """Returns the folder of the three files: Fold<fold> in `path`, or `path` itself."""
-    validate.integer("fold", fold, at_least=1, at_most=5)
-    path = validate.path("path", path)
-    folder = path / f"Fold{fold}"
-    if not folder.is_dir() and any((path / part).exists() for part in PARTS):
-        folder = path
-    missing = [part for part in PARTS if not (folder / part).is_file()]
-    if missing:
-        wanted = f"Fold{fold} with {', '.join(PARTS)}"
-        raise FileNotFoundError(f"path must hold {wanted}, got {str(path)!r}: no {folder / missing[0]}")
-    return folder
-
-
 def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
     """Parses the files of a fold, or loads a valid cache."""
-    folder, cache = _folder(path, fold), validate.boolean("cache", cache)
+    validate.integer("fold", fold, at_least=1, at_most=5)
+    path, cache = validate.path("path", path), validate.boolean("cache", cache)
+    whole = path / f"Fold{fold}"
+    folder = path if not whole.is_dir() and any((path / part).exists() for part in PARTS) else whole
+    for part in PARTS:
+        if not (folder / part).is_file():
+            wanted = f"Fold{fold} with {', '.join(PARTS)}"
+            raise FileNotFoundError(f"path must hold {wanted}, got {str(path)!r}: no {folder / part}")
     stats = [(folder / part).stat() for part in PARTS]
     sources = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats])
     if cache:
@@ -202,9 +189,9 @@ def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             try:
                 rows, relevance, queries = load(io.BytesIO(block), **options)
             except (ValueError, OverflowError, IndexError, TypeError) as error:
-                raise ValueError(_fault(file) or f"{file} must be in svmlight format, got: {error}") from error
+                raise ValueError(_fault(file)) from error
             if not ((np.diff(rows.indptr) == N_FEATURES).all() and len(queries) == len(relevance)):
-                raise ValueError(_fault(file) or f"{file} must be in the format of MSLR-WEB10K")
+                raise ValueError(_fault(file))
             blocks.append((rows.data.reshape(-1, N_FEATURES), relevance, queries))
     if not blocks:
         raise ValueError(_fault(file))
@@ -216,26 +203,25 @@ def _parse(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         and np.count_nonzero(np.diff(queries)) + 1 == len(np.unique(queries))
     )
     if not sound:
-        raise ValueError(_fault(file) or f"{file} must be in the format of MSLR-WEB10K")
+        raise ValueError(_fault(file))
     return values, relevance.astype(np.int8), queries
 
 
-def _fault(file: Path) -> str | None:
+def _fault(file: Path) -> str:
     """Finds the first error in a damaged file, slowly."""
-    wanted = ["[0-4]", r"qid:-?\d{1,18}", *(rf"{f}:{NUMBER}" for f in range(1, N_FEATURES + 1))]
-    like = ["0, 1, 2, 3 or 4", "qid:<integer>", *(f"{f}:<finite number>" for f in range(1, N_FEATURES + 1))]
+    patterns = {"0, 1, 2, 3 or 4": "[0-4]", "qid:<integer>": r"qid:-?\d{1,18}"}
+    patterns |= {f"{f}:<finite number>": rf"{f}:{NUMBER}" for f in range(1, N_FEATURES + 1)}
     ended, query, number = set(), None, 0
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             fields = line.split("#")[0].split()
-            for column in range(max(len(fields), len(wanted)) if fields else 0):
-                got = fields[column] if column < len(fields) else "nothing"
-                must = like[column] if column < len(like) else "nothing"
-                sound = column < len(wanted) and re.fullmatch(wanted[column], got)
-                if not sound or (column > 1 and abs(float(got.partition(":")[2])) > LARGEST):
-                    return f"{file}, line {number}, column {column + 1}: must be {must}, got {got!r}"
+            wanted = itertools.zip_longest(fields, patterns, fillvalue="nothing") if fields else ()
+            for column, (got, must) in enumerate(wanted, 1):
+                sound = re.fullmatch(patterns.get(must, ""), got)
+                if not sound or (column > 2 and abs(float(got.partition(":")[2])) > LARGEST):
+                    return f"{file}, line {number}, column {column}: must be {must}, got {got!r}"
             if fields and fields[1] != query:
                 if fields[1] in ended:
                     return f"{file}, line {number}, column 2: rows of a query must be together, got {fields[1]!r} again"
                 ended.add(query := fields[1])
-    return None if number else f"{file} must have at least one line, got an empty file"
+    return f"{file} must " + ("be in the format of MSLR-WEB10K" if number else "have at least one line, got none")

@@ -32,22 +32,7 @@ from fedbandit_jax.envs.synthetic import gap as gap
 from fedbandit_jax.envs.synthetic import sphere as sphere
 
 # Name -> wrapper of an environment, its first argument.
-WRAPPERS = {
-    "returning": returning,
-    "dropout": dropout,
-    "delay": delay,
-    "drift": drift,
-    "lift": lift,
-    "corrupt": corrupt,
-    "rejection": rejection,
-}
+WRAPPERS = {wrap.__name__: wrap for wrap in (returning, dropout, delay, drift, lift, corrupt, rejection)}
 
 # Name -> constructor, without `script`, which only repeats its input.
-ENVIRONMENTS = {
-    "sphere": sphere,
-    "gap": gap,
-    "replay": replay,
-    "arms": arms,
-    "clustered": clustered,
-    "community": community,
-}
+ENVIRONMENTS = {make.__name__: make for make in (sphere, gap, replay, arms, clustered, community)}

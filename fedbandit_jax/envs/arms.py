@@ -6,7 +6,6 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,7 +17,7 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 INSTANCES = types.MappingProxyType({"easy": (0.25, 0.75), "hard": (0.45, 0.55)})  # ranges of means
-LAWS = ("gaussian", "bernoulli", "beta")
+LAWS = ("gaussian", "bernoulli")
 
 
 @struct.pytree
@@ -28,7 +27,7 @@ class RandomArms:
     low: Any  # least parameter of a random instance
     high: Any  # largest parameter of a random instance
     fixed: Float[Array | np.ndarray, " K"] | None  # given parameters, or None for a random instance
-    spread: Any  # noise_std of Gaussian rewards, concentration of Beta rewards, otherwise unused
+    spread: Any  # noise_std of Gaussian rewards, otherwise unused
     rewards: str = struct.static()  # one of `LAWS`
     spec: Spec = struct.static()
 
@@ -50,14 +49,12 @@ class RandomArms:
         self, key: Key[Array, ""], world: Float[Array, " K"], arm: Int[ArrayLike, ""], size: int
     ) -> tuple[Float[Array, " {size}//2"], Float[Array, " {size}//2"]]:
         """Draws the rewards of `size` (static, even) pulls of `arm`, in two halves."""
-        if self.rewards == "beta":
-            mean, draws = world[arm], (jax.random.split(key))
-            a, b = mean * self.spread, (1 - mean) * self.spread
-            return tuple(jax.random.beta(half, a, b, (size // 2,)) for half in draws)  # pyright: ignore[reportReturnType]
-        words = random.bits(key, size // 2)
+        one, other = random.bits(key, size // 2)
         if self.rewards == "bernoulli":
-            return tuple((random.unit(word) < world[arm]).astype(jnp.float32) for word in words)  # pyright: ignore[reportReturnType]
-        return tuple(jnp.clip(world[arm] + self.spread * z, 0, 1) for z in random.normal_pair(*words))  # pyright: ignore[reportReturnType]
+            one, other = (random.unit(word) < world[arm] for word in (one, other))
+            return one.astype(jnp.float32), other.astype(jnp.float32)
+        one, other = random.normal_pair(one, other)
+        return jnp.clip(world[arm] + self.spread * one, 0, 1), jnp.clip(world[arm] + self.spread * other, 0, 1)
 
     def observe(
         self, key: Key[Array, ""], world: Float[Array, " K"], t: Int[ArrayLike, ""]
@@ -79,7 +76,6 @@ def arms(
     means: Real[Array | np.ndarray, " K"] | Sequence[float] | None = None,
     rewards: str = "gaussian",
     noise_std: float = 0.1,
-    concentration: float = 10.0,
 ) -> RandomArms:
     """Makes a multi-armed bandit with K arms and one user a round, with random means for every seed or given ones.
 
@@ -88,10 +84,8 @@ def arms(
         instance: law of random means: "easy", uniform in [0.25, 0.75], or "hard", in [0.45, 0.55].
         means: means of the arms, in [0, 1], instead of random ones; for Gaussian rewards before clipping.
         rewards: law of a reward: "gaussian", N(mean, noise_std^2) clipped to [0, 1] (regret uses the mean after
-            clipping); "bernoulli", 1 with probability the mean; or "beta", Beta(c mean, c (1 - mean)), which is much
-            slower.
+            clipping); or "bernoulli", 1 with probability the mean.
         noise_std: standard deviation > 0 of Gaussian rewards before clipping, in units of reward.
-        concentration: c > 0 of Beta rewards.
 
     Example:
         >>> env = arms(means=[0.2, 0.5, 0.6], rewards="bernoulli")
@@ -114,15 +108,11 @@ def arms(
     low, high = INSTANCES[validate.one_of("instance", instance, INSTANCES)]
     validate.one_of("rewards", rewards, LAWS)
     noise_std = validate.single("noise_std", validate.positive("noise_std", noise_std))
-    concentration = validate.single("concentration", validate.positive("concentration", concentration))
-    if rewards == "beta" and fixed is not None and not ((fixed > 0) & (fixed < 1)).all():
-        got = f"{fixed.min():g} to {fixed.max():g}"
-        raise BadValue("means", "must be inside (0, 1) with rewards='beta'", fixed.min(), got=got)
     return RandomArms(
         low=low,
         high=high,
         fixed=fixed,
-        spread={"gaussian": noise_std, "beta": concentration}.get(rewards, 0.0),
+        spread=noise_std if rewards == "gaussian" else 0.0,
         rewards=rewards,
         spec=Spec(n_agents=1, n_arms=n_arms, dim=n_arms, fixed_contexts=True, max_norm=1.0, rewards_in_unit=True),
     )

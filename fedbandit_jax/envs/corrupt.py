@@ -18,28 +18,12 @@ from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Feedback, Round
 from fedbandit_jax.privacy.liars import ATTACKS, LARGE, Liars
 
-
-def _random(key: Array, x: Array, y: Array) -> Array:
-    return random.uniform(key, y.shape)
-
-
-def _sign_flip(key: Array, x: Array, y: Array) -> Array:
-    return 1 - y
-
-
-def _large(key: Array, x: Array, y: Array) -> Array:
-    return -LARGE * y
-
-
-def _collude(key: Array, x: Array, y: Array) -> Array:
-    return jnp.where(x[:, 0] >= 0, 1.0, 0.0)
-
-
+# attack -> report of silos, given a key, the features (M, d) of played arms, and true rewards (M,)
 FALSE: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "random": _random,
-    "sign_flip": _sign_flip,
-    "large": _large,
-    "collude": _collude,
+    "random": lambda key, x, y: random.uniform(key, y.shape),
+    "sign_flip": lambda key, x, y: 1 - y,
+    "large": lambda key, x, y: -LARGE * y,
+    "collude": lambda key, x, y: jnp.where(x[:, 0] >= 0, 1.0, 0.0),
 }
 assert FALSE.keys() == ATTACKS.keys()
 
@@ -85,7 +69,6 @@ def corrupt(env: Any, silos: float | Sequence[int] = 0.2, attack: str = "sign_fl
     spec = wrapped_spec(env)
     if spec.n_agents < 2:
         raise BadValue("env", "must have at least two silos", spec.n_agents)
-    liars = Liars(silos, attack)
-    unit = spec.rewards_in_unit and attack != "large"
-    spec = dataclasses.replace(spec, rewards_in_unit=unit)
-    return Corrupt(env=env, lying=liars.mask(spec.n_agents), attack=attack, spec=spec)
+    lying = Liars(silos, attack).mask(spec.n_agents)
+    spec = dataclasses.replace(spec, rewards_in_unit=spec.rewards_in_unit and attack != "large")
+    return Corrupt(env=env, lying=lying, attack=attack, spec=spec)

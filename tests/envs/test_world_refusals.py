@@ -34,7 +34,6 @@ def script(fixed=True):
 
 REFUSED = [
     ("n_arms", lambda: E.arms(n_arms=3, means=[0.1, 0.2])),
-    ("means", lambda: E.arms(means=[0.0, 0.5], rewards="beta")),
     ("means", lambda: E.arms(means=[0.2])),
     ("means", lambda: E.arms(means=[0.2, 1.1])),
     ("n_arms", lambda: E.gap(2, 17, 4)),  # > d^2
