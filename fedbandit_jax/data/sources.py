@@ -86,6 +86,8 @@ def framed(frame: Any, title: str) -> Source:
     """Returns the columns of a frame, with any index, of a pyarrow table, or of a mapping."""
     names = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", frame.columns)
     keys = {str(name): name for name in names}
+    for name in frame if isinstance(frame, Mapping) else ():
+        _vector(name, frame[name])
     return Source(title, [*map(str, names)], lambda wanted: [_vector(name, frame[keys[name]]) for name in wanted])
 
 
