@@ -43,9 +43,8 @@ class Federated(PolicyRecipe):
             and spends budget. `LogDet` adapts and leaks (claim `none`).
         privacy: an `fb.privacy.Mechanism`, or a budget for one with its defaults; None: no privacy.
         learns_in_batch: False: agents act on released statistics only (Algorithm 8). True: they also learn from their
-            raw rewards inside the batch (Algorithm 1 as printed). Then replacing one user changes later actions of the
-            batch, by more than the theorem assumes. The certificate claims only `as_printed`, except for batches of one
-            round (schedule=1).
+            raw rewards inside the batch (Algorithm 1 as printed). Then the certificate claims only `as_printed`, except
+            for batches of one round (schedule=1).
         aggregate: how the server adds up the messages of M silos: "sum", or M times a robust centre against Byzantine
             silos: "median" (of every coordinate), "geometric_median" or "trimmed_mean" (which drops a quarter of the
             values of a coordinate at each end). It is post-processing of silos' messages. `Released.std` is the noise
@@ -155,7 +154,7 @@ class Federated(PolicyRecipe):
         if self.apart:
             mechanism = shown_apart(mechanism, self.aggregate, self.liars)
             stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
-        policy = self.informed(spec, mechanism, m, ServerLoop.shown_stds(stds, 1, horizon))
+        policy = self.informed(spec, mechanism, m, stds)
         compatibility.check(self.tags | self.keeps(policy))
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:
@@ -174,9 +173,8 @@ class AsyncFederated(PolicyRecipe):
 
     With privacy every agent releases the prefix sums over its own rounds, by the mechanism of one silo. The agent adds
     the noise. It is trusted with its own rounds; the server and other agents are not trusted. The privacy unit is one
-    interaction, i.e. one round of an agent, or all rounds of an agent. Adjacency and sensitivity are those of
-    `fb.privacy.Mechanism`. Arrivals are public. The server's sum has the noises of all agents that have uploaded, in
-    the end sqrt(M) times one agent's.
+    round of an agent, or all its rounds. Adjacency and sensitivity are those of `fb.privacy.Mechanism`. Arrivals are
+    public. The server's sum has the noises of all agents that have uploaded.
 
     Args:
         policy: an `fb.Policy`. The k of its `update` numbers the uploads of all agents, from 0. `Released.std` belongs
@@ -220,6 +218,7 @@ class AsyncFederated(PolicyRecipe):
         spec.need_users(str(self.name))
         m, n_syncs = spec.n_users, self.n_syncs(horizon)  # of one agent, possibly with all rounds
         mechanism, stds = self.calibrated(spec, 1, n_syncs)
-        policy = self.informed(spec, mechanism, 1, AsyncLoop.shown_stds(stds, m, horizon))
+        shown = np.full(min(m * n_syncs, horizon), math.sqrt(m) * stds.max(initial=0))  # by all uploads
+        policy = self.informed(spec, mechanism, 1, shown)
         schedule, _ = self.scheduled(spec, horizon, 1, policy)
         return AsyncLoop(**parts(spec, policy, mechanism, stds), schedule=schedule)

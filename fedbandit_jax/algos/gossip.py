@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import math
 
 import jax
 import jax.numpy as jnp
@@ -46,12 +46,8 @@ class NetworkRecipe(PolicyRecipe):
     def network(self, spec: Spec) -> Network:
         """Returns the network of an environment's agents."""
         if len(self.graph) != spec.n_agents:
-            raise BadValue(
-                "graph",
-                f"must have one node for each of {spec.n_agents} agents",
-                len(self.graph),
-                got=f"{len(self.graph)} nodes",
-            )
+            must = f"must have one node for each of {spec.n_agents} agents"
+            raise BadValue("graph", must, len(self.graph), got=f"{len(self.graph)} nodes")
         return networks.network(self.graph, self.gamma)
 
 
@@ -59,18 +55,14 @@ class NetworkRecipe(PolicyRecipe):
 class Gossip(NetworkRecipe):
     """A policy that acts on the releases of silos on a network, without a server; certified with noise.
 
-    In `GossipFedUCB` raw data decide when agents send, so it needs gamma estimators and cliques. Here the schedule is
-    fixed in advance and agents act on released statistics only, so one stream of releases of each silo is enough.
-
     After the rounds of the schedule every silo releases its own sums of x x' and x y with its own noise. A release
     travels one hop a round and is dropped after gamma hops. Agent i acts on the sum of the last releases of the n_i
     silos at most gamma hops away, its own included. It uses releases of round t from round t + gamma on. Between
     releases agents learn nothing, not even from their own users.
 
     Trust is silo-local: users trust their silo, and all other silos see its messages. The privacy unit, adjacency and
-    sensitivity are those of `privacy`, see `fb.privacy.Mechanism`. A user is in one batch of one silo's releases. Other
-    silos compute from releases and from the arms of their own users. So the guarantee is that of one silo's mechanism,
-    for any graph. Agent i acts on sqrt n_i times the noise of one silo.
+    sensitivity are those of `privacy`, see `fb.privacy.Mechanism`. The guarantee is that of one silo's mechanism, for
+    any graph. Agent i acts on sqrt n_i times the noise of one silo.
 
     `Result.counts` has the messages (broadcasts) and the hops (transmissions between neighbours).
 
@@ -116,22 +108,17 @@ class Gossip(NetworkRecipe):
     @override
     def bind(self, spec: Spec, horizon: int) -> GossipLoop:
         (schedule, _), network = self.normalised, self.network(spec)
-        shortest = _shortest(schedule, horizon)
+        assert isinstance(schedule, (Every, Geometric))
+        times = [0, schedule.batch] if isinstance(schedule, Every) else schedule.rounds(horizon)
+        shortest = int(np.diff(times).min(initial=2**31 - 1))
         if shortest < self.gamma:
-            raise BadValue(
-                "schedule",
-                f"must leave gamma = {self.gamma} rounds or more between two releases",
-                schedule,
-                got=f"{schedule!r}, which leaves {shortest}",
-            )
+            must = f"must leave gamma = {self.gamma} rounds or more between two releases"
+            raise BadValue("schedule", must, schedule, got=f"{schedule!r}, which leaves {shortest}")
         bound, _ = self.scheduled(spec, horizon, spec.n_agents)
         mechanism, stds = self.calibrated(spec, 1, self.n_syncs(horizon), longest=REFRESH)
         hears = network.distances <= self.gamma
         sizes = hears.sum(1)
-        of_size = {
-            n: self.informed(spec, mechanism, int(n), GossipLoop.shown_stds(stds, n, horizon))
-            for n in sorted(set(sizes))
-        }
+        of_size = {n: self.informed(spec, mechanism, int(n), stds * math.sqrt(n)) for n in sorted(set(sizes))}
         policies = jax.tree.map(lambda *x: np.stack(x).astype(jnp.result_type(x[0])), *(of_size[n] for n in sizes))
         return GossipLoop(
             **parts(spec, policies, mechanism, stds),
@@ -140,12 +127,6 @@ class Gossip(NetworkRecipe):
             hops=np.asarray(network.hops, np.int32),
             delay=np.int32(self.gamma - 1),
         )
-
-
-def _shortest(schedule: Any, horizon: int) -> int:
-    if isinstance(schedule, Every):
-        return schedule.batch
-    return int(np.diff(schedule.rounds(horizon)).min(initial=2**31 - 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,11 +176,8 @@ class GossipFedUCB(NetworkRecipe):
 
     def __post_init__(self):
         if not isinstance(self.schedule, LogDet):
-            raise BadType(
-                "schedule",
-                "must be fb.schedules.LogDet(...), as agents without a controller know no other",
-                self.schedule,
-            )
+            must = "must be fb.schedules.LogDet(...), as agents without a controller know no other"
+            raise BadType("schedule", must, self.schedule)
         if self.schedule.max_syncs is not None:
             raise BadValue("schedule", "must have max_syncs=None, as no agent sees all synchronisations", self.schedule)
         object.__setattr__(self, "privacy", privatizer(self.privacy))

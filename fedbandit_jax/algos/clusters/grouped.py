@@ -83,7 +83,7 @@ class Grouped(PolicyRecipe):
         bias_scale = 1.0
         if privacy is not None:
             bias_scale = privacy.statistic.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
-        most = BoundGrouped.shown_stds(stds, spec.n_users, horizon)
+        most = stds * math.sqrt(spec.n_users)
         grouping = self.grouping.bind(spec)
         check_grouping(grouping, spec)
         return BoundGrouped(

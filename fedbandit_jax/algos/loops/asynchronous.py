@@ -2,7 +2,7 @@
 
 In a round one agent arrives and acts. It may then upload its sums and download the server's. No agent waits for others.
 Letters: M agents, d features; V is the matrix of an agent's last download, and U the Gram matrix of its rounds since.
-An epoch of an agent is the time between two of its uploads.
+Epochs of an agent end with its uploads.
 
 Every agent has its own release, of the sums over all its rounds. The server adds up the last releases, so its sum has
 the noise of all agents that have uploaded.
@@ -16,18 +16,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from typing_extensions import override
 
-from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop
-from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
+from fedbandit_jax.algos.loops.own_rows import REFRESH, Epoch, Turn
 from fedbandit_jax.certificate import Certificate
-from fedbandit_jax.core import control, random, ridge, struct, tables
-from fedbandit_jax.core.programs import call
+from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.privacy.packing import added
@@ -40,12 +37,8 @@ class Agent(NamedTuple):
 
     ledger: Ledger  # of its rounds, without pending sums
     belief: Any  # the policy's belief, from its last download
-    rows: Array | None  # (d, d + 1) sum of [x x' | x y] of this epoch; None unless the schedule reads log det
-    own: Tracked | None  # V + U, likewise
-    counted: Array  # () int32: sum of `count` over this epoch, if the schedule reads "users"
-    memory: Any  # the schedule's memory of this epoch
+    epoch: Any  # `Epoch` of one agent, with all its rows
     rounds: Array  # () int32: its rounds so far
-    sent: Array  # () int32: its rounds before its last release
     users: Array  # () int32: the rounds that entered that release
     synced: Array  # () int32: its uploads so far
 
@@ -72,11 +65,6 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
 
     schedule: BoundSchedule = struct.part()  # of one agent
 
-    @classmethod
-    @override
-    def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
-        return np.full(min(n_streams * len(stds), horizon), math.sqrt(n_streams) * stds.max(initial=0))
-
     @override
     def guarantee(self) -> Certificate:
         # A round enters its agent's releases and the tests of one epoch; all else is post-processing.
@@ -91,8 +79,9 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         d, n = spec.dim, spec.n_users
         belief, status = first_belief(self.policy, d)
         zero = jnp.int32(0)
-        blank = Agent(self.stages.open(None, 1, 1), belief, None, None, zero, (), zero, zero, zero, zero)
-        agents = jax.vmap(lambda key: self._epoch(key, blank))(jax.random.split(key, n))
+        ledger = self.stages.open(None, 1, 1)
+        start = jax.vmap(lambda key: Agent(ledger, belief, self._epoch(key, belief), zero, zero, zero))
+        agents = start(jax.random.split(key, n))
         nothing = jnp.zeros((d, d + 1))
         return AsyncState(agents, Sums(nothing, nothing), jnp.float32(0), jnp.float32(0), zero, status)
 
@@ -108,21 +97,11 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         agent, exists = tables.take(state.agents, user), user < self.spec.n_users
         came = jnp.zeros(1, jnp.int32)
         ledger, x, v = self.stages.add(agent.ledger, agent.synced, came, x[:, None], y[None])  # as of one silo
-        counted = agent.counted
-        if self.reads == "users":
-            leverage = ridge.gain(agent.belief.posterior, x, v).leverage
-            counted = jnp.minimum(counted + call(self.schedule, "count", agent.memory, leverage)[0], 2**29)
-        agent = agent._replace(
-            ledger=ledger,
-            rows=None if agent.rows is None else agent.rows + added(x, v)[..., 0],
-            own=follow(agent.own, x, v),
-            counted=counted,
-            rounds=agent.rounds + 1,
-        )
-        gained = {"nothing": None, "users": counted[None], "log_det": agent.own and agent.own.gained}[self.reads]
-        since = agent.rounds - agent.sent
-        given = random.stream(key, "requests"), agent.rounds - 1, agent.memory, gained, since
-        asked = jnp.any(call(self.schedule, "requests", *given))
+        epoch = agent.epoch.add(self.schedule, agent.belief, x, v)
+        if epoch.settled is not None:
+            epoch = epoch._replace(settled=epoch.settled + added(x, v))
+        asked = jnp.any(epoch.asked(self.schedule, random.stream(key, "requests"), agent.rounds))
+        agent = agent._replace(ledger=ledger, epoch=epoch, rounds=agent.rounds + 1)
         due = asked & (agent.synced < self.n_syncs) & exists
         before = state._replace(agents=agent)  # of one agent: no branch copies the others
         after = control.cond_any(due, lambda state: self._exchange(key, state), before)
@@ -152,35 +131,19 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         variance = state.variance + variances[k] - jnp.where(k > 0, variances[k - 1], 0)
         released = Released(server.high[:, :-1], server.high[:, -1], users, jnp.sqrt(variance))
         belief, status = next_belief(self.policy, state.synced, agent.belief, released)
-        agent = agent._replace(ledger=ledger, belief=belief, sent=agent.rounds, users=entered, synced=k + 1)
-        return AsyncState(
-            agents=self._epoch(random.stream(key, "epoch"), agent),
-            server=server,
-            users=users,
-            variance=variance,
-            synced=state.synced + 1,
-            status=state.status | status,
-        )
+        epoch = self._epoch(random.stream(key, "epoch"), belief)
+        agent = Agent(ledger, belief, epoch, agent.rounds, entered, k + 1)
+        return AsyncState(agent, server, users, variance, state.synced + 1, state.status | status)
 
-    def _epoch(self, key: Array, agent: Agent) -> Agent:
-        d, reads = self.spec.dim, self.reads
-        floor = jnp.float32(0) if reads == "nothing" else own_rows.floor(agent.belief.posterior)
-        return agent._replace(
-            rows=jnp.zeros((d, d + 1)) if reads == "log_det" else None,
-            own=Tracked(agent.belief.posterior, jnp.zeros(1)) if reads == "log_det" else None,
-            counted=jnp.int32(0),
-            memory=call(self.schedule, "start", key, floor),
-        )
+    def _epoch(self, key: Array, belief: Any) -> Epoch:
+        return Epoch.start(self.schedule, key, belief, 1, self.reads == "log_det")
 
     def _refresh(self, agent: Agent) -> Agent:
-        if agent.own is None or agent.rows is None:
+        if (rows := agent.epoch.settled) is None:
             return agent
-        belief, rows, everyone = agent.belief, agent.rows, Turn(slice(None), slice(None), True)
-        since = agent.rounds - agent.sent
+        everyone = Turn(slice(None), slice(None), True)
 
-        def anew(own: Tracked) -> Tracked:
-            bias = jnp.matmul(belief.gram, belief.posterior.theta[:, 0], precision="highest") + rows[:, -1]
-            v = belief.gram + rows[:, :-1]
-            return own_rows.solve_anew(v[None], bias[None], jnp.zeros(1), own, None, everyone)[0]
+        def anew(epoch: Epoch) -> Epoch:
+            return epoch.anew(agent.belief, jnp.moveaxis(rows, 2, 0), 0.0, everyone)
 
-        return agent._replace(own=control.cond_any((since + 1) % own_rows.REFRESH == 0, anew, agent.own))
+        return agent._replace(epoch=control.cond_any((agent.epoch.rounds + 1) % REFRESH == 0, anew, agent.epoch))

@@ -22,9 +22,8 @@ def finite_or(old: Any, fresh: Any) -> tuple[Any, Array]:
     fresh = jax.tree.map(jnp.asarray, fresh)
     (leaves, kind), (others, like) = (jax.tree.flatten(belief) for belief in (fresh, old))
     if kind != like or [leaf.shape for leaf in leaves] != [leaf.shape for leaf in others]:
-        raise BadType(
-            "a policy's update", f"must return a belief shaped like that of its start, {old}", fresh, got=fresh
-        )
+        must = f"must return a belief shaped like that of its start, {old}"
+        raise BadType("a policy's update", must, fresh, got=fresh)
     finite = [jnp.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     ok = jnp.stack(finite).all() if finite else jnp.bool_(True)
     belief = jax.tree.map(lambda new, old: jnp.where(ok, new, old), fresh, old)

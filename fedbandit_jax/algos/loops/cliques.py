@@ -17,7 +17,6 @@ inside the branch for requests; here they stand outside it. A clique that awaits
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -98,14 +97,11 @@ class CliqueLoop(PlayingLoop):
         if not isinstance(mechanism, NoisyMechanism):
             return mechanism.guarantee(when, None).through(self.raw)
         std = np.asarray(self.mechanism.trust.std, float)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
-
-        def drawn(std: float) -> NoisyMechanism:
-            trust = dataclasses.replace(mechanism.trust, std=np.array([std]))  # pyright: ignore
-            return dataclasses.replace(mechanism, trust=trust)
-
-        found = drawn((std / np.sqrt(np.asarray(self.sizes, float))).min()).guarantee(when, None)
-        if found.epsilon is not None:
-            clique = drawn(std.max()).trust.sum_std() * math.sqrt(mechanism.release.largest_variance())
+        least = (std / np.sqrt(np.asarray(self.sizes, float))).min()
+        trust = dataclasses.replace(mechanism.trust, std=np.array([least]))  # pyright: ignore
+        found = dataclasses.replace(mechanism, trust=trust).guarantee(when, None)
+        if found.server_noise_std:
+            clique = found.server_noise_std / least * std.max()
             found = without_sums(found, PEERS, clique, "the sums that the silos of a clique add up", server=False)
         return found.through(self.raw)
 
@@ -117,18 +113,7 @@ class CliqueLoop(PlayingLoop):
         zeros = jnp.zeros(c, jnp.int32)
         shared, own, shifted = self._start(gram, jnp.zeros((c, d)))
         nothing = jnp.zeros((d, d + 1, spec.n_agents))
-        one = Estimator(
-            mechanism=sent,
-            shared=shared,
-            pending=nothing,
-            settled=nothing,
-            own=own,
-            shifted=shifted,
-            asked=zeros > 0,
-            synced=zeros,
-            uses=zeros,
-            status=jnp.int32(0),
-        )
+        one = Estimator(sent, shared, nothing, nothing, own, shifted, zeros > 0, zeros, zeros, jnp.int32(0))
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.batch, *leaf.shape)), one)
 
     @override
@@ -191,17 +176,14 @@ class CliqueLoop(PlayingLoop):
         member = (self.clique == jnp.arange(c)[:, None]).astype(jnp.float32)  # (C, M)
         totals = jnp.einsum("ijm,cm->cij", one.settled + one.pending, member, precision="highest")
 
-        def release(mechanism: BoundMechanism, key: Array, k: Array, state: Any, total: Array) -> tuple[Array, Any]:
-            return mechanism.step(key, k, state, total, jnp.zeros((0, d, m)), jnp.zeros((0, m)))
-
-        keys = jax.random.split(random.stream(key, "release"), c)
-        states = self.mechanism, keys, one.synced + 1, one.mechanism, totals
-        statistics, sent = jax.vmap(release, axis_size=c)(*states)
+        keys, nobody = jax.random.split(random.stream(key, "release"), c), (jnp.zeros((0, d, m)), jnp.zeros((0, m)))
+        release = jax.vmap(lambda mechanism, *given: mechanism.step(*given, *nobody), axis_size=c)
+        statistics, sent = release(self.mechanism, keys, one.synced + 1, one.mechanism, totals)
         gram = jnp.asarray(self.policy.regularization)[:, None, None] * jnp.eye(d) + statistics[..., :-1]
         *_, ok = ridge.solve(gram, statistics[..., -1])
         gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # if V has no inverse, keep the old one
         bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
-        started = self._start(gram, bias)
+        shared, own, shifted = self._start(gram, bias)
 
         def chosen(new: Any, old: Any, which: Array) -> Any:
             return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
@@ -214,7 +196,6 @@ class CliqueLoop(PlayingLoop):
             gained = jnp.where(in_clique, new.gained, old.gained)
             return Tracked(ridge.where(in_clique, new.posterior, old.posterior), gained)
 
-        shared, own, shifted = started
         return one._replace(
             mechanism=chosen(sent, one.mechanism, due),
             shared=chosen(shared, one.shared, due),
@@ -246,13 +227,7 @@ class CliqueLoop(PlayingLoop):
 
     def _refresh(self, one: Estimator, turn: Turn) -> Estimator:
         sums, pending, settled = own_rows.add_pending(one.pending, one.settled, turn)
-        shared, clique = one.shared, jnp.asarray(self.clique)[turn.who]
-        own, shifted = own_rows.solve_anew(
-            shared.gram[clique] + sums[..., :-1],
-            shared.bias[clique] + sums[..., -1],
-            jnp.asarray(self.shift)[clique],
-            one.own,
-            one.shifted,
-            turn,
-        )
+        clique = jnp.asarray(self.clique)[turn.who]
+        gram, bias = one.shared.gram[clique] + sums[..., :-1], one.shared.bias[clique] + sums[..., -1]
+        own, shifted = own_rows.solve_anew(gram, bias, jnp.asarray(self.shift)[clique], one.own, one.shifted, turn)
         return one._replace(settled=settled, pending=pending, own=own, shifted=shifted)

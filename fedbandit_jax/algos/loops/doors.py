@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,41 +69,26 @@ def check_policy(policy: Policy, spec: Spec) -> None:
     Raises:
         TypeError: it lacks a method or holds non-numbers, or a method calls the host and its class does not say so.
     """
+    kind = type(policy)
     for leaf in jax.tree.leaves(policy):
         if isinstance(leaf, Policy):
-            raise BadType(
-                "policy", f"must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree", leaf, got=""
-            )
+            must = f"must be a pytree of numbers: decorate {type(leaf).__name__} with @fb.pytree"
+            raise BadType("policy", must, leaf, got="")
         if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Array)):
-            raise BadType(
-                "policy",
-                "must hold numbers, and anything else in fields of fb.static()",
-                leaf,
-                got=f"{leaf!r} in {type(policy).__name__}",
-            )
-    kind = type(policy)
+            must = "must hold numbers, and anything else in fields of fb.static()"
+            raise BadType("policy", must, leaf, got=f"{leaf!r} in {kind.__name__}")
     scores = kind.index is not Policy.index or kind.indices is not Policy.indices
     for name, there in (("update", kind.update is not Policy.update), ("index", scores)):
         if not there:
-            raise BadType(
-                "policy",
-                f"must have the method {name}, see fb.Policy",
-                kind.__name__,
-                got=f"{kind.__name__} without it",
-            )
-    if struct.is_sealed(policy) or type(policy).calls_host:
-        return
-    if found := _leak(policy, spec):
+            must, got = f"must have the method {name}, see fb.Policy", f"{kind.__name__} without it"
+            raise BadType("policy", must, kind.__name__, got=got)
+    if not (struct.is_sealed(policy) or kind.calls_host) and (found := _leak(policy, spec)):
         raise TypeError(found)
 
 
 def _leak(policy: Policy, spec: Spec) -> str:
     dim = spec.dim
-    given = jnp.int32(0), jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0)
-
-    def update(policy: Policy, k: Array, belief: Any, gram: Array, bias: Array, count: Array) -> Any:
-        return policy.update(k, belief, Released(gram, bias, count, count))
-
+    nothing = Released(jnp.zeros((dim, dim)), jnp.zeros(dim), jnp.float32(0), jnp.float32(0))
     known = (leaf for leaf in jax.tree.leaves(policy) if not isinstance(leaf, Tracer))
     if any(np.asarray(leaf).dtype.kind in "OUS" for leaf in known):
         return f"{type(policy).__name__} holds non-numbers"
@@ -114,7 +97,7 @@ def _leak(policy: Policy, spec: Spec) -> str:
         return found
     belief, _ = jax.eval_shape(lambda: first_belief(policy, dim))
     belief = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), belief)
-    if found := refusal(policy, "update", update, given[0], belief, *given[1:]):
+    if found := refusal(policy, "update", lambda policy, *given: policy.update(*given), jnp.int32(0), belief, nothing):
         return found
     if type(policy).indices is not Policy.indices or type(policy).prepare is not Policy.prepare:
         return ""  # reported as `SCORES_TOGETHER`

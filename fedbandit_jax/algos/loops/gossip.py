@@ -68,15 +68,8 @@ class GossipLoop(PolicyLoop):
     def init(self, key: Array, spec: Spec) -> GossipState:
         m, d = spec.n_agents, spec.dim
         belief, status = jax.vmap(lambda policy: first_belief(policy, d), axis_size=m)(self.policy)
-        return GossipState(
-            ledgers=self.stages.open_all(m, spec.n_users),
-            status=jnp.bitwise_or.reduce(status),
-            sent=jnp.zeros((m, d, d + 1)),
-            users=jnp.zeros(m),
-            belief=belief,
-            released=jnp.int32(0),
-            heard=jnp.int32(0),
-        )
+        ledgers, sent, zero = self.stages.open_all(m, spec.n_users), jnp.zeros((m, d, d + 1)), jnp.int32(0)
+        return GossipState(ledgers, jnp.bitwise_or.reduce(status), sent, jnp.zeros(m), belief, zero, zero)
 
     @override
     def indices(self, key: Array, t: Array, local: GossipState, offered: Round) -> Array:
@@ -111,17 +104,10 @@ class GossipLoop(PolicyLoop):
         new = control.cond_any(arrived, self._hear, new)
         new = in_turn(k, 1, self._refresh, new, self.longest)
         hops = jnp.asarray(self.hops).sum()
-        return new, Report(
-            rounds=jnp.where(due, 1, 0),
-            floats=jnp.where(due, hops * jnp.float32(packed_size(d)), 0),
-            float_bits=32,
-            status=new.status,
-            counts={
-                "messages": jnp.where(due, m, 0),
-                "hops": jnp.where(due, hops, 0),
-                **jax.tree.map(jnp.sum, local.ledgers.counts),
-            },
-        )
+        counts = jax.tree.map(jnp.sum, local.ledgers.counts)
+        counts |= {"messages": jnp.where(due, m, 0), "hops": jnp.where(due, hops, 0)}
+        numbers = jnp.where(due, hops * jnp.float32(packed_size(d)), 0)
+        return new, Report(jnp.where(due, 1, 0), numbers, 32, new.status, counts)
 
     @override
     def view(self, state: GossipState) -> Any:

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedbandit_jax.algos.loops.late import Late
-from fedbandit_jax.core import random, wide
-from fedbandit_jax.interfaces import Spec, Status
+from fedbandit_jax.core import random, ridge, wide
+from fedbandit_jax.interfaces import Round, Spec, Status
 from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
@@ -21,6 +20,38 @@ from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 LEFT_OUT = "contributions left out"
 MISSED = "silos that missed a synchronisation"
 CLIPPED = "contributions clipped"
+
+
+class Late(NamedTuple):
+    """The pending rewards of every silo, from the last L rounds."""
+
+    x: Array  # (L, M, d) features of the arms played, zero before the first round
+    y: Array  # (L, M) rewards
+    user: Array | None  # (L, M), if users are identified
+
+    @classmethod
+    def none(cls, spec: Spec) -> Late | None:
+        """Returns the table before the first round; None if no reward is delayed."""
+        if not spec.late:
+            return None
+        shape = spec.late, spec.n_agents
+        user = jnp.full(shape, spec.n_users, jnp.int32) if spec.n_users else None
+        return cls(jnp.zeros((*shape, spec.dim)), jnp.zeros(shape), user)
+
+
+def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> tuple[Array, Array, Array | None, Any]:
+    """Returns features (d, M), rewards (M,) and users (M,) of the rewards that arrive in a round, and the new table."""
+    x = ridge.take(offered.contexts, arms)
+    if late is None:
+        return x, rewards, offered.user, None
+    assert offered.arrives is not None
+    which, silo, most = offered.arrives, jnp.arange(len(rewards)), len(late.y)
+    exists = (which >= 0) & (which < most)  # otherwise nothing arrives
+    at = jnp.where(exists, which, most), silo
+    now = Late(x.T, rewards, offered.user)
+    old = jax.tree.map(lambda table: table.at[at].get(mode="fill", fill_value=0), late)
+    user = None if old.user is None else jnp.where(exists, old.user, 2**30)
+    return old.x.T, old.y, user, jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), late, now)
 
 
 class Ledger(NamedTuple):

@@ -6,11 +6,9 @@ Letters: M agents, K arms, d features, S releases; W = sum x x' and U = sum x y 
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from typing_extensions import override
 
@@ -88,14 +86,6 @@ class PolicyLoop(PlayingLoop):
     n_syncs: struct.Number  # S
     schedule: BoundSchedule | None = struct.part()  # None: after each batch of B rounds
     learns_in_batch: bool = struct.static(default=False)
-
-    @classmethod
-    def shown_stds(cls, stds: np.ndarray, n_streams: int, horizon: int) -> np.ndarray:
-        """Returns the noise standard deviation of every release, passed to `Policy.bind`.
-
-        `stds` (S,) belong to one mechanism, and `n_streams` of these noises may add up.
-        """
-        return stds * math.sqrt(n_streams)
 
     @property
     def equal_batches(self) -> int | None:

@@ -1,20 +1,22 @@
-"""Agents' own Gram matrices between synchronisations, followed by rank-one updates.
+"""Epochs, the times between two synchronisations, and agents' own Gram matrices in them, by rank-one updates.
 
 Rounding errors accumulate, so every agent's inverse is recomputed by Cholesky once in `REFRESH` rounds. Letters: M
-agents, n of them at a time; d features; V_i the matrix of agent i, and c >= 0 a shift.
+agents, n of them at a time; d features; V the matrix of the last release, V_i that of agent i, and c >= 0 a shift.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fedbandit_jax.core import ridge
 from fedbandit_jax.core.backend import on_cpu
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.core.ridge import Posterior
+from fedbandit_jax.schedules import BoundSchedule
 
 REFRESH = 1000  # most rank-one updates in float32 between two Cholesky solves
 
@@ -34,13 +36,6 @@ def follow(tracked: Tracked | None, x: Array, y: Array) -> Tracked | None:
         return None
     gain = ridge.gain(tracked.posterior, x, y)
     return Tracked(ridge.update(tracked.posterior, gain), tracked.gained + jnp.log1p(gain.leverage))
-
-
-def floor(posterior: Posterior) -> Array:
-    """Returns a lower bound on the smallest eigenvalue of V, for a shared posterior (A = 1)."""
-    inverse = ridge.matrices(posterior)[0]  # both norms bound its largest eigenvalue
-    norm = jnp.minimum(jnp.abs(inverse).sum(0).max(), jnp.sqrt((inverse * inverse).sum()))
-    return 1 / (1.001 * norm)
 
 
 class Turn(NamedTuple):
@@ -94,3 +89,59 @@ def solve_anew(
         return old._replace(posterior=ridge.where(ok[mine][turn.place] & turn.due, new, old.posterior))
 
     return fresh(own, 0), None if shifted is None else fresh(shifted, n)
+
+
+class Epoch(NamedTuple):
+    """The state of an epoch for a schedule, and for agents that learn in it. Unused fields are None."""
+
+    own: Tracked | None  # V_i
+    shifted: Tracked | None  # V_i + c I
+    settled: Array | None  # (d, d + 1, M) rows from which V_i is recomputed, perhaps with pending ones
+    counted: Array | None  # (M,) int32, sums of `count` over users
+    memory: Any  # the schedule's
+    rounds: Array  # int32
+
+    @classmethod
+    def start(
+        cls, schedule: BoundSchedule, key: Array, shared: Any, n_agents: int, tracks: bool, shift: Any = None
+    ) -> Epoch:
+        """Returns the epoch of M agents with the belief `shared`; c = `shift` if the schedule reads V_i + c I."""
+        own, shifted, settled, floor = None, None, None, jnp.float32(0)
+        if tracks:
+            d = len(shared.gram)
+            own = Tracked(ridge.tile(shared.posterior, n_agents), jnp.zeros(n_agents))
+            settled = jnp.zeros((d, d + 1, n_agents))
+        if shift is not None:
+            d = len(shared.gram)
+            posterior, log_det, _ = ridge.solve((shared.gram + shift * jnp.eye(d))[None], jnp.zeros((1, d)))
+            gained = jnp.broadcast_to(log_det - shared.log_det, (n_agents,))
+            shifted = Tracked(ridge.tile(posterior, n_agents), gained)
+        if type(schedule).reads != "nothing":
+            inverse = ridge.matrices(shared.posterior)[0]  # both norms bound its largest eigenvalue
+            norm = jnp.minimum(jnp.abs(inverse).sum(0).max(), jnp.sqrt((inverse * inverse).sum()))
+            floor = 1 / (1.001 * norm)  # of the smallest eigenvalue of V
+        counted = jnp.zeros(n_agents, jnp.int32) if type(schedule).reads == "users" else None
+        return cls(own, shifted, settled, counted, call(schedule, "start", key, floor), jnp.int32(0))
+
+    def add(self, schedule: BoundSchedule, shared: Any, x: Array, v: Array) -> Epoch:
+        """Returns the epoch after a round with features x (d, M) and responses v (M,)."""
+        counted = self.counted
+        if counted is not None:
+            leverage = ridge.gain(shared.posterior, x, v).leverage
+            counted = jnp.minimum(counted + call(schedule, "count", self.memory, leverage), 2**29)
+        own, shifted = follow(self.own, x, v), follow(self.shifted, x, v)
+        return self._replace(own=own, shifted=shifted, counted=counted, rounds=self.rounds + 1)
+
+    def asked(self, schedule: BoundSchedule, key: Array, t: Array) -> Array:
+        """Returns which agents ask for a synchronisation after round t."""
+        read = self.counted
+        if type(schedule).reads == "log_det":
+            read = (self.own if self.shifted is None else self.shifted).gained  # pyright: ignore
+        return call(schedule, "requests", key, t, self.memory, read, self.rounds)
+
+    def anew(self, shared: Any, rows: Array, shift: Any, turn: Turn) -> Epoch:
+        """Returns the epoch with the posteriors of the agents in turn recomputed from their rows (n, d, d + 1)."""
+        bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest") + rows[..., -1]
+        shifts = jnp.broadcast_to(shift, rows.shape[:1])
+        own, shifted = solve_anew(shared.gram + rows[..., :-1], bias, shifts, self.own, self.shifted, turn)  # pyright: ignore
+        return self._replace(own=own, shifted=shifted)

@@ -1,8 +1,7 @@
 """The loop of federated learning with a server, in batches or under a schedule.
 
-Letters: M agents, d features, B rounds in a batch, S synchronisations. An epoch is the time between two
-synchronisations. V is the matrix that all agents share in an epoch. V_i = V + sum x x' includes agent i's own rows. The
-shift c >= 0 is for schedules that read log det (V_i + c I).
+Letters: M agents, d features, B rounds in a batch, S synchronisations. V is the matrix that all agents share in an
+epoch. V_i = V + sum x x' includes agent i's own rows. The shift c >= 0 is for schedules that read log det (V_i + c I).
 """
 
 from __future__ import annotations
@@ -17,25 +16,12 @@ from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.beliefs import first_belief
-from fedbandit_jax.algos.loops.late import arrived
-from fedbandit_jax.algos.loops.ledger import MISSED, Ledger
+from fedbandit_jax.algos.loops.ledger import MISSED, Ledger, arrived
 from fedbandit_jax.algos.loops.loop import PolicyLoop
-from fedbandit_jax.algos.loops.own_rows import Tracked, Turn, follow
+from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.core import control, random, ridge, struct
-from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import Report, Round, Spec, Status
 from fedbandit_jax.privacy.noisy_sums import PROVED, Aggregated
-
-
-class Epoch(NamedTuple):
-    """The state of an epoch for a schedule, and for agents that learn in it. Unused fields are None."""
-
-    own: Any  # `Tracked`, V_i
-    shifted: Any  # `Tracked`, V_i + c I
-    settled: Any  # (d, d + 1, M) rows already in the mechanism, from which V_i is recomputed
-    counted: Array | None  # (M,) int32, sums of `count` over users
-    memory: Any  # the schedule's
-    rounds: Array  # int32
 
 
 class ServerState(NamedTuple):
@@ -55,23 +41,13 @@ class InBatch(NamedTuple):
     state: ServerState
 
 
-class Contributions(NamedTuple):
-    """The contributions of a round, added up at the end of the batch."""
-
-    x: Array  # (d, M) features of the arms played, as the mechanism admits them
-    v: Array  # (M,) responses, or (2, M) weights and responses
-    outside: Array  # (M,) bool, which users exceed the environment's bounds
-    clipped: Array | None  # (M,) bool, which contributions were clipped, if counted
-
-
 @struct.sealed
 @struct.pytree
 class ServerLoop(PolicyLoop):
     """Federated learning with a server, for a known environment and horizon; private if mechanism and schedule are.
 
-    At a synchronisation all silos send, and the mechanism releases their sum. For another rule of who sends, write a
-    subclass of `PolicyLoop`. V_i is raw, and is kept only if agents learn within an epoch or the schedule reads log det
-    V_i. A schedule gets only the statistic that it declares.
+    At a synchronisation all silos send, and the mechanism releases their sum. V_i is raw, and is kept only if agents
+    learn within an epoch or the schedule reads log det V_i. A schedule gets only the statistic that it declares.
 
     With B = 1 and no schedule, learning inside the batch reads no raw data. The next batch downloads the release before
     any other user arrives.
@@ -134,9 +110,8 @@ class ServerLoop(PolicyLoop):
         """Records contributions (Algorithm 8, lines 5, 8), and may learn from raw rewards (Algorithm 1, line 7)."""
         state, ledger, epoch = local.state, local.state.ledger, local.state.epoch
         if self.adds:
-            x = ridge.take(offered.contexts, arms)
-            x, v, outside, clipped = self.mechanism.admit(x, rewards, ledger.mechanism.seen)
-            record = Contributions(x, v, outside, clipped if self.mechanism.clips else None)
+            record = self.mechanism.admit(ridge.take(offered.contexts, arms), rewards, ledger.mechanism.seen)
+            x, v, *_ = record
         else:
             x, y, user, late = arrived(ledger.late, offered, arms, rewards)
             ledger = ledger._replace(late=late, away=offered.away if self.spec.drops else None)
@@ -147,21 +122,14 @@ class ServerLoop(PolicyLoop):
         if self.learns_in_batch and epoch is None:
             return InBatch(self.policy.learn(local.prepared, offered, x, v), state), record
         if epoch is not None:
-            counted = epoch.counted
-            if counted is not None and self.schedule is not None:
-                leverage = ridge.gain(state.belief.posterior, x, v).leverage
-                counted = jnp.minimum(counted + call(self.schedule, "count", epoch.memory, leverage), 2**29)
-            own, shifted = follow(epoch.own, x, v), follow(epoch.shifted, x, v)
-            epoch = epoch._replace(own=own, shifted=shifted, counted=counted, rounds=epoch.rounds + 1)
+            epoch = epoch.add(self.schedule, state.belief, x, v)
         return local._replace(state=state._replace(epoch=epoch)), record
 
     @override
     def gather(self, records: Any) -> Any:
         if not self.adds:
             return records
-        x, v, outside, clipped = records
-        clipped = 0 if clipped is None else clipped.sum(dtype=jnp.int32)
-        return self.mechanism.total(x, v), outside.sum(dtype=jnp.int32), clipped
+        return self.mechanism.total(*records[:2]), *(one.sum(dtype=jnp.int32) for one in records[2:])
 
     def sync(self, key: Array, k: Array, state: ServerState, local: Any, records: Any) -> tuple[ServerState, Report]:
         """Releases the sums of the batch if they are due, and shows the policy the release (Algorithm 1, lines 9-24).
@@ -178,7 +146,7 @@ class ServerLoop(PolicyLoop):
             state = local.state
         due, stream, rounds = k < self.n_syncs, key, self.batch * (k + 1)
         if state.epoch is not None:
-            asked = self._asked(key, k, state.epoch) & (state.synced < self.n_syncs)
+            asked = state.epoch.asked(self.schedule, random.stream(key, "requests"), k) & (state.synced < self.n_syncs)
             asked = jnp.broadcast_to(asked, (m,))
             state, due, stream = state._replace(asked=asked), asked.any(), random.stream(key, "release")
         counts, senders, away = state.ledger.counts, 1, state.ledger.away
@@ -201,13 +169,6 @@ class ServerLoop(PolicyLoop):
         view = state.ledger.mechanism.view
         return view if state.asked is None else (view, state.synced, state.asked)
 
-    def _asked(self, key: Array, k: Array, epoch: Epoch) -> Array:
-        read = epoch.counted
-        if self.reads == "log_det":
-            read = (epoch.own if epoch.shifted is None else epoch.shifted).gained
-        assert self.schedule is not None
-        return call(self.schedule, "requests", random.stream(key, "requests"), k, epoch.memory, read, epoch.rounds)
-
     def _release(self, key: Array, stream: Array, rounds: Array, state: ServerState, users: Any) -> ServerState:
         statistics, ledger = self.stages.release(stream, state.synced, state.ledger, users)
         belief, status = self.shown(state.synced, state.belief, statistics, rounds, ledger.attendance)
@@ -217,18 +178,8 @@ class ServerLoop(PolicyLoop):
     def _epoch(self, key: Array, shared: Any) -> Epoch | None:
         if self.schedule is None:
             return None
-        m, d, own, shifted, settled, floor = self.spec.n_agents, self.spec.dim, None, None, None, jnp.float32(0)
-        if self.tracks:
-            own, settled = Tracked(ridge.tile(shared.posterior, m), jnp.zeros(m)), jnp.zeros((d, d + 1, m))
-        if self.shifts:
-            gram = (shared.gram + self.shift * jnp.eye(d))[None]
-            posterior, log_det, _ = ridge.solve(gram, jnp.zeros((1, d)))
-            shifted = Tracked(ridge.tile(posterior, m), jnp.broadcast_to(log_det - shared.log_det, (m,)))
-        if self.reads != "nothing":
-            floor = own_rows.floor(shared.posterior)
-        counted = jnp.zeros(m, jnp.int32) if self.reads == "users" else None
-        memory = call(self.schedule, "start", random.stream(key, "epoch"), floor)
-        return Epoch(own, shifted, settled, counted, memory, jnp.int32(0))
+        key, shift = random.stream(key, "epoch"), self.shift if self.shifts else None
+        return Epoch.start(self.schedule, key, shared, self.spec.n_agents, self.tracks, shift)
 
     def _refresh(self, state: ServerState, turn: Turn) -> ServerState:
         epoch, pending = state.epoch, state.ledger.pending
@@ -236,8 +187,4 @@ class ServerLoop(PolicyLoop):
         if epoch is None or epoch.own is None:
             return state
         rows, _, settled = own_rows.add_pending(self.mechanism.real(pending), epoch.settled, turn)
-        shared, shift = state.belief, jnp.broadcast_to(self.shift, rows.shape[:1])
-        bias = jnp.matmul(shared.gram, shared.posterior.theta[:, 0], precision="highest") + rows[..., -1]
-        gram = shared.gram + rows[..., :-1]
-        own, shifted = own_rows.solve_anew(gram, bias, shift, epoch.own, epoch.shifted, turn)
-        return state._replace(epoch=epoch._replace(own=own, shifted=shifted, settled=settled))
+        return state._replace(epoch=epoch.anew(state.belief, rows, self.shift, turn)._replace(settled=settled))
