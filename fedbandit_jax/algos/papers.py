@@ -40,7 +40,6 @@ def fed_lin_ucb(
         >>> result.communication["rounds"][:, -1]
         array([8, 8, 8, 8])
     """
-    validate.text("name", name)
     return Federated(policy=policy, schedule=schedule, learns_in_batch=learns_in_batch, name=name)
 
 
@@ -55,11 +54,8 @@ def private_fed_lin_ucb(
     """Makes Private-FedLinUCB: every B rounds the server learns noisy sums of x y and x x' over all silos.
 
     With a budget alone, every silo adds Gaussian noise to the nodes of a binary tree over its own batch sums (Algorithm
-    2). Users trust their silo, but neither the server nor other silos. The privacy unit is one user of one round. Under
-    adjacency "replace" (the default of a budget) a user moves a batch sum by at most sqrt(4.5) in joint l2 norm of (x
-    y, x x'), under "zero_out" by sqrt(2). All L nodes with the user's batch move by sqrt(L) times that. With another
-    mechanism its trust model decides who adds the noise. For a given trust model release="blt" with
-    `UCB(confidence="known_noise", regularizer="project")` is a good choice.
+    2). Users trust their silo, but neither the server nor other silos. The privacy unit is one user of one round. For
+    adjacency and sensitivity see `fb.privacy.Mechanism`.
 
     Args:
         privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.
@@ -78,11 +74,9 @@ def private_fed_lin_ucb(
 
     Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4-8, Theorems 5.1, 5.3, 5.5.
     """
-    validate.text("name", name)
     if privacy is None:
-        raise BadType(
-            "privacy", "must be an fb.privacy.Mechanism or an fb.privacy.Budget", None, got="None; see fed_lin_ucb"
-        )
+        must = "must be an fb.privacy.Mechanism or an fb.privacy.Budget"
+        raise BadType("privacy", must, None, got="None; see fed_lin_ucb")
     return Federated(policy=policy, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)
 
 
@@ -103,12 +97,10 @@ def fed_ucb(
 
     Trust is silo-local: each silo adds the noise. Users trust their silo, but neither the controller nor other silos.
     The privacy unit is one user of one round. The l2 sensitivity of the joint matrix is 2 under adjacency "replace" and
-    sqrt(1.5) under "zero_out". There x x' counts by 1 / sqrt 2, because its noise has sqrt 2 times the standard
-    deviation of that on x y. For all L nodes with the user's batch it is sqrt(L) times as much. As printed (the
-    default) the algorithm is not private with any noise, because raw statistics decide when it synchronises. With
-    `schedule=fb.schedules.PrivateLogDet()` and `learns_in_batch=False` it is certified. Noise and constants are exact
-    by default and several times smaller than printed. For the printed ones choose `std="dubey2020"`,
-    `spectral="theory"` and `LogDet(trigger="dp20")`.
+    sqrt(1.5) under "zero_out", see `Budget.matrix_sensitivity_sq`. As printed (the default) it is not private with any
+    noise, because raw statistics decide when it synchronises. With `schedule=fb.schedules.PrivateLogDet()` and
+    `learns_in_batch=False` it is certified. Noise and constants are exact by default and several times smaller than
+    printed. For the printed ones choose `std="dubey2020"`, `spectral="theory"` and `LogDet(trigger="dp20")`.
 
     The last example is certified and not adaptive: greedy play on growing batches. If all agents are alike, it has the
     least regret that we know of. See the documentation's page "Beyond the papers".
@@ -117,9 +109,8 @@ def fed_ucb(
         privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism`, with `LogDetUCB` of trust "silo_local_matrix"
             or "silo_local"; None: no noise.
         policy: width and spectral bounds, or another policy.
-        schedule: one of `fb.schedules`; `LogDet()` has Theorem 1's D and the restated trigger. The three
-            budgets of communication in Remark 1 are `LogDet("M log T")`, `LogDet("M^1.5")` and `Every(1)`, which runs
-            round by round.
+        schedule: one of `fb.schedules`; `LogDet()` has Theorem 1's D and the restated trigger. The budgets of
+            communication in Remark 1 are `LogDet("M log T")`, `LogDet("M^1.5")` and `Every(1)`.
         learns_in_batch: True: agents also act on their own raw statistics (as printed). False: on released statistics
             only.
         name: label in results; default "FedUCB", or "Private-FedUCB" with noise.
@@ -150,13 +141,9 @@ def fed_ucb(
     Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1; Zhou & Chowdhury (2024),
     Algorithm 3, which restates it.
     """
-    return Federated(
-        policy=policy,
-        schedule=schedule,
-        privacy=privatizer(privacy),
-        learns_in_batch=learns_in_batch,
-        name=name if name is not None else "FedUCB" if privacy is None else "Private-FedUCB",
-    )
+    name = name if name is not None else "FedUCB" if privacy is None else "Private-FedUCB"
+    privacy = privatizer(privacy)
+    return Federated(policy=policy, schedule=schedule, privacy=privacy, learns_in_batch=learns_in_batch, name=name)
 
 
 def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str = "Async-FedLinUCB") -> AsyncFederated:
@@ -180,7 +167,6 @@ def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str 
     if not validate.positive("growth", growth) > 1:
         raise BadValue("growth", "must be > 1", growth)
     validate.single("growth", growth)
-    validate.text("name", name)
     return AsyncFederated(policy=policy, schedule=LogDet(math.log(growth), "he22"), name=name)
 
 
@@ -194,8 +180,7 @@ def adac_oful(
     """Makes AdaC-OFUL: optimism in few batches with independent noise, and an estimate from all of them.
 
     With a budget alone, every silo adds Gaussian noise to its sums of each batch. Users trust their silo, but neither
-    the server nor other silos; a user is in one batch. Under adjacency "replace" a user moves that batch's sums by at
-    most sqrt(4.5) in joint l2 norm of (x y, x x'), under "zero_out" by sqrt(2). No prefix sum is released again, so
+    the server nor other silos. For adjacency and sensitivity see `fb.privacy.Mechanism`. A user is in one batch, so
     noise for one batch is enough. The estimate after batch k has the noise of k batches, out of O(log T).
 
     Args:
@@ -214,7 +199,6 @@ def adac_oful(
     batches end when the number of rounds has doubled, not det V. The paper's contexts are public and V exact; here x x'
     is released with noise. The width is for the known noise.
     """
-    validate.text("name", name)
     return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
 
 
@@ -230,11 +214,10 @@ def dp_dpe(
     """Makes DP-DPE: elimination in phases that double, each released once and by itself.
 
     With a budget alone, every silo adds Gaussian noise to its sums of each phase. Users trust their silo, but neither
-    the server nor other silos. A user is in one phase, with one reward; the paper samples clients for a phase and
-    protects all answers of a client. Under adjacency "replace" a user moves that phase's sums by at most sqrt(4.5) in
-    joint l2 norm of (x y, x x'), under "zero_out" by sqrt(2). If features have a constant entry,
-    `fb.privacy.Linear(centred=True, gram_scale=0.35)` with release "input_perturbation" has the least noise: sums of x
-    x' are released, but not used.
+    the server nor other silos. For adjacency and sensitivity see `fb.privacy.Mechanism`. A user is in one phase, with
+    one reward; the paper samples clients for a phase and protects all answers of a client. If features have a constant
+    entry, `fb.privacy.Linear(centred=True, gram_scale=0.35)` with release "input_perturbation" has the least noise:
+    sums of x x' are released, but not used.
 
     Args:
         arms, failure, exploration_scale: as in `PhasedElimination`.
@@ -251,7 +234,6 @@ def dp_dpe(
     Reference: Li, Zhou & Ji (2022), Algorithm 1.
     """
     policy = PhasedElimination(arms=arms, failure=failure, exploration_scale=exploration_scale)
-    validate.text("name", name)
     return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
 
 

@@ -111,11 +111,10 @@ class BoundForgetting(OwnForgetting):
 class Forgetting(Policy):
     """Any policy on sums that discount or drop old batches, for a drifting environment.
 
-    Releases are sums over all batches. Differences of two releases are sums of one batch, and weighted sums of these
-    are post-processing, under any release, trust model and schedule. The inner policy gets the weighted number of users
-    and the true noise standard deviation, which depends on the release. `fb.privacy.Discounted` and `fb.privacy.Window`
-    are also the releases for these sums. Its rounds t are an agent's weighted number of users, rounded up, so functions
-    of t adapt.
+    Weighted sums of batches are post-processing of releases, under any release, trust model and schedule. The inner
+    policy gets the weighted number of users and the true noise standard deviation, which depends on the release.
+    `fb.privacy.Discounted` and `fb.privacy.Window` are also the releases for these sums. Its rounds t are an agent's
+    weighted number of users, rounded up.
 
     With `UCB` and `Discounted` this is D-LinUCB, with noise. If the environment does not drift, its widths hold as
     before. Weights are at most 1 and fixed before the first round. So with V = lambda I + sum w x x' the

@@ -38,22 +38,21 @@ class Shrinkage:
 class Greedy(Policy):
     """Plays argmax <x, theta> with theta = (lambda I + W)^-1 U; only noise and contexts explore.
 
-    W is projected on the positive semidefinite cone, and lambda = c s, with the noise standard deviation s on W. If
-    data outweigh the noise this is the ridge estimate. Otherwise W is mostly noise, and theta points along U, which is
-    right for isotropic features. Optimism is for the worst case. With arms in all directions it is unnecessary
-    (Bastani, Bayati & Khosravi 2021), and the noise of the first releases explores as well. If every round offers the
-    same arms, greedy play is not safe: nothing explores after the first release. Before it all arms are equally likely.
+    W is projected on the positive semidefinite cone, and lambda = c s, with the noise standard deviation s on W. If W
+    is mostly noise, theta points along U, which is right for isotropic features. Optimism is unnecessary with arms in
+    all directions (Bastani, Bayati & Khosravi 2021), and the noise of the first releases explores as well. If every
+    round offers the same arms, greedy play is not safe: nothing explores after the first release.
 
     Acting on too early a release can cost more than waiting: greedy agents then see arms of one direction only. The
     first release should have at least
 
         N = s max(d^(3/2), c d if rewards are not centred)
 
-    users, with noise standard deviation s; `fb.algos.Federated.patient` ensures this. If features of norm 1 are
-    isotropic, then U = sum x y has N ||theta|| / d along theta, and noise of norm at most s sqrt d, which is no more
-    from N = s d^(3/2) on. If rewards are not centred, U also has the mean reward times sum x. If W, about N / d in
-    every direction, is less than the ridge c s, agents take this for a merit of the most played direction, and go on
-    playing there. For a weighted statistic s is divided by the largest weight.
+    users; `fb.algos.Federated.patient` ensures this. If features of norm 1 are isotropic, then U = sum x y has N
+    ||theta|| / d along theta, and noise of norm at most s sqrt d, which is no more from N = s d^(3/2) on. If rewards
+    are not centred, U also has the mean reward times sum x. If W, about N / d in every direction, is less than the
+    ridge c s, agents take this for a merit of the most played direction. For a weighted statistic s is divided by the
+    largest weight.
 
     Args:
         shrinkage: c >= 0; the default was best of 3, 6, 12, 24 and 50 within errors, on other seeds than any table's.
@@ -80,9 +79,8 @@ class Greedy(Policy):
             std: s, the noise standard deviation of the first release of W.
             centred: whether x (y - 1/2) is summed.
 
-        Example:
-            >>> Greedy().users(4, 10.0, True), Greedy().users(4, 10.0, False)
-            (80.0, 480.0)
+        >>> Greedy().users(4, 10.0, True), Greedy().users(4, 10.0, False)
+        (80.0, 480.0)
         """
         return std * max(dim**1.5, 0 if centred else self.shrinkage * dim)
 
@@ -155,8 +153,7 @@ class Thompson(Policy):
 
     The noisy Gram matrix is projected on the positive semidefinite cone, which is post-processing. With the released
     sums W = sum x x' and U = sum x y, the posterior is N(theta, scale^2 V^-1), V = lambda I + W and theta = V^-1 U. It
-    ignores the privacy noise; a larger lambda shrinks the noise's part in the error of theta. Take c = 12, as in
-    `Greedy`, if arms repeat or have their own features: it explores arms from the first round on.
+    ignores the privacy noise. Take c = 12, as in `Greedy`, if arms repeat or have their own features.
 
     Args:
         regularization: the least lambda, > 0.

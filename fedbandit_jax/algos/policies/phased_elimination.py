@@ -141,11 +141,11 @@ class BoundPhasedElimination(Policy):
 class PhasedElimination(Policy):
     """Plays the remaining arms by a G-optimal design, and drops arms after every phase, by that phase alone.
 
-    A phase is the time between two synchronisations. Every user plays an arm drawn from the design. Afterwards the
-    phase's own sum of x y, the difference of two releases, estimates the mean of every arm. An arm is dropped if its
-    upper confidence bound is below another arm's lower one. The released sum of x x' is not used, because the design is
-    public and has its mean. With the release "input_perturbation" the intervals of all arms and phases hold together
-    with probability 1 - `failure`, for rewards in [0, 1] with means <x, theta*>; see the module `phased_elimination`.
+    A phase is the time between two synchronisations. Afterwards the phase's own sum of x y, the difference of two
+    releases, estimates the mean of every arm. An arm is dropped if its upper confidence bound is below another arm's
+    lower one. The released sum of x x' is not used, because the design is public and has its mean. With the release
+    "input_perturbation" the intervals of all arms and phases hold together with probability 1 - `failure`, for rewards
+    in [0, 1] with means <x, theta*>; see the module `phased_elimination`.
 
     Args:
         arms: (K, d) the public feature vectors that every round offers to every user, in this order. Rounds with other
