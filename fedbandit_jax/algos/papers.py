@@ -40,6 +40,7 @@ def fed_lin_ucb(
         >>> result.communication["rounds"][:, -1]
         array([8, 8, 8, 8])
     """
+    validate.text("name", name)
     return Federated(policy=policy, schedule=schedule, learns_in_batch=learns_in_batch, name=name)
 
 
@@ -74,6 +75,7 @@ def private_fed_lin_ucb(
 
     Reference: Zhou & Chowdhury (2024), Algorithms 1, 2, 4-8, Theorems 5.1, 5.3, 5.5.
     """
+    validate.text("name", name)
     if privacy is None:
         must = "must be an fb.privacy.Mechanism or an fb.privacy.Budget"
         raise BadType("privacy", must, None, got="None; see fed_lin_ucb")
@@ -167,6 +169,7 @@ def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str 
     if not validate.positive("growth", growth) > 1:
         raise BadValue("growth", "must be > 1", growth)
     validate.single("growth", growth)
+    validate.text("name", name)
     return AsyncFederated(policy=policy, schedule=LogDet(math.log(growth), "he22"), name=name)
 
 
@@ -199,6 +202,7 @@ def adac_oful(
     batches end when the number of rounds has doubled, not det V. The paper's contexts are public and V exact; here x x'
     is released with noise. The width is for the known noise.
     """
+    validate.text("name", name)
     return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
 
 
@@ -234,6 +238,7 @@ def dp_dpe(
     Reference: Li, Zhou & Ji (2022), Algorithm 1.
     """
     policy = PhasedElimination(arms=arms, failure=failure, exploration_scale=exploration_scale)
+    validate.text("name", name)
     return Federated(policy=policy, schedule=schedule, privacy=as_mechanism(privacy, "input_perturbation"), name=name)
 
 

@@ -29,7 +29,7 @@ from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.statistic import is_plain, statistic_tags
 from fedbandit_jax.privacy.sums import step_of, too_coarse
 from fedbandit_jax.privacy.trust.ask import Ask
-from fedbandit_jax.privacy.trust.model import Proof, Trust
+from fedbandit_jax.privacy.trust.model import Trust
 from fedbandit_jax.privacy.trust.own import BoundGaussian
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -92,7 +92,7 @@ class AccountedMechanism(BoundMechanism):
 
     def stds(self) -> np.ndarray:
         """Returns standard deviations (S,) of the noise on the diagonal of W in every release."""
-        return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.gram_scale
+        return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.bounds.gram_scale
 
     def batch_stds(self) -> np.ndarray:
         """Returns the same on x y, for every batch alone, the difference of two releases."""
@@ -105,8 +105,6 @@ class AccountedMechanism(BoundMechanism):
         Sums are exact, see `Steps`. On a grid, and with single messages, the sum of the longest batch is rounded to
         float32. So is every message that it enters, about four times.
         """
-        if type(self.longest) is not int:
-            return f"rows would be handed over after {self.longest!r} rounds, which is no integer"
         if (batch or 0) > self.longest:
             return f"it adds up at most {self.longest} rounds at a time, and runs with batches of {batch}"
         if self.n_agents * self.longest > MOST_USERS:
@@ -126,17 +124,17 @@ class AccountedMechanism(BoundMechanism):
 
     @override
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
-        wrong = self._misfit(timing, batch)
-        if wrong:
+        if wrong := self._misfit(timing, batch):
             return no_privacy(f"nothing is proved of this mechanism: {wrong}")
-        asks = [self._ask(i, timing) for i in range(len(self.epsilon))]
-        budgets, proofs = [ask.budget for ask in asks], [self._proof(i, ask) for i, ask in enumerate(asks)]
-        budget, proof = max(zip(budgets, proofs), key=lambda pair: pair[1].epsilon / pair[0].epsilon)
-        bounded, largest = self.statistic.bounded, max(one.epsilon for one in budgets)
-        coarse = self.coarse(batch)
+        asks, several = [self._ask(i, timing) for i in range(len(self.epsilon))], len(self.epsilon) > 1
+        proofs = [(self.trust.silo(i) if several else self.trust).proof(ask) for i, ask in enumerate(asks)]
+        pairs = list(zip([ask.budget for ask in asks], proofs))
+        budget, proof = max(pairs, key=lambda pair: pair[1].epsilon / pair[0].epsilon)
+        asked, worst = max(pairs, key=lambda pair: pair[1].epsilon)
+        bounded, largest, coarse = self.statistic.bounded, float(np.max(self.epsilon)), self.coarse(batch)
         smallest = tails.smallest_delta(largest, self.trust.missing(asks[0]))
         gives = f"the noise gives epsilon = {proof.epsilon:.4g} at delta = {budget.delta:g}"
-        reason = ""
+        reason = coarse
         if not bounded:
             within = f"in the range of {self.statistic.rule!r}"
             reason = f"rewards enter unclipped, so no sensitivity bound holds; were they {within}, {gives}"
@@ -144,10 +142,6 @@ class AccountedMechanism(BoundMechanism):
             reason = tails.sentence(smallest, largest, budget.delta)
         elif not proof.epsilon <= budget.epsilon:
             reason = f"{gives}, not {budget.epsilon:g}"
-        reason = reason or coarse
-        worst = max(proofs, key=lambda proof: proof.epsilon)
-        asked = budgets[proofs.index(worst)]
-        several = zip(budgets, proofs) if len(proofs) > 1 else ()
         fixed = self.statistic.fixed_contexts
         neighbours = FIXED_CONTEXTS if fixed and self.adjacency == "replace" else ADJACENCY[self.adjacency]
         return Certificate(
@@ -171,15 +165,15 @@ class AccountedMechanism(BoundMechanism):
             releases=int(self.release.n_syncs),
             releases_per_user=asks[0].kappa,
             sensitivity=(worst.moves or asks[0].sensitivity) if bounded and not self.trust.needs_users else None,
-            per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in several),
+            per_silo=tuple((one.epsilon, one.delta, each.epsilon) for one, each in pairs) if several else (),
             schedule=timing.sentence + (f" (epsilon = {self._pure(timing):g})" if self._pure(timing) else ""),
             not_covered=(
                 *worst.assumes,
-                *([WHO_COMES] if self.enforced else []),
-                *([WHEN_IT_COMES] if self.statistic.late else []),
-                *([WHO_IS_AWAY] if self.statistic.drops else []),
+                *[WHO_COMES] * self.enforced,
+                *[WHEN_IT_COMES] * self.statistic.late,
+                *[WHO_IS_AWAY] * self.statistic.drops,
                 *NOT_COVERED,
-                *(["contexts, which are fixed and public"] if fixed else []),
+                *["contexts, which are fixed and public"] * fixed,
             ),
         )
 
@@ -188,7 +182,7 @@ class AccountedMechanism(BoundMechanism):
         return f", {self.n_agents - f} of {self.n_agents} of which are there" if f else ""
 
     def _on_gram(self) -> str:
-        scale, off = 1 / self.statistic.gram_scale, "1 / sqrt 2 of it off the diagonal"
+        scale, off = 1 / self.statistic.bounds.gram_scale, "1 / sqrt 2 of it off the diagonal"
         if self.trust.joint_matrix:
             return f", {scale:g} times that on x x'" if scale != 1 else ""
         return f", {scale:g} times that on x x', {off}" if scale != 1 else f", {off} of x x'"
@@ -223,16 +217,14 @@ class AccountedMechanism(BoundMechanism):
         if not struct.is_sealed(self.trust):
             return f"{model.__name__} is a trust model of its own, and its code is not proved"
         one = self.statistic
-        if wrong := one.misfit():
-            return wrong
-        if wrong := compatibility.objection(self.tags | timing.tags):
+        if wrong := one.misfit() or compatibility.objection(self.tags | timing.tags):
             return wrong
         if self.waits and model.away == "few" and not (timing.total or math.inf) <= self.held:
             return f"a message may hold sums of all {timing.total} rounds, and there is room for {int(self.held)}"
-        if np.ndim(self.epsilon) != 1 or len(self.epsilon) not in ((1, self.n_agents) if model.per_silo else (1,)):
+        if np.shape(self.epsilon) not in ((1,), (self.n_agents,)):
             return f"it has {np.size(self.epsilon)} budgets for {self.n_agents} silos"
-        if not self.longest >= 1:
-            return f"longest must be >= 1, got {self.longest}"
+        if type(self.longest) is not int or self.longest < 1:
+            return f"longest must be an integer >= 1, got {self.longest!r}"
         if not struct.is_sealed(self.users) or not all(type(n) is int and n >= 1 for n in self.users.bounds):
             return f"bounds of contributions must be integers >= 1, got {self.users}"
         if self.enforced and not one.n_users:
@@ -285,7 +277,3 @@ class AccountedMechanism(BoundMechanism):
             rounding=self.statistic.rounding(self.n_agents * self.longest),
             pure=float(self.users.together * (pure[i] if len(pure) == n else pure.max())),
         )
-
-    def _proof(self, i: int, ask: Ask) -> Proof:  # of silo i, or of all (i = 0) if they share a budget
-        several = len(self.epsilon) > 1
-        return (self.trust.silo(i) if several else self.trust).proof(ask)

@@ -79,25 +79,15 @@ class BoundStatistic:
         )
 
     @property
-    def gram_scale(self) -> float:
-        """s, the factor on x x' in the packed form."""
-        return self.bounds.gram_scale
-
-    @property
     def bounded(self) -> bool:
         """Whether one user moves a sum by at most the sensitivity, because contributions have bounds."""
         return self.bounds.enforced or (isinstance(self.rule, Linear) and self.unit_rewards and self.rule.in_unit)
 
-    @property
-    def counts(self) -> bool:
-        """Whether clipped contributions are counted; not for rewards in [0, 1]."""
-        return self.bounded and not (type(self.rule) is Linear and (self.rule.low, self.rule.high) == (0, 1))
-
     def misfit(self) -> str:
         """Returns the objection to any proof for this statistic, or ""."""
-        if not struct.is_sealed(self.rule) and (found := self.leak()):
-            return found
         own, one = not struct.is_sealed(self.rule), self.bounds
+        if own and (found := self.leak()):
+            return found
         if not (one.weighted and one.enforced if own else one == Bounds.of(self.rule)):
             return f"{one} are not the bounds of {self.rule!r}"
         weight, response, scale = one.weight, one.response, one.gram_scale
@@ -137,12 +127,8 @@ class BoundStatistic:
         """
         if not self.bounded:
             return 0.0
-        square, product = max(1.0, self.gram_scale) ** 2, 2.0 ** (-23 if self.bounds.weighted else -24)
+        square, product = max(1.0, self.bounds.gram_scale) ** 2, 2.0 ** (-23 if self.bounds.weighted else -24)
         return (step_of(users) + product) * math.sqrt(self.dim * (square * self.dim + 1))
-
-    def read(self, gram: Array, bias: Array, std: Array) -> Any:
-        """Returns the summary of a release for users' contributions, in float32, see `Statistic.read`."""
-        return call(self.rule, "read", gram, bias, std)
 
     def admit(self, x: Float[Array, "d M"], y: Float[Array, " M"], seen: Any = ()) -> Admitted:
         """Scales features to norm <= 1, and bounds each user's summand.
@@ -157,7 +143,8 @@ class BoundStatistic:
         finite = jnp.isfinite(square)
         x = jnp.where(finite, x * jnp.where(square > MAX_NORM**2, 1 / jnp.sqrt(square), 1), 0)
         outside = ~(square <= (1 + TOLERANCE) ** 2)
-        w, v = self._contributions(x, y, seen)
+        contributions = jax.vmap(lambda *given: call(self.rule, "contribution", *given), (1, 0, None), -1)
+        w, v = (jnp.broadcast_to(jnp.asarray(one, jnp.float32), y.shape) for one in contributions(x, y, seen))
         if not self.bounded:
             return Admitted(x, v, outside, jnp.zeros(y.shape, bool))
         if self.unit_rewards:
@@ -172,20 +159,13 @@ class BoundStatistic:
             v = jnp.stack([w, v])
         return Admitted(x, v, outside, clipped)
 
-    def _contributions(self, x: Array, y: Array, seen: Any) -> list[Array]:  # weights and responses (M,)
-        def contribution(*given: Any) -> Any:
-            return call(self.rule, "contribution", *given)
-
-        found = jax.vmap(contribution, (1, 0, None), -1)(x, y, seen)
-        return [jnp.broadcast_to(jnp.asarray(part, jnp.float32), y.shape) for part in found]
-
     def pack(self, statistics: Float[Array, "*n d d+1"]) -> Float[Array, "*n D"]:
         """Packs statistics [W | U] into vectors."""
-        return pack(self._scaled(statistics, self.gram_scale))
+        return pack(self._scaled(statistics, self.bounds.gram_scale))
 
     def unpack(self, vector: Float[Array, "*n D"]) -> Float[Array, "*n d d+1"]:
         """Unpacks vectors into statistics [W | U]; the inverse of `pack`."""
-        return self._scaled(unpack(vector, self.dim), 1 / self.gram_scale)
+        return self._scaled(unpack(vector, self.dim), 1 / self.bounds.gram_scale)
 
     def _scaled(self, statistics: Array, scale: float) -> Array:
         if scale == 1:

@@ -1,9 +1,7 @@
-"""Mechanisms with a server that adds up every silo's private sums by a rule that bears Byzantine silos.
+"""Mechanisms with a server that adds up every silo's private prefix sums by a rule that bears Byzantine silos.
 
-At synchronisation k every silo has a private prefix sum [W | U] with the noise of its messages. It is the decoded
-release, which is post-processing. The server takes M times a robust centre of these M sums. So a silo that lies in
-every message does no more harm than one that lies once. The noise of a release is the noise of one prefix sum times
-sqrt(M) and the `cost` of the rule.
+Prefix sums are post-processing of messages. With them a silo that lies always does no more harm than one that lies
+once. The noise of a release is the noise of one prefix sum times sqrt(M) and the `cost` of the rule.
 """
 
 from __future__ import annotations
@@ -73,8 +71,7 @@ class ExactApart(Exact):
 class Apart(NoisyMechanism):
     """A silo-local mechanism; the server is shown every silo's private prefix sum.
 
-    Each silo draws its noise before anything leaves it. So its users have the guarantee of `SiloLocal`, however other
-    silos and the server behave.
+    So users have the guarantee of `SiloLocal`, however other silos and the server behave.
     """
 
     apart = shows_silos = True
@@ -149,8 +146,6 @@ def shown_apart(mechanism: BoundMechanism, aggregate: str, liars: Liars | None) 
     liars = liars or Liars(0.0)
     attack = np.int32(list(ATTACKS).index(liars.attack))
     server = Server(lying=liars.mask(mechanism.n_agents), attack=attack, aggregate=aggregate)
-    if isinstance(mechanism, Exact):
-        return ExactApart(n_agents=mechanism.n_agents, server=server)
-    assert type(mechanism) is Aggregated
-    fields = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
-    return Apart(**fields, server=server)
+    assert type(mechanism) in (Exact, Aggregated)
+    kind: Any = ExactApart if type(mechanism) is Exact else Apart
+    return kind(**{one.name: getattr(mechanism, one.name) for one in dataclasses.fields(mechanism)}, server=server)

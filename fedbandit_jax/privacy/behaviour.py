@@ -117,7 +117,7 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
     released, shown = jax.tree.map(lambda x: np.asarray(x, float), drawn)
     factor = _factor(release, n) * trust.message_stds(n)
     with np.errstate(all="ignore"):
-        noise = released / weights / (mechanism.stds() * mechanism.statistic.gram_scale)[:n, None]
+        noise = released / weights / (mechanism.stds() * mechanism.statistic.bounds.gram_scale)[:n, None]
         spread = np.sqrt((noise**2).mean((0, 2)))
         # on a grid `stds` also bounds the rounding of data, of which zeros have none
         wanted = np.linalg.norm(factor, axis=1) / trust.sum_std() / np.sqrt(release.prefix_variance()[:n])

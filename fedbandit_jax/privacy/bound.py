@@ -1,7 +1,6 @@
 """Bound mechanisms, which release the sums of all batches and issue the certificate of these releases.
 
-Here are the mechanisms without noise: `Exact` releases the sums themselves, `NoRelease` never releases anything. For
-those with noise, `accounted` has the privacy account, and `noisy_sums` the draws.
+Those with noise have their privacy account in `accounted`, and their draws in `noisy_sums`.
 
 Letters: x (d,) and y are one user's features and reward. w and v are the user's weight and response (1 and y if
 `Linear`), W = sum w x x', U = sum x v. Releases are [W | U], (d, d + 1).
@@ -169,7 +168,7 @@ class NoRelease(BoundMechanism):
     """A mechanism that never releases anything, because no synchronisation fits into the horizon."""
 
     def stds(self) -> np.ndarray:
-        """Returns an empty array, as there is no release."""
+        """Returns an empty array."""
         return np.zeros(0)
 
     @override

@@ -1,8 +1,4 @@
-"""The recipe of a private mechanism: a budget, a release and a trust model.
-
-`Mechanism.bind` turns it into a bound mechanism (see `fedbandit_jax.privacy.bound`), which draws the noise of a run and
-issues its certificate.
-"""
+"""The recipe of a private mechanism: a budget, a release and a trust model."""
 
 from __future__ import annotations
 
@@ -44,9 +40,8 @@ class Mechanism:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
             "silo_local" or "silo_local_matrix").
         release: how private sums over time are formed. It is a key of `fb.privacy.RELEASES`, or your `Release` class.
-        "tree" is Algorithm 2. At equal privacy, prefix sums of "blt" have a fifth of the tree's noise variance for 16
-        synchronisations. For 400 it is an eighth. The others are "sqrt_toeplitz" and
-            "input_perturbation".
+            "tree" is Algorithm 2. At equal privacy "blt" has a fifth of the tree's noise variance for 16
+            synchronisations, and an eighth for 400. The others are "sqrt_toeplitz" and "input_perturbation".
         trust: who adds the noise and who is trusted. It is an `fb.privacy.GaussianTrust`, or a key of
             `fb.privacy.TRUST`. With "silo_local" each silo adds noise, which protects its users from everybody else;
             "silo_local_matrix" is the same on the joint matrix of (x, y). "shuffle_amplified" and "shuffle_vector_sum"
@@ -89,7 +84,7 @@ class Mechanism:
     resends: bool = True
 
     def __post_init__(self):
-        if isinstance(self.budget, (list, tuple)):
+        if isinstance(self.budget, list):
             object.__setattr__(self, "budget", tuple(self.budget))
         budgets = self.budgets
         if not budgets or not all(isinstance(one, Budget) for one in budgets):
@@ -182,43 +177,39 @@ class Mechanism:
         statistic = dataclasses.replace(statistic, rule=self.statistic)
         if wrong := statistic.misfit():
             raise TypeError(wrong)
-        waits = statistic.drops and (self.resends or trust.find(self.trust).away == "few")
+        kind, longest, first = trust.find(self.trust), batch or longest, self.budgets[0]
+        waits = statistic.drops and (self.resends or kind.away == "few")
         held = rounds if waits else 0
-        known = most if batch is None and trust.find(self.trust).batches == "fixed" else batch
-        shares = np.broadcast_to(pure, len(self.budgets))
+        known = most if batch is None and kind.batches == "fixed" else batch
+        sizes: dict[str, Any] = dict(n_syncs=n_syncs, n_agents=n_agents, batch=known, dim=statistic.dim, held=held)
         noises = [
             calibrate(
                 budget,
-                n_syncs=n_syncs,
+                **sizes,
                 release=self.release,
                 std=self.std,
                 trust=self.trust,
                 users=self.users.anyhow if waits else self.users,
-                n_agents=n_agents,
-                batch=known,
-                dim=statistic.dim,
                 pure=float(share),
                 dropouts=self.dropouts,
-                held=held,
                 moves_sq=None if is_plain(self.statistic) else statistic.sensitivity_sq(budget.adjacency),
-                rounding=statistic.rounding(n_agents * (batch or longest)),
+                rounding=statistic.rounding(n_agents * longest),
             )
-            for budget, share in zip(self.budgets, shares)
+            for budget, share in zip(self.budgets, np.broadcast_to(pure, len(self.budgets)))
         ]
         model = noises[0].model
         if len(noises) > 1:
             model = dataclasses.replace(model, std=np.array([one.model.std[0] for one in noises]))  # pyright: ignore
-        form = Rounded if model.needs_users else Aggregated
-        bound = form(
+        bound = (Rounded if model.needs_users else Aggregated)(
             n_agents=n_agents,
             trust=model,
             release=noises[0].ask.release,
             statistic=statistic,
-            adjacency=self.budgets[0].adjacency,
+            adjacency=first.adjacency,
             epsilon=np.array([one.epsilon for one in self.budgets], float),
-            delta=self.budgets[0].delta,
+            delta=first.delta,
             batch=known,
-            longest=batch or longest,
+            longest=longest,
             users=self.users,
             enforced=statistic.n_users > 0 and isinstance(self.unit, Users),
             resends=self.resends,

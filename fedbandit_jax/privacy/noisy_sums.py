@@ -17,10 +17,12 @@ from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import control, struct, whole, wide
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.privacy.accounted import AccountedMechanism
 from fedbandit_jax.privacy.admission import Admitted
 from fedbandit_jax.privacy.bound import MechanismState, Stepped, Timing
 from fedbandit_jax.privacy.packing import added, packed_size
+from fedbandit_jax.privacy.statistic import Linear
 from fedbandit_jax.privacy.sums import Steps, Sums
 
 PROVED = ("epsilon", "delta", "adjacency", "held", "batch")  # fields that only the proof reads
@@ -50,12 +52,13 @@ class NoisyMechanism(AccountedMechanism):
 
     @override
     def read(self, statistics: Array, std: Array) -> Any:
-        return self.statistic.read(statistics[:, :-1], statistics[:, -1], std)
+        return call(self.statistic.rule, "read", statistics[:, :-1], statistics[:, -1], std)
 
     @property
     @override
     def clips(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.statistic.counts
+        rule = self.statistic.rule  # rewards in [0, 1] are clipped without notice
+        return self.statistic.bounded and not (type(rule) is Linear and (rule.low, rule.high) == (0, 1))
 
     @property
     @override

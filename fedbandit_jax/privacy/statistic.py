@@ -1,9 +1,8 @@
 """Per-user statistics, the summands of the sums that leave a silo, within bounds that are enforced where data enter.
 
 A statistic turns a user's features x, ||x|| <= 1, and reward y into a weight w in [0, W] and a response v in [a, b]. It
-is a function of (x, y) and of earlier releases. The user adds (w x x', x v). Values beyond the bounds are clipped and
-counted; a NaN counts as 0. So the sensitivity follows from W and V = max(|a|, |b|) alone, see
-`privacy.budget.sensitivity_sq`, for any function. The bounds are read once, when a mechanism is bound.
+is a function of (x, y) and of earlier releases. Values beyond the bounds are clipped and counted; a NaN counts as 0. So
+the sensitivity follows from W and V = max(|a|, |b|) alone, see `privacy.budget.sensitivity_sq`.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ class Statistic:
     """A per-user statistic (w x x', x v): the base class for your own, with `contribution` and two bounds.
 
     A subclass is a frozen dataclass. The package traces `contribution` for one user and maps the program over users. So
-    a contribution cannot depend on other users of the batch. The package clips the results to the bounds, and the
-    privacy proof needs no more. The methods must not call the host or define batching rules. `jax.debug.print` is
-    allowed, and prints raw data.
+    a contribution cannot depend on other users of the batch. The methods must not call the host or define batching
+    rules. `jax.debug.print` is allowed, and prints raw data.
 
     Attributes:
         max_weight: W in (0, 1], the largest weight.

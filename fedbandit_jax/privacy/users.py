@@ -19,9 +19,9 @@ MOST = 2**30  # the largest bound: int32 counts to it
 class Users:
     """The privacy unit "one user": all contributions to a silo, within bounds that the silo enforces.
 
-    A contribution beyond the bounds is left out of the sums; the user is still served. Whether it is left out depends
-    on the user's own visits alone. So the guarantee holds for any number of visits. In the literature this is (visits,
-    apart)-, or k-b-, min-separated participation, here with several contributions to a batch.
+    A contribution beyond the bounds is left out of the sums; the user is still served. So the guarantee holds for any
+    number of visits. In the literature this is (visits, apart)-, or k-b-, min-separated participation, here with
+    several contributions to a batch.
 
     Args:
         visits: r, the most contributions of one user to a silo.

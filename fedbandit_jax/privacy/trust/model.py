@@ -1,11 +1,10 @@
 """The interface of a trust model: the noise on a release, its source, its calibration to a budget, and its proof.
 
 At synchronisation k = 1, ..., S every silo holds a message (P, D): the P parts of its release (see `releases`). Each
-part is a sum of users' packed statistics with D = d (d + 3) / 2 entries (see `statistic`). A protocol carries it to the
-server in three steps. The randomiser (`randomize`) works at the silo. The third party (`third_party`) is nobody, a
-shuffler, or a secure aggregator. The analyser (`analyze`) makes the server's estimate of the sum over silos. Unless
-somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum. It is `noise` if
-the noise depends on no data, and `noisy_sum` otherwise (`needs_users`).
+part is a sum of users' packed statistics with D = d (d + 3) / 2 entries (see `packing`). The randomiser works at the
+silo. The third party is nobody, a shuffler, or a secure aggregator. The analyser makes the server's estimate of the sum
+over silos. Unless somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum.
+It is `noise` if the noise depends on no data, and `noisy_sum` otherwise (`needs_users`).
 
 Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure aggregation as in Chowdhury & Zhou
 (2023).

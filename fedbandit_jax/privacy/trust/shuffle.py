@@ -1,8 +1,7 @@
 """The trust model of noisy messages behind a trusted shuffler, which amplifies the noise of silos.
 
-The server is not trusted. It protects one user of one silo, with at most `visits` contributions, under the adjacency of
-the budget. It covers only the tree, with kappa levels l = 0, ..., kappa - 1. Lemmas and theorems are from Zhou &
-Chowdhury (2024).
+It protects one user of one silo, with at most `visits` contributions, under the adjacency of the budget. It covers only
+the tree, with kappa levels l = 0, ..., kappa - 1. Lemmas and theorems are from Zhou & Chowdhury (2024).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The trust model of sums of noisy bits behind a trusted shuffler: P_Vec in the paper.
 
-The server is not trusted. It protects one user of one silo, with at most `visits` contributions, under the adjacency of
-the budget. It covers only the tree, with kappa levels l = 0, ..., kappa - 1. Algorithms and theorems are from Zhou &
-Chowdhury (2024).
+It protects one user of one silo, with at most `visits` contributions, under the adjacency of the budget. It covers only
+the tree, with kappa levels l = 0, ..., kappa - 1. Algorithms and theorems are from Zhou & Chowdhury (2024).
 """
 
 from __future__ import annotations
