@@ -30,6 +30,13 @@ COLUMNS = ("panel", "label", "style", "note", "x", "y")
 POINTS = 40  # recorded rounds of a curve that are kept
 DATA = ("--movielens", "--mslr")  # options whose value is a folder of one machine, and is not kept
 SHARED = ("curves", "drawing", "options")  # modules of helpers, whose code is in no digest
+PAPERS = {  # how names of scripts begin -> paper
+    "zhou2024": "Zhou & Chowdhury (2024)",
+    "leak": "Zhou & Chowdhury (2024)",
+    "dubey2020": "Dubey & Pentland (2020)",
+    "chowdhury2023": "Chowdhury & Zhou (2023)",
+    "liu2022": "Liu et al. (2022)",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +78,14 @@ class Curve:
         """Returns standard errors of the means (n,); 0 for one seed."""
         return self.y.std(1, ddof=1) / np.sqrt(self.n_seeds) if self.n_seeds > 1 else np.zeros(len(self.x))
 
+    def but(self, **changes: Any) -> Curve:
+        """Returns the curve with other values of some fields."""
+        return dataclasses.replace(self, **changes)
+
+    def per(self, unit: Any) -> Curve:
+        """Returns the curve divided by a number, or by one for each point (n,)."""
+        return self.but(y=self.y / np.reshape(unit, (-1, 1)))
+
     def at(self, x: float) -> np.ndarray:
         """Returns the values of the seeds (S,) at a point."""
         return self.y[list(self.x).index(x)]
@@ -97,6 +112,11 @@ def of_result(result: fb.Result, panel: str, *, each: float = 1.0) -> list[Curve
         )
         for label, style in fb.plotting.styles(result).items()
     ]
+
+
+def paper(name: str) -> str:
+    """Returns the paper of a script or of its picture, "" if it goes beyond the papers."""
+    return PAPERS.get(name.partition("_")[0], "")
 
 
 def final(result: fb.Result, *, each: float = 1.0) -> np.ndarray:
@@ -133,6 +153,11 @@ def ends(result: fb.Result, panel: str, *counts: str) -> list[Curve]:
         )
         for label, one in ((label, result[label]) for label in result)
     ]
+
+
+def lasts(curves: Sequence[Curve], label: str, x: Any, style: str = "") -> Curve:
+    """Returns the last values of curves against x, in the style of the first if there is no other."""
+    return Curve("", label, x, [one.y[-1] for one in curves], style or curves[0].style, curves[0].note)
 
 
 def claimed(result: fb.Result) -> str:
@@ -216,9 +241,20 @@ def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     return float(value), float((a - value * b).std(ddof=1) / np.sqrt(len(a)) / b.mean())
 
 
+def pm(mean: float, error: float, digits: int = 2) -> str:
+    """Returns a number with its error as text, "1.23 ± 0.04"."""
+    return f"{mean:,.{digits}f} ± {error:,.{digits}f}"
+
+
 def ratio(a: np.ndarray, b: np.ndarray) -> str:
-    """Returns the quotient of paired values with its standard error as text, "1.23 ± 0.04"."""
-    return "{:.2f} ± {:.2f}".format(*quotient(a, b))
+    """Returns the quotient of paired values with its standard error as text."""
+    return pm(*quotient(a, b))
+
+
+def ratios(curves: Iterable[Curve], one: str, other: str) -> str:
+    """Returns last values of one label over those of another, panel by panel."""
+    found = [ratio(a.y[-1], b.y[-1]) for a in pick(curves, label=one) for b in pick(curves, a.panel, other)]
+    return f"{one} / {other} {', '.join(found)}"
 
 
 def verdict(better: np.ndarray, worse: np.ndarray) -> str:
@@ -226,6 +262,12 @@ def verdict(better: np.ndarray, worse: np.ndarray) -> str:
     mean, half = interval(worse - better)
     found = "holds" if mean > half else "reversed" if mean < -half else "undecided"
     return f"{found}, by {mean:,.0f} ± {half:,.0f}"
+
+
+def verdicts(ends: Mapping[str, np.ndarray], pairs: Iterable[tuple[str, str]]) -> str:
+    """Returns `verdict` of pairs of labels, as far as they are there, given the values of seeds by label."""
+    found = [f"{a} < {b} {verdict(ends[a], ends[b])}" for a, b in pairs if {a, b} <= ends.keys()]
+    return "; ".join(found) + " (95 %)"
 
 
 def random_play(env: Any, seed: int = 0) -> float:

@@ -1,7 +1,4 @@
-"""The drawing of figures: a script says what is in its picture (`Picture`, `Panel`), and here it is drawn and kept.
-
-So the style of all pictures is changed in one place: marks, errors, bands, legends, ticks, references, captions.
-"""
+"""Draws figures: a script says what its picture shows (`Picture`, `Panel`), and the style of all is here."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from weakref import WeakKeyDictionary
 
 import curves as kept
 import matplotlib.pyplot as plt
@@ -21,7 +17,7 @@ import numpy as np
 import tyro
 from curves import Curve
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.ticker import (
     Locator,
     LogFormatter,
@@ -31,15 +27,13 @@ from matplotlib.ticker import (
     NullFormatter,
     ScalarFormatter,
 )
-from matplotlib.transforms import ScaledTranslation
 from options import FIGURES, Size
 
 import fedbandit_jax as fb
-from fedbandit_jax.report.plotting.figure import in_words, tick
+from fedbandit_jax.report.plotting.figure import tick
 
-BELOW = 0.42  # inches from the axes to a legend below: ticks and their label lie between
 WIDTH = 7.0  # inches, two columns of a journal
-STYLE: dict[Any, Any] = {  # of all figures
+STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.linewidth": 0.6,
     "axes.titlesize": "medium",
@@ -56,7 +50,6 @@ STYLE: dict[Any, Any] = {  # of all figures
 plt.rcParams.update(STYLE)
 # Lines that no algorithm has, such as uniform play.
 REFERENCE: dict[str, Any] = dict(color="#999999", linestyle="-.", linewidth=0.9)
-SETTINGS: WeakKeyDictionary[Figure, str] = WeakKeyDictionary()
 CHANCE = "uniform play"
 Options = TypeVar("Options", bound=Size)
 
@@ -65,15 +58,16 @@ class Panel:
     """What one pair of axes shows.
 
     Args:
-        curves: the curves, whose style has colour, line and marker. Without a line it is solid, without a marker it
-            lies in a band of errors.
+        curves: the curves, whose style has colour, line and marker. Without a line it is solid.
         title: the title, before which a picture of several panels puts a letter.
         xlabel, ylabel: words at the axes.
-        kind: points with error bars that are joined; lines in a band; bars side by side; or rows: a point for each
-            curve, at its first value, beside its name.
+        kind: points with error bars that are joined; lines in a band of errors, with some markers, as points without
+            markers are; bars side by side; or rows: a point for each curve, at its first value, beside its name.
         label: words of the legend, by `label`, `note` and `promise`, what the note promises; empty: none.
+        numbers: format of what is written above the point of a row, by `mean` and `error`.
+        band: how many standard errors are drawn.
         open: whether the markers of a curve are not filled.
-        over: values of the seeds (S,), in whose unit y is: means over their mean, errors of the paired ratio.
+        over: values (S,) or (n, S) of the seeds, in whose unit y is: means over their mean, errors of the paired ratio.
         spread: by how much neighbours are set apart, so that errors do not hide each other: a share on a log axis.
         xticks, yticks: places, maybe with words for them; there are no ticks between them.
         places: draw points at 0, 1, ..., and write x there.
@@ -92,6 +86,8 @@ class Panel:
         *,
         kind: Literal["points", "lines", "bars", "rows"] = "points",
         label: str = "{label}",
+        numbers: str = "",
+        band: float = 1.0,
         open: Callable[[Curve], bool] = lambda one: False,
         over: np.ndarray | None = None,
         spread: float = 0.0,
@@ -103,9 +99,10 @@ class Panel:
         look: Mapping[str, Any] | None = None,
         **axes: Any,
     ):
-        self.curves, self.title, self.kind, self.label = curves, title, kind, label
+        self.curves, self.title, self.kind, self.label, self.numbers = curves, title, kind, label, numbers
         self.open: Callable[[Curve], bool] = open
-        self.over, self.spread, self.places, self.xticks, self.yticks = over, spread, places, xticks, yticks
+        self.band, self.over, self.spread, self.places = band, over, spread, places
+        self.xticks, self.yticks = xticks, yticks
         self.also: Callable[[Axes], Any] | None = also
         self.level: Mapping[str, float] = level or {}
         self.look: Mapping[str, Any] = look or {}
@@ -113,19 +110,38 @@ class Panel:
 
     def words(self, one: Curve) -> str:
         """Returns the words of the legend for a curve."""
-        return self.label.format(label=one.label, note=one.note, promise=promised(one.note)) or "_"
+        words = self.label.format(label=one.label, note=one.note, promise=promised(one.note))
+        return spaced(words.removesuffix(": ")) or "_"
 
     def heights(self, one: Curve) -> tuple[np.ndarray, np.ndarray]:
-        """Returns means and standard errors of a curve, in the unit of the panel."""
+        """Returns means and half of the bars of errors of a curve, in the unit of the panel."""
         if self.over is None:
-            return one.mean, one.error
-        mean, error = np.transpose([kept.quotient(y, self.over) for y in one.y])
-        return mean, error
+            return one.mean, self.band * one.error
+        unit = np.broadcast_to(self.over, one.y.shape)
+        mean, error = np.transpose([kept.quotient(*both) for both in zip(one.y, unit)])
+        return mean, self.band * error
 
     def aside(self, i: int, x: Any) -> Any:
         """Returns where points x of curve i are drawn, a little aside of it."""
         by = i - (len(self.curves) - 1) / 2
         return x * (1 + self.spread) ** by if self.axes.get("xscale") == "log" else x + self.spread * by
+
+
+@dataclasses.dataclass(frozen=True)
+class Says:
+    """One claim of a paper, for the caption of a picture.
+
+    Args:
+        where: the figure or theorem.
+        claim: what it says.
+        size: the paper's size, and ours if it is another.
+        seen: whether it was seen here, with the number.
+    """
+
+    where: str
+    claim: str
+    size: str
+    seen: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +153,9 @@ class Picture:
         title: the message, in at most ten words.
         setting: sizes, seeds and what lines mean, which the caption begins with.
         caption: what was seen, or what a paper claims, line by line.
-        paper: whose claims these are.
+        height: inches.
         shape: rows and columns; by default one row.
-        size: width and height in inches.
+        mosaic: places of the panels in the order of their letters, as for `plt.subplot_mosaic`, in place of a shape.
         ncols: columns of the legend.
         grid: more arguments of `plt.subplots`.
     """
@@ -148,27 +164,42 @@ class Picture:
     title: str
     setting: str
     caption: str | Sequence[Says]
-    paper: str = ""
+    height: float = 3.7
     shape: tuple[int, int] | None = None
-    size: tuple[float, float] = (10.5, 5.2)
+    mosaic: str = ""
     ncols: int = 3
     grid: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    size: Any = None  # OLD
+    paper: str = ""  # OLD
 
     def figure(self) -> Figure:
         """Draws it."""
-        shape = self.shape or (1, len(self.panels))
-        figure, axes = plt.subplots(*shape, figsize=self.size, squeeze=False, **self.grid)
-        letters = "abcdefghijkl" if len(self.panels) > 1 else ""
-        for i, (panel, ax) in enumerate(zip(self.panels, axes.flat)):
-            ax.set_title(f"({letters[i]}) {panel.title}" if letters else panel.title)
-            render(panel, ax)
-        legend_of_all(figure, ncols=self.ncols)
-        headline(figure, self.title, self.setting)
-        if isinstance(self.caption, str):
-            remark(figure, self.caption)
+        high = self.size[1] * 1.08 * min(WIDTH / self.size[0], 0.66) if self.size else self.height  # OLD
+        size: Any = dict(figsize=(WIDTH, high), **self.grid)
+        if self.mosaic:
+            figure, places = plt.subplot_mosaic(self.mosaic, **size)
+            axes = [places[letter] for letter in sorted(places)]
         else:
-            caption(figure, self.paper, *self.caption)
+            figure, grid = plt.subplots(*self.shape or (1, len(self.panels)), squeeze=False, **size)
+            axes = list(grid.flat)
+        for letter, panel, ax in zip("abcdefghijkl", self.panels, axes):
+            ax.set_title(spaced(f"({letter}) {panel.title}" if panel.title and len(self.panels) > 1 else panel.title))
+            render(panel, ax)
+        for ax in axes[len(self.panels) :]:
+            ax.axis("off")
+        legend(figure, self.ncols)
+        figure.suptitle(self.title)
+        tidy(figure)
+        fit(figure)
         return figure
+
+    def words(self, paper: str) -> str:
+        """Returns the caption, whose claims are those of a paper."""
+        seen = self.caption
+        if not isinstance(seen, str):
+            text = "{}, {}: {}. Size: {}. Seen here: {}."
+            seen = "\n".join(text.format(paper, one.where, one.claim, one.size, one.seen) for one in seen)
+        return f"Setting: {' '.join(self.setting.split())}.\n{seen}"
 
 
 def main(
@@ -176,65 +207,81 @@ def main(
     picture: Callable[[list[Curve]], Picture],
     doc: str | None,
     options: type[Options] = Size,
-    name: str = "{script}",
+    name: str = "",  # OLD
 ) -> None:
-    """Runs a script: its numbers are measured, or read again, drawn as its picture says, and kept.
+    """Runs a script with the options of the command line, as `show` does.
 
     Args:
         measure: returns the numbers, for the options of the command line.
         picture: returns what is drawn of them.
         doc: the text of --help.
         options: type of the options.
-        name: name of the files, by `script` and `variant`.
     """
     asked = tyro.cli(options, description=doc)
-    name = name.format(script=Path(sys.argv[0]).stem, variant=getattr(asked, "variant", ""))
-    curves = asked.numbers(name, lambda: measure(asked))
-    save(name, asked, picture(curves).figure(), curves)
+    show(asked, lambda: measure(asked), picture)
+
+
+def show(asked: Size, measure: Callable[[], list[Curve]], picture: Callable[[list[Curve]], Picture]) -> None:
+    """Measures numbers, or reads them again, and writes picture (PNG and PDF), numbers and caption (CSV)."""
+    script = Path(sys.argv[0]).stem
+    name = "_".join(filter(None, (script, asked.variant)))
+    curves = asked.numbers(name, measure)
+    drawn = picture(curves)
+    figure, words = drawn.figure(), drawn.words(kept.paper(script))
+    if asked.smoke:
+        figure.text(0.5, 0.5, "smoke run: smaller than captions say", color="#d62728", ha="center", fontsize="xx-large")
+    if asked.folder == FIGURES:  # older pictures do not say that they are ours
+        for ending in ("png", "pdf"):
+            (FIGURES / f"{name}.{ending}").unlink(missing_ok=True)
+    paths = fb.plotting.save(figure, asked.folder / name)
+    paths = (*paths, kept.keep(paths[0], curves, caption=words))
+    print(f"{words}\n\nwrote {' and '.join(map(str, paths))}")
 
 
 def render(panel: Panel, ax: Axes) -> None:
     """Draws a panel, and prints its numbers."""
     scales = {key: value for key, value in panel.axes.items() if key.endswith("scale")}
     ax.set(**scales)
-    if panel.kind == "rows":
-        ax.grid(False, axis="y")
+    rows, n = panel.kind == "rows", len(panel.curves)
     for label, value in panel.level.items():
-        (ax.axvline if panel.kind == "rows" else ax.axhline)(value, label=label, **REFERENCE)
-    if panel.kind == "lines":
-        draw([dataclasses.replace(one, label=panel.words(one), note="") for one in panel.curves], ax)
+        (ax.axvline if rows else ax.axhline)(value, label=label, **REFERENCE)
     for i, one in enumerate(panel.curves):
         mean, error = panel.heights(one)
         shown = ", ".join(f"{x:g}: {number(y)} ± {number(e)}" for x, y, e in zip(one.x, mean, error))
         print(f"{ax.get_title()}, {one.label}: {shown}; {one.note}")
-        colour, line, marker = styled(one)
+        colour, line, marker = styled(one, i)
         look: dict[str, Any] = dict(color=colour, capsize=1.5, markersize=4)
         look |= dict(mfc="white") if panel.open(one) else {}
         look |= panel.look
         at = np.arange(len(one.x)) if panel.places else one.x
         at = panel.aside(i, at) if marker or panel.kind == "bars" else at
-        if panel.kind == "rows":
-            ax.errorbar(mean[0], len(panel.curves) - 1 - i, xerr=error[0], fmt=marker or "o", **look)
+        if rows:
+            ax.errorbar(mean[0], n - 1 - i, xerr=error[0], fmt=marker or "o", **look)
+            clear: Any = dict(facecolor="white", edgecolor="none", pad=0.5)
+            place: Any = dict(textcoords="offset points", ha="center", fontsize="small", bbox=clear)
+            ax.annotate(panel.numbers.format(mean=mean[0], error=error[0]), (mean[0], n - 1 - i), (0, 5), **place)
         elif panel.kind == "bars":
-            label = panel.words(one)
-            ax.bar(at, mean, 0.93 * panel.spread, yerr=error, color=colour, capsize=2, label=label)
-        elif panel.kind == "points" and not marker:
-            ax.plot(at, mean, line, color=colour, label=panel.words(one))
+            ax.bar(at, mean, 0.93 * panel.spread, yerr=error, color=colour, capsize=2, label=panel.words(one))
+        elif panel.kind == "lines" or not marker:
+            width = 2.0 - i / max(1, n - 1) if panel.kind == "lines" else None  # so that equal ones are seen
+            some: Any = dict(marker=marker, markersize=4, markevery=(i, 8), linewidth=width)
+            ax.plot(at, mean, line, color=colour, label=panel.words(one), **some)
             ax.fill_between(at, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
-        elif panel.kind == "points":
+        else:
             look = dict(linestyle=line, marker=marker, label=panel.words(one)) | look
             ax.errorbar(at, mean, error, **look)
     if panel.places and panel.xticks is None:
         ticks(ax.xaxis, {i: f"{x:g}" for i, x in enumerate(panel.curves[0].x)})
-    if panel.kind == "rows" and panel.curves:
-        names = [panel.words(one) for one in reversed(panel.curves)]
-        ax.set_yticks(range(len(names)), names, fontsize="small")
+    if rows and panel.curves:
+        ax.grid(False, axis="y")
+        ax.set_yticks(range(n), [panel.words(one) for one in reversed(panel.curves)], fontsize="small")
+        ax.margins(y=0.1)
     for axis, places in ((ax.xaxis, panel.xticks), (ax.yaxis, panel.yticks)):
         if places is not None:
             ticks(axis, places)
-    ax.set(**{key: value for key, value in panel.axes.items() if key not in scales})
     if panel.also:
         panel.also(ax)
+    ax.set(**{key: value for key, value in panel.axes.items() if key not in scales})
 
 
 def ticks(axis: Any, places: Iterable[float] | Mapping[float, str]) -> None:
@@ -267,43 +314,9 @@ def dressed(curves: Sequence[Curve], looks: Mapping[str, str]) -> list[Curve]:
     return [dataclasses.replace(one, style=looks.get(one.label, one.style)) for one in curves]
 
 
-def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: float = 1.0, hidden: bool = True) -> None:
-    """Draws curves with a band of so many standard errors, or none; `average` divides by the round.
-
-    Later curves are thinner and dashes of equal ones are set apart. Of a curve that is `hidden` under a later one all
-    the same, the legend says so.
-    """
-    for i, one in enumerate(curves):
-        colour, line, marker = styled(one, i)
-        by = one.x if average else 1.0
-        width = 2.0 - 1.0 * i / max(1, len(curves) - 1)
-        above = curves[i + 1 :] if hidden else ()
-        look: dict[str, Any] = dict(color=colour, marker=marker, markersize=4, markevery=(i, 8))
-        ax.plot(one.x, one.mean / by, line, linewidth=width, label=named(one, above), **look)
-        if band and one.n_seeds > 1:
-            low, high = (one.mean - band * one.error) / by, (one.mean + band * one.error) / by
-            ax.fill_between(one.x, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
 def spaced(text: str) -> str:
     """Returns a text with spaces around the = of a letter and its number: M=100 is M = 100."""
     return re.sub(r"(?<=[A-Za-zεδ])=(?=[\d$])", " = ", text)
-
-
-def named(one: Curve, above: Sequence[Curve] = ()) -> str:
-    """Returns the name of a curve in the legend, with its note, and the curve `above` that hides it, if one does."""
-    name = in_words(one.label)
-    over = [in_words(other.label) for other in above if hides(other, one)]
-    name = f"{name} (under {over[-1]})" if over else name
-    return f"{name}: {one.note}" if one.note else name
-
-
-def hides(above: Curve, below: Curve) -> bool:
-    """Returns whether a curve lies on another one: within one part in a hundred at all points but one in thirty."""
-    if not np.array_equal(above.x, below.x):
-        return False
-    near = np.abs(above.mean - below.mean) <= 0.01 * np.maximum(np.abs(above.mean), np.abs(below.mean))
-    return bool(near.mean() > 29 / 30)
 
 
 def slope(ax: Axes, power: float, x: Sequence[float] | np.ndarray, y: float, text: str) -> None:
@@ -317,60 +330,15 @@ def promised(note: str) -> str:
     return fb.plotting.CLAIMS[note][1] if note in fb.plotting.CLAIMS else note
 
 
-def legend_below(ax: Axes, **style: Any) -> None:
-    """Writes the legend below the axes, where it hides nothing."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    place = ax.transAxes + ScaledTranslation(0, -BELOW, figure.dpi_scale_trans)
-    below: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=place, borderaxespad=0)
-    ax.legend(**{**below, "frameon": False, "fontsize": "small", **style})
-
-
-def legend_of_all(figure: Figure, *, ncols: int = 3, **style: Any) -> None:
+def legend(figure: Figure, ncols: int) -> None:
     """Writes one legend for all panels below them, with every name once."""
     found: dict[str, Any] = {}
     for ax in figure.axes:
         handles, names = ax.get_legend_handles_labels()
         found |= {name: handle for handle, name in zip(handles, names) if name not in found}
-    place: dict[str, Any] = dict(loc="outside lower center", ncols=ncols, frameon=False, fontsize="small")
     if found:
-        figure.legend(found.values(), found.keys(), **{**place, **style})
-
-
-@dataclasses.dataclass(frozen=True)
-class Says:
-    """One claim of a paper, for the caption of a picture.
-
-    Args:
-        where: the figure or theorem.
-        claim: what it says.
-        size: the paper's size, and ours if it is another.
-        seen: whether it was seen here, with the number.
-    """
-
-    where: str
-    claim: str
-    size: str
-    seen: str
-
-
-def caption(figure: Figure | SubFigure, paper: str, *says: Says) -> None:
-    """Labels a figure with what the paper claims, at which size, and what was seen: `save` keeps it."""
-    text = [f"{paper}, {one.where}: {one.claim}. Size: {one.size}. Seen here: {one.seen}." for one in says]
-    root = figure.get_figure(root=True)
-    assert root is not None
-    root.set_label("\n".join(text))
-
-
-def remark(figure: Figure, text: str) -> None:
-    """Labels a figure that goes beyond the papers with what was seen, at which size: `save` keeps it."""
-    figure.set_label(text)
-
-
-def headline(figure: Figure, message: str, setting: str) -> None:
-    """Writes the message of a figure, of at most ten words, above it; `save` puts the setting into its caption."""
-    figure.suptitle(message)
-    SETTINGS[figure] = " ".join(setting.split())
+        place: Any = dict(loc="outside lower center", ncols=ncols, frameon=False, fontsize="small")
+        figure.legend(found.values(), found.keys(), **place)
 
 
 def fit(figure: Figure) -> None:
@@ -415,6 +383,80 @@ def _log_ticks(low: float, high: float, least: int) -> Locator:
     return MaxNLocator(5)
 
 
+# OLD FROM HERE
+from weakref import WeakKeyDictionary
+
+from matplotlib.figure import SubFigure
+from matplotlib.transforms import ScaledTranslation
+
+from fedbandit_jax.report.plotting.figure import in_words
+
+BELOW = 0.42
+SETTINGS: Any = WeakKeyDictionary()
+
+
+def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: float = 1.0, hidden: bool = True) -> None:
+    """Draws curves with a band of so many standard errors, or none; `average` divides by the round.
+
+    Later curves are thinner and dashes of equal ones are set apart. Of a curve that is `hidden` under a later one all
+    the same, the legend says so.
+    """
+    for i, one in enumerate(curves):
+        colour, line, marker = styled(one, i)
+        by = one.x if average else 1.0
+        width = 2.0 - 1.0 * i / max(1, len(curves) - 1)
+        above = curves[i + 1 :] if hidden else ()
+        look: dict[str, Any] = dict(color=colour, marker=marker, markersize=4, markevery=(i, 8))
+        ax.plot(one.x, one.mean / by, line, linewidth=width, label=named(one, above), **look)
+        if band and one.n_seeds > 1:
+            low, high = (one.mean - band * one.error) / by, (one.mean + band * one.error) / by
+            ax.fill_between(one.x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def named(one: Curve, above: Sequence[Curve] = ()) -> str:
+    """Returns the name of a curve in the legend, with its note, and the curve `above` that hides it, if one does."""
+    name = in_words(one.label)
+    over = [in_words(other.label) for other in above if hides(other, one)]
+    name = f"{name} (under {over[-1]})" if over else name
+    return f"{name}: {one.note}" if one.note else name
+
+
+def hides(above: Curve, below: Curve) -> bool:
+    """Returns whether a curve lies on another one: within one part in a hundred at all points but one in thirty."""
+    if not np.array_equal(above.x, below.x):
+        return False
+    near = np.abs(above.mean - below.mean) <= 0.01 * np.maximum(np.abs(above.mean), np.abs(below.mean))
+    return bool(near.mean() > 29 / 30)
+
+
+def legend_below(ax: Axes, **style: Any) -> None:
+    """Writes the legend below the axes, where it hides nothing."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    place = ax.transAxes + ScaledTranslation(0, -BELOW, figure.dpi_scale_trans)
+    below: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=place, borderaxespad=0)
+    ax.legend(**{**below, "frameon": False, "fontsize": "small", **style})
+
+
+def caption(figure: Figure | SubFigure, paper: str, *says: Says) -> None:
+    """Labels a figure with what the paper claims, at which size, and what was seen: `save` keeps it."""
+    text = [f"{paper}, {one.where}: {one.claim}. Size: {one.size}. Seen here: {one.seen}." for one in says]
+    root = figure.get_figure(root=True)
+    assert root is not None
+    root.set_label("\n".join(text))
+
+
+def remark(figure: Figure, text: str) -> None:
+    """Labels a figure that goes beyond the papers with what was seen, at which size: `save` keeps it."""
+    figure.set_label(text)
+
+
+def headline(figure: Figure, message: str, setting: str) -> None:
+    """Writes the message of a figure, of at most ten words, above it; `save` puts the setting into its caption."""
+    figure.suptitle(message)
+    SETTINGS[figure] = " ".join(setting.split())
+
+
 def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | None = None) -> None:
     """Writes the picture as PNG and PDF, the numbers behind it as CSV, and prints where they are."""
     tidy(figure)
@@ -435,3 +477,14 @@ def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | Non
         paths = (*paths, kept.keep(paths[0], curves, caption=words))
         print(words)
     print(f"\nwrote {' and '.join(map(str, paths))}")
+
+
+def legend_of_all(figure: Figure, *, ncols: int = 3, **style: Any) -> None:
+    """Writes one legend for all panels below them, with every name once."""
+    found: dict[str, Any] = {}
+    for ax in figure.axes:
+        handles, names = ax.get_legend_handles_labels()
+        found |= {name: handle for handle, name in zip(handles, names) if name not in found}
+    place: dict[str, Any] = dict(loc="outside lower center", ncols=ncols, frameon=False, fontsize="small")
+    if found:
+        figure.legend(found.values(), found.keys(), **{**place, **style})

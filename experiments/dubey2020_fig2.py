@@ -9,70 +9,55 @@ before the first synchronisation, whose time D ~ T / log T sets, and until then 
 round. So regret rises with the gap, also when all agents play well at the end.
 """
 
-from typing import Any
-
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, interval, of_result, pick
-from drawing import Says, caption, draw, headline, legend_below, save
-from matplotlib.ticker import MaxNLocator
+from curves import Curve, interval, lasts, of_result, panels, pick, pm
+from drawing import CHANCE, REFERENCE, Panel, Picture, Says, main
 from options import DubeyOptions
 
 import fedbandit_jax as fb
 
 GAPS, EPSILONS = (0.05, 0.1, 0.2, 0.3), (1.0, 10.0)
 M, K, D = 10, 10, 10
+SHADES = "#5C2800 : o", "#D55E00 : s", "#F08A3C : ^", "#F7BC8B : D"
 
 
 def measure(options: DubeyOptions) -> list[Curve]:
     """Returns the regret per agent over rounds for every gap and epsilon."""
-    run = options.run(50, 200_000, 1_000_000)
     algos = {f"ε = {epsilon:g}": fb.algos.fed_ucb(fb.privacy.Budget(epsilon, 0.1)) for epsilon in EPSILONS}
-    curves = []
+    run, curves = options.run(50, 200_000, 1_000_000), []
     for gap in GAPS[:: options.pick(3, 1, 1)]:
-        env = fb.envs.gap(*options.shape(M, K, D), gap=gap)
-        for (name, algo), colour in zip(algos.items(), fb.plotting.COLOURS[1:]):
-            result = fb.simulate(env, algo, **run)
-            print(f"gap {gap}\n{result.summary()}", flush=True)
-            (one,) = of_result(result, f"{gap}", each=M)
-            curves.append(Curve(f"{gap}", name, one.x, one.y, f"{colour} : o"))
+        result = options.sweep(fb.envs.gap(*options.shape(M, K, D), gap=gap), algos, title=f"gap {gap}", **run)
+        for one, colour in zip(of_result(result, f"{gap}", each=M), fb.plotting.COLOURS[1:]):
+            curves.append(one.but(style=f"{colour} : o"))
     return curves
 
 
-def main(options: DubeyOptions) -> None:
-    curves = options.numbers("dubey2020_fig2", lambda: measure(options))
-    gaps = np.array([float(gap) for gap in dict.fromkeys(one.panel for one in curves)])
-    horizon, seeds = curves[0].x[-1], curves[0].n_seeds
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9))
-    seen = []
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret at T against the gap, and over rounds at the largest epsilon."""
+    gaps, horizon, ends, seen = np.array([float(gap) for gap in panels(curves)]), curves[0].x[-1], [], []
     for name in dict.fromkeys(one.label for one in curves):
-        of = pick(curves, label=name)
-        ends = np.stack([one.y[-1] for one in of])
-        ratio, half = interval(ends[-1] / ends[0])
+        ends.append(one := lasts(pick(curves, label=name), name, gaps))
+        ratio, half = interval(one.y[-1] / one.y[0])
         word = "falls" if ratio + half < 1 else "rises (reversed)" if ratio - half > 1 else "undecided"
-        seen.append(f"{name}: {word}, regret at gap {gaps[-1]:g} over that at {gaps[0]:g} is {ratio:.2f} ± {half:.2f}")
-        look: dict[str, Any] = dict(fmt="o:", markersize=4, capsize=2, color=of[0].style.split()[0], label=name)
-        left.errorbar(gaps, ends.mean(1), [one.error[-1] for one in of], **look)
-    left.plot(gaps, (K - 1) / K * (gaps + 0.1) * horizon, ":", color="#999999", label="uniform play")
-    left.set(xlabel="gap $\\Delta$", ylabel="regret per agent", ylim=(0, None), xticks=gaps)
-    left.set_title(f"(a) after T = {horizon:,.0f} rounds")
-    shown, shades = pick(curves, label=f"ε = {EPSILONS[-1]:g}"), ("#5C2800", "#D55E00", "#F08A3C", "#F7BC8B")
-    looks = [f"{shade} : {mark}" for shade, mark in zip(shades, "os^D")]
-    draw([Curve("", f"gap {one.panel}", one.x, one.y, look) for one, look in zip(shown, looks)], right)
-    right.set(xlabel="round $t$", ylim=(0, None))
-    right.xaxis.set_major_locator(MaxNLocator(5))
-    right.set_title("(b) over rounds at ε = 10")
-    for ax in (left, right):
-        legend_below(ax, ncols=2)
-    size = f"M = {M}, K = {K}, d = {D}, δ = 0.1, T = {horizon:,.0f}, mean of {seeds} seeds ± 1 standard error"
-    what = "the paper's width, exact noise; dotted: no privacy claim, as raw data decide when to synchronise"
-    headline(figure, "FedUCB: regret rises with the gap, unlike claimed", f"FedUCB: {size}\n{what}")
+        seen.append(f"{name}: {word}, regret at gap {gaps[-1]:g} over gap {gaps[0]:g} is {pm(ratio, half)}")
+    left = Panel(ends, f"after T = {horizon:,.0f} rounds", "gap $\\Delta$", "regret per agent", ylim=(0, None))
+    left.xticks = gaps
+    left.also = lambda ax: ax.plot(gaps, (K - 1) / K * (gaps + 0.1) * horizon, label=CHANCE, **REFERENCE)
+    over = pick(curves, label=f"ε = {EPSILONS[-1]:g}")
+    over = [one.but(label=f"(b) gap {one.panel}", style=look) for one, look in zip(over, SHADES)]
+    right = Panel(over, "over rounds at ε = 10", "round $t$", kind="lines", ylim=(0, None))
     claim = "regret falls with the gap, and a larger gap makes the budget matter less"
-    found = "; ".join(seen) + " (95 % intervals)"
-    caption(figure, "Dubey & Pentland (2020)", Says("App. Fig. 2", claim, "M = 10, T not said, 100 runs", found))
-    save("dubey2020_fig2", options, figure, curves)
+    return Picture(
+        [left, right],
+        "FedUCB: regret rises with the gap, unlike claimed",
+        f"FedUCB with M = {M}, K = {K}, d = {D}, δ = 0.1 and T = {horizon:,.0f}. It has the paper's width and exact "
+        f"noise. Mean of {curves[0].n_seeds} seeds ± one standard error. Dotted: no privacy claim, as raw data decide "
+        "when to synchronise",
+        [Says("App. Fig. 2", claim, "M = 10, T not said, 100 runs", "; ".join(seen) + " (95 % intervals)")],
+        height=3.4,
+        ncols=4,
+    )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(DubeyOptions, description=__doc__))
+    main(measure, picture, __doc__, DubeyOptions)

@@ -12,11 +12,9 @@ they restate it, it was not violated. Without noise the two triggers are the sam
 import itertools
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, pick
-from drawing import Says, caption, headline, legend_of_all, save
+from curves import Curve, the
+from drawing import Panel, Picture, Says, main
 from options import DubeyOptions
 
 import fedbandit_jax as fb
@@ -48,16 +46,6 @@ def bounds(algo: fb.algos.Federated, trigger: str, horizon: int) -> tuple[float,
     return 2 * np.sqrt(total / per_round) + 4, ours if ours < horizon else np.nan
 
 
-def fits(t: np.ndarray, n: np.ndarray) -> str:
-    """Fits a + b ln T and c T^p by least squares; returns both as text, with the root mean squares of the residuals."""
-    b, a = np.polyfit(np.log(t), n, 1)
-    basis = t[:, None] ** (power := np.linspace(0, 1.5, 1501))
-    scale = n @ basis / (basis**2).sum(0)
-    rest = np.sqrt(np.mean((scale * basis - n[:, None]) ** 2, 0))
-    best, log = rest.argmin(), np.sqrt(np.mean((a + b * np.log(t) - n) ** 2))
-    return f"{a:.3g} + {b:.3g} ln T (± {log:.2g}), {scale[best]:.3g} T^{power[best]:.2f} (± {rest[best]:.2g})"
-
-
 def measure(options: DubeyOptions) -> list[Curve]:
     """Returns synchronisations against T for every threshold and setting, Proposition 1 and our bound."""
     horizons = np.round(10 ** np.arange(2.5, options.pick(2.6, 5.6, 6.1), 0.5)).astype(int).tolist()
@@ -82,51 +70,43 @@ def measure(options: DubeyOptions) -> list[Curve]:
     return curves
 
 
-def main(options: DubeyOptions) -> None:
-    curves = options.numbers("dubey2020_syncs", lambda: measure(options))
-    figure, axes = plt.subplots(2, 2, figsize=(11.0, 8.0), sharex=True, sharey="col")
-    says, n = [], max(one.n_seeds for one in curves)
-    for (trigger, title), letter, ax in zip(itertools.product(TRIGGERS, THRESHOLDS.values()), "abcd", axes.flat):
-        over, found, missing, horizon = False, [], [], pick(curves, title)[0].x[-1]
-        for i, (name, colour) in enumerate(COLOURS.items()):
-            label = f"{name}, {trigger}" if i else name
-            runs, *bounds = (pick(curves, title, label + of)[0] for of in ("", *(f": {bound}" for bound in BOUNDS)))
-            for bound in bounds:
-                ax.plot(bound.x, bound.mean, bound.style.split()[1], color=colour, linewidth=1.5)
-            missing += [name] * bool(np.isnan(bounds[1].mean).all())
-            x = np.repeat(runs.x * 1.2 ** (i - 1), n)  # set apart, as counts are often equal
-            ax.plot(x, runs.y.ravel(), ("o", "s", "^")[i], color=colour, markersize=6, fillstyle="none")
-            print(f"{title}; {label}: {fits(runs.x, runs.mean) if len(runs.x) > 2 else ''}")
-            over |= bool((runs.y.max(1) > bounds[0].mean).any())
-            found.append(f"{name}: {runs.mean[-1]:,.0f} (at most {bounds[0].mean[-1]:,.0f})")
-        seen = f"({letter}) {'no' if over else 'yes'}, trigger as {trigger}, {title}: {', '.join(found)}, "
-        seen += f"at T = {horizon:,.0f}, means of {n} runs"
+def picture(curves: list[Curve]) -> Picture:
+    """Returns synchronisations against T beside both bounds, by trigger and threshold."""
+    shown, says, n = [], [], max(one.n_seeds for one in curves)
+    for (trigger, title), letter in zip(itertools.product(TRIGGERS, THRESHOLDS.values()), "abcd"):
+        drawn, found, missing, over, horizon = [], [], [], False, 0.0
+        for (name, colour), mark in zip(COLOURS.items(), "os^"):
+            label = f"{name}, {trigger}" if name != "not private" else name
+            runs, proved, ours = (the(curves, title, label + of) for of in ("", *(f": {bound}" for bound in BOUNDS)))
+            drawn.append(proved.but(label=f"{name}: Proposition 1", style=f"{colour} -"))
+            drawn.append(ours.but(label=f"{name}: our bound, which holds with noise", style=f"{colour} --"))
+            drawn.append(runs.but(label=f"{name}: runs", style=f"{colour} {mark}"))
+            missing += [name] * bool(np.isnan(ours.mean).all())
+            over |= bool((runs.y.max(1) > proved.mean).any())
+            horizon = runs.x[-1]
+            found.append(f"{name}: {runs.mean[-1]:,.0f} (at most {proved.mean[-1]:,.0f})")
+        y: Any = dict(yscale="log" if title == THRESHOLDS[10.0] else "symlog", ylabel="synchronisations")
+        look: Any = dict(linestyle="none", mfc="none")
+        shown.append(Panel(drawn, f"trigger as {trigger};\n{title}", "rounds $T$", xscale="log", look=look, **y))
+        seen = f"({letter}) {'no' if over else 'yes'}, trigger as {trigger}, {title}: {', '.join(found)} at "
+        seen += f"T = {horizon:,.0f}, means of {n} runs"
         seen += f"; the bound that holds with noise is above T for {' and '.join(missing)}" if missing else ""
-        says.append(Says("Proposition 1", CLAIM, "no experiment in the paper" if not says else "the same", seen))
-        words = f"our bound is above T for {' and '.join(missing)}" if missing else ""
-        ax.text(0.02, 0.97, words, transform=ax.transAxes, va="top", fontsize="small")
-        ax.set(xscale="log", yscale="log" if title == THRESHOLDS[10.0] else "symlog")
-        ax.set_title(f"({letter}) trigger as {trigger}; {title}")
-    axes[0, 0].set_yticks((0, 1, 2, 5, 10, 20), (0, 1, 2, 5, 10, 20))
-    for ax in axes[1]:
-        ax.set_xlabel("rounds $T$")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("synchronisations")
-    for (name, colour), mark in zip(COLOURS.items(), "os^"):
-        for line, words in ((mark, "each run"), ("-", "Proposition 1"), ("--", "our bound, which holds with noise")):
-            axes[0, 0].plot([], [], line, color=colour, fillstyle="none", label=f"{name}: {words}")
-    legend_of_all(figure)
+        says.append(Says("Proposition 1", CLAIM, "no experiment in the paper", seen))
+    for panel in shown[::2]:
+        panel.yticks = (0, 1, 2, 5, 10, 20)
     m, d, k = ENV.spec.n_agents, ENV.spec.dim, ENV.spec.n_arms
-    headline(
-        figure,
+    return Picture(
+        shown,
         "The printed trigger fires too often under noise",
-        f"FedUCB: M = {m}, K = {k}, d = {d}, gap 0.1, δ = 0.1, exact noise; {n} runs of each T, points set apart\n"
-        "with noise: no privacy claim; trigger as printed, and as restated by Zhou & Chowdhury (2024): "
-        "the same without noise",
+        f"FedUCB with M = {m}, K = {k}, d = {d}, gap 0.1, δ = 0.1 and exact noise. Means of {n} runs. With noise there "
+        "is no privacy claim. The trigger is as printed, or as Zhou & Chowdhury (2024) restate it, which is the same "
+        "without noise",
+        says,
+        height=5.7,
+        shape=(2, 2),
+        grid=dict(sharex=True, sharey="col"),
     )
-    caption(figure, "Dubey & Pentland (2020)", *says)
-    save("dubey2020_syncs", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(DubeyOptions, description=__doc__))
+    main(measure, picture, __doc__, DubeyOptions)

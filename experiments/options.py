@@ -6,9 +6,9 @@ Letters: T rounds.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import curves as kept
 import jax
@@ -35,6 +35,9 @@ class Size:
         commit: replace the committed picture and its numbers in experiments/figures, which nothing else does.
     """
 
+    SEEDS: ClassVar[Sequence[int]] = (2, 8, 25)  # for smoke, default and full
+    STRIDE: ClassVar[Sequence[Any]] = (1, 25, 25)  # rounds between records
+
     smoke: bool = False
     full: bool = False
     redraw: bool = False
@@ -49,6 +52,11 @@ class Size:
             raise SystemExit("--commit excludes --smoke and --out")
         if self.folder.resolve() == FIGURES and not self.commit:
             raise SystemExit(f"--out {self.out} has the committed pictures: --commit replaces them")
+
+    @property
+    def variant(self) -> str:
+        """Returns what distinguishes the names of the files of one script."""
+        return ""
 
     @property
     def folder(self) -> Path:
@@ -73,14 +81,17 @@ class Size:
         path = kept.numbers_of(self.folder / f"{name}.csv")
         return kept.parsed(path.read_text(encoding="utf-8") if self.redraw else kept.written(measure()))
 
-    def report(self, result: fb.Result, name: str = "", title: str = "") -> fb.Result:
-        """Prints a result, keeps it under results/ if it has a name, but for --smoke, and returns it."""
+    def sweep(self, *what: Any, title: str = "", **run: Any) -> fb.Result:
+        """Runs algorithms in an environment by `fb.sweep`, prints a summary, and returns the result."""
+        result = fb.sweep(*what, **run)
         print(f"\n{title}\n{result.summary()}", flush=True)
-        if name and not self.smoke:
-            result.save(f"results/{name}")
         return result
 
-    def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 25), fresh: int = 0, **more) -> dict[str, Any]:
+    def report(self, result: fb.Result, name: str = "", title: str = "") -> fb.Result:  # OLD
+        print(f"\n{title}\n{result.summary()}", flush=True)
+        return result
+
+    def run(self, *horizons: int, seeds: Sequence[int] = (), fresh: int = 0, **more: Any) -> dict[str, Any]:
         """Returns arguments of `fb.sweep`.
 
         Args:
@@ -89,18 +100,18 @@ class Size:
             fresh: added to the seed, so that it is none on which constants were chosen.
             more: other arguments.
         """
-        run: dict[str, Any] = dict(horizon=self.pick(*horizons), seeds=self.pick(*seeds), progress=True, throw=False)
-        return {**run, "key": jax.random.key(self.seed + fresh), "stride": self.pick(1, 25, 25), **more}
+        run: dict[str, Any] = dict(horizon=self.pick(*horizons), seeds=self.pick(*seeds or self.SEEDS), progress=True)
+        key, stride = jax.random.key(self.seed + fresh), self.pick(*self.STRIDE)
+        return {**run, "throw": False, "key": key, "stride": stride, **more}
 
-    def ends(self, *horizons: int, **more) -> dict[str, Any]:
+    def ends(self, *horizons: int, **more: Any) -> dict[str, Any]:
         """Returns arguments of `fb.sweep` as `run` does, which record nothing but the last round, and are stored."""
         return {**self.run(*horizons, **more), "stride": self.pick(*horizons), "store": self.store}
 
 
 @dataclasses.dataclass(frozen=True)
 class DubeyOptions(Size):
-    """Draw a figure of Dubey & Pentland (2020)."""
+    """Draw a figure of Dubey & Pentland (2020), who have 100 seeds."""
 
-    def run(self, *horizons: int, seeds: tuple[int, int, int] = (2, 8, 100), fresh: int = 0, **more) -> dict[str, Any]:
-        """Returns arguments of `fb.sweep` as `Size.run` does; the paper has 100 seeds, the default 8."""
-        return super().run(*horizons, seeds=seeds, fresh=fresh, **{"stride": "log", **more})
+    SEEDS = (2, 8, 100)
+    STRIDE = ("log", "log", "log")
