@@ -6,19 +6,15 @@ Letters: K arms, T users, p the failure probability of the confidence radii, s t
 from __future__ import annotations
 
 import dataclasses
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-import curves as kept
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from authors_arms import RELEASED
-from curves import Curve, quotient
-from drawing import Says, caption, headline, legend_of_all, save, spaced
-from drawing import draw as draw_curves
+from curves import Curve, of_result, panels, pick, pm, quotient, ratio, the
+from drawing import CHANCE, Panel, Picture, Says, show
 from options import Size
 
 import fedbandit_jax as fb
@@ -36,11 +32,8 @@ CURVES: dict[str, tuple[str, float | None]] = {  # label -> name of the variant,
 }
 LABELS = ("DP-SE", "Dist-DP-SE", "Dist-RDP-SE (s=10)", "Dist-RDP-SE (s=100)")  # of Figures 1 to 3
 LIGHTER = {"Dist-RDP-SE (s=100)": "#66C2A5"}  # than with s = 10
-MOST = 2.5  # ratio of regrets up to which the lower panels show it
 LARGE = 0.2  # standard error of a ratio that tells nothing
-NEAR = 0.03  # share of regret by which curves may differ that can't be told apart
 FIRST = 1_000  # users up to whom nothing differs: all pull every arm equally often
-MARKS = "osD^v"  # of the curves of a figure, set apart along them, so that one under others is seen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,44 +53,36 @@ class Claim:
     matches: bool = False
     below: float = 1.0
 
-    def seen(self, value: float, error: float) -> bool:
+    def holds(self, value: float, error: float) -> bool:
         """Returns whether a ratio of regrets, first over second, is what the paper says."""
         return 0.9 <= value <= 1.1 if self.matches else value < self.below - 2 * error
 
-    def verdict(self, ratios: Mapping[str, tuple[float, float]]) -> str:
-        """Returns in words whether the ratios and errors of all panels, by letter, are what the paper says.
+    def seen(self, curves: Sequence[Curve]) -> str:
+        """Returns in how many panels it holds, and the ratios at T.
 
-        A ratio that is as small as the paper says, but not by 2 errors, decides nothing.
+        A ratio with a large error is followed by that without the instance of most regret.
         """
-        right, values = [self.seen(*one) for one in ratios.values()], [value for value, _ in ratios.values()]
-        if not self.matches:
-            words = [
-                "yes" if ok else "undecided" if value < self.below < 1 else "no" for ok, value in zip(right, values)
-            ]
-            at = {
-                word: " and ".join(x for x, one in zip(ratios, words) if one == word) for word in dict.fromkeys(words)
-            }
-            return words[0] if len(at) == 1 else ", ".join(f"{word} in {letters}" for word, letters in at.items())
-        if all(right):
-            return "yes"
-        if max(values) <= 1.1:
-            return (
-                f"{'in part' if any(right) else 'no'}, it is lower in {len(right) - sum(right)} of {len(right)} panels"
-            )
-        if max(values) < 3:
-            return "in order, not in constants"
-        return "in part" if any(right) else "no"
+        right, words = [], []
+        for letter, title in zip("abcdef", panels(curves)):
+            one, other = (the(curves, title, label).y[-1] for label in (self.one, self.other))
+            value, error = quotient(one, other)
+            right.append(self.holds(value, error))
+            words.append(f"({letter}) {pm(value, error)}")
+            if error > LARGE:
+                rest = np.arange(len(one)) != one.argmax()
+                words[-1] += f", without one of {len(one)} instances {ratio(one[rest], other[rest])}"
+        return f"{verdict(right)}; regret of {self.one} / {self.other}: {', '.join(words)}"
+
+
+def verdict(right: Sequence[bool]) -> str:
+    """Returns yes, no, or in how many of all cases."""
+    return {0: "no", len(right): "yes"}.get(sum(right), f"in {sum(right)} of {len(right)}")
 
 
 MATCHES = (  # of Figures 1 to 3
     Claim("Dist-DP-SE", "DP-SE", "as T becomes large, the regret of Dist-DP-SE matches that of DP-SE", matches=True),
     Claim("Dist-RDP-SE (s=10)", "Dist-DP-SE", "Dist-RDP-SE gains considerably (a tenth), more at small ε", below=0.9),
-    Claim(
-        "Dist-RDP-SE (s=100)",
-        "Dist-RDP-SE (s=10)",
-        "the gain is the higher the larger s is (by a hundredth)",
-        below=0.99,
-    ),
+    Claim("Dist-RDP-SE (s=100)", "Dist-RDP-SE (s=10)", "the gain is higher for a larger s (a hundredth)", below=0.99),
 )
 
 
@@ -211,8 +196,21 @@ def random_arms(env: Any, run: dict[str, Any]) -> np.ndarray:
     return np.asarray(means.max(1) - means.mean(1), float)
 
 
+def measured(options: ArmsOptions, results: dict[str, tuple[fb.Environment, fb.Result]]) -> list[Curve]:
+    """Returns regret over time, title by title, and in a last label what the noise gives in place of epsilon."""
+    curves = []
+    for title, (env, result) in results.items():
+        print(f"\n{title}\n{result.summary()}")
+        for label in result:
+            print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
+        panel = of_result(result, title)
+        x, lost = panel[0].x, random_arms(env, options.arguments(1))
+        curves += [*panel, Curve(title, CHANCE, x, x[:, None] * lost, "#999999 :")]
+    found = [given(label, [one for _, one in results.values()]) for label in names(curves)]
+    return [*curves, Curve("words", "; ".join(filter(None, found)), [0], [0])]
+
+
 def draw(
-    name: str,
     options: ArmsOptions,
     measure: Callable[[], dict[str, tuple[fb.Environment, fb.Result]]],
     claims: tuple[Claim, ...],
@@ -223,7 +221,6 @@ def draw(
     """Draws panels side by side, below them regret in units of that of one algorithm, and says what the paper claims.
 
     Args:
-        name: name of the files.
         options: those of the command line.
         measure: runs everything; returns title, with a letter in brackets -> environment and result.
         claims: what the paper says.
@@ -231,128 +228,51 @@ def draw(
         size: T beside that of the paper.
         drawn: what differs between the seeds.
     """
-    suffix = f"{name}_{options.variant}"
 
-    def measured() -> list[Curve]:
-        curves, panels = [], measure()
-        for i, (title, (env, result)) in enumerate(panels.items()):
-            if not options.smoke:
-                result.save(f"results/{suffix}_{'abcdef'[i]}")
-            print(f"\n{title}\n{result.summary()}")
-            for label in result:
-                print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
-            panel = kept.of_result(result, title)
-            x, lost = panel[0].x, random_arms(env, options.arguments(1))
-            curves += [*panel, Curve(title, "uniform play", x, x[:, None] * lost, "#999999 :")]
-        words = "; ".join(filter(None, (given(label, [one for _, one in panels.values()]) for label in labels(curves))))
-        return [*curves, Curve("words", words, np.array([0.0]), np.array([0.0]))]
+    def picture(curves: list[Curve]) -> Picture:
+        *curves, words = curves
+        above, below, n, unit = [], [], curves[0].n_seeds, claims[0].other
+        axes: dict[str, Any] = dict(kind="lines", xscale="log", yscale="log")
+        for title in panels(curves):
+            *ones, chance = pick(curves, title)
+            ones = [dressed(one, mark) for one, mark in zip(ones, "osD^v")]
+            base = the(curves, title, unit)
+            words_above = title.partition(": ")[2].partition(", p")[0]
+            axes["xlim"] = (FIRST, base.x[-1])
+            averages = [one.per(one.x) for one in [*ones, chance]]
+            above.append(Panel(averages, words_above, label="{label}: {note}", **axes))
+            below.append(Panel([one.over(base.y) for one in ones], "", "user $t$", label="", **axes))
+        above[0].axes["ylabel"] = "time-average regret, Reg$(t)/t$"
+        below[0].axes["ylabel"] = f"regret / that of {unit}"
+        says = [Says(where, one.says, f"{size}, {n} {drawn}, ± one standard error", one.seen(curves)) for one in claims]
+        if words.label:
+            given = words.label.replace("inf", "∞")
+            says[-1] = dataclasses.replace(says[-1], seen=f"{says[-1].seen}. The noise gives, by panel: {given}")
+        how, title = options.how, "Private elimination: regret over time, and ratios"
+        if options.version == "authors" and (ours := [one for one in names(curves) if CURVES[one][0] not in RELEASED]):
+            how += f", which has no {' and no '.join(ours)} (these are ours)"
+        setting = f"Mean of {n} {drawn} ± one standard error, {how}. Radii fail with p = 0.1"
+        grid = dict(height_ratios=(2, 1), sharex="col")
+        return Picture([*above, *below], title, setting, says, height=5, shape=(2, len(above)), grid=grid)
 
-    *curves, words = options.numbers(suffix, measured)
-    titles = {title: title[title.index("(") :][:3] for title in dict.fromkeys(one.panel for one in curves)}
-    figure, axes = plt.subplots(2, len(titles), figsize=(11, 7), height_ratios=(2, 1), sharex="col", squeeze=False)
-    found: dict[Claim, list[tuple[float, float]]] = {claim: [] for claim in claims}
-    unit, n_seeds, ends, lost = claims[0].other, curves[0].n_seeds, [], []
-    for title, ax, below in zip(titles, *axes):
-        panel = [shown(one, i, curves, titles) for i, one in enumerate(kept.pick(curves, title))]
-        draw_curves(panel, ax, average=True, hidden=False)
-        last = {one.label: one for one in kept.pick(curves, title)}
-        for claim, ratios in found.items():
-            one, other = last[claim.one].y, last[claim.other].y
-            ratios.append(quotient(one[-1], other[-1]))
-            if ratios[-1][1] > LARGE:
-                rest = np.delete(np.arange(n_seeds), one[-1].argmax())
-                ratio = "{:.2f} ± {:.2f}".format(*quotient(one[-1, rest], other[-1, rest]))
-                lost.append(f"{claim.one} {titles[title]}: {failed(last[claim.one])}, without it {ratio}")
-                below.set_title(f"{claim.one} without one of {n_seeds} instances: {ratio}", fontsize="small")
-        ax.set(xscale="log", yscale="log", xlim=(FIRST, panel[0].x[-1]))
-        ax.set_title(title.partition(", p")[0])  # the rest is in the title of all
-        ax.set_ylim(0.6 * min(one.mean[-1] / one.x[-1] for one in panel), 1.3 * panel[-1].mean[-1] / panel[-1].x[-1])
-        ax.text(0.03, 0.03, together(panel), transform=ax.transAxes, fontsize="small")
-        (base,), left = kept.pick(panel, label=unit), []
-        for i, one in enumerate(panel[:-1]):
-            ratio, error = np.transpose([quotient(y, of) for y, of in zip(one.y, base.y)])
-            colour, line, *mark = one.style.split()
-            below.plot(one.x, ratio, line, color=colour, marker="".join(mark), markersize=4, markevery=(i, 8))
-            below.fill_between(one.x, ratio - error, ratio + error, color=colour, alpha=0.15, linewidth=0)
-            if ratio[-1] > MOST:
-                left.append(f"{one.label} at T:\n{ratio[-1]:.1f} ± {error[-1]:.1f}")
-            ends += [ratio[(one.x >= FIRST) & (ratio <= (1.2 if left else MOST))]]
-        below.text(0.97, 0.9, "\n".join(left), transform=below.transAxes, fontsize="small", ha="right", va="top")
-        below.set(xlabel="user $t$")
-    least, most = np.min(np.concatenate(ends)), np.max(np.concatenate(ends))
-    for below in axes[1]:
-        below.set_ylim(least - 0.1, most + 0.1)
-    axes[0, 0].set_ylabel("time-average regret, Reg$(t)/t$")
-    axes[1, 0].set_ylabel(f"regret / that of {unit}")
-    legend_of_all(figure)
-    how, names = options.how, labels(curves)
-    if options.version == "authors":
-        ours = [CURVES[name][0] for name in names if CURVES[name][0] not in RELEASED]
-        how += f", which has no {' and no '.join(ours)} (these are ours)" if ours else ""
-    elif options.radius == "exact" and "DP-SE" in names:
-        how += " but for DP-SE"
-    title = f"{n_seeds} {drawn} ± one standard error; {how};"
-    headline(figure, "Private elimination: regret over time, and ratios", f"{title} radii fail with p = 0.1")
-    says = []
-    for claim, ratios in found.items():
-        ratio = ", ".join(
-            f"{letter} {value:.2f} ± {error:.2f}" for letter, (value, error) in zip(titles.values(), ratios)
-        )
-        seen = (
-            f"{claim.verdict(dict(zip(titles.values(), ratios)))}; regret at T of {claim.one} / {claim.other}: {ratio}"
-        )
-        seen += "".join(f"; {one}" for one in lost if one.startswith(f"{claim.one} "))
-        if words.label and claim is claims[-1]:
-            seen += f". What the noise gives in place of these ε, by panel: {words.label.replace('inf', '∞')}"
-        ours = f"{size}, {n_seeds} {drawn}, ± one standard error"
-        says.append(Says(where, claim.says, ours if claim is claims[0] else "the same", seen))
-    caption(figure, "Chowdhury & Zhou (2023)", *says)
-    save(suffix, options, figure, [*curves, words])
+    show(options, lambda: measured(options, measure()), picture)
 
 
-def shown(one: Curve, i: int, curves: list[Curve], titles: dict[str, str]) -> Curve:
-    """Returns curve i of a panel as it is drawn: with a mark, and a note of what is claimed in all panels (letters)."""
+def dressed(one: Curve, mark: str) -> Curve:
+    """Returns a curve in its own colour with this mark, and with a note of what is asked for if nothing is claimed."""
     colour, line, *_ = one.style.split()
-    if not one.note:
-        return dataclasses.replace(one, style=f"{colour} -.")
-    notes: dict[str, list[str]] = {}
-    for other in kept.pick(curves, label=one.label):
-        notes.setdefault(other.note.replace("claim, ", "claim, asked for "), []).append(titles[other.panel])
-    first, *others = notes
-    note = first + "".join(f"; {' and '.join(notes[other])}, dotted: {other.partition(',')[0]}" for other in others)
-    style = f"{LIGHTER.get(one.label, colour)} {line} {MARKS[i]}"
-    return dataclasses.replace(one, style=style, label=spaced(one.label), note=note)
+    note = one.note.replace("claim, ", "claim, asked for ")
+    return one.but(style=f"{LIGHTER.get(one.label, colour)} {line} {mark}", note=note)
 
 
-def together(panel: list[Curve]) -> str:
-    """Returns which curves of a panel can't be told apart, as they are `NEAR` each other everywhere."""
-    left, groups = [one.label for one in panel], []
-    values = {one.label: one.mean[one.x >= FIRST] for one in panel}
-    while left:
-        first, *others = left
-        group = [first, *(one for one in others if np.abs(values[one] / values[first] - 1).max() <= NEAR)]
-        left = [one for one in left if one not in group]
-        names = ", ".join(one.replace(" ", "\N{NO-BREAK SPACE}") for one in group)
-        groups += [textwrap.fill(names, 38, break_on_hyphens=False)] if len(group) > 1 else []
-    return f"within {100 * NEAR:g} % everywhere:\n" + ";\n".join(groups) if groups else ""
-
-
-def failed(one: Curve) -> str:
-    """Returns what is known of the seed of largest regret: its arm is lost if regret grows far more than elsewhere."""
-    growth, worst = (one.y[-1] - one.y[-4]) / (one.x[-1] - one.x[-4]), one.y[-1].argmax()
-    lost = growth[worst] > 5 * np.delete(growth, worst).max()
-    why = f" and still grows by {growth[worst]:.3f} a user, so that its best arm is lost" if lost else ""
-    return f"one regret is {one.y[-1, worst]:,.0f} (median {np.median(one.y[-1]):,.0f}){why}"
-
-
-def labels(curves: list[Curve]) -> list[str]:
+def names(curves: Sequence[Curve]) -> list[str]:
     """Returns the names of the algorithms, without that of uniform play."""
-    return [label for label in dict.fromkeys(one.label for one in curves) if label != "uniform play"]
+    return [label for label in dict.fromkeys(one.label for one in curves) if label != CHANCE]
 
 
 def time_average(
     number: int,
-    names: tuple[str, ...],
+    labels: tuple[str, ...],
     panels: dict[str, tuple[str, float]],
     claims: tuple[Claim, ...],
     doc: str | None,
@@ -362,7 +282,7 @@ def time_average(
 
     Args:
         number: number of the figure.
-        names: names of the algorithms, keys of `CURVES`.
+        labels: names of the algorithms, keys of `CURVES`.
         panels: letter of a panel -> ("easy" or "hard" instances, epsilon).
         claims: as in `draw`.
         doc: the text of --help.
@@ -374,10 +294,9 @@ def time_average(
         results: dict[str, tuple[fb.Environment, fb.Result]] = {}
         for panel, (instance, epsilon) in panels.items():
             env = fb.envs.arms(10, instance=instance)
-            result = options.compare(names, epsilon, env, HORIZONS[instance], growth)
+            result = options.compare(labels, epsilon, env, HORIZONS[instance], growth)
             size = f"K = 10, T = {power(result.rounds[-1])}, p = 0.1, {options.how}"
             results[f"Fig. {number} ({panel}): {instance} instances, ε = {epsilon:g}\n{size}"] = env, result
         return results
 
-    where = f"Fig. {number}, Section 7, Appendix J"
-    draw(f"chowdhury2023_fig{number}", options, measure, claims, where, "T as printed", "instances")
+    draw(options, measure, claims, f"Fig. {number}, Section 7, Appendix J", "T as printed", "instances")

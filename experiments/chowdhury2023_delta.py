@@ -10,12 +10,11 @@ Failure probabilities are p = 1/T, as in the theorems.
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from arms import ArmsSize, elimination, power
-from curves import Curve, pick, quotient
-from drawing import Says, caption, headline, legend_of_all, save
+from arms import ArmsSize, elimination, power, verdict
+from curves import Curve, final, panels, pick
+from drawing import Panel, Picture, Says, main
+from matplotlib.axes import Axes
 from scipy.optimize import brentq
 
 import fedbandit_jax as fb
@@ -23,6 +22,7 @@ import fedbandit_jax as fb
 EPSILON, DELTAS = 0.1, (0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 HORIZONS = (10**5, 10**6, 10**7)
 ALIKE = 10**6  # T of the line with both at an equal guarantee
+LOOKS = ("#000000 o", "#0072B2 s", "#D55E00 D", "#7FB8DA X")
 LINES = (*((horizon, "theory") for horizon in HORIZONS), (10**6, "exact"))
 
 
@@ -52,60 +52,57 @@ def measure(options: ArmsSize) -> list[Curve]:
         pure = elimination("Dist-DP-SE", EPSILON, **how)
         algos = {f"{d:g}": renyi(d, env, run["horizon"], **how) for d in deltas}
         others = {f"alike {d:g}": alike(d, **how) for d in deltas[:3] if (horizon, radius) == (ALIKE, "theory")}
-        result = fb.sweep(env, {"pure": pure, **algos, **others}, **run)
+        result = options.sweep(env, {"pure": pure, **algos, **others}, **run)
         name = f"T = {power(run['horizon'])}, {'radii of Lemma 2' if radius == 'theory' else 'exact radii'}"
-        curves += [Curve(name, "Dist-DP-SE", [run["horizon"]], result["pure"].regret[:, -1][None])]
+        curves += [Curve(name, "Dist-DP-SE", [run["horizon"]], [final(result["pure"])])]
         for label, kept in (("Dist-RDP-SE (s=10)", algos), ("Dist-DP-SE, (0.1, δ)-DP", others)):
             if kept:
                 own = ", ".join(f"{algo.epsilon:.4g}" for algo in kept.values())
-                regret = np.stack([result[key].regret[:, -1] for key in kept])
+                regret = [final(result[key]) for key in kept]
                 curves += [Curve(name, label, deltas[: len(kept)], regret, note=f"own epsilon {own}")]
-                print(f"{name}, {label}: own epsilon {own}", flush=True)
     return curves
 
 
-def crossing(x: np.ndarray, value: np.ndarray) -> float:
-    """Returns where a falling ratio is 1, interpolated in the logarithm of x; nan if it is not crossed."""
-    order = np.argsort(x)
-    x, value = np.log(x[order]), value[order]
-    return float(np.exp(np.interp(1.0, value[::-1], x[::-1]))) if value.min() < 1 < value.max() else np.nan
+def crossing(one: Curve) -> str:
+    """Returns where a falling ratio is 1, interpolated in the logarithm of x."""
+    x, y = np.log(one.x[::-1]), one.mean[::-1]
+    return f"{np.exp(np.interp(1.0, y, x)):.6f}" if y.min() < 1 < y.max() else "no δ"
 
 
-def main(options: ArmsSize) -> None:
-    curves = options.numbers("chowdhury2023_delta", lambda: measure(options))
-    figure, ax = plt.subplots(figsize=(9, 6))
-    right, cross = [], []
-    panels = dict.fromkeys(one.panel for one in curves)
-    for name, mark, colour in zip(panels, "osDX", ("#000000", "#0072B2", "#D55E00", "#7FB8DA")):
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret over that of pure DP against delta, by T and radius."""
+    shown, right, cross, ends = [], [], [], []
+    for name, look in zip(panels(curves), LOOKS):
         pure, one, *others = pick(curves, name)
-        lines = [(one, pure.y.repeat(len(one.x), 0), mark, colour, name)]
+        shown.append(one.but(label=name, style=look).over(pure.y))
         for other in others:
-            first, least = Curve(name, one.label, other.x, one.y[: len(other.x)]), f"{other.x.min():g}"
-            label = f"{name}, over Dist-DP-SE that is (0.1, δ)-DP too (run for δ ≥ {least})"
-            lines.append((first, other.y, "^", "#00426B", label))
-        for some, below, mark, colour, label in lines:
-            value, error = np.transpose([quotient(a, b) for a, b in zip(some.y, below)])
-            ax.errorbar(some.x, value, error, fmt=f"{mark}-", color=colour, label=label, capsize=2)
-            print(f"{label}: " + ", ".join(f"{d:g}: {v:.2f} ± {e:.2f}" for d, v, e in zip(some.x, value, error)))
-            if label == name and "Lemma" in name:
-                ax.axvline(1 / pure.x[0], color=colour, linestyle="--", linewidth=1)
-                right += [bool(v < 1 - 2 * e) for d, v, e in zip(some.x, value, error) if d > 1.5 / pure.x[0]]
-                cross.append(f"{crossing(some.x, value):.6f} at T = {pure.x[0]:,.0f}")
-    ax.axhline(1, color="k", linewidth=1)
-    ax.set(xscale="log", xlabel="δ (dashed: 1/T)", ylabel="regret at T over that of Dist-DP-SE (axis from 0.3)")
-    ax.set(ylim=(0.3, None))
-    title = (
-        f"Dist-RDP-SE (s = 10) that is certified at ε = {EPSILON:g} and δ, over Dist-DP-SE at ε = {EPSILON:g}, δ = 0:"
+            label = f"{name}, over Dist-DP-SE that is (0.1, δ)-DP too (run for δ ≥ {other.x.min():g})"
+            some = one.but(label=label, x=other.x, y=one.y[: len(other.x)], style="#00426B ^")
+            shown.append(some.over(other.y))
+        if "Lemma" in name:
+            least, ratio = 1 / pure.x[0], shown[-1 - len(others)]
+            ends.append((least, look.split()[0]))
+            right += list((ratio.mean < 1 - 2 * ratio.error)[ratio.x > 1.5 * least])
+            cross.append(f"{crossing(ratio)} at T = {pure.x[0]:,.0f}")
+
+    def also(ax: Axes) -> None:
+        ax.axhline(1, color="k", linewidth=1)
+        for x, colour in ends:
+            ax.axvline(x, color=colour, linestyle="--", linewidth=1)
+
+    seen = f"{verdict(right)} points right of δ = 1/T, by two errors; the ratio is 1 at δ of {', '.join(cross)}"
+    panel = Panel(shown, "", "δ (dashed: 1/T)", "regret at T over that of Dist-DP-SE", also=also)
+    panel.axes |= dict(xscale="log", ylim=(0.3, None))
+    return Picture(
+        [panel],
+        "Rényi DP beats pure DP at large δ",
+        f"Dist-RDP-SE (s = 10) is certified at ε = {EPSILON:g} and δ, Dist-DP-SE at ε = {EPSILON:g} and δ = 0. K = 10 "
+        f"and p = 1/T. Mean of {curves[0].n_seeds} easy instances ± one standard error of the paired ratio",
+        [Says("Section 5", "as (ε, δ)-DP Renyi DP has less regret than pure DP if δ > 1/T", "T = 10^5 to 10^7", seen)],
+        height=4.2,
+        ncols=2,
     )
-    size = f"K = 10, p = 1/T, {curves[0].n_seeds} easy instances ± one standard error of the paired ratio"
-    headline(figure, "Rényi DP beats pure DP at large δ", f"{title} {size}")
-    legend_of_all(figure, ncols=2)
-    seen = f"{'yes' if all(right) else 'in part'}, at {sum(right)} of {len(right)} points right of δ = 1/T, by 2 s.e."
-    seen += f"; the ratio is 1 at δ of {', '.join(cross)} (interpolated)"
-    claim = "as (ε, δ)-DP Renyi DP has less regret than pure DP if δ > 1/T"
-    caption(figure, "Chowdhury & Zhou (2023)", Says("Section 5", claim, "none given; T = 10^5 to 10^7 here", seen))
-    save("chowdhury2023_delta", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(ArmsSize, description=__doc__))
+    main(measure, picture, __doc__, ArmsSize)

@@ -54,7 +54,7 @@ def main(options: MslrOptions) -> None:
 
     size = f"T = 10^{np.log10(HORIZON):g}, as the paper gives none"
     drawn = f"seeds of one clustering of {data}"
-    draw("chowdhury2023_mslr", options, measure, MATCHES, "ICLR Fig. 1 (d-f)", size, drawn)
+    draw(options, measure, MATCHES, "ICLR Fig. 1 (d-f)", size, drawn)
 
 
 if __name__ == "__main__":

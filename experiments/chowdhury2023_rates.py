@@ -16,13 +16,12 @@ logarithms; in (a) and (b) the regret of SE, which is not private, is subtracted
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from arms import ArmsSize, elimination
-from curves import POINTS, Curve, mean_error, pick
-from drawing import Says, caption, headline, legend_below, save, spaced
+from arms import ArmsSize, elimination, verdict
+from curves import POINTS, Curve, final, mean_error, pick, pm, the
+from drawing import Panel, Picture, Says, main, styled
 from drawing import slope as reference
+from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 
@@ -106,7 +105,7 @@ def measure(options: ArmsSize) -> list[Curve]:
         keep("b", name, np.log(2 * 10 * 20**2 / np.array(FAILURES[few])).tolist(), private - plain, LOOKS[name])
     for name, epsilon, look in (("SE", None, "#000000 o"), ("Dist-DP-SE", 0.05, "#D55E00 o")):
         runs = [fb.simulate(equal(n, 0.25), elimination(name, epsilon), **options.arguments(10**8)) for n in ARMS[few]]
-        finals = np.stack([one.regret[:, -1] for one in runs])
+        finals = np.stack([final(one) for one in runs])
         keep("c", called(name, epsilon), [n - 1 for n in ARMS[few]], finals, look)
     horizons = (10**6, 10**7, 10**8)[few]
     for name, epsilon, look in PLAIN:
@@ -133,86 +132,79 @@ def slope(one: Curve, fitted: slice) -> tuple[float, float]:
     return float(mean), float(error)
 
 
-def main(options: ArmsSize) -> None:
-    curves = options.numbers("chowdhury2023_rates", lambda: measure(options))
-    figure, axes = plt.subplots(3, 2, figsize=(10.5, 13))
-    slopes: dict[tuple[str, str], tuple[float, float]] = {}
-    flat: dict[str, float] = {}
-    for ax, (panel, (fitted, xlabel, title)) in zip(axes.flat, PANELS.items()):
-        for i, one in enumerate(pick(curves, panel)):
-            colour, mark = one.style.split()
-            label, size = spaced(one.label), 9 - i if one.label == "CDP-SE" else 5
-            if panel == "f":
-                text = "SE (under Dist-DP-SE)" if one.label == "SE" else label
-                ax.plot(one.x, one.mean, color=colour, label=text, linewidth=4 if one.label == "SE" else 1.5)
-                print(f"(f) {one.label}: {one.mean[-1]:.1f} batches at T = {one.x[-1]:,.0f}")
-                continue
-            slopes[panel, one.label] = slope(one, fitted)
-            text = f"{slopes[panel, one.label][0]:.2f}"
-            if panel == "d" and one.label != "SE":
-                flat[one.label] = one.mean[fitted].max() / one.mean[fitted].min()
-                text = f"factor {flat[one.label]:.1f}"
-            look: dict[str, Any] = dict(color=colour, markersize=size)
-            ax.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", fillstyle="none", linewidth=1.2, **look)
-            ax.plot(one.x[fitted], one.mean[fitted], f"{mark}-", linewidth=1.2, label=f"{label}: {text}", **look)
-            print(f"({panel}) {one.label}: {text}; ", end="")
-            print(", ".join(f"{x:.3g}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
+def drawn(panel: str, ones: list[Curve]) -> Panel:
+    """Returns a panel, whose legend has slopes of the points that are fitted, the filled ones."""
+    fitted, xlabel, title = PANELS[panel]
+    named = []
+    for one in ones:
+        factor = panel == "d" and one.label != "SE"
+        text = f"factor {span(one, fitted):.1f}" if factor else f"slope {slope(one, fitted)[0]:.2f}"
+        named.append(one.but(label=f"({panel}) {one.label}" + f": {text}" * (panel != "f")))
+
+    def also(ax: Axes) -> None:
+        for one in ones if panel != "f" else ():
+            colour, _, mark = styled(one)
+            ax.plot(one.x[fitted], one.mean[fitted], mark, color=colour, markersize=4, zorder=5)
+        for power, label in REFERENCES.get(panel, ()):
+            one = the(ones, label=label)
+            x, y = zip(*sorted(zip(one.x[fitted], one.mean[fitted])))
+            reference(ax, power, x, 0.7 * y[0], "_")
+            at = np.sqrt(x[0] * x[-1])
+            ax.text(at, 0.55 * y[0] * (at / x[0]) ** power, f"slope {power:g}", fontsize="small", ha="center", va="top")
         if panel == "f":
-            ends = np.array([100, curves[-1].x[-1]])
-            ax.plot(ends, np.log2(ends), "--", color="#999999", label="log$_2$ T")
-            ax.set(xscale="log", ylabel="batches", xlim=ends, ylim=(0, None))
-        else:
-            above = " above that of SE" if panel in "ab" else ""
-            ax.set(xscale="log", yscale="log", ylabel=f"regret at T{above}")
-            for power, label in REFERENCES[panel]:
-                (one,) = pick(curves, panel, label)
-                x, y = zip(*sorted(zip(one.x[fitted], one.mean[fitted])))
-                reference(ax, power, x, 0.7 * y[0], "")
-                at = np.sqrt(x[0] * x[-1])
-                beside: dict[str, Any] = dict(ha="left" if power > 0 else "right", va="top", fontsize="small")
-                beside |= dict(xytext=(4 * np.sign(power), -1), textcoords="offset points")
-                ax.annotate(f"slope {power:g}", (at, 0.7 * y[0] * (at / x[0]) ** power), **beside)
-        if panel in "bcd":
-            ticks = pick(curves, panel)[0].x
-            ax.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks], fontsize="small")
-            ax.set_xticks([], minor=True)
-        ax.set_xlabel(xlabel)
-        ax.set_title(f"({panel}) {title}")
-        shown = "slope of the filled points" + " (or largest over smallest: factor)" * (panel == "d")
-        shown = "" if panel == "f" else shown
-        legend_below(ax, ncols=1, handlelength=1.5, title=shown, title_fontsize="small", alignment="left")
-    n_seeds = curves[0].n_seeds
-    headline(
-        figure,
-        "Regret against the rates of Theorems 1 to 6",
-        "Rates of Theorems 1 to 6: K = 10 but in (c), radii of Lemma 2 (p: their failure probability), batches of "
-        f"2$^b$;\nall are certified but SE, which is not private; {n_seeds} seeds of one instance ± one standard error "
-        "(if seen)",
-    )
-    says, size = [], f"asymptotic; T in the titles and {n_seeds} seeds of one instance here"
+            ends = np.array([100, ones[0].x[-1]])
+            ax.plot(ends, np.log2(ends), "--", color="#999999", label="(f) log$_2$ T")
+
+    ylabel = "batches" if panel == "f" else "regret at T" + " above SE's" * (panel in "ab")
+    shown = Panel(named, title, xlabel, ylabel, kind="lines" if panel == "f" else "points", xscale="log", also=also)
+    shown.open = lambda one: True
+    shown.axes |= dict(xlim=(100, None), ylim=(0, None)) if panel == "f" else dict(yscale="log")
+    if panel in "bcd":
+        shown.xticks = {x: f"{x:.2g}" for x in ones[0].x[:: 2 if panel == "d" else 1]}
+    return shown
+
+
+def span(one: Curve, fitted: slice) -> float:
+    """Returns the largest of the means that are fitted over the smallest."""
+    return one.mean[fitted].max() / one.mean[fitted].min()
+
+
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret against one quantity a panel, and batches over T."""
+    n, says = curves[0].n_seeds, []
+    size = f"asymptotic; T in the titles and {n} seeds of one instance here"
     for where, claim, power, panel, labels in CLAIMS:
-        right = [abs(slopes[panel, label][0] - power) <= 0.1 for label in labels]
-        found = ", ".join("{1:.2f} ± {2:.2f} ({0})".format(label, *slopes[panel, label]) for label in labels)
-        seen = f"{'yes' if all(right) else 'in part' if any(right) else 'no'}, slopes in ({panel}), within 0.1: {found}"
-        says.append(Says(where, f"{claim}: slope {power:g}", size if not says else "the same", seen))
-    span = np.ptp(np.log(pick(curves, "d")[0].x[PANELS["d"][0]]))
-    found = ", ".join(f"{factor:.1f} times ({label})" for label, factor in flat.items())
-    right = [factor <= STEP + 0.05 for factor in flat.values()]
-    seen = f"{'yes' if all(right) else 'in part' if any(right) else 'no'}, within the factor {STEP:g} of a batch more; "
-    seen += f"where the gap differs {np.exp(span):.0f} times, regret in (d) differs {found}"
-    says.append(Says("Theorem 1", "where privacy dominates regret is that of any gap", "the same", seen))
+        slopes = [slope(the(curves, panel, label), PANELS[panel][0]) for label in labels]
+        found = ", ".join(f"{label} {pm(*one)}" for label, one in zip(labels, slopes))
+        right = verdict([abs(one - power) <= 0.1 for one, _ in slopes])
+        says.append(
+            Says(where, f"{claim}: slope {power:g}", size, f"{right}, within 0.1; slopes in ({panel}): {found}")
+        )
+    flat = {one.label: span(one, PANELS["d"][0]) for one in pick(curves, "d") if one.label != "SE"}
+    found = " and ".join(f"{label} {factor:.1f} times" for label, factor in flat.items())
+    right = verdict([factor <= STEP + 0.05 for factor in flat.values()])
+    seen = f"{right}, within the factor {STEP:g} of a batch more; largest regret in (d) over the smallest: {found}"
+    says.append(Says("Theorem 1", "where privacy dominates regret is that of any gap", size, seen))
     counts = pick(curves, "f")
-    log, ends = np.log2(counts[0].x), np.unique([one.y[-1] for one in counts])
-    right = all((one.y.max(1) <= log).all() for one in counts)
-    seen = f"{'yes' if right else 'no'}, {'never' if right else 'at times'} more than log2 T in (f): {ends[-1]:.0f} at "
-    seen += f"T = {counts[0].x[-1]:,.0f}" + (
-        ", in all seeds" if len(ends) == 1 else f" at most, {ends[0]:.0f} at least"
+    log, most = np.log2(counts[0].x), max(one.y[-1].max() for one in counts)
+    seen = (
+        f"{verdict([bool((one.y.max(1) <= log).all()) for one in counts])}, at most log2 T in (f): {most:.0f} batches "
     )
-    seen += f", where log2 T = {log[-1]:.1f}"
-    says.append(Says("Algorithm 1", "users are served in O(log T) batches", "the same", seen))
-    caption(figure, "Chowdhury & Zhou (2023)", *says)
-    save("chowdhury2023_rates", options, figure, curves)
+    says.append(
+        Says("Algorithm 1", "users are served in O(log T) batches", size, f"{seen}at T, log2 T = {log[-1]:.1f}")
+    )
+    return Picture(
+        [drawn(panel, pick(curves, panel)) for panel in PANELS],
+        "Regret against the rates of Theorems 1 to 6",
+        "K = 10 except in (c), radii of Lemma 2 and batches of 2$^b$. p is the failure probability of radii. Slopes "
+        f"fit the filled points. Mean of {n} seeds of one instance ± one standard error. SE is not private, and "
+        "all others are certified",
+        says,
+        height=9.5,
+        shape=(3, 2),
+        ncols=3,
+    )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(ArmsSize, description=__doc__))
+    main(measure, picture, __doc__, ArmsSize)

@@ -9,12 +9,11 @@ which grow with ln s. Dist-DP-SE has no s.
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from arms import HORIZONS, RadiusOptions, elimination, power
-from curves import Curve, pick, quotient
-from drawing import Says, caption, headline, legend_of_all, save
+from arms import HORIZONS, RadiusOptions, elimination, power, verdict
+from curves import Curve, final, pick, pm, quotient, the
+from drawing import Panel, Picture, Says, show
 
 import fedbandit_jax as fb
 from fedbandit_jax.report.plotting.figure import tick
@@ -39,84 +38,64 @@ def measure(options: RadiusOptions) -> list[Curve]:
     for name in LOOKS:
         made = elimination(name, EPSILON, radius=options.radius, delta=DELTA)
         algos |= {f"{name} {s}": made.replace(scale=float(s)) for s in scales if name != "Dist-DP-SE"}
-    result, curves = fb.sweep(env, algos, **options.arguments(HORIZONS[INSTANCE])), []
+    result, curves = options.sweep(env, algos, **options.arguments(HORIZONS[INSTANCE])), []
     for name, look in LOOKS.items():
         points = [result["Dist-DP-SE" if name == "Dist-DP-SE" else f"{name} {s}"] for s in scales]
         bits = np.array([one.certificate.bits_per_user for one in points])
         kept: dict[str, Any] = {
-            "regret": [one.regret[:, -1] for one in points],
+            "regret": [final(one) for one in points],
             "bits, largest batch": bits[:, 1],
             "bits, smallest batch": bits[:, 0],
             "epsilon": [one.certificate.epsilon_exact for one in points],
         }
-        curves += [
-            Curve(panel, name, scales, values, look, points[0].certificate.notion) for panel, values in kept.items()
-        ]
+        notion = points[0].certificate.notion
+        curves += [Curve(panel, name, scales, values, look, notion) for panel, values in kept.items()]
     theorem = [printed(scale) for scale in scales]
     return [*curves, Curve("epsilon", "Theorem 2 and Lemma 10, as printed", scales, theorem, "#777777 -.")]
 
 
-def main(options: RadiusOptions) -> None:
-    curves = options.numbers(f"chowdhury2023_scaling_{options.variant}", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11, 4.6))
-    of = {"regret": axes[0], "bits, largest batch": axes[1], "bits, smallest batch": axes[1], "epsilon": axes[2]}
-    for one in curves:
-        ax, (colour, line, *mark) = of[one.panel], one.style.split()
-        name = (
-            "" if "smallest" in one.panel else ": ".join(filter(None, (one.label, one.note.replace("Renyi", "Rényi"))))
-        )
-        look: dict[str, Any] = dict(color=colour, label=name, alpha=0.45 if "smallest" in one.panel else 1)
-        if mark:
-            look |= dict(
-                marker=mark[0], markersize=8 if one.label == "Dist-RDP-SE" else 5
-            )  # they may lie on each other
-            x = one.x * (1.08 if one.panel == "regret" and one.label == "Dist-CDP-SE" else 1)  # errors set apart
-            ax.errorbar(x, one.mean, one.error, linestyle=line, capsize=2, **look)
-        else:
-            ax.plot(one.x, one.mean, line, **look)
-            ax.fill_between(one.x, one.mean - one.error, one.mean + one.error, color=colour, alpha=0.15, linewidth=0)
-        text = ", ".join(f"{s:g}: {m:,.5g} ± {e:,.3g}" for s, m, e in zip(one.x, one.mean, one.error))
-        print(f"{one.label}, {one.panel}, s = {text}")
+def picture(curves: list[Curve], how: str) -> Picture:
+    """Returns regret, bits and epsilon against s; `how` says what radii there are."""
+    sizes = [*pick(curves, "bits, largest batch"), *pick(curves, "bits, smallest batch")]
     words = (
-        ("(a) regret at T (axis not from 0)", "regret at T", None),
-        ("(b) bits by batch; strong: the largest, pale: the smallest", "bits that a user sends", 0),
-        (f"(c) what the noise gives at δ = {tick(DELTA)}", "ε", 0),
+        (pick(curves, "regret"), "regret at T", "regret at T", None),
+        (sizes, "bits in the largest and the smallest batch", "bits that a user sends", 0),
+        (pick(curves, "epsilon"), f"what the noise gives at δ = {tick(DELTA)}", "ε", 0),
     )
-    for ax, (title, ylabel, bottom) in zip(axes, words):
-        ax.set(xscale="log", xlabel="scaling factor s", ylabel=ylabel, ylim=(bottom, None))
-        ax.set_title(title)
-    legend_of_all(figure, ncols=4)
-    (bits,), n_seeds = pick(curves, "bits, largest batch", "Dist-RDP-SE"), curves[0].n_seeds
-    size = f"K = 10, T = {power(HORIZONS[INSTANCE])}, ε = {EPSILON}, p = 0.1, {options.how}"
-    headline(
-        figure,
-        "Regret, bits and privacy against the scale s",
-        f"{n_seeds} {INSTANCE} instances ± one standard error: {size}; all are certified in their notions",
-    )
+    shown = []
+    for ones, title, ylabel, bottom in words:
+        axes: Any = dict(xscale="log", spread=0.03, label="{label}: {note}", ylim=(bottom, None))
+        shown.append(Panel(ones, title, "scaling factor s", ylabel, **axes))
+    bits, n = the(curves, "bits, largest batch", "Dist-RDP-SE"), curves[0].n_seeds
     at = [min(i, len(bits.x) - 1) for i in (SCALES.index(1), SCALES.index(10), SCALES.index(1000))]
     where = " and ".join(f"{bits.x[i]:g}" for i in at[1:])
     gains, given, better, stronger = [], [], [], []
     for name in ("Dist-RDP-SE", "Dist-CDP-SE"):
-        (regret,), (privacy,) = (pick(curves, panel, name) for panel in ("regret", "epsilon"))
+        regret, privacy = (the(curves, panel, name) for panel in ("regret", "epsilon"))
         ratios = [quotient(regret.y[i], regret.y[at[0]]) for i in at[1:]]
         better.append(ratios[0][0] < 1 - 2 * ratios[0][1])
-        gains.append(f"{', '.join(f'{v:.2f} ± {e:.2f}' for v, e in ratios)} ({name})")
+        gains.append(f"{name} {' and '.join(pm(*one) for one in ratios)}")
         stronger.append(privacy.mean[-1] < 0.99 * privacy.mean[0])
-        given.append(f"{privacy.mean[0]:.4f} and {privacy.mean[-1]:.4f} ({name})")
-    gained = f"{'in part' if any(better) else 'no'}; regret at s = {where} over that at s = 1: {', '.join(gains)}"
-    private = "yes" if all(stronger) else "in part" if any(stronger) else "no, by less than 1 %"
-    private += f"; ε at δ = 10^-6 is, at s = {bits.x[0]:g} and {bits.x[-1]:g}, {', '.join(given)}"
-    sent = ", ".join(f"{bits.mean[i]:.0f}" for i in at) + f" bits at s = 1, {where.replace(' and', ',')}"
-    sent += f" in the largest batch ({bits.label})"
-    ours = f"no figure; {n_seeds} instances here"
-    says = (
-        Says("Section 5", "a larger s improves regret", ours, gained),
-        Says("Section 5", "a larger s improves privacy", "the same", private),
-        Says("Theorems 2 and 4", "bits grow with ln s", "the same", sent),
+        given.append(f"{name} {privacy.mean[0]:.4f} and {privacy.mean[-1]:.4f}")
+    gained = f"{verdict(better)}; regret at s = {where} over that at s = 1: {', '.join(gains)}"
+    private = f"{verdict(stronger)}; ε at s = {bits.x[0]:g} and {bits.x[-1]:g}: {', '.join(given)}"
+    sent = f"{', '.join(f'{bits.mean[i]:.0f}' for i in at)} bits at s = 1, {where} in the largest batch"
+    ours = f"no figure; {n} instances here"
+    return Picture(
+        shown,
+        "Regret, bits and privacy against the scale s",
+        f"K = 10, T = {power(HORIZONS[INSTANCE])}, ε = {EPSILON}, p = 0.1, {how}. Mean of {n} {INSTANCE} instances ± "
+        "one standard error. All are certified in their notions",
+        [
+            Says("Section 5", "a larger s improves regret", ours, gained),
+            Says("Section 5", "a larger s improves privacy", ours, private),
+            Says("Theorems 2 and 4", "bits grow with ln s", ours, sent),
+        ],
+        height=3.2,
+        ncols=4,
     )
-    caption(figure, "Chowdhury & Zhou (2023)", *says)
-    save(f"chowdhury2023_scaling_{options.variant}", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(RadiusOptions, description=__doc__))
+    options = tyro.cli(RadiusOptions, description=__doc__)
+    show(options, lambda: measure(options), lambda curves: picture(curves, options.how))

@@ -86,6 +86,13 @@ class Curve:
         """Returns the curve divided by a number, or by one for each point (n,)."""
         return self.but(y=self.y / np.reshape(unit, (-1, 1)))
 
+    def over(self, unit: np.ndarray) -> Curve:
+        """Returns the paired ratio to values (S,) or (n, S): means and errors are those of `quotient`."""
+        unit = np.broadcast_to(unit, self.y.shape)
+        mean = unit.mean(1, keepdims=True)
+        value = self.mean[:, None] / mean
+        return self.but(y=value + (self.y - value * unit) / mean)
+
     def at(self, x: float) -> np.ndarray:
         """Returns the values of the seeds (S,) at a point."""
         return self.y[list(self.x).index(x)]

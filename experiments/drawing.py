@@ -322,7 +322,7 @@ def spaced(text: str) -> str:
 def slope(ax: Axes, power: float, x: Sequence[float] | np.ndarray, y: float, text: str) -> None:
     """Draws a grey line of slope `power` in logarithms through the first of the points x at y, as a reference."""
     ends = np.array([x[0], x[-1]], float)
-    ax.plot(ends, y * (ends / ends[0]) ** power, color="#999999", linestyle="-.", linewidth=1, label=text)
+    ax.plot(ends, y * (ends / ends[0]) ** power, color="#BBBBBB", linewidth=1, label=text)
 
 
 def promised(note: str) -> str:

@@ -66,7 +66,8 @@ def picture(curves: list[Curve]) -> Picture:
     axes["xticks"] = dict(enumerate(one.replace(" p", "\np") for one in where))
     left = Panel(ends, f"group regret, T = {horizon:,.0f}", "", "group regret at T", **axes)
     left.level = {CHANCE: curves[-1].mean[-1]}
-    middle = Panel(others, "regret over a controller's", "", "ratio", over=control.y, label="", **axes)
+    over_control = [one.over(control.y) for one in others]
+    middle = Panel(over_control, "regret over a controller's", "", "ratio", label="", **axes)
     middle.yticks = (1, 2, 3, 5)
     over = [one for panel in (where[-2], OPEN) for one in pick(curves, panel) if one.label != CHANCE]
     right = Panel(over, f"not private, and dotted {where[-2]}", "round $t$", "group regret up to $t$", kind="lines")

@@ -9,17 +9,17 @@ clusters are right, seed by seed: the theorem has n d log T / gamma^2. They chan
 double.
 """
 
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
 from clusters import SEATS, LiuOptions
-from curves import Curve, exponent, pick
-from drawing import Says, caption, headline, legend_of_all, save, slope
+from curves import Curve, exponent, final, pick, pm
+from drawing import Panel, Picture, Says, main, slope
 from liu2022_order import right_from
+from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 
 CLUSTERS, DISTANCES, DIM, USERS = (2, 4, 8), (0.5, 1.0), 10, 40
+LOOKS = ("#7FB8DA o", "#0072B2 s")  # shades of FCLUB-DC
 
 
 def apart(n_clusters: int, distance: float) -> fb.Environment:
@@ -44,75 +44,62 @@ def measure(options: LiuOptions) -> list[Curve]:
             one = fb.simulate(apart(m, distance), fb.algos.FCLUB(), **run, store=options.store)
             right = right_from(one.gauges["adjusted Rand index"])
             first = one.rounds[np.minimum((~right).sum(1), len(one.rounds) - 1)]
-            regret[i, j], found[i, j] = one.regret[:, -1], np.where(right[:, -1], first, np.nan)
+            regret[i, j], found[i, j] = final(one), np.where(right[:, -1], first, np.nan)
     labels = [f"distance {distance}" for distance in distances]
     both = (("regret", regret), ("round", found))
     return [Curve(panel, name, clusters, one) for panel, values in both for name, one in zip(labels, values)]
 
 
-def main(options: LiuOptions) -> None:
-    curves = options.numbers("liu2022_distances", lambda: measure(options))
+def seeds(rounds: list[Curve], ax: Axes) -> None:
+    """Draws in how many seeds all clusters are right from a round on, a row for each m and distance."""
+    ends, rows = sorted({first for one in rounds for first in one.y.ravel() if np.isfinite(first)}), []
+    for j, m in enumerate(rounds[0].x):
+        for i, (late, look) in enumerate(zip(rounds, LOOKS)):
+            rows.append((3 * j + i, f"m = {m:g}, {late.label.replace('distance', 'γ =')}"))
+            place = np.where(np.isfinite(late.y[j]), np.searchsorted(ends, late.y[j]), len(ends))
+            for at, count in zip(*np.unique(place, return_counts=True)):
+                ax.plot(at, 3 * j + i, look[-1], color=look[:7], markersize=3 * count**0.5)
+                ax.annotate(f"{count}", (at, 3 * j + i), (7, -3), textcoords="offset points", fontsize="small")
+    ax.set_yticks(*zip(*rows))
+    ax.set_xticks(range(len(ends) + 1), [*(f"{end:,.0f}" for end in ends), "later"], fontsize="small", rotation=45)
+    ax.margins(0.1)
+    ax.invert_yaxis()
+
+
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret against m at each distance, and from when on clusters are right."""
     regrets, rounds = pick(curves, "regret"), pick(curves, "round")
-    distances, clusters = DISTANCES[: len(regrets)], regrets[0].x.astype(int)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 4.9))
-    found, powers, shares, rows, open_ = [], [], [], [], []
-    ends = sorted({first for one in rounds for first in one.y.ravel() if np.isfinite(first)})
-    for i, (one, late, gamma) in enumerate(zip(regrets, rounds, distances)):
-        colour, mark = ("#7FB8DA", "#0072B2")[i], "os"[i]  # shades of FCLUB-DC
-        power, half = exponent(one)
-        found.append(f"{power:.2f} ± {half:.2f} at γ = {gamma:g}")
-        open_.append(abs(power - 0.5) <= half and half > 0.25)
-        label = f"distance γ = {gamma:g}"
-        left.errorbar(one.x, one.mean, one.error, fmt=f"{mark}-", color=colour, capsize=3, label=label)
-        for j, (m, mean, error, first) in enumerate(zip(clusters, one.mean, one.error, np.sort(late.y))):
-            place = np.where(np.isfinite(first), np.searchsorted(ends, first), len(ends))
-            rows.append((3 * j + i, f"m = {m}, γ = {gamma:g}"))
-            for at, seeds in zip(*np.unique(place, return_counts=True)):
-                spot, size = (at, rows[-1][0]), 5 * seeds**0.5
-                right.plot(*spot, mark, color=colour, markersize=size)
-                right.annotate(f"{seeds}", spot, (size / 2 + 2, -3), textcoords="offset points", fontsize="small")
-            share = f"right at T in {np.isfinite(first).mean():.0%}"
-            print(f"m = {m}, {one.label}: regret {mean:,.0f} ± {error:,.0f}; {share}, rounds {first.tolist()}")
-    slope(left, 0.5, clusters, 0.8 * regrets[0].mean[0], "(a) slope of $\\sqrt{m}$")
-    left.set(xlabel="clusters m", ylabel="regret at T", xscale="log", yscale="log")
-    left.set_title("(a) regret against the number of clusters")
-    left.xaxis.minorticks_off()
-    left.set_xticks(clusters, clusters)
-    right.set_yticks(*zip(*rows))
-    right.set_xticks(range(len(ends) + 1), [*(f"{end:,.0f}" for end in ends), "not by T"])
-    right.axvline(len(ends) - 0.5, color="#999999")
-    right.set(xlim=(-0.5, len(ends) + 0.5), xlabel="round (they change at ends of phases only)")
-    right.set_title("(b) from when on all clusters are right, in so many seeds")
-    right.margins(y=0.1)
-    right.invert_yaxis()
-    legend_of_all(figure)
-    for j, m in enumerate(clusters):
+    shown = [
+        one.but(label=one.label.replace("distance", "distance γ ="), style=look) for one, look in zip(regrets, LOOKS)
+    ]
+    left = Panel(shown, "regret by the number of clusters", "clusters m", "regret at T", xscale="log", yscale="log")
+    left.xticks, m = regrets[0].x, regrets[0].x
+    left.also = lambda ax: slope(ax, 0.5, m, 0.8 * regrets[0].mean[0], "slope of $\\sqrt{m}$")
+    right = Panel([], "seeds in which all clusters are right from ... on", "round", also=lambda ax: seeds(rounds, ax))
+    found = "; ".join(f"{one.label} {pm(*exponent(one))}" for one in regrets)
+    shares, powers, gammas = [], [], DISTANCES[: len(rounds)]
+    for j, clusters in enumerate(m):
         first = np.stack([late.y[j] for late in rounds])
-        shares.append(f"m = {m} in " + " and ".join(f"{share:.0%}" for share in np.isfinite(first).mean(1)))
-        if np.isfinite(first).all() and len(distances) > 1:
-            power, half = exponent(Curve("", "", distances, first))
-            powers.append(f"m = {m}: γ^({power:.2f} ± {half:.2f})")
-            open_.append(half > 0.5)
-    where = f"n = {USERS}, {SEATS['random']}, L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070"
-    n_seeds = regrets[0].n_seeds
-    what = "Liu et al. (2022): FCLUB-DC (not private), all pairs of preference vectors at one distance γ"
-    headline(figure, "Closer clusters are found later", f"{what}; mean of {n_seeds} seeds ± 1 standard error\n{where}")
-    ours = f"asymptotic; {n_seeds} seeds here"
-    words = "undecided, errors are too wide: " if any(open_) else ""
-    words += f"exponents of m {'; '.join(found)} (95 %) (a); at T not all seeds have found their clusters (b)"
-    first = Says("Theorem 1", "regret grows with √m once clusters are found", ours, words)
-    gammas = " and ".join(f"{one:g}" for one in distances)
-    late = "undecided: " if len(powers) < len(clusters) or any(open_) else ""
-    late += f"(b) seeds with all clusters right at T, at γ = {gammas}: {', '.join(shares)}; exponents of γ of the time "
-    late += (
-        f"until then, where all find them: {'; '.join(powers) or 'none'} (95 %), of {len(distances)} distances only, "
+        shares.append(f"m = {clusters:g} in {' and '.join(f'{x:.0%}' for x in np.isfinite(first).mean(1))}")
+        if np.isfinite(first).all() and len(gammas) > 1:
+            powers.append(f"m = {clusters:g} γ^({pm(*exponent(Curve('', '', gammas, first)))})")
+    late = f"undecided; seeds with all clusters right at T, at γ = {' and '.join(f'{one:g}' for one in gammas)}: "
+    late += f"{', '.join(shares)}; exponents of the time until then, where all find them: {'; '.join(powers) or 'none'}"
+    n = regrets[0].n_seeds
+    ours = f"asymptotic; {n} seeds here"
+    return Picture(
+        [left, right],
+        "Closer clusters are found later",
+        f"FCLUB-DC, not private, with all pairs of preference vectors at one distance γ. n = {USERS}, "
+        f"{SEATS['random']}, L = 5, K = 10 of 4,096 items, d = {DIM}, T = 131,070. Mean of {n} seeds ± "
+        "one standard error",
+        [
+            Says("Theorem 1", "regret grows with √m once clusters are found", ours, f"exponents of m (95 %): {found}"),
+            Says("Theorem 1", "clusters are found after O(n d log T / γ²) rounds", ours, late),
+        ],
+        height=3.5,
     )
-    late += "and of rounds that are ends of phases, which double"
-    second = Says("Theorem 1", "clusters are found after O(n d log T / γ²) rounds", "the same", late)
-    print(first.seen, second.seen, sep="\n")
-    caption(figure, "Liu et al. (2022)", first, second)
-    save("liu2022_distances", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(LiuOptions, description=__doc__))
+    main(measure, picture, __doc__, LiuOptions)

@@ -18,6 +18,7 @@ from typing import Literal
 
 import tyro
 from clusters import SEATS, LiuOptions, liu_figure
+from drawing import Says
 
 import fedbandit_jax as fb
 
@@ -36,6 +37,11 @@ class Fig2a(LiuOptions):
     seating: Literal["consecutive", "random"] = "consecutive"
     scale: float = 1.0
 
+    @property
+    def variant(self) -> str:
+        """Returns what distinguishes the names of the files."""
+        return f"m{self.clusters}_{self.seating}_{self.scale:g}"
+
 
 def main(options: Fig2a) -> None:
     env = options.instance(n_clusters=options.clusters, seating=options.seating)
@@ -43,9 +49,8 @@ def main(options: Fig2a) -> None:
     where = f"n = 40 users on L = 5 servers, m = {options.clusters} {SEATS[options.seating]}, K = 10, d = 10"
     title = f"Liu et al. (2022), Fig. 2 (a): {where}\ntarget ε = 1, δ = 0.1"
     title += f", confidence widths × {options.scale:g}" if options.scale != 1 else ""
-    name = f"liu2022_fig2a_m{options.clusters}_{options.seating}_{options.scale:g}"
-    paper = ("Fig. 2 (a)", "T=10^5, 10 seeds")
-    liu_figure(name, options, env, methods, title, *paper, **options.run(500, 100_000, 131_070))
+    paper = Says("Fig. 2 (a)", "", "T=10^5, 10 seeds", "")
+    liu_figure(options, env, methods, title, paper, options.run(500, 100_000, 131_070))
 
 
 if __name__ == "__main__":

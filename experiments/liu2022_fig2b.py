@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 from clusters import LiuOptions, liu_figure
+from drawing import Says
 
 import fedbandit_jax as fb
 
@@ -39,6 +40,11 @@ class Fig2b(LiuOptions):
     clusters: int = 4
     users: int = 40
     scale: float = 1.0
+
+    @property
+    def variant(self) -> str:
+        """Returns what distinguishes the names of the files."""
+        return f"{self.thetas}_{self.users}_{self.scale:g}"
 
     def data(self) -> fb.data.Community:
         """Returns the data of the folder, or made-up users around random centres."""
@@ -69,10 +75,8 @@ def main(options: Fig2b) -> None:
         title = f"Liu et al. (2022), Fig. 2 (b): {what}, {where}\n{own}; target ε = 1, δ = 0.1"
         title += f", confidence widths × {options.scale:g}" if options.scale != 1 else ""
     methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
-    name = f"liu2022_fig2b_{options.thetas}_{options.users}_{options.scale:g}"
-    run = options.run(500, 200_000, 262_142)
-    paper = ("Fig. 2 (b)", "T=200,000, 40 of 1,000 users, 10 seeds")
-    liu_figure(name, options, env, methods, title, *paper, **run)
+    paper = Says("Fig. 2 (b)", "", "T=200,000, 40 of 1,000 users, 10 seeds", "")
+    liu_figure(options, env, methods, title, paper, options.run(500, 200_000, 262_142))
 
 
 if __name__ == "__main__":

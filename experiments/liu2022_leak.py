@@ -19,11 +19,9 @@ import math
 from typing import Any
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, pick
-from drawing import Says, caption, headline, legend_of_all, save
+from curves import Curve, panels, pick
+from drawing import Panel, Picture, Says, main
 from matplotlib.axes import Axes
 from options import Size
 
@@ -74,68 +72,57 @@ def actions(algo: fb.algos.FCLUB, *, name: str) -> Case:
     return dataclasses.replace(case, mechanism=LastArm(whole=whole), data=data, neighbour=neighbour)
 
 
-def bounds(make: Any, n_runs: int, options: Size) -> list[Curve]:
-    """Returns lower bounds of epsilon (95 % confidence) against delta."""
+CASES = {labels: "who is in a local cluster", uploads: "upload times", actions: "an action of another cluster"}
+
+
+def measure(options: Size) -> list[Curve]:
+    """Returns lower bounds of epsilon (95 % confidence) against delta, by what an auditor sees."""
     curves, key, deltas = [], jax.random.key(options.seed), DELTAS[options.pick(-1, 0, 0) :]
-    for (name, algo), look in list(zip(ALGOS.items(), LOOKS))[:: options.pick(2, 1, 1)]:
-        case = make(algo, name=name)
-        shown = [dataclasses.replace(case, delta=delta).run(key, n_runs=n_runs).epsilon_lower for delta in deltas]
-        print(f"{make.__name__}, {name}, N = {n_runs:,}: {dict(zip(deltas, shown))}", flush=True)
-        curves.append(Curve(make.__name__, name, deltas, shown, look, f"{n_runs:,}"))
+    for make in CASES:
+        n = options.pick(1000, *((4_000, 100_000) if make is actions else (100_000, 10**6)))
+        for (name, algo), look in list(zip(ALGOS.items(), LOOKS))[:: options.pick(2, 1, 1)]:
+            case = make(algo, name=name)
+            shown = [dataclasses.replace(case, delta=delta).run(key, n_runs=n).epsilon_lower for delta in deltas]
+            curves.append(Curve(make.__name__, name, deltas, shown, look, f"{n:,}"))
     return curves
 
 
-def draw(ax: Axes, curves: list[Curve], title: str) -> None:
-    """Draws lower bounds against delta, and the epsilon that noise of (1, 0.1) is worth."""
-    for one in curves:
-        colour, line, mark = one.style.split()
-        look: dict[str, Any] = dict(markersize=10, markerfacecolor="none") if "printed" in one.label else {}
-        ax.plot(one.x, one.y[:, 0], mark + line, color=colour, label=WORDS.get(one.label, one.label), **look)
-        for delta, bound in zip(one.x, one.y[:, 0]):
-            if bound and ("exact" in one.label or one.y[0, 0] < 5):
-                ax.annotate(f"{bound:.1f}", (delta, bound), (0, 8), textcoords="offset points", ha="center")
+def allowed(ax: Axes) -> None:
+    """Draws the epsilon that noise of (1, 0.1) is worth, and the claim."""
     deltas = np.geomspace(DELTAS[0], DELTAS[-1], 50)
     mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
-    allowed = [gaussian_epsilon(mu, delta) for delta in deltas]
-    ax.plot(deltas, allowed, "-.", color="#999999", label="what Gaussian noise of (ε = 1, δ = 0.1) allows")
-    ax.plot(BUDGET.delta, BUDGET.epsilon, "*", color="k", markersize=12, label="claim of Theorem 3", zorder=9)
-    ax.set(xscale="log", xlabel="δ", xlim=(DELTAS[0] / 1.5, DELTAS[-1] * 1.5))
-    ax.set_xticks(DELTAS)
-    ax.set_title(f"{title}\n{curves[0].note} runs of each data set")
+    values, label = [gaussian_epsilon(mu, delta) for delta in deltas], "what Gaussian noise of (ε = 1, δ = 0.1) allows"
+    ax.plot(deltas, values, "-.", color="#999999", label=label)
+    ax.plot(BUDGET.delta, BUDGET.epsilon, "*", color="k", markersize=9, label="claim of Theorem 3", zorder=9)
 
 
-def main(options: Size) -> None:
-    many = options.pick(1000, 100_000, 10**6)
-    sizes = {labels: many, uploads: many, actions: options.pick(1000, 4_000, 100_000)}
-    curves = options.numbers(
-        "liu2022_leak", lambda: [one for make, n in sizes.items() for one in bounds(make, n, options)]
-    )
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 4.9), sharey=True)
-    titles = ("(a) who is in a local cluster", "(b) upload times", "(c) an action of another cluster")
-    seen = []
-    for ax, make, title in zip(axes, sizes, titles):
-        panel = pick(curves, make.__name__)
-        draw(ax, panel, title)
-        names = [one.label.removeprefix("CDP-FCLUB-DC, ") for one in panel]
-        found = [f"{name} {', '.join(f'{y:.2f}' for y in one.y[:, 0])}" for name, one in zip(names, panel)]
-        seen.append(f"{title}: {'; '.join(found)}")
-    axes[0].set_ylim(-0.4, 1.12 * max(one.y.max() for one in curves))
-    axes[0].set_ylabel("ε is at least (95 % confidence)")
-    legend_of_all(figure, ncols=2)
-    headline(
-        figure,
-        "What others see of CDP-FCLUB-DC refutes ε = 1",
-        "CDP-FCLUB-DC of Liu et al. (2022) with ε = 1, δ = 0.1: two data sets that differ in one round of one user,\n"
-        "told apart by what others see; dotted: no privacy claim",
-    )
+def picture(curves: list[Curve]) -> Picture:
+    """Returns lower bounds of epsilon against delta, a panel for each view."""
+    shown, seen = [], []
+    for panel, words in zip(panels(curves), CASES.values()):
+        ones = pick(curves, panel)
+        named = [one.but(label=WORDS.get(one.label, one.label)) for one in ones]
+        shown.append(Panel(named, f"{words}\n{ones[0].note} runs of each data set", "δ", xscale="log", also=allowed))
+        shown[-1].open, shown[-1].xticks = lambda one: "printed" in one.label, DELTAS
+        shown[-1].spread = 0.1
+        found = [f"{one.label} {', '.join(f'{y:.2f}' for y in one.mean)}" for one in ones]
+        seen.append(f"{words}: {'; '.join(found)}")
+    shown[0].axes["ylabel"] = "ε is at least (95 % confidence)"
     mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
-    allowed = ", ".join(f"{gaussian_epsilon(mu, delta):.2f}" for delta in curves[0].x)
+    noise = ", ".join(f"{gaussian_epsilon(mu, delta):.2f}" for delta in curves[0].x)
     at = ", ".join(f"{delta:g}" for delta in curves[0].x)
-    says = f"ε is at least, at δ = {at}, where Gaussian noise of (1, 0.1) allows {allowed}: {'. '.join(seen)}"
+    says = f"lower bounds of ε at δ = {at}, where Gaussian noise of (1, 0.1) allows {noise}. {'. '.join(seen)}"
     claim = "CDP-FCLUB-DC is (1, 0.1, L, m)-CDP: actions of other local clusters hardly depend on one round"
-    caption(figure, "Liu et al. (2022)", Says("Theorem 3, Definition 1", claim, "any", says))
-    save("liu2022_leak", options, figure, curves)
+    return Picture(
+        shown,
+        "What others see of CDP-FCLUB-DC refutes ε = 1",
+        "CDP-FCLUB-DC of Liu et al. (2022) with ε = 1 and δ = 0.1. Two data sets differ in one round of one user, and "
+        "others tell them apart by what they see. Dotted: no privacy claim",
+        [Says("Theorem 3, Definition 1", claim, "any", says)],
+        ncols=2,
+        grid=dict(sharey=True),
+    )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

@@ -8,15 +8,10 @@ noise gives by itself for all phases together is below it. In (a) FCLUB-DC and L
 of (b) at d = 10: the same runs.
 """
 
-from typing import Any
-
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from clusters import LOOKS as COLOURED
-from clusters import RECALIBRATED, SEATS, LiuOptions, decided, dressed, worth
-from curves import Curve, pick, random_play, verdict
-from drawing import Says, caption, headline, save
+from clusters import LOOKS, PRIVATE, RECALIBRATED, SEATS, LiuOptions, decided, worth
+from curves import Curve, final, pick, random_play, the, verdict
+from drawing import CHANCE, Panel, Picture, Says, dressed, main
 
 import fedbandit_jax as fb
 
@@ -37,10 +32,6 @@ WORDS = {
     "m": "clusters m",
     "L": "servers L",
 }
-LOOKS = {
-    name: COLOURED[name]
-    for name in ("FCLUB-DC", "CDP-FCLUB-DC", "CDP-FCLUB-DC, recalibrated", "LinUCB", "uniform play")
-}
 
 
 def measure(options: LiuOptions) -> list[Curve]:
@@ -48,15 +39,15 @@ def measure(options: LiuOptions) -> list[Curve]:
     run = options.run(500, 100_000, 100_000)
     every, env = options.methods(fb.privacy.Budget(1.0, 0.1)), options.instance()
     epsilons = EPSILONS[:: options.pick(5, 1, 1)]
-    private = {name: every[name] for name in LOOKS if name.startswith("CDP")}
+    private = {name: every[name] for name in LOOKS if name.startswith(PRIVATE)}
     result, curves = fb.sweep(env, private, grid=dict(epsilon=epsilons), **run, store=options.store), []
     for name, algo in private.items():
-        finals = np.stack([result[f"{name}(epsilon={e})"].regret[:, -1] for e in epsilons])
+        finals = [final(result[f"{name}(epsilon={e})"]) for e in epsilons]
         given = [worth(algo.replace(epsilon=e), env, run["horizon"]) for e in epsilons]
         curves.append(Curve(HOME_TITLE, name, epsilons, finals, LOOKS[name]))
         curves.append(Curve("worth", name, epsilons, given))
     random = random_play(env, options.seed) * run["horizon"]
-    curves.append(Curve(HOME_TITLE, "uniform play", epsilons, [random] * len(epsilons), LOOKS["uniform play"]))
+    curves.append(Curve(HOME_TITLE, CHANCE, epsilons, [random] * len(epsilons), LOOKS[CHANCE]))
     found: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
     for title, (_, values, shape_at) in STUDIES.items():
         values = values[: options.pick(1, 9, 9)]
@@ -64,89 +55,59 @@ def measure(options: LiuOptions) -> list[Curve]:
             if shape not in found:
                 env = options.instance(**dict(zip(HOME, shape)))
                 one = fb.sweep(env, {name: every[name] for name in SHOWN}, **run, store=options.store)
-                found[shape] = {name: one[name].regret[:, -1] for name in SHOWN}
-                found[shape]["uniform play"] = np.full(run["seeds"], random_play(env, options.seed) * run["horizon"])
-                print(shape, {name: f"{final.mean():,.0f}" for name, final in found[shape].items()}, flush=True)
-        for name in (*SHOWN, "uniform play"):
+                found[shape] = {name: final(one[name]) for name in SHOWN}
+                found[shape][CHANCE] = np.full(run["seeds"], random_play(env, options.seed) * run["horizon"])
+                print(shape, {name: f"{values.mean():,.0f}" for name, values in found[shape].items()}, flush=True)
+        for name in (*SHOWN, CHANCE):
             finals = np.stack([found[tuple(shape_at(value).values())][name] for value in values])
-            curves.append(Curve(title, name, values, finals[:, :1] if name == "uniform play" else finals, LOOKS[name]))
+            curves.append(Curve(title, name, values, finals[:, :1] if name == CHANCE else finals, LOOKS[name]))
     return [*curves, Curve("words", "T", [0], [run["horizon"]])]
 
 
-def main(options: LiuOptions) -> None:
-    curves = dressed(options.numbers("liu2022_parameters", lambda: measure(options)))
-    horizon = pick(curves, "words")[0].y[0, 0]
-    figure, grid = plt.subplots(2, 3, figsize=(11.0, 6.6), sharey=True)
-    *axes, last = grid.ravel()
-    order: dict[str, list[str]] = {"holds": [], "undecided": [], "reversed": []}
-    for ax, title in zip(axes, (HOME_TITLE, *STUDIES)):
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret over that of uniform play against each parameter."""
+    curves, horizon, n = dressed(curves, LOOKS), the(curves, "words").y[0, 0], curves[0].n_seeds
+    ends, home = np.array([EPSILONS[0], EPSILONS[-1]]), []
+    for one in pick(curves, next(iter(STUDIES))):  # the same runs as those of (a) that have no epsilon
+        if one.label in ("FCLUB-DC", "LinUCB"):
+            home.append(one.but(x=ends, y=one.y[one.x == HOME["dim"]].repeat(2, 0), style=one.style.split()[0]))
+    shown, order = [], {"holds": [], "undecided": [], "reversed": []}
+    for title in (HOME_TITLE, *STUDIES):
         panel = pick(curves, title)
-        (random,) = pick(panel, label="uniform play")
-        ax.axhline(1, color="#999999", linestyle="-.", label=random.label)
-        for one in panel:
-            colour, line, *mark = one.style.split()
-            style: dict[str, Any] = dict(fmt="".join(mark) + line, color=colour, label=one.label, markersize=4)
-            if one is not random:
-                ax.errorbar(one.x, one.mean / random.mean, one.error / random.mean, capsize=2, **style)
-            print(f"{title}, {one.label}: ", end="")
-            print(", ".join(f"{x:g}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
-        final = {one.label: one.y for one in panel}
+        chance = the(panel, label=CHANCE).mean
         letter = "ε" if title == HOME_TITLE else STUDIES[title][0]
-        for i, x in enumerate(panel[0].x if title != HOME_TITLE else ()):
-            order[verdict(final["FCLUB-DC"][i], final["LinUCB"][i]).split(",")[0]].append(f"{letter}={x:g}")
-        ax.set(xlabel=WORDS[letter], yscale="log")
-        ax.set_title(title.replace("=", " = "))
-        if title == HOME_TITLE:
-            ax.set(xscale="log")
-            worths = pick(curves, "worth", "CDP-FCLUB-DC")[0].mean
-            ticks = [(e, f"{e:g}\n{w:.2g}") for e, w in zip(panel[0].x, worths) if e != 8]  # too near to 10
-            ax.set_xticks(*zip(*ticks), fontsize="small")
-            ax.xaxis.minorticks_off()
-            for one in pick(curves, "(b) features (n=40, m=4, L=5)"):
-                if one.label in ("FCLUB-DC", "LinUCB"):
-                    home = one.x == HOME["dim"]
-                    for share, wrong in zip(one.mean[home] / random.mean[0], one.error[home] / random.mean[0]):
-                        ax.axhline(share, color=one.style.split()[0])
-                        ax.axhspan(share - wrong, share + wrong, color=one.style.split()[0], alpha=0.2, linewidth=0)
-        else:
-            ax.set(xticks=panel[0].x)
-    handles = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels())}
-    last.legend(handles.values(), handles.keys(), loc="center left", frameon=False)
-    last.axis("off")
-    for row in grid:
-        row[0].set_ylabel("regret over uniform play's")
-    n_seeds = curves[0].n_seeds
-    seats = SEATS["consecutive"]
-    headline(
-        figure,
+        ones = [one.per(chance) for one in panel if one.label != CHANCE]
+        ones += [one.per(chance[0]) for one in home] if letter == "ε" else []
+        words = title[4:], WORDS[letter], "regret over uniform play's" * (title[1] in "ad")
+        shown.append(Panel(ones, *words, level={CHANCE: 1}, yscale="log", xticks=panel[0].x))
+        if letter != "ε":
+            ends = {one.label: one.y for one in panel}
+            for x, better, worse in zip(panel[0].x, ends["FCLUB-DC"], ends["LinUCB"]):
+                order[verdict(better, worse).split(",")[0]].append(f"{letter}={x:g}")
+    given, printed = the(curves, "worth", PRIVATE), the(curves, HOME_TITLE, PRIVATE)
+    shown[0].axes["xscale"] = "log"
+    shown[0].xticks = {e: f"{e:g}\n{w:.2g}" for e, w in zip(printed.x, given.mean) if e != 8}  # too near to 10
+    ends = f"target {printed.x[-1]:g}", f"target {printed.x[0]:g}"
+    shares = printed.mean / the(curves, HOME_TITLE, CHANCE).mean
+    falls = f"{decided(dict(zip(ends, printed.y[[-1, 0]])), [ends])}; of uniform play's: "
+    falls += " and ".join(f"{shares[i]:.2f} at target {printed.x[i]:g} (noise {given.mean[i]:.2g})" for i in (0, -1))
+    whole = "yes" if not order["undecided"] + order["reversed"] else "in part" if order["holds"] else "no"
+    ahead = "; ".join(f"{word} at {', '.join(at) or 'none'}" for word, at in order.items())
+    ours = f"T=10^5, 10 seeds, 4 to 9 values; T={horizon:,.0f}, {n} seeds here"
+    return Picture(
+        shown,
         "CDP-FCLUB-DC against budget, features, users, clusters and servers",
-        f"Liu et al. (2022), Appendix E.2: {seats}, K = 10, δ = 0.1, T = {horizon:,.0f}, target ε = 1 but for (a)\n"
-        f"mean of {n_seeds} seeds ± 1 standard error, in (a) a band; dotted: no privacy claim; solid: not private",
+        f"{SEATS['consecutive']}, K = 10, δ = 0.1, T = {horizon:,.0f}, target ε = 1 except in (a). Mean of {n} seeds ± "
+        "one standard error. Dotted: no privacy claim; solid: not private. (a) has below its axis what the noise gives",
+        [
+            Says("Appendix E.2", "regret of CDP-FCLUB-DC falls with ε", ours, f"{falls}. {RECALIBRATED}"),
+            Says("Appendix E.2", "the order of Fig. 2(a)", ours, f"{whole}: FCLUB-DC < LinUCB (95 %) {ahead}"),
+        ],
+        height=4.6,
+        shape=(2, 3),
+        grid=dict(sharey=True),
     )
-    for one in pick(curves, "worth"):
-        print(f"{one.label}, noise alone: {', '.join(f'{e:g}: {w:.3g}' for e, w in zip(one.x, one.mean))}")
-    (printed,), (worths,) = pick(curves, HOME_TITLE, "CDP-FCLUB-DC"), pick(curves, "worth", "CDP-FCLUB-DC")
-    (random,) = pick(curves, HOME_TITLE, "uniform play")
-    ends = (f"target {printed.x[-1]:g}", f"target {printed.x[0]:g}")
-    final = dict(zip(ends, printed.y[[-1, 0]]))
-    shares = printed.mean / random.mean
-    falls = "; ".join(
-        f"{shares[i]:.2f} of uniform play's at target {printed.x[i]:g} (noise alone {worths.mean[i]:.2g})"
-        for i in (0, -1)
-    )
-    ours = f"T=10^5, 10 seeds, 4 to 9 values; T={horizon:,.0f}, {n_seeds} seeds here"
-    n = sum(map(len, order.values()))
-    whole = "yes" if len(order["holds"]) == n else "in part" if order["holds"] else "no"
-    ahead = f"{whole}: FCLUB-DC < LinUCB (95 %) "
-    ahead += "; ".join(f"{word} at {', '.join(at) or 'none'}" for word, at in order.items())
-    falls = f"{decided(final, [ends])}, from end to end: {falls} (a). {RECALIBRATED}"
-    says = (
-        Says("Appendix E.2", "regret of CDP-FCLUB-DC falls with ε", ours, falls),
-        Says("Appendix E.2", "the order of Fig. 2(a) for other d, n, m and L", ours, f"{ahead} (b) to (e)"),
-    )
-    caption(figure, "Liu et al. (2022)", *says)
-    save("liu2022_parameters", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(LiuOptions, description=__doc__))
+    main(measure, picture, __doc__, LiuOptions)

@@ -9,15 +9,13 @@ the authors' instance, as multiples of its value; the legend has the exponents o
 logarithms, and grey lines those of the bounds, at the side.
 """
 
-import dataclasses
+from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from clusters import LOOKS as COLOURED
-from clusters import SEATS, LiuOptions
-from curves import Curve, exponent, mean_error, pick, standing
-from drawing import Says, caption, headline, legend_below, save, slope
+from clusters import LOOKS, SEATS, LiuOptions
+from curves import Curve, exponent, final, mean_error, pick, pm, standing, the
+from drawing import Panel, Picture, Says, dressed, main, slope
+from matplotlib.axes import Axes
 
 import fedbandit_jax as fb
 
@@ -30,7 +28,7 @@ VALUES = {
 HOME = {"n": 40, "m": 4, "d": 10, "L": 5}
 BOUNDS = {("a", "FCLUB-DC"): 0.5, ("a", "CDP-FCLUB-DC"): 0.5}
 BOUNDS |= {("b", "n"): 1, ("b", "m"): 0.5, ("b", "d"): 1, ("b", "L"): 1, ("d", "m"): 1, ("d", "d"): 1, ("d", "L"): 1}
-LOOKS = {name: COLOURED[name] for name in ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")}
+SHOWN = ("FCLUB-DC", "CDP-FCLUB-DC", "LinUCB")
 PARAMETERS = {
     "n": "#882255 - o",
     "m": "#009E73 - s",
@@ -44,7 +42,7 @@ def measure(options: LiuOptions) -> list[Curve]:
     run = {**options.run(500, 100_000, 131_070), "stride": "log"}
     long = {**run, "horizon": options.pick(500, 131_070, 1_048_574)}
     env, every, curves = options.instance(), options.methods(fb.privacy.Budget(1.0, 0.1)), []
-    for name in LOOKS:
+    for name in SHOWN:
         one = fb.simulate(env, every[name], **long, store=options.store)
         points, ends = long["horizon"] / 2.0 ** np.arange(0, 7, 0.25)[::-1], long["horizon"] / 2.0 ** np.arange(7)[::-1]
         regret = np.transpose([np.interp(points, one.rounds, seed) for seed in one.regret])
@@ -59,98 +57,79 @@ def measure(options: LiuOptions) -> list[Curve]:
             for value in values
         ]
         look = PARAMETERS[letter]
-        curves.append(Curve("b", letter, values, np.stack([one.regret[:, -1] for one in runs]), look))
-        curves.append(Curve("d", letter, values, np.stack([one.communication["rounds"][:, -1] for one in runs]), look))
+        curves.append(Curve("b", letter, values, [final(one) for one in runs], look))
+        curves.append(Curve("d", letter, values, [one.communication["rounds"][:, -1] for one in runs], look))
         print(f"{letter} in {values}: {', '.join(f'{mean:,.0f}' for mean in curves[-2].mean)}", flush=True)
     return [*curves, Curve("words", "T", [0], [run["horizon"]])]
 
 
-def main(options: LiuOptions) -> None:
-    curves = options.numbers("liu2022_rates", lambda: measure(options))
-    looks = {**LOOKS, **PARAMETERS}
-    curves = [dataclasses.replace(one, style=looks.get(one.label, one.style)) for one in curves]
-    horizon = pick(curves, "words")[0].y[0, 0]
-    figure, grid = plt.subplots(2, 2, figsize=(11.0, 8.8))
-    axes = grid.ravel()
-    powers: dict[tuple[str, str], tuple[float, float]] = {}
-    for ax, panel in zip(axes, "abcd"):
-        for i, one in enumerate(pick(curves, panel)):
-            colour, line, mark = one.style.split()
-            if panel == "c":
-                if one.label == "LinUCB":
-                    continue
-                one = Curve("c", one.label, one.x[1:], np.diff(one.y, axis=0))
-                label = one.label
-            else:
-                last = (one.x > one.x[-1] / 10.1) if panel == "a" else slice(None)
-                power, half = exponent(one, last)
-                powers[panel, one.label] = power, half
-                label = f"{one.label}: {power:.2f} ± {half:.2f}"
-            x = one.x / HOME.get(one.label, 1) * (1.04 ** (i - 1.5) if panel in "bd" else 1)
-            ax.errorbar(x, one.mean, one.error, fmt=mark + line, color=colour, label=label, capsize=2, markersize=4)
-            print(f"({panel}) {label}: ", end="")
-            print(", ".join(f"{x:,.0f}: {m:,.0f} ± {e:,.0f}" for x, m, e in zip(one.x, one.mean, one.error)))
-        ax.set(xscale="log", yscale="log")
-    (a, b, c, d), (first, *_) = axes, pick(curves, "a")
-    slope(a, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "exponent 1/2")
-    for ax in (b, d):
-        home = pick(curves, "bd"[ax is d], "d")[0]
-        middle = home.mean[home.x == HOME["d"]].sum()
-        ends, low = (1.3, 3.9), (0.37 if ax is b else 0.2) * middle
-        slope(ax, 1, ends, low, f"exponent 1: bound of {'n, d, L' if ax is b else 'm, d, L'}")
-        if ax is b:
-            ax.plot(ends, low * np.sqrt([1, 3]), "--", color="#999999", label="exponent 1/2: bound of m")
-    multiple = "multiple of " + ", ".join(f"{letter} = {value}" for letter, value in HOME.items())
-    a.set(title=f"(a) regret up to T = {first.x[-1]:,.0f}", xlabel="round $t$")
-    b.set(title=f"(b) regret of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
-    c.set(title="(c) uploads and downloads in (t/2, t]", xlabel="round $t$")
-    d.set(title=f"(d) uploads and downloads of FCLUB-DC at T = {horizon:,.0f}", xlabel=multiple)
-    for ax in axes:
-        ax.set_title(ax.get_title())
-        ax.set_ylabel("regret" if ax in (a, b) else "uploads and downloads")
-        legend_below(ax, ncols=2)
-        ax.xaxis.minorticks_off()
-    for ax in (b, d):
-        ax.set_xticks((0.5, 1, 2, 4), ("1/2", 1, 2, 4))
-    n_seeds = first.n_seeds
-    headline(
-        figure,
+def fitted(one: Curve) -> tuple[float, float]:
+    """Returns the exponent of a curve, over time that of the last tenth."""
+    return exponent(one, one.x > one.x[-1] / 10.1 if one.panel == "a" else slice(None))
+
+
+def against(curves: list[Curve], panel: str) -> str:
+    """Returns the exponents of a panel against their bounds, with the verdict first."""
+    words: dict[str, list[str]] = {"faster than its bound": [], "within its bound": [], "consistent with it": []}
+    for one in pick(curves, panel):
+        if bound := BOUNDS.get((panel, one.label)):
+            power, half = fitted(one)
+            kind = int(power - half <= bound) + int(power - half <= bound < power + half)
+            words[list(words)[kind]].append(f"{one.label} {pm(power, half)} (bound {bound:g})")
+    faster, within, open_ = words.values()
+    whole = "in part" if faster and within + open_ else "no" if faster else "consistent" if open_ else "yes"
+    return f"{whole}: " + "; ".join(f"{word}: {', '.join(those)}" for word, those in words.items() if those)
+
+
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret, and exchanges, over time and against each parameter."""
+    curves, horizon = dressed(curves, {**LOOKS, **PARAMETERS}), the(curves, "words").y[0, 0]
+    first, n = curves[0], curves[0].n_seeds
+    log: dict[str, Any] = dict(xscale="log", yscale="log")
+    sent = [one.but(x=one.x[1:], y=np.diff(one.y, axis=0)) for one in pick(curves, "c") if one.label != "LinUCB"]
+    over = [one.but(label=f"(a) {one.label}: {pm(*fitted(one))}") for one in pick(curves, "a")]
+    shown = [
+        Panel(over, f"regret up to T = {first.x[-1]:,.0f}", "round $t$", "regret", **log),
+        Panel([], f"regret of FCLUB-DC at T = {horizon:,.0f}", "", "regret", **log),
+        Panel(sent, "uploads and downloads in (t/2, t]", "round $t$", "uploads and downloads", label="", **log),
+        Panel([], f"uploads and downloads of FCLUB-DC at T = {horizon:,.0f}", "", "uploads and downloads", **log),
+    ]
+    shown[0].also = lambda ax: slope(ax, 0.5, first.x[[0, -1]], 0.7 * first.mean[0], "(a) exponent 1/2")
+    for panel, letter, low in ((shown[1], "b", 0.37), (shown[3], "d", 0.2)):
+        ones, home = pick(curves, letter), the(curves, letter, "d")
+        panel.curves = [
+            one.but(x=one.x / HOME[one.label], label=f"({letter}) {one.label}: {pm(*fitted(one))}") for one in ones
+        ]
+        panel.spread, panel.axes["xlabel"] = 0.04, "multiple of n = 40, m = 4, d = 10, L = 5"
+        panel.xticks, middle = {0.5: "1/2", 1: "1", 2: "2", 4: "4"}, low * home.mean[home.x == HOME["d"]].sum()
+
+        def bounds(ax: Axes, letter: str = letter, middle: float = middle) -> None:
+            slope(ax, 1, (1.3, 3.9), middle, f"({letter}) exponent 1: bound of {'n' if letter == 'b' else 'm'}, d, L")
+            if letter == "b":
+                ax.plot(
+                    (1.3, 3.9), (middle, middle * 3**0.5), "--", color="#BBBBBB", label="(b) exponent 1/2: bound of m"
+                )
+
+        panel.also = bounds
+    last = np.diff(the(curves, "c", "CDP-FCLUB-DC").y, axis=0)[-2:]
+    more = " and ".join(pm(*map(float, mean_error(values)), digits=0) for values in last)
+    ours = f"asymptotic; {n} seeds here"
+    claims = (
+        ("Theorem 1", "regret is at most of order √T in T", "a", ""),
+        ("Theorem 1", "regret grows at most as n, as √m, d and L", "b", ""),
+        ("Theorem 2", "uploads and downloads grow at most as d, m and L", "d", f". The last doublings have {more} (c)"),
+    )
+    return Picture(
+        shown,
         "Regret and uploads against Theorems 1 and 2",
-        f"Liu et al. (2022), rates of Theorems 1 and 2: {SEATS['consecutive']}, K = 10; mean of {n_seeds} seeds ± 1 "
-        "standard error\nlegends: exponents ± half of their 95 % intervals, (a) in (T/10, T]; dotted: target ε = 1, no "
-        "privacy claim; solid: not private",
+        f"{SEATS['consecutive']}, K = 10. Mean of {n} seeds ± one standard error. Legends have exponents ± half of "
+        "their 95 % intervals, in (a) in (T/10, T]. Dotted: target ε = 1, no privacy claim; solid: not private",
+        [Says(where, claim, ours, f"{against(curves, panel)} ({panel}){rest}") for where, claim, panel, rest in claims],
+        height=6.2,
+        shape=(2, 2),
+        ncols=4,
     )
-
-    def found(panel: str) -> str:
-        """Returns the exponents of a panel against their bounds, with the verdict first."""
-        words: dict[str, list[str]] = {"faster than its bound": [], "within its bound": [], "consistent with it": []}
-        for (where, label), (power, half) in powers.items():
-            if bound := BOUNDS.get((where, label)) if where == panel else None:
-                kind = int(power - half <= bound) + int(power - half <= bound < power + half)
-                words[list(words)[kind]].append(f"{label} {power:.2f} ± {half:.2f} (bound {bound:g})")
-        faster, within, open_ = words.values()
-        whole = "in part" if faster and within + open_ else "no" if faster else "consistent" if open_ else "yes"
-        return f"{whole}: " + "; ".join(f"{word}: {', '.join(those)}" for word, those in words.items() if those)
-
-    last = np.diff(pick(curves, "c", "CDP-FCLUB-DC")[0].y, axis=0)[-2:]
-    pairs = (number for values in last for number in mean_error(values))
-    more = "(c) CDP-FCLUB-DC has {:,.0f} ± {:,.0f} and {:,.0f} ± {:,.0f} in the last two doublings".format(*pairs)
-    ours = f"asymptotic; {n_seeds} seeds here"
-    says = (
-        Says(
-            "Theorem 1", "regret is at most of order √T in T", ours, f"{found('a')} (a), exponents with 95 % intervals"
-        ),
-        Says("Theorem 1", "regret grows at most as n, as √m, d and L", "the same", f"{found('b')} (b; set apart)"),
-        Says(
-            "Theorem 2",
-            "uploads and downloads grow at most as d, m and L",
-            "the same",
-            f"{found('d')} (d). In {more} (± 1 standard error)",
-        ),
-    )
-    caption(figure, "Liu et al. (2022)", *says)
-    save("liu2022_rates", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(LiuOptions, description=__doc__))
+    main(measure, picture, __doc__, LiuOptions)

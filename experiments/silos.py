@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import authors
-import curves as kept
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from curves import Curve, random_play
-from drawing import Says, caption, draw, headline, legend_of_all, named, save, spaced
-from matplotlib.axes import Axes
+from curves import Curve, interval, of_result, panels, pick, pm, random_play, verdict
+from drawing import CHANCE, Panel, Picture, Says, show, spaced
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
 from options import Size
 from scipy import stats
 
@@ -159,63 +155,58 @@ def unclipped(result: fb.Result, label: str) -> str:
 
 
 def finish(
-    name: str,
     options: Options,
     measure: Callable[[], dict[str, tuple[Any, fb.Result]]],
-    claims: Sequence[tuple[str, str]] = (),
-    *,
+    claims: Sequence[tuple[str, str]],
     says: Says,
+    *,
     at_end: bool = False,
 ) -> None:
-    """Draws panels side by side, saves picture, numbers and results, prints summaries and claims.
+    """Draws panels side by side, and says whether the paper's order was seen.
 
     Args:
-        name: name of the picture.
         options: the options of the command line.
         measure: runs everything; returns title -> environment and result.
-        claims: pairs of labels, of which the paper says that the first has less regret; whether it was seen is written
-            below the picture.
+        claims: pairs of labels, of which the paper says that the first has less regret.
         says: what the paper says; `seen` is put before the verdicts.
         at_end: draw regret at T and paired differences, as for curves that all lie on uniform play.
     """
-    suffix = f"{name}_{options.variant}"
 
     def measured() -> list[Curve]:
         curves = []
-        for i, (title, (env, result)) in enumerate(measure().items()):
-            if not options.smoke:
-                result.save(Path("results") / f"{suffix}_{'abcdef'[i]}")
+        for title, (env, result) in measure().items():
             print(f"\n{title}\n{result.summary()}")
             for label in result:
                 print(f"  {label}: {result[label].certificate.claim}, {result[label].certificate.reason}")
-            panel = kept.of_result(result, title)
-            panel = [dataclasses.replace(one, note=one.note + unclipped(result, one.label)) for one in panel]
+            panel = of_result(result, title)
             x = panel[0].x
-            curves += [*panel, Curve(title, "uniform play", x, random_play(env, options.seed) * x, "#999999 -.")]
+            curves += [one.but(note=one.note + unclipped(result, one.label)) for one in panel]
+            curves.append(Curve(title, CHANCE, x, random_play(env, options.seed) * x, "#999999 -."))
         return curves
 
-    curves = options.numbers(suffix, measured)
-    shown = [_worded(one) for one in curves] if at_end else _shaded([_worded(one) for one in curves])
-    titles = list(dict.fromkeys(one.panel for one in shown))
-    pairs = [(spaced(in_words(better)), spaced(in_words(worse))) for better, worse in claims]
-    panels = {title: kept.pick(shown, title) for title in titles}
-    lines = [
-        dataclasses.replace(says, where=title.split(":")[0], seen=says.seen + _found(panel, pairs, at_end))
-        for title, panel in panels.items()
-    ]
-    figure = _ends(shown, pairs) if at_end else _over_rounds(panels)
-    who = "certified" if options.variant == "ours" else "with the authors' constants and agents"
-    titled = f"{titles[0]}, " if at_end else ""
-    size = f"T = {shown[0].x[-1]:,.0f}, mean of {shown[0].n_seeds} seeds ± 95 % interval"
-    headline(figure, f"Private-FedLinUCB, {who}", f"{titled}{size}")
-    caption(figure, "Zhou & Chowdhury (2024)", *lines)
-    save(suffix, options, figure, curves)
+    def picture(curves: list[Curve]) -> Picture:
+        curves = [_worded(one) for one in curves]
+        pairs = [(spaced(in_words(better)), spaced(in_words(worse))) for better, worse in claims]
+        found = {title: pick(curves, title) for title in panels(curves)}
+        lines = [
+            dataclasses.replace(says, where=title.split(":")[0], seen=says.seen + _found(panel, pairs, at_end))
+            for title, panel in found.items()
+        ]
+        who = "certified" if options.variant == "ours" else "with the authors' constants and agents"
+        size = f"T = {curves[0].x[-1]:,.0f}, mean of {curves[0].n_seeds} seeds ± 95 % interval"
+        shown, titled = (
+            (_ends(curves, pairs), f"{next(iter(found))}, ") if at_end else (_over_rounds(_shaded(curves)), "")
+        )
+        height, ncols = (1.4 + 0.32 * len(curves), 3) if at_end else (3.7, len(found))
+        return Picture(shown, f"Private-FedLinUCB, {who}", f"{titled}{size}", lines, height=height, ncols=ncols)
+
+    show(options, measured, picture)
 
 
 def _worded(one: Curve) -> Curve:
     """Returns a curve with words for its label and panel, and a note of what is not private."""
-    note = one.note or ("" if one.label == "uniform play" else "not private")
-    return dataclasses.replace(one, label=spaced(in_words(one.label)), panel=spaced(one.panel), note=note)
+    note = one.note or ("" if one.label == CHANCE else "not private")
+    return one.but(label=spaced(in_words(one.label)), panel=spaced(one.panel), note=note)
 
 
 def _shaded(curves: Sequence[Curve]) -> list[Curve]:
@@ -233,89 +224,53 @@ def _shaded(curves: Sequence[Curve]) -> list[Curve]:
         n, i = len(alike[colour]), alike[colour].index(one.label)
         mixed = np.linspace(0.55, -0.55, n)[i] if n > 1 else 0.0
         red, green, blue = np.array(to_rgb(colour)) * (1 - abs(mixed)) + max(mixed, 0.0)
-        style = " ".join([to_hex((red, green, blue)), line, ("", *fb.plotting.MARKERS)[i]]).strip()
-        shown.append(dataclasses.replace(one, style=style))
+        shown.append(one.but(style=f"{to_hex((red, green, blue))} {line} {('', *fb.plotting.MARKERS)[i]}"))
     return shown
 
 
 def _found(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]], in_percent: bool) -> str:
-    """Returns for the caption whether the claims hold in a panel, and what the noise of both would be enough for."""
-    of, random = {one.label: one for one in panel}, panel[-1].mean[-1]
-    found, unequal = [], []
+    """Returns for the caption whether the claims hold in a panel, and what the noise would be enough for."""
+    ends, chance, found = {one.label: one.y[-1] for one in panel}, panel[-1].mean[-1], []
     for better, worse in pairs:
-        if not {better, worse} <= set(of):
-            continue
-        a, b = of[better].y[-1], of[worse].y[-1]
-        found.append(f"{better} < {worse} {kept.verdict(a, b)}")
-        if in_percent:
-            found[-1] += " ({:.1f} ± {:.1f} % of uniform play's)".format(*np.array(kept.interval(b - a)) / random * 100)
-        given = [re.findall(r"noise for (ε = .*)", of[label].note) for label in (better, worse)]
-        if all(given) and given[0] != given[1] and re.findall("ε = .*", better) == re.findall("ε = .*", worse):
-            unequal.append(f"{given[0][0]} against {given[1][0].removeprefix('ε = ')}")
-    text = "; ".join(found) + f" (group regret at T, {panel[0].n_seeds} paired seeds, 95 % intervals)"
+        if {better, worse} <= ends.keys():
+            share = pm(*np.array(interval(ends[worse] - ends[better])) / chance * 100, digits=1)
+            found.append(f"{better} < {worse} {verdict(ends[better], ends[worse])}" + f" ({share} %)" * in_percent)
+    text = f"{'; '.join(found)} (group regret at T, {panel[0].n_seeds} paired seeds, 95 % intervals"
+    text += f"; % of uniform play's {chance:,.0f})" if in_percent else ")"
     if in_percent:
-        shares = [(one.label, *np.array(kept.interval(one.y[-1])) / random * 100) for one in panel[:-1]]
-        text += f"; in % of uniform play's {random:,.0f}: " + ", ".join("{} {:.1f} ± {:.1f}".format(*s) for s in shares)
+        shares = [f"{one.label} {pm(*np.array(interval(one.y[-1])) / chance * 100, digits=1)}" for one in panel[:-1]]
+        text += f"; in %: {', '.join(shares)}"
     if enough := [f"{one.note.split('noise for ')[1]} ({one.label})" for one in panel if "noise for" in one.note]:
-        text += f"; the noise would do for {', '.join(enough)} at the δ asked for, "
-        text += "if rewards were clipped and agents acted on released statistics only"
-        text += " (ε = 0: δ alone allows for less noise)" if any(one.startswith("ε = 0 ") for one in enough) else ""
-    if unequal:
-        text += f"; so the privacy compared is not equal: {', '.join(unequal)}"
+        text += f"; with clipped rewards and agents that act on released statistics, noise gives {', '.join(enough)}"
     if "digits" in panel[0].panel:
-        classes, d = (int(re.findall(rf"{what} (\d+)", panel[0].panel)[0]) for what in ("K ≤", "d ="))
-        text += f"; digits: a user is one of scikit-learn's 1,797 images, the {classes} arms are its classes, and "
-        text += f"d = {classes} · {(d - 1) // classes} principal components + 1"
+        text += "; digits: a user is one of scikit-learn's 1,797 images, and arms are its classes"
     return text
 
 
-def _over_rounds(panels: dict[str, list[Curve]]) -> Figure:
-    """Draws time-average regret over rounds with 95 % intervals, and one legend for all panels."""
-    figure, axes = plt.subplots(ncols=len(panels), figsize=(min(7.0 * len(panels), 11.0), 5.2))
-    for (title, panel), ax in zip(panels.items(), np.atleast_1d(axes)):
-        draw(panel, ax, average=True, band=float(stats.t.ppf(0.975, panel[0].n_seeds - 1)))
-        after = np.array([one.mean[-1] / one.x[-1] for one in panel])
-        if after.max() > 8 * after.min():
-            ax.set(yscale="log")
-        else:
-            ax.set(ylim=(0.8 * after.min(), 1.15 * after.max()))
-        ax.set(xlabel="round $t$", ylabel="time-average group regret, Reg$(t)/t$")
-        ax.set_title(title)
-    legend_of_all(figure, ncols=len(panels))
-    return figure
+def _over_rounds(curves: Sequence[Curve]) -> list[Panel]:
+    """Returns panels of time-average regret over rounds with 95 % intervals."""
+    shown, band = [], float(stats.t.ppf(0.975, curves[0].n_seeds - 1))
+    for title in panels(curves):
+        ones = [one.per(one.x) for one in pick(curves, title)]
+        words = title, "round $t$", "time-average group regret, Reg$(t)/t$"
+        shown.append(Panel(ones, *words, kind="lines", label="{label}: {note}", band=band))
+        after = np.array([one.mean[-1] for one in ones])
+        far = after.max() > 8 * after.min()
+        shown[-1].axes |= dict(yscale="log") if far else dict(ylim=(0.8 * after.min(), 1.15 * after.max()))
+    return shown
 
 
-def _ends(panel: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> Figure:
-    """Draws regret at T as a share of that of uniform play, and paired differences of the pairs of the claims."""
-    *others, random = panel
-    size = 11.0, 1.9 + 0.45 * len(others)
-    figure, (left, right) = plt.subplots(ncols=2, figsize=size, width_ratios=(3, 2))
-    of = {one.label: one.y[-1] / random.mean[-1] * 100 for one in others}
-    for place, one in enumerate(others):
-        _dot(left, place, of[one.label], one.style.split()[0])
-    left.set_yticks(range(len(others)), [named(one).replace(": no p", ":\nno p") for one in others])
-    left.axvline(100, color="#999999", linestyle="-.")
-    left.annotate("uniform play", (100, -0.95), ha="right", va="center", xytext=(-4, 0), textcoords="offset points")
-    left.set(xlabel="group regret at T in % of uniform play's", xlim=(-13, 118), ylim=(len(others) - 0.5, -1.4))
-    left.set_title("(a) every algorithm")
+def _ends(curves: Sequence[Curve], pairs: Sequence[tuple[str, str]]) -> list[Panel]:
+    """Returns panels of regret at T as a share of uniform play's, and of paired differences of the claims."""
+    *others, chance = curves
+    of = {one.label: one.y[-1] / chance.mean[-1] * 100 for one in others}
+    band = float(stats.t.ppf(0.975, others[0].n_seeds - 1))
+    axes: dict[str, Any] = dict(kind="rows", band=band, numbers="{mean:.1f} ± {error:.1f}", label="{label}")
+    shares = [Curve("", f"{one.label}:\n{one.note}", [0], [of[one.label]], one.style.split()[0]) for one in others]
+    left = Panel(shares, "every algorithm", "group regret at T in % of uniform play's", **axes)
+    left.level, left.axes["xlim"] = {CHANCE: 100}, (-15, 120)
     pairs = [pair for pair in pairs if "FedLinUCB" not in pair]
-    for place, (better, worse) in enumerate(pairs):
-        _dot(right, place, of[worse] - of[better], "#000000")
-    right.set_yticks(range(len(pairs)), [f"{worse.split(',')[0]} −\n{better}" for better, worse in pairs])
-    right.axvline(0, color="#999999", linestyle=":")
-    reach = 1.15 * max(map(abs, right.get_xlim()))
-    right.set(xlabel="paired difference, in the same %", xlim=(-reach, reach), ylim=(len(pairs) - 0.5, -0.5))
-    right.set_title("(b) the paper claims more than 0")
-    for ax in (left, right):
-        ax.grid(False, axis="y")
-    return figure
-
-
-def _dot(ax: Axes, place: int, values: np.ndarray, colour: str) -> None:
-    """Draws the mean of values (S,) with its 95 % interval, and writes both above."""
-    mean, half = kept.interval(values)
-    ax.errorbar(mean, place, xerr=half, fmt="o", color=colour, capsize=3)
-    look: dict[str, Any] = dict(fontsize="small", bbox=dict(facecolor="white", edgecolor="none", pad=1))
-    place_of_text: dict[str, Any] = dict(ha="center", va="bottom", xytext=(0, 6), textcoords="offset points")
-    digits = 1 if half >= 0.05 else 2
-    ax.annotate(f"{mean:.{digits}f} ± {half:.{digits}f}", (mean, place), **place_of_text, **look)
+    less = [Curve("", f"{b.split(',')[0]} −\n{a}", [0], [of[b] - of[a]], "#000000") for a, b in pairs]
+    right = Panel(less, "the paper claims more than 0", "paired difference, in the same %", **axes)
+    right.also = lambda ax: (ax.axvline(0, color="#999999", linestyle=":"), ax.margins(x=0.2))
+    return [left, right]

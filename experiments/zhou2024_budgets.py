@@ -30,8 +30,7 @@ def measure(options: Size) -> list[Curve]:
     """Returns final regrets against the number of strict silos, and what certificates say of silos."""
     env = fb.envs.sphere(n_agents=M, n_arms=K, dim=D, rewards="bernoulli")
     run = options.run(100, 2_000, 10_000, throw=True, store=options.store)
-    result = fb.sweep(env, {f"{n}": private(n) for n in SILOS}, **run)
-    print(result.summary())
+    result = options.sweep(env, {f"{n}": private(n) for n in SILOS}, **run)
     for n in SILOS:
         found = result[f"{n}"].certificate
         print(f"{n} strict silos: {found.claim}, epsilon {sorted({round(one[2], 2) for one in found.per_silo})}")
@@ -49,8 +48,8 @@ def picture(curves: list[Curve]) -> Picture:
             ax.annotate(words, (50, one.mean[strict]), xytext=(0, 3), textcoords="offset points", size="small")
 
     setting = (
-        f"LDP-FedLinUCB with a budget for every silo, certified: M = {M}, K = {K}, d = {D}, {one.panel}, δ = {DELTA}; "
-        f"{one.n_seeds} seeds ± one standard error"
+        f"LDP-FedLinUCB with a budget for every silo, certified. M = {M}, K = {K}, d = {D}, {one.panel}, δ = {DELTA}. "
+        f"Mean of {one.n_seeds} seeds ± one standard error"
     )
     words = f"silos that ask for ε = {STRICT:g}, of {M}; others for {LOOSE:g}", "group regret at T"
     values = ", ".join(f"{n:g}: {one.said(i)}" for i, n in enumerate(one.x))
@@ -66,8 +65,7 @@ def picture(curves: list[Curve]) -> Picture:
         f"{SILOS[1]} strict silos of {M} raise regret {one.mean[1] / one.mean[0]:.1f} times",
         setting,
         [says],
-        "Zhou & Chowdhury (2024)",
-        size=(6.6, 4.8),
+        height=3.4,
     )
 
 

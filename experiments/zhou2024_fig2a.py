@@ -34,9 +34,7 @@ def main(options: Options) -> None:
     run: dict[str, Any] = dict(grid={"epsilon": [1e-4, 1e-3]}, **options.run(50, 10_000, 10_000))
     claims = [(f"SDP-FedLinUCB(epsilon={epsilon})", f"LDP-FedLinUCB(epsilon={epsilon})") for epsilon in (1e-4, 1e-3)]
     says = Says("Fig. 2 (a)", "shuffling by amplification has less regret than silo-level LDP", "T=10,000, 25 runs", "")
-    finish(
-        "zhou2024_fig2a", options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says=says, at_end=True
-    )
+    finish(options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says, at_end=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def main(options: Options) -> None:
     run = options.run(50, 10_000, 10_000)
     title = "Fig. 2 (b): ε=0.2, δ=0.1, M=100, K=100, d=10, B=25"
     says = Says("Fig. 2 (b)", "the vector sum has less regret than silo-level LDP", "T=10,000, 25 runs", "")
-    finish("zhou2024_fig2b", options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says=says)
+    finish(options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says)
 
 
 if __name__ == "__main__":

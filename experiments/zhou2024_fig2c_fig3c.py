@@ -35,7 +35,7 @@ def main(options: RealOptions) -> None:
     on = "" if options.mslr else "not tested, as there is no copy of MSLR here; on digits, which are nothing like it, "
     claim = "on MSLR-WEB10K regret falls with ε, towards FedLinUCB"
     says = Says("Figs. 2 (c), 3 (c)", claim, "MSLR, T=25,000, 25 runs", on)
-    finish("zhou2024_fig2c_fig3c", options, measure, list(zip(["FedLinUCB", *names], names)), says=says)
+    finish(options, measure, list(zip(["FedLinUCB", *names], names)), says)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def main(options: Options) -> None:
     order = [[label(*b) for b in budgets] for budgets in (A[::-1], B)]
     claims = {pair: None for names in order for pair in zip(["FedLinUCB", *names], names)}
     says = Says("Fig. 3 (a), (b)", "regret falls with ε and with δ, towards FedLinUCB", "T=10,000, 25 runs", "")
-    finish("zhou2024_fig3ab", options, measure, list(claims), says=says)
+    finish(options, measure, list(claims), says)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,7 @@ def main(options: RealOptions) -> None:
     on = "" if options.mslr else "not tested, as there is no copy of MSLR here; on digits, which are nothing like it, "
     claim = "on MSLR-WEB10K shuffling by amplification has less regret than silo-level LDP"
     says = Says("Fig. 3 (d)", claim, "MSLR, T=25,000, 25 runs", on)
-    finish(
-        "zhou2024_fig3d", options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says=says, at_end=True
-    )
+    finish(options, lambda: {title: (env, fb.sweep(env, algos, **run))}, claims, says, at_end=True)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,13 @@ confidence widths. Noise is calibrated exactly. At delta = 0.1 exact noise is no
 epsilon goes to 0 a finite noise is enough for delta alone. So epsilon is varied at delta = 10^-6, too.
 """
 
-import dataclasses
 import math
 from typing import Any
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, exponent, pick, random_play, steps
-from drawing import Says, caption, headline, save
+from curves import Curve, exponent, final, pick, pm, random_play, steps, the
+from drawing import CHANCE, Panel, Picture, Says, main, slope
 from options import Size
 from zhou2024_silos import LARGEST, PARTS, FixedArms, bounds
 
@@ -31,7 +28,6 @@ M = 100
 MODELS = {"silo-level LDP": ("silo_local", fb.plotting.COLOURS[1]), "central": ("central", fb.plotting.COLOURS[5])}
 BOUND = "bound of Lemma C.2"
 INSTANCES = ("worst gap", "random contexts")
-LOOKS: dict[str, dict[str, str]] = {INSTANCES[0]: dict(fmt="o-"), INSTANCES[1]: dict(fmt="s-", mfc="white")}
 CLAIM = "regret is of order T^(1/2) (M d)^(3/4) log^(1/4)(1/δ) / ε^(1/2), up to logarithms: "
 NAMES = {"M": "silos M", "T": "rounds T", "d": "features d", "epsilon": "ε", "delta": "ln(1/δ)"}
 SWEEPS: dict[str, tuple[float, str, dict[str, float]]] = {  # panel -> power in the bound, what varies, other values
@@ -81,10 +77,10 @@ def regret(instance: str, trust: str, options: Size, of: dict[str, float]) -> np
         scale, bound = bounds(algo, spec, horizon)
         envs = [FixedArms(gap=min(LARGEST, part * scale / m / horizon), spec=spec) for part in PARTS]
     run: dict[str, Any] = dict(horizon=horizon, key=jax.random.key(options.seed), seeds=options.pick(2, 8, 25))
-    found = [fb.simulate(env, algo, stride=horizon, throw=False, **run).regret[:, -1] for env in envs]
-    means = [one.mean() for one in found]
-    print(f"{instance}, {trust}, {of}, B={batch}: {np.round(means)}", flush=True)
-    return np.append(max(found, key=np.mean), [bound, random_play(envs[-1]) * horizon])
+    found = [fb.simulate(env, algo, stride=horizon, throw=False, **run) for env in envs]
+    regrets = [final(one) for one in found]
+    print(f"{instance}, {trust}, {of}, B={batch}: {np.round(np.mean(regrets, 1))}", flush=True)
+    return np.append(max(regrets, key=np.mean), [bound, random_play(envs[-1]) * horizon])
 
 
 def measure(options: Size) -> list[Curve]:
@@ -105,38 +101,17 @@ def measure(options: Size) -> list[Curve]:
     return curves
 
 
-def ratio(curves: list[Curve], instance: str) -> str:
-    """Returns by which power of M the regret of silo-level LDP over that of the central model grows, seed by seed."""
-    local, central = (pick(curves, f"{instance}, M", model)[0] for model in MODELS)
-    found, half = exponent(Curve("", "", local.x, local.y / central.y))
-    over = ", ".join(f"{value:.2f}" for value in local.mean / central.mean)
-    at = ", ".join(f"{x:,.0f}" for x in local.x)
-    return f"{instance}: silo-level LDP over central grows as M^({found:.3f} ± {half:.3f}) ({over} at M = {at})"
-
-
-def power(curves: list[Curve], instance: str, sweep: str) -> tuple[str, str]:
-    """Returns the power of regret of silo-level LDP in words for a title, and for the caption.
-
-    The caption also says which shares of the bound and of uniform play are reached. Two points give no power.
-    """
-    one, (order, *_) = pick(curves, f"{instance}, {sweep}", "silo-level LDP")[0], SWEEPS[sweep]
-    (played,) = pick(curves, one.panel, "uniform play")
-    few = len(one.x) < 3
-    found, half = exponent(one)
-    number = f": {len(one.x)} points" if few else f" {found:.3f} ± {half:.3f}"
-    long = f"{instance}{number}"
-    if not few and instance == INSTANCES[0]:
-        (bound,) = pick(curves, one.panel, f"{one.label}, {BOUND}")
-        own, drawn = exponent(bound)[0], exponent(played)[0]
-        inside = [name for name, of in (("corollary's", order), ("bound's", own)) if abs(found - of) <= half]
-        long += f" (from point to point {steps(one)}; {' and '.join(inside) or 'neither corollary nor bound'} in this "
-        long += "interval; power of the bound "
-        long += (
-            f"{own:.3f}, of uniform play {drawn:.3f}; {share(one, bound)} of the bound, {share(one, played)} of random "
-        )
-        return f"{instance}{number}", f"{long}play)" + whole_batches(one)
-    drawn = "" if few else f"power of uniform play {round(exponent(played)[0], 3) + 0:.3f}; "
-    return f"{instance}{number}", f"{long} ({drawn}{share(one, played)} of uniform play)"
+def power(curves: list[Curve], instance: str, sweep: str) -> str:
+    """Returns the power of regret in an instance, those of its bound and of uniform play, and shares of both."""
+    panel = f"{instance}, {sweep}"
+    one, played = (the(curves, panel, label) for label in ("silo-level LDP", CHANCE))
+    words = f"{instance} {pm(*exponent(one), 3) if len(one.x) > 2 else 'two points'} (from point to point {steps(one)}"
+    for bound in pick(curves, panel, f"{one.label}, {BOUND}"):
+        words += f"; power of the bound {exponent(bound)[0]:.3f}, {share(one, bound)} of it reached"
+    words += f"; uniform play {exponent(played)[0]:.3f}, {share(one, played)} of it)"
+    for central in pick(curves, panel, "central"):
+        words += f", over the central model {pm(*exponent(one.but(y=one.y / central.y)), 3)}"
+    return words
 
 
 def share(one: Curve, other: Curve) -> str:
@@ -145,66 +120,41 @@ def share(one: Curve, other: Curve) -> str:
     return f"{shares.min():.2g} to {shares.max():.2g} %"
 
 
-def whole_batches(one: Curve) -> str:
-    """Returns a word on points whose seeds all have the same regret: it is lost in whole batches, by all silos."""
-    same = [f"{one.mean[i]:,.0f} at {one.x[i]:.3g}" for i in range(len(one.x)) if np.ptp(one.y[i]) == 0]
-    why = "all silos lose a batch or none does, so that regret has few values"
-    return f"; all {one.n_seeds} seeds have {', '.join(same)}: {why}" if same else ""
-
-
-def main(options: Size) -> None:
-    curves = options.numbers("zhou2024_rates", lambda: measure(options))
-    figure, axes = plt.subplots(2, 3, figsize=(12.5, 8.6))
-    lines = []
-    for ax, letter, (sweep, (order, what, _)) in zip(axes.flat, "abcdef", SWEEPS.items()):
-        for instance, look in LOOKS.items():
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret against what varies, a panel for each, with bounds and uniform play."""
+    shown, lines = [], []
+    for letter, (sweep, (order, what, _)) in zip("abcdef", SWEEPS.items()):
+        ones, x = [], set()
+        for instance, mark in zip(INSTANCES, "os"):
             for one in pick(curves, f"{instance}, {sweep}"):
-                colour, line = one.style.split()
-                if one.label in MODELS:
-                    label = f"{instance}: {one.label}{' in (a)' * (one.label == 'central')}"
-                    ax.errorbar(one.x, one.mean, one.error, color=colour, label=label, markersize=5, capsize=2, **look)
-                else:
-                    mark = dict(marker=look["fmt"][0], mfc=look.get("mfc")) if one.label == "uniform play" else {}
-                    label = f"{instance}: {one.label.replace('central', 'central in (a)')}"
-                    ax.plot(one.x, one.mean, line, color=colour, linewidth=1, label=label, markersize=4, **mark)
-        local = pick(curves, f"{INSTANCES[0]}, {sweep}", "silo-level LDP")[0]
-        label = f"{INSTANCES[0]}: power of Corollary 5.2, through the first point"
-        ax.plot(
-            local.x, local.mean[0] * (local.x / local.x[0]) ** order, "-", color="#BBBBBB", linewidth=1, label=label
-        )
-        short, seen = zip(*(power(curves, instance, sweep) for instance in INSTANCES))
-        own = exponent(pick(curves, local.panel, f"{local.label}, {BOUND}")[0])[0]
-        name = sweep if what == "epsilon" else NAMES[what]
-        seen_here = short[0].removeprefix(f"{INSTANCES[0]} ")
-        ax.set_title(f"({letter}) {name}\ncorollary {order:g}, bound {own:.2f}, seen {seen_here}", fontsize="small")
-        x = sorted({*local.x, *pick(curves, f"{INSTANCES[1]}, {sweep}", "silo-level LDP")[0].x})
-        ax.set(xscale="log", yscale="log", xlabel=NAMES[what])
-        ax.set_xticks(x, [f"{value:,.0f}" if value >= 25 else f"{value:.3g}" for value in x])
-        ax.minorticks_off()
-        found = "; ".join(seen)
-        if what == "M":
-            found += "; " + "; ".join(ratio(curves, instance) for instance in INSTANCES)
-        claim, size = f"power {order:g} of {sweep}", "the same" if lines else "no experiment in the paper"
-        lines.append(Says("Corollary 5.2", claim if lines else CLAIM + claim, size, f"({letter}) {found}"))
-    for ax in axes[:, 0]:
-        ax.set_ylabel("group regret at T")
-    entries = {name: handle for ax in axes.flat for handle, name in zip(*ax.get_legend_handles_labels())}
-    names, handles = zip(*sorted(entries.items(), key=lambda entry: entry[0]))
-    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
-    n = pick(curves, label="silo-level LDP")[0].n_seeds
-    title = (
-        f"Powers of Corollary 5.2, all certified; mean of {n} seeds ± one standard error, powers with 95 % intervals"
+                look = f"{one.style} {mark}" if one.label in MODELS else one.style
+                ones.append(one.but(label=f"{instance}: {one.label}", style=look))
+                x |= {*one.x}
+        local = the(curves, f"{INSTANCES[0]}, {sweep}", "silo-level LDP")
+        bound = exponent(the(curves, local.panel, f"{local.label}, {BOUND}"))[0]
+        found = pm(*exponent(local), 3) if len(local.x) > 2 else "two points"
+        title = f"{sweep if what == 'epsilon' else NAMES[what]}\ncorollary {order:g}, bound {bound:.2f}, seen {found}"
+        panel = Panel(ones, title, NAMES[what], "group regret at T" * (letter in "ad"), xscale="log", yscale="log")
+        panel.xticks = {value: f"{value:,.0f}" if value >= 25 else f"{value:.3g}" for value in sorted(x)}
+        panel.open = lambda one: one.label.startswith(INSTANCES[1])
+        words = f"{INSTANCES[0]}: power of Corollary 5.2"
+        panel.also = lambda ax, at=(order, local.x, local.mean[0], words): slope(ax, *at)
+        shown.append(panel)
+        seen = f"({letter}) {'; '.join(power(curves, instance, sweep) for instance in INSTANCES)}"
+        lines.append(Says("Corollary 5.2", f"{CLAIM}power {order:g} of {sweep}", "no experiment in the paper", seen))
+    n = the(curves, f"{INSTANCES[0]}, T", "silo-level LDP").n_seeds
+    return Picture(
+        shown,
+        "Regret against the powers of Corollary 5.2",
+        f"M = {M}, B = √(T/M), ε = 1 and δ = 0.1 where they do not vary. All are certified. Mean of {n} seeds ± one "
+        "standard error, powers with 95 % intervals. Worst gap: K = d unit vectors, d = 2, T = 10,000 (1,000 for M), "
+        "at the worse of two gaps near β √(d/(MT)). Random contexts: a sphere, K = 10, d = 10, T = 1,000, the paper's "
+        "widths",
+        lines,
+        height=5.5,
+        shape=(2, 3),
     )
-    headline(figure, "Regret against the powers of Corollary 5.2", title)
-    where = (
-        f"M = {M}, B = √(T/M), ε = 1, δ = 0.1 where they do not vary; worst gap: K = d unit vectors, the "
-        "worse of two gaps near β √(d/(MT)), at most 1/2 (uniform play at the larger: 1 − 1/d of β √(dMT)), T = 10,000 "
-        "(1,000 for M), d = 2; random contexts: sphere, K = 10, the paper's widths, T = 1,000, d = 10"
-    )
-    lines[0] = dataclasses.replace(lines[0], size=f"{lines[0].size}; {where}")
-    caption(figure, "Zhou & Chowdhury (2024)", *lines)
-    save("zhou2024_rates", options, figure, curves)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

@@ -16,11 +16,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, exponent, pick, random_play, steps
-from drawing import Says, caption, headline, legend_of_all, save, slope
+from curves import Curve, exponent, final, panels, pick, pm, random_play, steps
+from drawing import CHANCE, Panel, Picture, Says, main, slope
+from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -97,7 +96,7 @@ def regret(instance: str, name: str, m: int, horizon: int, options: Size) -> np.
         envs = [FixedArms(gap=min(LARGEST, part * scale / m / horizon), spec=spec) for part in PARTS]
     seeds, key = options.pick(2, 6, 25), jax.random.key(options.seed)
     run: dict[str, Any] = dict(horizon=horizon, key=key, seeds=seeds, stride=horizon, throw=False)
-    found = [fb.simulate(env, algo, **run).regret[:, -1] for env in envs]
+    found = [final(fb.simulate(env, algo, **run)) for env in envs]
     print(f"{instance}, {name}, M={m}, T={horizon}, B={batch}: {np.round(np.mean(found, 1))}", flush=True)
     return np.append(max(found, key=np.mean), bound)
 
@@ -125,84 +124,50 @@ def powers(panel: dict[str, Curve], split: bool) -> str:
     """Returns the power of M of every model, with the paper's, and with that of its bound by Lemma C.2."""
     found = []
     for name in (name for name in TRUST if name in panel):
-        logs = panel.get(f"{name}, its bound")
-        own = f", of Lemma C.2 {round(exponent(logs, WHOLE)[0], 3) + 0:.3f}" if logs else ""
-        power = "{} {:.3f} ± {:.3f}".format(name, *exponent(panel[name], WHOLE))
-        found.append(f"{power} (from point to point {steps(panel[name])}; the paper's {TRUST[name][1][split]:g}{own})")
+        own = [f", of Lemma C.2 {exponent(panel[one], WHOLE)[0]:.3f}" for one in [f"{name}, its bound"] if one in panel]
+        power = f"{name} {pm(*exponent(panel[name], WHOLE), 3)} (from point to point {steps(panel[name])}"
+        found.append(f"{power}; the paper's {TRUST[name][1][split]:g}{''.join(own)})")
     return ", ".join(found)
 
 
-def shares(panel: dict[str, Curve]) -> str:
-    """Returns which share of its bound regret is at the worst gap of each algorithm, or nothing without bounds."""
-    found = [panel[name].mean / panel[f"{name}, its bound"].mean for name in TRUST if f"{name}, its bound" in panel]
-    if not found:
-        return ""
-    words = "; each algorithm is near the worst gap of its own bound, where regret is {:.1%} to {:.1%} of the bound"
-    return words.format(np.min(found), np.max(found))
-
-
-def costs(panel: dict[str, Curve]) -> tuple[str, float]:
-    """Returns what silo-level local privacy costs over the central model, and how far sums are from that at most."""
-    local, central = panel["silo-level local, Thm 5.1"], panel.get("central", panel["not private"])
-    over = Curve("", "", local.x, local.y / central.y)
-    power, half = exponent(over, WHOLE)
-    seen = "as the paper's" if abs(power - 0.25) <= half else f"{'more' if power > 0.25 else 'less'} than the paper's"
-    values = ", ".join(f"{value:.2f}" for value in over.mean)
-    words = f"silo-level local over central grows as M^({power:.3f} ± {half:.3f}), {seen} M^0.25"
-    apart = max((np.abs(panel[name].mean / central.mean - 1).max() for name in SUMS if name in panel), default=0.0)
-    return f"{words} ({values} at M = {', '.join(f'{x:,.0f}' for x in over.x)})", float(apart)
-
-
-def main(options: Size) -> None:
-    curves = options.numbers("zhou2024_silos", lambda: measure(options))
-    figure, axes = plt.subplots(1, 3, figsize=(11.0, 5.6))
-    says = []
-    for ax, letter, title, (_, split, _) in zip(axes, "abc", dict.fromkeys(one.panel for one in curves), PANELS):
-        panel = {one.label: one for one in pick(curves, title)}
-        for name in (name for name in TRUST if name in panel):
-            one, under = panel[name], name in SUMS  # the sums lie under the central model, and are wider
-            look: dict[str, Any] = (
-                dict(linewidth=5 - 2 * SUMS.index(name), markersize=9 - 2 * SUMS.index(name)) if under else {}
-            )
-            look = {"linewidth": 1.2, "markersize": 4, "capsize": 2, **look}
-            ax.errorbar(one.x, one.mean, one.error, fmt="o-", color=one.style[:7], label=name, **look)
-        if one := panel.get("uniform play"):
-            ax.plot(one.x, one.mean, "-.", color="#999999", label=one.label)
-        local, central = panel["silo-level local, Thm 5.1"], panel.get("central", panel["not private"])
-        for one, order in ((local, 0.75 - 0.5 * split), (central, 0.5 - 0.5 * split)):
-            slope(ax, order, one.x, one.mean[0], "powers of the paper, through the first points")
-            ax.lines[-1].set(linestyle="-", color="#BBBBBB")  # uniform play is dash-dot
-            end = (one.x[-1], one.mean[0] * (one.x[-1] / one.x[0]) ** order)
-            place: dict[str, Any] = dict(xytext=(7, 0), textcoords="offset points", va="center", size="small")
-            ax.annotate(f"$M^{{{order:g}}}$", end, **place)
-        ax.set(xscale="log", yscale="log", xlabel="silos M", xlim=(local.x[0] / 1.5, 4 * local.x[-1]))
-        cost, apart = costs(panel)
-        words = f"\nshuffled, secure aggregation, central: within {apart:.0%}" if "central" in panel else ""
-        ax.set_title(f"({letter}) {title}{words}", fontsize="small")
-        found = f"{cost}; shuffled vector sums and secure aggregation are within {apart:.0%} of central"
-        found += shares(panel)
-        says.append(f"power of M (M <= T, 95 % intervals): {powers(panel, split)}; {found}")
-    axes[0].set_ylabel("group regret at T")
-    legend_of_all(figure, ncols=4)
-    n = pick(curves, label="not private")[0].n_seeds
-    headline(
-        figure,
-        "Silo-local noise costs more, the more silos",
-        f"$B=\\sqrt{{T/M}}$ but at least 1, ε = 1, δ = 0.1; certified but for the black curve; "
-        f"mean of {n} seeds ± one standard error\n"
-        "worst gap: K = d = 2, each algorithm at the worse of two gaps near $\\beta\\sqrt{d/(MT)}$, with the paper's β "
-        "for it;\nrandom contexts: K = d = 10, widths from the law of the noise",
-    )
+def picture(curves: list[Curve]) -> Picture:
+    """Returns regret against M of every trust model, beside the powers of the paper."""
+    shown, says = [], []
     claim = "silo-level local privacy has regret of order M^(3/4), M^(1/4) more than shuffled vector sums or central"
-    titles = dict.fromkeys(one.panel for one in curves)
-    size = "no experiment in the paper"
-    lines = [
-        Says("Corollary 5.2 and Theorem 5.5", claim, f"{size}; here ({letter}) {title}", found)
-        for letter, title, found in zip("abc", titles, says)
-    ]
-    caption(figure, "Zhou & Chowdhury (2024)", *lines)
-    save("zhou2024_silos", options, figure, curves)
+    for letter, title, (_, split, _) in zip("abc", panels(curves), PANELS):
+        panel = {one.label: one for one in pick(curves, title)}
+        ones = [panel[name].but(style=f"{panel[name].style} o") for name in TRUST if name in panel]
+        ones += [panel[CHANCE]] if CHANCE in panel else []
+        local, central = panel["silo-level local, Thm 5.1"], panel.get("central", panel["not private"])
+        apart = max((np.abs(panel[name].mean / central.mean - 1).max() for name in SUMS if name in panel), default=0.0)
+
+        def also(ax: Axes, both: Any = (local, central), split: bool = split) -> None:
+            for one, order in zip(both, (0.75 - 0.5 * split, 0.5 - 0.5 * split)):
+                slope(ax, order, one.x, one.mean[0], "powers of the paper, through the first points")
+                end = (one.x[-1], one.mean[0] * (one.x[-1] / one.x[0]) ** order)
+                place: Any = dict(xytext=(7, 0), textcoords="offset points", va="center", size="small")
+                ax.annotate(f"$M^{{{order:g}}}$", end, **place)
+
+        words = f"{title}\nsums within {apart:.0%} of central", "silos M", "group regret at T" * (letter == "a")
+        shown.append(Panel(ones, *words, spread=0.04, xscale="log", yscale="log", also=also))
+        shown[-1].axes["xlim"] = (local.x[0] / 1.5, 4 * local.x[-1])
+        power = exponent(local.but(y=local.y / central.y), WHOLE)
+        found = f"power of M (M <= T, 95 % intervals): {powers(panel, split)}; silo-level local over central grows as "
+        found += f"M^({pm(*power, 3)}); shuffled vector sums and secure aggregation are within {apart:.0%} of central"
+        size = f"no experiment in the paper; here ({letter}) {title}"
+        says.append(Says("Corollary 5.2 and Theorem 5.5", claim, size, found))
+    return Picture(
+        shown,
+        "Silo-local noise costs more, the more silos",
+        "$B=\\sqrt{T/M}$ but at least 1, ε = 1 and δ = 0.1. All but the black curve are certified. Mean of "
+        f"{pick(curves, label='not private')[0].n_seeds} seeds ± one standard error. Worst gap: K = d = 2, each "
+        "algorithm at the worse of two gaps near $\\beta\\sqrt{d/(MT)}$ with the paper's β. Random contexts: K = d = "
+        "10, widths from the law of the noise",
+        says,
+        height=4,
+        ncols=4,
+    )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)
