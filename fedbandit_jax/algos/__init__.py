@@ -12,6 +12,9 @@ from fedbandit_jax.algos.arms.elimination import DistCDPSE as DistCDPSE
 from fedbandit_jax.algos.arms.elimination import DistDPSE as DistDPSE
 from fedbandit_jax.algos.arms.elimination import DistRDPSE as DistRDPSE
 from fedbandit_jax.algos.arms.elimination import ShuffleDPSE as ShuffleDPSE
+from fedbandit_jax.algos.arms.phased import PhasedIMED as PhasedIMED
+from fedbandit_jax.algos.arms.phased import PhasedKLUCB as PhasedKLUCB
+from fedbandit_jax.algos.arms.phased import regret_lower_bound as regret_lower_bound
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.grouped import Grouped as Grouped

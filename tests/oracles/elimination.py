@@ -1,9 +1,13 @@
 """Slow NumPy versions of successive elimination and of the shuffle protocol of Chowdhury & Zhou (2023)."""
 
 import itertools
+import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize
+
+TOP = 1 - 1e-6  # largest mean and index of an arm
 
 
 class Batch(NamedTuple):
@@ -40,26 +44,52 @@ def successive_elimination(means, horizon, batch_size, radius, reward, add_up, t
     raise AssertionError("there is always a next batch")
 
 
-def adac_ucb(means, horizon, radius, reward, add_up, lots):
-    """AdaC-UCB in batches of 2^j users: regret of every user, and (arm, noisy sum) of every batch that fits.
+def one_arm_at_a_time(means, horizon, size, index, reward, add_up, lots, *, forgets):
+    """AdaC-UCB and its kin: regret of every user, and (arm, noisy sum) of every batch that fits.
 
-    radius(j) is that of an arm's j-th batch; reward(b, arm, i) and add_up(b, arm, j, rewards) as above, with batches b
-    = 1, 2, ... of any arm. Of several best arms the one with the smallest of the `lots` is next.
+    size(j) is that of an arm's j-th batch; index(asked, sums) scores the arms after `asked` batches of each; reward(b,
+    arm, i) and add_up(b, arm, j, rewards) as above, with batches b = 1, 2, ... of any arm. Of several best arms the one
+    with the smallest of the `lots` is next. A sum `forgets` the ones before, or adds to them.
     """
     asked, sums, regret, batches = [0] * len(means), [0.0] * len(means), [], []
     for b in itertools.count(1):
-        bounds = [s / 2**j + radius(j) if j else np.inf for j, s in zip(asked, sums)]
+        bounds = index(asked, sums)
         arm = min(np.flatnonzero(np.equal(bounds, max(bounds))), key=lambda a: lots[a])
-        size = 2 ** (asked[arm] + 1)
-        regret += [max(means) - means[arm]] * min(size, horizon - len(regret))
-        if len(regret) == horizon and sum(2 ** (j + 1) - 2 for j in asked) + size > horizon:
+        users, played = size(asked[arm] + 1), sum(size(i + 1) for j in asked for i in range(j))
+        regret += [max(means) - means[arm]] * min(users, horizon - len(regret))
+        if played + users > horizon:
             return np.array(regret), batches
         asked[arm] += 1
-        sums[arm] = add_up(b, arm, asked[arm], [reward(b, arm, i) for i in range(size)])
-        batches.append((arm, sums[arm]))
+        new = add_up(b, arm, asked[arm], [reward(b, arm, i) for i in range(users)])
+        sums[arm] = new if forgets else sums[arm] + new
+        batches.append((arm, new))
         if len(regret) == horizon:
             return np.array(regret), batches
     raise AssertionError("there is always a next batch")
+
+
+def divergence(p, q, epsilon):
+    """min over z in [p, q] of epsilon (z - p) + kl(z, q), by search; 0 if p >= q."""
+    if p >= q:
+        return 0.0
+
+    def cost(z):
+        kl = sum(a * math.log(a / b) for a, b in ((z, q), (1 - z, 1 - q)) if a > 0)
+        return kl + (epsilon * (z - p) if z > p else 0.0)
+
+    if math.isinf(epsilon):
+        return cost(p)
+    return min(cost(p), optimize.minimize_scalar(cost, bounds=(p, q), method="bounded", options=dict(xatol=1e-12)).fun)
+
+
+def kl_index(mean, users, played, epsilon):
+    """The largest q in [mean, TOP] with users d(mean, q) <= log(played), by bisection."""
+    low, high = mean, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        fits = users * divergence(mean, min(middle, TOP), epsilon) <= math.log(max(played, 2))
+        low, high = (middle, high) if fits else (low, middle)
+    return min(low, TOP)
 
 
 def randomize(x, u, g):

@@ -194,14 +194,22 @@ class BoundAdaC(SumLoop):
         lot = random.uniform(random.stream(key, "ties"), (spec.n_arms,))
         return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0, lot)
 
-    @override
-    def pulls(self, state: AdaCState, k: Array) -> Pulls:
+    def index(self, state: AdaCState) -> Array:
+        """Returns the indices (K,) of arms: upper confidence bounds, infinite for arms without users."""
         last = jnp.maximum(state.asked - 1, 0)
         users, radius = jnp.asarray(self.users), jnp.asarray(self.radius)
-        bound = jnp.where(state.asked > 0, state.sums / users[last] + radius[last], jnp.inf)
-        best = jnp.where(bound == bound.max(), state.lot, jnp.inf).argmin()
+        return jnp.where(state.asked > 0, state.sums / users[last] + radius[last], jnp.inf)
+
+    def kept(self, state: AdaCState, pulled: Array, sums: Array) -> Array:
+        """Returns the sums (K,) after a batch of the arm `pulled`, whose last sum replaces the one before."""
+        return jnp.where(pulled, sums, state.sums)
+
+    @override
+    def pulls(self, state: AdaCState, k: Array) -> Pulls:
+        index, users = self.index(state), jnp.asarray(self.users)
+        best = jnp.where(index == index.max(), state.lot, jnp.inf).argmin()
         row = self._row(state, best)
-        return Pulls(jnp.arange(len(bound)) == best, users[row], self.protocol.admits(row, users[row]), row)
+        return Pulls(jnp.arange(len(index)) == best, users[row], self.protocol.admits(row, users[row]), row)
 
     def _row(self, state: AdaCState, arm: Array) -> Array:
         return jnp.minimum(state.asked[arm], len(self.users) - 1)
@@ -219,7 +227,7 @@ class BoundAdaC(SumLoop):
             float_bits=jnp.asarray(self.protocol.bits)[row],
             counts={"decodings": 1, "decoding failures": (decoded.failed & pulled).sum()},
         )
-        return AdaCState(state.asked + pulled, jnp.where(pulled, decoded.sums, state.sums), pulled, state.lot), report
+        return AdaCState(state.asked + pulled, self.kept(state, pulled, decoded.sums), pulled, state.lot), report
 
     def view(self, state: AdaCState) -> tuple[Array, Array]:
         """The last release: its noisy sum (K,), 0 for other arms, and its arm (K,)."""
