@@ -325,6 +325,11 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     **{kind: ARMS | BATCHES for kind in (A.CDPSE, A.LDPSE, A.DistDPSE, A.ShuffleDPSE)},
     **{kind: ARMS | BATCHES | dict(scale=(10.0, number(1, 2**24))) for kind in (A.DistRDPSE, A.DistCDPSE)},
     A.AdaCUCB: dict(sums=(A.CDPSE(1.0), a(A.SE))),
+    **{
+        kind: dict(sums=(A.CDPSE(1.0), a(A.SE)), growth=(1.5, number(1.001, 16)))
+        for kind in (A.PhasedKLUCB, A.PhasedIMED)
+    },
+    A.regret_lower_bound: dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9)), horizon=(10, count(2))),
     A.FCLUB: dict(
         **dict(download=(1.1, growth), trigger="count", shift="every", alpha_1=(1.5, factor), alpha_2=(2.0, factor)),
         **dict(max_uploads=(5, count())),

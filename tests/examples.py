@@ -227,6 +227,8 @@ MULTI_ARMED = [
         Example("AdaC-UCB, plain", A.AdaCUCB(), ARMS, oracle=ADAC),
         proved("AdaC-UCB", A.AdaCUCB(A.LDPSE(1.0, radius="exact")), ARMS,
                card="AdaC-UCB", oracle=ADAC, audit="arms"),
+        proved("Phased KL-UCB", A.PhasedKLUCB(A.DistDPSE(1.0)), ARMS, card="Phased KL-UCB", oracle=ADAC, audit="arms"),
+        proved("Phased IMED", A.PhasedIMED(A.CDPSE(1.0)), ARMS, card="Phased IMED", oracle=ADAC, audit="arms"),
     ),
 ]  # fmt: skip
 FAMILIES = SILOS, DEAR, UNSTEADY, NO_SERVER, CLUSTERS, MULTI_ARMED

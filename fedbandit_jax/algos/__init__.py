@@ -68,6 +68,8 @@ ALGORITHMS = {
     "dist_cdp_se": DistCDPSE,
     "shuffle_dp_se": ShuffleDPSE,
     "adac_ucb": AdaCUCB,
+    "phased_kl_ucb": PhasedKLUCB,
+    "phased_imed": PhasedIMED,
     "fclub": FCLUB,
     "homo": homo,
     "homo_dc": homo_dc,

@@ -111,9 +111,12 @@ class PhasedKLUCB(Recipe):
     name: str = "Phased KL-UCB"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self):
+        validate.instance("sums", self.sums, SE, "an fb.algos.SE, CDPSE, DistDPSE or ShuffleDPSE")
         if type(self.sums) not in (SE, CDPSE, DistDPSE, ShuffleDPSE):
-            raise BadValue("sums", "must be an fb.algos.SE, CDPSE, DistDPSE or ShuffleDPSE", self.sums)
-        validate.within("growth", validate.single("growth", self.growth), 1.001, 16)
+            raise BadValue(
+                "sums", "must be an fb.algos.SE, CDPSE, DistDPSE or ShuffleDPSE", self.sums, got=self.sums.title
+            )
+        validate.within("growth", self.growth, 1.001, 16)
         compatibility.check(self.tags)
         validate.text("name", self.name)
 
@@ -173,7 +176,7 @@ def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon:
 
     Args:
         means: means of K >= 2 arms in (0, 1).
-        epsilon: parameter > 0 of pure DP; infinite without privacy (Lai & Robbins 1985).
+        epsilon: parameter >= 1e-9 of pure DP; infinite without privacy (Lai & Robbins 1985).
         horizon: T >= 2.
 
     Example:
@@ -188,8 +191,7 @@ def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon:
         raise BadValue("means", "must be inside (0, 1)", mean)
     if len(found) < 2:
         raise BadValue("means", "must have at least two arms", len(found))
-    if not epsilon > 0:
-        raise BadValue("epsilon", "must be > 0", epsilon)
+    epsilon = validate.within("epsilon", epsilon, 1e-9, math.inf)
     validate.integer("horizon", horizon, at_least=2)
     worse = found[found < found.max()]
     return float(np.sum((found.max() - worse) / divergence(worse, found.max(), epsilon, np))) * math.log(horizon)

@@ -22,9 +22,9 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.report.result import Result
 
 # Okabe & Ito (2008), Color Universal Design, https://jfly.uni-koeln.de/color/: readable with any colour vision. Its
-# yellow is too pale for a line on white; wine is from a palette of Tol (2021).
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
-BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE = COLOURS
+# yellow is too pale for a line on white; wine and indigo are from a palette of Tol (2021).
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#332288")
+BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE, INDIGO = COLOURS
 GREY = "#666666"
 UNIFORM = ("Uniform", "UniformArms")  # classes of uniform play
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">")
@@ -62,6 +62,7 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("DistRDPSE",)}, GREEN),
     ({"type": ("DistCDPSE", "ShuffleDPSE")}, PURPLE),
     ({"type": ("AdaCUCB",)}, WINE),
+    ({"type": ("PhasedKLUCB", "PhasedIMED")}, INDIGO),
     ({"type": ("FCLUB",), **_ONE}, GREEN),  # Homo, Homo-DC and both with CDP
     ({"type": ("FCLUB",), "budget": (None,), "upload": (1,), "download": (1,)}, BLACK),  # FCLUB
     ({"type": ("FCLUB",), "budget": (None,)}, BLUE),  # FCLUB-DC
