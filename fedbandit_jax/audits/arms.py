@@ -15,7 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedbandit_jax.algos import CDPSE, DPSE, LDPSE, SE, AdaCUCB, DistCDPSE, DistDPSE, DistRDPSE, ShuffleDPSE
+from fedbandit_jax.algos import (
+    CDPSE,
+    DPSE,
+    LDPSE,
+    SE,
+    AdaCUCB,
+    DistCDPSE,
+    DistDPSE,
+    DistRDPSE,
+    PhasedKLUCB,
+    ShuffleDPSE,
+)
 from fedbandit_jax.algos.arms.loop import AdaCState
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.messages import by_message
@@ -54,8 +65,8 @@ class ScriptedUsers:
 class SumsOfUsers:
     """A mechanism for `audit`: (key, rewards (S, K, n)) -> the view of a run of a bound multi-armed algorithm.
 
-    For each of S batches the view holds noisy sums (S, K) and arms (S, K) bool. Arms are the active ones or, for AdaC-
-    UCB, the pulled one. In batch k the users of arm i have the rewards `rewards[k, i]`, in blocks of n.
+    For each of S batches the view holds noisy sums (S, K) and arms (S, K) bool. Arms are the active ones, or the
+    pulled one. In batch k the users of arm i have the rewards `rewards[k, i]`, in blocks of n.
     """
 
     algo: ArmAlgorithm
@@ -127,13 +138,13 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
     return mechanism
 
 
-def arms(algo: SE | DPSE | AdaCUCB, *, messages: bool = False, name: str | None = None) -> Case:
+def arms(algo: SE | DPSE | AdaCUCB | PhasedKLUCB, *, messages: bool = False, name: str | None = None) -> Case:
     """Builds a case of a private multi-armed algorithm.
 
     One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
     must move by at most 1. Confidence radii of the last batch are so small that noise decides which arm is dropped;
-    without noise, one user would. AdaC-UCB runs three batches: two users of either arm, and four of the better one,
-    which noise decides.
+    without noise, one user would. Algorithms of one arm at a time run three batches: two users of either arm, and the
+    next batch of the better one, which noise decides.
 
     Args:
         algo: the algorithm.
@@ -144,15 +155,16 @@ def arms(algo: SE | DPSE | AdaCUCB, *, messages: bool = False, name: str | None 
         TypeError: `algo` is another algorithm.
         ValueError: the algorithm is not private, or its first batch is odd, for an elimination.
     """
-    validate.instance("algo", algo, (SE, DPSE, AdaCUCB), "an fb.algos.SE, a private variant, or an AdaCUCB")
-    sums = algo.sums if isinstance(algo, AdaCUCB) else algo
+    one_arm = AdaCUCB, PhasedKLUCB
+    kinds = "an fb.algos.SE, a private variant, an AdaCUCB, a PhasedKLUCB or a PhasedIMED"
+    validate.instance("algo", algo, (SE, DPSE, *one_arm), kinds)
+    sums = algo.sums if isinstance(algo, one_arm) else algo
     if not hasattr(sums, "epsilon"):
         raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
     spec = _spec(N_ARMS)
-    if isinstance(algo, AdaCUCB):
-        horizon, sizes = 10, [2, 2, 4]
-        bound = algo.bind(spec, horizon)
-        return _case(algo, bound, SumsOfUsers.of(bound, horizon), sizes, name)
+    if isinstance(algo, one_arm):
+        bound = algo.bind(spec, 10)
+        return _case(algo, bound, SumsOfUsers.of(bound, 10), [2, 2, int(bound.users[1])], name)
     first = algo.growth if isinstance(algo, SE) else int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
         raise BadValue("algo", "must have an even growth, its first batch", first)
@@ -216,7 +228,7 @@ def _slow(protocol: RingSum) -> int:
 
 
 def shipped_arms() -> list[Case]:
-    """Makes cases of every mechanism and trust model, by sums and by users' messages, and of AdaC-UCB."""
+    """Makes cases of every mechanism and trust model, by sums and by users' messages, and of algorithms of one arm."""
 
     def case(kind: Any, messages: bool = False) -> Case:
         growth: Any = {} if kind is DPSE else {"growth": 16 if messages and kind is ShuffleDPSE else 4}
@@ -227,7 +239,8 @@ def shipped_arms() -> list[Case]:
         arms(AdaCUCB(kind(EPSILON, delta=DELTA, radius="exact")), name=f"AdaC-UCB {trust}")
         for kind, trust in ((CDPSE, "central"), (DistRDPSE, "secagg"))
     ]
-    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac]
+    phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
+    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased]
 
 
 class LogRatio(NamedTuple):

@@ -169,9 +169,10 @@ class AdaCState(NamedTuple):
     """The state of the server between two batches."""
 
     asked: Array  # (K,) int32, batches of every arm
-    sums: Array  # (K,) the noisy sum of every arm's last batch
+    sums: Array  # (K,) the noisy sum of every arm's last batch, or of all its batches
     pulled: Array  # (K,) bool, the arm of the last batch
     lot: Array  # (K,) lots of the arms; the least breaks ties
+    shown: Array  # (K,) the last release, 0 for other arms
 
 
 @struct.sealed
@@ -192,7 +193,7 @@ class BoundAdaC(SumLoop):
     def init(self, key: Array, spec: Spec) -> AdaCState:
         nothing = jnp.zeros(spec.n_arms)
         lot = random.uniform(random.stream(key, "ties"), (spec.n_arms,))
-        return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0, lot)
+        return AdaCState(nothing.astype(jnp.int32), nothing, nothing > 0, lot, nothing)
 
     def index(self, state: AdaCState) -> Array:
         """Returns the indices (K,) of arms: upper confidence bounds, infinite for arms without users."""
@@ -227,11 +228,12 @@ class BoundAdaC(SumLoop):
             float_bits=jnp.asarray(self.protocol.bits)[row],
             counts={"decodings": 1, "decoding failures": (decoded.failed & pulled).sum()},
         )
-        return AdaCState(state.asked + pulled, self.kept(state, pulled, decoded.sums), pulled, state.lot), report
+        shown = jnp.where(pulled, decoded.sums, 0)
+        return AdaCState(state.asked + pulled, self.kept(state, pulled, shown), pulled, state.lot, shown), report
 
+    @override
     def view(self, state: AdaCState) -> tuple[Array, Array]:
-        """The last release: its noisy sum (K,), 0 for other arms, and its arm (K,)."""
-        return jnp.where(state.pulled, state.sums, 0), state.pulled
+        return state.shown, state.pulled
 
 
 def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:

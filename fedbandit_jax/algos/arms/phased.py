@@ -73,7 +73,7 @@ class BoundPhased(BoundAdaC):
 
     @override
     def kept(self, state: AdaCState, pulled: Array, sums: Array) -> Array:
-        return state.sums + jnp.where(pulled, sums, 0)
+        return state.sums + sums
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
