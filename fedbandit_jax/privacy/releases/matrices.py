@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ class Explicit(Release):
     parts: int = struct.static()  # P, parts of one message
 
     @classmethod
-    def made_of(cls, name: str, c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> Self:
+    def made_of(cls, name: str, c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> Explicit:
         """Returns the release of the class `name` for C (S, P, S), R (S, S P) and L (S, S)."""
         n, parts, _ = c.shape
         more = padding.room(n) - n
