@@ -67,7 +67,7 @@ LINEAR, ASYNC = "algos/linear/test_oracle.py::test_{}", "algos/linear/test_async
 SERVER = LINEAR.format("algorithms_with_a_server")
 GOSSIP_UCB, GOSSIP = (
     "algos/linear/test_gossip.py::test_algorithm_3",
-    "algos/linear/test_neighbours.py::test_every_message",
+    "algos/linear/test_gossip.py::test_every_message",
 )
 PHASED = "algos/linear/test_phased.py::test_dp_dpe"
 CLUSTERING, GROUPED = "algos/clusters/test_clustering.py", "algos/clusters/test_grouped.py"
@@ -339,3 +339,9 @@ def play(env, algo) -> Played:
 def played(name) -> Played:
     """The run of an example, once in a process."""
     return play(EXAMPLES[name].env, EXAMPLES[name].algo)
+
+
+def run_of(name, more):
+    """The run of an example, or of an algorithm of `more` on the script; and the algorithm."""
+    algo = EXAMPLES[name].algo if name in EXAMPLES else more[name]
+    return (played(name) if name in EXAMPLES else play(SCRIPT, algo)), algo

@@ -1,4 +1,4 @@
-"""Decentralised FedUCB equals Algorithm 3 message by message, and has the limits of complete and of empty graphs."""
+"""Gossip equals its pseudo-code message by message: decentralised FedUCB, and gossip on released statistics."""
 
 import dataclasses
 import itertools
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import deep
 from oracles import linear as oracles
-from oracles.gossip import gossip_fed_ucb
+from oracles.gossip import gossip_fed_ucb, released_gossip
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
@@ -20,8 +20,8 @@ from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.packing import packed_size, unpack
 
 S = fb.schedules
-LITTLE = fb.privacy.Budget(2000.0, 0.1)
-M, D = ex.M, ex.D
+BUDGET, LITTLE = fb.privacy.Budget(1.0, 0.1), ex.LITTLE
+M, D, T = ex.M, ex.D, ex.T
 
 
 def gossip(graph, gamma=1, privacy=None, **options):
@@ -43,8 +43,7 @@ ROWS = [row.name for row in ex.EXAMPLES.values() if row.oracle == ex.GOSSIP_UCB]
 
 @pytest.mark.parametrize("name", deep([*ROWS, *MORE], keep={0, 1}))
 def test_algorithm_3(name):
-    run = ex.played(name) if name in ROWS else ex.play(ex.SCRIPT, MORE[name])
-    algo = ex.EXAMPLES[name].algo if name in ROWS else MORE[name]
+    run, algo = ex.run_of(name, MORE)
     bound, key, trees = run.bound, jax.random.fold_in(ex.KEY, 1), {}
     clique, width = np.asarray(bound.clique), bound.policy.width
 
@@ -112,10 +111,9 @@ def test_the_certificate_says_whose_noise_it_is(graph, most, trust):
     In 100 uses a prefix is made of at most 6 nodes (63 = 2^6 - 1); noise on the joint matrix has sqrt 2 times the
     standard deviation on the diagonal.
     """
-    budget = fb.privacy.Budget(1.0, 0.1)
-    algo = gossip(graph, 1, fb.privacy.Mechanism(budget, "tree", trust))
+    algo = gossip(graph, 1, fb.privacy.Mechanism(BUDGET, "tree", trust))
     certificate = algo.certificate(fb.envs.gap(len(graph), 4, 3).spec, 100)
-    sigma = fb.privacy.calibrate(budget, n_syncs=100, release="tree", trust=trust).sigma
+    sigma = fb.privacy.calibrate(BUDGET, n_syncs=100, release="tree", trust=trust).sigma
     summed = sigma * math.sqrt((2 if trust == "silo_local_matrix" else 1) * 6 * most)
     assert certificate.noise_std == pytest.approx(sigma, rel=1e-6)
     assert certificate.server_noise_std is None
@@ -128,9 +126,8 @@ def test_the_certificate_says_whose_noise_it_is(graph, most, trust):
 @pytest.mark.parametrize("graph", [nx.complete_graph(4), nx.star_graph(3)])
 def test_the_noise_of_a_silo_is_its_part_of_its_cliques(graph):
     """Of n_C silos whose variances add up: each has what it was calibrated for, and less is noticed."""
-    budget = fb.privacy.Budget(1.0, 0.1)
-    bound = gossip(graph, 1, budget).bind(fb.envs.gap(4, 4, 3).spec, 100)
-    sigma = fb.privacy.calibrate(budget, n_syncs=100, release="tree", trust="silo_local_matrix").sigma
+    bound = gossip(graph, 1, BUDGET).bind(fb.envs.gap(4, 4, 3).spec, 100)
+    sigma = fb.privacy.calibrate(BUDGET, n_syncs=100, release="tree", trust="silo_local_matrix").sigma
     std = np.asarray(bound.mechanism.trust.std, float)[:, 0]
     np.testing.assert_allclose(std, sigma * np.sqrt(np.bincount(bound.clique)), rtol=1e-5)
     assert certify(bound).noise_std == pytest.approx(sigma, rel=1e-5)
@@ -155,3 +152,98 @@ def test_the_trigger_of_the_oracle(trigger, first):
         trigger=trigger,
     )  # fmt: skip
     assert result.log[0] == (first, 0, 0, "request")  # log 4 >= 2.5 / 2 > log 2, but log 3 >= 2.5 / 4
+
+
+# Gossip on released statistics.
+
+
+SLIGHT = fb.privacy.Mechanism(ex.LITTLE, "tree")
+ROUNDS = S.Geometric(1.4, first=7)
+
+
+def neighbours(graph=None, gamma=1, **options):
+    graph = nx.cycle_graph(M) if graph is None else graph
+    return fb.algos.Gossip(**dict(graph=graph, gamma=gamma, policy=fb.algos.UCB(), schedule=ROUNDS) | options)
+
+
+NEAR = {
+    "ring": neighbours(nx.cycle_graph(M), privacy=SLIGHT),
+    "long line": neighbours(nx.path_graph(M), 3, privacy=SLIGHT),
+    "empty": neighbours(nx.empty_graph(M), privacy=SLIGHT),
+    "star": neighbours(nx.star_graph(M - 1)),
+}
+NEAR_ROWS = [row.name for row in ex.EXAMPLES.values() if row.oracle == ex.GOSSIP]
+
+
+@pytest.mark.parametrize("name", deep([*NEAR_ROWS, *NEAR], keep={0, 1}))
+def test_every_message(name):
+    run, algo = ex.run_of(name, NEAR)
+    bound, key, trees, rounds = run.bound, jax.random.fold_in(ex.KEY, 1), {}, algo.schedule.rounds(T)
+
+    def noise(i, k):
+        one = jax.random.fold_in(random.stream(key, "syncs"), rounds[k - 1] - 1)
+        one = jax.random.split(random.stream(one, "release"), M)[i]
+        draw = np.asarray(unpack(bound.mechanism.trust.noise(one, packed_size(D)), D), float)
+        return trees.setdefault(i, oracles.Tree()).release(k, 0.0, draw)
+
+    width, lam = bound.policy.width, np.asarray(bound.policy.regularization, float)
+    expected, sent = released_gossip(
+        ex.SCRIPT, algo.graph, algo.gamma, T, rounds, lam, lambda i, t: float(jax.tree.map(lambda x: x[i], width)(t)),
+        noise=noise if algo.privacy else None,
+    )  # fmt: skip
+    np.testing.assert_allclose(run.gaps[1], expected, atol=2e-5)
+    assert run.result.counts["hops"][1, -1] == sent["data"]
+
+
+@pytest.mark.parametrize("policy", deep([ex.UCB, fb.algos.Thompson(), fb.algos.EpsilonGreedy(explore=8.0)], keep={0}))
+def test_a_complete_graph_is_federated(policy):
+    """Without noise to the last bit: everybody hears of everybody's sums, one round after they were sent.
+
+    A silo adds up its own users only, in finer steps, so that less rounding is charged to its noise.
+    """
+    graph, options = nx.complete_graph(M), dict(policy=policy, schedule=ROUNDS)
+    ours = ex.play(ex.SCRIPT, fb.algos.Gossip(graph=graph, **options))
+    np.testing.assert_allclose(ours.gaps, ex.play(ex.SCRIPT, fb.algos.Federated(**options)).gaps, atol=1e-4)
+    mine, federated = (
+        algo.replace(privacy=ex.private("blt")).bind(ex.SCRIPT.spec, T)
+        for algo in (fb.algos.Gossip(graph=graph, **options), fb.algos.Federated(**options))
+    )
+    charged = federated.mechanism.statistic.rounding(M * federated.mechanism.longest)
+    np.testing.assert_allclose(mine.stds * math.sqrt(M), federated.stds, rtol=1e-6 + charged)
+    assert (mine.stds * math.sqrt(M) < federated.stds).all()
+    assert charged < 1e-4
+    for i in range(M):
+        agent = jax.tree.map(lambda leaf, i=i: leaf[i], mine.policy)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), agent, federated.policy)
+
+
+def test_it_is_certified():
+    env = fb.envs.sphere(6, 4, 3, rewards="bernoulli")
+    mechanism = fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
+    algo = neighbours(nx.star_graph(5), 1, privacy=mechanism, policy=fb.algos.Greedy())
+    found = algo.certificate(env.spec, T)
+    assert found.claim == "certified"
+    assert 0.99 < found.epsilon_exact <= 1 + 1e-6
+    assert found.server_noise_std is None
+    sigma = fb.privacy.calibrate(BUDGET, n_syncs=ROUNDS.n_syncs(T), release="blt", moves_sq=9 / 8)
+    most = math.sqrt(6 * sigma.ask.release.largest_variance()) * sigma.sigma / 0.5
+    assert f"at most {most:.6g}"[:14] in found.noise_whose  # the middle of the star adds up six silos
+
+
+@fb.pytree
+class Crowd(fb.algos.Thompson):
+    """A policy of one's own, which scores all agents at once."""
+
+    def indices(self, key, t, prepared, offered):
+        return offered.contexts.sum(2).T
+
+
+def test_a_policy_that_looks_at_other_agents_proves_nothing():
+    for policy, claim in ((fb.algos.Thompson(), "certified"), (Crowd(), "none")):
+        assert neighbours(policy=policy, privacy=BUDGET).certificate(ex.SCRIPT.spec, T).claim == claim
+
+
+def test_handing_over_in_parts_changes_nothing():
+    run = ex.played("Gossip")
+    often = run.bound.replace(mechanism=dataclasses.replace(run.bound.mechanism, longest=3))
+    np.testing.assert_allclose(ex.simulate(ex.SCRIPT, often).regret, run.result.regret, atol=1e-3)

@@ -145,9 +145,7 @@ def test_algorithms_with_a_server(name):
 
     The last batch has 4 rounds of 6, and nothing is sent after it.
     """
-    env = ex.EXAMPLES[name].env if name in ex.EXAMPLES else ex.SCRIPT
-    algo = ex.EXAMPLES[name].algo if name in ex.EXAMPLES else MORE[name]
-    run = ex.played(name) if name in ex.EXAMPLES else ex.play(env, algo)
+    (run, algo), env = ex.run_of(name, MORE), ex.EXAMPLES[name].env if name in ex.EXAMPLES else ex.SCRIPT
     bound, scheduled, explored = run.bound, run.bound.schedule is not None, np.zeros(ex.T)
     psd = getattr(bound.policy, "project", not isinstance(algo.policy, fb.algos.LogDetUCB))
     lam = float(getattr(bound.policy, "regularization", 1.0))
