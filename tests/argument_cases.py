@@ -397,7 +397,13 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     BELIEF.sample: dict(scale=(1.0, either(non_negative, a(jax.Array)))),
     BELIEF.std: dict(contexts=jnp.eye(2)),
     fb.plan: dict(
-        **dict(horizon=(8, count(8)), trusted=("silo", empty), unit=(None, a(P.Users)), max_syncs=(1, count())),
+        **dict(
+            horizon=(8, count(8)),
+            at_most=(None, number(0, inside=True)),
+            trusted=("silo", empty),
+            unit=(None, a(P.Users)),
+            max_syncs=(1, count()),
+        ),
         **dict(dropouts=(0.0, number(0, 1)), liars=(0.0, number(0, 0.5)), delay=(0, count(0, 10**4))),
         **dict(max_bits=(None, number(0, inside=True)), seeds=(2, count(2, 2**20)), rounds=(None, count(8, 8))),
     ),

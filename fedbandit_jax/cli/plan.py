@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -12,7 +13,6 @@ from typing_extensions import override
 from fedbandit_jax.cli._command import Adjacency, Command, Flag, Option, Table, progress
 from fedbandit_jax.cli._log import Log, Roles
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadValue
 
 if TYPE_CHECKING:
     from fedbandit_jax.planning import Recommendation
@@ -26,7 +26,17 @@ algo = {algo}
 result = fb.simulate(env, algo, horizon={horizon}, key=jax.random.key({seed}), seeds=8)
 print(result.summary())"""
 
-PASSED = ("trusted", "dropouts", "liars", "delay", "max_syncs", "max_bits", "seeds", "rounds")  # on to `fb.plan`
+PASSED = (
+    "at_most",
+    "trusted",
+    "dropouts",
+    "liars",
+    "delay",
+    "max_syncs",
+    "max_bits",
+    "seeds",
+    "rounds",
+)  # on to `fb.plan`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,12 +62,15 @@ class PlanCommand(Command):
       fedbandit plan --max-syncs 20                     at most 20 synchronisations
       fedbandit plan --data log.csv --silo hospital --arm drug --reward cured
       fedbandit plan --horizon 5000 --users 500         500 returning users of each silo, about ten visits each
+      fedbandit plan --users 5000 --visits 4            5,000 users of each silo, who come up to 4 times
+      fedbandit plan --epsilon 0.5 1 2 4 --at-most 1.2  the least epsilon that costs at most a fifth of the regret
       fedbandit plan --trusted secagg --dropouts 0.1    a silo misses one synchronisation in ten
 
     Args:
         trusted: parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation;
             server. You may name several.
-        epsilon: epsilon of the budget, for all visits of a user together.
+        epsilon: epsilon of the budget, for all visits of a user together. With --at-most several.
+        at_most: recommend the smallest epsilon with at most so many times the least regret without privacy.
         delta: delta of the budget, in (0, 1). Choose it far below one over the number of users.
         adjacency: difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one
             user's contribution is replaced by zero.
@@ -65,9 +78,9 @@ class PlanCommand(Command):
         arms: K, the number of arms.
         dim: d, the number of features.
         horizon: T, the number of rounds.
-        users: returning users of one silo. All visits of a user are protected together, and the plan
-            recommends how many of them count (default: every user comes once).
-        visits: most visits of a user, without --users.
+        users: returning users of one silo (default: every user comes once). All visits of a user are protected
+            together. The plan recommends how many of them count, unless --visits says it.
+        visits: most visits of a user that count, with --users at most one in a batch.
         dropouts: probability that a silo misses a synchronisation. Its next message includes the missed data.
         liars: share of Byzantine silos, in [0, 1/2), which send false sums towards one direction.
         delay: rounds before a reward arrives.
@@ -82,7 +95,8 @@ class PlanCommand(Command):
     """
 
     trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
-    epsilon: Annotated[tuple[float, ...], tyro.conf.arg(metavar="FLOAT")] = (1.0,)
+    epsilon: Annotated[tuple[float, ...], tyro.conf.arg(metavar="FLOAT ...")] = (1.0,)
+    at_most: Option[float] = None
     delta: float = 1e-7
     adjacency: Adjacency = "replace"
     agents: int = 100
@@ -103,7 +117,7 @@ class PlanCommand(Command):
     data: Table = None
     columns: Log = dataclasses.field(default_factory=Roles)
 
-    flag_of: ClassVar = {"source": "data"}
+    flag_of: ClassVar = {"source": "data", "budget": "epsilon"}
 
     @override
     def run(self) -> int:
@@ -112,9 +126,6 @@ class PlanCommand(Command):
         import fedbandit_jax as fb
         from fedbandit_jax.planning.recommendation import code
 
-        if len(self.epsilon) != 1:
-            got = " ".join(f"{one:g}" for one in self.epsilon) or "none"
-            raise BadValue("epsilon", "must be one number, because a plan has one budget", got, got=got)
         self.columns.check(self.data)
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 2)
         self.applies_to("simulated users, without --data", self.data is None, "agents", "arms", "dim", "users")
@@ -127,17 +138,16 @@ class PlanCommand(Command):
             rows = env.fit.replayed_rows
             horizon = horizon if "horizon" in self.given else max(1, rows // env.spec.n_agents)
             delta = delta if "delta" in self.given else 1 / (10 * rows)
-            if env.spec.n_users:
-                unit = "user" if unit is None else dataclasses.replace(unit, silos=env.spec.silos)
         if self.users is not None:
-            self.applies_to("a plan without --users", False, "visits")
             validate.integer("users", self.users, at_least=1)
-            unit, env, made = "user", fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
+            env, made = fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
+        if env.spec.n_users:
+            unit = "user" if unit is None else dataclasses.replace(unit, per_batch=1, silos=env.spec.silos)
         made = f"fb.envs.dropout({made}, {self.dropouts})" if self.dropouts else made
         made = f"fb.envs.delay({made}, {self.delay})" if self.delay else made
         found = fb.plan(
             env,
-            fb.privacy.Budget(*self.epsilon, delta, self.adjacency),
+            [fb.privacy.Budget(epsilon, delta, self.adjacency) for epsilon in self.epsilon],
             horizon=horizon,
             key=jax.random.key(self.random_seed),
             unit=unit,
@@ -147,6 +157,8 @@ class PlanCommand(Command):
         if found.best is None:
             print(found)
             return 1
+        if len(found.choices) > 1:
+            print(f"{found.trade_off()}\n")
         print("\n".join(_answer(found)))
         print(SCRIPT.format(env=made, algo=code(found.best.algo), horizon=horizon, seed=self.random_seed + 1))
         if self.details:
@@ -165,8 +177,8 @@ def _answer(found: Recommendation) -> Iterator[str]:
     if best.forecast is not None:
         regret, low, high, *_ = best.forecast
         yield f"Predicted regret after {found.horizon:,} rounds: {regret:,.3g} (95 %: {low:,.3g} to {high:,.3g})."
-        if found.reference and found.reference[0].regret > 0:
-            yield f"This is {regret / found.reference[0].regret:.2g} times the least regret without privacy."
+        if not math.isnan(found.ratio(best)):
+            yield f"This is {found.ratio(best):.2g} times the least regret without privacy."
     if best.bits is not None:
         yield f"Communication: {best.syncs:,} synchronisations, {best.bits / 1000:,.0f} kbit of a silo."
     yield "All candidates, exclusions and the certificate: the same command with --details"

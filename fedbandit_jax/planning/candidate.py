@@ -54,6 +54,11 @@ class Candidate:
         """Predicted regret; NaN if nothing was simulated."""
         return math.nan if self.forecast is None else self.forecast.regret
 
+    @property
+    def epsilon(self) -> float | None:
+        """The epsilon of its budget; None without one."""
+        return None if self.certificate is None else self.certificate.epsilon
+
 
 def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> Candidate:
     """Makes the candidate of a recipe, with its communication and certificate if it can be bound."""

@@ -5,7 +5,7 @@ centred if features have a constant entry, and half of x x' is summed there, see
 depend on the setting: the policy, its first release, and its optimism. Variants of a policy differ in numbers only, so
 they run together.
 
-If all visits of a user are protected (`ONE_USER`), the contribution bound is a choice too. Smaller bounds have less
+If the unit is "user", the contribution bound is a choice too. Smaller bounds have less
 noise: with r contributions, one to a batch, the noise of a sum grows almost as r. Once all users have contributed sums
 stop growing, so batches may double and all prefixes count alike, `Decaying(1.0)`. Fixed batches are many, so
 contributions may be far apart, with least noise by `BandMF`.
@@ -38,8 +38,8 @@ from fedbandit_jax.algos import (
 )
 from fedbandit_jax.interfaces import Policy
 from fedbandit_jax.planning.candidate import Candidate, considered, fitting, growing
-from fedbandit_jax.planning.demands import ONE_USER, PARTIES, Demands, Party, quietest, units
-from fedbandit_jax.privacy import BandMF, Decaying, Liars, Mechanism
+from fedbandit_jax.planning.demands import PARTIES, Demands, Party, quietest, units
+from fedbandit_jax.privacy import BandMF, Decaying, Liars, Mechanism, Users
 from fedbandit_jax.schedules import Every, Geometric
 
 SYNCS = 100  # synchronisations in fixed batches
@@ -76,7 +76,7 @@ def candidates(demands: Demands) -> list[Candidate]:
             found.append(Candidate(label=party.trust, group=party.trust, excluded=why))
         elif name in demands.trusted:
             for unit in units(demands):
-                found += _of(party, demands._replace(unit=unit), demands.unit == ONE_USER)
+                found += _of(party, demands._replace(unit=unit))
         else:
             why = f"it needs trust in {party.words}"
             found.append(Candidate(label=party.trust, group=party.trust, excluded=why))
@@ -121,11 +121,13 @@ class Play(NamedTuple):
     syncs: int | None = None  # tried first
 
 
-def _of(party: Party, demands: Demands, free: bool = False) -> list[Candidate]:
-    """Returns the candidates under one trust model and unit, which is a choice of the plan if `free`."""
-    spec, visits = demands.spec, demands.unit.visits if free else 0
+def _of(party: Party, demands: Demands) -> list[Candidate]:
+    """Returns the candidates under one trust model and unit."""
+    spec, unit = demands.spec, demands.unit
+    free = isinstance(unit, Users) and unit.most == 1 and spec.n_users > 0  # releases may use that visits are apart
+    visits = unit.visits if free else 0
     found: dict[str, Candidate] = {}
-    who = f"{party.trust} of {visits} visit{'s' * (visits > 1)}" if free else party.trust
+    who = party.trust + (f" of {visits} visit{'s' * (visits > 1)}" if free else "") + demands.at
     if spec.n_users and demands.alone and party.trust == "silo_local":
         found |= {one.label: one for one in _by_themselves(party, demands, who)}
         if spec.n_servers > 1:  # no server has the data of all users
@@ -155,7 +157,7 @@ def _in_fixed_batches(party: Party, demands: Demands, free: bool) -> Iterator[Pl
         assert syncs is not None
         release, bounds = party.release, demands.unit
         if free and party.grows and bounds.visits > 1:
-            bounds = dataclasses.replace(bounds, apart=max(1, syncs // (2 * bounds.visits)))
+            bounds = dataclasses.replace(bounds, apart=max(bounds.apart, syncs // (2 * bounds.visits)))
             release = BandMF(syncs, bounds)
         privacy = _mechanism(party, release, demands._replace(unit=bounds))
         return Federated(policy=policy, schedule=Every(demands.horizon // (syncs + 1) + 1), privacy=privacy)

@@ -54,6 +54,7 @@ class Demands(NamedTuple):
     alone: bool = True  # whether returning users arrive one at a time, and can be served separately
     away: int = 0  # silos that may miss a synchronisation, with shares of noise in secure aggregation
     liars: float = 0.0  # share of silos that lie
+    at: str = ""  # epsilon, in labels of plans with several budgets
 
     def too_often(self, syncs: int) -> str:
         """Describes an excess of synchronisations; empty if there is none."""
@@ -118,16 +119,25 @@ def demanded(
     budget: Any,
     horizon: int,
     *,
+    at_most: Any,
     trusted: Any,
     unit: Any,
     liars: Any,
     max_syncs: Any,
     max_bits: Any,
-) -> Demands:
-    """Checks arguments of `plan`, and returns the demands."""
+) -> list[Demands]:
+    """Checks arguments of `plan`, and returns the demands for every budget, the smallest epsilon first."""
     spec = env.spec
     check_norms("plan", spec.max_norm)
-    validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
+    budgets = [budget] if isinstance(budget, Budget) else validate.sequence("budget", budget, "fb.privacy.Budget")
+    for one in budgets:
+        validate.instance("budget", one, Budget, "an fb.privacy.Budget")
+    if len({one.epsilon for one in budgets}) < max(1, len(budgets)):
+        raise BadValue("budget", "must be at least one, each of another epsilon", budgets)
+    if at_most is not None:
+        validate.positive("at_most", at_most)
+    elif len(budgets) > 1:
+        raise BadValue("budget", "must be one without at_most", budgets, got=f"{len(budgets)}", others=("at_most",))
     names = [trusted] if isinstance(trusted, str) else validate.sequence("trusted", trusted, "names")
     for name in names:
         validate.one_of("trusted", name, PARTIES)
@@ -138,15 +148,15 @@ def demanded(
         if not spec.n_users:
             raise BadValue("unit", "must be fb.privacy.Users(...) or None if users are not identified", unit)
     else:
-        Mechanism(budget, unit=unit)  # checks it
+        Mechanism(budgets[0], unit=unit)  # checks it
     if max_syncs is not None:
         validate.integer("max_syncs", max_syncs, at_least=1)
     if max_bits is not None:
         validate.positive("max_bits", max_bits)
-    return Demands(
+    demands = Demands(
         spec=spec,
         horizon=horizon,
-        budget=budget,
+        budget=budgets[0],
         trusted=("silo", *names),
         unit=unit,
         max_syncs=max_syncs,
@@ -156,6 +166,8 @@ def demanded(
         alone=callable(getattr(env, "clusters", None)),
         away=silos_away(env),
     )
+    several = sorted(budgets, key=lambda one: one.epsilon)
+    return [demands._replace(budget=one, at=f" at epsilon {one.epsilon:g}" * (len(several) > 1)) for one in several]
 
 
 def under(env: Environment, dropouts: Any, delay: Any) -> Environment:

@@ -48,10 +48,11 @@ class Begun(Recipe):
 
 def plan(
     env: Environment,
-    budget: Budget,
+    budget: Budget | Sequence[Budget],
     *,
     horizon: int,
     key: Array,
+    at_most: float | None = None,
     trusted: str | Sequence[str] = ("silo",),
     unit: Any = None,
     dropouts: float = 0.0,
@@ -84,9 +85,12 @@ def plan(
     Args:
         env: an environment as similar as possible to the real users, since the best schedule, width and regret depend
             on it.
-        budget: `fb.privacy.Budget(epsilon, delta)`; it protects one user, or the `unit`.
+        budget: `fb.privacy.Budget(epsilon, delta)`; it protects one user, or the `unit`. With `at_most` it may be
+            several. All meet the same simulated users, and at least two candidates of each are simulated at length. The
+            smallest epsilon within `at_most` is recommended.
         horizon: number of rounds T.
         key: typed PRNG key; seed i of the best candidates uses `fold_in(key, i)`, as in `fb.simulate`.
+        at_most: most predicted regret, as a multiple of the least regret of the same policies without privacy.
         trusted: parties that users trust besides their own silo, which sees their data anyway: "silo" (nobody else),
             "shuffler", "secagg" or "server", or several of these. A "secagg" aggregator sees only sums over silos.
         unit: the protected unit of returning users, as in `fb.privacy.Mechanism`; or "user": all visits of a user, with
@@ -126,38 +130,48 @@ def plan(
     random.check_key("key", key)
     seeds = validate.integer("seeds", seeds, at_least=2, at_most=2**20)
     limits: dict[str, Any] = dict(max_syncs=max_syncs, max_bits=max_bits)
-    demands = demanded(env, budget, horizon, trusted=trusted, unit=unit, liars=liars, **limits)
+    asked = demanded(env, budget, horizon, at_most=at_most, trusted=trusted, unit=unit, liars=liars, **limits)
     if rounds is None:
         rounds = min(horizon, max(USERS // spec.n_agents, math.ceil(horizon / TRIED), LEAST_ROUNDS))
     rounds = validate.integer("rounds", rounds, at_least=LEAST_ROUNDS, at_most=horizon)
     if progress is not None:
         validate.boolean("progress", progress)
-    found = candidates(demands)
-    able, last = _quietest([one for one in found if not one.excluded])
-    last += [one for one in found if one.excluded]
+    able: list[Candidate] = []
+    left: dict[str, Candidate] = {}  # once for all budgets
+    for demands in asked:
+        found = candidates(demands)
+        quiet, louder = _quietest([one for one in found if not one.excluded])
+        able += quiet
+        left |= {one.label: one for one in (*louder, *found) if one.excluded}
+    last = list(left.values())
     simulated = functools.partial(_simulated, env, horizon, progress)
     if len(able) > FINALISTS:
         length = max(min(rounds, SCREENED // spec.n_agents), rounds // SCREENING, LEAST_ROUNDS)
         able, failed = simulated(able, length, random.stream(key, "screening"), seeds, 1)
         last += failed
-    best, reference = _best(able), []
+    best, reference = _best(able, max(2, FINALISTS // len(asked))), []
     others = [one for one in able if one not in best]
     if best:
-        without = without_privacy(demands, best)
+        without = without_privacy(asked[0], best)
         longest, failed = simulated(best + without, rounds, key, MORE_SEEDS * seeds, len(best))
         last += failed
         names = {one.label for one in without}
         best, reference = ([one for one in longest if (one.label in names) == plain] for plain in (False, True))
-    ranked = (*best, *others, *last)
+    leading = {one.epsilon: one for one in reversed((*best, *others))}
+    choices = [leading[one.budget.epsilon] for one in asked if one.budget.epsilon in leading]
+    most = math.inf if at_most is None else at_most * reference[0].regret if reference else -math.inf
+    first = next((one for one in choices if not one.regret > most), None)
+    ranked = [one for one in (*best, *others) if one is not first]
     return Recommendation(
-        candidates=ranked,
-        best=ranked[0] if not ranked[0].excluded else None,
+        candidates=(*([first] if first else []), *ranked, *last),
+        best=first,
+        choices=tuple(choices),
         reference=tuple(reference),
         spec=spec,
         horizon=horizon,
-        liars=demands.liars,
+        liars=asked[0].liars,
         seconds=time.monotonic() - started,
-        not_considered=left_out(demands),
+        not_considered=left_out(asked[0]),
     )
 
 
@@ -187,11 +201,12 @@ def _simulated(
     return sorted(done, key=lambda one: one.regret), failed
 
 
-def _best(ranked: list[Candidate]) -> list[Candidate]:
-    """Selects the candidates that go further, from ranked ones."""
+def _best(ranked: list[Candidate], most: int) -> list[Candidate]:
+    """Selects the candidates that go further, from ranked ones; at most so many of each budget."""
     found: list[Candidate] = []
     for one in ranked:
-        if len(found) < FINALISTS and sum(other.group == one.group for other in found) < ALIKE:
+        of_budget = sum(other.epsilon == one.epsilon for other in found)
+        if of_budget < most and sum(other.group == one.group for other in found) < ALIKE:
             found.append(one)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from fedbandit_jax.core.printed import Printed
@@ -21,6 +22,7 @@ class Recommendation(Printed):
     Attributes:
         candidates: all considered candidates, the best first and excluded ones last.
         best: the first of them, or None if nothing meets the demands.
+        choices: the best candidate of each budget, the smallest epsilon first.
         reference: the policies and schedules of the finalists without privacy, the best first.
         spec: description of the environment.
         horizon: T.
@@ -31,6 +33,7 @@ class Recommendation(Printed):
 
     candidates: tuple[Candidate, ...]
     best: Candidate | None
+    choices: tuple[Candidate, ...]
     reference: tuple[Candidate, ...]
     spec: Spec
     horizon: int
@@ -42,6 +45,16 @@ class Recommendation(Printed):
         best = "nothing meets the demands" if self.best is None else self.best.label
         return f"Recommendation({best}; {len(self.candidates)} candidates, T = {self.horizon:,}): print it for a table"
 
+    def ratio(self, one: Candidate) -> float:
+        """Returns the predicted regret over the least without privacy; NaN if this is 0 or unknown."""
+        least = self.reference[0].regret if self.reference else math.nan
+        return one.regret / least if least > 0 else math.nan
+
+    def trade_off(self) -> str:
+        """Formats epsilon and the ratio of regret of each budget; empty for one budget."""
+        rows = [(f"{one.epsilon:g}", f"{self.ratio(one):.2f}", one.label) for one in self.choices]
+        return aligned([("epsilon", "x not private", "candidate"), *rows]) if len(rows) > 1 else ""
+
     def __str__(self) -> str:
         """Formats finalists, the best of each other group, exclusions, code and certificate."""
         spec = self.spec
@@ -49,17 +62,17 @@ class Recommendation(Printed):
         longest = max((one.forecast[-2:] for one in simulated if one.forecast), default=0)  # rounds and seeds
         best_of = {one.group: one for one in reversed(simulated)}
         simulated = [one for one in simulated if one.forecast[-2:] == longest or one is best_of[one.group]]  # pyright: ignore
-        base = self.reference[0].regret if self.reference else float("nan")
         sizes = f"M = {spec.n_agents:,} silos, K = {spec.n_arms:,} arms, d = {spec.dim:,}"
         where = [f"{sizes}, T = {self.horizon:,} rounds"]
         where += ["silos drop out"] * spec.drops + [f"rewards come {spec.late:,} rounds late"] * (spec.late > 0)
         where += [f"{self.liars:.0%} of the silos lie"] * (self.liars > 0)
         text = ["; ".join(where), *([spec.basis] if spec.basis else [])]
         if simulated:
-            rows = [_row(one, base, self.horizon) for one in (*simulated, *self.reference[:1])]
+            rows = [_row(one, self.ratio(one), self.horizon) for one in (*simulated, *self.reference[:1])]
             text += [aligned([HEAD, *rows])]
             if not all(one.forecast.tried(self.horizon) for one in simulated if one.forecast):
                 text += ["(?) so short a part of the horizon was simulated that such intervals have not been tested"]
+        text += ["", self.trade_off()] if len(self.choices) > 1 else []
         excluded = [one for one in self.candidates if one.excluded]
         text += ["", "excluded:", *(f"  {one.label}: {one.excluded}" for one in excluded)] if excluded else []
         text += ["", "not considered:", *(f"  {one}" for one in self.not_considered)] if self.not_considered else []
@@ -70,7 +83,7 @@ class Recommendation(Printed):
         return "\n".join([*text, "", f"The plan took {self.seconds:.0f} s."])
 
 
-def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:
+def _row(one: Candidate, ratio: float, horizon: int) -> tuple[str, ...]:
     assert one.forecast is not None
     assert one.bits is not None
     assert one.certificate is not None
@@ -80,7 +93,7 @@ def _row(one: Candidate, base: float, horizon: int) -> tuple[str, ...]:
         one.label,
         f"{regret:,.0f}",
         f"{low:,.0f} to {high:,.0f}{doubt}",
-        f"{regret / base:.2f}" if base > 0 else "-",
+        "-" if math.isnan(ratio) else f"{ratio:.2f}",
         f"{one.syncs:,}",
         f"{one.bits / 1000:,.0f}",
         f"{rounds / horizon:.0%} of T",

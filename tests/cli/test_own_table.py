@@ -98,7 +98,7 @@ def test_plan_takes_a_table(monkeypatch, flags, unit):
     seen = []
 
     def plan(env, budget, **options):
-        seen.append((env, budget.delta, options["horizon"], options["unit"]))
+        seen.append((env, budget[0].delta, options["horizon"], options["unit"]))
         raise ValueError("horizon must be something else, got this")
 
     monkeypatch.setattr(recommend, "plan", plan)
@@ -108,7 +108,7 @@ def test_plan_takes_a_table(monkeypatch, flags, unit):
     assert sized == [pytest.approx(1 / (10 * env.fit.replayed_rows)), env.fit.replayed_rows // 3]
     assert given == [0.01, 40]
     assert same(env, fb.data.table("log.csv", **ARGUMENTS, **({"user": "patient"} if flags else {})))
-    assert found == (fb.privacy.Users(2, silos=3) if unit == 2 else unit)
+    assert found == (fb.privacy.Users(2, per_batch=1, silos=3) if unit == 2 else unit)
 
 
 def test_data_lists_columns(capsys):

@@ -240,6 +240,9 @@ def test_bounds_of_one_user_are_chosen_with_all_else():
             assert release == ("blt" if unit.visits == 1 else fb.privacy.BandMF(100, unit))
         elif release != "input_perturbation":
             assert (release, one.algo.schedule.growth) == (fb.privacy.Decaying(1.0), 2.0)
+    four = considered(asked._replace(unit=fb.privacy.Users(4, per_batch=1)))  # "who come up to four times"
+    same = [one for one in found if " of 4 visits" in one.label]
+    assert [repr(one.algo) for one in four] == [repr(one.algo) for one in same] != []
     few = Demands(dataclasses.replace(ENV.spec, n_users=100), 200, BUDGET, ("silo",), "user", None, None)
     assert [unit.visits for unit in units_of(few)] == [1, 2]
 

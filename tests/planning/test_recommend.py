@@ -31,11 +31,16 @@ def lost(label):
     return base * (1 + float(number[0]) ** 2 if number else 1) * (0.5 if label.startswith("not private") else 1)
 
 
+def at(label):
+    """The epsilon of a label of a plan with several budgets."""
+    return label.partition(", ")[0].partition(" at epsilon ")[2]
+
+
 class FakeSweep:
     """Losses that are what we say, times a factor for every seed; some runs may fail."""
 
     def __init__(self, failing=()):
-        self.asked, self.envs, self.failing = [], [], failing
+        self.asked, self.envs, self.failing, self.costs = [], [], failing, {}
 
     def __call__(self, env, algos, *, horizon, key, seeds, progress, throw):
         assert throw is False
@@ -44,7 +49,7 @@ class FakeSweep:
         rounds, found = np.arange(1, horizon + 1), {}
         for label in algos:
             status = np.array([label in self.failing] + [False] * (seeds - 1))
-            regret = lost(label) * np.linspace(0.9, 1.1, seeds)[:, None] * rounds
+            regret = lost(label) * self.costs.get(at(label), 1) * np.linspace(0.9, 1.1, seeds)[:, None] * rounds
             found[label] = SimpleNamespace(rounds=rounds, regret=regret, status=status)
         return found
 
@@ -86,6 +91,30 @@ def test_the_best_of_those_that_went_through_is_recommended(fake):
     assert {one.full for one in [*first.values(), *second.values()]} == {64}
     assert len(second) == 3 + len(found.reference)
     assert all(first[one.label].recipe == one.algo for one in able(found))
+
+
+def test_the_smallest_epsilon_within_the_demand_is_recommended(fake):
+    """All budgets are simulated together, and compared with one reference without privacy."""
+    budgets = [fb.privacy.Budget(epsilon, 1e-5) for epsilon in (4.0, 0.5, 1.0)]
+    fake.costs = {"0.5": 1.1, "1": 0.8, "4": 0.6}
+    for at_most, epsilon in ((2.1, 1.0), (2.3, 0.5), (1.1, None)):
+        fake.asked.clear()
+        found = fb.plan(SMALL, budgets, at_most=at_most, horizon=64, key=KEY, seeds=3, max_syncs=6)
+        assert [one.epsilon for one in found.choices] == [0.5, 1.0, 4.0]
+        assert [found.ratio(one) for one in found.choices] == pytest.approx([2.2, 1.6, 1.2])
+        assert (found.best and found.best.epsilon) == epsilon
+        assert found.best in (found.candidates[0], None)
+        assert found.best is None or found.best.algo.privacy.budget in budgets
+        (_, _, _, screened), (_, _, _, longest) = fake.asked
+        assert {at(label) for label in screened} == {"0.5", "1", "4"}
+        assert sorted(at(label) for label in longest if at(label)) == ["0.5"] * 2 + ["1"] * 2 + ["4"] * 2
+        assert found.trade_off() in str(found)
+    assert len({one.label for one in found.candidates}) == len(found.candidates)
+
+
+def test_one_budget_may_be_refused_by_its_regret(fake):
+    assert plan(at_most=2.1).best.epsilon == 1.0
+    assert plan(at_most=1.9).best is None
 
 
 def test_the_intervals_of_the_best_hold_together(fake, monkeypatch):
@@ -183,6 +212,7 @@ def test_it_is_planned_for_the_conditions_that_are_told(fake):
         ("liars", dict(liars=0.4, dropouts=0.1)),
         ("dropouts", dict(dropouts=1)),
         ("delay", dict(delay=64)),
+        ("at_most", dict(at_most=-1.0)),
         ("unit", dict(unit="user")),  # users are not told apart
         ("unit", dict(env=fb.envs.clustered(n_users=6, n_servers=1, n_clusters=2, n_arms=4, dim=5))),  # they are
     ],
