@@ -1,19 +1,21 @@
-"""A log as an environment: its users return and may play any arm, and a fitted model answers."""
+"""A log as an environment: a fitted model answers for any arm, or rows count whose logged arm is played."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import ArrayLike, Float, Int, Integer, Key
+from jaxtyping import ArrayLike, Bool, Float, Int, Integer, Key
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct
+from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.envs._linear import LinearEnvironment
-from fedbandit_jax.interfaces import Round, Spec
+from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 MODELS = ("linear", "logistic")
 
@@ -113,3 +115,101 @@ def joint(rows: Any, arms: Any, intercept: float | None) -> Any:
     if intercept is None:
         return found
     return xp.concatenate([xp.full_like(found[..., :1], intercept), found], -1)
+
+
+class Queue(NamedTuple):
+    """The queues of rows of all silos under one seed, and the silos' positions."""
+
+    order: Int[Array, " N"]  # rows, grouped by silo
+    used: Int[Array, " M"]  # rows that a silo has offered so far
+    refused: Bool[Array, " M"]  # silos without an accepted arm in this round
+
+
+@struct.pytree
+class Rejection:
+    """An environment of logged rewards, without a model; made by `rejection`."""
+
+    env: Any  # from `fb.data.table`
+    least: Float[Array | np.ndarray, " M"]  # least propensity of a silo
+    spec: Spec = struct.static()
+
+    def init(self, key: Key[Array, ""]) -> Queue:
+        """Draws the order of the rows of every silo."""
+        n = len(self.env.rows)
+        place = jnp.searchsorted(jnp.asarray(self.env.starts), jnp.arange(n), side="right")
+        order = jnp.lexsort((random.uniform(key, (n,)), place)).astype(jnp.int32)
+        return Queue(order, jnp.zeros(self.spec.n_agents, jnp.int32), jnp.zeros(self.spec.n_agents, bool))
+
+    def observe(self, key: Key[Array, ""], world: Queue, t: Int[Array, ""]) -> tuple[Round, Queue]:
+        """Offers the next row to silos with a refused arm, or to all in a new round."""
+        refused = world.refused | ~world.refused.any()
+        world = world._replace(used=world.used + refused, refused=refused)
+        return self.env.offer(self._row(world)), world
+
+    def accepts(self, key: Key[Array, ""], world: Queue, arms: Int[Array, " M"]) -> tuple[Bool[Array, " M"], Queue]:
+        """Accepts logged arms, thinned so that all have the same acceptance probability."""
+        row, log = self._row(world), self.env.log
+        u = random.uniform(key, arms.shape)
+        same = (arms == jnp.asarray(log.arm)[row]) & (u * jnp.asarray(log.propensity)[row] < self.least)
+        refused = world.refused & ~same & ~self._over(world)
+        return ~refused, world._replace(refused=refused)
+
+    def pull(self, key: Key[Array, ""], world: Queue, offered: Round, arms: Int[Array, " M"]) -> Feedback:
+        """Returns the logged rewards, NaN for silos without rows left, and gaps of 1 minus the reward."""
+        reward = jnp.asarray(self.env.log.reward)[self._row(world)]
+        nothing = world.refused | self._over(world)
+        return Feedback(jnp.where(nothing, jnp.nan, reward), jnp.where(nothing, 1, 1 - reward))
+
+    def _row(self, world: Queue) -> Array:
+        return world.order[jnp.asarray(self.env.starts) + jnp.minimum(world.used, self.env.counts) - 1]
+
+    def _over(self, world: Queue) -> Array:
+        return world.used > jnp.asarray(self.env.counts)
+
+
+def rejection(env: Any) -> Rejection:
+    """Replays the log of an environment of `fb.data.table` with its own rewards, if arms were randomised.
+
+    Every silo has its rows in random order. If the played arm is not the logged one, the row is dropped and the next
+    one offered, until an arm is accepted. An arm logged with propensity p is then accepted with probability c / p,
+    where c is the least p of its silo. So counted rows are distributed as the silo's rows, and rewards are unbiased.
+    Every row is offered once, and about a share c of them counts. A silo without rows left sets the status
+    `OUTSIDE_SPEC`.
+
+    The best arm of a row is unknown, so the gap of a round is 1 minus the reward. Only differences of this "regret"
+    between algorithms are differences of regret.
+
+    Certificates are about the accepted users in their rounds, not about rows of the log, and say so: their rewards and
+    features may be replaced. Acceptance depends on logged arms and on earlier releases. Another arm in one row shifts
+    later rows by a round, and so moves later sums by more than one user's share.
+
+    Args:
+        env: an environment of `fb.data.table` with a `propensity` column; `fit_share` sets how many rows it lacks.
+
+    Raises:
+        TypeError, ValueError: `env` is of another kind, or has no propensities.
+
+    Reference: Li, Chu, Langford & Wang (2011), "Unbiased offline evaluation of contextual-bandit-based news article
+        recommendation algorithms", Algorithm 2; here in every silo.
+
+    Example:
+        >>> import jax, numpy as np, fedbandit_jax as fb
+        >>> rng = np.random.default_rng(0)
+        >>> place, arm = rng.integers(0, 3, 900), rng.integers(0, 2, 900)
+        >>> log = dict(school=place, size=arm, passed=rng.random(900) < 0.4 + 0.3 * arm, p=np.full(900, 0.5))
+        >>> env = fb.data.table(log, silo="school", arm="size", reward="passed", propensity="p", fit_share=0.1)
+        >>> world = fb.envs.rejection(env).init(jax.random.key(0))
+        >>> sorted(world.order[: env.counts[0]].tolist()) == list(range(env.counts[0]))
+        True
+    """
+    if not hasattr(env, "log"):
+        raise BadType("env", "must be an environment of fb.data.table", env)
+    if env.log.propensity is None:
+        got = "a table without: name their column in fb.data.table(...)"
+        raise BadValue("env", "must have propensities", None, got=got)
+    basis = (
+        f"Rewards are those of {env.fit.source}, of rows that showed the arm which was played, each at most once; "
+        "there is no model, and regret is what they lack to 1."
+    )
+    least = np.minimum.reduceat(np.asarray(env.log.propensity), np.asarray(env.starts))
+    return Rejection(env=env, least=least, spec=dataclasses.replace(env.spec, basis=basis, rejects=True))
