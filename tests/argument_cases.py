@@ -263,15 +263,8 @@ USUAL = {
     **dict(record=(None, no_values), progress=(False, flag), checkpoint=(None, path), throw=(False, flag)),
     **dict(algo=A.LinUCB(), algos=[A.LinUCB()], store=(None, path), function=(fb.record.arms, function)),
     # Results and audits.
-    **dict(
-        result=RESULT,
-        title=(None, a(str)),
-        lines=(None, a(dict)),
-        colours=(None, a(dict)),
-        ax=None,
-        band="error",
-        legend=(True, flag),
-    ),
+    **dict(result=RESULT, title=(None, a(str)), ax=None, band="error", legend=(True, flag)),
+    **dict.fromkeys(("lines", "colours"), (None, a(dict))),
     **dict(data=(0.0, scalar), neighbour=(1.0, scalar), gaussian=(False, flag), scheduled=(False, flag)),
     **dict(fixed_control_flow=(False, flag), which=("first user", text), sensitivity=(None, number(0, inside=True))),
     **dict(others=({"another": (0.0, 2.0)}, either(none, no_values)), measure=(lambda view, other: 0.0, callable)),
@@ -429,13 +422,12 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         one: dict(algo=A.fed_ucb(BUDGET), n_agents=(2, count()))
         for one in (fb.audits.claimed, fb.audits.timing, fb.audits.brink)
     },
-    fb.audits.asynchronous: dict(algo=ASYNC, horizon=(12, count())),
+    fb.audits.turns: dict(algo=ASYNC, horizon=(12, count())),
     fb.audits.above_threshold: dict(schedule=S.PrivateLogDet(), epochs=(1, count())),
     fb.audits.by_message: dict(bound=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.transcript: dict(algo=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.arms: dict(algo=SUMS),
     fb.audits.clusters: dict(algo=A.homo_dc(BUDGET, trigger="count")),
-    fb.audits.streams: dict(algo=A.Grouped(privacy=BUDGET, schedule=2)),
     fb.audits.labels: dict(algo=A.FCLUB(BUDGET)),
     fb.audits.uploads: dict(algo=A.FCLUB(BUDGET)),
 }

@@ -6,12 +6,10 @@ neighbours attains the sensitivity. In others another user differs, data are out
 """
 
 from fedbandit_jax.audits.arms import arms as arms
-from fedbandit_jax.audits.arms import log_ratios as log_ratios
 from fedbandit_jax.audits.arms import shipped_arms as _shipped_arms
-from fedbandit_jax.audits.arrivals import asynchronous as asynchronous
 from fedbandit_jax.audits.arrivals import shipped_asynchronous as _shipped_asynchronous
 from fedbandit_jax.audits.arrivals import shipped_streams as _shipped_streams
-from fedbandit_jax.audits.arrivals import streams as streams
+from fedbandit_jax.audits.arrivals import turns as turns
 from fedbandit_jax.audits.black_box import audit as audit
 from fedbandit_jax.audits.case import Case as Case
 from fedbandit_jax.audits.case import load as load

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -241,30 +241,6 @@ def shipped_arms() -> list[Case]:
     ]
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
     return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased]
-
-
-class LogRatio(NamedTuple):
-    """The exact largest log ratio of the probabilities of a noisy sum modulo m between neighbours."""
-
-    name: str  # of the mechanism
-    users: int  # n, users of an arm
-    steps: int  # g, the integer of a reward of 1
-    modulus: int  # m
-    claimed: float  # epsilon
-    exact: float  # the log ratio
-
-
-def log_ratios() -> list[LogRatio]:
-    """Computes exact log ratios of every mechanism with pure DP and every batch of 2, 4, ..., 2^18 users.
-
-    Calibration is for epsilon 1, 10^6 users, and sums that leave the ring with probability 0.1.
-    """
-    rows, sizes = [], [2**b for b in range(1, 19)]
-    for variant in (CDPSE, LDPSE, DistDPSE, ShuffleDPSE):
-        sums = variant.law(EPSILON, 1.0, 0.1, 10**6).sums(sizes)
-        table = zip(sizes, sums.steps.astype(int).tolist(), wide.to_int(sums.modulus).tolist())
-        rows += [LogRatio(variant.title, *row, EPSILON, sums.proof(k).pure) for k, row in enumerate(table)]
-    return rows
 
 
 def _spec(n_arms: int) -> Spec:

@@ -33,21 +33,21 @@ AGENTS, USERS = 2, 3  # that take turns in a case of agents, and in one of strea
 class TranscriptOfTurns:
     """A mechanism for `audit`: (key, (contexts, answers, seen)) -> the view of a run of a bound algorithm.
 
-    The view holds, after every round, the releases and every arm that is `seen`. For `asynchronous` these are the
-    active agent's last release, and whether it uploaded. For `streams` they are all users' releases,
-    (T, n, d, d + 1), and groups (T, n). Data are as in `Transcript` with one silo.
+    The view holds, after every round, the releases and every arm that is `seen`. For agents these are the active one's
+    last release, and whether it uploaded. For streams they are all users' releases, (T, n, d, d + 1), and groups
+    (T, n). Data are as in `Transcript` with one silo.
     """
 
     algo: ArrivalAlgorithm  # bound
     users: Array | np.ndarray  # (T,), user of every round
     spec: Spec = struct.static()
-    all_users: bool = struct.static()
+    streams: bool = struct.static()
 
     def __call__(self, key: Array, data: tuple[Array, Array, Array]) -> Any:
         contexts, answers, seen = data
 
         def show(before: Any, after: Any, user: Array, arm: Array, report: Any) -> Any:
-            if self.all_users:
+            if self.streams:
                 return after[0], after[1].astype(jnp.float32), arm
             return after[0][user], report.rounds, arm
 
@@ -55,51 +55,37 @@ class TranscriptOfTurns:
         return released, beside, jnp.where(seen[:, 0], arms, 0).astype(jnp.float32)
 
 
-def asynchronous(algo: AsyncFederated, *, horizon: int = 12, name: str) -> Case:
-    """Builds a case of certified agents that take turns: releases, their rounds, and recommendations.
+def turns(algo: AsyncFederated | Grouped, *, horizon: int = 8, name: str | None = None) -> Case:
+    """Builds a case of certified agents, or users with private streams, who take turns for T rounds.
 
-    The pairs are as in `linear`, which differ in one round of one agent; agents 0 and 1 take turns for T rounds.
-
-    Raises:
-        TypeError: the algorithm has no budget.
-        ValueError: the algorithm is not certified, or protects several visits together.
-    """
-    privacy, budget = one_budget(algo, AsyncFederated, "AsyncFederated")
-    if privacy.users.together != 1:
-        raise BadValue("algo", "must have unit='visit'", privacy.unit)
-    horizon = validate.integer("horizon", horizon, at_least=1)
-    spec = spec_of(1, constant=privacy.statistic.centred, n_users=AGENTS)
-    bound = certified(algo, spec, horizon)
-    fixed = bound.schedule.reads == "nothing"
-    users = (np.arange(horizon) % AGENTS).astype(np.int32)
-    mechanism = TranscriptOfTurns(algo=bound, users=users, spec=spec, all_users=False)
-    return case_of(bound, budget, horizon, 1, 1, fixed=fixed, name=name, mechanism=mechanism)
-
-
-def streams(algo: Grouped, *, horizon: int = 8, name: str | None = None) -> Case:
-    """Builds a case of a certified `Grouped`, on the pairs of `linear`; users take turns for T rounds.
+    The pairs are as in `linear`. They differ in one round of one agent, or in all visits of a user that are protected
+    together.
 
     Raises:
         TypeError: there is no single budget.
-        ValueError: the algorithm is not certified, or nothing is released.
+        ValueError: the algorithm is not certified, releases nothing, or protects several visits of an agent together.
     """
-    privacy, budget = one_budget(algo, Grouped, "Grouped")
-    visits = privacy.users.together
+    privacy, budget = one_budget(algo, (AsyncFederated, Grouped), "AsyncFederated or Grouped")
+    streams, visits = isinstance(algo, Grouped), privacy.users.together
+    if visits != 1 and not streams:
+        raise BadValue("algo", "must have unit='visit'", privacy.unit)
     horizon = validate.integer("horizon", horizon, at_least=visits)
-    spec = spec_of(1, constant=privacy.statistic.centred, n_users=USERS)
+    n_users = USERS if streams else AGENTS
+    spec = spec_of(1, constant=privacy.statistic.centred, n_users=n_users)
     bound = certified(algo, spec, horizon)
-    mechanism = bound.mechanism
-    users = (np.arange(horizon) // visits % USERS).astype(np.int32)
-    ends = [t for t in range(horizon) if bound.schedule.requests(None, t, (), None, 1)]
-    moved = prefixes_moved(mechanism, by_silo=False)
+    users = (np.arange(horizon) // visits % n_users).astype(np.int32)
+    fields: dict[str, Any] = {"name": str(algo.name) if name is None else name}
+    fields["mechanism"] = TranscriptOfTurns(algo=bound, users=users, spec=spec, streams=streams)
+    if streams:
+        ends = [t for t in range(horizon) if bound.schedule.requests(None, t, (), None, 1)]
+        moved = prefixes_moved(bound.mechanism, by_silo=False)
 
-    def measure(view: Any, other: Any) -> float:
-        both = [np.asarray(one[0])[ends] for one in (view, other)]
-        return float(np.linalg.norm([moved((both[0][:, u],), (both[1][:, u],)) for u in range(USERS)]))
+        def measure(view: Any, other: Any) -> float:
+            one, two = (np.asarray(its[0])[ends] for its in (view, other))
+            return float(np.linalg.norm([moved((one[:, u],), (two[:, u],)) for u in range(n_users)]))
 
-    fields: dict[str, Any] = dict(sensitivity=mechanism.sensitivity, measure=measure)
-    fields["mechanism"] = TranscriptOfTurns(algo=bound, users=users, spec=spec, all_users=True)
-    return case_of(bound, budget, horizon, 1, visits, name=str(algo.name) if name is None else name, **fields)
+        fields |= dict(sensitivity=bound.mechanism.sensitivity, measure=measure)
+    return case_of(bound, budget, horizon, 1, visits, **fields)
 
 
 def shipped_asynchronous() -> list[Case]:
@@ -116,8 +102,8 @@ def shipped_asynchronous() -> list[Case]:
     policy: Any = tested.bind(spec_of(1, n_users=AGENTS), 8).policy
     tested = tested.replace(threshold=math.log1p(1 / float(policy.first_regularization)) / 2)
     return [
-        asynchronous(fixed, name="asynchronous blt geometric"),
-        asynchronous(tested, horizon=8, name="asynchronous tree private_logdet"),
+        turns(fixed, horizon=12, name="asynchronous blt geometric"),
+        turns(tested, name="asynchronous tree private_logdet"),
     ]
 
 
@@ -129,7 +115,7 @@ def shipped_streams() -> list[Case]:
 
     def case(name: str, budget: Budget = BUDGET, grouping: Any = mixture, schedule: Any = geometric, **options: Any):
         mechanism = Mechanism(budget, **{"release": "blt", "unit": "visit", **options})
-        return streams(Grouped(grouping=grouping, schedule=schedule, privacy=mechanism), name=name)
+        return turns(Grouped(grouping=grouping, schedule=schedule, privacy=mechanism), name=name)
 
     return [
         case("mixture blt"),

@@ -47,6 +47,7 @@ class Examined(NamedTuple):
     panel: Panel
     statistic: str
     event: Event
+    centre: Event | None  # the event that bounds mu of Gaussian views better than their means; None: the means do
     schedule: Scheduled | None
 
     def columns(self, rows: np.ndarray) -> list[np.ndarray]:
@@ -144,7 +145,6 @@ def audit(
             best, label = shown, candidate
     x, y = (runs.views("fit", label, side, choosing // 2) for side in (0, 1))
     choice = _choice(x, y, flow, promise)
-    centre = _mean_or_middle(choice.panel("linear", x), choice.panel("linear", y))
 
     def tested(side: int) -> list[np.ndarray]:
         found = map(choice.columns, runs.rows("test", label, side, n_runs - choosing))
@@ -158,7 +158,7 @@ def audit(
         epsilon=epsilon,
         delta=delta,
         confidence=confidence,
-        **_bounds(choice, tested(0), tested(1), promise, 1 - confidence, centre),
+        **_bounds(choice, tested(0), tested(1), promise, 1 - confidence),
         which=label,
         sensitivity=sensitivity,
         sensitivity_measured=None if measure is None else float(np.max(moved)) if moved else math.nan,
@@ -179,35 +179,24 @@ def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, promise: Promise) ->
     for name in NAMES:
         if found[name][0] > CLEARLY * found[best][0]:
             best = name
-    shown, event = found[best]
+    (shown, event), centre = found[best], None
     if gaussian:
         linear = given["linear"], others["linear"]
-        mu = max(_mu_by_rates(*linear), mean_bound(*linear, LENIENT))
-        shown = max(shown, gaussian_epsilon(mu, delta))
+        by_rates, by_means = show(mu_bound, *linear, middle(*linear), LENIENT / 2), mean_bound(*linear, LENIENT)
+        centre = middle(*linear) if by_rates > by_means else None
+        shown = max(shown, gaussian_epsilon(max(by_rates, by_means), delta))
     schedule = Scheduled.choose(panel.flow, x[1::2], y[1::2], LENIENT) if scheduled else None
     if schedule:
         pure, mu = schedule.shown(schedule.columns(x[1::2]), schedule.columns(y[1::2]), LENIENT)
         shown = max(shown, gaussian_epsilon(mu, delta, pure) if mu > 0 else pure)
-    return Examined(shown, panel, best, event, schedule)
-
-
-def _mean_or_middle(x: np.ndarray, y: np.ndarray) -> Event | None:
-    """Returns the event that bounds mu of these Gaussian statistics (n,) better than their means, or None."""
-    return middle(x, y) if _mu_by_rates(x, y) > mean_bound(x, y, LENIENT) else None
-
-
-def _mu_by_rates(x: np.ndarray, y: np.ndarray) -> float:
-    return show(mu_bound, x, y, middle(x, y), LENIENT / 2)
+    return Examined(shown, panel, best, event, centre, schedule)
 
 
 def _bounds(
-    choice: Examined, x: list[np.ndarray], y: list[np.ndarray], promise: Promise, alpha: float, centre: Event | None
+    choice: Examined, x: list[np.ndarray], y: list[np.ndarray], promise: Promise, alpha: float
 ) -> dict[str, Any]:
-    """Computes the lower bounds of an `Audit` from `Examined.columns` of both sides; they fail with `alpha`.
-
-    If all is Gaussian, `centre` is the event that bounds mu; None: the means do.
-    """
-    delta, gaussian, _ = promise
+    """Computes the lower bounds of an `Audit` from `Examined.columns` of both sides; they fail with `alpha`."""
+    (delta, gaussian, _), centre = promise, choice.centre
     schedule, statistic = choice.schedule, choice.statistic
     alpha = alpha / (6 if schedule else 4 if gaussian else 2)  # Bonferroni: two rates for each bound
     epsilon_cp, mu_lower = show(epsilon_bound(delta), x[0], y[0], choice.event, alpha), None

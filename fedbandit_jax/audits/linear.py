@@ -86,7 +86,6 @@ def linear(
     bound = certified(algo, spec, horizon)
     bound = by_message(bound) if validate.boolean("messages", messages) else bound
     mechanism = bound.mechanism
-    fixed = batch > 0 or bound.schedule.reads == "nothing"
     options: dict[str, Any] = {}
     by_batch = type(bound) is ServerLoop and bound.schedule is None
     whole = batch if by_batch else 0  # other loops do not show one sum of all silos
@@ -98,7 +97,7 @@ def linear(
     shown = f"{privacy.trust} {privacy.release}{' messages' * messages}"
     options["name"] = shown if name is None else name
     options["mechanism"] = Transcript(algo=bound, spec=spec, horizon=horizon)
-    return case_of(bound, budget, horizon, n_agents, horizon if returns else 1, fixed=fixed, **options)
+    return case_of(bound, budget, horizon, n_agents, horizon if returns else 1, **options)
 
 
 def _units(mechanism: Any) -> Any:

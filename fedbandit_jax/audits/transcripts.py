@@ -155,13 +155,12 @@ def farthest_user(mechanism: Any) -> tuple[np.ndarray, float]:
     return np.array([k if centred else -k, (1 - k * k) ** 0.5]), 0.0 if centred else 1.0
 
 
-def case_of(
-    bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, *, fixed: bool = True, **fields: Any
-) -> Case:
+def case_of(bound: Any, budget: Budget, horizon: int, n_agents: int, visits: int, **fields: Any) -> Case:
     """Makes the case of a bound algorithm's claim, on its farthest neighbours.
 
-    If its schedule is not `fixed`, one user decides the time of a synchronisation in the first pair.
+    If its schedule reads data, one user decides the time of a synchronisation in the first pair.
     """
+    fixed = bound.schedule is None or bound.schedule.reads == "nothing"
     nothing = 0.5 if bound.mechanism.statistic.rule.centred else 0.0  # reward that adds nothing to x y
     worst = farthest_user(bound.mechanism) if fixed else FARTHEST
     pairs = neighbours(horizon, n_agents, budget.adjacency, visits, farthest=worst, others=nothing)

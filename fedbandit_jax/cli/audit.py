@@ -46,8 +46,7 @@ class AuditCommand(Command):
       fedbandit audit --part 0/4            a quarter of the mechanisms
 
     Args:
-        family: family of the audited mechanisms. Without --only, arms and all also print exact log-ratios of the
-            probabilities of noisy sums modulo m.
+        family: family of the audited mechanisms.
         only: audit only mechanisms with one of these words in their name.
         runs: runs of each of the two neighbours, at least 1000.
         confidence: confidence of each lower bound, in (0, 1), before the second trial.
@@ -93,8 +92,6 @@ class AuditCommand(Command):
                 for one in result:
                     for reason in one.reasons:
                         print(f"{one.name}: {reason}")
-        if self.family in ("all", "arms") and not self.only:
-            wrong += _exact_log_ratios(fb.audits.log_ratios())
         fb.plotting.save(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
         print(f"\nepsilon >=: lower bound at confidence {self.confidence:g}; sensitivity: measured / declared")
         print(f"Saved {picture}")
@@ -150,14 +147,3 @@ def _cases(command: AuditCommand) -> dict[str, list[Any]]:
 
 def _audit_part(command: AuditCommand, group: str, part: range) -> list[Any]:
     return command.audit_some(group, [_cases(command)[group][i] for i in part])
-
-
-def _exact_log_ratios(ratios: list[Any]) -> list[Any]:
-    print("\nExact log-ratios of noisy sums modulo m after one user changes; nothing is sampled.")
-    print("(LDP-SE: of every message. Shuffle-DP-SE: half of epsilon is for the sum, half for its bits.)")
-    for name in dict.fromkeys(ratio.name for ratio in ratios):
-        mine = [ratio for ratio in ratios if ratio.name == name]
-        worst = max(mine, key=lambda ratio: ratio.exact)
-        sizes = f"{len(mine)} batches of {mine[0].users} to {mine[-1].users:,} users"
-        print(f"  {name:<14} {sizes}: at most {worst.exact:.6f} (m = {worst.modulus:,}), claimed {worst.claimed:g}")
-    return [ratio for ratio in ratios if not ratio.exact <= ratio.claimed * (1 + 1e-9)]

@@ -149,7 +149,7 @@ NO_CASE = {  # with several budgets, with none, without a certificate, or of ano
     audits.clusters: [OTHER, HOMO.replace(alpha_1=1.5), HOMO.replace(trigger="determinant"), fb.algos.homo_dc()],
     # no number of rounds is enough to break a link
     audits.labels: [OTHER, PRINTED.replace(alpha_1=1e-9), PRINTED.replace(regularization=1e9)],
-    audits.streams: [OTHER, fb.algos.Grouped()],
+    audits.turns: [OTHER, fb.algos.Grouped()],
     audits.uploads: [OTHER],
     audits.brink: [OTHER],
 }

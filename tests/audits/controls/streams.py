@@ -6,7 +6,7 @@ from _damage import changed, scaled, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.streams import BoundGrouped
-from fedbandit_jax.audits import streams
+from fedbandit_jax.audits import turns
 
 ALGO = fb.algos.Grouped(
     grouping=fb.algos.Mixture(max_groups=2, tries=1),
@@ -45,4 +45,4 @@ FLAWS = {
 
 
 def broken_streams():
-    return [changed(streams(ALGO, name=name), name, change) for name, change in FLAWS.items()]
+    return [changed(turns(ALGO, name=name), name, change) for name, change in FLAWS.items()]
