@@ -132,7 +132,7 @@ def eliminate(env: Any, horizon: int, seeds: int, seed: int, collect: Callable[.
             asked += n * len(arms)
             regret[i] += n * gaps[arms].sum()
             sums = np.array([collect(rng, means[arm], ring.steps[k], n) for arm in arms])
-            plus, minus = rng.geometric(-np.expm1(-1 / ring.noise.scale[k]), (2, len(arms)))
+            plus, minus = rng.geometric(-np.expm1(-1 / ring.noise.size[k]), (2, len(arms)))
             shown = (sums + plus - minus) % moduli[k]
             read = np.where(shown > limits[k], shown - moduli[k], shown) / (ring.steps[k] * n)
             arms = arms[read + 2 * bound.radius[k, len(arms)] >= read.max()]

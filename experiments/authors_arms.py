@@ -14,11 +14,18 @@ import jax.numpy as jnp
 from typing_extensions import override
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.integers.mechanisms import IntegerMechanism, Polya, SkellamShares
-from fedbandit_jax.privacy.integers.shares import Noise, PolyaNoise, ServerNoise, rounded_up
+from fedbandit_jax.privacy.integers.noise import (
+    Asked,
+    Noise,
+    Parameters,
+    PolyaNoise,
+    ServerNoise,
+    SkellamNoise,
+    rounded_up,
+)
 
 
-class ReleasedPolya(Polya):
+class ReleasedPolya(PolyaNoise):
     """Shares of Polya noise with Gamma variables of the inverse scale.
 
     The scale should be beta / (1 - beta) with beta = e^(-epsilon / g), and is (1 - beta) / beta. These are Polya
@@ -27,21 +34,30 @@ class ReleasedPolya(Polya):
     """
 
     @override
-    def noise(self, users: Sequence[int]) -> Noise:
-        rates = [self.noise_epsilon / self.steps(n) for n in users]
-        return PolyaNoise(scale=rounded_up([-1 / math.log(-math.expm1(-rate)) for rate in rates]))
+    @classmethod
+    def made(cls, asked: Asked, users: Sequence[int]) -> Noise:
+        rates = [1 / cls.parameters(asked, n).size for n in users]
+        return PolyaNoise(size=rounded_up([-1 / math.log(-math.expm1(-rate)) for rate in rates]))
 
 
-class ReleasedSkellam(SkellamShares):
-    """Shares of Skellam noise as in Theorem 2, with a wider ring and wider radii."""
+class ReleasedSkellam(SkellamNoise):
+    """Shares of Skellam noise as in Theorem 2, with a wider ring and wider radii.
 
-    def slack(self, n: int) -> int:
-        """Returns tau = ceil(2 g / epsilon ln(2/p) + sqrt(2) ln(2/p)), without the square root of Theorem 2."""
-        return math.ceil((2 * self.steps(n) / self.epsilon + math.sqrt(2)) * math.log(2 / self.failure))
+    tau = ceil(2 g / epsilon ln(2/p) + sqrt(2) ln(2/p)), without the square root of Theorem 2, and h = 1 / (s epsilon)
+    in place of sqrt(2) / g.
+    """
 
-    def tail_constants(self, n):
-        """Returns the constants of Theorem 2, with h = 1 / (s epsilon) in place of sqrt(2) / g."""
-        return super().tail_constants(n)[0], 1 / (self.scale * self.epsilon)
+    @override
+    @classmethod
+    def parameters(cls, asked: Asked, n: int) -> Parameters:
+        one = super().parameters(asked, n)
+        slack = math.ceil((2 * one.steps / asked.epsilon + math.sqrt(2)) * math.log(2 / asked.failure))
+        return one._replace(slack=slack, h=1 / (asked.scale * asked.epsilon))
+
+    @override
+    @classmethod
+    def made(cls, asked: Asked, users: Sequence[int]) -> Noise:
+        return SkellamNoise.made(asked, users)
 
 
 @fb.pytree
@@ -59,23 +75,27 @@ class DPSE(fb.algos.DPSE):
     @override
     def protocol(self, asked):
         honest = super().protocol(asked)
-        return dataclasses.replace(honest, noise=SharedNoise(scale=honest.noise.scale))
+        return dataclasses.replace(honest, noise=SharedNoise(size=honest.noise.size))
 
 
 class DistDPSE(fb.algos.DistDPSE):
     """Dist-DP-SE with `ReleasedPolya`."""
 
+    law = ReleasedPolya
+
     @override
-    def mechanism(self, n_sums: int, horizon: int) -> IntegerMechanism:
-        return ReleasedPolya(self.epsilon, 1.0, self.failure, horizon)
+    def asked(self, n_sums: int, horizon: int) -> Asked:
+        return super().asked(n_sums, horizon)._replace(failure=self.failure)
 
 
 class DistRDPSE(fb.algos.DistRDPSE):
     """Dist-RDP-SE with `ReleasedSkellam`."""
 
+    law = ReleasedSkellam
+
     @override
-    def mechanism(self, n_sums: int, horizon: int) -> IntegerMechanism:
-        return ReleasedSkellam(self.epsilon, self.scale, self.failure, horizon)
+    def asked(self, n_sums: int, horizon: int) -> Asked:
+        return super().asked(n_sums, horizon)._replace(failure=self.failure)
 
 
 RELEASED = {kind.title: kind for kind in (DPSE, DistDPSE, DistRDPSE)}

@@ -34,8 +34,8 @@ from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
+from fedbandit_jax.privacy.integers.noise import Asked, ShuffledNoise, SkellamNoise
 from fedbandit_jax.privacy.integers.ring import RingSum
-from fedbandit_jax.privacy.integers.shares import SkellamNoise
 from fedbandit_jax.privacy.samplers import discrete_laplace
 
 N_ARMS = 2  # K
@@ -117,9 +117,9 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
     Reference: Chowdhury & Zhou (2023), Appendix C.2; see `privacy.accounting.shuffling`.
     """
-    relaxed = protocol.aggregation.relaxed(int(protocol.users[0]), int(wide.to_int(protocol.modulus)[0]))
-    if relaxed is None:
-        raise BadValue("protocol", "must have a shuffler", protocol.aggregation)
+    if not isinstance(protocol.noise, ShuffledNoise):
+        raise BadValue("protocol", "must have a shuffler", protocol.noise)
+    relaxed = protocol.noise.relaxed(int(protocol.users[0]), int(wide.to_int(protocol.modulus)[0]))
 
     def mechanism(key: Array, rewards: Array) -> Any:
         rounding, own, spread, coins, high, low, anywhere = jax.random.split(key, 7)
@@ -184,11 +184,11 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
     claimed = certificate.epsilon_exact or 0.0
     if protocol.messages and protocol.noise.per_user:
         mechanism = MessagesOfUsers(protocol=protocol)
-    elif protocol.aggregation.epsilon > 0:
+    elif isinstance(protocol.noise, ShuffledNoise):
         if protocol.messages:
             mechanism = bits_of_users(protocol)
         else:
-            claimed -= protocol.aggregation.epsilon  # spent by the bits, which the sum hides
+            claimed -= float(protocol.noise.bits_epsilon)  # spent by the bits, which the sum hides
     return Case.of(
         _neighbours(sizes),
         name=algo.name if name is None else name,
@@ -239,8 +239,37 @@ def shipped_arms() -> list[Case]:
         arms(AdaCUCB(kind(EPSILON, delta=DELTA, radius="exact")), name=f"AdaC-UCB {trust}")
         for kind, trust in ((CDPSE, "central"), (DistRDPSE, "secagg"))
     ]
+<<<<<<< HEAD
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
     return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased]
+=======
+    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac]
+
+
+class LogRatio(NamedTuple):
+    """The exact largest log ratio of the probabilities of a noisy sum modulo m between neighbours."""
+
+    name: str  # of the mechanism
+    users: int  # n, users of an arm
+    steps: int  # g, the integer of a reward of 1
+    modulus: int  # m
+    claimed: float  # epsilon
+    exact: float  # the log ratio
+
+
+def log_ratios() -> list[LogRatio]:
+    """Computes exact log ratios of every mechanism with pure DP and every batch of 2, 4, ..., 2^18 users.
+
+    Calibration is for epsilon 1, 10^6 users, and sums that leave the ring with probability 0.1.
+    """
+    rows, sizes = [], [2**b for b in range(1, 19)]
+    for variant in (CDPSE, LDPSE, DistDPSE, ShuffleDPSE):
+        assert variant.law is not None
+        ring = RingSum.of(variant.law, Asked(EPSILON, 1.0, 0.1, 10**6), sizes)
+        table = zip(sizes, ring.steps.astype(int).tolist(), wide.to_int(ring.modulus).tolist())
+        rows += [LogRatio(variant.title, *row, EPSILON, ring.proof(k).pure) for k, row in enumerate(table)]
+    return rows
+>>>>>>> 8dc4087c (Refactor integers: a noise is its parameters, its draws and its proof)
 
 
 def _spec(n_arms: int) -> Spec:

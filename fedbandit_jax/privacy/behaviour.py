@@ -26,7 +26,8 @@ from jax import Array, lax
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.apart import Apart
-from fedbandit_jax.privacy.integers.ring import Aggregation, RingSum
+from fedbandit_jax.privacy.integers.noise import ShuffledNoise
+from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 from fedbandit_jax.privacy.releases.release import in_float64, outputs
@@ -68,8 +69,9 @@ def _fault(treedef: Any, numbers: tuple[tuple[tuple[int, ...], Any, bytes], ...]
 def _of_sums(protocol: RingSum, key: Array) -> str:
     stds, ring = protocol.stds(), len(protocol.users)
     # The noise is measured, and not how often a small ring or a shuffler fails.
-    rooms = dict(modulus=wide.of([2**40] * ring), largest=wide.of([2**39] * ring), aggregation=Aggregation())
-    protocol = dataclasses.replace(protocol, **rooms)
+    protocol = dataclasses.replace(protocol, modulus=wide.of([2**40] * ring), largest=wide.of([2**39] * ring))
+    if isinstance(noise := protocol.noise, ShuffledNoise):
+        protocol = dataclasses.replace(protocol, noise=dataclasses.replace(noise, bits_failure=0.0))
     most = int(np.max(protocol.users)) if protocol.messages else 2
     for k in np.flatnonzero(stds):
         z = np.asarray(_sums(protocol, most, k, jax.random.fold_in(key, k)), float) / stds[k]

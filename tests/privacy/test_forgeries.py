@@ -32,7 +32,7 @@ REFUSED = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, 
 # what is only told of the noise, or acts on what is released
 UNREAD = ("policy", "stds", "bias_scale", "grouping", "width", "alpha_2", "rho", "upload", "download", "vector",
           "max_uploads", "users", "radius", "hears", "hops", "delay", "n_batches", "round_robin", "spec",
-          "regularization", "mechanism.longest", "protocol.aggregation")  # fmt: skip
+          "regularization", "mechanism.longest", "protocol.noise.bits")  # fmt: skip
 # by default every trust model, release and loop once
 SLOW = "own policy", "secagg", "missing", "banded", "statistic", "own schedule", "grouped", "Shuffle-DP-SE"
 SOME = deep(HONEST, keep=[i for i, name in enumerate(HONEST) if name not in SLOW])

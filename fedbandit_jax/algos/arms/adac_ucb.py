@@ -71,8 +71,8 @@ class AdaCUCB(Recipe):
         sums, n_arms = self.sums, spec.n_arms
         check_arms(self.name, n_arms, horizon)
         sizes = batches(sums.growth, horizon)
-        mechanism = sums.mechanism(n_arms * len(sizes), horizon)
-        protocol = sums.protocol(mechanism, slots(np.where(np.cumsum(sizes) <= horizon, sizes, 0)))
+        asked = sums.asked(n_arms * len(sizes), horizon)
+        protocol = sums.protocol(asked, slots(np.where(np.cumsum(sizes) <= horizon, sizes, 0)))
         promised = sums.promised(protocol)
         return BoundAdaC(
             protocol=protocol,
@@ -81,5 +81,5 @@ class AdaCUCB(Recipe):
             spec=spec,
             times=len(sizes),
             users=padded(sizes.astype(np.int32)),
-            radius=padded(sums.radii(mechanism, sizes, n_arms)[:, n_arms].astype(np.float32)),
+            radius=padded(sums.radii(asked, sizes, n_arms)[:, n_arms].astype(np.float32)),
         )

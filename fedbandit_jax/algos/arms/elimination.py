@@ -20,10 +20,9 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import Tags, tagged
-from fedbandit_jax.privacy.integers import mechanisms
-from fedbandit_jax.privacy.integers.mechanisms import IntegerMechanism
+from fedbandit_jax.privacy.integers import noise
+from fedbandit_jax.privacy.integers.noise import Asked, Noise
 from fedbandit_jax.privacy.integers.ring import FINE, MAX_WIDTH, RingSum, on_grid
-from fedbandit_jax.privacy.integers.shares import rounded_up
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.users import Users
 
@@ -164,6 +163,7 @@ class SE(_Elimination):
     """
 
     title: ClassVar[str] = "SE"
+    law: ClassVar[type[Noise] | None] = None  # the integer noise; None without privacy
 
     radius: str = "theory"
     growth: int = 2
@@ -173,32 +173,36 @@ class SE(_Elimination):
         validate.one_of("radius", self.radius, RADII)
         validate.within("growth", validate.integer("growth", self.growth, at_least=2), 2, 1024)
 
-    def mechanism(self, n_sums: int, horizon: int) -> IntegerMechanism | None:
-        """Returns the integer noise for at most `n_sums` = K S sums; None without privacy."""
-        return None
+    def asked(self, n_sums: int, horizon: int) -> Asked:
+        """Returns what the noise of at most `n_sums` = K S sums is made for."""
+        # DEVIATION chowdhury2023 Thms 1, 2, 4, 5, 6: the margin tau of the ring is computed for a probability of
+        # p / (100 K S) per sum, so that with probability 1 - p / 100 none of the K S sums wraps around. The p that is
+        # printed for every single sum breaks Lemma 2's union bound, and loses best arms whose mean is near 0 or 1.
+        # Theorem 3 (shuffling) has 1 / (2 T) per sum, as printed.
+        epsilon = self.of_sum if isinstance(self, _Private) else math.inf
+        return Asked(epsilon, getattr(self, "scale", 1.0), self.failure / (100 * n_sums), horizon)
 
-    def protocol(self, mechanism: IntegerMechanism | None, asked: np.ndarray) -> RingSum:
-        """Returns the protocol for batches of `asked` (S,) users per arm; 0 means that a batch is never asked."""
-        if mechanism is not None:
-            return mechanism.sums(asked.tolist())
-        return on_grid(asked, FINE, scale=0.0)
+    def protocol(self, asked: Asked, users: np.ndarray) -> RingSum:
+        """Returns the protocol for batches of `users` (S,) per arm; 0 means that a batch is never asked."""
+        return on_grid(users, FINE, scale=0.0) if self.law is None else RingSum.of(self.law, asked, users.tolist())
 
-    def radii(self, mechanism: IntegerMechanism | None, sizes: np.ndarray, n_arms: int) -> np.ndarray:
+    def radii(self, asked: Asked, sizes: np.ndarray, n_arms: int) -> np.ndarray:
         """Returns the confidence radii (S, K + 1), by batch and by the number of active arms."""
-        users, p = [int(n) for n in sizes], self.failure
+        law, users, p = self.law, [int(n) for n in sizes], self.failure
+        rows = [law.parameters(asked, n) for n in users] if law else []
         if self.radius == "theory":
-            s, h = (0.0, 0.0) if mechanism is None else mechanism.tail_constants(sizes)
+            s, h = np.array([(row.s, row.h) for row in rows]).T if law else (0.0, 0.0)
             return radii.theory(sizes, s, h, n_arms=n_arms, p=p)
-        if mechanism is None:
+        if law is None:
             return radii.exact(sizes, [None] * len(sizes), 1, n_arms=n_arms, p=p)
         # A sum that wraps around or is lost counts as outside its interval, and so does the distance of the noise from
         # the law that radii are computed from: `failure` is lowered by as much.
-        noise = mechanism.noise(users)
-        wrong = n_arms * len(sizes) * (mechanism.wrapping + float(mechanism.aggregation.failure))
-        p = (p - wrong / 3) * math.exp(-max(noise.distortion(k, n) for k, n in enumerate(users)))
+        made = law.made(asked, users)
+        wrong = n_arms * len(sizes) * (rows[0].wrapping + float(made.bits_failure))
+        p = (p - wrong / 3) * math.exp(-max(made.distortion(k, n) for k, n in enumerate(users)))
         if p <= 0:
             raise BadValue("failure", "must be larger with radius='exact' and so few users", self.failure)
-        laws, steps = [noise.law(k, n) for k, n in enumerate(users)], [mechanism.steps(n) for n in users]
+        laws, steps = [made.law(k, n) for k, n in enumerate(users)], [row.steps for row in rows]
         return radii.exact(sizes, laws, steps, n_arms=n_arms, p=p)
 
     @override
@@ -206,42 +210,31 @@ class SE(_Elimination):
         check_arms(str(self.name), spec.n_arms, horizon)
         sizes = batches(self.growth, horizon)
         users, asked = _fitting(np.tile(sizes[:, None], spec.n_arms + 1), horizon)
-        mechanism = self.mechanism(spec.n_arms * len(sizes), horizon)
-        protocol = self.protocol(mechanism, asked)
-        return self.bound(spec, protocol, users, self.radii(mechanism, sizes, spec.n_arms))
+        made_for = self.asked(spec.n_arms * len(sizes), horizon)
+        return self.bound(spec, self.protocol(made_for, asked), users, self.radii(made_for, sizes, spec.n_arms))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Integers(SE, _Private):
     """Base class of variants that add integer noise to integer rewards, modulo m."""
 
-    law: ClassVar[type[IntegerMechanism]]
-
-    @override
-    def mechanism(self, n_sums: int, horizon: int) -> IntegerMechanism:
-        # DEVIATION chowdhury2023 Thms 1, 2, 4, 5, 6: the margin tau of the ring is computed for a probability of
-        # p / (100 K S) per sum, so that with probability 1 - p / 100 none of the K S sums wraps around. The p that is
-        # printed for every single sum breaks Lemma 2's union bound, and loses best arms whose mean is near 0 or 1.
-        # Theorem 3 (shuffling) has 1 / (2 T) per sum, as printed.
-        return self.law(self.of_sum, getattr(self, "scale", 1.0), self.failure / (100 * n_sums), horizon)
-
 
 class CDPSE(_Integers):
     """CDP-SE: a trusted server adds discrete Laplace noise to every sum; epsilon-DP (Theorem 5)."""
 
-    title, law = "CDP-SE", mechanisms.ServerLaplace
+    title, law = "CDP-SE", noise.ServerNoise
 
 
 class LDPSE(_Integers):
     """LDP-SE: every user adds all of the noise to their own message; epsilon-DP of every message (Theorem 6)."""
 
-    title, law = "LDP-SE", mechanisms.LocalLaplace
+    title, law = "LDP-SE", noise.LocalNoise
 
 
 class DistDPSE(_Integers):
     """Dist-DP-SE: users add shares of discrete Laplace noise under secure aggregation; epsilon-DP (Theorem 1)."""
 
-    title, law = "Dist-DP-SE", mechanisms.Polya
+    title, law = "Dist-DP-SE", noise.PolyaNoise
 
 
 class ShuffleDPSE(_Integers):
@@ -250,7 +243,7 @@ class ShuffleDPSE(_Integers):
     The guarantee is epsilon-DP (Theorem 3).
     """
 
-    title, law = "Shuffle-DP-SE", mechanisms.ShuffledPolya
+    title, law = "Shuffle-DP-SE", noise.ShuffledNoise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -276,7 +269,7 @@ class DistRDPSE(_Scaled):
     The guarantee is Renyi DP, alpha epsilon^2 / 2 + O(1 / scale) (Theorem 2).
     """
 
-    title, law = "Dist-RDP-SE", mechanisms.SkellamShares
+    title, law = "Dist-RDP-SE", noise.SkellamNoise
 
 
 class DistCDPSE(_Scaled):
@@ -285,7 +278,7 @@ class DistCDPSE(_Scaled):
     The guarantee is zCDP, rho = epsilon^2 / 2 + O(xi) (Theorem 4).
     """
 
-    title, law = "Dist-CDP-SE", mechanisms.GaussianShares
+    title, law = "Dist-CDP-SE", noise.GaussianNoise
 
 
 class DPSE(_Private):
@@ -301,7 +294,7 @@ class DPSE(_Private):
     def protocol(self, asked: np.ndarray) -> RingSum:
         """Returns the protocol for batches of `asked` (S,) users per arm; 0 means that a batch is never asked."""
         steps = 2 ** min(max(math.floor(math.log2(WIDTH * self.of_sum)), 0), 24)
-        scale = float(rounded_up(steps / self.of_sum))
+        scale = float(noise.rounded_up(steps / self.of_sum))
         if scale > MAX_WIDTH:
             raise BadValue("epsilon", "must be at least 2^-25 for integer noise of 32 bits", self.of_sum)
         return on_grid(asked, steps, scale)

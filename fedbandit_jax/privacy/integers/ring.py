@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,13 +27,13 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.certificate import BEYOND, Certificate, no_privacy
-from fedbandit_jax.core import control, random, struct, validate, wide
+from fedbandit_jax.core import control, random, struct, wide
+from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.core.wide import Wide
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import events
 from fedbandit_jax.privacy.accounting.events import PureDP, Renyi
-from fedbandit_jax.privacy.accounting.shuffling import RelaxedSecAgg, relaxed_secagg
-from fedbandit_jax.privacy.integers.shares import Noise, ServerNoise, SumProof
+from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SumProof
 
 FINE = 2**24  # steps per unit of an exact sum, the resolution of float32 rewards near 1
 MAX_STEPS = 2**24  # largest g: float32 has every integer up to it
@@ -42,7 +43,6 @@ MAX_MESSAGE = 2**42  # largest m if users draw shares: 2^21 blocks, each reduced
 ORDERS = (2, 4, 8, 16, 32, 64)  # orders alpha at which a certificate lists the Renyi divergence
 VISITS = (10, 100)  # numbers of visits, each in another sum, for which a certificate states epsilon
 ROOM = 1e-9  # relative excess of epsilon by rounding in float64
-SHARES = "users who drop out, collude with the server, or subtract their own share of the noise from the sum"
 NOT_COVERED = (
     "how many users there are, and which arms they were given (that follows from earlier sums)",
     *BEYOND,
@@ -74,67 +74,6 @@ def encode(x: Array, u: Array, steps: Array | float) -> Array:
 
 @struct.sealed
 @struct.pytree
-class Aggregation:
-    """Aggregation of messages to a sum modulo m: exact, or by a shuffler of bits that leaks a little (Theorem 3)."""
-
-    epsilon: struct.Number = 0.0  # spent by bits in addition to the noise; 0 if only the sum is seen
-    failure: struct.Number = 0.0  # bound on the probability that a sum is lost because a user sent random bits
-
-    def lost(self, n: Array) -> Array:
-        """Returns the probability that the sum of n users is lost, at most `failure`."""
-        return -jnp.expm1(n * jnp.log1p(-self.failure / n))
-
-    def relaxed(self, n: int, modulus: int) -> RelaxedSecAgg | None:
-        """Returns the encoding of n users' residues as bits, or None if they send the residues; on the host."""
-        epsilon, failure = float(self.epsilon), float(self.failure)
-        return relaxed_secagg(epsilon, failure, n, modulus) if epsilon > 0 else None
-
-    def bits(self, n: int, modulus: int) -> int:
-        """Returns the number of bits that one of n users sends, on the host."""
-        relaxed = self.relaxed(n, modulus)
-        return relaxed.bits if relaxed else (modulus - 1).bit_length()
-
-    @property
-    def trust(self) -> str:
-        """The trust model, if users add shares of the noise."""
-        if self.epsilon > 0:
-            return (
-                "shuffle: each user adds a share of the noise and sends bits that a trusted shuffler mixes with all "
-                "others'"
-            )
-        return "secure aggregation: each user adds a share of the noise, the server sees sums only and is not trusted"
-
-    @property
-    def trusted(self) -> str:
-        """The party that users must trust, if they add shares of the noise."""
-        return "shuffler" if self.epsilon > 0 else "secagg"
-
-    @property
-    def assumes(self) -> tuple[str, ...]:
-        """Attacks that the guarantee leaves out."""
-        return (SHARES, "bits that bypass the shuffler") if self.epsilon > 0 else (SHARES,)
-
-    def behind(self, noise: SumProof) -> SumProof:
-        """Returns the proof of the noise, weakened for a server that sees bits and not only the sum.
-
-        Given the sum, the bits are (epsilon, 0)-DP. So their Renyi divergence is at most randomised response's, and is
-        added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP. Given the sum s, an event
-        has a probability f(s) <= 1 with E f(s) <= e^epsilon' E' f(s) + delta. It is at most e^epsilon times the
-        probability for a neighbour.
-        """
-        bits = validate.non_negative("a shuffler's epsilon", float(self.epsilon))
-        if bits == 0:
-            return noise
-        pure, shuffler = noise.pure + bits, PureDP(bits)
-        return SumProof(
-            pure,
-            lambda alpha: noise.renyi(alpha) + shuffler.rdp(alpha),
-            lambda delta: min(noise.at(delta) + bits, pure),
-        )
-
-
-@struct.sealed
-@struct.pytree
 class RingSum:
     """Sums of integers modulo m (up to 2^61) with integer noise by users or the server, and its certificate.
 
@@ -148,8 +87,31 @@ class RingSum:
     modulus: Wide  # (S,) the modulus m
     largest: Wide  # (S,) n g + tau: larger residues stand for negative numbers
     bits: Any  # (S,) bits that a user sends in each batch
-    aggregation: Aggregation = Aggregation()
     messages: bool = struct.static(default=False)  # whether every user draws a share of the noise
+
+    @classmethod
+    def of(cls, law: type[Noise], asked: Asked, users: Sequence[int]) -> RingSum:
+        """Returns the sums of S batches of `users`, or 0 for a batch that asks nobody, with noise of this class.
+
+        Raises:
+            ValueError: if an integer would not fit its machine word; the message says which argument must change.
+        """
+        longest = max(*users, 2)
+        rows = [law.parameters(asked, n or longest) for n in users]
+        noise = law.made(asked, [row.n for row in rows])
+        for row, k in sorted(zip(rows, range(len(rows))), reverse=True):
+            if wrong := misfit(noise, k, row.steps, row.modulus, messages=False):
+                names, condition, why = wrong
+                got = f"epsilon = {asked.epsilon:g}, scale = {asked.scale:g} and batches of up to {longest:,} users"
+                raise BadValue(names, f"{condition}: {why}", (asked.epsilon, asked.scale, longest), got=got)
+        return cls(
+            noise=noise,
+            users=np.array(users, np.int32),
+            steps=np.array([row.steps for row in rows], np.float32),
+            modulus=wide.of([row.modulus for row in rows]),
+            largest=wide.of([row.largest for row in rows]),
+            bits=np.array([noise.bits(row.n, row.modulus) for row in rows], np.float32),
+        )
 
     def admits(self, k: Array, users: Array) -> Array:
         """Returns whether batch k may ask `users` users of an arm; the guarantee covers no other size."""
@@ -186,7 +148,7 @@ class RingSum:
         shown = wide.mod(noisy, modulus)
         high, low = (jax.random.bits(word, shape) for word in jax.random.split(anywhere))
         anything = wide.mod(Wide(high >> 1, low), modulus)
-        lost = jax.random.bits(coins, shape) < (self.aggregation.lost(self._n(k)) * 2.0**32).astype(jnp.uint32)
+        lost = jax.random.bits(coins, shape) < (self.noise.lost(self._n(k)) * 2.0**32).astype(jnp.uint32)
         shown = wide.where(lost, anything, shown)
         negative = wide.less(Wide(*(jnp.asarray(word)[k] for word in self.largest)), shown)
         read = wide.where(negative, wide.sub(shown, modulus), shown)
@@ -202,8 +164,7 @@ class RingSum:
         n, steps, modulus = self._sizes(k)
         if wrong := misfit(self.noise, k, steps, modulus, messages=self.messages):
             raise ValueError(wrong[2])
-        self.aggregation.relaxed(n, modulus)  # refuses a shuffler that no bits realise
-        return self.aggregation.behind(self.noise.proof(k, n, steps, modulus))
+        return self.noise.proof(k, n, steps, modulus)
 
     @property
     def missing(self) -> float:
@@ -226,9 +187,9 @@ class RingSum:
                 tails that are never drawn cost more, also for pure DP.
             visits: numbers of different sums of one user; the certificate lists what each proves.
         """
-        for part in (self.noise, self.aggregation):
-            if not struct.is_sealed(part):
-                return no_privacy(f"{type(part).__name__} is of the caller's own making, and nothing is proved of it")
+        if not struct.is_sealed(self.noise):
+            own = type(self.noise).__name__
+            return no_privacy(f"{own} is of the caller's own making, and nothing is proved of it")
         if not any(self.noise.width(k) for k in range(len(self.users))):
             return no_privacy("the algorithm adds no noise")
         asked = np.flatnonzero(self.users).tolist()
@@ -241,8 +202,8 @@ class RingSum:
             return no_privacy(f"nothing is proved of this noise: {error}")
 
     def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
-        noise, aggregation = self.noise, self.aggregation
-        pure, shared = noise.notion == "pure DP", not (noise.at_server or noise.per_user)
+        noise, shuffled = self.noise, float(self.noise.bits_epsilon)
+        pure = noise.notion == "pure DP"
         sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
         stds = self.stds()[asked].tolist()
         zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
@@ -252,9 +213,9 @@ class RingSum:
             at=delta,
             missing=self.missing,
             visits=visits,
-            spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + float(aggregation.epsilon),
-            trust=noise.trust or aggregation.trust,
-            trusted=noise.trusted or aggregation.trusted,
+            spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + shuffled,
+            trust=noise.trust,
+            trusted=noise.trusted,
             notion=noise.notion,
             epsilon=epsilon,
             delta=0.0 if pure else delta,
@@ -262,7 +223,7 @@ class RingSum:
                 proof.pure if pure else tails.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs
             ),
             accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}"
-            + (f"; {aggregation.epsilon:g} of epsilon is for the shuffled bits" if aggregation.epsilon > 0 else ""),
+            + (f"; {shuffled:g} of epsilon is for the shuffled bits" if shuffled else ""),
             noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),
             noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
             server_noise_std=max(stds),
@@ -270,7 +231,7 @@ class RingSum:
             zcdp=(zcdp.rho, zcdp.xi) if zcdp else None,
             bits_per_user=(float(bits.min()), float(bits.max())),
             wrap_probability=max(map(self._wrong, asked)),
-            not_covered=(*(aggregation.assumes if shared else ()), *NOT_COVERED),
+            not_covered=(*noise.assumes, *NOT_COVERED),
         )
 
     def _wrong(self, k: int) -> float:
@@ -279,7 +240,7 @@ class RingSum:
         largest = int(wide.to_int(self.largest)[k])
         above, below = largest - n * steps, modulus - 1 - largest  # room for noise; both are tau
         wraps = float(np.sum(self.noise.law(k, n).tail([above, below]))) if min(above, below) >= 0 else 1.0
-        return min(1.0, wraps * math.exp(self.noise.distortion(k, n)) + float(self.aggregation.failure))
+        return min(1.0, wraps * math.exp(self.noise.distortion(k, n)) + float(self.noise.bits_failure))
 
     def _sizes(self, k: int) -> tuple[int, int, int]:
         steps = math.ceil(np.asarray(self.steps, np.float32)[k])
@@ -354,7 +315,7 @@ def on_grid(users: np.ndarray, steps: float, scale: float) -> RingSum:
     """
     ones, room = np.ones(len(users), np.float32), wide.of([MAX_MODULUS // 2] * len(users))
     return RingSum(
-        noise=ServerNoise(scale=scale * ones),
+        noise=ServerNoise(size=scale * ones),
         users=users,
         steps=steps * ones,
         modulus=wide.of([MAX_MODULUS] * len(users)),

@@ -79,7 +79,7 @@ def test_user_by_user(key, algo):
     assert certificate.claim == ("certified" if private else "none")
     if private:
         assert certificate.epsilon_exact == pytest.approx(1.0, abs=0.01)
-        noise = dataclasses.replace(bound.protocol.noise, scale=np.asarray(bound.protocol.noise.scale) / 2)
+        noise = dataclasses.replace(bound.protocol.noise, size=np.asarray(bound.protocol.noise.size) / 2)
         half = dataclasses.replace(bound, protocol=dataclasses.replace(bound.protocol, noise=noise))
         assert certify(half).claim == "none"
 

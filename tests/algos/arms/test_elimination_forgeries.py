@@ -18,7 +18,7 @@ from fedbandit_jax.core import wide
 from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.integers import ring
-from fedbandit_jax.privacy.integers.shares import LocalNoise, PolyaNoise, ServerNoise
+from fedbandit_jax.privacy.integers.noise import LocalNoise, PolyaNoise, ServerNoise, SkellamNoise
 
 HORIZON = 2000  # batches of 2, 4, ..., 256 users
 
@@ -34,8 +34,8 @@ def changed(of, **fields):
 
 def noisier(of, factor):
     """With noise of another width, nothing else being told of it."""
-    power = factor * abs(factor) if hasattr(of.protocol.noise, "variance") else factor
-    return changed(of, noise=jax.tree.map(lambda table: table * np.float32(power), of.protocol.noise))
+    power = factor * abs(factor) if isinstance(of.protocol.noise, SkellamNoise) else factor
+    return changed(of, noise=replace(of.protocol.noise, size=of.protocol.noise.size * np.float32(power)))
 
 
 @pytest.mark.parametrize("label", PRIVATE)
@@ -60,7 +60,8 @@ def test_scaled_noise(label):
 
 def shuffled(epsilon, failure):
     """Another shuffler in place of the one that the noise leaves room for."""
-    return changed(bound("Shuffle-DP-SE"), aggregation=ring.Aggregation(epsilon=epsilon, failure=failure))
+    honest = bound("Shuffle-DP-SE")
+    return changed(honest, noise=replace(honest.protocol.noise, bits_epsilon=epsilon, bits_failure=failure))
 
 
 def on_a_grid(steps, scale):
@@ -88,8 +89,8 @@ def test_forged_parts():
 
 def test_trust_is_of_what_runs():
     """Noise that the server adds is not secure aggregation, whatever the recipe was called."""
-    scale = bound().protocol.noise.scale
-    trust = [certify(changed(bound(), noise=kind(scale=scale))).trust for kind in (PolyaNoise, ServerNoise, LocalNoise)]
+    size = bound().protocol.noise.size
+    trust = [certify(changed(bound(), noise=kind(size=size))).trust for kind in (PolyaNoise, ServerNoise, LocalNoise)]
     assert [sentence.split(":")[0] for sentence in trust] == ["secure aggregation", "central", "local"]
 
 

@@ -10,7 +10,8 @@ from four_arms import ARMS, SOME, algorithm, lemma_2, play
 from scipy import stats
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy.integers.mechanisms import Polya
+from fedbandit_jax.privacy.integers.noise import Asked, PolyaNoise
+from fedbandit_jax.privacy.integers.ring import RingSum
 
 pytestmark = pytest.mark.slow  # runs to a horizon, which the oracle has at a smaller one by default
 
@@ -111,7 +112,8 @@ class Printed(fb.algos.DistDPSE):
 
     def bind(self, spec, horizon):
         bound = super().bind(spec, horizon)
-        narrow = Polya(self.epsilon, 1.0, self.failure, horizon).sums(bound.protocol.users.tolist())
+        asked = Asked(self.epsilon, 1.0, self.failure, horizon)
+        narrow = RingSum.of(PolyaNoise, asked, bound.protocol.users.tolist())
         return dataclasses.replace(bound, protocol=narrow)
 
 

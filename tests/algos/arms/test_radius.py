@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedbandit_jax.algos.arms import radius as radii
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, DiscreteLaplace, Skellam
-from fedbandit_jax.privacy.integers.mechanisms import LocalLaplace
+from fedbandit_jax.privacy.integers.noise import Asked, LocalNoise
 
 SCALE = 10.0
 NOISES = ("pure", "skellam", "gaussian", "local")
@@ -24,8 +24,8 @@ def setting(noise, epsilon, size):
         return Skellam((g / epsilon) ** 2), g, (2 + math.sqrt(2) / SCALE) / epsilon, math.sqrt(2) / g
     if noise == "gaussian":
         return DiscreteGaussian(g / epsilon), g, (math.sqrt(2) + math.sqrt(2) / SCALE) / epsilon, 0.0
-    s, h = LocalLaplace(epsilon, SCALE, 0.1, 10**6).tail_constants(float(size))
-    return DiscreteLaplace(g / epsilon, size), g, s, h
+    one = LocalNoise.parameters(Asked(epsilon, SCALE, 0.1, 10**6), size)
+    return DiscreteLaplace(g / epsilon, size), g, one.s, one.h
 
 
 def failures(law, g, size, radius):

@@ -9,7 +9,7 @@ from _damage import changed, damaged_sum, honest_sum, override, protocolled, res
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.integers.shares import PolyaNoise
+from fedbandit_jax.privacy.integers.noise import PolyaNoise
 
 WAYS = {  # name of a control -> noise of a whole sum from an honest draw, its scale, the batch k and a key
     "noise shared across arms": lambda z, scale, k, key: jnp.broadcast_to(z[0], z.shape),
@@ -32,7 +32,7 @@ class Flawed(PolyaNoise):
     def total(self, key, k, n, shape):
         drawn = ((key, k), (key, jnp.int32(0)), (jax.random.key(0), k))  # honest, of the first batch's scale, known
         honest, first, known = (PolyaNoise.total(self, *by, n, shape).low.astype(jnp.int32) for by in drawn)
-        scale, other = jnp.asarray(self.scale)[k], jax.random.fold_in(key, 1)
+        scale, other = jnp.asarray(self.size)[k], jax.random.fold_in(key, 1)
         ways = [way(honest, scale, k, other) for way in WAYS.values()]
         return wide.from_int32(jnp.stack([*ways, first, known])[self.way])
 
@@ -44,7 +44,7 @@ def own(**methods):
 MESSAGES, LOCAL = dict(messages=True), dict(kind=fb.algos.LDPSE)
 NOISES = {  # change of the noise, and options
     "inverted Polya scale": (  # gamma with (1 - beta) / beta for its scale, as in released code: the scale of 1 - beta
-        lambda noise: replace(noise, scale=np.float32(-1 / np.log(-np.expm1(-1 / noise.scale)))), MESSAGES,
+        lambda noise: replace(noise, size=np.float32(-1 / np.log(-np.expm1(-1 / noise.size)))), MESSAGES,
     ),
     "half the users missing": (
         own(share=lambda honest, self, key, k, n, shape: honest(key, k, 2 * n, shape)), MESSAGES,
@@ -56,7 +56,7 @@ NOISES = {  # change of the noise, and options
         own(total=lambda honest, self, *given: jax.tree.map(jnp.zeros_like, honest(*given))), LOCAL,
     ),
     "Skellam variance g / eps^2": (
-        lambda noise: replace(noise, variance=jnp.sqrt(jnp.asarray(noise.variance))), dict(kind=fb.algos.DistRDPSE),
+        lambda noise: replace(noise, size=jnp.sqrt(jnp.asarray(noise.size))), dict(kind=fb.algos.DistRDPSE),
     ),
 }  # fmt: skip
 
@@ -91,5 +91,5 @@ def broken_elimination():
     return [
         changed(central, "elimination by exact sums", lambda bound: override(bound, conclude=decides_by_exact_sums)),
         protocolled(central, "unclipped rewards of arms", lambda one: override(one, collect=unclipped)),
-        damaged_sum("a third of the Laplace noise", lambda noise: resized(noise, scale=1 / 3), kind=fb.algos.DPSE),
+        damaged_sum("a third of the Laplace noise", lambda noise: resized(noise, size=1 / 3), kind=fb.algos.DPSE),
     ]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,30 +12,49 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.accounting.events import PureDP, returning
 from fedbandit_jax.privacy.accounting.lattice import DiscreteGaussian, shift_epsilon
-from fedbandit_jax.privacy.integers.mechanisms import (
-    GaussianShares,
-    LocalLaplace,
-    Polya,
-    ServerLaplace,
-    ShuffledPolya,
-    SkellamShares,
+from fedbandit_jax.privacy.integers.noise import (
+    Asked,
+    GaussianNoise,
+    LocalNoise,
+    PolyaNoise,
+    ServerNoise,
+    ShuffledNoise,
+    SkellamNoise,
+    SumProof,
+    with_bits,
 )
-from fedbandit_jax.privacy.integers.ring import Aggregation, certify
-from fedbandit_jax.privacy.integers.shares import GaussianNoise, SumProof
+from fedbandit_jax.privacy.integers.ring import RingSum, certify
 
 ROOT, KINDS = math.sqrt(2), tuple(VARIANTS[name].law for name in RINGS)
 BY_HAND = {  # g, tau, m, bits, s, h of n = 64 at epsilon = 1/2, s = 10, p = 0.1, T = 10^6; ln 20 = 2.995732
-    Polya: (4, 24, 305, 9, 2 * ROOT, 2),  # 4, 8 ln 20 = 23.97
-    ServerLaplace: (4, 24, 305, 9, 2 * ROOT, 2),
-    LocalLaplace: (4, 246, 749, 10, 32 + 2 * ROOT, 2),  # 8 (2 sqrt(64 ln 20) + ln 20) = 245.5
-    ShuffledPolya: (2, 122, 373, None, 4 * ROOT, 4),  # of epsilon / 2 and p = 1 / 2T: 8 ln(4 10^6) = 121.6
-    SkellamShares: (40, 282, 3125, 12, 4 + ROOT / 5, ROOT / 40),  # 160 sqrt(ln 20) + sqrt 2 ln 20 = 281.2
-    GaussianShares: (40, 196, 2953, 12, 2.2 * ROOT, 0),  # 80 sqrt(2 ln 20) = 195.8
+    PolyaNoise: (4, 24, 305, 9, 2 * ROOT, 2),  # 4, 8 ln 20 = 23.97
+    ServerNoise: (4, 24, 305, 9, 2 * ROOT, 2),
+    LocalNoise: (4, 246, 749, 10, 32 + 2 * ROOT, 2),  # 8 (2 sqrt(64 ln 20) + ln 20) = 245.5
+    ShuffledNoise: (2, 122, 373, None, 4 * ROOT, 4),  # of epsilon / 2 and p = 1 / 2T: 8 ln(4 10^6) = 121.6
+    SkellamNoise: (40, 282, 3125, 12, 4 + ROOT / 5, ROOT / 40),  # 160 sqrt(ln 20) + sqrt 2 ln 20 = 281.2
+    GaussianNoise: (40, 196, 2953, 12, 2.2 * ROOT, 0),  # 80 sqrt(2 ln 20) = 195.8
 }
 
 
+class Made(NamedTuple):
+    """Noise of a kind, for what is asked."""
+
+    kind: type
+    asked: Asked
+
+    def of(self, n):
+        """Its parameters for a batch of n users."""
+        return self.kind.parameters(self.asked, n)
+
+    def noise(self, users):
+        return self.kind.made(self.asked, users)
+
+    def sums(self, users):
+        return RingSum.of(self.kind, self.asked, users)
+
+
 def made(kind, epsilon=0.5, scale=10.0, failure=0.1, horizon=10**6):
-    return kind(epsilon, scale, failure, horizon)
+    return Made(kind, Asked(epsilon, scale, failure, horizon))
 
 
 def law(mechanism, n):
@@ -49,36 +69,36 @@ def proof(mechanism, n):
 
 def sent(mechanism, n):
     """Bits of a user."""
-    return mechanism.aggregation.bits(n, mechanism.modulus(n))
+    return mechanism.noise([n]).bits(n, mechanism.of(n).modulus)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_by_hand(kind):
     """And the constants of the paper's radius, which pay for encoding by sqrt 2 / epsilon."""
     mechanism, (g, tau, m, bits, s, h) = made(kind), BY_HAND[kind]
-    assert (mechanism.steps(64), mechanism.slack(64), mechanism.modulus(64)) == (g, tau, m)
+    one = mechanism.of(64)
+    assert (one.steps, one.slack, one.modulus) == (g, tau, m)
     assert bits is None or sent(mechanism, 64) == bits
-    assert mechanism.steps(50) == math.ceil(g / 8 * math.sqrt(50))
+    assert mechanism.of(50).steps == math.ceil(g / 8 * math.sqrt(50))
     variance = 2 / (4 * math.sinh(1 / 16) ** 2)  # of discrete Laplace of scale 8: 2 beta / (1 - beta)^2
-    expected = {LocalLaplace: 64 * variance, SkellamShares: 6400.0, GaussianShares: 6400.0}.get(kind, variance)
+    expected = {LocalNoise: 64 * variance, SkellamNoise: 6400.0, GaussianNoise: 6400.0}.get(kind, variance)
     assert law(mechanism, 64).variance == pytest.approx(expected, rel=1e-6)
-    found = [np.broadcast_to(one, 1)[0] for one in mechanism.tail_constants(np.array([64.0]))]
-    np.testing.assert_allclose(found, [s, h], rtol=1e-12)
+    np.testing.assert_allclose([one.s, one.h], [s, h], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_are_the_parameters(kind):
     """The certified numbers run: batch k's row belongs to its number of users."""
     mechanism, users = made(kind), [2, 64, 50, 2**29]
-    protocol, steps = mechanism.sums(users), np.array([mechanism.steps(n) for n in users])
-    assert wide.to_int(protocol.modulus).tolist() == [mechanism.modulus(n) for n in users]
-    assert wide.to_int(protocol.largest).tolist() == [n * mechanism.steps(n) + mechanism.slack(n) for n in users]
+    protocol, rows = mechanism.sums(users), [mechanism.of(n) for n in users]
+    steps = np.array([row.steps for row in rows])
+    assert wide.to_int(protocol.modulus).tolist() == [row.modulus for row in rows]
+    assert wide.to_int(protocol.largest).tolist() == [n * row.steps + row.slack for n, row in zip(users, rows)]
     np.testing.assert_array_equal(protocol.steps, steps)
     np.testing.assert_allclose(protocol.bits, [float(sent(mechanism, n)) for n in users], rtol=1e-7)
     np.testing.assert_array_equal(protocol.users, users)
-    widths, size = [protocol.noise.width(k) for k in range(4)], steps / (0.25 if kind is ShuffledPolya else 0.5)
-    (table,) = vars(protocol.noise).values()
-    np.testing.assert_allclose(table, size**2 if kind is SkellamShares else size, rtol=1e-6)
+    widths, size = [protocol.noise.width(k) for k in range(4)], steps / (0.25 if kind is ShuffledNoise else 0.5)
+    np.testing.assert_allclose(protocol.noise.size, size**2 if kind is SkellamNoise else size, rtol=1e-6)
     np.testing.assert_allclose(widths, size, rtol=1e-6)
     assert (widths >= size).all()  # float32 rounds up: never less noise than asked for
 
@@ -89,39 +109,39 @@ def test_tails_are_within_their_bounds(kind):
     for epsilon, n in itertools.product((0.01, 0.3, 5.0), (2, 16, 300, 2**12, 2**20)):
         for failure in (0.1, 1e-6):
             mechanism = made(kind, epsilon, 1.0, failure)
-            assert 2 * float(law(mechanism, n).tail(mechanism.slack(n))) <= mechanism.wrapping
+            assert 2 * float(law(mechanism, n).tail(mechanism.of(n).slack)) <= mechanism.of(n).wrapping
         mechanism = made(kind, epsilon, 3.0)
-        s, h = (float(np.max(x)) for x in mechanism.tail_constants(np.array([float(n)])))
+        one = mechanism.of(n)
         for log in np.log([4, 20, 2e3, 2e8]):  # of 2 / p
-            noise = s * math.sqrt(log) + h * log - math.sqrt(n * log / 2) / mechanism.steps(n)  # Hoeffding, two-sided
-            assert law(mechanism, n).tail(noise * mechanism.steps(n)) <= math.exp(-log)
+            noise = one.s * math.sqrt(log) + one.h * log - math.sqrt(n * log / 2) / one.steps  # Hoeffding, two-sided
+            assert law(mechanism, n).tail(noise * one.steps) <= math.exp(-log)
 
 
 SIZES = [2**b for b in range(1, 30)] + [3, 50, 1000]
 
 
-@pytest.mark.parametrize("kind", [Polya, ServerLaplace, LocalLaplace, ShuffledPolya])
+@pytest.mark.parametrize("kind", [PolyaNoise, ServerNoise, LocalNoise, ShuffledNoise])
 def test_pure_epsilon_is_never_above_what_was_asked(kind):
     for epsilon in (1e-3, 1.0, 10.0):
         mechanism = made(kind, epsilon)
         sums = mechanism.sums(SIZES)
         proofs = [sums.proof(k) for k in range(len(SIZES))]
-        given, half = np.array([found.pure for found in proofs]), epsilon / 2 if kind is ShuffledPolya else 0
+        given, half = np.array([found.pure for found in proofs]), epsilon / 2 if kind is ShuffledNoise else 0
         assert (given <= epsilon * (1 + 1e-12)).all()
         assert given.max() > 0.99 * epsilon  # and it is used
         assert (given >= half).all()
         assert (np.array([found.at(1e-6) for found in proofs[:12]]) <= given[:12]).all()
-        assert ([mechanism.steps(n) for n in SIZES] >= (epsilon - half) * np.sqrt(SIZES)).all()
+        assert ([mechanism.of(n).steps for n in SIZES] >= (epsilon - half) * np.sqrt(SIZES)).all()
 
 
 def test_skellam_and_gaussian_by_hand():
     """Lemma 3 and Lemma 4 at n = 64: D = 40, v = 6400 and sigma = 10."""
     two = 2 * 1600 / 12800 + min((3 * 1600 + 240) / (4 * 6400**2), 120 / 12800)
-    assert proof(made(SkellamShares), 64).renyi(2.0) == pytest.approx(two, rel=1e-7)
-    privacy = proof(made(GaussianShares), 64).zcdp  # (rho, xi, ...)
+    assert proof(made(SkellamNoise), 64).renyi(2.0) == pytest.approx(two, rel=1e-7)
+    privacy = proof(made(GaussianNoise), 64).zcdp  # (rho, xi, ...)
     xi = 10 * sum(math.exp(-2 * math.pi**2 * 100 * k / (k + 1)) for k in range(1, 64))
     assert privacy[:2] == pytest.approx((0.125, xi), rel=1e-6)
-    rough = proof(made(GaussianShares, scale=1.0, epsilon=1.0), 4).zcdp  # sigma = 1
+    rough = proof(made(GaussianNoise, scale=1.0, epsilon=1.0), 4).zcdp  # sigma = 1
     xi = 10 * sum(math.exp(-2 * math.pi**2 * k / (k + 1)) for k in range(1, 4))
     assert rough[:2] == pytest.approx((min(1 + xi / 2, (1 + xi) ** 2) / 2, xi), rel=1e-9, abs=0)
 
@@ -151,24 +171,24 @@ def test_certificates(label):
         return
     sums = 10 * 19  # of ten arms; 2 + ... + 2^19 users reach the horizon
     mechanism, sizes = made(kind, 1.0, failure=0.1 / (100 * sums)), [2**b for b in range(1, 18)]
-    assert found.notion == mechanism.noise(sizes).notion
+    assert found.notion == kind.notion
     assert found.releases == len(sizes)  # of two arms' 2 + ... + 2^18 users the last do not come
     assert found.bits_per_user == pytest.approx((sent(mechanism, 2), sent(mechanism, 2**17)), rel=1e-7)
-    lost = 0.5e-6 if kind is ShuffledPolya else 0.0
-    tails = [2 * float(law(mechanism, n).tail(mechanism.slack(n))) for n in sizes]
+    lost = 0.5e-6 if kind is ShuffledNoise else 0.0
+    tails = [2 * float(law(mechanism, n).tail(mechanism.of(n).slack)) for n in sizes]
     assert found.wrap_probability == pytest.approx(max(tails) + lost, rel=1e-3, abs=0)
-    std = max(math.sqrt(law(mechanism, n).variance) / mechanism.steps(n) for n in sizes)
+    std = max(math.sqrt(law(mechanism, n).variance) / mechanism.of(n).steps for n in sizes)
     assert found.server_noise_std == pytest.approx(std)
-    whose = {LocalLaplace: ROOT, ShuffledPolya: 2 * ROOT}.get(kind, found.noise_std)
+    whose = {LocalNoise: ROOT, ShuffledNoise: 2 * ROOT}.get(kind, found.noise_std)
     assert found.noise_std == pytest.approx(whose, rel=0.1)
-    assert (found.zcdp is not None) == (kind is GaussianShares)
-    if kind is SkellamShares:  # at n = 2 the third term is largest
+    assert (found.zcdp is not None) == (kind is GaussianNoise)
+    if kind is SkellamNoise:  # at n = 2 the third term is largest
         assert bounds[0] == pytest.approx(max(proof(mechanism, n).renyi(2.0) for n in sizes))
         assert 1 < bounds[0] < 1.02
-    if kind is GaussianShares:
+    if kind is GaussianNoise:
         assert found.zcdp[0] == pytest.approx(0.5, rel=1e-6)
         assert bounds == pytest.approx([order / 2 for order in orders], rel=1e-6)
-    if kind in (SkellamShares, GaussianShares):
+    if kind in (SkellamNoise, GaussianNoise):
         assert found.delta == 1e-6
         assert 4.3 < found.epsilon_exact < 5.0  # of a Gaussian of that size 4.38 (mu = 1)
 
@@ -177,7 +197,7 @@ def test_sums_of_discrete_gaussians_cost_twice_their_distance():
     """Both neighbours may be e^xi off one discrete Gaussian: xi = 10 e^(-2 pi^2 sigma^2 / 2) for two users."""
     share = 0.9
     xi = 10 * math.exp(-((math.pi * share) ** 2))
-    noise, one = GaussianNoise(sigma=np.array([share * ROOT], np.float32)), DiscreteGaussian(share * ROOT)
+    noise, one = GaussianNoise(size=np.array([share * ROOT], np.float32)), DiscreteGaussian(share * ROOT)
     for delta in (1e-2, 1e-4):
         found = noise.proof(0, 2, 1, 9).at(delta)
         assert found == pytest.approx(2 * xi + shift_epsilon(one, 1, delta * math.exp(-xi)), rel=1e-5)
@@ -199,23 +219,21 @@ def test_a_sum_and_bits_that_attain_what_is_proved():
     a, b = (np.array([math.exp(e), 1]) / (1 + math.exp(e)) for e in (noise, bits))
     p, q = np.outer(a, b).ravel(), np.outer(a[::-1], b[::-1]).ravel()
     alone = SumProof(noise, PureDP(noise).rdp, lambda delta: math.log((a[0] - delta) / a[1]))
-    shuffled = Aggregation(epsilon=bits, failure=1e-9)
-    behind = shuffled.behind(alone)
+    behind = with_bits(alone, bits)
     assert behind.pure == pytest.approx(np.log(p / q).max())
     for alpha in (1.5, 2.0, 16.0):
         assert math.log((p**alpha * q ** (1 - alpha)).sum()) / (alpha - 1) == pytest.approx(behind.renyi(alpha))
     for delta in (1e-3, 0.05, 0.2):
         assert behind.at(delta) == pytest.approx(alone.at(delta) + bits)
         assert np.maximum(p - math.exp(behind.at(delta)) * q, 0).sum() <= delta
-    assert shuffled.behind(alone._replace(at=lambda delta: math.inf)).at(0.05) == behind.pure
-    assert Aggregation().behind(alone) is alone
-    assert "bits that bypass the shuffler" in shuffled.assumes
+    assert with_bits(alone._replace(at=lambda delta: math.inf), bits).at(0.05) == behind.pure
+    assert "bits that bypass the shuffler" in ShuffledNoise.assumes
 
 
 def test_noise_is_for_the_same_grid_as_the_rewards():
     """float32(n) may have another ceil(epsilon sqrt(n)): at n = 3^17 and this epsilon, 6 for 7."""
     n = 3**17
     epsilon = 6 / math.sqrt(float(np.float32(n)))
-    protocol = Polya(epsilon, 1.0, 0.1, 3 * n).sums([n])
+    protocol = made(PolyaNoise, epsilon, 1.0, 0.1, 3 * n).sums([n])
     assert math.ceil(epsilon * math.sqrt(n)) == protocol.steps[0] == 7
-    assert 7 / epsilon <= protocol.noise.scale[0] <= np.nextafter(np.float32(7 / epsilon), np.float32(np.inf))
+    assert 7 / epsilon <= protocol.noise.size[0] <= np.nextafter(np.float32(7 / epsilon), np.float32(np.inf))

@@ -13,8 +13,8 @@ import fedbandit_jax as fb
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.accounting.lattice import DiscreteLaplace
 from fedbandit_jax.privacy.integers import ring
+from fedbandit_jax.privacy.integers.noise import Asked, Noise, ServerNoise, SkellamNoise
 from fedbandit_jax.privacy.integers.ring import FINE, encode, on_grid
-from fedbandit_jax.privacy.integers.shares import Noise, ServerNoise, SkellamNoise
 
 USERS, RUNS, ALPHA = (4, 16), 2000, 1e-4
 
@@ -60,6 +60,8 @@ class Written(Noise):
     """Noise that is given."""
 
     value: wide.Wide
+    bits_failure: float = 0.0
+    size: tuple = ()
 
     def total(self, key, k, n, shape):
         return self.value
@@ -68,7 +70,7 @@ class Written(Noise):
         return self.value.low.astype(jnp.int32)
 
 
-def a_ring(n, g, tau, noise, *, lost=0.0, messages=False):
+def a_ring(n, g, tau, noise, *, messages=False):
     """Of one batch."""
     return ring.RingSum(
         noise=noise,
@@ -77,7 +79,6 @@ def a_ring(n, g, tau, noise, *, lost=0.0, messages=False):
         modulus=wide.of([n * g + 2 * tau + 1]),
         largest=wide.of([n * g + tau]),
         bits=np.array([1.0], np.float32),
-        aggregation=ring.Aggregation(failure=n * (1 - (1 - lost) ** (1 / n))),
         messages=messages,
     )
 
@@ -100,7 +101,8 @@ def test_lost_sums(key):
     """As often as said, and uniform on the ring: found nowhere else, a lost sum is a failure to decode."""
     n, g, tau, size = 10, 1, 7, 100_000
     m = n * g + 2 * tau + 1
-    protocol = a_ring(n, g, tau, Written(value=wide.of([0] * size)), lost=0.25)
+    lost = Written(value=wide.of([0] * size), bits_failure=n * (1 - (1 - 0.25) ** (1 / n)))
+    protocol = a_ring(n, g, tau, lost)
     decoded = DECODE(protocol, key, 0, (wide.of([4] * size)))
     counts = np.bincount(np.asarray(decoded.sums).astype(int) + tau, minlength=m)
     expected = np.full(m, 0.25 * size / m)
@@ -136,7 +138,7 @@ def test_messages_add_up_to_the_aggregate(key, g, tau):
 
 
 def test_users_send_what_they_have_where_the_server_adds_noise(key):
-    protocol = a_ring(8, 4, 50, ServerNoise(scale=np.array([5.0])), messages=True)
+    protocol = a_ring(8, 4, 50, ServerNoise(size=np.array([5.0])), messages=True)
     x = np.array([0, 0.25, 0.5, 1], np.float32)
     assert wide.to_int(RANDOMIZE(protocol, key, key, 0, x)).tolist() == [0, 1, 2, 4]
 
@@ -159,9 +161,9 @@ def test_noise_is_of_its_law_fresh_and_not_a_fifth_off(key, name):
 
     A scale 20 % larger or smaller is refuted. Draws of two keys, sums and users are not alike.
     """
-    noise = VARIANTS[name].law(1.0, 4.0, 1e-3, 10**5).sums(USERS).noise
-    ((name, table),), power = vars(noise).items(), 2 if isinstance(noise, SkellamNoise) else 1  # which has a variance
-    others = [type(noise)(**{name: np.float32(table * factor**power)}) for factor in (0.8, 1.2)]
+    noise = VARIANTS[name].law.made(Asked(1.0, 4.0, 1e-3, 10**5), USERS)
+    power = 2 if isinstance(noise, SkellamNoise) else 1  # which has a variance
+    others = [type(noise)(size=np.float32(noise.size * factor**power)) for factor in (0.8, 1.2)]
     for k, n in enumerate(USERS):
         sums, shares = (np.asarray(x, float) for x in drawn(noise, key, jnp.int32(k), jnp.int32(n)))
         one, two = sums
@@ -189,7 +191,7 @@ def test_the_grid_of_a_budget():
     for epsilon in (1e-7, 1e-4, 0.01, 0.3, 1.0, 7.0, 500.0):
         algo = fb.algos.DPSE(epsilon)
         protocol = algo.bind(fb.envs.arms(n_arms=2).spec, 10**6).protocol
-        g, scale = protocol.steps[0], protocol.noise.scale[0]
+        g, scale = protocol.steps[0], protocol.noise.size[0]
         assert math.log2(g) == int(math.log2(g)) >= 0
         assert epsilon * (1 - 1e-6) < g / scale <= epsilon
         assert scale <= 2**25

@@ -14,7 +14,8 @@ from test_protocol import ALPHA, p_value
 
 from fedbandit_jax.core import wide
 from fedbandit_jax.engine.runners import BatchedArms
-from fedbandit_jax.privacy.integers.mechanisms import Polya
+from fedbandit_jax.privacy.integers.noise import Asked, PolyaNoise
+from fedbandit_jax.privacy.integers.ring import RingSum
 
 AUTHORS = runpy.run_path(str(Path(__file__).parents[3] / "experiments" / "authors_arms.py"))
 ReleasedPolya, ReleasedSkellam, RELEASED = (AUTHORS[name] for name in ("ReleasedPolya", "ReleasedSkellam", "RELEASED"))
@@ -23,11 +24,12 @@ HORIZON, ROOT = 9001, math.sqrt(2)
 
 def test_constants_by_hand():
     """At n = 64, where g = 4 or 40; e^(-1/8) = 0.8825, and ln 20 = 2.9957."""
-    made, skellam = ReleasedPolya(0.5, 10.0, 0.1, 10**6), ReleasedSkellam(0.5, 10.0, 0.1, 10**6)
-    assert made.noise([64]).width(0) == pytest.approx(-1 / math.log(1 - 0.8824969), rel=1e-6)
-    assert made.sums([64]).proof(0).pure == pytest.approx(4 * 2.14130, rel=1e-4)
-    assert (skellam.steps(64), skellam.slack(64)) == (40, 484)  # (160 + sqrt 2) ln 20
-    assert skellam.tail_constants(np.array([64.0])) == pytest.approx(((2 + ROOT / 10) / 0.5, 0.2))
+    asked = Asked(0.5, 10.0, 0.1, 10**6)
+    assert ReleasedPolya.made(asked, [64]).width(0) == pytest.approx(-1 / math.log(1 - 0.8824969), rel=1e-6)
+    assert RingSum.of(ReleasedPolya, asked, [64]).proof(0).pure == pytest.approx(4 * 2.14130, rel=1e-4)
+    skellam = ReleasedSkellam.parameters(asked, 64)
+    assert (skellam.steps, skellam.slack) == (40, 484)  # (160 + sqrt 2) ln 20
+    assert (skellam.s, skellam.h) == pytest.approx(((2 + ROOT / 10) / 0.5, 0.2))
 
 
 def test_released_polya_is_that_of_the_code():
@@ -36,7 +38,7 @@ def test_released_polya_is_that_of_the_code():
     g, rng = math.ceil(epsilon * math.sqrt(n)), np.random.default_rng(0)
     p = math.exp(-epsilon / g)
     theirs = np.subtract(*(rng.poisson(rng.gamma(1 / n, (1 - p) / p, (runs, n))).sum(1) for _ in range(2)))
-    noise, right = (kind(epsilon, 10.0, 0.1, 10**6).noise([n]) for kind in (ReleasedPolya, Polya))
+    noise, right = (kind.made(Asked(epsilon, 10.0, 0.1, 10**6), [n]) for kind in (ReleasedPolya, PolyaNoise))
     total = jax.jit(lambda key: noise.total(key, jnp.int32(0), jnp.int32(n), (runs,)))(jax.random.key(0))
     for drawn in (theirs, wide.to_int(total)):
         assert p_value(drawn, noise.law(0, n)) > ALPHA
@@ -50,11 +52,11 @@ def test_released_polya_is_that_of_the_code():
 def test_what_runs_is_what_the_code_has(name, kind, s, h):
     """Batches of 4^b, a ring for p and not for a part of it, the radii of the code."""
     bound = RELEASED[name](0.5, growth=4).bind(ARMS.spec, HORIZON)
-    mechanism = kind(0.5, 10.0, 0.1, HORIZON)
+    asked = Asked(0.5, 10.0, 0.1, HORIZON)
     for k, n in enumerate((4, 16, 64, 256)):
         assert bound.users[k, 4] == n
-        assert wide.to_int(bound.protocol.modulus)[k] == mechanism.modulus(n)
-        assert bound.protocol.noise.width(k) == mechanism.noise([n]).width(0)
+        assert wide.to_int(bound.protocol.modulus)[k] == kind.parameters(asked, n).modulus
+        assert bound.protocol.noise.width(k) == kind.made(asked, [n]).width(0)
         assert bound.radius[k, 3] == pytest.approx(lemma_2(k + 1, n, 3, s, h), rel=1e-6)
 
 
