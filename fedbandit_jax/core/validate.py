@@ -9,7 +9,7 @@ import math
 import numbers
 import os
 import pickle
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +96,17 @@ def _again(kind: type[BadArgument], message: str, fields: dict[str, Any]) -> Bad
     return error
 
 
-def _number(name: str, value: Any, condition: str) -> float:
-    """Checks that the value is a real number; `condition` ends the message."""
+def _number(name: str, value: Any, condition: str, fits: Callable[[float], bool]) -> float:
+    """Checks that the value is a real number that `fits`; `condition` ends the message."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise BadType(name, f"must be a number {condition}", value)
+        raise BadType(name, f"must be a number, {condition}", value)
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
-        raise BadValue(name, f"must be a number {condition} that fits a float", None, got="one beyond 1e308") from None
+        raise BadValue(name, f"must be a number, {condition}, that fits a float", None, got="one beyond 1e308") from None
+    if not fits(number):
+        raise BadValue(name, f"must be {condition}", value)
+    return number
 
 
 def integer(name: str, value: Any, *, at_least: int, at_most: float = LARGEST) -> int:
@@ -127,18 +130,12 @@ def count(name: str, value: Any, at_most: float, *, at_least: int = 1) -> int:
 
 def positive(name: str, value: Any) -> float:
     """Checks that the value is a finite number > 0."""
-    number = _number(name, value, "> 0")
-    if not (math.isfinite(number) and number > 0):
-        raise BadValue(name, "must be finite and > 0", value)
-    return number
+    return _number(name, value, "finite and > 0", lambda number: 0 < number < math.inf)
 
 
 def non_negative(name: str, value: Any) -> float:
     """Checks that the value is a finite number >= 0."""
-    number = _number(name, value, ">= 0")
-    if not (math.isfinite(number) and number >= 0):
-        raise BadValue(name, "must be finite and >= 0", value)
-    return number
+    return _number(name, value, "finite and >= 0", lambda number: 0 <= number < math.inf)
 
 
 def single(name: str, number: float) -> float:
@@ -153,18 +150,12 @@ def within(name: str, value: Any, low: float, high: float) -> float:
     ends = ", ".join(
         f"{end:.0f}" if 2**53 > abs(end) >= 10**5 and end == int(end) else f"{end:g}" for end in (low, high)
     )
-    number = _number(name, value, f"in [{ends}]")
-    if not low <= number <= high:
-        raise BadValue(name, f"must be in [{ends}]", value)
-    return number
+    return _number(name, value, f"in [{ends}]", lambda number: low <= number <= high)
 
 
 def probability(name: str, value: Any) -> float:
     """Checks that the value is a number strictly between 0 and 1."""
-    number = _number(name, value, "in (0, 1)")
-    if not 0 < number < 1:
-        raise BadValue(name, "must be in (0, 1)", value)
-    return number
+    return _number(name, value, "in (0, 1)", lambda number: 0 < number < 1)
 
 
 def boolean(name: str, value: Any) -> bool:

@@ -132,10 +132,14 @@ class Pieces:
         ]
         rows = [self._made(*one)[0] for one in drawn]
         if piece.layout.part:
-            traced = _part(piece.layout).trace(piece.leaves, piece.keys, *states, *_at(0, 0))
+            traced = _parts(piece.layout, "part", n=piece.layout.part).trace(
+                piece.leaves, piece.keys, *states, np.int32(0), np.uint32(0)
+            )
             self._fit(traced.lower().compile())
             parts = [traced.out_info] * len(self.firsts)
-            joined = _join(piece.layout).trace(piece.leaves, piece.keys, *states, np.int32(0), parts, rows=rows)
+            joined = _parts(piece.layout, "join").trace(
+                piece.leaves, piece.keys, *states, np.int32(0), parts, rows=rows
+            )
             self._fit(joined.lower().compile())
         else:
             steps = _steps(range(0), capacity)
@@ -217,14 +221,14 @@ class Pieces:
         for k in ks:
 
             def play(first: int, k: int = k, state: Any = state) -> Any:
-                return _part(piece.layout)(*given, state, *_at(k, first))
+                return _parts(piece.layout, "part", n=piece.layout.part)(*given, state, np.int32(k), np.uint32(first))
 
             if self.workers == 1:
                 parts = list(map(play, self.firsts))
             else:  # this thread plays the first part
                 others = [pool.submit(play, first) for first in self.firsts[1:]]
                 parts = [play(0), *(one.result() for one in others)]
-            state, metrics = _join(piece.layout)(*given, state, np.int32(k), parts, rows=rows)
+            state, metrics = _parts(piece.layout, "join")(*given, state, np.int32(k), parts, rows=rows)
             stepped.append(metrics)
         return world, state, jax.tree.map(lambda *x: np.stack(x), *stepped)
 
@@ -250,10 +254,6 @@ def _axes(metric: np.ndarray, piece: Piece) -> np.ndarray:
     return metric.reshape(len(metric), *after, *shape)[:, : piece.seeds.stop - piece.seeds.start]
 
 
-def _at(k: int, first: int) -> tuple[Any, Any]:
-    return np.int32(k), np.uint32(first)
-
-
 def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
     """Returns the arguments `count` and `ks` of a program for at most `capacity` steps."""
     return np.int32(len(ks)), np.arange(ks.start, ks.start + capacity, dtype=np.int32)
@@ -275,14 +275,9 @@ def _init(layout: Layout):
     return jax.jit(layout.over_runs("init"), compiler_options=quick_options())  # runs once
 
 
-@functools.lru_cache(PROGRAMS)
-def _part(layout: Layout):
-    return jax.jit(layout.over_runs("part", n=layout.part), compiler_options=loop_options(layout.emitters))
-
-
-@functools.lru_cache(PROGRAMS)
-def _join(layout: Layout):
-    return jax.jit(layout.over_runs("join"), compiler_options=loop_options(layout.emitters))
+@functools.lru_cache(2 * PROGRAMS)
+def _parts(layout: Layout, method: str, **fixed: Any):
+    return jax.jit(layout.over_runs(method, **fixed), compiler_options=loop_options(layout.emitters))
 
 
 @functools.lru_cache(PROGRAMS)

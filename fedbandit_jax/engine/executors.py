@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import signal
 import threading
@@ -19,7 +18,6 @@ from fedbandit_jax.engine.store import Executor
 
 NAMES = ("processes:N", "dask:ADDRESS", "slurm")
 ANSWER = 30  # seconds to wait for a Dask scheduler
-JOBS = "jobs"  # SLURM option for the number of jobs; the others go to `SLURMCluster`
 
 
 @contextlib.contextmanager
@@ -67,9 +65,13 @@ def executor(name: str, slurm: Mapping[str, Any] | None = None) -> Iterator[Exec
     elif name == "slurm":
         options = dict(slurm or {})
         jobqueue = require("dask_jobqueue", "cluster")
-        _check(options, jobqueue.SLURMCluster)
-        jobs = validate.integer("slurm's jobs", options.pop(JOBS, None), at_least=1)
-        with jobqueue.SLURMCluster(**options) as cluster, require("distributed", "cluster").Client(cluster) as client:
+        jobs = validate.integer("slurm's jobs", options.pop("jobs", None), at_least=1)
+        try:
+            made = jobqueue.SLURMCluster(**options)
+        except (TypeError, ValueError) as error:
+            must = 'must have "jobs" and keywords of dask_jobqueue.SLURMCluster'
+            raise BadValue("slurm", must, slurm, got=f"{error}") from error
+        with made as cluster, require("distributed", "cluster").Client(cluster) as client:
             cluster.scale(jobs=jobs)
             yield client
     else:
@@ -86,14 +88,3 @@ def _follow() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end, daemon=True).start()
-
-
-def _check(options: Mapping[str, Any], cluster: Any) -> None:
-    having = (one for one in (*cluster.__mro__, *cluster.job_cls.__mro__) if one.__module__.startswith("dask_jobqueue"))
-    known = {JOBS} | {name for one in having for name in inspect.signature(one.__init__).parameters}
-    known -= {"self", "job_cls", "scheduler", "loop", "asynchronous", "base_class_kwargs", "job_kwargs"}
-    for key in options:
-        if key not in known:
-            hint = validate.suggestion(key, known) or f", but they are {', '.join(sorted(known))}"
-            must = "must have the number of jobs and keywords of SLURMCluster"
-            raise BadValue("slurm", must, key, got=f"{key!r}{hint}")

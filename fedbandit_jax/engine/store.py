@@ -35,28 +35,15 @@ from fedbandit_jax.report.result import Result, concat, spans
 
 SEEDS = 8  # most seeds of a piece
 CONFIGURATIONS = 16  # most configurations of a piece
-POLL = 0.05  # seconds between two polls of an executor
 LOOK = 1.0  # seconds between two polls of other processes' files
 FILE = re.compile(r"seeds_(\d+)-(\d+)\.npz")
-
-
-class Future(Protocol):
-    """The future of a call, returned by an executor."""
-
-    def done(self) -> bool:
-        """Returns whether the call has ended."""
-        ...
-
-    def result(self) -> Any:
-        """Returns the value of the call, or raises its exception."""
-        ...
 
 
 class Executor(Protocol):
     """An executor with the `submit` of `concurrent.futures.Executor`."""
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
-        """Starts a call and returns at once."""
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Starts a call; returns a future, with the method `result`, at once."""
         ...
 
 
@@ -166,29 +153,23 @@ def compute(piece: SweepPiece) -> int:
     for label in result:
         for first, end in spans(piece.seeds):
             part = result[label].sel(seed=np.arange(first, end))
-            part.save(_file(piece.folder, piece.names[label], first, end))
+            part.save(piece.folder / piece.names[label] / f"seeds_{first}-{end}.npz")
     return len(result) * len(piece.seeds)
 
 
 def submit_all(pieces: Sequence[SweepPiece], executor: Executor, bar: tqdm) -> None:
     """Submits all pieces to an executor, and raises `RuntimeError` at the end if some failed."""
-    waiting: list[Future] = []
-    failures: list[Exception] = []
+    futures, failures = [], []
     for piece in pieces:
         try:
-            waiting.append(executor.submit(compute, piece))
+            futures.append(executor.submit(compute, piece))
         except Exception as error:  # a pool refuses calls once a worker has died
             failures.append(error)
-    while waiting:
-        looked = [(future, future.done()) for future in waiting]
-        waiting = [future for future, done in looked if not done]
-        for future in (future for future, done in looked if done):
-            try:
-                bar.update(future.result())
-            except Exception as error:  # of the worker, or of the connection
-                failures.append(error)
-        if len(waiting) == len(looked):
-            time.sleep(POLL)
+    for future in futures:
+        try:
+            bar.update(future.result())
+        except Exception as error:  # of the worker, or of the connection
+            failures.append(error)
     if failures:
         first = failures[0]
         raise RuntimeError(
@@ -221,10 +202,6 @@ def gather(
         got = f"none of {wanted} in {str(folder / name)!r}"
         raise BadValue("store", f"must have all seeds of {label!r}", wanted, got=got)
     return (concat(parts) if len(parts) > 1 else parts[0]).sel(seed=seeds)
-
-
-def _file(folder: Path, name: str, first: int, end: int) -> Path:
-    return folder / name / f"seeds_{first}-{end}.npz"
 
 
 def _files(folder: Path, name: str) -> list[tuple[Path, tuple[int, int]]]:
