@@ -134,7 +134,7 @@ def _arguments(
     """
     import jax
 
-    from fedbandit_jax.engine.grid import expand
+    from fedbandit_jax.engine.prepare import expand
 
     _calls.known(TOP, document, (*OPTIONS, *TABLES), "keys of a sweep")
     missing = [name for name in NEEDED if name not in document]

@@ -81,22 +81,14 @@ def _keeps_order() -> bool:
     """Returns whether the rounding error of a float32 sum is computed exactly; only flags prevent it."""
     if not os.environ.get("XLA_FLAGS"):
         return True
-    return compiled_error(np.full(1, 2**24, np.float32), np.ones(1, np.float32))[0] == 1
-
-
-def compiled_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Returns the rounding error of a + b in float32, from a separate program, also within a trace.
-
-    >>> compiled_error(np.full(1, 2**24, np.float32), np.ones(1, np.float32)).tolist()
-    [1.0]
-    """
 
     def error(a: jax.Array, b: jax.Array) -> jax.Array:
         total = a + b
         part = total - a
         return (a - (total - part)) + (b - part)
 
-    return np.asarray(jax.jit(error).lower(a, b).compile()(a, b))
+    given = np.full(1, 2**24, np.float32), np.ones(1, np.float32)
+    return np.asarray(jax.jit(error).lower(*given).compile()(*given))[0] == 1  # compiled apart, also within a trace
 
 
 _without_kernels = contextvars.ContextVar("without_kernels", default=False)

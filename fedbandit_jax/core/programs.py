@@ -42,7 +42,8 @@ def side_effect(function: Callable[..., Any], *arguments: Any, alone: bool = Fal
     found = [(one, outer) for outer in program.jaxpr.eqns for one in (outer, *_inner(outer))]
     for one, outer in found:
         name = one.primitive.name
-        if name in HOST or _prints(one) or _has_own_batching(one) or (alone and _batches(one)):
+        prints = type(one.params.get("fmt", "")) is not str  # by user code
+        if name in HOST or prints or _has_own_batching(one) or (alone and _batches(one)):
             return f"{name}{_line(one) or _line(outer)}"
     if any(isinstance(const, Tracer) for const in program.consts):
         return "a value of an enclosing trace"
@@ -125,11 +126,6 @@ def _inner(equation: Any) -> Iterator[Any]:
         inner = getattr(part, "jaxpr", part)
         if hasattr(inner, "eqns"):
             yield from equations(inner)
-
-
-def _prints(equation: Any) -> bool:
-    """Returns whether this prints by user code: its format is not a plain string."""
-    return type(equation.params.get("fmt", "")) is not str
 
 
 def _has_own_batching(equation: Any) -> bool:

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import sys
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar, dataclass_transform
 
 import jax
@@ -277,8 +277,6 @@ def paths(value: Any) -> tuple[str, ...]:
     ...     second: Part = Part()
     >>> paths(Whole())
     ('first', 'first.scale', 'second', 'second.scale')
-    >>> ending("scale", paths(Whole())), ending("second.scale", paths(Whole()))
-    (('first.scale', 'second.scale'), ('second.scale',))
     >>> replace(Whole(), "second.scale", 2.0).second
     Part(scale=2.0)
     """
@@ -292,11 +290,6 @@ def _paths(value: Any, prefix: str) -> Iterator[str]:
             yield prefix + field.name
         if dataclasses.is_dataclass(part) and not isinstance(part, type):
             yield from _paths(part, f"{prefix}{field.name}.")
-
-
-def ending(name: str, among: Collection[str]) -> tuple[str, ...]:
-    """Returns the path equal to `name`, or else all paths that end in it."""
-    return (name,) if name in among else tuple(path for path in among if path.endswith(f".{name}"))
 
 
 def replace(value: Any, path: str, new: Any) -> Any:

@@ -103,7 +103,9 @@ def _number(name: str, value: Any, condition: str, fits: Callable[[float], bool]
     try:
         number = float(value)
     except OverflowError:
-        raise BadValue(name, f"must be a number, {condition}, that fits a float", None, got="one beyond 1e308") from None
+        raise BadValue(
+            name, f"must be a number, {condition}, that fits a float", None, got="one beyond 1e308"
+        ) from None
     if not fits(number):
         raise BadValue(name, f"must be {condition}", value)
     return number

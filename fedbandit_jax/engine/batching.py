@@ -24,10 +24,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from fedbandit_jax.core import control, lapack, memory, programs
 from fedbandit_jax.core.backend import loop_options, on_cpu, quick_options
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.engine.ahead import Ahead
 from fedbandit_jax.engine.runners import Runner
+from fedbandit_jax.engine.runners.runner import salted
 
-PROGRAMS = 32  # layouts with programs in the LRU cache
+PROGRAMS = 32  # layouts, or mechanisms, with programs in the LRU cache
 WAITING = 1.15  # most time relative to pieces that keep all workers busy
 
 # method of a runner -> axes of its arguments over seeds and over configurations, and of its results over the latter
@@ -37,6 +37,34 @@ AXES: dict[str, tuple[Any, Any, Any]] = {
     "part": ((0, 0, 0, None, None), (None, None, 0, None, None), 0),
     "join": ((0, 0, 0, None, 0), (None, None, 0, None, 0), (0, 0)),
 }
+
+
+class Ahead(NamedTuple):
+    """The noise source of one configuration for the seeds of a piece, see `Algorithm.source`.
+
+    A separate program for every mechanism draws the noise before the steps that use it.
+    """
+
+    structure: Any  # of the source and the salt of its keys
+    leaves: list[Any]
+    keys: Array  # (G,) of the seeds, or () of one
+
+    @classmethod
+    def of(cls, runner: Runner, keys: Array, device: Any) -> Ahead:
+        """Places the source of a runner on a device."""
+        leaves, structure = jax.tree.flatten((runner.algo.source, runner.salt))
+        return cls(structure, jax.device_put(leaves, device), keys)
+
+    def start(self) -> Any:
+        """Returns the state of the source before the first step."""
+        source, _ = jax.tree.unflatten(self.structure, self.leaves)
+        state = jax.eval_shape(lambda: source.release.init((source.row_size,)))
+        zeros = jax.tree.map(lambda x: np.zeros((*self.keys.shape, *x.shape), x.dtype), state)
+        return jax.device_put(zeros, self.keys.sharding)
+
+    def program(self, n: int) -> Any:
+        """Compiles `rows` of the source for at most n steps; a GPU always draws n."""
+        return _noise(self.structure, self.keys.ndim > 0, n)
 
 
 class Piece(NamedTuple):
@@ -268,6 +296,19 @@ def _stack(runners: Sequence[Runner]) -> tuple[list[Any], Any, tuple[int | None,
         leaves.append(column[0] if shared else np.stack([np.asarray(leaf) for leaf in column]))
         axes.append(None if shared else 0)
     return leaves, jax.tree.structure(runners[0]), tuple(axes)
+
+
+@functools.lru_cache(PROGRAMS)
+def _noise(structure: Any, several: bool, n: int) -> Any:
+    def draw(leaves, keys, state, first, count):
+        source, salt = jax.tree.unflatten(structure, leaves)
+
+        def one(key: Array, state: Any) -> tuple[Any, Any]:
+            return source.rows(salted(key, "syncs", salt), state, first, count if on_cpu() else n, n)
+
+        return (jax.vmap(one) if several else one)(keys, state)
+
+    return jax.jit(draw, compiler_options=quick_options())
 
 
 @functools.lru_cache(PROGRAMS)

@@ -147,7 +147,9 @@ def versions() -> dict[str, str]:
 
 def provenance() -> dict[str, Any]:
     """Returns versions, git commit, device, dtype, date and command of this process, for readers; no digest has it."""
-    device = jax.devices()[0]
+    device, started = jax.devices()[0], Path(sys.argv[0])
+    ours = started.name == "__main__.py" and started.parent.name == "fedbandit_jax"
+    command = "fedbandit" if ours else started.name or "python"
     return {
         **versions(),
         "python": platform.python_version(),
@@ -156,14 +158,8 @@ def provenance() -> dict[str, Any]:
         "platform": device.platform,
         "dtype": str(jnp.zeros(()).dtype),
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": _command(),
+        "command": shlex.join([command, *sys.argv[1:]]),
     }
-
-
-def _command() -> str:
-    program = Path(sys.argv[0])
-    name = "fedbandit" if program.name == "__main__.py" and program.parent.name == "fedbandit_jax" else program.name
-    return shlex.join([name or "python", *sys.argv[1:]])
 
 
 @functools.cache

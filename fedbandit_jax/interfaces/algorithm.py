@@ -96,15 +96,14 @@ class Algorithm:
         return changed
 
     def _path(self, name: str, among: tuple[str, ...]) -> str | None:
-        several = sum(f".{path}".endswith(f".{name}") for path in among) > 1
-        if several and struct.is_sealed(self) and not isinstance(self, Recipe):
+        found = [path for path in among if f".{path}".endswith(f".{name}")]
+        if len(found) > 1 and struct.is_sealed(self) and not isinstance(self, Recipe):
             why = f"is fixed in a bound {type(self).__name__}: give it to the recipe, and bind that"
             raise BadType(name, why, None, got="")
-        found = struct.ending(name, among)
-        if len(found) > 1:
+        if len(found) > 1 and name not in found:
             why = f"is a parameter of several parts of {self.name}: give {' or '.join(found)}"
             raise BadType(name, why, None, got="")
-        return found[0] if found else None
+        return name if name in found else next(iter(found), None)
 
     def bind(self, spec: Spec, horizon: int) -> Algorithm:
         """Returns the algorithm for this environment and horizon T, with calibrated noise, on the host."""

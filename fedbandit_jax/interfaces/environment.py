@@ -103,13 +103,24 @@ class Environment(Protocol):
         ...
 
 
-class Drawn(Environment, Protocol):
+class Answering(Environment, Protocol):
+    """An environment with rewards that are functions of features and agent, elementwise; `pull` is made of them."""
+
+    def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
+        """Returns the mean reward of vectors with these d features, on the leading axis."""
+        ...
+
+    def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
+        """Draws the rewards of agents for arms of these means."""
+        ...
+
+
+class Drawn(Answering, Protocol):
     """An environment with draws that are functions of (key, arm, agent), each possible without the others.
 
-    `features_at` is elementwise in uint32 numbers `arm` and `agent`, which broadcast, and `mean_at` in its d features;
-    so is `reward_at`. `observe` and `pull` are made of them. The key is the round's, or a tuple of its two words. On a
-    GPU one kernel does all. It gets the arrays of environment and world row by row: an array of shape (n,) is a tuple
-    of n scalars, and there are no larger ones; see `core.choose`.
+    `features_at` is elementwise in uint32 numbers `arm` and `agent`, which broadcast, and `observe` is made of it. The
+    key is the round's, or a tuple of its two words. On a GPU one kernel does all. It gets the arrays of environment and
+    world row by row: an array of shape (n,) is a tuple of n scalars, and there are no larger ones; see `core.choose`.
     """
 
     def features_at(
@@ -118,19 +129,11 @@ class Drawn(Environment, Protocol):
         """Returns the d features of the arms of agents in round t."""
         ...
 
-    def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """Returns the mean reward of vectors with these d features."""
-        ...
 
-    def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
-        """Draws the rewards of agents for arms of these means."""
-        ...
-
-
-class Listed(Environment, Protocol):
+class Listed(Answering, Protocol):
     """An environment that offers each agent consecutive rows of a table, a varying number every round.
 
-    `observe` and `pull` offer and answer the same, with padded contexts; see `core.choose.choose_rows`.
+    `observe` offers the same, with padded contexts; see `core.choose.choose_rows`.
     """
 
     @property
@@ -144,14 +147,6 @@ class Listed(Environment, Protocol):
 
     def rows_at(self, first: Int[Array, ""], size: int) -> Float[Array, "d {size}"]:
         """Returns the features of `size` <= K rows from the first one on, arbitrary past the end of a query."""
-        ...
-
-    def mean_at(self, world: Any, x: Sequence[Array] | Array) -> Array:
-        """Returns the mean reward of vectors with these d features, on the leading axis."""
-        ...
-
-    def reward_at(self, key: Array, mean: Array, agent: Array) -> Array:
-        """Draws the rewards of agents for rows of these means."""
         ...
 
 

@@ -112,8 +112,7 @@ def test_whatever_differs_has_noise_of_its_own():
 OWN = """
 import jax, jax.numpy as jnp, numpy as np, fedbandit_jax as fb
 from pathlib import Path
-from fedbandit_jax.engine.prepare import Configuration
-from fedbandit_jax.engine.prepare import bind
+from fedbandit_jax.engine.prepare import Configuration, bind
 
 FILE = Path(__file__).with_suffix(".npy")
 
