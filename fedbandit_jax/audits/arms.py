@@ -34,7 +34,7 @@ from fedbandit_jax.core import struct, validate, wide
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.engine.runners import BatchedArms
 from fedbandit_jax.interfaces import ArmAlgorithm, Spec, certify
-from fedbandit_jax.privacy.integers.noise import Asked, ShuffledNoise, SkellamNoise
+from fedbandit_jax.privacy.integers.noise import ShuffledNoise, SkellamNoise
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.samplers import discrete_laplace
 
@@ -239,37 +239,8 @@ def shipped_arms() -> list[Case]:
         arms(AdaCUCB(kind(EPSILON, delta=DELTA, radius="exact")), name=f"AdaC-UCB {trust}")
         for kind, trust in ((CDPSE, "central"), (DistRDPSE, "secagg"))
     ]
-<<<<<<< HEAD
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
     return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased]
-=======
-    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac]
-
-
-class LogRatio(NamedTuple):
-    """The exact largest log ratio of the probabilities of a noisy sum modulo m between neighbours."""
-
-    name: str  # of the mechanism
-    users: int  # n, users of an arm
-    steps: int  # g, the integer of a reward of 1
-    modulus: int  # m
-    claimed: float  # epsilon
-    exact: float  # the log ratio
-
-
-def log_ratios() -> list[LogRatio]:
-    """Computes exact log ratios of every mechanism with pure DP and every batch of 2, 4, ..., 2^18 users.
-
-    Calibration is for epsilon 1, 10^6 users, and sums that leave the ring with probability 0.1.
-    """
-    rows, sizes = [], [2**b for b in range(1, 19)]
-    for variant in (CDPSE, LDPSE, DistDPSE, ShuffleDPSE):
-        assert variant.law is not None
-        ring = RingSum.of(variant.law, Asked(EPSILON, 1.0, 0.1, 10**6), sizes)
-        table = zip(sizes, ring.steps.astype(int).tolist(), wide.to_int(ring.modulus).tolist())
-        rows += [LogRatio(variant.title, *row, EPSILON, ring.proof(k).pure) for k, row in enumerate(table)]
-    return rows
->>>>>>> 8dc4087c (Refactor integers: a noise is its parameters, its draws and its proof)
 
 
 def _spec(n_arms: int) -> Spec:
