@@ -132,8 +132,8 @@ class PhasedKLUCB(Recipe):
     def bind(self, spec: Spec, horizon: int) -> BoundPhased:
         check_arms(self.name, spec.n_arms, horizon)
         sizes = phases(self.growth, horizon)
-        mechanism = self.sums.mechanism(spec.n_arms * len(sizes), horizon)
-        protocol = self.sums.protocol(mechanism, slots(np.where(np.cumsum(sizes) <= horizon, sizes, 0)))
+        asked = self.sums.asked(spec.n_arms * len(sizes), horizon)
+        protocol = self.sums.protocol(asked, slots(np.where(np.cumsum(sizes) <= horizon, sizes, 0)))
         promised = self.sums.promised(protocol)
         return BoundPhased(
             protocol=protocol,
