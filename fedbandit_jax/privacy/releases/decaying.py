@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.privacy.releases.matrices import Optimal
+from fedbandit_jax.privacy.releases.matrices import Explicit, Optimal
 
 ITERATIONS = 200  # of the fixed point, which converges linearly; at worst 187, for S = 64 and decay 1
 CONVERGED = 1e-13  # relative change of a step after which there is none more
@@ -46,7 +46,7 @@ class Decaying:
     def __post_init__(self):
         validate.within("decay", self.decay, 1.0, 100.0)
 
-    def __call__(self, n_syncs: int) -> Optimal:
+    def __call__(self, n_syncs: int) -> Explicit:
         """Returns the release for S = `n_syncs` synchronisations, at most 64."""
         if validate.integer("n_syncs", n_syncs, at_least=1) > MOST:
             raise BadValue("n_syncs", f"must be <= {MOST} for the release {self!r}", n_syncs)
@@ -54,7 +54,7 @@ class Decaying:
 
 
 @functools.lru_cache
-def _optimal(decay: float, n_syncs: int) -> Optimal:
+def _optimal(decay: float, n_syncs: int) -> Explicit:
     sums = np.tril(np.ones((n_syncs, n_syncs)))
     weights = np.maximum(decay ** -np.arange(n_syncs), LEAST)
     c = _encoder(np.sqrt(weights)[:, None] * sums)
