@@ -23,9 +23,9 @@ from fedbandit_jax.report.result import Result
 
 # Okabe & Ito (2008), Color Universal Design, https://jfly.uni-koeln.de/color/: readable with any colour vision. Its
 # yellow is too pale for a line on white; wine and indigo are from a palette of Tol (2021).
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#332288")
-BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE, INDIGO = COLOURS
-GREY = "#666666"
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
+BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, WINE = COLOURS
+GREY, INDIGO = "#666666", "#332288"
 UNIFORM = ("Uniform", "UniformArms")  # classes of uniform play
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">")
 CLAIMS = {  # claim of a certificate -> line style and words in the legend
