@@ -44,12 +44,12 @@ def _whole(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Primi
         return None
 
     def of(words: list[str]) -> int:
-        (word,) = words
-        if re.fullmatch(r"[+-]?\d+(_\d+)*", word):
-            return int(word)
-        if not (re.fullmatch(r"[+-]?[\d.]+e\+?\d+", word) and float(word).is_integer()):
-            raise ValueError(f"must be a whole number, such as 10000 or 1e4, got {word!r}")
-        return int(float(word))
+        try:
+            return int(words[0])
+        except ValueError:
+            if (number := float(words[0])).is_integer():
+                return int(number)
+        raise ValueError(f"must be a whole number, such as 10000 or 1e4, got {words[0]!r}")
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,

@@ -84,14 +84,11 @@ class AuditCommand(Command):
         for group, cases in groups.items():
             if not cases:
                 continue
-            result = self.audit_all(group, cases)
+            found[group] = result = self.audit_all(group, cases)
             print("These have known flaws and must fail:" if group == CONTROLS else "", table(result), sep="\n")
-            found[group] = result
             wrong += [one for one in result if one.passed != (group == SHIPPED)]
             if group == SHIPPED:
-                for one in result:
-                    for reason in one.reasons:
-                        print(f"{one.name}: {reason}")
+                print(*(f"{one.name}: {reason}" for one in result for reason in one.reasons), sep="\n")
         fb.plotting.save(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
         print(f"\nepsilon >=: lower bound at confidence {self.confidence:g}; sensitivity: measured / declared")
         print(f"Saved {picture}")
@@ -103,21 +100,19 @@ class AuditCommand(Command):
     def audit_all(self, group: str, cases: list[Any]) -> list[Any]:
         """Audits cases of a group, in several processes if there are many."""
         if len(cases) <= FEW:
-            return self.audit_some(group, cases)
-        parts = [range(first, min(first + PART, len(cases))) for first in range(0, len(cases), PART)]
+            return self._audit(group, cases, progress=True)
         with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
-            found = pool.map(functools.partial(_audit_part, self, group), parts)
-            return [one for part in tqdm(found, "audit", len(parts), leave=False) for one in part]
+            found = pool.map(functools.partial(_audit_part, self, group), range(0, len(cases), PART))
+            return [one for part in tqdm(found, "audit", -(-len(cases) // PART), leave=False) for one in part]
 
-    def audit_some(self, group: str, cases: list[Any]) -> list[Any]:
-        """Audits cases of a group in this process."""
+    def _audit(self, group: str, cases: list[Any], progress: bool) -> list[Any]:
         import jax
 
         from fedbandit_jax import audits
 
         runs = self.runs if group == SHIPPED else min(self.runs, CONTROL_RUNS)
-        key, alone = jax.random.key(self.random_seed), multiprocessing.parent_process() is None
-        return audits.run(cases, key=key, n_runs=runs, confidence=self.confidence, progress=alone)
+        key = jax.random.key(self.random_seed)
+        return audits.run(cases, key=key, n_runs=runs, confidence=self.confidence, progress=progress)
 
     def cases(self) -> dict[str, list[Any]]:
         """Returns the cases that must pass, and those that must fail."""
@@ -140,10 +135,8 @@ class AuditCommand(Command):
         return kept
 
 
-@functools.cache
-def _cases(command: AuditCommand) -> dict[str, list[Any]]:
-    return command.cases()
+_cases = functools.cache(AuditCommand.cases)  # of a process
 
 
-def _audit_part(command: AuditCommand, group: str, part: range) -> list[Any]:
-    return command.audit_some(group, [_cases(command)[group][i] for i in part])
+def _audit_part(command: AuditCommand, group: str, first: int) -> list[Any]:
+    return command._audit(group, _cases(command)[group][first : first + PART], progress=False)

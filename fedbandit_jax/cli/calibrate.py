@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._command import Adjacency, Command, Option, check_values
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadValue
 
 Release = Literal["tree", "sqrt_toeplitz", "blt", "input_perturbation"]
 Trust = Literal[
@@ -22,9 +21,6 @@ PRINTED = {
     "shuffle_amplified": "theorem_5_3",
     "shuffle_vector_sum": "theorem_5_5",
 }  # of the release tree
-
-# columns of the table
-ROW = "{:>8} {:>11} {:>11} {:>11} {:>11} {:>15}  {}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,46 +81,47 @@ class CalibrateCommand(Command):
         from fedbandit_jax import privacy
         from fedbandit_jax.privacy import compatibility
         from fedbandit_jax.privacy.calibration import noise_tags
+        from fedbandit_jax.report.tables import aligned
 
         check_values("epsilon", self.epsilon)
         batch = validate.integer("batch", self.batch, at_least=1)
         n_syncs = validate.integer("horizon", self.horizon, at_least=batch) // batch
-        parts = noise_tags(self.trust, self.release)
-        compatibility.check(parts)
-        model = privacy.TRUST[self.trust]
-        able = ", ".join(name for name, one in privacy.TRUST.items() if "dim" in one.needs)
-        self.applies_to(f"--trust {able}", "dim" in model.needs, "dim")
+        compatibility.check(noise_tags(self.trust, self.release))
+        able = [name for name, one in privacy.TRUST.items() if "dim" in one.needs]
+        self.applies_to(f"--trust {', '.join(able)}", self.trust in able, "dim")
         self.applies_to("trust models other than central", self.trust != "central", "agents")
         self.applies_to("a budget, without --sigma", self.sigma is None, "epsilon", "agents", "dim")
+        self.applies_to(f"--trust {', '.join(ONE_GAUSSIAN)}", self.trust in ONE_GAUSSIAN, "sigma")
         users = privacy.Users(self.visits, self.per_batch, self.apart)
         common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, users=users)
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
-            if self.trust not in ONE_GAUSSIAN:
-                able, got = ", ".join(ONE_GAUSSIAN), f"--trust {self.trust}"
-                raise BadValue("sigma", f"applies only to --trust {able}", self.sigma, got=got, others=("trust",))
             gives = privacy.epsilon_of(self.sigma, delta=self.delta, adjacency=self.adjacency, **common)
             print(f"{head}\nsigma = {self.sigma:g} gives epsilon = {gives:.6g} at delta = {self.delta:g}")
             return 0
-        budgets = [privacy.Budget(epsilon, self.delta, self.adjacency) for epsilon in self.epsilon]
         release = privacy.RELEASES[self.release](n_syncs)
         worst = release.largest_variance()
-        print(f"{head}, delta = {self.delta:g}")
-        print(ROW.format("epsilon", "noise", "sigma", "sigma^2", "server std", "proved epsilon", "holds"))
         common |= dict(trust=self.trust, n_agents=self.agents, batch=batch, dim=self.dim)
-        stds = [None, PRINTED.get(self.trust)] if self.release == "tree" and self.trust in PRINTED else [None]
-        for budget in budgets:
-            for std in stds:
+        rows: list[tuple[str, ...]] = [
+            ("noise", "epsilon", "sigma", "sigma^2", "server std", "proved epsilon", "holds")
+        ]
+        printed = PRINTED.get(self.trust) if self.release == "tree" else None
+        model, notes = None, []
+        for budget in [privacy.Budget(epsilon, self.delta, self.adjacency) for epsilon in self.epsilon]:
+            for std in dict.fromkeys((None, printed)):
+                cells = (std or "tight", f"{budget.epsilon:g}")
                 try:
                     c = privacy.calibrate(budget, std=std, **common)
                 except ValueError as error:
                     if std is None:
                         raise
-                    print(f"{budget.epsilon:8g} {std:>11} {error}")
+                    notes.append(f"{std} at epsilon = {budget.epsilon:g}: {error}")
                     continue
-                numbers = (c.sigma, c.sigma**2, c.model.sum_std() * worst**0.5, c.epsilon_exact)
-                shown = (f"{number:.5g}" for number in numbers)
-                print(ROW.format(f"{budget.epsilon:g}", std or "tight", *shown, "yes" if c.sound else "NO"))
+                model = c.model
+                numbers = (c.sigma, c.sigma**2, model.sum_std() * worst**0.5, c.epsilon_exact)
+                rows.append((*cells, *(f"{number:.5g}" for number in numbers), "yes" if c.sound else "NO"))
+        print(f"{head}, delta = {self.delta:g}\n{aligned(rows)}", *notes, sep="\n")
+        assert model is not None
         entries = "x y" if model.joint_matrix else "x y and on the diagonal of x x' (sigma / sqrt 2 off it)"
         print(f"\nsigma: standard deviation of the noise {model.whose}, on {entries}")
         print("server std: the largest in the server's sums; proved epsilon: what this noise gives")

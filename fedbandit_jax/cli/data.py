@@ -1,4 +1,4 @@
-"""The command `fedbandit data`: an overview and the precision of a table, or a check of a data set."""
+"""The command `fedbandit data`: an overview and the precision of a table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, Flag
 from fedbandit_jax.cli._log import NEEDED, Log, Roles
-from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadValue
 
 if TYPE_CHECKING:
     from fedbandit_jax.envs import Logged
@@ -24,46 +22,32 @@ EPSILONS = (0.1, 1.0, 10.0)
 TRUSTS = {"silo_local": "if silos trust nobody", "secagg": "with secure aggregation"}
 TOO_GOOD = 0.9  # R^2 or share of the deviance
 FEW = 10  # rows of a silo whose mean is imprecise
-HALVES = ("title", "body")  # features of mslr
-COPIES = ("mslr", "movielens")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataCommand(Command):
-    """Show what your table holds and can answer, or check your copy of a data set.
+    """Show what your table holds and can answer.
 
     The command lists columns and their possible roles. With --silo, --arm and --reward it fits a model of rewards. It
     then compares the gain of the best arms with the noise of privacy. --details adds the accuracy of the model.
 
-    Data sets that may not be redistributed are read from your copy. Files of mslr are parsed once and cached beside
-    the originals.
-
     For example:
       fedbandit data log.csv
       fedbandit data log.csv --silo hospital --arm drug --reward cured --features age,sex
-      fedbandit data mslr --path MSLR-WEB10K --features body
-      fedbandit data movielens --path ml-25m
 
     Args:
-        dataset: text table, such as a .csv, or .parquet; or the word mslr or movielens, with --path.
-        path: folder of your copy. mslr has Fold1/train.txt, vali.txt and test.txt, and --features title or body names
-            a half of the features. movielens has ratings.csv, ratings.dat or u.data.
+        dataset: text table, such as a .csv, or .parquet.
         details: print the fit of the model and the encoding of the features, too.
     """
 
     flag_of: ClassVar = {"source": "dataset"}
 
     dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TABLE")]
-    path: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     details: Flag = False
     columns: Log = dataclasses.field(default_factory=Roles)
 
     @override
     def run(self) -> int:
-        if self.dataset in COPIES:
-            self._copy()
-            return 0
-        self.applies_to(" and ".join(COPIES), False, "path")
         given = self.columns.given
         if not {*given} - {"decimal", "missing"}:
             self._list(**given)
@@ -84,30 +68,6 @@ class DataCommand(Command):
             if one.why:
                 print(f"\n{one.why}")
         print(f"\nWhat it can answer: the same with {', '.join(f'--{name}' for name in NEEDED)} and other columns")
-
-    def _copy(self) -> None:
-        import numpy as np
-
-        import fedbandit_jax as fb
-
-        if self.path is None:
-            raise BadValue("path", f"must be the folder of your copy of {self.dataset}", None, got="none")
-        half = self.columns.features
-        if half is not None and self.dataset != "mslr":
-            raise BadValue("features", "applies only to mslr", half)
-        for name, value in self.columns.given.items():
-            if name != "features":
-                raise BadValue(name, "applies only to your own table", value)
-        if self.dataset == "movielens":
-            found = fb.data.movielens(self.path)
-            sizes = np.bincount(found.clusters)
-            about = f"{len(sizes)} clusters of {sizes.min()} to {sizes.max()} users, d = {found.items.shape[1]}"
-            print(f"{found.title}, {about}")
-            return
-        found = fb.data.mslr(self.path, features=validate.one_of("features", half or HALVES[0], HALVES))
-        about = f"{len(found.query_sizes)} queries, {len(found.features)} documents"
-        most = f"at most {found.query_sizes.max()} a query, d = {found.features.shape[1]}"
-        print(f"{found.title}: {about}, {most}")
 
 
 def answers(env: Logged) -> Iterator[str]:

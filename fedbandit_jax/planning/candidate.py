@@ -63,7 +63,9 @@ class Candidate:
 def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> Candidate:
     """Makes the candidate of a recipe, with its communication and certificate if it can be bound."""
     syncs = as_schedule(algo.schedule).n_syncs(demands.horizon)
-    one = Candidate(label=label, group=group, algo=algo, syncs=syncs, excluded=demands.too_often(syncs))
+    one = Candidate(
+        label=label, group=group, algo=algo, syncs=syncs, excluded=_over(syncs, demands.max_syncs, "synchronisations")
+    )
     if one.excluded:
         return one
     try:
@@ -71,10 +73,14 @@ def considered(label: str, group: str, algo: PolicyRecipe, demands: Demands) -> 
     except ValueError as refused:  # uncalibrated noise, for instance
         return dataclasses.replace(one, excluded=str(refused))
     bits, proved = bits_per_silo(bound), certificate_of(bound, demands.spec, demands.horizon)
-    why = demands.too_much(bits)
+    why = _over(bits, demands.max_bits, "bits of a silo")
     if algo.privacy is not None and proved.claim != "certified":
         why = why or f"nothing is certified: {proved.reason}"
     return dataclasses.replace(one, bits=bits, certificate=proved, excluded=why)
+
+
+def _over(number: float, most: float | None, what: str) -> str:
+    return "" if most is None or number <= most else f"{number:,.0f} {what} are more than {most:,.0f}"
 
 
 def fitting(
@@ -90,7 +96,7 @@ def fitting(
     one = tried(syncs)
     if one.excluded and one.bits is None and one.syncs and demands.max_syncs is not None:
         one = tried(demands.max_syncs)
-    if one.bits and one.syncs and demands.max_bits is not None and demands.too_much(one.bits):
+    if one.bits and one.syncs and demands.max_bits is not None and one.bits > demands.max_bits:
         fewer = math.floor(demands.max_bits * one.syncs / one.bits)
         one = tried(fewer) if fewer else one
     return one

@@ -56,16 +56,6 @@ class Demands(NamedTuple):
     liars: float = 0.0  # share of silos that lie
     at: str = ""  # epsilon, in labels of plans with several budgets
 
-    def too_often(self, syncs: int) -> str:
-        """Describes an excess of synchronisations; empty if there is none."""
-        most = math.inf if self.max_syncs is None else self.max_syncs
-        return f"{syncs:,} synchronisations are more than {most:,}" if syncs > most else ""
-
-    def too_much(self, bits: float) -> str:
-        """Describes an excess of communication; empty if there is none."""
-        most = math.inf if self.max_bits is None else self.max_bits
-        return f"{bits:,.0f} bits of a silo are more than {most:,.0f}" if bits > most else ""
-
 
 def units(demands: Demands) -> list[Any]:
     """Returns the requested unit or, for `ONE_USER`, several contribution bounds, at most one to a batch."""

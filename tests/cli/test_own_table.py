@@ -176,7 +176,7 @@ REFUSED = {  # command -> flags, the last of which is refused
     f"plan {WORDS}": "--fit-share inf | --agents 5 | --users 5",
     "plan": "--silo hospital",
     f"data {WORDS.removeprefix('--data ')}": "--fit-share 0",
-    "data": "none.csv | log.csv --path . | log.xlsx",
+    "data": "none.csv | log.xlsx",
 }
 
 

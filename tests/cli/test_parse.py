@@ -129,8 +129,6 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "simulate arms": "--env sphere | --set means=[0.5,1.5] | --horizon 3 | --algorithms SE SE | --algorithms | "
     "--algorithms DPSE | --algorithms SE --epsilon 1 | --algorithms SE CDP-SE --set scale=3",
     "simulate clusters": "--set n_users=3 --set n_servers=1 --set n_clusters=4",
-    "data movielens": "--path . --features body",
-    "data mslr": "--path nowhere",
     "show": "nowhere.npz | .",
 }
 

@@ -128,10 +128,3 @@ def test_a_reader_who_has_seen_enough(tmp_path):
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
-
-
-def test_flags_of_data_are_used(monkeypatch):
-    seen, table = [], fb.data.Queries(np.ones((2, 1), np.float32), np.array([2]), np.ones(1, np.float32), "two rows")
-    monkeypatch.setattr(fb.data, "mslr", lambda path, **options: seen.append((path, options)) or table)
-    assert main(["data", "mslr", "--path", "here", "--features", "body"]) == 0
-    assert seen == [(Path("here"), {"features": "body"})]

@@ -9,7 +9,6 @@ from made_up import FORMATS, ratings, write
 from scipy.sparse import csr_array
 
 import fedbandit_jax as fb
-from fedbandit_jax.cli import main
 
 module = import_module("fedbandit_jax.data.movielens")  # the package attribute is the function
 SMALL = {"dim": 4, "n_users": 30, "n_items": 25, "n_active": 40, "n_clusters": 3}
@@ -148,10 +147,3 @@ def test_a_matrix_of_small_rank(tmp_path):
         with refused(argument):
             fb.data.movielens(tmp_path, **sizes)
     check(fb.data.movielens(tmp_path, dim=3, n_clusters=2))
-
-
-def test_the_command(root, capsys):
-    assert main(["data", "movielens", "--path", str(root)]) == 0
-    printed = capsys.readouterr().out
-    assert f"{len(ratings())} ratings: 60 of 60 users, 40 of 40 items" in printed
-    assert "10 clusters of " in printed
