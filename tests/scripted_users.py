@@ -57,9 +57,9 @@ def play(bound, key, draws, spec, choices=None):
     return Played(np.asarray(arms), labels, groups, *sent, np.asarray(status), jax.tree.map(np.asarray, state))
 
 
-@functools.partial(jax.jit, static_argnames="spec")
-def scan(bound, key, users, contexts, rewards, choices=None, *, spec):
-    """Arms, partitions, counts and status of all rounds, and (state, partition) at the end."""
+@functools.partial(jax.jit, static_argnames=("spec", "told"))
+def scan(bound, key, users, contexts, rewards, choices=None, *, spec, told=lambda state, report: report.counts):
+    """Arms, partitions, what is `told` and status of all rounds, and (state, partition) at the end."""
 
     def one(state, row):
         t, user, x, y = row
@@ -69,7 +69,8 @@ def scan(bound, key, users, contexts, rewards, choices=None, *, spec):
         arm = jnp.argmax(index) if choices is None else lots.best(random.fold_in(choices, t), index[:, None])[0]
         state, after = bound.serve(key, t, state, user, x[arm], y[arm])
         counts = {name: count + before.counts.get(name, 0) for name, count in after.counts.items()}
-        return state, (arm, found, counts, jnp.asarray(before.status) | after.status)
+        report = after._replace(counts=counts)
+        return state, (arm, found, told(state, report), jnp.asarray(before.status) | after.status)
 
     rows = jnp.arange(len(users), dtype=jnp.int32), users, contexts, rewards
     state, results = jax.lax.scan(one, bound.init(key, spec), rows)

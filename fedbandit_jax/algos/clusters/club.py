@@ -6,7 +6,6 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from typing_extensions import override
 
@@ -97,10 +96,6 @@ class CLUB(ClusteringRecipe):
     all clustering algorithms here.
     """
 
-    factors = ("alpha_edge",)
+    factors, bound = ("alpha_edge",), BoundCLUB
 
     alpha_edge: float = 0.25
-
-    @override
-    def bind(self, spec: Spec, horizon: int) -> BoundCLUB:
-        return BoundCLUB(alpha_edge=np.float32(self.alpha_edge), **self.common(spec))

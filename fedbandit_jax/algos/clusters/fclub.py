@@ -8,7 +8,7 @@ import math
 import numpy as np
 from typing_extensions import override
 
-from fedbandit_jax.algos.clusters import phase_trees
+from fedbandit_jax.algos.clusters import phase_trees, seats
 from fedbandit_jax.algos.clusters.fclub_loop import BoundFCLUB
 from fedbandit_jax.algos.clusters.phase_trees import Replanted, replant
 from fedbandit_jax.algos.clusters.seats import ClusteringRecipe
@@ -146,7 +146,7 @@ class FCLUB(ClusteringRecipe):
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundFCLUB:
-        common, noise = self.common(spec), self._noise(spec, horizon)
+        common, noise = seats.common(spec, self, str(self.name)), self._noise(spec, horizon)
         rho, _, kappa = self._bounds(noise, spec, horizon)
         scale = (lambda ratio: ratio) if self.trigger == "count" else math.log
         numbers = dict(

@@ -128,6 +128,6 @@ class LinUCB(Recipe):
         if spec.n_users and spec.n_agents == 1:
             alone = tagged("n_users", spec.n_users, {"a model for each user": True})
             compatibility.check(self.policy.tags | alone)
-            return BoundUserLinUCB(**seats.common(spec, self.policy))
+            return BoundUserLinUCB(**seats.common(spec, self.policy, self.name))
         policy = self.policy.bind(NoiseLaw(1, spec.dim, np.zeros(0)))
         return BoundLinUCB(policy=policy, spec=spec, batch=seats.RESOLVE)

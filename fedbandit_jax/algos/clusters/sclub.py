@@ -6,7 +6,6 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from typing_extensions import override
 
@@ -232,12 +231,7 @@ class SCLUB(ClusteringRecipe):
     rounds of their own users.
     """
 
-    factors = ("alpha_theta", "alpha_p")
+    factors, bound = ("alpha_theta", "alpha_p"), BoundSCLUB
 
     alpha_theta: float = 1.5
     alpha_p: float = 1.0
-
-    @override
-    def bind(self, spec: Spec, horizon: int) -> BoundSCLUB:
-        factors = {name: np.float32(getattr(self, name)) for name in self.factors}
-        return BoundSCLUB(**factors, **self.common(spec))

@@ -196,6 +196,7 @@ class ClusteringRecipe(Exploration, Recipe):
     """
 
     factors: ClassVar[tuple[str, ...]] = ()  # parameters that are factors of a distance: > 0, may be infinite
+    bound: ClassVar[Any]  # the class of the bound algorithm, with these factors as fields
 
     regularization: float = 1.0
     name: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -214,14 +215,15 @@ class ClusteringRecipe(Exploration, Recipe):
     def label(self) -> str:
         return type(self).__name__
 
-    def common(self, spec: Spec) -> dict[str, Any]:
-        """Returns the fields that bound algorithms share, for an environment of identified users."""
-        spec.need_users(str(self.name))
-        return common(spec, self)
+    @override
+    def bind(self, spec: Spec, horizon: int) -> Any:
+        factors = {name: np.float32(getattr(self, name)) for name in self.factors}
+        return self.bound(**factors, **common(spec, self, str(self.name)))
 
 
-def common(spec: Spec, exploration: Exploration) -> dict[str, Any]:
+def common(spec: Spec, exploration: Exploration, name: str) -> dict[str, Any]:
     """Returns the fields `regularization`, `width` and `seats` of a bound algorithm for the users of an environment."""
+    spec.need_users(name)
     log_term = 2 * math.log(spec.n_users / exploration.failure)
     noise, bias = exploration.subgaussian * math.sqrt(log_term), exploration.theta_norm * math.sqrt(exploration.least)
     check_width(exploration.exploration_scale * (noise + bias))

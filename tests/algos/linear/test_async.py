@@ -1,7 +1,6 @@
 """Asynchronous FedLinUCB equals Algorithm 1 of He et al. (2022), with the same noise if private, and has its limits."""
 
 import dataclasses
-import functools
 import itertools
 import math
 
@@ -46,26 +45,21 @@ def algo(schedule, privacy=None, policy=SHIFT):
     return A.AsyncFederated(policy=policy, schedule=schedule, privacy=privacy)
 
 
-@functools.partial(jax.jit, static_argnames="spec")
-def play(bound, key, users, contexts, rewards, *, spec=SPEC):
-    """Arms, uploads, the server's sum, rounds in it, the variance of its noise, and status, after every round."""
+def told(state, report):
+    return report.rounds, state.server.high, state.users, state.variance
 
-    def one(state, row):
-        t, user, x, y = row
-        arm = jnp.argmax(bound.index(key, t, state, user, x))
-        state, report = bound.serve(key, t, state, user, x[arm], y[arm])
-        return state, (arm, report.rounds, state.server.high, state.users, state.variance, report.status)
 
-    rows = jnp.arange(len(users), dtype=jnp.int32), users, contexts, rewards
-    state, results = jax.lax.scan(one, bound.init(key, spec), rows)
-    return state, results
+def play(bound, key, *given, spec=SPEC):
+    """The last state; arms, uploads, the server's sum, rounds in it and the variance of its noise, every round."""
+    arms, _, found, _, (state, _) = scan(bound, key, *given, spec=spec, told=told)
+    return state, (arms, *found)
 
 
 def compare(played, trace, *, uploads):
     """As long as no decision was close; `uploads` is how many there must be at least."""
     close = np.flatnonzero((trace.margins < 1e-4) | (trace.gaps < 1e-4))
     end = int(close[0]) if len(close) else len(trace.arms)
-    arms, sent, server, counts, *_ = (np.asarray(x)[:end] for x in played)
+    arms, sent, server, counts, _ = (np.asarray(x)[:end] for x in played)
     assert end >= 0.6 * len(trace.arms)
     np.testing.assert_array_equal(arms, trace.arms[:end])
     np.testing.assert_array_equal(sent, trace.uploads[:end])
