@@ -20,9 +20,7 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     A sample's context z in R^p is its vector of the p leading principal components of the standardised data, divided by
     its norm. Arm a has the feature x_a = (e_a kron z, 1) / sqrt 2, so ||x_a|| = 1 and d = K p + 1.
 
-    theta is the vector of lasso coefficients for the label, 1[a is the sample's class], given x_a, followed by one
-    affine map. All entries but the last are multiplied by c, and the last one makes the smallest mean 0. Factor c is
-    the largest with every mean <x, theta> in [0, 1] and ||theta|| <= 1. So c multiplies regrets, but not the noise.
+    theta is the lasso for the label, 1[a is the sample's class], given x_a, mapped to means in [0, 1] by `into_unit`.
     The best arm is the class that the linear model prefers, not always the true one.
 
     Samples keep scikit-learn's order, so the contiguous blocks of agents in `replay` may have different laws.

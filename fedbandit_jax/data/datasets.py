@@ -17,16 +17,7 @@ CHUNK = 65536  # rows in float64 at a time
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Queries:
-    """A linear contextual bandit as queries: every row is an arm, and the rows of a query are adjacent.
-
-    Example:
-        >>> import numpy as np, fedbandit_jax as fb
-        >>> table = fb.data.Queries(np.eye(3, dtype=np.float32), np.array([1, 2]), np.full(3, 0.5), "toy")
-        >>> table
-        Queries('toy', 3 rows, 2 queries, dim 3)
-        >>> fb.envs.replay(**table.arguments(), n_agents=2).spec.n_arms
-        2
-    """
+    """A linear contextual bandit as queries: every row is an arm, and the rows of a query are adjacent."""
 
     features: Float[np.ndarray, "N d"]  # feature vectors of arms, float32
     query_sizes: Int[np.ndarray, " Q"]  # number of rows of each query; they sum to N
@@ -44,14 +35,7 @@ class Queries:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Community:
-    """A clustered linear bandit as arrays: n users, each with a preference vector and a cluster, and N items.
-
-    Example:
-        >>> import numpy as np, fedbandit_jax as fb
-        >>> eye = np.eye(2, dtype=np.float32)
-        >>> fb.data.Community(items=eye, thetas=eye[[0, 1, 0]], clusters=np.array([0, 1, 0]), title="toy")
-        Community('toy', 3 users, 2 clusters, 2 items, dim 2)
-    """
+    """A clustered linear bandit as arrays: n users, each with a preference vector and a cluster, and N items."""
 
     items: np.ndarray  # (N, d) float32, feature vectors of items
     thetas: np.ndarray  # (n, d) float32: user i's mean reward of an item x is <x, thetas[i]>
@@ -79,8 +63,7 @@ def lasso(
     """Minimises |X w - y|^2 / (2 N) + penalty |w|_1, without intercept, over w in R^d.
 
     The method works in float64 on X'X / N and X'y / N, so a step costs d^2 for any N. Internally columns are scaled to
-    unit root mean square, and each penalty with its column, so different scales do not slow it down. The minimum is for
-    the columns as given.
+    unit root mean square, and each penalty with its column, so different scales do not slow it down.
 
     Args:
         features: X, finite, (N, d).
@@ -94,7 +77,6 @@ def lasso(
         w, (d,) float32.
 
     Raises:
-        ValueError, TypeError: an argument is invalid, or shapes disagree.
         RuntimeError: the method has not converged after max_steps.
 
     Example:
@@ -160,9 +142,6 @@ def into_unit(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
     Returns:
         The new theta, (d,) float32; zeros if u is 0 or all means are equal.
-
-    Raises:
-        ValueError, TypeError: an argument is invalid, shapes disagree, or the last column is not constant.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb

@@ -14,8 +14,8 @@ from fedbandit_jax.data import design as designs
 from fedbandit_jax.data import fit as fits
 from fedbandit_jax.data.columns import Column, Columns, Wanted, read
 from fedbandit_jax.data.fit import Fit
+from fedbandit_jax.envs._arrivals import MAX_USERS
 from fedbandit_jax.envs.logged import MODELS, FittedLaw, Log, Logged
-from fedbandit_jax.envs.returning import MAX_USERS
 from fedbandit_jax.interfaces import Spec
 
 MOST_ARMS = 10_000  # K

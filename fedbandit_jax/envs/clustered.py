@@ -15,9 +15,9 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.envs._arrivals import cumulative, drawn, population
 from fedbandit_jax.envs._linear import facts
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
-from fedbandit_jax.envs.returning import cumulative, drawn, population
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 SMALLEST_GAP = 1e-3  # least `gap` that float32 resolves

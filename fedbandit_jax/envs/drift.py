@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.envs._arrivals import session
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
-from fedbandit_jax.envs.returning import session
 from fedbandit_jax.interfaces import Feedback, Round
 
 HOW = ("jump", "slide")

@@ -15,9 +15,9 @@ from typing_extensions import override
 from fedbandit_jax.core import ridge, struct, validate
 from fedbandit_jax.core.choose import tiles_save
 from fedbandit_jax.core.validate import BadValue
+from fedbandit_jax.envs._arrivals import MAX_USERS
 from fedbandit_jax.envs._linear import LinearEnvironment, World, facts
 from fedbandit_jax.envs._rewards import RewardLaw, reward_law
-from fedbandit_jax.envs.returning import MAX_USERS
 from fedbandit_jax.interfaces import Feedback, Round, Spec
 
 
