@@ -30,6 +30,7 @@ R_0 is the regret of a reference without privacy. There are {SEEDS} seeds, which
 they are {CHECKED}, a nonce that nobody could choose. A cell counts only if the certificate of the run says that the
 budget of the task is kept, under its trust model; one in brackets counts as 0, and hovering over it says why. Click on
 a name for differences; errors of two rows are independent, as each has users of its own."""
+NUMBERS = ("S", "+-", "R / R_0", "syncs", "kbit")  # of a cell
 TOP = 6  # rows in the profile
 
 
@@ -57,8 +58,12 @@ def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | Non
     loaded: list[Row] = []
     for path in files + given:
         try:
-            row = _loaded(path)
-            loaded.append(row if path in files else _judged(row))
+            row = Row.load(path)
+            if unknown := sorted(set(row.cells) - set(TASKS)):
+                got = f"{unknown} in {str(path)!r}"
+                raise BadValue("rows", f"must have tasks of the suite {SUITE}", unknown, got=got)
+            cells = {name: _of_suite(cell, TASKS[name]) for name, cell in row.cells.items() if path in given}
+            loaded.append(dataclasses.replace(row, cells={**row.cells, **cells}))
         except ValueError as error:
             if refused is None:
                 raise
@@ -74,19 +79,8 @@ def rows(paths: Iterable[str | Path] = (), refused: list[tuple[Path, str]] | Non
     return sorted(found.values(), key=lambda row: -over_all(row))
 
 
-def _loaded(path: Path) -> Row:
-    row = Row.load(path)
-    if unknown := sorted(set(row.cells) - set(TASKS)):
-        raise BadValue("rows", f"must have tasks of the suite {SUITE}", unknown, got=f"{unknown} in {str(path)!r}")
-    return row
-
-
-def _judged(row: Row) -> Row:
-    """Refuses the cells that do not fit the suite."""
-    return dataclasses.replace(row, cells={name: _of_suite(cell, TASKS[name]) for name, cell in row.cells.items()})
-
-
 def _of_suite(cell: Cell, task: Task) -> Cell:
+    """Refuses a cell that does not fit the suite."""
     if cell.refused:
         return cell
     try:
@@ -111,24 +105,15 @@ def over_all(row: Row) -> float:
 
 def summary(row: Row, others: Sequence[Row] = ()) -> str:
     """Formats the results of an entry in every task, and its place among other rows."""
-    lines: list[tuple[str, ...]] = [("task", "S", "+-", "R / R_0", "syncs", "kbit", "best S", "")]
-    for cell in row.cells.values():
-        best = max((one.cells[cell.task].score for one in others if cell.task in one.cells), default=math.nan)
-        known = len(cell.regret) > 0
-        ratio = f"{cell.regret.mean() / cell.reference.mean():.3g}" if known else "-"
-        sent = (f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}") if known else ("-", "-")
-        counted = f" (S = {cell.unchecked:.3f} if it counted)" if known else ""
-        refused = f"counts as uniform play{counted}" if cell.refused else ""
-        lines.append((cell.task, _number(cell.score), _number(cell.error), ratio, *sent, _number(best), refused))
-    head, *body = aligned([line[:-1] for line in lines]).splitlines()
-    text = [head, *(f"{one}  {line[-1]}".rstrip() for one, line in zip(body, lines[1:]))]
-    text += [f"  {cell.task}: {cell.refused}" for cell in row.cells.values() if cell.refused]
+    lines: list[tuple[str, ...]] = [("task", *NUMBERS, "best S")]
+    for name, cell in row.cells.items():
+        best = max((one.cells[name].score for one in others if name in one.cells), default=math.nan)
+        lines.append((name, *_numbers(cell), _number(best)))
+    text = [aligned(lines)]
+    text += [f"{name} counts as uniform play: {cell.refused}" for name, cell in row.cells.items() if cell.refused]
     low, high = row.interval
-    n = len(row.cells)
-    text += [
-        "",
-        f"{row.name}: mean of S over {n} task{'s' * (n > 1)} {row.score:.3f}, 95 % interval {low:.3f} to {high:.3f}",
-    ]
+    n, s = len(row.cells), "s" * (len(row.cells) > 1)
+    text += ["", f"{row.name}: mean of S over {n} task{s} {row.score:.3f}, 95 % interval {low:.3f} to {high:.3f}"]
     if n == len(TASKS) and others:
         rivals = [one for one in others if one.digest != row.digest]
         better = sum(over_all(one) > row.score for one in rivals)
@@ -137,13 +122,21 @@ def summary(row: Row, others: Sequence[Row] = ()) -> str:
     return "\n".join(text)
 
 
+def _numbers(cell: Cell) -> tuple[str, ...]:
+    """Formats the `NUMBERS` of a cell; S is in brackets if it counts as 0."""
+    if not len(cell.regret):
+        return ("-",) * len(NUMBERS)
+    shown = f"({_number(cell.unchecked)})" if cell.refused else _number(cell.score)
+    ratio, sent = cell.regret.mean() / cell.reference.mean(), cell.bits.mean() / 1e3
+    return shown, _number(cell.unchecked_error), f"{ratio:.3g}", f"{cell.syncs.mean():g}", f"{sent:,.0f}"
+
+
 def write(found: Sequence[Row], path: str | Path) -> Path:
     """Writes the board as one self-contained page, readable without scripts; returns its path."""
     path = validate.path("page", path)
     style, script = (Path(__file__).with_name(f"board.{end}").read_text() for end in ("css", "js"))
-    html.write(
-        path, f"Private federated bandits: the board, suite {SUITE}", list(_body(found)), style=style, script=script
-    )
+    title = f"Private federated bandits: the board, suite {SUITE}"
+    html.write(path, title, list(_body(found)), style=style, script=script)
     return path
 
 
@@ -170,13 +163,8 @@ def _choices() -> ET.Element:
 
 
 def _facts(task: Task) -> dict[str, str]:
-    unit = (
-        "one user, all visits"
-        if isinstance(task.unit, Users)
-        else "one visit"
-        if task.unit
-        else "one user, who comes once"
-    )
+    units = {"visit": "one visit", None: "one user, who comes once"}
+    unit = "one user, all visits" if isinstance(task.unit, Users) else units[task.unit]
     return {"trusted": task.trusted[-1], "unit": unit, "family": task.family}
 
 
@@ -207,20 +195,16 @@ def _cell(row: Row, name: str, best: float) -> ET.Element:
     cell = row.cells.get(name)
     if cell is None or not len(cell.regret):
         return tag("td", "-" if cell else "not run", title=cell.refused if cell else "", **{"class": "uncounted"})
-    about = [
-        f"S = {cell.unchecked:.3f} +- {cell.unchecked_error:.3f}",
-        f"R / R_0 = {cell.regret.mean() / cell.reference.mean():.3g}",
-    ]
+    shown, _, ratio, *_ = _numbers(cell)
+    about = [f"S = {cell.unchecked:.3f} +- {cell.unchecked_error:.3f}", f"R / R_0 = {ratio}"]
     about += [f"{CHECKED}: seeds that nobody could choose"] if cell.provenance.get("nonce") else []
     if cell.refused:
-        return tag("td", f"({_number(cell.unchecked)})", title=f"{cell.refused}; {about[0]}", **{"class": "uncounted"})
-    one = cell.certificate
-    about += (
-        [f"certified: epsilon = {one.epsilon_exact:.4g} at delta = {one.delta:g}", one.trust, one.unit] if one else []
-    )
+        return tag("td", shown, title=f"{cell.refused}; {about[0]}", **{"class": "uncounted"})
+    if one := cell.certificate:
+        about += [f"certified: epsilon = {one.epsilon_exact:.4g} at delta = {one.delta:g}", one.trust, one.unit]
     look = {"class": "best"} if cell.score == best else {}
     numbers = {"data-score": f"{cell.score:.6f}", "data-error": f"{cell.error:.6f}"}
-    return tag("td", _number(cell.score), title="; ".join(about), **numbers, **look)
+    return tag("td", shown, title="; ".join(about), **numbers, **look)
 
 
 def _profile(found: Sequence[Row]) -> Figure:
@@ -243,56 +227,34 @@ def _tasks(found: Sequence[Row]) -> list[tuple[str, ...]]:
         cells = [(row.cells[name], row.name) for row in found if name in row.cells and len(row.cells[name].regret)]
         counted = [pair for pair in cells if not pair[0].refused]
         best = max(counted, key=lambda pair: pair[0].score, default=None)
-        ends = [
-            np.mean([getattr(cell, part).mean() for cell, _ in cells]) for part in ("uniform", "reference") if cells
-        ]
+        means = [[getattr(cell, part).mean() for cell, _ in cells] for part in ("uniform", "reference")]
+        ends = (f"{np.mean(one):,.0f}" if one else "-" for one in means)
         who = (best[1], _number(best[0].score)) if best else ("-", "-")
-        facts = _facts(task)
-        lines.append(
-            (
-                name,
-                *(f"{size:,}" for size in (*task.sizes, task.horizon)),
-                f"{task.epsilon:g}",
-                f"{task.delta:g}",
-                facts["trusted"],
-                facts["unit"],
-                "any" if task.max_syncs is None else f"{task.max_syncs:,}",
-                *((f"{end:,.0f}" for end in ends) if cells else ("-", "-")),
-                *who,
-                task.about,
-            )
-        )
+        sizes = (f"{size:,}" for size in (*task.sizes, task.horizon))
+        facts, syncs = _facts(task), "any" if task.max_syncs is None else f"{task.max_syncs:,}"
+        budget = f"{task.epsilon:g}", f"{task.delta:g}", facts["trusted"], facts["unit"], syncs
+        lines.append((name, *sizes, *budget, *ends, *who, task.about))
     return lines
 
 
 def _details(row: Row, found: Sequence[Row]) -> ET.Element:
-    lines: list[tuple[str, ...]] = [
-        ("task", "regret", "R / R_0", "1 - best R / R", "S", "+-", "syncs", "kbit", "counts")
-    ]
+    lines: list[tuple[str, ...]] = [("task", "regret", "1 - best R / R", *NUMBERS, "counts")]
     proofs = []
     for name, cell in row.cells.items():
-        if not len(cell.regret):
-            lines.append((name, *("-" for _ in lines[0][1:-1]), cell.refused))
-            continue
-        ratios = [
-            one.cells[name].regret.mean() / one.cells[name].uniform.mean()
-            for one in found
-            if name in one.cells and len(one.cells[name].regret) and not one.cells[name].refused
-        ]
-        own = cell.regret.mean() / cell.uniform.mean()
-        lines.append((name, f"{cell.regret.mean():,.0f}", f"{cell.regret.mean() / cell.reference.mean():.3g}",
-                      _number(1 - min(ratios) / own) if ratios else "-",
-                      _number(cell.unchecked), _number(cell.unchecked_error),
-                      f"{cell.syncs.mean():g}", f"{cell.bits.mean() / 1e3:,.0f}", cell.refused or "yes"))  # fmt: skip
+        regret = less = "-"
+        if len(cell.regret):
+            rivals = [one.cells[name] for one in found if name in one.cells and not one.cells[name].refused]
+            ratios = [one.regret.mean() / one.uniform.mean() for one in rivals]
+            own = cell.regret.mean() / cell.uniform.mean()
+            regret, less = f"{cell.regret.mean():,.0f}", _number(1 - min(ratios) / own) if ratios else "-"
+        lines.append((name, regret, less, *_numbers(cell), cell.refused or "yes"))
         if cell.certificate is not None:
             proofs.append(html.certificate(cell.certificate, [name]))
     declared = f"Track: {row.track}, {row.trials:,} trials on development seeds declared. "
     declared += f"SHA-256 of the word {row.function}, a line feed and the code: {row.digest}"
     code = tag("details", tag("summary", "the entry's code"), tag("pre", row.source))
-    summed = f"{row.name}: {_number(over_all(row))}"
-    return tag(
-        "details", tag("summary", summed), tag("p", row.about), tag("p", declared), html.table(lines, ""), code, *proofs
-    )
+    summary = tag("summary", f"{row.name}: {_number(over_all(row))}")
+    return tag("details", summary, tag("p", row.about), tag("p", declared), html.table(lines, ""), code, *proofs)
 
 
 def _number(value: float) -> str:
