@@ -406,7 +406,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     RESULT.save: dict(path=("saved", path)),
     fb.Result.load: dict(path=("saved", path)),
     fb.plotting.regret: dict(time_average=(True, flag), ax=(None, a(Axes))),
-    fb.plotting.gauge: dict(name="clusters", limits=(None, array(1)), ax=(None, a(Axes))),
+    fb.plotting.gauge: dict(name="clusters", ax=(None, a(Axes))),
     fb.plotting.against: dict(coordinate="algorithm"),
     fb.plotting.colour: dict(algorithm=(PRIVATE, a(dict))),
     fb.plotting.audits: dict(audits=[an_audit()], controls=((), empty)),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fedbandit_jax.benchmark.entry import Entry
 from fedbandit_jax.benchmark.play import play, tasks_of
-from fedbandit_jax.benchmark.row import Cell, Row
+from fedbandit_jax.benchmark.row import Row
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.core.validate import BadValue
@@ -31,40 +31,29 @@ class Verdict(Printed):
     row: Row
     again: Row
 
-    def _pairs(self) -> list[tuple[str, Any, Any]]:
+    def _pairs(self) -> Iterator[tuple[str, Any, Any, float, str]]:
+        """Yields what is compared: name, both results, standard errors apart, and why only one of them counts."""
         shared = [name for name in self.row.cells if name in self.again.cells]
-        both = [
-            dataclasses.replace(one, cells={name: one.cells[name] for name in shared}) for one in (self.row, self.again)
-        ]
-        return [*((name, self.row.cells[name], self.again.cells[name]) for name in shared), ("mean", both[0], both[1])]
+        rows = (dataclasses.replace(one, cells={n: one.cells[n] for n in shared}) for one in (self.row, self.again))
+        for name, one, two in [*((n, self.row.cells[n], self.again.cells[n]) for n in shared), ("mean", *rows)]:
+            error = math.hypot(one.error, two.error)
+            same = 0.0 if one.score == two.score else math.inf
+            refused = ("", "") if name == "mean" else (one.refused, two.refused)
+            why = "" if all(refused) else "".join(refused)
+            yield name, one, two, abs(one.score - two.score) / error if error else same, why
 
     @property
     def far(self) -> tuple[str, ...]:
         """Tasks, and "mean", whose scores differ by more than three standard errors, or with only one counted."""
-        differ = (
-            name for name, one, two in self._pairs() if not _apart(one, two) <= NEAR or _refused(one) != _refused(two)
-        )
-        return tuple(differ)
+        return tuple(name for name, _, _, apart, why in self._pairs() if not apart <= NEAR or why)
 
     def __str__(self) -> str:
         lines = [f"{'task':<15} {'row':>7} {'again':>7}"]
-        for name, one, two in self._pairs():
-            apart = _apart(one, two)
+        for name, one, two, apart, why in self._pairs():
             lines.append(f"{name:<15} {one.score:7.3f} {two.score:7.3f}   {apart:5.1f} standard errors apart")
-            if _refused(one) != _refused(two):
-                lines.append(f"{'':<15} refused: {one.refused or two.refused}")
+            lines += [f"{'':<15} refused: {why}"] * bool(why)
         lines.append(f"not repeated: {', '.join(self.far)}" if self.far else "repeated: all within 3 standard errors")
         return "\n".join(lines)
-
-
-def _apart(one: Row | Cell, two: Row | Cell) -> float:
-    """Returns the difference of two scores in units of its standard error."""
-    error = math.hypot(one.error, two.error)
-    return abs(one.score - two.score) / error if error else 0.0 if one.score == two.score else math.inf
-
-
-def _refused(one: Row | Cell) -> bool:
-    return isinstance(one, Cell) and bool(one.refused)
 
 
 def verify(

@@ -87,7 +87,6 @@ def gauge(
     name: str,
     *,
     band: str = "error",
-    limits: tuple[float, float] | None = None,
     title: str | None = None,
     lines: Mapping[str, str] | None = None,
     colours: Mapping[str, str] | None = None,
@@ -100,8 +99,6 @@ def gauge(
     Args:
         result, band, lines, colours, ax: as in `regret`.
         name: a key of `result.gauges`.
-        limits: ends of the vertical axis, such as (-0.05, 1.05) for an index between 0 (chance) and 1 (correct).
-            Default: from 0, or from the least value.
         title: title of the axes; default: none.
 
     Raises:
@@ -111,15 +108,9 @@ def gauge(
         raise BadValue("result", "must have gauges, as clustering has", name, got=f"none, and name = {name!r}")
     validate.one_of("name", name, result.gauges)
     validate.one_of("band", band, BANDS)
-    if limits is not None:
-        ends = validate.finite_array("limits", limits, ndim=1)
-        if len(ends) != 2 or ends[0] == ends[1]:
-            raise BadValue("limits", "must be two different numbers", limits)
     axes = checked(result, title, ax, lines)
     _draw(result, styles(result, colours), lines or {}, lambda one: one.gauges[name], band, axes)
     axes.set_ylabel(name)
-    if limits is not None:
-        axes.set_ylim(limits)
     return finish(result, axes, _of_seeds(result, title, band), ours=ax is None)
 
 
@@ -225,7 +216,6 @@ def against(
     numbers = all(map(_number, there))
     texts = words(result, coordinate)
     shown = list(dict.fromkeys(texts.values()))
-    finals = np.concatenate([result[label].regret[:, -1] for label in result])
     for family in families(result, lines, colours, along=(coordinate,)):
         inside = [label for label in family.labels if coordinate in points[label]]
         outside = [label for label in family.labels if label not in inside]
@@ -252,21 +242,14 @@ def against(
     else:
         below = tick_words(axes, shown)
     axes.set_xlabel("ε asked for" if coordinate == "epsilon" else SYMBOLS.get(coordinate, coordinate))
-    return ended(result, axes, finals, title, ours=ax is None, below=below, legend=legend)
+    return ended(result, axes, title, ours=ax is None, below=below, legend=legend)
 
 
 def ended(
-    result: Result,
-    axes: Axes,
-    finals: np.ndarray,
-    title: str | None,
-    *,
-    ours: bool,
-    below: float = 0.0,
-    legend: bool = True,
+    result: Result, axes: Axes, title: str | None, *, ours: bool, below: float = 0.0, legend: bool = True
 ) -> Figure:
     """Labels and scales the axis of final regret, and finishes the figure."""
-    scale(axes, "y", finals)
+    scale(axes, "y", np.array([final(result, label)[0] for label in result]))
     axes.set_ylabel(f"{whose(result)} after {result.rounds[-1]:,} rounds")
     title = places(result) if title is None else title
     return finish(result, axes, _of_seeds(result, title), ours=ours, below=below, legend=legend)

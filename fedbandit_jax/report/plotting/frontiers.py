@@ -70,7 +70,7 @@ def privacy_frontier(
     listed = ", ".join(f"{delta:g}" for delta in deltas)
     at = f"at $\\delta$ = {listed}" if len(deltas) == 1 else f"each at its $\\delta$: {listed}"
     axes.set_xlabel(f"$\\varepsilon$ given by the certificate, {at}")
-    return ended(result, axes, np.array([final(result, label)[0] for label in result]), title, ours=ax is None)
+    return ended(result, axes, title, ours=ax is None)
 
 
 def communication_frontier(
@@ -104,7 +104,7 @@ def communication_frontier(
     on = set(itertools.compress(bits, front))
     _draw(result, members, bits, on, silent, axes, joined=False, stairs=_same_world(result))
     axes.set_xlabel("bits sent and received by all agents")
-    return ended(result, axes, np.array([final(result, label)[0] for label in result]), title, ours=ax is None)
+    return ended(result, axes, title, ours=ax is None)
 
 
 def pareto(costs: Sequence[Sequence[float]], settings: Sequence[Any]) -> list[bool]:
