@@ -440,7 +440,16 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Fixed, S.Schedule, S.Setting, S.check, S.doors, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust, P.events.Composition),
     *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),
-    *(fb.record.recorder, A.Alone, A.Together, A.Grouping, A.UserReleases),
+    *(
+        fb.record.Moment,
+        fb.record.Recorder,
+        fb.record.Recording,
+        fb.record.recorder,
+        A.Alone,
+        A.Together,
+        A.Grouping,
+        A.UserReleases,
+    ),
     *(fb.data.Community, fb.data.Queries, fb.data.Fit, fb.linalg.GaussianBelief, fb.audits.Audit, fb.networks.Network),
 }
 MODULES = [E, A, S, P, P.events, fb.record, fb.audits, fb.networks, fb.data, fb.linalg, fb.plotting]
