@@ -101,11 +101,8 @@ class KnownNoise:
     matrix: struct.Number  # Sigma_k / s_k, where Sigma_k bounds ||N||
     ridge: struct.Number  # rho, the ridge of the self-normalised bound
     theta_norm: struct.Number  # S
-    subgaussian: struct.Number  # R
-    log_term: struct.Number  # 2 ln(1/failure), as in `Width`
-    dim: struct.Number  # d
-    growth: struct.Number  # M / (d rho), as in `Width`
     scale: struct.Number  # exploration_scale, a factor on the width
+    before: Width  # before the first release, with the self-normalised bound of ridge rho
     regularization: struct.Number  # lambda of the shifted Gram matrix
     least: struct.Number  # smallest lambda of the projected Gram matrix
     project: bool = struct.static()  # whether W is projected or shifted
@@ -121,23 +118,17 @@ class KnownNoise:
         spectrum = jnp.maximum(lam + kept, jnp.finfo(jnp.float32).tiny)
         bias = self.theta_norm * jnp.max((lam + moved) / jnp.sqrt(spectrum))
         share = jnp.minimum(1, spectrum[0] / (kept[0] + matrix + self.ridge))
-        width = Width(
-            offset=self.scale * (bias + vector / jnp.sqrt(spectrum[0])),
-            slope=self.scale * self.subgaussian / jnp.sqrt(jnp.maximum(share, 1e-12)),
-            log_term=self.log_term,
-            dim=self.dim,
-            growth=self.growth,
-        )
-        return lam, width
+        offset = self.scale * (bias + vector / jnp.sqrt(spectrum[0]))
+        return lam, self.before._replace(offset=offset, slope=self.before.slope / jnp.sqrt(jnp.maximum(share, 1e-12)))
 
 
 def known_noise(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float, Width, KnownNoise]:
     """Returns lambda and the width before the first synchronisation, and the rule after it; raises as `theory`."""
-    n_agents, d, stds, _ = law
+    _, d, stds, _ = law
     norm, _ = noise_bounds(1.0, d, len(stds), of.failure)
     weights = np.full(d, 1 + of.theta_norm**2 / 2)
     weights[0] = 1 + of.theta_norm**2
-    worst, log_term = float(norm * stds.max(initial=0)), 2 * math.log(1 / of.failure)
+    worst = float(norm * stds.max(initial=0))
     ridge = max(of.least, worst)
     # lambda >= rho, so that the bound of ridge rho on eta also holds before the first synchronisation
     lam = max(of.least, 2 * worst) if regularizer == "shift" else ridge
@@ -146,16 +137,13 @@ def known_noise(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float
         matrix=norm,
         ridge=ridge,
         theta_norm=of.theta_norm,
-        subgaussian=of.subgaussian,
-        log_term=log_term,
-        dim=d,
-        growth=n_agents / (d * ridge),
         scale=of.exploration_scale,
         regularization=lam,
         least=of.least,
     )
-    rule = KnownNoise(**{name: np.float32(x) for name, x in numbers.items()}, project=regularizer == "project")
-    return lam, _width(of, law, of.theta_norm * math.sqrt(lam), 1.0, log_term, ridge), rule
+    before = _width(of, law, of.theta_norm * math.sqrt(lam), 1.0, 2 * math.log(1 / of.failure), ridge)
+    project, rounded = regularizer == "project", {name: np.float32(x) for name, x in numbers.items()}
+    return lam, before, KnownNoise(**rounded, before=before, project=project)
 
 
 def chi_square_quantile(weights: np.ndarray, probability: float) -> float:
