@@ -17,7 +17,6 @@ from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
-from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.aggregates import AGGREGATES
 from fedbandit_jax.privacy.apart import shown_apart
 from fedbandit_jax.privacy.compatibility import Tags, tagged
@@ -155,7 +154,6 @@ class Federated(PolicyRecipe):
             mechanism = shown_apart(mechanism, self.aggregate, self.liars)
             stds = mechanism.stds() if isinstance(mechanism, NoisyMechanism) else stds
         policy = self.informed(spec, mechanism, m, stds)
-        compatibility.check(self.tags | self.keeps(policy))
         common = parts(spec, policy, mechanism, stds, learns_in_batch=self.learns_in_batch)
         if batch is not None:
             return ServerLoop(**common, schedule=None, batch=batch)

@@ -108,10 +108,6 @@ class PolicyRecipe(Recipe):
         check_policy(policy, spec)
         return policy
 
-    def keeps(self, policy: Any) -> Tags:
-        """Returns the tags of the bound policy, for `privacy.compatibility`."""
-        return tagged("policy", self.policy, {"policy without a matrix": not policy.keeps_matrix})
-
     def scheduled(
         self, spec: Spec, horizon: int, n_agents: int, policy: Any = None, rho: tuple[float, float] = (1.0, 1.0)
     ) -> tuple[BoundSchedule, float]:
@@ -127,7 +123,7 @@ class PolicyRecipe(Recipe):
         bound = schedule.bind(setting)
         schedules.check(bound, n_agents)
         reads = tagged("schedule", schedule, {"schedule that reads users": bound.reads != "nothing"})
-        compatibility.check(self.tags | reads | ({} if policy is None else self.keeps(policy)))
+        compatibility.check(self.tags | reads)
         return bound, schedule.shift(setting)
 
 

@@ -62,7 +62,7 @@ class Policy:
     """Whether a release must be of all users together, after each of their phases, not of silos, agents or users."""
 
     keeps_matrix: bool = False
-    """Whether a belief has `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
+    """Whether its beliefs have `gram`, `posterior` and `log_det`, and the bound policy `rho`, as adaptive schedules and
     learning inside a batch need."""
 
     said: ClassVar[tuple[str, ...]] = ()
@@ -72,6 +72,7 @@ class Policy:
     def tags(self) -> Tags:
         """The tags of this policy, for `privacy.compatibility`."""
         said = {"policy of all users": self.needs_all_users, "policy that calls the host": self.calls_host}
+        said |= {"policy without a matrix": not self.keeps_matrix}
         return tagged("policy", self, said | dict.fromkeys(self.said, True))
 
     def bind(self, law: NoiseLaw) -> Policy:

@@ -68,6 +68,8 @@ class Greedy(Policy):
         'certified'
     """
 
+    keeps_matrix = True
+
     shrinkage: float = 12.0
     regularization: float = 1.0
 

@@ -42,7 +42,7 @@ class LogDetUCB(Exploration, Policy):
         ValueError: when bound, also if there is only one agent, or silos do not add the noise.
     """
 
-    needs_all_users = True
+    needs_all_users = keeps_matrix = True
     said = ("policy that bounds silos' noise",)
 
     spectral: str = "quantile"

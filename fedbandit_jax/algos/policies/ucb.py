@@ -137,6 +137,7 @@ class UCB(Exploration, Policy):
     """
 
     said = ("policy without rho_max",)
+    keeps_matrix = True
 
     confidence: str = "theory"
     regularizer: str = "shift"
