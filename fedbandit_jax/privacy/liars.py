@@ -25,19 +25,12 @@ def _random(key: Array, sent: Array, sums: Array) -> Array:
     return drawn * jnp.linalg.norm(sent, axis=1, keepdims=True) / jnp.linalg.norm(drawn, axis=1, keepdims=True)
 
 
-def _sign_flip(key: Array, sent: Array, sums: Array) -> Array:
-    return -sent
-
-
-def _large(key: Array, sent: Array, sums: Array) -> Array:
-    return -LARGE * sent
-
-
-def _collude(key: Array, sent: Array, sums: Array) -> Array:
-    return sent.at[:, -sums.shape[1] :].set(sums[:, :, 0])
-
-
-ATTACKS: dict[str, Lie] = {"random": _random, "sign_flip": _sign_flip, "large": _large, "collude": _collude}
+ATTACKS: dict[str, Lie] = {
+    "random": _random,
+    "sign_flip": lambda key, sent, sums: -sent,
+    "large": lambda key, sent, sums: -LARGE * sent,
+    "collude": lambda key, sent, sums: sent.at[:, -sums.shape[1] :].set(sums[:, :, 0]),
+}
 
 
 @dataclasses.dataclass(frozen=True)

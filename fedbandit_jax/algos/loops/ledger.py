@@ -158,10 +158,6 @@ class Stages(NamedTuple):
     def _more(self, held: Any, part: Array) -> Any:
         return wide.add(held, wide.from_int32(part)) if isinstance(held, wide.Wide) else held + part
 
-    def enough(self, ledger: Ledger) -> Array | bool:
-        """Returns whether enough silos are present for a release."""
-        return True if ledger.away is None else (~ledger.away).sum() >= self.mechanism.needed
-
     def release(
         self, key: Array, k: Array, ledger: Ledger, users: tuple[Array, Array] | None = None
     ) -> tuple[Array, Ledger]:
@@ -172,7 +168,7 @@ class Stages(NamedTuple):
         Args:
             key: of the noise.
             k: number of the release.
-            ledger: with `enough` silos present.
+            ledger: with at least `mechanism.needed` silos present.
             users: features (B, d, M) and responses of single users, if the mechanism needs them.
         """
         total, held, some = ledger.pending, ledger.held, ()

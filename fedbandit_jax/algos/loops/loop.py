@@ -13,15 +13,13 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.beliefs import next_belief
 from fedbandit_jax.algos.loops.doors import policy_doors
 from fedbandit_jax.algos.loops.ledger import Stages
 from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import lots, random, struct
 from fedbandit_jax.core.scoring import Scorer
-from fedbandit_jax.interfaces import Algorithm, Policy, Released, Report, Round, Spec
+from fedbandit_jax.interfaces import Algorithm, Policy, Report, Round, Spec
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import BoundMechanism, Timing
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import packed_size
@@ -132,16 +130,6 @@ class PolicyLoop(PlayingLoop):
     def stages(self) -> Stages:
         """The stages from contributions to a release."""
         return Stages(self.mechanism, self.spec, self.stds)
-
-    def shown(
-        self, k: Array, belief: Any, statistics: Array, rounds: Array, attendance: Attendance | None
-    ) -> tuple[Any, Array]:
-        """Shows the policy release k, after `rounds` rounds of all silos. Returns its belief, and `Status` bits."""
-        std = jnp.asarray(self.stds)[k]
-        count = jnp.float32(self.spec.n_agents) * rounds
-        if attendance is not None:
-            count = attendance.count.sum().astype(jnp.float32)
-        return next_belief(self.policy, k, belief, Released(statistics[:, :-1], statistics[:, -1], count, std))
 
     def report(
         self,

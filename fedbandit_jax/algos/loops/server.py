@@ -15,12 +15,12 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops import own_rows
-from fedbandit_jax.algos.loops.beliefs import first_belief
+from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.ledger import MISSED, Ledger, arrived
 from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.core import control, random, ridge, struct
-from fedbandit_jax.interfaces import Report, Round, Spec, Status
+from fedbandit_jax.interfaces import Released, Report, Round, Spec, Status
 from fedbandit_jax.privacy.noisy_sums import PROVED, Aggregated
 
 
@@ -152,7 +152,7 @@ class ServerLoop(PolicyLoop):
         counts, senders, away = state.ledger.counts, 1, state.ledger.away
         if away is not None:
             counts, senders = counts | {MISSED: jnp.where(due, away.sum(dtype=jnp.int32), 0)}, (~away).mean()
-        due &= self.stages.enough(state.ledger)
+            due &= (~away).sum() >= self.mechanism.needed
         new = control.cond_any(due, lambda state: self._release(key, stream, rounds, state, users), state)
         if state.epoch is not None:
             new = own_rows.in_turn(k, m if self.tracks else 1, self._refresh, new, self.longest)
@@ -171,7 +171,11 @@ class ServerLoop(PolicyLoop):
 
     def _release(self, key: Array, stream: Array, rounds: Array, state: ServerState, users: Any) -> ServerState:
         statistics, ledger = self.stages.release(stream, state.synced, state.ledger, users)
-        belief, status = self.shown(state.synced, state.belief, statistics, rounds, ledger.attendance)
+        count, std = jnp.float32(self.spec.n_agents) * rounds, jnp.asarray(self.stds)[state.synced]
+        if ledger.attendance is not None:
+            count = ledger.attendance.count.sum().astype(jnp.float32)
+        released = Released(statistics[:, :-1], statistics[:, -1], count, std)
+        belief, status = next_belief(self.policy, state.synced, state.belief, released)
         ledger = ledger._replace(status=ledger.status | status)
         return state._replace(ledger=ledger, belief=belief, synced=state.synced + 1, epoch=self._epoch(key, belief))
 

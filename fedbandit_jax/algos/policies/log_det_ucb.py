@@ -15,7 +15,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import NoiseLaw, Policy
 from fedbandit_jax.privacy import spectral
-from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.budget import MAX_NORM, Budget
 from fedbandit_jax.privacy.mechanism import Mechanism, as_mechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.spectral import Spectral
@@ -89,7 +89,7 @@ class LogDetUCB(Exploration, Policy):
         printed = self.spectral == "theory"
         return spectral.bounds(
             self.spectral,
-            sigma=trust.sigma_of_silo(),  # pyright: ignore[reportAttributeAccessIssue]
+            sigma=float(np.max(trust.std)) / MAX_NORM**2,  # pyright: ignore[reportAttributeAccessIssue]
             nodes=1 + math.ceil(math.log2(release.n_syncs)) if printed else release.largest_variance(),
             dim=law.dim,
             n_syncs=n_releases,

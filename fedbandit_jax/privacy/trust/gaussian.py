@@ -17,7 +17,6 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
@@ -58,10 +57,6 @@ class SiloLocal(Trust):
     @override
     def proof(self, ask: Ask) -> Proof:
         return gaussian_proof(ask, float(np.min(self.std)))
-
-    def sigma_of_silo(self) -> float:
-        """Returns sigma, in units of x y and x x', of the silo with the most noise."""
-        return float(np.max(self.std)) / MAX_NORM**2
 
     @override
     def silo(self, i: int) -> SiloLocal:
