@@ -104,9 +104,6 @@ def fed_ucb(
     `learns_in_batch=False` it is certified. Noise and constants are exact by default and several times smaller than
     printed. For the printed ones choose `std="dubey2020"`, `spectral="theory"` and `LogDet(trigger="dp20")`.
 
-    The last example is certified and not adaptive: greedy play on growing batches. If all agents are alike, it has the
-    least regret that we know of. See the documentation's page "Beyond the papers".
-
     Args:
         privacy: a budget (then PRIVATIZER) or an `fb.privacy.Mechanism`, with `LogDetUCB` of trust "silo_local_matrix"
             or "silo_local"; None: no noise.
@@ -129,15 +126,6 @@ def fed_ucb(
         'none'
         >>> safe = private.replace(schedule=fb.schedules.PrivateLogDet(), learns_in_batch=False)
         >>> safe.certificate(env.spec, 100).claim
-        'certified'
-        >>> mechanism = fb.privacy.Mechanism(
-        ...     fb.privacy.Budget(1.0, 0.1),
-        ...     fb.privacy.Decaying(1.5),
-        ...     statistic=fb.privacy.Linear(centred=True, gram_scale=0.5),
-        ... )  # add trust="secagg" where there is a secure aggregator
-        >>> growing = dict(schedule=fb.schedules.Geometric(1.5, first=12), learns_in_batch=False)
-        >>> best = fb.algos.fed_ucb(mechanism, policy=fb.algos.Greedy(), **growing)
-        >>> best.certificate(env.spec, 100).claim
         'certified'
 
     Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1; Zhou & Chowdhury (2024),
