@@ -55,7 +55,7 @@ RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
 STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and T / first release, for streams and for uploads
 NOT_CONSIDERED = (
     "Gossip and GossipFedUCB, which need a network instead of a server",
-    "SE, its private variants and AdaCUCB, which serve batches of users with arms without features",
+    "SE and its variants, AdaCUCB, PhasedKLUCB and PhasedIMED, for batches of users and arms without features",
     "FCLUB, CLUB and SCLUB, which have no certificate with their own triggers, and Homo-DC",
     "LogDetUCB, whose widths differ from UCB's only in the matrix norm of the noise",
     "LinUCB, for agents that never communicate, and Uniform and UniformArms, which learn nothing",
@@ -205,27 +205,21 @@ def _by_themselves(party: Party, demands: Demands, who: str) -> list[Candidate]:
     """Returns candidates for returning users who trust only the server with their own data."""
     horizon, found = demands.horizon, []
     privacy = _mechanism(party, party.release, demands)
-    growth, share = STREAMS
-    schedule = Geometric(growth, first=math.ceil(horizon / share))
     radius = 0.5**0.5 if demands.spec.constant else 1.0
-    for family, grouping in (("Mixture", Mixture(theta_norm=radius)), ("Alone", Alone())):
+    kinds: list[tuple[str, str, tuple[float, int], Any]] = [
+        ("Mixture", "greedy", STREAMS, Grouped(grouping=Mixture(theta_norm=radius), privacy=privacy)),
+        ("Alone", "greedy", STREAMS, Grouped(grouping=Alone(), privacy=privacy)),
+        ("Async", "greedy", OWN, AsyncFederated(policy=Greedy(), privacy=privacy)),
+        ("Async", "width x 0.1", OWN, AsyncFederated(policy=_optimism(0.1), privacy=privacy)),
+    ]
+    for family, numbers, (growth, share), algo in kinds:
+        first = math.ceil(horizon / share)
 
-        def streams(syncs: int | None, grouping=grouping) -> Grouped:
-            times = schedule
-            if syncs is not None:
-                times = Geometric(growing(horizon, schedule.first, syncs), first=schedule.first)
-            return Grouped(grouping=grouping, schedule=times, privacy=privacy)
+        def later(syncs: int | None, growth=growth, first=first, algo=algo) -> Any:
+            grown = growth if syncs is None else growing(horizon, first, syncs)
+            return dataclasses.replace(algo, schedule=Geometric(grown, first=first))
 
-        found.append(fitting(streams, f"{who}, {family}", "greedy", None, demands))
-    growth, share = OWN
-    for numbers, policy in (("greedy", Greedy()), ("width x 0.1", _optimism(0.1))):
-
-        def uploads(syncs: int | None, policy=policy) -> AsyncFederated:
-            first = math.ceil(horizon / share)
-            times = Geometric(growth if syncs is None else growing(horizon, first, syncs), first=first)
-            return AsyncFederated(policy=policy, schedule=times, privacy=privacy)
-
-        found.append(fitting(uploads, f"{who}, Async", numbers, None, demands))
+        found.append(fitting(later, f"{who}, {family}", numbers, None, demands))
     return found
 
 

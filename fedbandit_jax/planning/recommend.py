@@ -218,18 +218,16 @@ def _quietest(able: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
     """
     noise: dict[str, float] = {}
     for one in able:
-        if one.certificate is not None and isinstance(one.algo, Federated):
-            trust, std = str(one.algo.privacy.trust), one.certificate.server_noise_std  # pyright: ignore
+        if (trust := _trust(one)) and one.certificate is not None:
+            std = one.certificate.server_noise_std
             noise[trust] = min(noise.get(trust, math.inf), math.inf if std is None else std)
-    if len(noise) < 2:
-        return able, []
-    least = min(noise, key=lambda trust: noise[trust])
-    kept, louder = [], {}
-    for one in able:
-        trust = str(one.algo.privacy.trust) if isinstance(one.algo, Federated) else least  # pyright: ignore
-        if trust == least:
-            kept.append(one)
-        else:
-            why = f"its noise is {noise[trust] / noise[least]:.3g} times that of {least}, which is allowed"
-            louder[trust] = Candidate(label=trust, group=trust, excluded=why)
-    return kept, list(louder.values())
+    least = min(noise, key=lambda trust: noise[trust], default="")
+    why = {name: f"its noise is {std / noise[least]:.3g} times that of {least}, which is allowed"
+           for name, std in noise.items() if name != least}  # fmt: skip
+    louder = [Candidate(label=name, group=name, excluded=reason) for name, reason in why.items()]
+    return [one for one in able if _trust(one) not in why], louder
+
+
+def _trust(one: Candidate) -> str:
+    """Returns the trust model; empty for users' own streams."""
+    return str(one.algo.privacy.trust) if isinstance(one.algo, Federated) else ""  # pyright: ignore
