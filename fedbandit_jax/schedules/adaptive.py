@@ -50,7 +50,38 @@ class BoundLogDet(BoundSchedule):
 
 
 @dataclasses.dataclass(frozen=True)
-class LogDet(Schedule):
+class _LogDet(Schedule):
+    threshold: float | str = "M log T"
+    trigger: str = "zc24"
+    max_syncs: int | None = None
+
+    def __post_init__(self):
+        if isinstance(self.threshold, str):
+            if self.threshold not in THRESHOLDS:
+                choices = " or ".join(map(repr, THRESHOLDS))
+                raise BadValue("threshold", f"must be a number > 0, {choices}", self.threshold)
+        else:
+            validate.single("threshold", validate.positive("threshold", self.threshold))
+        if self.max_syncs is not None:
+            object.__setattr__(self, "max_syncs", validate.integer("max_syncs", self.max_syncs, at_least=1))
+        validate.one_of("trigger", self.trigger, TRIGGERS)
+
+    @override
+    def n_syncs(self, horizon: int) -> int:
+        return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
+
+    def bound(self, setting: Setting) -> dict[str, Any]:
+        """Returns D by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for features of norm <= 1, and its trigger."""
+        m, d, t, low, high, _ = setting
+        if self.threshold == "M log T":
+            threshold = 2 * t * d / (math.log(high / low + t / (d * low)) + 1)
+        else:
+            threshold = t * math.log(m * t) / (d * m) if self.threshold == "M^1.5" else float(self.threshold)
+        return {"threshold": np.float32(threshold), "patient": self.trigger != "he22"}
+
+
+@dataclasses.dataclass(frozen=True)
+class LogDet(_LogDet):
     """Synchronises when some agent has g_i >= D / Dt, and so leaks: Algorithm 1 of Dubey & Pentland (2020), line 12.
 
     The letters are those of `fb.schedules`. No noise hides the requests of an agent, so the claim of a run is `none`.
@@ -68,18 +99,6 @@ class LogDet(Schedule):
         ValueError, TypeError: if an argument is not one of these; the message names it and its value.
     """
 
-    threshold: float | str = "M log T"
-    trigger: str = "zc24"
-    max_syncs: int | None = None
-
-    def __post_init__(self):
-        object.__setattr__(self, "max_syncs", _check(self.threshold, self.max_syncs))
-        validate.one_of("trigger", self.trigger, TRIGGERS)
-
-    @override
-    def n_syncs(self, horizon: int) -> int:
-        return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
-
     @override
     def shift(self, setting: Setting) -> float:
         return setting.n_agents * (setting.rho_max - setting.rho_min) if self.trigger == "dp20" else 0.0
@@ -91,8 +110,7 @@ class LogDet(Schedule):
 
     @override
     def bind(self, setting: Setting) -> BoundLogDet:
-        threshold = np.float32(_threshold(self.threshold, setting))
-        return BoundLogDet(threshold=threshold, patient=self.trigger != "he22")
+        return BoundLogDet(**self.bound(setting))
 
 
 class Sparse(NamedTuple):
@@ -172,7 +190,7 @@ class BoundPrivateLogDet(BoundSchedule):
 
 
 @dataclasses.dataclass(frozen=True)
-class PrivateLogDet(Schedule):
+class PrivateLogDet(_LogDet):
     """Tests as `LogDet` does, by the sparse vector technique; certified if agents act on released statistics only.
 
     Ours. In place of g_i it reads its upper bound sum ln(1 + x' V^-1 x) over agent i's users since the last
@@ -197,9 +215,9 @@ class PrivateLogDet(Schedule):
 
     Args:
         threshold: D, as in `LogDet`.
-        share: part of the budget's epsilon for the tests, in (0, 1); the releases have the rest.
-        max_syncs: most synchronisations in a run, for fewer levels of a tree; default: one per round.
         trigger: "zc24" or "he22", as in `LogDet`.
+        max_syncs: most synchronisations in a run, for fewer levels of a tree; default: one per round.
+        share: part of the budget's epsilon for the tests, in (0, 1); the releases have the rest.
 
     Raises:
         ValueError, TypeError: if an argument is not one of these; when bound, also without a budget, or if share *
@@ -211,22 +229,15 @@ class PrivateLogDet(Schedule):
         fedbandit_jax.BadValue: share must be in (0, 1), so that the shares of tests and releases add up to 1, got 1.0
     """
 
-    threshold: float | str = "M log T"
     share: float = 0.1
-    max_syncs: int | None = None
-    trigger: str = "zc24"
 
     def __post_init__(self):
-        object.__setattr__(self, "max_syncs", _check(self.threshold, self.max_syncs))
+        super().__post_init__()
         validate.one_of("trigger", self.trigger, [one for one in TRIGGERS if one != "dp20"])
         if not 0 < validate.non_negative("share", self.share) < 1:
             raise BadValue(
                 "share", "must be in (0, 1), so that the shares of tests and releases add up to 1", self.share
             )
-
-    @override
-    def n_syncs(self, horizon: int) -> int:
-        return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
     @override
     def pure(self, epsilon: float | Float[np.ndarray, " M"]) -> float | Float[np.ndarray, " M"]:
@@ -241,29 +252,5 @@ class PrivateLogDet(Schedule):
         spent = np.min(self.pure(setting.epsilon))
         if spent < LEAST:
             raise BadValue("share * epsilon", f"must be at least {LEAST:g} for integers of 32 bits", spent)
-        return BoundPrivateLogDet(
-            threshold=np.float32(_threshold(self.threshold, setting)),
-            epsilon=np.nextafter(np.asarray(self.pure(setting.epsilon), np.float32), np.float32(0)),
-            n_agents=setting.n_agents,
-            patient=self.trigger != "he22",
-        )
-
-
-def _check(threshold: float | str, max_syncs: int | None) -> int | None:
-    if isinstance(threshold, str):
-        if threshold not in THRESHOLDS:
-            choices = " or ".join(map(repr, THRESHOLDS))
-            raise BadValue("threshold", f"must be a number > 0, {choices}", threshold)
-    else:
-        validate.single("threshold", validate.positive("threshold", threshold))
-    return None if max_syncs is None else validate.integer("max_syncs", max_syncs, at_least=1)
-
-
-def _threshold(threshold: float | str, setting: Setting) -> float:
-    """Returns D by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for feature vectors of norm <= 1, or as given."""
-    m, d, t, low, high, _ = setting
-    if threshold == "M log T":
-        return 2 * t * d / (math.log(high / low + t / (d * low)) + 1)
-    if threshold == "M^1.5":
-        return t * math.log(m * t) / (d * m)
-    return float(threshold)
+        epsilon = np.nextafter(np.asarray(self.pure(setting.epsilon), np.float32), np.float32(0))
+        return BoundPrivateLogDet(epsilon=epsilon, n_agents=setting.n_agents, **self.bound(setting))
