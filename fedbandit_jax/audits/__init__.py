@@ -19,10 +19,10 @@ from fedbandit_jax.audits.clusters import labels as labels
 from fedbandit_jax.audits.clusters import shipped_clusters as _shipped_clusters
 from fedbandit_jax.audits.clusters import uploads as uploads
 from fedbandit_jax.audits.linear import BUDGET as BUDGET
+from fedbandit_jax.audits.linear import claimed as claimed
 from fedbandit_jax.audits.linear import linear as linear
 from fedbandit_jax.audits.linear import shipped_linear as _shipped_linear
 from fedbandit_jax.audits.messages import by_message as by_message
-from fedbandit_jax.audits.own import claimed as claimed
 from fedbandit_jax.audits.schedules import above_threshold as above_threshold
 from fedbandit_jax.audits.schedules import brink as brink
 from fedbandit_jax.audits.schedules import shipped_schedules as _shipped_schedules

@@ -182,7 +182,8 @@ def arms(algo: SE | DPSE | AdaCUCB | PhasedKLUCB, *, messages: bool = False, nam
 def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str | None) -> Case:
     certificate, protocol = certify(bound), bound.protocol
     claimed = certificate.epsilon_exact or 0.0
-    if protocol.messages and protocol.noise.per_user:
+    bits = protocol.messages and not protocol.noise.per_user
+    if protocol.messages and not bits:
         mechanism = MessagesOfUsers(protocol=protocol)
     elif isinstance(protocol.noise, ShuffledNoise):
         if protocol.messages:
@@ -197,7 +198,7 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
         delta=certificate.delta or 0.0,
         sensitivity=1.0,
         measure=_moved,
-        slow=_slow(protocol),
+        slow=10 if bits else 4 if isinstance(protocol.noise, SkellamNoise) else 1,
     )
 
 
@@ -219,12 +220,6 @@ def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]
         "fractions": pair(0, 0, 0, 0.13, 0.95, 0.5),
         "out of range": pair(0, 0, 0, -20, 30),
     }
-
-
-def _slow(protocol: RingSum) -> int:
-    if protocol.messages and not protocol.noise.per_user:
-        return 10
-    return 4 if isinstance(protocol.noise, SkellamNoise) else 1
 
 
 def shipped_arms() -> list[Case]:
