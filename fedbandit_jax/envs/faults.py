@@ -16,7 +16,7 @@ from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Feedback, Round
-from fedbandit_jax.privacy.liars import ATTACKS, LARGE, Liars
+from fedbandit_jax.privacy.byzantine import ATTACKS, LARGE, Liars
 
 DELAYS = ("fixed", "geometric")  # laws
 # attack -> report of silos, given a key, the features (M, d) of played arms, and true rewards (M,)

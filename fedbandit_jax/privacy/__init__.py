@@ -13,12 +13,12 @@ from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon as rdp_epsi
 from fedbandit_jax.privacy.accounting.conversions import zcdp_epsilon as zcdp_epsilon
 from fedbandit_jax.privacy.accounting.events import compose as compose
 from fedbandit_jax.privacy.accounting.events import returning as returning
-from fedbandit_jax.privacy.aggregates import AGGREGATES as AGGREGATES
 from fedbandit_jax.privacy.budget import Budget as Budget
+from fedbandit_jax.privacy.byzantine import AGGREGATES as AGGREGATES
+from fedbandit_jax.privacy.byzantine import Liars as Liars
 from fedbandit_jax.privacy.calibration import Calibration as Calibration
 from fedbandit_jax.privacy.calibration import calibrate as calibrate
 from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
-from fedbandit_jax.privacy.liars import Liars as Liars
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.printed import PRINTED as PRINTED
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES

@@ -18,10 +18,9 @@ from typing_extensions import override
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
 from fedbandit_jax.privacy.bound import BoundMechanism, Exact, MechanismState, NoRelease, Stepped, Timing
+from fedbandit_jax.privacy.byzantine import AGGREGATES, ATTACKS, Liars, cost
 from fedbandit_jax.privacy.compatibility import Tags, tagged
-from fedbandit_jax.privacy.liars import ATTACKS, Liars
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism
 from fedbandit_jax.privacy.packing import pack, packed_size, unpack
 

@@ -15,9 +15,8 @@ from oracles.linear import project
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.aggregates import AGGREGATES, cost
 from fedbandit_jax.privacy.apart import Apart, ExactApart, Server, shown_apart
-from fedbandit_jax.privacy.liars import ATTACKS
+from fedbandit_jax.privacy.byzantine import AGGREGATES, ATTACKS, cost
 from fedbandit_jax.privacy.packing import pack
 from fedbandit_jax.privacy.trust import Central
 

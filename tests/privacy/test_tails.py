@@ -142,7 +142,7 @@ def test_no_noise_of_23_bits():
                 used.setdefault(node.attr, set()).add(path.name)
             assert not (isinstance(node, ast.ImportFrom) and node.module == "jax.random"), path
     assert used.keys() <= {"split", "fold_in", "key", "permutation", "bernoulli", "bits", "uniform", "normal"}
-    assert used["normal"] == {"liars.py"}  # what liars send hides nobody
+    assert used["normal"] == {"byzantine.py"}  # what liars send hides nobody
     assert used["uniform"] == {"samplers.py", "secagg.py"}  # stochastic rounding, and its error
     assert used["bernoulli"] == {"vector_sum.py"}  # rounding, and single noise bits
     assert used["bits"] == {"ring.py"}  # sums that a shuffler loses

@@ -13,9 +13,9 @@ from jax import Array
 
 from fedbandit_jax.core import random, ridge, wide
 from fedbandit_jax.interfaces import Round, Spec, Status
-from fedbandit_jax.privacy.attendance import Attendance
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
+from fedbandit_jax.privacy.users import Attendance
 
 LEFT_OUT = "contributions left out"
 MISSED = "silos that missed a synchronisation"

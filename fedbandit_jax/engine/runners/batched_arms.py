@@ -15,7 +15,7 @@ from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners.checks import are_arrays, need_step, shapes
 from fedbandit_jax.engine.runners.runner import Runner, salted
 from fedbandit_jax.interfaces import ArmAlgorithm, ArmEnvironment, Metrics, Pulls, Status
-from fedbandit_jax.privacy.attendance import Attendance
+from fedbandit_jax.privacy.users import Attendance
 
 BLOCK = 2**10  # users drawn from one key
 TOGETHER = 16  # blocks drawn in one turn of the loop
