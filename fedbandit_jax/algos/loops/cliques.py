@@ -184,11 +184,10 @@ class CliqueLoop(PlayingLoop):
         gram = jnp.where(ok[:, None, None], gram, one.shared.gram)  # if V has no inverse, keep the old one
         bias = jnp.where(ok[:, None], statistics[..., -1], one.shared.bias)
         shared, own, shifted = self._start(gram, bias)
+        in_clique = due[self.clique]
 
         def chosen(new: Any, old: Any, which: Array) -> Any:
             return jax.tree.map(lambda a, b: jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
-
-        in_clique = due[self.clique]
 
         def restarted(new: Tracked | None, old: Tracked | None) -> Tracked | None:
             if new is None or old is None:
