@@ -100,8 +100,8 @@ class CliqueLoop(PlayingLoop):
         least = (std / np.sqrt(np.asarray(self.sizes, float))).min()
         trust = dataclasses.replace(mechanism.trust, std=np.array([least]))  # pyright: ignore
         found = dataclasses.replace(mechanism, trust=trust).guarantee(when, None)
-        if found.server_noise_std:
-            clique = found.server_noise_std / least * std.max()
+        if found.server_noise_std is not None:
+            clique = found.server_noise_std * std.max() / max(least, 1e-30)
             found = without_sums(found, PEERS, clique, "the sums that the silos of a clique add up", server=False)
         return found.through(self.raw)
 
