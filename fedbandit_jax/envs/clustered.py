@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -180,16 +180,9 @@ def clustered(
         raise BadValue("n_clusters", f"must be at most {MAX_CLUSTERS:,}", m, got=f"{m:,}")
     law = reward_law(rewards, noise_std, shape)
     validate.one_of("seating", seating, ("random", "consecutive"))
-    spec = Spec(
-        n_agents=1,
-        n_arms=validate.integer("n_arms", n_arms, at_least=1),
-        dim=validate.integer("dim", dim, at_least=2),
-        max_norm=1.0,
-        rewards_in_unit=law.in_unit,
-        n_users=n,
-        n_servers=servers,
-        constant=True,
-    )
+    validate.integer("dim", dim, at_least=2)
+    sizes: Any = dict(n_agents=1, n_arms=n_arms, dim=dim, n_users=n, n_servers=servers)
+    spec = Spec(**sizes, max_norm=1.0, rewards_in_unit=law.in_unit, constant=True)
     _check_gap(validate.within("gap", gap, SMALLEST_GAP, 1), m, spec.dim)
     return Clustered(
         arrivals=cumulative(arrivals, n), gap=float(gap), rewards=law, n_clusters=m, seating=seating, spec=spec
@@ -269,15 +262,8 @@ def community(
         raise BadValue("clusters", "must be 0 to m - 1, each used", used.tolist()[:10])
     n, servers, m = population(len(thetas), n_servers, len(used))
     law = reward_law(rewards, noise_std, shape, np.matmul(items, thetas.T))
-    spec = Spec(
-        n_agents=1,
-        n_arms=validate.integer("n_arms", n_arms, at_least=1),
-        dim=items.shape[1],
-        **facts(items),
-        rewards_in_unit=law.in_unit,
-        n_users=n,
-        n_servers=servers,
-    )
+    sizes: Any = dict(n_agents=1, n_arms=n_arms, dim=items.shape[1], n_users=n, n_servers=servers)
+    spec = Spec(**sizes, **facts(items), rewards_in_unit=law.in_unit)
     return UserTable(
         items=items,
         thetas=thetas,

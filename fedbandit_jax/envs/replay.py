@@ -110,20 +110,15 @@ def replay(
         raise BadValue("query_sizes", "must be a vector of integers >= 1", query_sizes)
     if sizes.sum() != len(features):
         raise BadValue("query_sizes", f"must sum to the {len(features)} rows of features", sizes.sum())
-    n_agents = validate.integer("n_agents", n_agents, at_least=1)
-    if n_agents > len(sizes):
+    if validate.integer("n_agents", n_agents, at_least=1) > len(sizes):
         raise BadValue("n_agents", f"must be <= the number of queries {len(sizes)}", n_agents)
     law = reward_law(rewards, noise_std, shape, np.matmul(features, theta))
     n_arms, dim = int(sizes.max()), features.shape[1]
     starts = np.cumsum(sizes) - sizes
-    spec = Spec(
-        n_agents=n_agents,
-        n_arms=n_arms,
-        dim=dim,
-        fixed_contexts=_repeat(features, starts, sizes, n_agents),
-        **facts(features),
-        rewards_in_unit=law.in_unit,
+    known: Any = dict(
+        n_agents=n_agents, n_arms=n_arms, dim=dim, fixed_contexts=_repeat(features, starts, sizes, n_agents)
     )
+    spec = Spec(**known, **facts(features), rewards_in_unit=law.in_unit)
     return Replay(
         features=np.concatenate([features.T, np.zeros((dim, n_arms), np.float32)], axis=1),
         starts=starts.astype(np.int32),
@@ -215,11 +210,9 @@ def script(
         if table.shape != contexts.shape[:3]:
             raise BadValue(name, f"must have shape {contexts.shape[:3]} as contexts do", table.shape)
     came = None if users is None else _came(users, contexts.shape[:2])
-    _, m, k, d = contexts.shape
+    shape: Any = dict(zip(("n_agents", "n_arms", "dim"), contexts.shape[1:]))
     spec = Spec(
-        n_agents=m,
-        n_arms=k,
-        dim=d,
+        **shape,
         fixed_contexts=fixed_contexts,
         max_norm=float(np.linalg.norm(contexts, axis=-1).max()),
         rewards_in_unit=bool((answers >= 0).all() and (answers <= 1).all()),

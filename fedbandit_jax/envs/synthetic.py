@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -118,15 +118,10 @@ def sphere(
     Reference: Zhou & Chowdhury (2024), Section 6, "Synthetic bandit instance" (after Vaswani et al., 2020).
     """
     law = reward_law(rewards, noise_std, shape)
-    spec = Spec(
-        n_agents=validate.integer("n_agents", n_agents, at_least=1),
-        n_arms=validate.integer("n_arms", n_arms, at_least=1),
-        dim=validate.integer("dim", dim, at_least=2),
-        fixed_contexts=validate.one_of("contexts", contexts, ("fresh", "fixed", "shared")) != "fresh",
-        max_norm=1.0,
-        rewards_in_unit=law.in_unit,
-        constant=True,
-    )
+    validate.integer("dim", dim, at_least=2)
+    fixed = validate.one_of("contexts", contexts, ("fresh", "fixed", "shared")) != "fresh"
+    sizes: Any = dict(n_agents=n_agents, n_arms=n_arms, dim=dim)
+    spec = Spec(**sizes, fixed_contexts=fixed, max_norm=1.0, rewards_in_unit=law.in_unit, constant=True)
     return Sphere(rewards=law, spec=spec, shared=contexts == "shared")
 
 
@@ -214,13 +209,9 @@ def gap(
     """
     law = reward_law(rewards, noise_std, shape)
     validate.within("gap", validate.single("gap", validate.positive("gap", gap)), 0, LARGEST)
-    spec = Spec(
-        n_agents=validate.integer("n_agents", n_agents, at_least=1),
-        n_arms=validate.integer("n_arms", n_arms, at_least=2),
-        dim=validate.integer("dim", dim, at_least=2),
-        max_norm=1.0,
-        rewards_in_unit=law.in_unit,
-    )
+    for name, size in (("n_arms", n_arms), ("dim", dim)):
+        validate.integer(name, size, at_least=2)
+    spec = Spec(n_agents=n_agents, n_arms=n_arms, dim=dim, max_norm=1.0, rewards_in_unit=law.in_unit)
     if spec.n_arms > spec.dim**2:
         raise BadValue("n_arms", f"must be <= dim^2 = {spec.dim**2}, as in the paper", n_arms)
     return Gap(gap=float(gap), rewards=law, spec=spec)

@@ -38,11 +38,10 @@ class Spec:
     of_rows: bool = struct.later(False)  # whether users are made of people's rows, in a table or a log
 
     def __post_init__(self):
-        for name in ("n_agents", "dim", "n_servers", "silos"):
-            validate.integer(name, getattr(self, name), at_least=1)
         validate.integer("n_arms", self.n_arms, at_least=1, at_most=MAX_ARMS)
-        for name in ("n_users", "late"):
-            validate.integer(name, getattr(self, name), at_least=0)
+        for name in ("n_agents", "n_arms", "dim", "n_servers", "silos", "n_users", "late"):
+            least = 0 if name in ("n_users", "late") else 1
+            object.__setattr__(self, name, validate.integer(name, getattr(self, name), at_least=least))  # a plain int
         for name in ("fixed_contexts", "rewards_in_unit", "constant", "drops", "rejects", "of_rows"):
             validate.boolean(name, getattr(self, name))
         validate.within("max_norm", self.max_norm, 0, math.inf)
