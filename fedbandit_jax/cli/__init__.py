@@ -131,6 +131,7 @@ def entry() -> None:
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
+    os.environ.setdefault("MPLBACKEND", "Agg")  # pictures go to files, no window opens
     gc.set_threshold(100_000, 50, 50)  # tracing makes many small objects
     if isinstance(sys.stdout, io.TextIOWrapper):  # a console may lack letters of a name
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import shutil
@@ -22,16 +23,15 @@ PAGE = 100  # most characters of a line of --help
 
 # Types of flags: what --help calls their values.
 T = TypeVar("T")
-_QUIET = tyro.conf.arg(help_behavior_hint="")  # no (default: None)
-Option = Annotated[T | None, _QUIET]
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, _QUIET]
-File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
-Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-Part = Annotated[str | None, tyro.conf.arg(metavar="I/N", help_behavior_hint="")]
-Table = Annotated[str | None, tyro.conf.arg(metavar="TABLE", help_behavior_hint="")]
-Words = Annotated[tuple[str, ...], tyro.conf.arg(metavar="WORD ...", help_behavior_hint="")]
+quiet = functools.partial(tyro.conf.arg, help_behavior_hint="")  # no (default: None)
+Option = Annotated[T | None, quiet()]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, quiet()]
+File = Annotated[Path | None, quiet(metavar="FILE")]
+Name = Annotated[str | None, quiet(metavar="NAME")]
+Part = Annotated[str | None, quiet(metavar="I/N")]
+Words = Annotated[tuple[str, ...], quiet(metavar="WORD ...")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
-Set = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="PATH=VALUE", help_behavior_hint="")]
+Set = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, quiet(metavar="PATH=VALUE")]
 Adjacency = Literal["replace", "zero_out"]
 
 WORDS = tyro.constructors.ConstructorRegistry()  # how words of a command become numbers

@@ -88,17 +88,16 @@ def _change(document: dict[str, Any], change: str) -> None:
     try:
         keys = list(_keys(tomllib.loads(f"{key}=0")))
         try:
-            value = tomllib.loads(change)
+            found = tomllib.loads(f"value={text}")
         except tomllib.TOMLDecodeError:
             if not TEXT.fullmatch(text.strip()):
                 raise
-            value = tomllib.loads(f'{key}="{text.strip()}"')
+            found = {"value": text.strip()}
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{wanted}: {error}") from error
-    for name in keys:
-        if not equals or not isinstance(value, dict) or list(value) != [name]:
-            raise ValueError(wanted)
-        value = value[name]
+    if not equals or len(found) > 1:
+        raise ValueError(wanted)
+    value = found["value"]
     if keys[0] not in (*OPTIONS, *TABLES):
         keys, value = _parameter(document, ".".join(keys), value)
     *tables, last = keys

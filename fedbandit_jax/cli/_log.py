@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from fedbandit_jax.cli._command import Option
+from fedbandit_jax.cli._command import Option, quiet
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 
 if TYPE_CHECKING:
     from fedbandit_jax.envs import Logged
 
-Column = Annotated[str | None, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="")]
-Columns = Annotated[str | None, tyro.conf.arg(metavar="COLUMN,...", help_behavior_hint="")]
-Texts = Annotated[str | None, tyro.conf.arg(metavar="TEXT,...", help_behavior_hint="")]
+Table = Annotated[str | None, quiet(metavar="TABLE")]
+Column = Annotated[str | None, quiet(metavar="COLUMN")]
+Columns = Annotated[str | None, quiet(metavar="COLUMN,...")]
+Texts = Annotated[str | None, quiet(metavar="TEXT,...")]
 LISTS = ("features", "arm_features", "missing")  # values with commas between them
 NEEDED = ("silo", "arm", "reward")
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, Flag, Folder, Name, progress
+from fedbandit_jax.cli._command import Command, Flag, Folder, Name, progress, quiet
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
@@ -59,16 +59,14 @@ class BenchmarkCommand(Command):
 
     resumes: ClassVar = "; the same command goes on after the finished tasks (not with --develop or verify)"
 
-    what: tyro.conf.Positional[
-        Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ENTRY | verify ROW]", help_behavior_hint="")]
-    ] = ()
-    tasks: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="TASK ...", help_behavior_hint="")] = None
+    what: tyro.conf.Positional[Annotated[tuple[str, ...], quiet(metavar="[ENTRY | verify ROW]")]] = ()
+    tasks: Annotated[tuple[str, ...] | None, quiet(metavar="TASK ...")] = None
     track: Literal["one recipe", "tuned"] = "one recipe"
     trials: int = 0
     develop: Flag = False
     name: Name = None
     out: Folder = Path("rows")
-    page: Annotated[tuple[Path, ...] | None, tyro.conf.arg(metavar="[PATH ...]", help_behavior_hint="")] = None
+    page: Annotated[tuple[Path, ...] | None, quiet(metavar="[PATH ...]")] = None
     board: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("board.html")
 
     @override
@@ -88,9 +86,6 @@ class BenchmarkCommand(Command):
         return self._run()
 
     def _page(self, paths: tuple[Path, ...]) -> int:
-        import matplotlib
-
-        matplotlib.use("Agg")
         from fedbandit_jax.benchmark import board
 
         if self.what:

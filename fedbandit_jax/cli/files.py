@@ -11,7 +11,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._answer import answer, details, overview
-from fedbandit_jax.cli._command import Command, File, Flag
+from fedbandit_jax.cli._command import Command, File, Flag, quiet
 from fedbandit_jax.core.files import check_free, check_writable, write_atomic
 from fedbandit_jax.core.validate import BadValue
 
@@ -90,7 +90,7 @@ class ReportCommand(Command):
 
     flag_of: ClassVar = {"path": "paths"}
 
-    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")]]
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], quiet(metavar="PATH ...")]]
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("report.html")
     title: Annotated[str, tyro.conf.arg(metavar="TEXT")] = "Federated bandits: results"
 
@@ -102,9 +102,6 @@ class ReportCommand(Command):
             raise BadValue("out", "must name a file", str(self.out))
         check_writable("out", self.out.parent)
         check_free("out", self.out)
-        import matplotlib
-
-        matplotlib.use("Agg")  # no window opens
         results = folders.find(self.paths)
         for path, why in results.refused:
             print(f"fedbandit: refused {path}: {why}", file=sys.stderr)

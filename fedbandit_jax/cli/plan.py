@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Adjacency, Command, Flag, Option, Table, progress
-from fedbandit_jax.cli._log import Log, Roles
+from fedbandit_jax.cli._command import Adjacency, Command, Flag, Option, progress
+from fedbandit_jax.cli._log import Log, Roles, Table
 from fedbandit_jax.core import validate
 
 if TYPE_CHECKING:

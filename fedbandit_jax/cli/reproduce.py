@@ -18,7 +18,7 @@ import numpy as np
 import tyro
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Command, Folder
+from fedbandit_jax.cli._command import Command, Folder, quiet
 from fedbandit_jax.core.files import check_free, check_writable
 from fedbandit_jax.core.validate import BadValue
 
@@ -72,9 +72,9 @@ class ReproduceCommand(Command):
         out: folder for the picture and its numbers.
     """
 
-    paper: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[PAPER]", help_behavior_hint="")]] = None
-    figure: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="[FIGURE]", help_behavior_hint="")]] = None
-    data: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
+    paper: tyro.conf.Positional[Annotated[str | None, quiet(metavar="[PAPER]")]] = None
+    figure: tyro.conf.Positional[Annotated[str | None, quiet(metavar="[FIGURE]")]] = None
+    data: Annotated[Path | None, quiet(metavar="FOLDER")] = None
     out: Folder = Path("results/reproduced")
 
     @override

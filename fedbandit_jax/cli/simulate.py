@@ -18,8 +18,8 @@ from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._answer import kept, overview
-from fedbandit_jax.cli._command import Command, Files, Flag, Name, Option, Output, Set, Table, check_values, progress
-from fedbandit_jax.cli._log import Log, Roles
+from fedbandit_jax.cli._command import Command, Files, Flag, Name, Option, Output, Set, check_values, progress, quiet
+from fedbandit_jax.cli._log import Log, Roles, Table
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
 from fedbandit_jax.core.validate import BadValue
@@ -69,8 +69,8 @@ class SimulateCommand(Command):
 
     family: tyro.conf.Positional[Literal["linear", "schedules", "arms", "clusters"]] = "linear"
     env: Name = None
-    algorithms: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="LABEL ...", help_behavior_hint="")] = None
-    epsilon: Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT ...", help_behavior_hint="")] = None
+    algorithms: Annotated[tuple[str, ...] | None, quiet(metavar="LABEL ...")] = None
+    epsilon: Annotated[tuple[float, ...] | None, quiet(metavar="FLOAT ...")] = None
     delta: Option[float] = None
     horizon: Option[int] = None
     seeds: Option[int] = None
@@ -145,11 +145,8 @@ class SimulateCommand(Command):
         asked = self.asked()
         check_free("name", *(out / f"{name}.{ending}" for ending in ("npz", "png", "pdf")))
         with locked(out / f".{name}{LOCK}", once, otherwise="give another name"):
-            import matplotlib
-
             import fedbandit_jax as fb
 
-            matplotlib.use("Agg")  # pictures go to files, no window opens
             result = fb.sweep(**asked.arguments, checkpoint=checkpoint, progress=progress(), throw=False)
             saved = kept(result, asked.record, out / name, certificates=self.certificates)
             pictures = {"": overview(result)}

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._answer import kept
-from fedbandit_jax.cli._command import Command, Files, Output, Part, Set, part_of, progress
+from fedbandit_jax.cli._command import Command, Files, Output, Part, Set, part_of, progress, quiet
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_free
 from fedbandit_jax.core.validate import BadValue
@@ -52,8 +52,8 @@ class SweepCommand(Command):
 
     config: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
     set: Set = ()
-    store: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
-    executor: Annotated[str | None, tyro.conf.arg(metavar="WHERE", help_behavior_hint="")] = None
+    store: Annotated[str | None, quiet(metavar="FOLDER")] = None
+    executor: Annotated[str | None, quiet(metavar="WHERE")] = None
     part: Part = None
     output: Files = dataclasses.field(default_factory=Output)
 

@@ -72,15 +72,12 @@ def plan(
     the budget, and none learns from raw data inside a batch. `Recommendation.not_considered` lists the rest.
 
     Communication and guarantees are exact, read from candidates bound for T rounds. Regret is predicted. All candidates
-    are simulated for an eighth of `rounds`, or for 10^5 users if that is more. Then the best eight, at most three of
-    one policy, are simulated for `rounds`, with four times as many seeds, all new. So are their counterparts without
-    privacy. Beyond that, growth is extrapolated. Noise and schedule always belong to the whole horizon, so a simulated
-    round is a round of the real run.
+    are simulated for an eighth of `rounds`, or for 10^5 users if that is more. The best eight, and the same policies
+    without privacy, are then simulated for `rounds` with four times as many new seeds. Beyond that, growth is
+    extrapolated. Noise and schedule always belong to the whole horizon.
 
-    An interval is for mean regret, over all random draws. The intervals of the last eight should hold jointly with
-    probability 95 %, so the best one is valid although it was selected. Other intervals hold one by one.
-    `tests/planning/test_plan_intervals.py` compares intervals with full runs, and `experiments/planning.py`
-    recommendations with all candidates.
+    An interval is for mean regret, over all random draws. Those of the last eight should hold jointly with probability
+    95 %, so the best one is valid although it was selected.
 
     Args:
         env: an environment as similar as possible to the real users, since the best schedule, width and regret depend
