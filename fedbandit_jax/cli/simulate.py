@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import glob
 import inspect
+import operator
 import re
-import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import docstring_parser
 import tyro
 from typing_extensions import override
 
@@ -27,7 +26,6 @@ from fedbandit_jax.core.validate import BadValue
 LINEAR = ("linear", "schedules")  # families that can play your own table
 BESIDE = ("uniform play", "without privacy")  # ends of labels of references, which play every table
 PRESETS = Path(__file__).parent / "presets"
-PARAMETERS = "Parameters, for --set PATH=VALUE; the end of a path is enough if only one path has it:"
 SIZES = {"agents": "n_agents", "arms": "n_arms"}  # flag -> parameter
 
 
@@ -199,39 +197,18 @@ class SimulateCommand(Command):
         asked = self.asked()
         assert asked.world is not None  # each family has one environment
         needed = inspect.signature(asked.world).parameters.values()
-        docs = _documented(asked.world.func)
-        world = [(one.name, one.default, docs.get(one.name)) for one in needed if one.default is not one.empty]
-        yield "\n".join([PARAMETERS, *_listed("of the environment", world)])
-        found = [one for algo in asked.arguments["algos"].values() for one in _parameters(algo)]
-        parts = {path.rpartition(".")[0] for path, *_ in found}
-        yield "\n".join(_listed("of the algorithms", [one for one in found if one[0] not in parts]))
+        world = {one.name: [one.default] for one in needed if one.default is not one.empty}
+        algos = asked.arguments["algos"].values()
+        paths = {
+            path: [algo for algo in algos if path in algo.parameters()] for one in algos for path in one.parameters()
+        }
+        leaves = [path for path in paths if path != "name" and not any(one.startswith(f"{path}.") for one in paths)]
+        found = {path: [operator.attrgetter(path)(algo) for algo in paths[path]] for path in leaves}
+        for whose, values in (("environment", world), ("algorithms", found)):
+            lines = (f"  {path} = {', '.join(dict.fromkeys(map(_short, some)))}" for path, some in values.items())
+            yield "\n".join([f"Parameters of the {whose} with their values, for --set PATH=VALUE:", *lines])
+        yield "The end of a path is enough if only one path has it. For meanings see the reference of fb.algos and fb.envs."
 
 
-def _listed(whose: str, found: Sequence[tuple[str, Any, str | None]]) -> Iterator[str]:
-    """Yields lines about parameters: path, values and meaning."""
-    yield f"  {whose}:"
-    values: dict[str, dict[str, str | None]] = {}
-    for path, value, doc in found:
-        values.setdefault(path, {})[value if isinstance(value, str) else validate.shown(value)] = doc
-    for path, docs in values.items():
-        yield f"    {path} = {', '.join(docs)}{' (by algorithm)' * (len(docs) > 1)}"
-        doc = next(iter(docs.values())) or ""
-        yield from textwrap.wrap(doc, 108, initial_indent=" " * 8, subsequent_indent=" " * 8)
-
-
-def _parameters(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, str | None]]:
-    """Yields path, value and explanation of every parameter of nested dataclasses."""
-    docs = _documented(type(value))
-    for field in dataclasses.fields(value):
-        part, path = getattr(value, field.name), prefix + field.name
-        if dataclasses.is_dataclass(part) and not isinstance(part, type):
-            yield from _parameters(part, f"{path}.")
-        elif field.name != "name":
-            yield path, part, docs.get(field.name)
-
-
-def _documented(made_by: Any) -> dict[str, str]:
-    """Returns the first sentences about parameters, from the docstring of a function or class."""
-    found = docstring_parser.parse(inspect.getdoc(made_by) or "").params
-    texts = {one.arg_name: " ".join((one.description or "").split()) for one in found}
-    return {name: re.split(r"(?<=[^.]{3}\.) |; ", text)[0] for name, text in texts.items()}
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else validate.shown(value)

@@ -70,7 +70,7 @@ def test_help_of_a_family_lists_its_parameters(capsys, family):
     paths = {path for algo in asked.arguments["algos"].values() for path in algo.parameters()} - {"name"}
     leaves = {path for path in paths if not any(other.startswith(f"{path}.") for other in paths)}
     for path in (*leaves, *(name for name in inspect.signature(asked.world).parameters if name not in TABLES)):
-        assert f"\n    {path} = " in text
+        assert f"\n  {path} = " in text
     assert f"horizon = {contents['horizon']:,}, seeds = {contents['seeds']}" in text
     for example in re.findall(r"^  (fedbandit .*)$", text, re.M):
         one = parse(shlex.split(example)[1:])
