@@ -51,16 +51,15 @@ def log_delta(epsilon: float, mu: float, pure: float = 0.0) -> float:
     if pure > 0:
         terms = log_expit(pure) + log_delta(epsilon - pure, mu), log_expit(-pure) + log_delta(epsilon + pure, mu)
         return float(np.logaddexp(*terms))
+    if epsilon < 0:  # delta(epsilon) = 1 - e^epsilon + e^epsilon delta(-epsilon), where the difference below cancels
+        return float(np.logaddexp(math.log(-math.expm1(epsilon)), epsilon + log_delta(-epsilon, mu)))
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     log_ra, log_rb = _log_mills(a), _log_mills(b)
     gap = log_rb - log_ra
     if gap > -1e-5:  # R(a) and R(b) agree to 5 digits: R(a) - R(b) = (b - a) |R'|, R'(x) = x R(x) - 1
         mid = epsilon / mu
-        if mid < -30:
-            log_slope = math.log(-mid) + _log_mills(mid)
-        else:
-            log_slope = math.log(1 / (1 + mid * mid) if mid > 1e4 else 1 - mid * math.exp(_log_mills(mid)))
-        log_difference = math.log(mu) + log_slope
+        slope = 1 / (1 + mid * mid) if mid > 1e4 else 1 - mid * math.exp(_log_mills(mid))
+        log_difference = math.log(mu) + math.log(slope)
     else:
         log_difference = log_ra + math.log(-math.expm1(gap))
     return -a * a / 2 - math.log(2 * math.pi) / 2 + log_difference

@@ -84,8 +84,11 @@ def test_log_delta_against_high_precision(mu, epsilon):
 
 def test_beside_a_pure_mechanism():
     """A pure mechanism must leave some of epsilon for noise; where mu is near 0 it is all there is."""
-    assert gaussian_epsilon(1e-9, 0.01, pure=0.1) == pytest.approx(gaussian_epsilon(1e-6, 0.01, pure=0.1), abs=2e-4)
-    assert 0 < gaussian_epsilon(1e-9, 0.01, pure=0.1) < 0.1
+    for pure, delta in ((0.1, 0.01), (0.5, 1e-3), (3.0, 0.01), (1.0, 1e-6)):
+        odds = math.exp(pure) / (1 + math.exp(pure))
+        alone = pure + math.log1p(-delta / odds)  # of randomised response
+        for mu in (1e-12, 1e-10, 1e-9, 1e-7):
+            assert 0 <= gaussian_epsilon(mu, delta, pure=pure) - alone < 1e-6
     for mu, pure, delta in ((0.8, 0.1, 0.1), (0.3, 0.5, 1e-6), (2.0, 1.5, 1e-3)):
         assert gaussian_mu(gaussian_epsilon(mu, delta, pure), delta, pure) == pytest.approx(mu, rel=1e-6)
     for pure, delta in ((1.0, 0.1), (1 - 1e-15, 1e-13)):
