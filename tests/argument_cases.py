@@ -438,7 +438,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
 MADE = {  # public, but made by a function, or a part of one's own which is checked where it is used
     *(one for one in vars(E).values() if inspect.isclass(one)),
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Fixed, S.Schedule, S.Setting, S.check, S.doors, S.timing),
-    *(P.Calibration, P.Certificate, P.Release, P.Trust, P.events.Composition),
+    *(P.Calibration, P.Certificate, P.Release, P.Trust),
     *(fb.record.Thinned, fb.record.regret, fb.record.arms, fb.record.rewards, fb.record.estimates, fb.record.widths),
     *(
         fb.record.Moment,

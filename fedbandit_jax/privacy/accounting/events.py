@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import gammaln, log_expit, logsumexp
+
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy.accounting.conversions import Curve, advanced_composition, rdp_epsilon
-from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU
-from fedbandit_jax.privacy.accounting.losses import Losses
+from fedbandit_jax.privacy.accounting.gaussian import EPSILON_RANGE, MOST_MU, gaussian_epsilon
 from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
-
-
-def _dp_event() -> Any:
-    try:
-        return import_module("dp_accounting.dp_event")
-    except ImportError as error:
-        raise ImportError("an event for dp_accounting needs that package: pip install dp-accounting") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +43,20 @@ class Gaussian:
         """
         if self.pure:
             raise BadValue("pure", "must be 0 for an event of dp_accounting", self.pure)
-        return _dp_event().GaussianDpEvent(1 / self.mu) if self.mu else _dp_event().NoOpDpEvent()
+        try:
+            found = import_module("dp_accounting.dp_event")
+        except ImportError as error:
+            raise ImportError("an event for dp_accounting needs that package: pip install dp-accounting") from error
+        return found.GaussianDpEvent(1 / self.mu) if self.mu else found.NoOpDpEvent()
 
     def rdp(self, alpha: float) -> float:
         """Returns alpha mu^2 / 2, the Renyi divergence of order alpha, plus the divergence of the pure mechanism."""
         return alpha * self.mu**2 / 2 + (PureDP(self.pure).rdp(alpha) if self.pure else 0.0)
+
+    def at(self, delta: float, n: int = 1) -> float:
+        """Returns epsilon at `delta` of n such mechanisms; their pure parts count as one, if that is less."""
+        as_one = gaussian_epsilon(math.sqrt(n) * self.mu, delta, n * self.pure)
+        return min(as_one, rdp_epsilon(lambda alpha: n * self.rdp(alpha), delta)) if self.pure else as_one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,17 +67,6 @@ class PureDP:
 
     def __post_init__(self):
         validate.within("epsilon", self.epsilon, 0, EPSILON_RANGE[1])
-
-    def to_dp_accounting(self) -> Any:
-        """Returns randomised response with this epsilon for the package dp_accounting, under REPLACE_ONE.
-
-        Raises:
-            ValueError: if epsilon is above 700, and the odds of randomised response are beyond float64.
-            ImportError: if dp_accounting is missing.
-        """
-        if self.epsilon > 700:
-            raise BadValue("epsilon", "must be at most 700 for an event of dp_accounting", self.epsilon)
-        return _dp_event().RandomizedResponseDpEvent(2 / (1 + math.exp(self.epsilon)), 2)
 
     def rdp(self, alpha: float) -> float:
         """Returns the largest possible Renyi divergence of order alpha, reached by randomised response.
@@ -86,6 +79,32 @@ class PureDP:
         else:
             log = y + math.log1p(-(1 - t) * -math.expm1(-2 * y) / 2)
         return log / (alpha - 1)
+
+    def at(self, delta: float, n: int = 1) -> float:
+        """Returns epsilon at `delta` of n such mechanisms, rounded up by a part in 10^10; at delta = 0 their sum.
+
+        Outputs distinguish neighbours no better than n randomised responses do (Kairouz, Oh & Viswanath 2015), also if
+        each is chosen by earlier outputs. Their privacy loss L has n + 1 values, with binomial probabilities, and
+        delta(epsilon) = E (1 - e^(epsilon - L))_+.
+        """
+        most, k = n * self.epsilon, np.arange(n + 1)  # k of n losses are negative
+        if not delta:
+            return most
+        losses, target = (n - 2 * k) * self.epsilon, math.log(delta) - 2e-10
+        ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+        logs = ways + (n - k) * log_expit(self.epsilon) + k * log_expit(-self.epsilon)
+
+        def excess(epsilon: float) -> float:
+            above = losses > epsilon
+            if not above.any():
+                return -1.0
+            log_delta = logsumexp(logs[above] + np.log(-np.expm1(epsilon - losses[above])))
+            return max(float(log_delta) - target, -1.0)
+
+        if excess(0.0) <= 0:
+            return 0.0
+        root = float(brentq(excess, 0.0, most, xtol=1e-14 * min(1.0, most), rtol=1e-14))  # pyright: ignore[reportArgumentType]
+        return min(root * (1 + 1e-10), most)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +123,10 @@ class Renyi:
     def rdp(self, alpha: float) -> float:
         """Returns the bound on the Renyi divergence of order alpha."""
         return self.curve(alpha)
+
+    def at(self, delta: float, n: int = 1) -> float:
+        """Returns epsilon at `delta` of n such mechanisms."""
+        return rdp_epsilon(lambda alpha: n * self.curve(alpha), delta)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,15 +148,7 @@ class ApproximateDP:
 Event = Gaussian | PureDP | Renyi | ApproximateDP | NearlyGaussian
 
 
-@dataclasses.dataclass(frozen=True)
-class Composition:
-    """The joint privacy of events: `epsilon` at the delta asked for, and the accountant that proves it."""
-
-    epsilon: float
-    accountant: str
-
-
-def compose(events: Sequence[Event], delta: float) -> Composition:
+def compose(events: Sequence[Event], delta: float) -> float:
     """Computes epsilon at `delta` of all events together, in any order, each chosen by earlier outputs.
 
     The events must have independent noise. A user of two silos is in two events under "silo_local". A user with r
@@ -143,12 +158,11 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     All events must have the same adjacency and privacy unit, which they do not state; epsilon is for these. It is for
     ideal noise. Only certificates charge tails that are never drawn, see `Certificate.smallest_delta`.
 
-    Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022). With `PureDP` and `ApproximateDP`
-    events among them, privacy losses are enumerated, see `fedbandit_jax.privacy.accounting.losses`. That gives the
-    epsilon of the worst such mechanisms, also if queries to several of them interleave (Vadhan & Zhang 2023). If an
-    event has only Renyi divergences, or there are too many different epsilons, all Renyi curves are added. The `event`
-    of "secagg" and "shuffle_vector_sum" is integer noise. It is composed as Gaussian noise with the excess of its
-    proof, see `fedbandit_jax.privacy.accounting.nearly_gaussian`.
+    Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022). All pure parts together count as
+    one, which is exact for one, also if queries to several of them interleave (Vadhan & Zhang 2023). The deltas of
+    `ApproximateDP` events are subtracted. Renyi curves are added, and the smaller of both bounds is returned. The
+    `event` of "secagg" and "shuffle_vector_sum" is integer noise. It is composed as Gaussian noise with the excess of
+    its proof, see `fedbandit_jax.privacy.accounting.nearly_gaussian`. For one event several times, see `returning`.
 
     Args:
         events: at least one mechanism, with independent noise; the same user may be in all of them.
@@ -159,12 +173,10 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
         TypeError: if an element of `events` is not an event.
 
     Example:
-        >>> composed = compose([Gaussian(0.3), Gaussian(0.4)], delta=0.1)
-        >>> round(composed.epsilon, 4), composed.accountant
-        (0.2865, 'exact Gaussian')
-        >>> composed = compose([Gaussian(0.5), PureDP(0.3)], delta=1e-5)
-        >>> round(composed.epsilon, 3), composed.accountant
-        (2.226, 'privacy loss distribution')
+        >>> round(compose([Gaussian(0.3), Gaussian(0.4)], delta=0.1), 4)
+        0.2865
+        >>> round(compose([Gaussian(0.5), PureDP(0.3)], delta=1e-5), 3)
+        2.226
     """
     delta = validate.probability("delta", delta)
     for event in validate.sequence("events", events, "privacy events"):
@@ -173,38 +185,22 @@ def compose(events: Sequence[Event], delta: float) -> Composition:
     if not len(events):
         raise BadValue("events", "must not be empty", None, got="none")
     near = NearlyGaussian.together([event for event in events if isinstance(event, NearlyGaussian)])
-    events = [event for event in events if not isinstance(event, NearlyGaussian)]
-    events += [Gaussian(near.mu)] if near else []
-    known = collections.Counter(events)
-    mu = math.hypot(*(event.mu for event in events if isinstance(event, Gaussian)))
-    if mu > MOST_MU:
-        raise BadValue("events", "must have a mu of at most 10000 together", mu)
-    own = [event.delta for event in events if isinstance(event, ApproximateDP)]
-    log_finite = math.fsum(math.log1p(-one) if one < 1 else -math.inf for one in own)
-    pure: collections.Counter[float] = collections.Counter()
-    for event, n in known.items():
-        pure[event.pure if isinstance(event, Gaussian) else getattr(event, "epsilon", 0.0)] += n
-    losses = Losses.of(mu, {epsilon: n for epsilon, n in pure.items() if epsilon > 0})
-    losses = None if any(isinstance(event, Renyi) for event in events) else losses
-    if losses is None:
-        at = functools.partial(rdp_epsilon, lambda alpha: math.fsum(n * event.rdp(alpha) for event, n in known.items()))
-        accountant = "Renyi"
-    else:
-        at = losses.epsilon
-        accountant = "privacy loss distribution" if own or len(losses.values) > 1 else "exact Gaussian"
-    room = delta + math.expm1(log_finite)  # for finite losses
-    level, epsilon = min(room * math.exp(-log_finite), 1 - 1e-16) if room > 0 else 0.0, math.inf
-    if near:
-        accountant = f"{accountant}, corrected for integer noise"
-        epsilon = near.epsilon(level, at) if room > 0 else math.inf
-    elif room > 0:
-        epsilon = at(level)
-    elif room > -1e-15 * delta and losses is not None and not mu:
-        epsilon = float(losses.values.max())
-    if epsilon == math.inf:
-        spent = -math.expm1(log_finite) + (near.rest if near else 0.0)
-        raise BadValue("delta", f"must exceed the events' own deltas, {spent:g} together", delta)
-    return Composition(epsilon, accountant)
+    others = [event for event in events if not isinstance(event, NearlyGaussian)]
+    known = collections.Counter(others + ([Gaussian(near.mu)] if near else []))
+    own = math.fsum(event.delta for event in others if isinstance(event, ApproximateDP))
+    mu = math.hypot(*(event.mu for event in known.elements() if isinstance(event, Gaussian)))
+    pure = math.fsum(getattr(event, "epsilon", getattr(event, "pure", 0.0)) for event in others)
+    renyi = any(isinstance(event, Renyi) for event in others)
+
+    def at(level: float) -> float:
+        by_curves = rdp_epsilon(lambda alpha: math.fsum(n * event.rdp(alpha) for event, n in known.items()), level)
+        return by_curves if renyi or pure > EPSILON_RANGE[1] else min(by_curves, gaussian_epsilon(mu, level, pure))
+
+    if delta - own > (near.rest if near else 0.0):
+        return near.epsilon(delta - own, at) if near else at(delta - own)
+    if own <= delta * (1 + 1e-15) and not (near or mu or renyi):
+        return pure
+    raise BadValue("delta", f"must exceed the events' own deltas, {own + (near.rest if near else 0.0):g}", delta)
 
 
 def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
@@ -216,7 +212,7 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
         visits: the number of batches, in [1, 1e5].
 
     Returns:
-        Epsilon from `compose`, and epsilon by advanced composition. The latter takes each batch at its own (epsilon_0,
+        Epsilon of all batches, and epsilon by advanced composition. The latter takes each batch at its own (epsilon_0,
         delta_0). It splits delta between batches and slack in the best of a few ways.
 
     Raises:
@@ -229,30 +225,16 @@ def returning(event: Event, delta: float, visits: int) -> tuple[float, float]:
     Reference: Chowdhury & Zhou (2023), Appendix H.
     """
     n = validate.count("visits", visits, 1e5)
-    if not isinstance(event, Event) or isinstance(event, ApproximateDP | NearlyGaussian):
+    if not isinstance(event, Gaussian | PureDP | Renyi):
         raise BadType("event", "must have a Renyi curve", event)
     if not isinstance(event, PureDP):
         validate.probability("delta", delta)
     elif validate.within("delta", delta, 0, 1) == 0:
-        return n * event.epsilon, n * event.epsilon
-    return _together(event, delta, n), _advanced(event, delta, n)
-
-
-def _together(event: Event, delta: float, n: int) -> float:
-    if isinstance(event, Renyi):
-        return compose([Renyi(lambda alpha: n * event.rdp(alpha))], delta).epsilon
-    return compose([event] * n, delta).epsilon
-
-
-def _advanced(event: Event, delta: float, n: int) -> float:
-
-    def batch(delta: float) -> float:
-        return compose([event], delta).epsilon
-
-    found = [n * batch(delta / n)]
+        return event.at(0.0, n), event.at(0.0, n)
+    advanced = [n * event.at(delta / n)]
     for part in (0.25, 0.5, 0.75):
         each = (1 - part) * delta / n
-        found.append(advanced_composition([batch(each)] * n, [each] * n, part * delta)[0])
+        advanced.append(advanced_composition([event.at(each)] * n, [each] * n, part * delta)[0])
     if isinstance(event, PureDP):
-        found.append(advanced_composition([event.epsilon] * n, [0.0] * n, delta)[0])
-    return min(found)
+        advanced.append(advanced_composition([event.epsilon] * n, [0.0] * n, delta)[0])
+    return event.at(delta, n), min(advanced)

@@ -118,7 +118,7 @@ def test_a_sum_costs_twice_its_distance_in_every_entry(agent, n_agents, entries,
 
 
 def epsilon_of(known):
-    return lambda delta: compose(known, delta).epsilon
+    return lambda delta: compose(known, delta)
 
 
 RESPONSE, TELLS = np.array([math.exp(0.7), 1.0]) / (math.exp(0.7) + 1), np.array([1e-3, 0.999, 0.0])
@@ -151,7 +151,6 @@ def test_with_what_is_known_by_its_renyi_divergences():
     """A discrete Gaussian alone is also (s^2 / 2 sigma^2)-zCDP (Canonne, Kamath & Steinke 2020)."""
     near = discrete_gaussian_event(sensitivity=3, sigma=3, n_agents=1, n_entries=1)
     known = [near, events.Renyi(lambda alpha: 0.5 * alpha)]
-    assert compose(known, 0.1).accountant == "Renyi, corrected for integer noise"
     never_optimistic(epsilon_of(known), discrete_gaussian(3), (3, 3))
 
 
@@ -163,5 +162,5 @@ def test_what_proofs_add_is_added_up():
     levels = {r: (1e-2 - 3e-4) * math.exp(-0.5) * norm.cdf(r) for r in np.arange(1, 13) / 2}
     by_hand = min(0.3 + 0.1 * r + gaussian_epsilon(0.5, level) for r, level in levels.items())
     assert both.epsilon(1e-2) == pytest.approx(by_hand, rel=1e-9)
-    assert compose(near, 1e-2).epsilon == pytest.approx(by_hand, rel=1e-9)
+    assert compose(near, 1e-2) == pytest.approx(by_hand, rel=1e-9)
     assert NearlyGaussian.together([]) is None
