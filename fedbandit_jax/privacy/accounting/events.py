@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import gammaln, log_expit, logsumexp
+from scipy.special import gammaln, log_expit
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
@@ -98,7 +98,7 @@ class PureDP:
             above = losses > epsilon
             if not above.any():
                 return -1.0
-            log_delta = logsumexp(logs[above] + np.log(-np.expm1(epsilon - losses[above])))
+            log_delta = np.logaddexp.reduce(logs[above] + np.log(-np.expm1(epsilon - losses[above])))
             return max(float(log_delta) - target, -1.0)
 
         if excess(0.0) <= 0:
