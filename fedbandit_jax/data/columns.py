@@ -184,7 +184,8 @@ def column(
     if no.any():
         odd = no if kind != "either" or no.sum() <= len(no) / 2 else ~no
         j, beside = int(np.argmax(odd)), "" if odd.all() else f" beside {validate.shown(levels[int(np.argmin(odd))])}"
-        raise wrong(j, MUST[kind], f"{validate.shown(levels[j])}{beside}")
+        gap = "" if any(map(str.isdigit, levels[j])) else f": missing=[{levels[j]!r}] leaves such rows out"
+        raise wrong(j, MUST[kind] + gap, f"{validate.shown(levels[j])}{beside}")
     if (values != other).any():
         j = int(np.argmax(values != other))
         both = f"{levels[j]!r}, {values[j]:g} or {other[j]:g},"

@@ -77,6 +77,7 @@ def test_what_is_neither_numbers_nor_texts_is_refused(texts):
     with refused("features") as caught:
         read(texts.split())
     assert caught.value.value in texts.split()
+    assert ("missing=" in str(caught.value)) == (caught.value.value == "young")
     assert "in row " in str(caught.value)
     assert "of column 'age'" in str(caught.value)
 
