@@ -257,7 +257,7 @@ USUAL = {
     **dict(dropouts=(0, count(0, 0)), bands=(3, count(high=1024)), gram_scale=(1.0, number(1e-3, 1))),
     **dict(mu=(0.5, number(0, 1e4)), pure=(0.0, number(0, 1e6)), event=P.events.Gaussian(0.5)),
     # Data and runs.
-    **dict(path=(".", path), fold=(1, count(1, 5)), penalty=(0.1, number(0)), cache=(False, flag)),
+    **dict(path=(".", path), penalty=(0.1, number(0))),
     **dict(min_rows=(2, count(1, 20)), fit_share=(0.5, inside_unit), model="linear", seed=(0, count(0, 2**32 - 1))),
     **dict(key=(KEY, single_key), seeds=(2, either(count(), seeds)), stride=(2, count()), devices="runs"),
     **dict(record=(None, no_values), progress=(False, flag), checkpoint=(None, path), throw=(False, flag)),
@@ -374,7 +374,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.data.classification: dict(name="digits", components=(None, count())),
     fb.data.into_unit: dict(features=(np.ones((2, 2)), rows), theta=(np.ones(2), array(1))),
     fb.data.lasso: dict(
-        **dict(features=(EYE, rows), labels=(EYE[0], array(1)), tolerance=(0.1, number(0)), max_steps=(9, count())),
+        **dict(features=(EYE, rows), labels=(EYE[0], array(1))),
     ),
     fb.data.movielens: dict(n_users=(3, count()), n_items=(3, count()), n_active=(3, count()), thetas="user"),
     fb.data.mslr: dict(features="title", normalise=(True, flag)),

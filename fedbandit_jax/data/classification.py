@@ -14,7 +14,7 @@ from fedbandit_jax.data.datasets import Queries, lasso, scaled
 CLASSIFICATION = {"digits": 5, "breast_cancer": 10}  # data set -> default number p of principal components
 
 
-def classification(name: str, *, components: int | None = None, penalty: float = 1e-4) -> Queries:
+def classification(name: str, *, components: int | None = None) -> Queries:
     """Loads the digits (K = 10, d = 51) or breast_cancer (K = 2, d = 21) data of scikit-learn as a linear bandit.
 
     A sample's context z in R^p is its vector of the p leading principal components of the standardised data, divided by
@@ -28,7 +28,6 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     Args:
         name: "digits" (1797 samples) or "breast_cancer" (569 samples).
         components: number p >= 1 of principal components; by default 5 for digits, 10 for breast_cancer.
-        penalty: weight of the l1 norm in the lasso, > 0.
 
     Returns:
         A query for every sample, with its arms in the order of the classes.
@@ -49,7 +48,6 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     """
     name = validate.one_of("name", name, CLASSIFICATION)
     p = validate.integer("components", CLASSIFICATION[name] if components is None else components, at_least=1)
-    penalty = validate.positive("penalty", penalty)
     data = getattr(require("sklearn.datasets", "data"), f"load_{name}")()
     if p > data.data.shape[1]:
         raise BadValue("components", f"must be <= {data.data.shape[1]}, the columns of {name}", p)
@@ -64,7 +62,5 @@ def classification(name: str, *, components: int | None = None, penalty: float =
     features[:, :, -1] = 1
     features = features.reshape(n * k, -1) / np.float32(math.sqrt(2))
     labels = (data.target[:, None] == np.arange(k)).reshape(-1)
-    theta = scaled(features, lasso(features, labels, penalty=penalty), math.sqrt(0.5))
-    if not theta.any():
-        raise BadValue("penalty", "must be small enough for a non-zero theta", penalty)
+    theta = scaled(features, lasso(features, labels), math.sqrt(0.5))
     return Queries(features, np.full(n, k), theta, f"{name} ({p} components)")

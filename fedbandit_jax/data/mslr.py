@@ -44,9 +44,7 @@ def mslr(
     path: str | Path,
     *,
     features: str = "title",
-    fold: int = 1,
     penalty: float = 1e-3,
-    cache: bool = True,
     normalise: bool = True,
 ) -> Queries:
     """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the data set may not be redistributed.
@@ -65,12 +63,10 @@ def mslr(
     refuses rewards="bernoulli" if one is negative.
 
     Args:
-        path: folder of Fold1, ..., Fold5, or of train.txt, vali.txt and test.txt of one fold.
+        path: folder of train.txt, vali.txt and test.txt, or of Fold1, which holds them. The parsed files (0.7 GB) are
+            kept beside them in mslr_parsed.npz. They are valid while sizes and modification times are the same.
         features: half of the features, "title" or "body".
-        fold: number of the fold, 1, ..., 5; ignored if `path` holds the files itself.
         penalty: weight of the l1 norm in the lasso, > 0.
-        cache: whether to keep the parsed files (0.7 GB for MSLR-WEB10K) beside them in mslr_parsed.npz. It is valid
-            while their sizes and modification times are the same.
         normalise: False keeps rows as they are, with an unbounded theta fitted to them. With penalty=1 their products
             are the unbounded rewards of the authors' code.
 
@@ -92,7 +88,7 @@ def mslr(
     """
     numbers = np.array(FEATURES[validate.one_of("features", features, tuple(FEATURES))])
     penalty, normalise = validate.positive("penalty", penalty), validate.boolean("normalise", normalise)
-    data = _read(path, fold, cache)
+    data = _read(path)
     rows = np.empty((len(data.values), len(numbers)), np.float32)
     rows[:, 0] = CONSTANT
     rows[:, 1:] = data.values[:, numbers[1:] - 1]
@@ -109,14 +105,14 @@ def mslr(
     return Queries(rows, data.query_sizes, theta, f"MSLR ({features} features)")
 
 
-def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 0, cache: bool = True) -> np.ndarray:
+def mslr_arms(path: str | Path, *, n_arms: int = 50, seed: int = 0) -> np.ndarray:
     """Loads your own copy of MSLR-WEB10K as a multi-armed bandit: an arm is a cluster of documents.
 
     Documents are clustered by k-means on their 136 raw features. The mean reward of an arm is the mean relevance
     0, ..., 4 of its documents, divided by 4, in [0, 1].
 
     Args:
-        path, fold, cache: as in `mslr`.
+        path: as in `mslr`.
         n_arms: number of clusters K >= 2, at most the number of documents.
         seed: seed of the first centres, >= 0.
 
@@ -131,7 +127,7 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
     """
     n_arms = validate.integer("n_arms", n_arms, at_least=2)
     seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)
-    data = _read(path, fold, cache)
+    data = _read(path)
     if n_arms > len(data.values):
         raise BadValue("n_arms", f"must be at most the number of documents {len(data.values)}", n_arms)
     cluster = require("sklearn.cluster", "data").KMeans(n_arms, n_init=1, random_state=seed).fit_predict(data.values)
@@ -142,25 +138,22 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, fold: int = 1, seed: int = 
     return means.astype(np.float32)
 
 
-def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
+def _read(path: str | Path) -> _Fold:
     """Parses the files of a fold, or loads a valid cache."""
-    validate.integer("fold", fold, at_least=1, at_most=5)
-    path, cache = validate.path("path", path), validate.boolean("cache", cache)
-    whole = path / f"Fold{fold}"
-    folder = path if not whole.is_dir() and any((path / part).exists() for part in PARTS) else whole
+    path = validate.path("path", path)
+    folder = path if any((path / part).exists() for part in PARTS) else path / "Fold1"
     for part in PARTS:
         if not (folder / part).is_file():
-            wanted = f"Fold{fold} with {', '.join(PARTS)}"
+            wanted = f"{', '.join(PARTS)} or Fold1 with them"
             raise FileNotFoundError(f"path must hold {wanted}, got {str(path)!r}: no {folder / part}")
     stats = [(folder / part).stat() for part in PARTS]
     sources = np.array([(stat.st_size, stat.st_mtime_ns) for stat in stats])
-    if cache:
-        try:
-            with np.load(folder / CACHE) as saved:
-                if np.array_equal(saved["sources"], sources):
-                    return _Fold(**{name: saved[name] for name in _Fold._fields})
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            pass  # parse the files again
+    try:
+        with np.load(folder / CACHE) as saved:
+            if np.array_equal(saved["sources"], sources):
+                return _Fold(**{name: saved[name] for name in _Fold._fields})
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass  # parse the files again
     values, relevance, queries = zip(*(_parse(folder / part) for part in PARTS))
     for i, part in enumerate(PARTS):
         for j in range(i):
@@ -170,12 +163,11 @@ def _read(path: str | Path, fold: int, cache: bool) -> _Fold:
     ids = np.concatenate(queries)
     starts = np.append(np.flatnonzero(np.diff(ids, prepend=ids[0] - 1)), len(ids))
     parsed = _Fold(np.concatenate(values), np.concatenate(relevance), np.diff(starts))
-    if cache:
-        try:
-            write_archive(folder / CACHE, "mslr", {}, dict(sources=sources, **parsed._asdict()), compress=False)
-        except (OSError, ValueError) as error:
-            refused = f"{folder / CACHE} could not be written ({error})"
-            warnings.warn(f"{refused}: the next call parses the files again", stacklevel=3)
+    try:
+        write_archive(folder / CACHE, "mslr", {}, dict(sources=sources, **parsed._asdict()), compress=False)
+    except (OSError, ValueError) as error:
+        refused = f"{folder / CACHE} could not be written ({error})"
+        warnings.warn(f"{refused}: the next call parses the files again", stacklevel=3)
     return parsed
 
 

@@ -57,8 +57,6 @@ def test_queries_are_what_replay_takes():
 def test_settings_that_do_not_suit_the_data_are_refused():
     with refused("components", 65):  # of 64 pixels
         fb.data.classification("digits", components=65)
-    with refused("penalty", 10.0):  # theta would be 0
-        fb.data.classification("breast_cancer", penalty=10)
 
 
 def test_without_scikit_learn(monkeypatch):

@@ -56,49 +56,47 @@ def test_rows_sizes_and_theta(root, features, dim):
         assert np.corrcoef(table.features @ table.theta, relevance_of(root))[0, 1] > 0.5
 
 
-def test_folds_and_a_folder_that_is_one_fold(root):
-    for path, fold in ((root, 2), (root / "Fold2", 1)):
-        assert fb.data.mslr(path, fold=fold, penalty=1e-4).query_sizes.tolist() == [2, 3, 4]
+def test_a_folder_may_be_one_fold(root):
+    assert fb.data.mslr(root / "Fold2", penalty=1e-4).query_sizes.tolist() == [2, 3, 4]
     with refused("penalty", 100.0):  # theta would be 0
-        fb.data.mslr(root, fold=2, penalty=100)
+        fb.data.mslr(root / "Fold2", penalty=100)
 
 
 def test_blocks_of_a_file_are_the_file(root, monkeypatch):
     """Wherever a block ends, at the end of a line, inside one or before the first, rows are read once."""
     file = root / "Fold1" / "train.txt"
     edit(file, 1, lambda line: "0 qid:1 " + " ".join(f"{f}:0" for f in range(1, 137)) + "\n")
-    whole = fb.data.mslr(root, penalty=1e-4, cache=False)
+    whole = fb.data.mslr(root, penalty=1e-4)
     assert whole.features[0].tolist() == [1] + [0] * 56  # of a document without any value
     first = file.read_bytes().index(b"\n") + 1
     for size in (first, first - 1, first + 1, 3 * first, 100):
         monkeypatch.setattr(module, "BLOCK", size)
-        again = fb.data.mslr(root, penalty=1e-4, cache=False)
+        (root / "Fold1" / module.CACHE).unlink()
+        again = fb.data.mslr(root, penalty=1e-4)
         np.testing.assert_array_equal(again.features, whole.features)
         np.testing.assert_array_equal(again.query_sizes, whole.query_sizes)
 
 
 def test_arms_are_clusters_of_documents(root):
     """A cluster for each of four different documents: every mean is a relevance over 4; with two, means mix these."""
-    parsed = module._read(root, 2, cache=False)
+    parsed = module._read(root / "Fold2")
     _, first = np.unique(parsed.values, axis=0, return_index=True)
-    means = fb.data.mslr_arms(root, n_arms=4, fold=2, cache=False)
+    means = fb.data.mslr_arms(root / "Fold2", n_arms=4)
     np.testing.assert_allclose(np.sort(means), np.sort(parsed.relevance[first]) / 4)
-    two = fb.data.mslr_arms(root, n_arms=2, cache=False)
+    two = fb.data.mslr_arms(root, n_arms=2)
     assert two.dtype == np.float32
-    relevance = module._read(root, 1, cache=False).relevance
+    relevance = module._read(root).relevance
     assert 0 <= two.min() <= relevance.mean() / 4 <= two.max() <= 1
     for n_arms, warning in ((10, contextlib.nullcontext()), (5, pytest.warns(Warning, match="distinct clusters"))):
         with warning, refused("n_arms", n_arms):
-            fb.data.mslr_arms(root, n_arms=n_arms, fold=2)
+            fb.data.mslr_arms(root / "Fold2", n_arms=n_arms)
 
 
 def test_cache_serves_both_feature_sets_until_a_file_changes(root, monkeypatch):
     """A damaged one is not trusted."""
     calls, parse, fold = [], module._parse, root / "Fold1"
     monkeypatch.setattr(module, "_parse", lambda file: calls.append(file.name) or parse(file))
-    first = fb.data.mslr(root, penalty=1e-4, cache=False)
-    cache = fold / module.CACHE
-    assert not cache.exists()
+    first, cache = fb.data.mslr(root, penalty=1e-4), fold / module.CACHE
 
     def again(parses):
         found = fb.data.mslr(root, penalty=1e-4)
@@ -107,15 +105,15 @@ def test_cache_serves_both_feature_sets_until_a_file_changes(root, monkeypatch):
         assert len(calls) == 3 * parses
         return found
 
-    np.testing.assert_array_equal(again(2).theta, first.theta)
+    np.testing.assert_array_equal(again(1).theta, first.theta)
     os.utime(fold / "test.txt", ns=(1, 1))
-    again(3)
-    for i, damaged in enumerate((b"", cache.read_bytes()[:5000]), 4):
+    again(2)
+    for i, damaged in enumerate((b"", cache.read_bytes()[:5000]), 3):
         cache.write_bytes(damaged)
         again(i)
     with (fold / "test.txt").open("a") as file:
         file.writelines(lines([2], first_query=99))
-    assert again(6).query_sizes[-1] == 2
+    assert again(5).query_sizes[-1] == 2
     cache.write_bytes(b"of another tool")
     for write in (module.write_archive, lambda *_, **__: os.mkdir("/proc/none")):
         monkeypatch.setattr(module, "write_archive", write)
