@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EPSILONS = (0.1, 1.0, 10.0)
 TRUSTS = {"silo_local": "if silos trust nobody", "secagg": "with secure aggregation"}
 TOO_GOOD = 0.9  # R^2 or share of the deviance
+WIDTH = 79  # characters of a line
 FEW = 10  # rows of a silo whose mean is imprecise
 
 
@@ -53,7 +54,8 @@ class DataCommand(Command):
             self._list(**given)
             return 0
         env = self.columns.table(self.dataset)
-        print("\n".join(answers(env)))
+        lines = [line for text in answers(env) for line in text.split("\n")]
+        print("\n".join(textwrap.fill(line, WIDTH) for line in lines))
         print(f"\n{env.fit}\n\n{env.encoding}" if self.details else "\nThe fit of the model: the same with --details")
         return 0
 
@@ -97,12 +99,9 @@ def answers(env: Logged) -> Iterator[str]:
         lines = [(e, *(uncertain(e, trust, rows, users) for trust in TRUSTS)) for e in EPSILONS]
         return aligned([("epsilon", *TRUSTS.values()), *((f"{e:g}", *cells) for e, *cells in lines)])
 
-    def wrapped(text: str) -> list[str]:
-        return textwrap.wrap(text, 79)
-
     chance = fit.noise_std * math.sqrt(fit.arms / n)
     yield f"M = {m:,} silos, K = {fit.arms} arms, d = {fit.dim}, {n:,} rows: T = {n // m:,} rounds if each comes once."
-    yield from wrapped(
+    yield (
         f"By the model the best arms gain {gain:.4f} a visit over random arms. The mean of an arm is uncertain by "
         f"{chance:.4f} by chance. Noise that protects one visit at delta = {delta:.1g} adds:"
     )
@@ -114,30 +113,30 @@ def answers(env: Logged) -> Iterator[str]:
         listed = ", ".join(f"{count:,} come to {silos}" for silos, count in enumerate(comes) if count)
         silos, kept = "silos" if most > 1 else "silo", pairs.shape[1]
         yield ""
-        yield from wrapped(
+        yield (
             f"Of {comes.sum():,} users {listed} {silos}. With one visit of each user at every silo, the mean of an arm "
             f"is uncertain by {chance * math.sqrt(n / kept):.4f} by chance. Noise that protects all visits of a user, "
             f"by unit = Users(visits=1, silos={most}), adds:"
         )
         yield table(kept, Users(1, silos=most))
         if most > 1:
-            yield from wrapped(f"If few users come to {most} silos, consider leaving out their visits to other silos.")
+            yield f"If few users come to {most} silos, consider leaving out their visits to other silos."
     yield "(!) more than the best arms gain: too few rows for this budget"
     if small := int((env.counts < FEW).sum()):
         least = math.ceil(FEW * (n + fit.fitted_rows) / n)
-        yield from wrapped(
+        yield (
             f"Of {m:,} silos {small:,} have fewer than {FEW} replayed rows, and count as much as any other. "
             f"--min-rows {least} leaves out silos and arms with fewer rows in the table."
         )
     if env.log.propensity is not None:
         rests = propensities.OF_SHARES if env.shares else propensities.STATED
-        yield from wrapped(f"{rests} {propensities.strange(env)}")
+        yield f"{rests} {propensities.strange(env)}"
     else:
-        yield from wrapped(
+        yield (
             "Without --propensity nothing says that arms were drawn at random. If some users got some arms more often, "
             "this gain may come from the users."
         )
     if fit.explained <= 0:
-        yield from wrapped("The model predicts no better than the mean of all rewards, and this gain may be chance.")
+        yield "The model predicts no better than the mean of all rewards, and this gain may be chance."
     if fit.explained > TOO_GOOD:
-        yield from wrapped("The model predicts nearly everything: is a feature known only after the arm was chosen?")
+        yield "The model predicts nearly everything: is a feature known only after the arm was chosen?"

@@ -207,7 +207,7 @@ class SimulateCommand(Command):
         for whose, values in (("environment", world), ("algorithms", found)):
             lines = (f"  {path} = {', '.join(dict.fromkeys(map(_short, some)))}" for path, some in values.items())
             yield "\n".join([f"Parameters of the {whose} with their values, for --set PATH=VALUE:", *lines])
-        yield "The end of a path is enough if only one path has it. For meanings see the reference of fb.algos and fb.envs."
+        yield "The end of a path is enough if only one path has it. The reference of fb.algos and fb.envs has meanings."
 
 
 def _short(value: Any) -> str:
