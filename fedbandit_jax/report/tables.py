@@ -20,13 +20,6 @@ from fedbandit_jax.status import Status
 NOT_RUN = -1  # status of missing configurations
 
 
-class Rows(NamedTuple):
-    """Formatted numbers: `rows[0]` is the header, and the first cell of a row its label."""
-
-    title: str
-    rows: list[tuple[str, ...]]
-
-
 class Difference(NamedTuple):
     """Final regret of an algorithm minus the baseline's, paired by seed; NaN for what one seed cannot tell."""
 
@@ -39,14 +32,18 @@ class Difference(NamedTuple):
 
 def compare(result: Measured, baseline: str | None = None) -> dict[str, Difference]:
     """Implements `Result.compare`."""
+    from scipy.special import stdtrit
+
     if baseline is not None:
         validate.one_of("baseline", baseline, result.labels)
-    found = {}
-    for first, others in _paired(result, baseline).items():
+    places: dict[str, list[str]] = {}  # environment -> its labels, beginning with the baseline
+    for label in sorted(result.labels, key=lambda label: label != baseline):
+        places.setdefault(json.dumps(result.config["environments"][label], sort_keys=True), []).append(label)
+    found, quantile = {}, float(stdtrit(result.status.shape[-1] - 1, 0.975))
+    for first, *others in places.values():
         for label in others:
             mean, error = mean_error(result[label].regret[:, -1] - result[first].regret[:, -1])
-            half = _t_quantile(result.status.shape[-1]) * error
-            found[label] = Difference(first, mean, error, mean - half, mean + half)
+            found[label] = Difference(first, mean, error, mean - quantile * error, mean + quantile * error)
     return found
 
 
@@ -99,31 +96,31 @@ def bases(result: Measured) -> list[str]:
     return list(dict.fromkeys(world["spec"]["basis"] for world in worlds if world["spec"].get("basis")))
 
 
-def tables(result: Measured, baseline: str | None = None) -> list[Rows]:
-    """Makes tables of regret, communication and claims; counts; gauges; and paired differences."""
+def tables(result: Measured, baseline: str | None = None) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """Makes tables of regret, communication and claims; counts; gauges; and paired differences.
+
+    Each is a title and rows of formatted numbers. `rows[0]` is the header, and the first cell of a row its label.
+    """
     one = {label: result[label] for label in result.labels}
-    found = [Rows("", _rows(one))]
-    if result.counts:
-        wraps = any(one.wrap_probability is not None for one in result.certificates.values())
-        rows = [("counted, mean", *result.counts, *(["allowed per decoding"] if wraps else []))]
-        for label, its in one.items():
-            counts = (f"{curve[:, -1].mean():g}" for curve in its.counts.values())
-            bound = its.certificate.wrap_probability
-            rows.append((label, *counts, *(["-" if bound is None else f"{bound:.3g}"] if wraps else [])))
-        found.append(Rows("", rows))
-    if result.gauges:
-        rows = [("at T, mean", *result.gauges)]
-        for label, its in one.items():
-            stood = (curve[:, -1].mean() for curve in its.gauges.values())
-            rows.append((label, *("-" if math.isnan(value) else f"{value:.3g}" for value in stood)))
-        found.append(Rows("", rows))
+    found = [("", _rows(one))]
+    for heading, kind, digits in (("counted, mean", "counts", "g"), ("at T, mean", "gauges", ".3g")):
+        if names := getattr(result, kind):
+            rows = [(heading, *names)]
+            for label, its in one.items():
+                means = (curve[:, -1].mean() for curve in getattr(its, kind).values())
+                rows.append((label, *("-" if math.isnan(mean) else f"{mean:{digits}}" for mean in means)))
+            bounds = [its.certificate.wrap_probability for its in one.values()]
+            if kind == "counts" and any(bound is not None for bound in bounds):
+                shown = ["allowed per decoding", *("-" if bound is None else f"{bound:.3g}" for bound in bounds)]
+                rows = [(*row, cell) for row, cell in zip(rows, shown)]
+            found.append(("", rows))
     for first, pairs in itertools.groupby(compare(result, baseline).items(), lambda pair: pair[1].baseline):
         rows = [(f"minus {first}", "mean", "s.e.", "95 % interval")]
         for label, its in pairs:
             interval = "-" if math.isnan(its.low) else f"[{its.low:+.1f}, {its.high:+.1f}]"
             rows.append((label, f"{its.mean:+.1f}", _one_digit(its.error), interval))
         whose = "baseline" if first == baseline else "first label" + " there" * (len(rows) < len(one))
-        found.append(Rows(f"Final regret, paired by seed, minus the {whose}:", rows))
+        found.append((f"Final regret, paired by seed, minus the {whose}:", rows))
     return found
 
 
@@ -168,32 +165,10 @@ def _who(result: Measured) -> str:
     return agents
 
 
-def _paired(result: Measured, baseline: str | None) -> dict[str, list[str]]:
-    """Returns the baseline, or the first label, in every environment -> the others there, if any."""
-    places: list[list[str]] = []
-    worlds: list[object] = []
-    for label in result.labels:
-        world = result.config["environments"][label]
-        if world not in worlds:
-            worlds.append(world)
-            places.append([])
-        places[worlds.index(world)].append(label)
-    for place in places:
-        place.sort(key=lambda label: label != baseline)
-    return {first: others for first, *others in places if others}
-
-
 def mean_error(values: np.ndarray) -> tuple[float, float]:
     """Computes the mean of values and its standard error, NaN for one value."""
     error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return float(values.mean()), float(error)
-
-
-def _t_quantile(n: int) -> float:
-    """Returns the 97.5 % quantile of Student's t for a mean of n values, NaN for n = 1."""
-    from scipy.stats import t
-
-    return float(t.ppf(0.975, n - 1)) if n > 1 else math.nan
 
 
 def _one_digit(value: float) -> str:

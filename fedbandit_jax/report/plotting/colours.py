@@ -140,12 +140,11 @@ def styles(result: Result, colours: Mapping[str, str] | None = None) -> dict[str
             raise BadValue("colours", "must be colours of matplotlib", its)
     accounts = result.config["algorithms"]
     colours = {label: yours.get(label) or drawn(colour(accounts[label])) for label in result.labels}
-    markers = dict(zip(result.labels, told_apart([*colours.values()], ("", *MARKERS))))
-    lines = {label: promise(certificate) for label, certificate in result.certificates.items()}
-    for label, account in accounts.items():
-        if account.get("type") in UNIFORM:
-            lines[label] = ("-.", lines[label][1])
-    return {label: Style(colours[label], line, markers[label], claim) for label, (line, claim) in lines.items()}
+    found = {}
+    for (label, its), marker in zip(colours.items(), told_apart([*colours.values()], ("", *MARKERS))):
+        line, claim = promise(result.certificates[label])
+        found[label] = Style(its, "-." if accounts[label].get("type") in UNIFORM else line, marker, claim)
+    return found
 
 
 def promise(certificate: Certificate) -> tuple[str, str]:
