@@ -40,13 +40,7 @@ class _Fold(NamedTuple):
     query_sizes: np.ndarray  # (Q,) int64, numbers of documents
 
 
-def mslr(
-    path: str | Path,
-    *,
-    features: str = "title",
-    penalty: float = 1e-3,
-    normalise: bool = True,
-) -> Queries:
+def mslr(path: str | Path, *, features: str = "title", penalty: float = 1e-3, normalise: bool = True) -> Queries:
     """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the data set may not be redistributed.
 
     A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The folds hold the same queries in
