@@ -31,7 +31,7 @@ WHERE = "are made of single visits, in batches of one size, by silos that are al
 class Messages(NoisyMechanism):
     """A mechanism that randomises every message of every silo, passes them on, and analyses them."""
 
-    shows_silos = True
+    needs_users = shows_silos = True
 
     @override
     def init(self, dim: int) -> MechanismState:
@@ -46,11 +46,6 @@ class Messages(NoisyMechanism):
         x, v = jnp.zeros((batch, dim, self.n_agents)), jnp.zeros((batch, self.n_agents))
         view = jax.eval_shape(self.step, jax.random.key(0), jnp.int32(1), state, zeros, x, v)[1].view
         return state._replace(view=jnp.zeros(view.shape, view.dtype))
-
-    @property
-    @override
-    def needs_users(self) -> bool:
-        return True
 
     @override
     def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:

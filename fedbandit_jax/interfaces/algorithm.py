@@ -59,6 +59,7 @@ class Algorithm:
     batch: int = 1
     bears_dropouts: bool = False  # whether it supports silos that miss synchronisations
     bears_delay: bool = False  # whether it supports delayed rewards
+    stops_by_itself: bool = False  # whether `sync` masks rounds past the horizon, in an incomplete last batch
 
     def parameters(self) -> tuple[str, ...]:
         """Returns the paths of all parameters, also of nested parts, such as "policy.theta_norm"."""
@@ -125,11 +126,6 @@ class Algorithm:
     def act(self, key: Key[Array, ""], t: Int[Array, ""], local: Any, offered: Round) -> Int[Array, " M"]:
         """Returns the arms to play in round t, int32."""
         raise NotImplementedError(f"{type(self).__name__}.act")
-
-    @property
-    def stops_by_itself(self) -> bool:
-        """Whether `sync` masks rounds past the horizon; otherwise an incomplete last batch is dropped."""
-        return False
 
     @property
     def scores_alone(self) -> bool:

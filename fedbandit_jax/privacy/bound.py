@@ -87,12 +87,7 @@ class BoundMechanism:
     apart: ClassVar[bool] = False
     enforced: ClassVar[bool] = False  # whether a loop leaves out one user's contributions beyond `users`
     clips: ClassVar[bool] = False  # whether a loop counts the contributions that are clipped
-
-    @property
-    def needs_users(self) -> bool:
-        """Whether `step` needs single users; otherwise their sum is enough."""
-        return False
-
+    needs_users: ClassVar[bool] = False  # whether `step` needs single users; otherwise their sum is enough
     resends: ClassVar[bool] = True  # whether a silo that was away adds its unsent sums to its next message
 
     @property

@@ -178,12 +178,9 @@ class WithRows(NoisyMechanism):
 class Rounded(NoisyMechanism):
     """A mechanism with noise that depends on the users. It rounds the sum to a grid, which hides exact digits."""
 
-    trust: Any  # `VectorSum`, whose `noisy_sum` is given users
+    needs_users = True
 
-    @property
-    @override
-    def needs_users(self) -> bool:
-        return True
+    trust: Any  # `VectorSum`, whose `noisy_sum` is given users
 
     @override
     def init(self, dim: int) -> MechanismState:

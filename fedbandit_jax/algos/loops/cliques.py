@@ -71,6 +71,8 @@ class CliqueLoop(PlayingLoop):
     rho_max) / 2 after it. Its width has leaves (M,).
     """
 
+    stops_by_itself = True
+
     policy: BoundUCB
     mechanism: BoundMechanism  # leaves (C, ...)
     sizes: Any  # (C,) n_C, silos of every clique
@@ -121,11 +123,6 @@ class CliqueLoop(PlayingLoop):
         one = tables.take(local, t % self.batch)  # lines 4-5
         log_det = one.shared.log_det[self.clique] + one.own.gained
         return Prepared(one.own.posterior, None, self.policy.width._replace(log_det=log_det))
-
-    @property
-    @override
-    def stops_by_itself(self) -> bool:
-        return True
 
     def learn(self, t: Array, local: Estimator, offered: Round, arms: Array, rewards: Array):
         """Adds each agent's row to the statistics and determinants of the estimator in use (line 5)."""

@@ -167,7 +167,3 @@ class PolicyLoop(PlayingLoop):
         offered = Round(contexts[None], user=user[None])
         prepared = self.policy.prepare(belief, offered, False)
         return self.policy.indices(random.fold_in(key, t), t, prepared, offered)[:, 0]
-
-    @override
-    def view(self, state: Any) -> Any:
-        return state.mechanism.view
