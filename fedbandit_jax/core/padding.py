@@ -19,4 +19,4 @@ def padded(rows: np.ndarray, least: int = 1) -> np.ndarray:
     [3, 2, 1, 1]
     """
     more = max(room(len(rows)), least) - len(rows)
-    return np.concatenate([rows, np.repeat(rows[-1:], more, axis=0)]) if len(rows) else rows
+    return np.pad(rows, [(0, more), *[(0, 0)] * (rows.ndim - 1)], "edge") if len(rows) else rows

@@ -72,7 +72,8 @@ def expand(
     made: dict[Any, Environment] = {}
     found: dict[str, Configuration] = {}
     for label, algo in named.items():
-        mine = {name: those for name, those in values.items() if worlds.parameter(name) or algo.takes(_path(name))}
+        taken = (name for name in values if worlds.parameter(name) or algo.takes(name.removeprefix(THEIRS)))
+        mine = {name: values[name] for name in taken}
         for one in itertools.product(*mine.values()):
             point = dict(zip(mine, one))
             varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
@@ -83,7 +84,7 @@ def expand(
             place = tuple(map(repr, own.values()))
             if place not in made:
                 made[place] = worlds.make(**own)
-            changes = {_path(name): value for name, value in point.items() if not worlds.parameter(name)}
+            changes = {name.removeprefix(THEIRS): value for name, value in point.items() if not worlds.parameter(name)}
             variant = algo.replace(**changes) if changes else algo
             found[name] = Configuration(made[place], variant, {"algorithm": label, **point})
     return found
@@ -121,8 +122,6 @@ def _worlds(env: Any) -> Worlds:
 
 
 def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
-    if isinstance(algos, Algorithm):
-        raise BadType("algos", "must be several algorithms", algos, got=f"one: {validate.shown(algos)}; use `simulate`")
     if not isinstance(algos, Mapping):
         several = validate.sequence("algos", algos, "algorithms")
         names = [validate.instance("algos", algo, Algorithm, "a sequence of fb.Algorithm").name for algo in several]
@@ -146,7 +145,7 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
     for name, values in grid.items():
         validate.text("a parameter in grid", name)
         ours = "" if worlds.named else worlds.parameter(name)
-        theirs = not name.startswith(OURS) and any(algo.takes(_path(name)) for algo in algos.values())
+        theirs = not name.startswith(OURS) and any(algo.takes(name.removeprefix(THEIRS)) for algo in algos.values())
         if not (ours or theirs):
             there = (path.rpartition(".")[2] for algo in algos.values() for path in algo.parameters())
             hint = validate.suggestion(name, (*worlds.takes, *there))
@@ -177,11 +176,6 @@ def _plain(value: Any) -> Any:
     """Converts a NumPy or JAX scalar to a Python number with its shortest digits: 0.2 for float32(0.2)."""
     item = value.item() if hasattr(value, "item") else value
     return float(str(np.asarray(value)[()])) if isinstance(item, float) and item is not value else item
-
-
-def _path(name: str) -> str:
-    """Returns the parameter path in an algorithm that a grid name denotes."""
-    return name.removeprefix(THEIRS)
 
 
 class Setup(NamedTuple):
