@@ -200,7 +200,7 @@ def it_resumes(row, run, folder):
         return
     with pytest.MonkeyPatch.context() as patch:
         in_chunks(patch, 2)
-        with stopped_after(1, RoundTally if run.runner.step_rounds else StretchTally):
+        with stopped_after(1, RoundTally if run.runner.rounds_per_step else StretchTally):
             ex.simulate(row.env, row.algo, checkpoint=folder / "checkpoint")
         again = ex.simulate(row.env, row.algo, checkpoint=folder / "checkpoint")
     same_runs(again, run.result)

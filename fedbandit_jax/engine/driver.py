@@ -131,7 +131,7 @@ def run_program(
     `runner` is the one with the most steps. The run continues from a checkpoint of this program number. It writes one
     now and then, and when it stops for any reason, including Ctrl-C and SIGTERM.
     """
-    kind, size = RoundTally if runner.step_rounds else StretchTally, runner.step_rounds
+    kind, size = RoundTally if runner.rounds_per_step else StretchTally, runner.rounds_per_step
     layout = f"{len(play.pieces)} pieces of {play.n_configs} x {play.n_seeds} runs"  # determines the states' shapes
     length, capacity = _chunk(runner, play.n_configs * play.n_seeds)
     progress = Progress(layout, 0, play.init(), kind(at, play.n_configs, play.n_seeds))
@@ -171,7 +171,7 @@ def _chunk(runner: Runner, n_runs: int) -> tuple[int, int]:
     On a CPU one program takes any number of steps up to its capacity. Elsewhere the number is fixed at compilation, so
     all chunks have equal length and the last one is nearly full.
     """
-    size = min(runner.step_rounds, runner.horizon)
+    size = min(runner.rounds_per_step, runner.horizon)
     if not size:  # the rounds of a step depend on the run
         return 1, room(runner.n_steps) if on_cpu() else 1
     rows = CHUNK_ROUNDS if runner.algo.source is None else max(1, ROWS // runner.algo.source.row_size)

@@ -98,7 +98,7 @@ def test_the_last_state_is_that_of_the_horizon(monkeypatch):
 
 
 class Steps:
-    env, algo, step_rounds = GAP, PLAIN, 1
+    env, algo, rounds_per_step = GAP, PLAIN, 1
 
     def __init__(self, n_steps):
         self.n_steps = self.horizon = n_steps

@@ -86,7 +86,7 @@ class BatchedArms(Runner):
         streams = (random.stream(key, name) for name in ("users", "choices"))
         noise = (salted(key, name, self.salt) for name in ("shares", "syncs"))
         *drawn, syncs = (jax.random.fold_in(one, k) for one in (*streams, *noise))
-        (played, learner, attendance), recording = self.opened(state)
+        (played, learner, attendance), recording = self.split(state)
         before = learner
         pulls = self.algo.pulls(learner, k)
         n_active = jnp.maximum(pulls.active.sum(), 1)

@@ -32,7 +32,7 @@ class Hints(NamedTuple):
 class Runner:
     """A pytree that can be stepped. Its world never depends on the algorithm, so a sweep shares it.
 
-    Subclasses define `step_rounds` or `n_steps`, and `init`, `step` and `check`.
+    Subclasses define `rounds_per_step` or `n_steps`, and `init`, `step` and `check`.
     """
 
     env: Any
@@ -43,7 +43,7 @@ class Runner:
     program: str = struct.static(default="")  # digest of the programs of user-defined parts
     mesh: Mesh | None = struct.static(default=None)  # devices over which agents are sharded; None for one
 
-    step_rounds = 0  # rounds of every step but the last; 0 if they depend on the run, see `Metrics.rounds`
+    rounds_per_step = 0  # rounds of every step but the last; 0 if they depend on the run, see `Metrics.rounds`
     hints = Hints()
     drawable = False  # whether contexts can be drawn while they are scored; the first best arm is then played
 
@@ -55,7 +55,7 @@ class Runner:
     @property
     def n_steps(self) -> int:
         """Most steps of a run."""
-        return -(-self.horizon // self.step_rounds)
+        return -(-self.horizon // self.rounds_per_step)
 
     @property
     def played(self) -> Self:
@@ -85,13 +85,13 @@ class Runner:
         """
         return None
 
-    def opened(self, state: Any) -> tuple[Any, Recording | None]:
+    def split(self, state: Any) -> tuple[Any, Recording | None]:
         """Splits a state into the learner's state and the recording that holds it, if any."""
         return (state, None) if self.recorder is None else (state.learner, state)
 
-    def spread(self, tree: Any) -> Any:
-        """Shards arrays with an axis of all agents over the devices, see the function `spread`."""
-        return spread(tree, self.env.spec.n_agents, self.mesh)
+    def shard(self, tree: Any) -> Any:
+        """Shards arrays with an axis of all agents over the devices, see the function `shard`."""
+        return shard(tree, self.env.spec.n_agents, self.mesh)
 
     def check(self, label: str) -> None:
         """Checks that environment and algorithm fit together, without compilation.
@@ -129,7 +129,7 @@ def mesh() -> Mesh:
     return Mesh(np.array(jax.local_devices()), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def spread(tree: Any, n_agents: int, over: Mesh | None) -> Any:
+def shard(tree: Any, n_agents: int, over: Mesh | None) -> Any:
     """Shards every array with an axis of `n_agents` along the last such axis; a no-op without a mesh.
 
     XLA partitions the program accordingly, and devices communicate only where agents do. An unrelated axis of that

@@ -49,7 +49,7 @@ class Sequential(Runner):
 
     @property
     @override
-    def step_rounds(self) -> int:
+    def rounds_per_step(self) -> int:
         return self.block
 
     @override
@@ -72,7 +72,7 @@ class Sequential(Runner):
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         syncs, choices = salted(key, "syncs", self.salt), random.stream(key, "choices")
         first = k * self.block
-        state, recording = self.opened(state)
+        state, recording = self.split(state)
         offered, feedback, outside = self._draw(key, world, first + jnp.arange(self.block))
 
         def play(i, carry):

@@ -44,7 +44,7 @@ class Synchronous(Runner):
 
     @property
     @override
-    def step_rounds(self) -> int:
+    def rounds_per_step(self) -> int:
         return self.algo.batch
 
     @override
@@ -54,7 +54,7 @@ class Synchronous(Runner):
     @override
     def init(self, key: Array) -> tuple[Any, Any]:
         world = self.env.init(random.stream(key, "world"))
-        state = self.spread(self.algo.init(salted(key, "learner", self.salt), self.env.spec))
+        state = self.shard(self.algo.init(salted(key, "learner", self.salt), self.env.spec))
         if self.recorder is None:
             return world, state
         t, keys = jnp.int32(0), Streams(key, key, key)
@@ -86,7 +86,7 @@ class Synchronous(Runner):
     @override
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         rounds, streams = self._streams(key, k)
-        state, recording = self.opened(state)
+        state, recording = self.split(state)
         with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot partition kernels
             if (contexts := self.hints.contexts) == "drawn":
                 played = drawn.play(self, streams, world, state, rounds)
@@ -127,7 +127,7 @@ class Synchronous(Runner):
     def _synced(self, key: Array, state: Any, k: Array, rounds: Array, played: Played) -> tuple[Any, Any, Metrics]:
         syncs = salted(key, "syncs", self.salt)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
-        state = self.spread(state)
+        state = self.shard(state)
         whole = (rounds[-1] < self.horizon) | self.algo.stops_by_itself
         report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
         wrong = (played.wrong & (rounds < self.horizon)).any()
