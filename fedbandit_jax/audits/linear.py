@@ -131,9 +131,6 @@ def claimed(
         visits: rounds of one user, all at one silo.
         gaussian: promise that the view is Gaussian, as in `fb.audits.audit`, or made of Gaussian parts.
         name: name of the case; default: the algorithm's.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid; the message names it and its value.
     """
     validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")

@@ -17,9 +17,5 @@ from fedbandit_jax.core import validate
 
 
 def load(name: str) -> Task:
-    """Returns the task of this name, "sphere-silo" or "sphere-silo/v1".
-
-    Raises:
-        ValueError: there is none; the message lists all.
-    """
+    """Returns the task of this name, "sphere-silo" or "sphere-silo/v1"."""
     return TASKS[validate.one_of("name", str(name).removesuffix(f"/{SUITE}"), TASKS)]

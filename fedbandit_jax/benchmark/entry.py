@@ -62,11 +62,7 @@ class Entry:
 
     @classmethod
     def of(cls, entry: Any, name: str | None = None) -> Entry:
-        """Makes an entry from a path with the name of a function, such as "mine.py:recipe", or from a function.
-
-        Raises:
-            ValueError, TypeError: the file or function does not exist, or the function is in no file.
-        """
+        """Makes an entry from a path with the name of a function, such as "mine.py:recipe", or from a function."""
         if isinstance(entry, Entry):
             return entry if name is None else dataclasses.replace(entry, name=name)
         if isinstance(entry, (str, Path)):

@@ -54,11 +54,7 @@ class Cell:
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def check(self, name: str) -> None:
-        """Checks that a run in the task of this name can have this result.
-
-        Raises:
-            ValueError, TypeError: a field is invalid.
-        """
+        """Checks that a run in the task of this name can have this result."""
         for part, kind in (("task", str), ("refused", str), ("algorithm", Mapping), ("provenance", Mapping)):
             validate.instance(f"{name}.{part}", getattr(self, part), kind, f"a {kind.__name__}")
         if self.task != name or not re.fullmatch("[0-9a-f]{64}", str(self.digest)):
@@ -146,11 +142,7 @@ class Row:
         return f"Row({self.name!r}, {len(self.cells)} tasks" + (f", mean S {self.score:.3f})" if self.cells else ")")
 
     def check(self) -> None:
-        """Checks the texts, and that the digest matches the code.
-
-        Raises:
-            ValueError, TypeError: one is invalid.
-        """
+        """Checks the texts, and that the digest matches the code."""
         for part in ("name", "about", "function", "source", "digest", "nonce"):
             validate.instance(part, getattr(self, part), str, "a text")
         validate.one_of("track", self.track, TRACKS)

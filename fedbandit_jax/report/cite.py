@@ -29,9 +29,6 @@ def cite(result: Measured) -> str:
     name of one of ours, and our parts without a paper. Tables of features or users do not name their data. A comment
     then asks you to cite them; the references are in their loader in `fb.data`.
 
-    Raises:
-        TypeError: `result` is not a result.
-
     Example:
         >>> import jax, fedbandit_jax as fb
         >>> env = fb.envs.sphere(n_agents=4, n_arms=5, dim=3, rewards="bernoulli")

@@ -52,9 +52,6 @@ class Result(Measured):
         Args:
             baseline: a label, for the other labels of its environment. Default, and in other environments: the first
                 label there. The heading says which it is.
-
-        Raises:
-            ValueError: no label is the baseline.
         """
         return tables.summary(self, baseline)
 

@@ -30,9 +30,6 @@ def audits(audits: Sequence[Audit], controls: Sequence[Audit] = ()) -> Figure:
 
     Returns:
         The figure.
-
-    Raises:
-        ValueError, TypeError: there are no audits, or an element is not an audit.
     """
     for name, found in (("audits", audits), ("controls", controls)):
         for audit in validate.sequence(name, found, "audits"):

@@ -92,9 +92,6 @@ def colour(algorithm: Any) -> str:
     Args:
         algorithm: an `fb.Algorithm`, its account in `result.config["algorithms"]`, or its result.
 
-    Raises:
-        ValueError, TypeError: it is none of these.
-
     Example:
         >>> import fedbandit_jax as fb
         >>> fb.plotting.colour(fb.algos.fed_lin_ucb()), fb.plotting.colour(fb.algos.fed_lin_ucb(name="mine"))
@@ -127,9 +124,6 @@ def styles(result: Result, colours: Mapping[str, str] | None = None) -> dict[str
     Args:
         result: result of one or several algorithms.
         colours: label -> your colour, in place of that of `colour`.
-
-    Raises:
-        ValueError, TypeError: `result` is not a result, or `colours` has another label or no colour.
     """
     validate.instance("result", result, Result, "an fb.Result")
     validate.instance("colours", colours, (Mapping, type(None)), "a mapping of labels to colours, or None")

@@ -100,9 +100,6 @@ def gauge(
         result, band, lines, colours, ax: as in `regret`.
         name: a key of `result.gauges`.
         title: title of the axes; default: none.
-
-    Raises:
-        ValueError, TypeError: `result` has no such gauge, or another argument is invalid.
     """
     if not validate.instance("result", result, Result, "an fb.Result").gauges:
         raise BadValue("result", "must have gauges, as clustering has", name, got=f"none, and name = {name!r}")
@@ -203,9 +200,6 @@ def against(
         colours: label -> your colour of its line, decided by the line's first label.
         legend: as in `regret`.
         ax: axes to draw on; default: a new figure.
-
-    Raises:
-        ValueError, TypeError: no algorithm has the coordinate, or another argument is invalid.
     """
     validate.boolean("legend", legend)
     axes = checked(result, title, ax, lines)

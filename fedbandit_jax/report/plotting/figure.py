@@ -273,7 +273,6 @@ def save(figure: Figure, path: str | Path) -> tuple[Path, ...]:
         path: path of the file, or of both without their endings; missing folders are created.
 
     Raises:
-        ValueError, TypeError: an argument is invalid, or the ending is of another format.
         OSError: a file is not writable; an old one is kept.
 
     Example:
