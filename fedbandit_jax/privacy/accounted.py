@@ -25,7 +25,6 @@ from fedbandit_jax.privacy.bound import (
 from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.releases.matrices import Explicit
 from fedbandit_jax.privacy.statistic import is_plain, statistic_tags
 from fedbandit_jax.privacy.sums import step_of, too_coarse
 from fedbandit_jax.privacy.trust.ask import Ask
@@ -83,7 +82,7 @@ class AccountedMechanism(BoundMechanism):
     @property
     def has_own_parts(self) -> bool:
         """Whether the release or the trust model is user-defined: matrices, or numbers and words."""
-        return type(self.release) is Explicit or isinstance(self.trust, BoundGaussian)
+        return bool(getattr(self.release, "of_user", "")) or isinstance(self.trust, BoundGaussian)
 
     @property
     def row_step(self) -> float:

@@ -17,11 +17,10 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy import compatibility, releases
 from fedbandit_jax.privacy import trust as _trust
-from fedbandit_jax.privacy.accounting import events, gaussian_epsilon
-from fedbandit_jax.privacy.accounting.gaussian import MOST_MU
+from fedbandit_jax.privacy.accounting import events
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.compatibility import Tags, tagged
-from fedbandit_jax.privacy.printed import Std, check_std, std_of
+from fedbandit_jax.privacy.printed import RANGE, Std, check_std, std_of
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.ask import Ask
@@ -48,11 +47,6 @@ class Calibration:
         return self.model.proof(self.ask)
 
     @property
-    def budget(self) -> Budget:
-        """The budget that was asked for."""
-        return self.ask.budget
-
-    @property
     def sigma(self) -> float:
         """Standard deviation of the noise on every entry of x y and on the diagonal of x x'; off it, sigma / sqrt 2.
 
@@ -63,13 +57,8 @@ class Calibration:
 
     @property
     def epsilon_exact(self) -> float:
-        """The smallest epsilon that this noise is proved to give at `budget.delta`."""
+        """The smallest epsilon that this noise is proved to give at the budget's delta."""
         return self.proof.epsilon
-
-    @property
-    def accountant(self) -> str:
-        """The proof of `epsilon_exact`, in words."""
-        return self.proof.accountant
 
     @property
     def releases_per_user(self) -> float:
@@ -79,12 +68,7 @@ class Calibration:
     @property
     def sound(self) -> bool:
         """Whether this noise is proved to give the budget that was asked for."""
-        return self.epsilon_exact <= self.budget.epsilon
-
-    @property
-    def sensitivity(self) -> float:
-        """The joint l2 sensitivity of all messages to one user, in a norm with noise `sigma` on all entries."""
-        return self.ask.sensitivity
+        return self.epsilon_exact <= self.ask.budget.epsilon
 
     @property
     def event(self) -> events.Event:
@@ -100,7 +84,7 @@ class Calibration:
         proof = self.proof
         if proof.event is None and proof.epsilon == math.inf:
             raise BadValue("noise", "must prove something to have an event", proof.sigma, got="epsilon = inf")
-        return events.ApproximateDP(proof.epsilon, self.budget.delta) if proof.event is None else proof.event
+        return events.ApproximateDP(proof.epsilon, self.ask.budget.delta) if proof.event is None else proof.event
 
 
 def calibrate(
@@ -235,10 +219,9 @@ def epsilon_of(
 ) -> float:
     """Computes the smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives.
 
-    This is the inverse of `calibrate` for the trust models "silo_local", "central" and "local", without `dim`. A user
-    at several silos moves one noisy sum, as under "central". Under "silo_local" each silo has independent noise, and
-    the result is an upper bound. It is infinite from about 75 on, because the far tails that are never drawn then cost
-    more than delta.
+    This is `calibrate` with `std=sigma` under "central". A user at several silos moves one noisy sum. Under
+    "silo_local" each silo has independent noise, and the result is an upper bound. It is infinite from about 75 on,
+    because the far tails that are never drawn then cost more than delta.
 
     Args:
         sigma: standard deviation of the noise on x y and on the diagonal of x x', as in `Calibration.sigma`.
@@ -249,19 +232,11 @@ def epsilon_of(
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.
 
     Raises:
-        TypeError, ValueError: if an argument has the wrong type or is out of range, or if sigma is too small for
-            epsilon to be computed.
+        TypeError, ValueError: if an argument has the wrong type or is out of range.
 
     Example:
         >>> round(epsilon_of(29.72 ** 0.5, delta=0.1, n_syncs=400), 2)
         1.52
     """
-    budget = Budget(1.0, delta, adjacency)
-    sigma = validate.positive("sigma", sigma)
-    validate.instance("users", users, Users, "fb.privacy.Users(...)")
-    release_ = releases.make(release, validate.integer("n_syncs", n_syncs, at_least=1))
-    ask = Ask(budget=budget, release=release_, users=users)
-    mu = ask.sensitivity / sigma
-    if not mu <= MOST_MU:
-        raise BadValue("sigma", f"must be at least {mu / MOST_MU * sigma:.3g} for epsilon to be computed", sigma)
-    return ask.epsilon(lambda left: gaussian_epsilon(mu, left), ask.missing)
+    budget, sigma = Budget(1.0, delta, adjacency), validate.within("sigma", validate.positive("sigma", sigma), *RANGE)
+    return calibrate(budget, n_syncs=n_syncs, release=release, std=sigma, trust="central", users=users).epsilon_exact

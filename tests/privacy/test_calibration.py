@@ -55,7 +55,7 @@ def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, releas
         c = calibrate(Budget(*budget), n_syncs=40, release=release, std=std, trust=trust, **SIZE)
         assert 0 < c.sigma < math.inf
         assert 0 < c.model.sum_std() < math.inf
-        assert c.epsilon_exact >= (0.99 * c.budget.epsilon if std is None else 0)  # tight ones waste little
+        assert c.epsilon_exact >= (0.99 * c.ask.budget.epsilon if std is None else 0)  # tight ones waste little
         assert c.sound or std
         if authors and budget[0] == 20:
             assert c.epsilon_exact == math.inf  # too few bits for a proof of anything
@@ -69,7 +69,7 @@ def test_answers_are_finite_or_a_sentence_and_tight_ones_are_sound(trust, releas
             sentences.append(str(error))
             continue
         assert 0 < c.sigma < math.inf
-        nothing = c.sigma * 1e4 <= c.sensitivity  # mu above 10^4: epsilon would be above 10^7, and is not computed
+        nothing = c.sigma * 1e4 <= c.ask.sensitivity  # mu above 10^4: epsilon would be above 10^7, and is not computed
         nothing |= epsilon > 100  # the tails that are never drawn cost more than any delta
         assert 0 <= c.epsilon_exact < math.inf or nothing or authors
         assert not (nothing and c.sound)
@@ -120,7 +120,7 @@ def test_never_optimistic(epsilon, delta, pair, adjacency, n_syncs, visits):
     budget = Budget(epsilon, delta, adjacency)
     c = calibrate(budget, n_syncs=n_syncs, release=release, trust=trust, users=fb.privacy.Users(visits), **SIZE)
     moved = visits * math.sqrt(kappa(release, n_syncs) * DELTA_SQ[adjacency, trust == "silo_local_matrix"])
-    assert moved == pytest.approx(c.sensitivity, rel=1e-9)
+    assert moved == pytest.approx(c.ask.sensitivity, rel=1e-9)
     if trust == "secagg":
         sigma = float(c.model.share) * math.sqrt(SIZE["n_agents"])
         moved = moved * float(c.model.scale) + visits * math.sqrt(D * touched(release, n_syncs))
@@ -194,11 +194,11 @@ def test_amplification_is_used_where_it_helps():
     tight, theorem = (calibrate(budget, std=one, **common) for one in (None, "theorem_5_3"))
     assert tight.sigma == calibrate(budget, n_syncs=400).sigma == pytest.approx(1.757e4, rel=1e-3)
     assert theorem.sigma > 10 * tight.sigma
-    assert "proves nothing more" in tight.accountant
+    assert "proves nothing more" in tight.proof.accountant
     common, budget = dict(n_syncs=1, trust="shuffle_amplified", n_agents=10**6, batch=1), Budget(0.05, 1e-6)
     tight, theorem = (calibrate(budget, std=one, **common) for one in (None, "theorem_5_3"))
     assert tight.sigma == theorem.sigma < 0.2 * calibrate(budget, n_syncs=1).sigma
-    assert "Lemma F.2" in tight.accountant
+    assert "Lemma F.2" in tight.proof.accountant
     removed = calibrate(Budget(0.05, 1e-6, "zero_out"), std="theorem_5_3", **common)
     any_two = shuffled_sigma(epsilon=0.05, delta=1e-6, sensitivity=4.5**0.5, n_agents=10**6, points=[1])
     assert removed.sigma == theorem.sigma == pytest.approx(any_two, rel=1e-5)
@@ -238,7 +238,7 @@ def test_epsilon_of_users_who_return():
         four = calibrate(Budget(1.0, 1e-5), n_syncs=10, trust=trust, users=users)
         found = epsilon_of(four.sigma, **sizes, users=users)
         assert found == pytest.approx(gaussian_epsilon(factor * mu, 1e-5), rel=1e-6)
-    assert epsilon_of(1e300, **sizes) == 0.0
+    assert epsilon_of(1e30, **sizes) == 0.0
 
 
 @pytest.mark.parametrize("trust", ["secagg", "shuffle_vector_sum"])

@@ -160,7 +160,18 @@ def put(value, path, new):
     return clone
 
 
-SAYS = "sentence", "whose", "of", "parts", "n_buffers", "gram_scale", "width", "patient", "shifts"  # words, and room
+SAYS = (
+    "sentence",
+    "whose",
+    "of",
+    "of_user",
+    "parts",
+    "n_buffers",
+    "gram_scale",
+    "width",
+    "patient",
+    "shifts",
+)  # words, and room
 WORDS = {"adjacency": ("replace", "zero_out")}
 
 

@@ -125,7 +125,11 @@ class RingSum:
         `rounding`, and one for the users' `own` shares of the noise.
         """
         if not self.messages:
-            return collect_encoded(rounding, k, rewards, inside, jnp.asarray(self.steps)[k])
+            steps, size = jnp.asarray(self.steps)[k], rewards[0].shape[-1]
+            draws = random.bits(rounding, size)
+            coins = control.materialize_pair(lambda: [random.unit(word) for word in draws], k, readers=steps)
+            first, second = (jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside))
+            return wide.total(first + second)
         x, there = jnp.concatenate(rewards), jnp.concatenate(inside)
         sent = self.randomize(rounding, own, k, x)
         return wide.mod(wide.add_up(wide.where(there, sent, wide.of(0))), self._modulus(k))
@@ -295,14 +299,6 @@ def certify(
         visits=tuple(together(n) for n in visits),
         **fields,
     )
-
-
-def collect_encoded(key: Array, k: Array, rewards: Halves, inside: Halves, steps: Any) -> Wide:
-    """Returns the sum of the encoded rewards of all users inside, with coins from `key`; k is any integer."""
-    size = rewards[0].shape[-1]
-    coins = control.materialize_pair(lambda: [random.unit(word) for word in random.bits(key, size)], k, readers=steps)
-    halves = [jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside)]
-    return wide.total(halves[0] + halves[1])
 
 
 def on_grid(users: np.ndarray, steps: float, scale: float) -> RingSum:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.privacy.releases.matrices import Explicit, Optimal
+from fedbandit_jax.privacy.releases.matrices import Explicit
 
 ITERATIONS = 200  # of the fixed point, which converges linearly; at worst 187, for S = 64 and decay 1
 CONVERGED = 1e-13  # relative change of a step after which there is none more
@@ -59,7 +59,7 @@ def _optimal(decay: float, n_syncs: int) -> Explicit:
     weights = np.maximum(decay ** -np.arange(n_syncs), LEAST)
     c = _encoder(np.sqrt(weights)[:, None] * sums)
     r = np.linalg.solve(c.T, sums.T).T
-    return Optimal.made_of("Decaying", c[:, None], r, r)
+    return Explicit.made_of("Decaying", c[:, None], r, r)
 
 
 def _encoder(sums: np.ndarray) -> np.ndarray:

@@ -47,9 +47,10 @@ class Explicit(Release):
     factor: Any = dataclasses.field(repr=False)  # (N, N) float32, lower triangular L with L L' = R R'
     of: str = struct.static()  # name of the class that the matrices came from
     parts: int = struct.static()  # P, parts of one message
+    of_user: str = struct.static(default="")  # the same name, if the class is user-defined
 
     @classmethod
-    def made_of(cls, name: str, c: np.ndarray, r: np.ndarray, factor: np.ndarray) -> Explicit:
+    def made_of(cls, name: str, c: np.ndarray, r: np.ndarray, factor: np.ndarray, of_user: str = "") -> Explicit:
         """Returns the release of the class `name` for C (S, P, S), R (S, S P) and L (S, S)."""
         n, parts, _ = c.shape
         more = padding.room(n) - n
@@ -61,12 +62,8 @@ class Explicit(Release):
             factor=np.pad(factor, (0, more)),
             of=name,
             parts=parts,
+            of_user=of_user,
         )
-
-    @property
-    def of_user(self) -> str:
-        """The name of the class, if it is user-defined."""
-        return self.of if type(self) is Explicit else ""
 
     @property
     @override
@@ -130,13 +127,6 @@ class Explicit(Release):
         return np.asarray(self.factor, float)[: self.n_syncs, : self.n_syncs]
 
 
-@struct.sealed
-@struct.node
-@dataclasses.dataclass(frozen=True, eq=False)
-class Optimal(Explicit):
-    """The matrices of `Decaying`, computed by the package."""
-
-
 def explicit(release: Release) -> Explicit:
     """Returns the matrices C and R of a user-defined release, from its `encode` and `decode` on unit vectors.
 
@@ -172,7 +162,7 @@ def explicit(release: Release) -> Explicit:
         got = f"sum {k + 1} with {sums[k, j]:.6g} times batch {j + 1} in place of {prefixes[k, j]:g}"
         raise BadValue(f"{name}.decode", must, k + 1, got=got)
     with contextlib.suppress(np.linalg.LinAlgError):  # what float64 loses is lost
-        made = Explicit.made_of(name, c, r, np.linalg.cholesky(r @ r.T))
+        made = Explicit.made_of(name, c, r, np.linalg.cholesky(r @ r.T), of_user=name)
         if math.isfinite(made.sensitivity_sq()):
             return made
     must = f"must have a sensitivity and standard deviations within a factor {RANGE:.0g} of 1, and in every prefix "

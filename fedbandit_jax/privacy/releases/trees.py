@@ -91,12 +91,6 @@ class Tree(Release):
     def largest_variance(self) -> float:
         return float(int(self.n_syncs + 1).bit_length() - 1)  # the popcount of the largest k = 2^m - 1 <= S
 
-    @override
-    def encoder(self) -> Float[np.ndarray, "S S"]:
-        k = np.arange(1, self._size() + 1)[:, None]
-        j = k.T
-        return ((j <= k) & (j > k - (k & -k))).astype(float)
-
     def _levels(self, like: Array) -> Array:  # 0, ..., kappa - 1 along a new leading axis
         return jnp.arange(self.n_levels).reshape(-1, *(1,) * like.ndim)
 
