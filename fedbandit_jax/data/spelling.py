@@ -12,7 +12,9 @@ import numpy as np
 MISSING = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "<NA>", "NaT", "#N/A", "-", "?"))  # "None" may be an arm
 NAN = re.compile(r"[+-]?nan", re.IGNORECASE)
 ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-UNIT = re.compile(r"([+-]?)\s*([$€£]?)\s*(.*?)\s*([%$€£]?)", re.DOTALL)  # sign, unit, digits, unit
+UNIT = re.compile(  # sign, unit, digits, unit
+    r"([+-]?)\s*([$€£]?)\s*(.*?)\s*([%$€£]?|(?<=[\d\s])[^\W\d_]{2,9}|(?<=\s)[^\W\d_])", re.DOTALL
+)
 DIGITS = {  # decimal mark -> pattern; thousands separators of a number are equal
     point: re.compile(
         rf"(?=[.,]?\d)(\d+|[1-9]\d{{0,2}}(?P<mark>[{other}'’ \u00a0\u202f])\d{{3}}((?P=mark)\d{{3}})*)?"
@@ -37,6 +39,8 @@ def is_missing(text: str) -> bool:
 def numbers(texts: Sequence[str], decimal: str | None = None, pointed: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """Parses texts as numbers, NaN for others and for rare units; two readings if both decimal marks fit.
 
+    A word is a unit, as in "84 kg", if it is the same after all numbers.
+
     Args:
         texts: the texts.
         decimal: "." or ",", or None to choose the one that parses more texts.
@@ -60,14 +64,17 @@ def numbers(texts: Sequence[str], decimal: str | None = None, pointed: bool = Tr
 
 
 def _numbers(texts: Sequence[str], point: str) -> np.ndarray:
-    values, units = np.full(len(texts), np.nan), np.full(len(texts), "")
+    values, units = np.full(len(texts), np.nan), np.full(len(texts), "", object)
     for i, text in enumerate(texts):
         sign, before, digits, after = UNIT.fullmatch(text).groups()  # pyright: ignore[reportOptionalMemberAccess]
         if (match := DIGITS[point].fullmatch(digits)) and not (before and after):
             plain = digits.replace(match["mark"] or "\0", "").replace(point, ".")
             values[i], units[i] = float(sign + plain) / (100 if after == "%" else 1), before or after
-    common = Counter(units[~np.isnan(values)]).most_common(1)
-    return np.where(units == common[0][0], values, np.nan) if common else values
+    counts = Counter(units[~np.isnan(values)])
+    if len(counts) > 1:
+        counts = Counter({unit: count for unit, count in counts.items() if not unit.isalpha()})
+    common = counts.most_common(1)
+    return np.where(units == (common[0][0] if common else None), values, np.nan)
 
 
 def dates(texts: Sequence[str]) -> np.ndarray | None:

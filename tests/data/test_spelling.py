@@ -39,6 +39,7 @@ READ = {  # as it is written -> as a program writes it
     "0,5 1,5": [0.5, 1.5],
     "1,000 1,250,000": [1000, 1250000],
     "12% 7%": [0.12, 0.07],
+    "84kg 12kg": [84, 12],
     "2025-01-31 2025-02-01": [31, 32],
     "-2,5 .5e1": None,
 }
@@ -82,7 +83,9 @@ def test_what_is_neither_numbers_nor_texts_is_refused(texts):
     assert "of column 'age'" in str(caught.value)
 
 
-@pytest.mark.parametrize("labels", ["2020-01 2020-02", "a1 b2", "1-2 3-4", "v1.2.3 v1.2.4", "e5 e6", "1_000 2_000"])
+@pytest.mark.parametrize(
+    "labels", ["2020-01 2020-02", "a1 b2", "1-2 3-4", "v1.2.3 v1.2.4", "e5 e6", "10mg 7ml", "1a 2a", "1_000 2_000"]
+)
 def test_labels_stay_labels(labels):
     assert read(labels.split()).encoding.startswith(f"age: 1 if it is {labels.split()[1]}, ")
 
