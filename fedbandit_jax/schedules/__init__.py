@@ -21,10 +21,10 @@ from fedbandit_jax.schedules.fixed import Every as Every
 from fedbandit_jax.schedules.fixed import Fixed as Fixed
 from fedbandit_jax.schedules.fixed import Geometric as Geometric
 from fedbandit_jax.schedules.fixed import as_schedule as as_schedule
-from fedbandit_jax.schedules.own import LEAKS as LEAKS
-from fedbandit_jax.schedules.own import check as check
-from fedbandit_jax.schedules.own import doors as doors
-from fedbandit_jax.schedules.own import timing as timing
+from fedbandit_jax.schedules.schedule import LEAKS as LEAKS
 from fedbandit_jax.schedules.schedule import BoundSchedule as BoundSchedule
 from fedbandit_jax.schedules.schedule import Schedule as Schedule
 from fedbandit_jax.schedules.schedule import Setting as Setting
+from fedbandit_jax.schedules.schedule import check as check
+from fedbandit_jax.schedules.schedule import doors as doors
+from fedbandit_jax.schedules.schedule import timing as timing

@@ -22,8 +22,7 @@ from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop, without_sums
 from fedbandit_jax.certificate import Certificate, Raw
 from fedbandit_jax.core import control, random, struct, tables
-from fedbandit_jax.core.programs import call, refusal
-from fedbandit_jax.core.returned import is_array, need, returned
+from fedbandit_jax.core.programs import call, is_array, need, refusal, returned
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.schedules import BoundSchedule

@@ -10,7 +10,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import control, random, struct, wide
-from fedbandit_jax.core.returned import need
+from fedbandit_jax.core.programs import need
 from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners.checks import are_arrays, need_step, shapes
 from fedbandit_jax.engine.runners.runner import Runner, salted

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from fedbandit_jax.core.returned import is_array, need, need_same
+from fedbandit_jax.core.programs import is_array, need, need_same
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.engine.identity import describe, without_addresses
 from fedbandit_jax.interfaces import Environment, Feedback, Report, Round

@@ -10,7 +10,7 @@ from jax import Array, lax
 from typing_extensions import override
 
 from fedbandit_jax.core import graph, lots, random, struct
-from fedbandit_jax.core.returned import is_array, need
+from fedbandit_jax.core.programs import is_array, need
 from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners.batch import impossible
 from fedbandit_jax.engine.runners.checks import check_environment, need_step, shapes

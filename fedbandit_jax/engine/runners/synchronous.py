@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
-from fedbandit_jax.core.returned import is_array, need, need_same
+from fedbandit_jax.core.programs import is_array, need, need_same
 from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners import drawn, stored
 from fedbandit_jax.engine.runners.batch import Played, Streams

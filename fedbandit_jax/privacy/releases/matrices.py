@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
-from fedbandit_jax.core.returned import is_array, need, need_same, returned
+from fedbandit_jax.core.programs import is_array, need, need_same, returned
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
