@@ -69,16 +69,10 @@ def answer(result: Measured) -> str:
         its, (word, why) = result.certificates[label], words[label]
         word += f" [{notes.index((word, why)) + 1}]" if why else ""
         word += f", {its.notion}" if its.epsilon and its.notion != PAIRS[0] else ""
-        rows.append(
-            (
-                _name(result, label) + " (!)" * bool(result[label].status.any()),
-                f"{its.epsilon:g}" if its.epsilon else "-",
-                rounded(*regret[label]),
-                _times(regret[label][0] / best[world[label]]) if best.get(world[label]) else "-",
-                word,
-                its.trusted or "-",
-            )
-        )
+        name = _name(result, label) + " (!)" * bool(result[label].status.any())
+        ratio = _times(regret[label][0] / best[world[label]]) if best.get(world[label]) else "-"
+        epsilon = f"{its.epsilon:g}" if its.epsilon else "-"
+        rows.append((name, epsilon, rounded(*regret[label]), ratio, word, its.trusted or "-"))
     shown = [[cell for cell, there in zip(row, columns.values()) if there] for row in rows]
     lines = [*_setting(result), "", *_table(shown), "", *textwrap.wrap(" ".join(_meanings(shown)), WIDTH)]
     for i, (word, why) in enumerate(notes, 1):
@@ -115,14 +109,15 @@ def overview(result: Result) -> Figure:
     if len(names) > MOST_NAMES:
         return plotting.regret(result)
     looks = plotting.styles(result).values()
-    claims = sorted(
-        {look[1:4:2] for look in looks if look.claim and look.line != "-."}, key=lambda claim: len(claim[0])
-    )
+    claims = {look[1:4:2] for look in looks if look.claim and look.line != "-."}
     with plt.rc_context(STYLE):
         figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
         if message := _message(result):
             figure.suptitle(message)
-        keys = [Line2D([], [], color=BLUE, ls=line, label=claim) for line, claim in claims]
+        keys = [
+            Line2D([], [], color=BLUE, ls=line, label=claim)
+            for line, claim in sorted(claims, key=lambda pair: len(pair[0]))
+        ]
         if any(not look.claim for look in looks):
             keys.append(Line2D([], [], color="black", label="black and grey: not private"))
         if claims:

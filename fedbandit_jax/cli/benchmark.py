@@ -115,16 +115,9 @@ class BenchmarkCommand(Command):
         from fedbandit_jax.benchmark import board
 
         fb.keep_programs()
-        row = fb.benchmark.run(
-            self.what[0],
-            tasks=self.tasks,
-            track=self.track,
-            trials=self.trials,
-            name=self.name,
-            out=None if self.develop else self.out,
-            develop=self.develop,
-            progress=progress(),
-        )
+        options = {name: getattr(self, name) for name in ("tasks", "track", "trials", "name", "develop")}
+        out = None if self.develop else self.out
+        row = fb.benchmark.run(self.what[0], **options, out=out, progress=progress())
         print(board.summary(row, board.rows()))
         print("development seeds: no row" if self.develop else f"wrote {self.out / row.name}.npz")
         return 0

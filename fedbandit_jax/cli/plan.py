@@ -26,17 +26,8 @@ algo = {algo}
 result = fb.simulate(env, algo, horizon={horizon}, key=jax.random.key({seed}), seeds=8)
 print(result.summary())"""
 
-PASSED = (
-    "at_most",
-    "trusted",
-    "dropouts",
-    "liars",
-    "delay",
-    "max_syncs",
-    "max_bits",
-    "seeds",
-    "rounds",
-)  # on to `fb.plan`
+# arguments of `fb.plan`
+PASSED = ("at_most", "trusted", "dropouts", "liars", "delay", "max_syncs", "max_bits", "seeds", "rounds")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,14 +54,14 @@ class PlanCommand(Command):
       fedbandit plan --data log.csv --silo hospital --arm drug --reward cured
       fedbandit plan --horizon 5000 --users 500         500 returning users of each silo, about ten visits each
       fedbandit plan --users 5000 --visits 4            5,000 users of each silo, who come up to 4 times
-      fedbandit plan --epsilon 0.5 1 2 4 --at-most 1.2  the least epsilon that costs at most a fifth of the regret
+      fedbandit plan --epsilon 0.5 1 2 4 --at-most 1.2  the least epsilon that adds at most a fifth to the regret
       fedbandit plan --trusted secagg --dropouts 0.1    a silo misses one synchronisation in ten
 
     Args:
         trusted: parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation;
             server. You may name several.
         epsilon: epsilon of the budget, for all visits of a user together. With --at-most several.
-        at_most: recommend the smallest epsilon with at most so many times the least regret without privacy.
+        at_most: recommend the smallest epsilon with at most this multiple of the least regret without privacy.
         delta: delta of the budget, in (0, 1). Choose it far below one over the number of users.
         adjacency: difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one
             user's contribution is replaced by zero.

@@ -199,7 +199,7 @@ def _simulated(
 
 
 def _best(ranked: list[Candidate], most: int) -> list[Candidate]:
-    """Selects the candidates that go further, from ranked ones; at most so many of each budget."""
+    """Selects the candidates that go further, from ranked ones: at most `most` of each budget."""
     found: list[Candidate] = []
     for one in ranked:
         of_budget = sum(other.epsilon == one.epsilon for other in found)
