@@ -59,7 +59,7 @@ def opened(source: Any) -> Source:
     if not any(found.names):
         raise BadValue("source", "must have a header and rows", found.title, got=f"{found.title}, which is empty")
     for i, name in enumerate(found.names):
-        if name in found.names[:i]:
+        if name and name in found.names[:i]:
             got = f"column {name!r} twice in {found.title}"
             raise BadValue("source", "must have one column of each name", name, got=got)
     return found

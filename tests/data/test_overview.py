@@ -1,25 +1,16 @@
 """What is in a table before anybody says what its columns are."""
 
 import numpy as np
-import pytest
 
 from fedbandit_jax.data import overview as overviews
-from fedbandit_jax.data import sources
 from fedbandit_jax.data.overview import overview
 
 LINES = ["where,dose,score,name", "A,1,0.5,p1", "B,NA,-2,p2", "A,3,,p3", " B ,2,7,p4", "A,,NAN,p5", "B,1,7.0,p6"]
 
 
-@pytest.fixture(params=[1, 256])
-def path(request, tmp_path, monkeypatch):
-    """A file that is read in pieces of so many rows."""
-    monkeypatch.setattr(sources, "CHUNK", request.param)
+def test_columns_by_hand(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("\n".join(LINES) + "\n")
-    return path
-
-
-def test_columns_by_hand(path):
     where, dose, score, name = overview(path)
     assert (where.rows, where.missing, where.distinct, where.examples) == (6, 0, 2, ("A", "B"))
     assert (dose.missing, dose.kind, dose.low, dose.high, dose.distinct) == (2, "number", 1, 3, 3)

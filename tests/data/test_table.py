@@ -344,6 +344,7 @@ def test_files_frames_and_mappings_are_alike(tmp_path, monkeypatch):
     assert table(path).fit.source == "log.csv"
     text = path.read_text()
     texts = text, "\ufeff" + text, text.replace("\n", "\r\n"), text + "\n\n\n", text.replace(",new,", ',"new",')
+    texts += (text.replace("\n", ",,\n"),)  # columns without a name, as spreadsheets write them
     for kind in (*texts, *(text.replace(",", separator) for separator in ";\t|")):
         path.write_text(kind, encoding="utf-8", newline="")
         same(table(str(path), **options), expected)
