@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.audits.bounds import Event, Scheduled, choose, epsilon_bound, mean_bound, middle, mu_bound, show
-from fedbandit_jax.audits.runs import REPLAYS, Runs, control_flow, pairs_of
+from fedbandit_jax.audits.runs import REPLAYS, SIDES, Runs, control_flow, flatten, pairs_of
 from fedbandit_jax.audits.statistics import NAMES, Panel
 from fedbandit_jax.core import random, validate
 from fedbandit_jax.core.validate import BadType, BadValue
@@ -137,6 +137,10 @@ def audit(
     replays = {label: [runs.replay(label, side) for side in (0, 1)] for label in pairs}
     again, promise = runs.replay(which, 0), Promise(delta, gaussian, scheduled)
     flow = control_flow(again)
+    alike = {}  # which runs of a pair have equal control flow
+    for label, pair in replays.items():
+        one, other = (flatten(view, side)[:, flow] for view, side in zip(pair, SIDES))
+        alike[label] = (one == other).all(1)
     best, label = 0.0, which
     for candidate in pairs:
         x, y = (runs.views("choose", candidate, side, few) for side in (0, 1))
@@ -150,9 +154,8 @@ def audit(
         found = map(choice.columns, runs.rows("test", label, side, n_runs - choosing))
         return [np.concatenate(column)[: n_runs - choosing] for column in zip(*found)]
 
-    found = [] if measure is None else [_moved(measure, *pair) for pair in replays.values()]
-    moved = [one for one in found if one is not None]
-    same = [[_same(*leaves) for leaves in zip(*map(jax.tree.leaves, pair))] for pair in replays.values()]
+    measured = [label for label in pairs if measure is not None and alike[label].any()]
+    moved = [_moved(measure, replays[label], np.flatnonzero(alike[label])) for label in measured]
     return Audit(
         name=name,
         epsilon=epsilon,
@@ -163,7 +166,7 @@ def audit(
         sensitivity=sensitivity,
         sensitivity_measured=None if measure is None else float(np.max(moved)) if moved else math.nan,
         fixed_control_flow=fixed_control_flow,
-        same_control_flow=all(map(all, same)),
+        same_control_flow=all(one.all() for one in alike.values()),
         deterministic=jax.tree.all(jax.tree.map(np.array_equal, replays[which][0], again)),
         n_runs=n_runs,
         seconds=time.perf_counter() - start,
@@ -213,29 +216,20 @@ def _bounds(
     return dict(epsilon_lower=epsilon_lower, bound=by, epsilon_cp=epsilon_cp, mu_lower=mu_lower, statistic=statistic)
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return jnp.issubdtype(one.dtype, jnp.floating) or np.array_equal(one, other)
-
-
-def _moved(measure: Callable[[Any, Any], Any], views: Any, others: Any) -> float | None:
-    """Lower-bounds the size of the difference of mean views, from runs with equal control flow; None without any.
+def _moved(measure: Any, pair: Any, alike: np.ndarray) -> float:
+    """Lower-bounds the size of the difference of a pair's mean views, from the runs `alike` in control flow.
 
     Equal noise cancels. Rounding after the noise moves single runs by more, but not their mean. So five standard
     errors, and the upward bias of the size, are subtracted. Both are 0 if all runs differ alike. Means of groups of
     runs have `GROUPS` times this bias.
     """
-    pairs = [*zip(*map(jax.tree.leaves, (views, others)))]
-    same = [(a == b).reshape(len(a), -1).all(1) for a, b in pairs if not jnp.issubdtype(a.dtype, jnp.floating)]
-    alike = np.flatnonzero(np.logical_and.reduce(same)) if same else np.arange(len(pairs[0][0]))
-    if not len(alike):
-        return None
 
     def size(runs: np.ndarray) -> float:
         def mean(leaf: np.ndarray) -> np.ndarray:
             floating = jnp.issubdtype(leaf.dtype, jnp.floating)
             return leaf[runs].mean(0, dtype=float) if floating else leaf[runs[0]]
 
-        return float(measure(*jax.tree.map(mean, (views, others))))
+        return float(measure(*jax.tree.map(mean, pair)))
 
     whole = size(alike)
     if len(alike) < 2 * GROUPS:

@@ -50,7 +50,7 @@ class Runs(NamedTuple):
 
     def rows(self, stream: str, label: str, side: int, n: int) -> Iterator[np.ndarray]:
         """Flattens `chunks` to rows."""
-        return (_flatten(views, SIDES[side]) for views in self.chunks(stream, label, side, n))
+        return (flatten(views, SIDES[side]) for views in self.chunks(stream, label, side, n))
 
     def views(self, stream: str, label: str, side: int, n: int) -> np.ndarray:
         """Returns views of n runs, (n, d) float32."""
@@ -111,7 +111,7 @@ def _program(brief: bool) -> Callable[..., Any]:
 
 
 def control_flow(views: Any) -> np.ndarray:
-    """Returns which columns of `_flatten` are integers or booleans, (d,) bool."""
+    """Returns which columns of `flatten` are integers or booleans, (d,) bool."""
     leaves = jax.tree.leaves(views)
     return np.concatenate([np.full(leaf[0].size, not jnp.issubdtype(leaf.dtype, jnp.floating)) for leaf in leaves])
 
@@ -131,7 +131,7 @@ def _n_coordinates(mechanism: Callable, key: Array, data: Any) -> int:
     return size
 
 
-def _flatten(view: Any, side: str) -> np.ndarray:
+def flatten(view: Any, side: str) -> np.ndarray:
     """Flattens the views of several runs to finite float32 rows with distinct integers."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(view)]
     for leaf in leaves:
