@@ -156,9 +156,7 @@ def clustered(
             each cluster is on few servers.
         arrivals: "uniform", or n weights > 0, proportional to arrival probabilities.
         gap: gamma of Assumption 1, the least Euclidean distance of two preference vectors, in [0.001, 1].
-        rewards: law of a reward: "bernoulli", 1 with probability the mean (the paper's); or "gaussian" or
-            "clipped_gaussian", as in `sphere`.
-        noise_std, shape: as in `sphere`.
+        rewards, noise_std, shape: law of a reward, as in `sphere`; "bernoulli" is the paper's.
 
     Raises:
         ValueError, TypeError: an argument is invalid, or random preference vectors are rarely `gap` apart.
@@ -172,8 +170,7 @@ def clustered(
         ((1, 10, 4), [0, 0, 1, 1, 2, 2])
 
     Reference: Liu et al. (2022), Sections 2 and 5. The laws and n, L, K and d are from the authors' code. Its instance
-    also has `n_clusters=4`, `seating="consecutive"` and unbounded gaps (`gap=0.001`). The defaults for these three, an
-    easier instance, are ours.
+    also has `n_clusters=4`, `seating="consecutive"` and `gap=0.001`. Our defaults for these three are easier.
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
     if m > MAX_CLUSTERS:
@@ -234,9 +231,8 @@ def community(
         thetas: preference vectors of users.
         clusters: true clusters of users, integers that take every value in 0 ... m - 1, used only to evaluate the
             clusters that an algorithm finds.
-        n_servers, n_arms, noise_std, shape: as in `clustered`.
+        n_servers, n_arms, rewards, noise_std, shape: as in `clustered`; with "bernoulli" every mean must be in [0, 1].
         arrivals: as in `clustered`; weight i belongs to the i-th user after the permutation, not to row i of `thetas`.
-        rewards: as in `clustered`; with "bernoulli" every mean must be in [0, 1].
 
     Raises:
         ValueError, TypeError: an argument is invalid, or shapes disagree.

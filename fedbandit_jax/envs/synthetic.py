@@ -193,8 +193,7 @@ def gap(
         n_arms: number K of feature vectors offered to each user, 2 <= K <= dim^2 as in the paper.
         dim: length d >= 2 of a feature vector.
         gap: Δ in (0, 0.3], the least difference of <x, theta*>, and of mean rewards unless they are "logistic".
-        rewards: law of a reward, as in `sphere`; "bernoulli" is the paper's.
-        noise_std, shape: as in `sphere`.
+        rewards, noise_std, shape: law of a reward, as in `sphere`; "bernoulli" is the paper's.
 
     Example:
         >>> import jax, fedbandit_jax as fb
