@@ -108,12 +108,11 @@ class Epoch(NamedTuple):
         """Returns the epoch of M agents with the belief `shared`; c = `shift` if the schedule reads V_i + c I."""
         own, shifted, settled, floor = None, None, None, jnp.float32(0)
         if tracks:
-            d = len(shared.gram)
             own = Tracked(ridge.tile(shared.posterior, n_agents), jnp.zeros(n_agents))
-            settled = jnp.zeros((d, d + 1, n_agents))
+            settled = jnp.zeros((len(shared.gram), len(shared.gram) + 1, n_agents))
         if shift is not None:
-            d = len(shared.gram)
-            posterior, log_det, _ = ridge.solve((shared.gram + shift * jnp.eye(d))[None], jnp.zeros((1, d)))
+            gram = shared.gram + shift * jnp.eye(len(shared.gram))
+            posterior, log_det, _ = ridge.solve(gram[None], jnp.zeros((1, len(gram))))
             gained = jnp.broadcast_to(log_det - shared.log_det, (n_agents,))
             shifted = Tracked(ridge.tile(posterior, n_agents), gained)
         if type(schedule).reads != "nothing":
