@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -30,16 +30,9 @@ def algorithm(where: str, table: Any) -> Any:
     types = _algorithms()
     kind = types.get(str(as_table(where, table).get("type")))
     parameters = _parameters(kind) if kind else {}
-    needed = {name for name, one in parameters.items() if one.default is one.empty}
-    given = {name: one for name, one in table.items() if name in needed}
-    given |= dict(dotted({name: one for name, one in table.items() if name not in needed}))
+    given = dict(dotted(table))
     inner = {name: given.pop(name) for name in list(given) if kind and name not in ("type", *parameters)}
     algo = made(where, _call(where, given, types))
-    try:
-        unknown = [name for name in inner if not algo.takes(name)]
-    except TypeError as error:  # a parameter of several parts
-        raise ConfigurationError(f"[{where}]", str(error)) from error
-    known(f"[{where}]", unknown, (*parameters, *algo.parameters()), f"parameters of {given['type']}")
     changes = {name: built(f"{where}.{name}", one) for name, one in inner.items()}
     return made(where, functools.partial(algo.replace, **changes)) if changes else algo
 
@@ -143,11 +136,11 @@ def as_table(name: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def known(where: str, given: Collection[str], there: Collection[str], what: str, also: Sequence[str] = ()) -> None:
+def known(where: str, given: Collection[str], there: Collection[str], what: str) -> None:
     """Raises a `ConfigurationError` for an unknown key."""
     for key in given:
         if key not in there:
-            hint = validate.suggestion(key, (*there, *also)) or f", but they are {', '.join(sorted(there))}"
+            hint = validate.suggestion(key, there) or f", but they are {', '.join(sorted(there))}"
             raise ConfigurationError(where, f"keys must be {what}, got {key!r}{hint}", key=key)
 
 

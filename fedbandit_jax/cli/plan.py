@@ -130,7 +130,6 @@ class PlanCommand(Command):
             horizon = horizon if "horizon" in self.given else max(1, rows // env.spec.n_agents)
             delta = delta if "delta" in self.given else 1 / (10 * rows)
         if self.users is not None:
-            validate.integer("users", self.users, at_least=1)
             env, made = fb.envs.returning(env, self.users), f"fb.envs.returning({made}, {self.users})"
         if env.spec.n_users:
             unit = "user" if unit is None else dataclasses.replace(unit, per_batch=1, silos=env.spec.silos)

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._answer import kept, overview
-from fedbandit_jax.cli._command import Command, Files, Flag, Name, Option, Output, Set, check_values, progress, quiet
+from fedbandit_jax.cli._command import Command, Files, Flag, Name, Option, Output, Set, progress, quiet
 from fedbandit_jax.cli._log import Log, Roles, Table
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
@@ -63,7 +63,7 @@ class SimulateCommand(Command):
     """
 
     resumes: ClassVar = "; the same command continues where it was"
-    flag_of: ClassVar = {"key": "random_seed", "compare": "algorithms", "source": "data"}
+    flag_of: ClassVar = dict(key="random_seed", compare="algorithms", source="data") | {"grid['epsilon']": "epsilon"}
 
     family: tyro.conf.Positional[Literal["linear", "schedules", "arms", "clusters"]] = "linear"
     env: Name = None
@@ -90,7 +90,6 @@ class SimulateCommand(Command):
 
     def changes(self) -> list[str]:
         """Returns the changes to the file that the flags ask for, as in `fedbandit sweep --set`."""
-        validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
         self.columns.check(self.data)
         found = [f"key={self.random_seed}"]
         if self.data is not None:
@@ -103,10 +102,8 @@ class SimulateCommand(Command):
             if getattr(self, name) is not None:
                 found.append(f"{SIZES.get(name, name)}={getattr(self, name)}")
         for name, key in (("algorithms", "compare"), ("epsilon", "grid.epsilon")):
-            values = getattr(self, name)
-            if values is not None:
-                check_values(name, values)
-                found.append(f"{key}={list(values)}")
+            if getattr(self, name) is not None:
+                found.append(f"{key}={list(getattr(self, name))}")
         return [*found, *self.set]
 
     def asked(self) -> _configuration.SweepFile:
