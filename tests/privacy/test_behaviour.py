@@ -23,6 +23,8 @@ from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import RELEASES, TRUST, Budget, Mechanism, behaviour
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.apart import shown_apart
+from fedbandit_jax.privacy.integers.noise import Asked
+from fedbandit_jax.privacy.integers.ring import RingSum
 
 A, P = fb.algos, fb.privacy
 BUDGET = P.Budget(1.0, 0.1)
@@ -199,13 +201,17 @@ def messages():
     yield pytest.param(lambda: bind(budget=uneven, messages=True), SCALES, id="silo_local-uneven")
 
 
+def made_of(law, shares):
+    made = RingSum.of(law, Asked(epsilon=1.0, scale=10.0, failure=1e-6, horizon=1000), [2, 0, 4])
+    return dataclasses.replace(made, messages=shares)
+
+
 def sums():
     """All noise for rewards of arms, drawn at once, or by every user; by default what test_protocol.py has not."""
     for name, shares in itertools.product(RINGS, (False, True)):
         if shares and name == "Shuffle-DP-SE":  # as with secure aggregation
             continue
-        mechanism = VARIANTS[name].law(epsilon=1.0, scale=10.0, failure=1e-6, horizon=1000)
-        case = functools.partial(mechanism.sums, [2, 0, 4], messages=shares)
+        case = functools.partial(made_of, VARIANTS[name].law, shares)
         seen = OF_ARMS if shares or name != "LDP-SE" else ("x 0.8", "of two nodes")  # a sum of many draws is dear
         marks = [pytest.mark.slow] * (name != ("LDP-SE" if shares else "Dist-DP-SE"))
         yield pytest.param(case, seen, id=f"{name}{'-shares' * shares}", marks=marks)
