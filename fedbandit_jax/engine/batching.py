@@ -159,21 +159,16 @@ class Pieces:
             (one.program(capacity), one.leaves, one.keys, one.start(), np.int32(0), np.int32(0)) for one in piece.ahead
         ]
         rows = [self._made(*one)[0] for one in drawn]
+        given, k = (piece.leaves, piece.keys, *states), np.int32(0)
         if piece.layout.part:
-            traced = _parts(piece.layout, "part", n=piece.layout.part).trace(
-                piece.leaves, piece.keys, *states, np.int32(0), np.uint32(0)
-            )
-            self._fit(traced.lower().compile())
-            parts = [traced.out_info] * len(self.firsts)
-            joined = _parts(piece.layout, "join").trace(
-                piece.leaves, piece.keys, *states, np.int32(0), parts, rows=rows
-            )
-            self._fit(joined.lower().compile())
+            part = _parts(piece.layout, "part", n=piece.layout.part).trace(*given, k, np.uint32(0))
+            parts = [part.out_info] * len(self.firsts)
+            traced = [part, _parts(piece.layout, "join").trace(*given, k, parts, rows=rows)]
         else:
-            steps = _steps(range(0), capacity)
-            traced = _advance(piece.layout).trace(piece.leaves, piece.keys, *states, *steps, rows=rows)
-            self._fit(traced.lower().compile())
-        if any(map(lapack.factorises_several, programs.equations(traced.jaxpr))):
+            traced = [_advance(piece.layout).trace(*given, *_steps(range(0), capacity), rows=rows)]
+        for one in traced:
+            self._fit(one.lower().compile())
+        if any(map(lapack.factorises_several, programs.equations(traced[0].jaxpr))):
             self.workers = 1  # must not run concurrently, see `core.lapack`
 
     def _made(self, function: Any, *arguments: Any) -> Any:

@@ -170,13 +170,10 @@ def _concrete(name: str, *given: Any) -> None:
 
 
 def _part(part: Any) -> tuple[int, int]:
-    pair = validate.sequence("part", part, "two integers (i, n)")
-    if len(pair) != 2:
-        raise BadValue("part", "must be two integers (i, n)", part)
-    i, n = (validate.integer("part", one, at_least=least) for one, least in zip(pair, (0, 1)))
-    if i >= n:
-        raise BadValue("part", "must be (i, n) with 0 <= i < n", part)
-    return i, n
+    pair = validate.integer_array("part", part).tolist()
+    if len(pair) != 2 or not 0 <= pair[0] < pair[1]:
+        raise BadValue("part", "must be two integers (i, n) with 0 <= i < n", part)
+    return pair[0], pair[1]
 
 
 def _checked(result: Result, throw: bool) -> Result:
