@@ -126,8 +126,11 @@ class RingSum:
         """
         if not self.messages:
             steps, size = jnp.asarray(self.steps)[k], rewards[0].shape[-1]
-            draws = random.bits(rounding, size)
-            coins = control.materialize_pair(lambda: [random.unit(word) for word in draws], k, readers=steps)
+
+            def draw() -> list[Array]:
+                return [random.unit(word) for word in random.bits(rounding, size)]
+
+            coins = control.materialize_pair(draw, k, readers=steps)
             first, second = (jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside))
             return wide.total(first + second)
         x, there = jnp.concatenate(rewards), jnp.concatenate(inside)
@@ -206,33 +209,47 @@ class RingSum:
             return no_privacy(f"nothing is proved of this noise: {error}")
 
     def _guarantee(self, asked: list[int], epsilon: float, delta: float, visits: tuple[int, ...]) -> Certificate:
-        noise, shuffled = self.noise, float(self.noise.bits_epsilon)
+        noise, missing, shuffled = self.noise, self.missing, float(self.noise.bits_epsilon)
         pure = noise.notion == "pure DP"
         sizes, proofs = [self._sizes(k) for k in asked], [self.proof(k) for k in asked]
-        stds = self.stds()[asked].tolist()
+        stds, bits = self.stds()[asked].tolist(), np.asarray(self.bits)[asked]
         zcdp = max((proof.zcdp for proof in proofs if proof.zcdp), default=None)
-        bits = np.asarray(self.bits)[asked]
-        return certify(
-            Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs))),  # asked at few orders
-            at=delta,
-            missing=self.missing,
-            visits=visits,
-            spent=max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + shuffled,
+        spent = max(steps / noise.width(k) for k, (_, steps, _) in zip(asked, sizes)) + shuffled
+        exact = max(proof.pure if pure else tails.epsilon(proof.at, delta, 0.0, missing) for proof in proofs)
+        curve = Renyi(functools.cache(lambda alpha: max(proof.renyi(alpha) for proof in proofs)))  # asked at few orders
+        smallest, reason = tails.smallest_delta(exact, missing), ""
+        if not spent <= epsilon * (1 + ROOM):
+            reason = (
+                f"the noise is that of {noise.notion} with epsilon = {spent:g}, more than the {epsilon:g} asked for"
+            )
+        elif not smallest < delta:
+            ideal = exact if math.isfinite(exact) else min(events.returning(curve, delta, 1))
+            reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, delta)
+        known = [curve, PureDP(exact)] if pure else [curve]
+        return Certificate(
+            claim="none" if reason else "certified",
+            reason=reason or "noise of known law is on every sum that leaves the protocol, and each user is in one sum",
+            adjacency="replace (one user's reward replaced by any other in [0, 1])",
+            neighbours="replace",
+            unit="one user, who comes once; for more see visits",
+            whole_user=True,
             trust=noise.trust,
             trusted=noise.trusted,
             notion=noise.notion,
             epsilon=epsilon,
             delta=0.0 if pure else delta,
-            epsilon_exact=max(
-                proof.pure if pure else tails.epsilon(proof.at, delta, 0.0, self.missing) for proof in proofs
-            ),
+            epsilon_exact=exact,
+            smallest_delta=smallest,
             accountant=f"exact law of the noise{' modulo m' if pure else ', smallest of several bounds'}"
             + (f"; {shuffled:g} of epsilon is for the shuffled bits" if shuffled else ""),
             noise_std=max(std / math.sqrt(n) if noise.per_user else std for std, (n, _, _) in zip(stds, sizes)),
             noise_whose="of a user's message" if noise.per_user else "of an arm's sum of rewards",
             server_noise_std=max(stds),
             releases=len(asked),
+            releases_per_user=1.0,
+            renyi=tuple((float(alpha), curve.rdp(alpha)) for alpha in ORDERS),
             zcdp=(zcdp.rho, zcdp.xi) if zcdp else None,
+            visits=tuple(of_visits(known, n, delta, missing) for n in visits),
             bits_per_user=(float(bits.min()), float(bits.max())),
             wrap_probability=max(map(self._wrong, asked)),
             not_covered=(*noise.assumes, *NOT_COVERED),
@@ -257,48 +274,24 @@ class RingSum:
         return Wide(*(jnp.asarray(word)[k] for word in self.modulus))
 
 
-def certify(
-    event: PureDP | Renyi, *, at: float, missing: float, spent: float, visits: tuple[int, ...] = VISITS, **fields: Any
-) -> Certificate:
-    """Returns the certificate of `event`, one visit: no claim if `spent` exceeds the epsilon asked for, or tails `at`.
+def of_visits(
+    proofs: Sequence[PureDP | Renyi], n: int, delta: float, missing: float
+) -> tuple[int, float, float, float]:
+    """Returns n, delta, and the epsilon that any of these proofs of one sum gives for n sums, by both rules.
 
-    `missing` is the mass of the tails that are never drawn. It costs more delta for a larger epsilon.
+    The rules are those of `events.returning`. `missing` is the mass of the tails that are never drawn, for one sum. It
+    costs more delta for a larger epsilon.
     """
-    asked, notion, exact = fields["epsilon"], fields["notion"], fields["epsilon_exact"]
-    smallest = tails.smallest_delta(exact, missing)
-    reason = ""
-    if not spent <= asked * (1 + ROOM):
-        reason = f"the noise is that of {notion} with epsilon = {spent:g}, more than the {asked:g} asked for"
-    elif not smallest < at:
-        ideal = exact if math.isfinite(exact) else min(events.returning(event, at, 1))
-        reason = tails.sentence(tails.smallest_delta(ideal, missing), ideal, at)
 
-    proofs = [event, PureDP(exact)] if notion == "pure DP" else [event]
+    @functools.cache  # tails may cost less than a digit
+    def known(delta: float) -> tuple[float, float]:
+        together, advanced = zip(*(events.returning(proof, delta, n) for proof in proofs))
+        return min(together), min(advanced)
 
-    def together(n: int) -> tuple[int, float, float, float]:
-        @functools.cache  # tails may cost less than a digit
-        def known(delta: float) -> tuple[float, float]:
-            found, advanced = zip(*(events.returning(proof, delta, n) for proof in proofs))
-            return min(found), min(advanced)
+    def least(rule: int) -> float:
+        return tails.epsilon(lambda delta: known(delta)[rule], delta, 0.0, n * missing)
 
-        def least(bound: int) -> float:
-            return tails.epsilon(lambda delta: known(delta)[bound], at, 0.0, n * missing)
-
-        return n, at, least(0), least(1)
-
-    return Certificate(
-        claim="none" if reason else "certified",
-        reason=reason or "noise of known law is on every sum that leaves the protocol, and each user is in one sum",
-        adjacency="replace (one user's reward replaced by any other in [0, 1])",
-        neighbours="replace",
-        unit="one user, who comes once; for more see visits",
-        whole_user=True,
-        releases_per_user=1.0,
-        smallest_delta=smallest,
-        renyi=tuple((float(alpha), event.rdp(alpha)) for alpha in ORDERS),
-        visits=tuple(together(n) for n in visits),
-        **fields,
-    )
+    return n, delta, least(0), least(1)
 
 
 def on_grid(users: np.ndarray, steps: float, scale: float) -> RingSum:

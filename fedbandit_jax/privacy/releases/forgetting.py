@@ -20,6 +20,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jax import Array
 from jaxtyping import Float
 from typing_extensions import override
@@ -60,10 +61,7 @@ class Memory(abc.ABC):
         if n > MOST_KEPT:
             raise BadValue("n_syncs", f"must be <= {MOST_KEPT} for sums that forget", n)
         alone = np.diff(release.noise_factor(), axis=0, prepend=0)  # C^-1, or like it
-        noise, weights = np.zeros_like(alone), self.weights(n)
-        for age in range(n):
-            noise[age:] += weights[age] * alone[: n - age]
-        return (noise**2).sum(1)
+        return ((scipy.linalg.toeplitz(self.weights(n), np.zeros(n)) @ alone) ** 2).sum(1)
 
 
 @struct.sealed
