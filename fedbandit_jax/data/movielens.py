@@ -97,7 +97,7 @@ def movielens(
     vectors, items = _features(left)[:n_users], _features(right)
     clusters = _clusters(vectors, n_clusters, seed)
     if thetas == "centroid":
-        vectors = _features(_means(vectors[:, :-1], clusters))
+        vectors = _features(np.stack([vectors[clusters == one, :-1].mean(axis=0) for one in range(n_clusters)]))
         if len(vectors) < n_clusters:
             raise BadValue("n_clusters", "must be such that no cluster's mean is 0", n_clusters)
         vectors = vectors[clusters]
@@ -201,7 +201,3 @@ def _clusters(points: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
         raise BadValue("n_clusters", f"must be <= {distinct}, {vectors}", n_clusters)
     means = require("sklearn.cluster", "data").KMeans(n_clusters, n_init=RESTARTS, random_state=seed)
     return means.fit_predict(points)
-
-
-def _means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    return np.stack([points[labels == label].mean(axis=0) for label in range(labels.max() + 1)])

@@ -12,7 +12,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.data import design as designs
 from fedbandit_jax.data import fit as fits
-from fedbandit_jax.data.columns import Column, Columns, Wanted, read
+from fedbandit_jax.data.columns import Wanted, read
 from fedbandit_jax.data.fit import Fit
 from fedbandit_jax.envs._arrivals import MAX_USERS
 from fedbandit_jax.envs.logged import MODELS, FittedLaw, Log, Logged
@@ -116,16 +116,21 @@ def table(
     columns = read(source, wanted, decimal, missing, min_rows)
     found = {argument: columns.found[name] for argument, name in names.items()}
     values = {argument: column.values for argument, column in found.items()}
-    _check_arms(found["arm"])
+    arms = found["arm"].levels
+    if not 2 <= len(arms) <= MOST_ARMS:
+        got = f"{len(arms):,}, such as {' and '.join(map(repr, arms[:2]))}, in column {names['arm']!r}"
+        raise BadValue("arm", f"must have 2 to {MOST_ARMS:,} distinct values", len(arms), got=got)
     low, high = float(values["reward"].min()), float(values["reward"].max())
     if low == high:
         raise BadValue("reward", "must vary", low, got=f"{low:g} in all rows of column {names['reward']!r}")
-    if "propensity" in found:
-        _check_propensities(columns, found["propensity"])
+    who, chances = values.get("user"), values.get("propensity")
+    if chances is not None and (wrong := (chances < validate.LEAST_FLOAT) | (chances > 1)).any():
+        i = int(np.argmax(wrong))
+        got = f"{chances[i]:g} {columns.where(i, names['propensity'])}"
+        raise BadValue("propensity", "must be in (0, 1] and fit 32 bits", chances[i], got=got)
     design = designs.make(columns, found["arm"], listed)
 
     place, played, rewards = values["silo"], values["arm"], (values["reward"] - low) / (high - low)
-    who, chances = values.get("user"), values.get("propensity")
     fitted, replayed = fits.split(place, fit_share, seed, who, values.get("time"))
     fits.check_rows(design, found["arm"], played[fitted], columns)
     theta = fits.fitted(model, design, fitted, played, rewards)
@@ -220,21 +225,6 @@ def _check_roles(names: dict[str, str], listed: dict[str, list[str]]) -> None:
         if other != argument or listed.get(argument, []).count(name) > 1:
             got = f"{name!r} for both"
             raise BadValue(argument, f"must name another column than {other}", name, got=got, others=(other,))
-
-
-def _check_arms(arm: Column) -> None:
-    if not 2 <= len(arm.levels) <= MOST_ARMS:
-        some = " and ".join(map(repr, arm.levels[:2]))
-        got = f"{len(arm.levels):,}, such as {some}, in column {arm.name!r}"
-        raise BadValue("arm", f"must have 2 to {MOST_ARMS:,} distinct values", got, got=got)
-
-
-def _check_propensities(columns: Columns, propensity: Column) -> None:
-    wrong = (propensity.values < validate.LEAST_FLOAT) | (propensity.values > 1)
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        got = f"{propensity.shown(i)} {columns.where(i, propensity.name)}"
-        raise BadValue("propensity", "must be in (0, 1] and fit 32 bits", propensity.values[i], got=got)
 
 
 def _are_shares(place: np.ndarray, played: np.ndarray, propensity: np.ndarray) -> bool:
