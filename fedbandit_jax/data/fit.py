@@ -242,8 +242,11 @@ def measured(
         uniform=uniform / n,
         best=best / n,
     )
+    groups = [group for group in np.array_split(np.argsort(mean, kind="stable"), GROUPS) if len(group)]
+    ends = ((len(group), float(mean[group].mean()), float(seen[group].mean())) for group in groups)
+    calibration = tuple((rows, round(predicted, DIGITS), round(observed, DIGITS)) for rows, predicted, observed in ends)
     about = {name: round(value, DIGITS) for name, value in about.items()}
-    return dict(replayed_rows=n, calibration=_calibration(seen, mean), **about)
+    return dict(replayed_rows=n, calibration=calibration, **about)
 
 
 def _explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: float) -> float:
@@ -254,11 +257,3 @@ def _explained(model: str, rewards: np.ndarray, means: np.ndarray, overall: floa
         each = (np.clip(mean, 1e-9, 1 - 1e-9) for mean in (means, overall))
         loss, alone = (float((rel_entr(rewards, p) + rel_entr(1 - rewards, 1 - p)).sum()) for p in each)
     return 1 - loss / alone if alone > 0 else 0.0
-
-
-def _calibration(rewards: np.ndarray, means: np.ndarray) -> tuple[tuple[int, float, float], ...]:
-    """Returns rows, predicted and observed mean of ten groups of rows by predicted mean; fewer for few rows."""
-    order = np.argsort(means, kind="stable")
-    groups = [group for group in np.array_split(order, GROUPS) if len(group)]
-    ends = ((len(group), float(means[group].mean()), float(rewards[group].mean())) for group in groups)
-    return tuple((n, round(predicted, DIGITS), round(seen, DIGITS)) for n, predicted, seen in ends)
