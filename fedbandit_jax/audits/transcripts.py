@@ -17,7 +17,7 @@ from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.messages import Messages
 from fedbandit_jax.core import random, ridge, struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.engine.record import Moment, Recorder
+from fedbandit_jax.engine.record import Recorder, arms
 from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.envs import Dropout, Script
 from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Spec, certify
@@ -27,10 +27,6 @@ from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 
 PARTS = 4  # of a shuffler's bits, to count ones in; without mixing the parts would differ
 FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # user (x, y) that replaces x = (1, 0), y = 1; see `farthest_user`
-
-
-def _arms(moment: Moment) -> Any:
-    return moment.arms
 
 
 @struct.pytree
@@ -55,8 +51,8 @@ class Transcript:
             turn = np.arange(self.horizon) // self.algo.batch % m
             world = Dropout(env=world, rate=np.zeros(m), away=turn[:, None] == np.arange(m), spec=self.spec)
         every = (np.arange(1, self.horizon + 1, dtype=np.int32),)
-        arms = Recorder(rounds=every, names=("arms",), functions=(_arms,), final=(False,))
-        runner = Synchronous(env=world, algo=self.algo, horizon=self.horizon, recorder=arms)
+        played = Recorder(rounds=every, names=("arms",), functions=(arms,), final=(False,))
+        runner = Synchronous(env=world, algo=self.algo, horizon=self.horizon, recorder=played)
 
         def body(carry, k):
             world, state, metrics = runner.step(key, carry[0], carry[1], k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import inspect
@@ -73,15 +74,11 @@ class Entry:
             return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem)
         if not inspect.isfunction(entry):
             raise BadType("entry", "must be a function, or a path such as 'mine.py:recipe'", entry)
-        try:
-            source = inspect.getsource(inspect.getmodule(entry) or entry)
-        except (OSError, TypeError):
-            try:
-                source = inspect.getsource(entry)
-            except OSError:
-                must = "must be a function in a file, whose bytes determine the seeds"
-                raise BadValue("entry", must, entry.__qualname__, got=f"{entry.__qualname__} of a session") from None
-        return cls(name or entry.__name__, entry.__name__, source, entry)
+        for source in (inspect.getmodule(entry), entry):
+            with contextlib.suppress(OSError, TypeError):
+                return cls(name or entry.__name__, entry.__name__, inspect.getsource(source), entry)  # pyright: ignore
+        must = "must be a function in a file, whose bytes determine the seeds"
+        raise BadValue("entry", must, entry.__qualname__, got=f"{entry.__qualname__} of a session")
 
     @classmethod
     def read(cls, source: str, function: str, name: str) -> Entry:
