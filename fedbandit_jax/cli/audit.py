@@ -88,7 +88,7 @@ class AuditCommand(Command):
             print("These have known flaws and must fail:" if group == CONTROLS else "", table(result), sep="\n")
             wrong += [one for one in result if one.passed != (group == SHIPPED)]
             if group == SHIPPED:
-                print(*(f"{one.name}: {reason}" for one in result for reason in one.reasons), sep="\n")
+                print("".join(f"{one.name}: {reason}\n" for one in result for reason in one.reasons), end="")
         fb.plotting.save(fb.plotting.audits(found.get(SHIPPED, []), found.get(CONTROLS, [])), picture)
         print(f"\nepsilon >=: lower bound at confidence {self.confidence:g}; sensitivity: measured / declared")
         print(f"Saved {picture}")
