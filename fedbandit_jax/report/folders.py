@@ -105,21 +105,16 @@ def _joined(name: str, result: Result, parts: Sequence[Section]) -> Section:
 
 
 def _of_store(folder: Path, ones: Iterable[Section]) -> list[Section]:
-    groups: dict[str, list[list[Section]]] = {}
+    groups: dict[tuple[str, int], list[Section]] = {}  # run, and number of the group, whose labels are unique
     for one in sorted(ones, key=_place):
         code = {name: value for name, value in one.result.provenance.items() if name not in _OWN}
         run = [one.result.config[name] for name in ("horizon", "stride", "key", "seeds")]
-        same = groups.setdefault(json.dumps([run, one.result.rounds.tolist(), code], sort_keys=True), [])
-        for group in same:
-            if one.name not in {other.name for other in group}:  # labels of a result are unique
-                group.append(one)
-                break
-        else:
-            same.append([one])
-    found = [group for same in groups.values() for group in same]
+        same = json.dumps([run, one.result.rounds.tolist(), code], sort_keys=True)
+        nth = sum(one.name == other.name for (key, _), group in groups.items() if key == same for other in group)
+        groups.setdefault((same, nth), []).append(one)
     made = []
-    for i, group in enumerate(found):
-        name = f"store {folder}" + (f", part {i + 1} of {len(found)}" if len(found) > 1 else "")
+    for i, group in enumerate(groups.values()):
+        name = f"store {folder}" + (f", part {i + 1} of {len(groups)}" if len(groups) > 1 else "")
         results = [one.result for one in group]
         made.append(_joined(name, concat(results) if len(results) > 1 else results[0], group))
     return made
