@@ -32,7 +32,7 @@ class Verdict(Printed):
     again: Row
 
     def _pairs(self) -> Iterator[tuple[str, Any, Any, float, str]]:
-        """Yields what is compared: name, both results, standard errors apart, and why only one of them counts."""
+        """Yields names, both results, their distance in standard errors, and why only one counts."""
         shared = [name for name in self.row.cells if name in self.again.cells]
         rows = (dataclasses.replace(one, cells={n: one.cells[n] for n in shared}) for one in (self.row, self.again))
         for name, one, two in [*((n, self.row.cells[n], self.again.cells[n]) for n in shared), ("mean", *rows)]:

@@ -244,7 +244,7 @@ def test_an_algorithm_keeps_its_colour_in_every_figure():
 
 @pytest.mark.parametrize("kind", ["regret", "gauge", "against", "privacy_frontier", "communication_frontier"])
 def test_names_and_colours_of_your_own(kind):
-    """Of one label; the other keeps what it has."""
+    """Of one label; the other keeps its own."""
     gauge = {"clusters": np.ones((2, 3, 2))}
     result = dataclasses.replace(swept({"a": ({"algorithm": "a", "epsilon": 1}, 1.0), "b": 2.0}), gauges=gauge)
     draw = getattr(fb.plotting, kind)
