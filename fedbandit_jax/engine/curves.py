@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from typing_extensions import override
 
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Metrics, Report, Status
@@ -31,27 +30,12 @@ class Curves(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tally:
-    """The curves recorded so far; subclasses define how steps become curves."""
-
+class _Tally:
     at: np.ndarray  # (N,) rounds 1, 2, ... to record, increasing
     n_configs: int  # C
     n_seeds: int  # S
     names: tuple[str, ...] = ()  # of the counters, known after the first step
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # the mutable state, for checkpoints
-
-    @property
-    def played(self) -> int:
-        """Rounds played by all runs together."""
-        raise NotImplementedError
-
-    def add(self, metrics: Metrics, lengths: Sequence[int]) -> Tally:
-        """Adds steps with metrics (steps, S, C, ...) and their lengths in rounds, 0 if the metrics hold them."""
-        raise NotImplementedError
-
-    def curves(self) -> Curves:
-        """Returns all curves recorded so far."""
-        raise NotImplementedError
 
     def _joined(self, name: str, piece: np.ndarray) -> np.ndarray:
         return np.concatenate([self.arrays[name], piece], 2) if name in self.arrays else piece
@@ -63,16 +47,16 @@ class Tally:
         return Curves(regret, communication, counters, status, gauges, records={})
 
 
-class RoundTally(Tally):
-    """The tally of steps that cover the same rounds in every run."""
+class RoundTally(_Tally):
+    """The curves recorded so far, of steps that cover the same rounds in every run."""
 
     @property
-    @override
     def played(self) -> int:
+        """Rounds played by all runs together."""
         return int(self.arrays.get("rounds", 0)) * self.n_configs * self.n_seeds
 
-    @override
     def add(self, metrics: Metrics, lengths: Sequence[int]) -> RoundTally:
+        """Adds steps with metrics (steps, S, C, ...) and their lengths in rounds."""
         gap, sizes = np.asarray(metrics.gap), np.array(lengths, int)
         keep = (np.arange(gap.shape[-1]) < sizes[:, None]).ravel()  # (steps * B,), played rounds
         steps, seeds, configs, width = gap.shape
@@ -104,26 +88,26 @@ class RoundTally(Tally):
             "counts": self._joined("counts", counts[:, :, finished]),
         })  # fmt: skip
 
-    @override
     def curves(self) -> Curves:
+        """Returns all curves recorded so far."""
         gauges = {name[len(GAUGE) :]: curve for name, curve in self.arrays.items() if name.startswith(GAUGE)}
         return self._curves(self.arrays["regret"], self.arrays["counts"], gauges)
 
 
-class StretchTally(Tally):
-    """The tally of steps with P stretches of rounds, of lengths that differ between runs.
+class StretchTally(_Tally):
+    """The curves recorded so far, of steps with P stretches of rounds, of lengths that differ between runs.
 
     All rounds of a stretch have the same gap, so linear interpolation of regret is exact. Counters of a step are added
     when it ends.
     """
 
     @property
-    @override
     def played(self) -> int:
+        """Rounds played by all runs together."""
         return int(self.arrays["rounds"].sum()) if self.arrays else 0
 
-    @override
     def add(self, metrics: Metrics, lengths: Sequence[int]) -> StretchTally:
+        """Adds steps with metrics (steps, S, C, ...), which hold their lengths."""
         gap, rounds = (np.moveaxis(np.asarray(x, np.float64), 0, 2).swapaxes(0, 1)
                        for x in (metrics.gap, metrics.rounds))  # fmt: skip
         names, counts = _counted(metrics.report)
@@ -136,8 +120,8 @@ class StretchTally(Tally):
             "counts": self._joined("counts", counts),
         })  # fmt: skip
 
-    @override
     def curves(self) -> Curves:
+        """Returns all curves recorded so far."""
         slopes, rounds, counts = (self.arrays[name] for name in ("gap", "rounds", "counts"))
         at, reached = self.at, int(rounds.sum((2, 3)).min())
         if reached < at[-1]:
@@ -151,6 +135,9 @@ class StretchTally(Tally):
             finished = np.searchsorted(np.cumsum(rounds[run].sum(-1)), at, side="right")
             counted[run] = np.concatenate([np.zeros((1, len(self.names))), np.cumsum(counts[run], 0)])[finished]
         return self._curves(regret, counted, {})
+
+
+Tally = RoundTally | StretchTally
 
 
 def _counted(report: Report) -> tuple[tuple[str, ...], np.ndarray]:
