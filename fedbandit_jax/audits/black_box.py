@@ -32,14 +32,6 @@ CLEARLY = 1.1  # factor by which a later pair or statistic must exceed the best 
 GROUPS = 8  # of replayed runs, for the error of their mean
 
 
-class Promise(NamedTuple):
-    """The delta of a claim, and promises about the view that allow tests of more than single events."""
-
-    delta: float
-    gaussian: bool
-    scheduled: bool
-
-
 class Examined(NamedTuple):
     """The chosen test, and the epsilon that it showed on the runs that chose it."""
 
@@ -135,7 +127,7 @@ def audit(
     runs = Runs.of(mechanism, pairs, key, n_runs=n_runs, few=few)
     # Both sides of a pair have equal keys here, so their difference is due to the user who differs.
     replays = {label: [runs.replay(label, side) for side in (0, 1)] for label in pairs}
-    again, promise = runs.replay(which, 0), Promise(delta, gaussian, scheduled)
+    again, claim = runs.replay(which, 0), (delta, gaussian, scheduled)
     flow = control_flow(again)
     alike = {}  # which runs of a pair have equal control flow
     for label, pair in replays.items():
@@ -144,11 +136,11 @@ def audit(
     best, label = 0.0, which
     for candidate in pairs:
         x, y = (runs.views("choose", candidate, side, few) for side in (0, 1))
-        shown = _choice(x, y, flow, promise).shown
+        shown = _choice(x, y, flow, *claim).shown
         if shown > CLEARLY * best:
             best, label = shown, candidate
     x, y = (runs.views("fit", label, side, choosing // 2) for side in (0, 1))
-    choice = _choice(x, y, flow, promise)
+    choice = _choice(x, y, flow, *claim)
 
     def tested(side: int) -> list[np.ndarray]:
         found = map(choice.columns, runs.rows("test", label, side, n_runs - choosing))
@@ -161,7 +153,7 @@ def audit(
         epsilon=epsilon,
         delta=delta,
         confidence=confidence,
-        **_bounds(choice, tested(0), tested(1), promise, 1 - confidence),
+        **_bounds(choice, tested(0), tested(1), delta, gaussian, 1 - confidence),
         which=label,
         sensitivity=sensitivity,
         sensitivity_measured=None if measure is None else float(np.max(moved)) if moved else math.nan,
@@ -173,9 +165,9 @@ def audit(
     )
 
 
-def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, promise: Promise) -> Examined:
+def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, delta: float, gaussian: bool, scheduled: bool) -> Examined:
     """Fits statistics to half of the views, and finds the best one and its event by the other half."""
-    panel, (delta, gaussian, scheduled) = Panel(x[::2], y[::2], flow), promise
+    panel = Panel(x[::2], y[::2], flow)
     given, others = panel.all(x[1::2]), panel.all(y[1::2])
     found = {name: choose(epsilon_bound(delta), given[name], others[name], LENIENT) for name in NAMES}
     best = NAMES[0]
@@ -196,11 +188,10 @@ def _choice(x: np.ndarray, y: np.ndarray, flow: np.ndarray, promise: Promise) ->
 
 
 def _bounds(
-    choice: Examined, x: list[np.ndarray], y: list[np.ndarray], promise: Promise, alpha: float
+    choice: Examined, x: list[np.ndarray], y: list[np.ndarray], delta: float, gaussian: bool, alpha: float
 ) -> dict[str, Any]:
     """Computes the lower bounds of an `Audit` from `Examined.columns` of both sides; they fail with `alpha`."""
-    (delta, gaussian, _), centre = promise, choice.centre
-    schedule, statistic = choice.schedule, choice.statistic
+    centre, schedule, statistic = choice.centre, choice.schedule, choice.statistic
     alpha = alpha / (6 if schedule else 4 if gaussian else 2)  # Bonferroni: two rates for each bound
     epsilon_cp, mu_lower = show(epsilon_bound(delta), x[0], y[0], choice.event, alpha), None
     epsilon_lower, by = epsilon_cp, "Clopper-Pearson"
