@@ -40,9 +40,7 @@ def drawn(arrivals: Float[Array | np.ndarray, " n"], key: Key[Array, ""], size: 
 
 def population(n_users: int, n_servers: int, n_clusters: int) -> tuple[int, int, int]:
     """Checks the number of users, and the numbers of servers and clusters, at most as many."""
-    n = validate.integer("n_users", n_users, at_least=1)
-    if n > MAX_USERS:
-        raise BadValue("n_users", f"must be at most {MAX_USERS:,}", n, got=f"{n:,}")
+    n = validate.integer("n_users", n_users, at_least=1, at_most=MAX_USERS)
     for name, count in (("n_servers", n_servers), ("n_clusters", n_clusters)):
         if validate.integer(name, count, at_least=1) > n:
             raise BadValue(name, f"must be at most the {n} users", count)

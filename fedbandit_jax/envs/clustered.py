@@ -173,8 +173,7 @@ def clustered(
     also has `n_clusters=4`, `seating="consecutive"` and `gap=0.001`. Our defaults for these three are easier.
     """
     n, servers, m = population(n_users, n_servers, n_clusters)
-    if m > MAX_CLUSTERS:
-        raise BadValue("n_clusters", f"must be at most {MAX_CLUSTERS:,}", m, got=f"{m:,}")
+    validate.integer("n_clusters", m, at_least=1, at_most=MAX_CLUSTERS)
     law = reward_law(rewards, noise_std, shape)
     validate.one_of("seating", seating, ("random", "consecutive"))
     validate.integer("dim", dim, at_least=2)

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.envs._arrivals import cumulative, drawn, population
+from fedbandit_jax.envs._arrivals import MAX_USERS, cumulative, drawn
 from fedbandit_jax.envs._wrapper import Wrapper, wrapped_spec
 from fedbandit_jax.interfaces import Feedback, Round
 
@@ -83,9 +83,9 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
     spec = wrapped_spec(env)
     if spec.n_users:
         raise BadValue("env", "must have new users only", spec.n_users, got=f"{spec.n_users:,} returning users")
-    n, _, _ = population(n_users, 1, 1)
+    n = validate.integer("n_users", n_users, at_least=1, at_most=MAX_USERS)
     kind = ReturningArms if callable(getattr(env, "answers", None)) else Returning
-    if validate.integer("session", session, at_least=1) > 1 and kind is ReturningArms:
+    stays = np.int32(validate.integer("session", session, at_least=1, at_most=2**30))
+    if stays > 1 and kind is ReturningArms:
         raise BadValue("session", "must be 1 in a multi-armed environment, which serves users in batches", session)
-    stays = np.int32(validate.within("session", session, 1, 2**30))
     return kind(env=env, arrivals=cumulative(arrivals, n), session=stays, spec=dataclasses.replace(spec, n_users=n))
