@@ -14,13 +14,10 @@ import collections
 import dataclasses
 import re
 from collections.abc import Collection
-from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
 from curves import HERE, Curve, pick
-from drawing import headline, legend_of_all, remark, save
+from drawing import Panel, Picture, main
 from matplotlib.axes import Axes
 from options import Size
 
@@ -83,18 +80,14 @@ def strips(ax: Axes, curves: list[Curve], group: str, words: Collection[str]) ->
     """Draws a row of points for each of these words of a group."""
     for row, name in enumerate(words):
         panel = sorted(pick(curves, f"{group}: {name}"), key=share)
-        hidden = [one for one in panel if one.note and share(one) <= 1]
-        places = dict(zip((one.label for one in panel), np.linspace(-0.25, 0.25, len(panel))))
-        places |= {one.label: place for one, place in zip(hidden, np.linspace(-0.25, 0.25, len(hidden)))}  # well apart
-        for one in panel:
+        for one, aside in zip(panel, np.linspace(-0.25, 0.25, len(panel))):
             colour = fb.plotting.COLOURS[2 if one.note else 1]
             label = "passed" if not one.note else "claim refuted" if share(one) > 1 else "caught by other tests"
-            full = "none" if label == "caught by other tests" else colour
-            look: dict[str, Any] = dict(markersize=4.5, color=colour, markerfacecolor=full, label=label)
-            ax.plot(share(one), row + places[one.label], "o", **look)
+            face = "none" if label == "caught by other tests" else colour
+            ax.plot(share(one), row + aside, "o", markersize=4.5, color=colour, markerfacecolor=face, label=label)
     ax.axvline(1, color="k", linestyle="--", linewidth=1)
     ax.set_yticks(range(len(words)), list(words))
-    ax.set(ylim=(len(words) - 0.5, -0.5), xlabel="largest lower bound of ε over the claim")
+    ax.set_ylim(len(words) - 0.5, -0.5)
     ax.grid(False, axis="y")
 
 
@@ -103,43 +96,39 @@ def share(one: Curve) -> float:
     return one.mean[0] / one.x[0]
 
 
-def main(options: AuditsSize) -> None:
-    curves = options.numbers("audits", lambda: measure(options))
+def picture(curves: list[Curve]) -> Picture:
+    """Returns lower bounds over claims, of shipped mechanisms and of flawed ones, a row for each group."""
     shipped, flawed = ([one for one in curves if one.panel.startswith(group)] for group in (SHIPPED, CONTROLS))
-    figure, (above, below) = plt.subplots(2, 1, figsize=(9, 9.6), height_ratios=(12, 9))
-    strips(above, curves, SHIPPED, GROUPS.values())
-    strips(below, curves, CONTROLS, FLAWS.values())
-    above.set(xlim=(0, 1.1), title=f"(a) {len(shipped)} shipped mechanisms")
-    below.set(xscale="log", xlim=(LEAST, 80), title=f"(b) {len(flawed)} mechanisms with a known flaw")
-    headline(
-        figure,
-        "Audits refute known flaws, and no shipped mechanism",
-        "What experiments show of the ε that is claimed: up to 50,000 runs of a mechanism on each of two data sets\n"
-        "that differ in one user; lower bounds hold with 95 % confidence each, those that refute with 99.9 %",
-    )
-    for words in GROUPS.values():
-        found = [share(one) for one in pick(curves, f"{SHIPPED}: {words}")]
-        print(f"{words}: {min(found, default=np.nan):.2f} to {max(found, default=np.nan):.2f} of the claim")
     proved = collections.Counter(one.mean[0] for one in flawed)
     most = sorted(value for value, n in proved.items() if n > 2)  # the same for several: all that the runs can prove
-    for value in most:
-        below.axvline(value, color="0.6", linestyle=":", zorder=0, label="(b): the most that so many runs can show")
-    legend_of_all(figure, ncols=2)
-    ceilings = ", ".join(f"{value:.3g}" for value in most)
-    hidden = [one.label for one in flawed if one.note and share(one) <= 1]
-    missed = [one.label for one in flawed if not one.note]
-    print(f"caught by other tests: {', '.join(hidden)}")
-    passed, refuted = sum(not one.note for one in shipped), len(flawed) - len(hidden) - len(missed)
-    remark(
-        figure,
-        f"Nothing refutes {passed} of {len(shipped)} shipped mechanisms; half of them are seen to leak "
-        f"{np.median([share(one) for one in shipped]):.2f} of their claim or more. Of {len(flawed)} with a known flaw "
-        f"{refuted} are refuted by a lower bound of ε, {len(hidden)} are caught by other tests, and {len(missed)} are "
-        f"missed. Many are at {ceilings} (dotted): with this number of runs no bound can be larger; "
-        "which of them holds depends on the law of the claim.",
+
+    def of_flawed(ax: Axes) -> None:
+        strips(ax, curves, CONTROLS, FLAWS.values())
+        for value in most:
+            ax.axvline(value, color="0.6", linestyle=":", zorder=0, label="(b): the most that so many runs can show")
+
+    words = "largest lower bound of ε over the claim"
+    above = Panel([], f"{len(shipped)} shipped mechanisms", words, xlim=(0, 1.1))
+    above.also = lambda ax: strips(ax, curves, SHIPPED, GROUPS.values())
+    below = Panel(
+        [], f"{len(flawed)} mechanisms with a known flaw", words, xscale="log", xlim=(LEAST, 80), also=of_flawed
     )
-    save("audits", options, figure, curves)
+    hidden = sum(bool(one.note) and share(one) <= 1 for one in flawed)
+    missed, passed = (sum(not one.note for one in ones) for ones in (flawed, shipped))
+    return Picture(
+        [above, below],
+        "Audits refute known flaws, and no shipped mechanism",
+        "What experiments show of the ε that is claimed. A mechanism runs up to 50,000 times on each of two data sets "
+        "that differ in one user. Lower bounds hold with 95 % confidence each, and those that refute with 99.9 %",
+        f"Nothing refutes {passed} of {len(shipped)} shipped mechanisms. Half of them are seen to leak "
+        f"{np.median([share(one) for one in shipped]):.2f} of their claim or more. Of {len(flawed)} with a known flaw "
+        f"a lower bound of ε refutes {len(flawed) - hidden - missed}, other tests catch {hidden}, and {missed} are "
+        f"missed. Many are at {', '.join(f'{value:.3g}' for value in most)} (dotted), the largest possible bound.",
+        height=7.2,
+        shape=(2, 1),
+        grid=dict(height_ratios=(12, 9)),
+    )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(AuditsSize, description=__doc__))
+    main(measure, picture, __doc__, AuditsSize)

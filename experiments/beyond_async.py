@@ -13,14 +13,11 @@ constants were chosen on other seeds.
 """
 
 import collections
-import dataclasses
 from typing import Any
 
 import numpy as np
-from beyond_schedules import compare
-from curves import Curve, ends, panels, pick, quotient, random_play, ratio
+from curves import Curve, ends, panels, pick, random_play, ratio
 from drawing import CHANCE, Panel, Picture, main
-from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -69,8 +66,8 @@ SHOWN = {  # family -> colour, marker and line, and the words of the legend; fro
     "he22": ("#000000", "o-", "not private: He et al. (2022), growth 4 ... 1.01"),
     "greedy growing": ("#999999", "s-", "not private: greedy, own rounds grow by 3 ... 1.1"),
     "greedy raw": ("#882255", "D-", "not private: greedy, growth of det V 4 ... 1.01"),
-    "LinUCB": ("#0072B2", "-", "alone, not private: LinUCB"),
-    "greedy": ("#009E73", "-", "alone, not private: greedy"),
+    "LinUCB": ("", "", "alone, not private: LinUCB"),
+    "greedy": ("", "", "alone, not private: greedy"),
 }
 TITLES = {
     "all alike": "one parameter, equal rates",
@@ -78,23 +75,22 @@ TITLES = {
     "two parameters": "two parameters, equal rates",
     "four parameters, unequal rates": "four parameters, rates by Zipf's law",
 }
-NAMED = {f"own rounds grow by {GROWTHS[1]:g}": "grow by 1.3", f"private test, D = {THRESHOLDS[1]:g}": "D = 0.1"}
+NAMED = (f"own rounds grow by {GROWTHS[1]:g}", f"private test, D = {THRESHOLDS[1]:g}")  # in the caption
 ALONE = "alone, not private: greedy"  # whose regret is the unit
 
 
 def measure(options: Size) -> list[Curve]:
     """Returns final regret and uploads of every schedule in every world."""
     run = options.run(100, 20_000, 100_000, seeds=(4, 16, 32), fresh=2024, stride="log")
-    curves = []
+    curves, colours = [], {label: SHOWN[family][0] for family, of in FAMILIES.items() for label in of}
     for title, world in list(WORLDS.items())[:: options.pick(-4, 1, 1)]:
         env = fb.envs.clustered(n_users=M, n_servers=1, n_arms=K, dim=options.pick(3, D, D), **world)
         algos = {
             label: one for of in FAMILIES.values() for label, one in list(of.items())[: options.pick(1, None, None)]
         }
         panel = f"{title}, T = {run['horizon']:,}"
-        colours = {label: SHOWN[family][0] for family, of in FAMILIES.items() for label in of}
         for one in ends(fb.sweep(env, algos, **run), panel, "rounds"):
-            curves.append(dataclasses.replace(one, style=colours[one.label]))
+            curves.append(one.but(style=colours[one.label]))
         uniform = random_play(env) * run["horizon"]
         curves.append(Curve(panel, CHANCE, [0], [uniform], "#999999 -.", "not private"))
     return curves
@@ -106,57 +102,40 @@ def picture(curves: list[Curve]) -> Picture:
     said: dict[str, str] = collections.defaultdict(str)  # empty for what --smoke leaves out
     for letter, title in zip("abcd", panels(curves)):
         of = {one.label: one for one in pick(curves, title)}
-        found = {name: [of[label] for label in each if label in of] for name, each in FAMILIES.items()}
-        compare(title, found)
-        unit, level, lines, named = of[ALONE].y[0], {}, [], []
-        said |= {f"{letter}, {name}": ratio(one.y[0], unit) for name, one in of.items() if name != CHANCE}
-        for name, ones in found.items():
+        unit, lines, level = of[ALONE].y[0], [], {CHANCE: of[CHANCE].mean[0] / of[ALONE].mean[0]}
+        said |= {f"{letter}, {name}": ratio(one.y[0], unit) for name, one in of.items()}
+        for name, each in FAMILIES.items():
+            ones = [of[label] for label in each if label in of]
             colour, look, label = SHOWN[name]
             if ones[0].label.startswith("alone"):
-                level[label] = (quotient(ones[0].y[0], unit)[0], colour)
+                level[label] = ones[0].mean[0] / unit.mean()
                 continue
-            apart += [quotient(one.y[0], unit)[0] for one in ones if letter in "cd"]
-            y, uploads = [one.y[0] for one in ones], [one.mean[1] for one in ones]
-            lines.append(Curve(title, label, uploads, y, f"{colour} {look}", ones[0].note))
-            named += [(name, colour, one, x) for one, x in zip(ones, uploads) if one.label in NAMED and letter in "ab"]
-
-        def also(ax: Axes, level: Any = level, named: Any = named, unit: np.ndarray = unit) -> None:
-            for label, (height, colour) in level.items():
-                ax.axhline(height, color=colour, label=label)
-            for name, colour, one, x in named:
-                look: dict[str, Any] = dict(textcoords="offset points", ha="center", color=colour)
-                look |= dict(bbox=dict(facecolor="white", edgecolor="none", pad=0.5))
-                look |= dict(arrowprops=dict(arrowstyle="-", color=colour))
-                to = (60, 46) if name == "private test" else (0, -26)
-                ax.annotate(NAMED[one.label], (x, one.mean[0] / unit.mean()), to, **look)
-
-        panel = Panel(lines, TITLES[title.partition(", T")[0]], "uploads of all agents", over=unit, also=also)
-        panel.open, panel.look = lambda one: one.note != "certified", dict(capsize=0, elinewidth=0.6, linewidth=1.2)
-        panel.level, panel.xticks = {CHANCE: of[CHANCE].mean[0] / unit.mean()}, (100, 300, 1_000, 3_000)
-        panel.axes |= dict(xscale="log", xlim=(60, 5_000))
+            line = Curve(title, label, [one.mean[1] for one in ones], [one.y[0] for one in ones], f"{colour} {look}")
+            lines.append(line.but(note=ones[0].note).over(unit))
+        apart += [value for one in lines for value in one.mean if letter in "cd"]
+        panel = Panel(lines, TITLES[title.partition(", T")[0]], "uploads of all agents", level=level)
+        panel.open, panel.look = lambda one: one.note != "certified", dict(capsize=0, elinewidth=0.6)
+        panel.xticks, panel.axes["xlim"], panel.axes["xscale"] = (100, 300, 1_000, 3_000), (60, 5_000), "log"
         if letter in "ab":
             panel.axes |= dict(yscale="log", ylim=(0.08, 12))
             panel.yticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
         else:
-            talk = [quotient(y, unit)[0] for one in lines for y in one.y]
-            panel.axes["ylim"] = min(talk) - 0.3, max(talk) + 0.3
-        if letter in "ac":
-            panel.axes["ylabel"] = "regret at T / that of greedy play alone"
+            panel.axes["ylim"] = min(one.mean.min() for one in lines) - 0.3, max(one.mean.max() for one in lines) + 0.3
+        panel.axes["ylabel"] = "regret over greedy play alone" * (letter in "ac")
         shown.append(panel)
-    print(*(f"{name}: {words}" for name, words in said.items()), sep="\n")
-    n_seeds, (grow, test) = curves[0].n_seeds, NAMED
+    n, (grow, test) = curves[0].n_seeds, NAMED
     return Picture(
         shown,
         "Sharing pays if agents are alike, and costs otherwise",
-        f"M = {M} agents, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1, {n_seeds} seeds ± one standard error of the "
-        "paired ratio;\nhorizontal lines are outside (c) and (d)",
-        "In units of the regret of greedy agents who play alone, without noise: where all agents have one parameter, "
-        f"(a) equal and (b) unequal rates, certified agents whose own rounds {NAMED[grow]} have {said[f'a, {grow}']} "
-        f"and {said[f'b, {grow}']}, with a private test ({NAMED[test]}) {said[f'a, {test}']} and {said[f'b, {test}']} "
-        f"({n_seeds} seeds). Where they have two parameters, (c), or four, (d), all who share have "
-        f"{min(apart, default=0):.1f} to {max(apart, default=0):.1f}, whatever the schedule.",
+        f"M = {M} agents, K = {K}, d = {D}, T = 20,000, ε = 1, δ = 0.1. Mean of {n} seeds ± one standard error of the "
+        "paired ratio. Grey lines are uniform play and agents who never talk, outside (c) and (d)",
+        "The unit is the regret of greedy agents who play alone, without noise. Where all have one parameter, (a) and "
+        f"(b), certified agents whose own rounds grow by 1.3 have {said[f'a, {grow}']} and {said[f'b, {grow}']}. With "
+        f"a private test, D = 0.1, they have {said[f'a, {test}']} and {said[f'b, {test}']} ({n} seeds). Where agents "
+        f"have two parameters, (c), or four, (d), all who share have {min(apart, default=0):.1f} to "
+        f"{max(apart, default=0):.1f}, whatever the schedule.",
+        height=6.4,
         shape=(2, 2),
-        size=(10.5, 9),
     )
 
 

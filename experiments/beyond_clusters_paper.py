@@ -11,7 +11,7 @@ factor on their widths, which is 1 in theory; ours play greedily. The key is one
 import numpy as np
 from beyond_clusters import MIXTURE, streams
 from clusters import LiuOptions
-from curves import Curve, final, pick, random_play, the, verdict
+from curves import Curve, final, pick, random_play, the
 from drawing import CHANCE, Panel, Picture, main
 
 import fedbandit_jax as fb
@@ -36,7 +36,7 @@ def measure(options: LiuOptions) -> list[Curve]:
         every = options.methods(fb.privacy.Budget(1.0, 0.1), width)
         algos |= {f"{name} {width:g}": every[name] for name in BASELINES}
     run = options.run(500, 100_000, 100_000, seeds=(2, 8, 16), fresh=2032, store=options.store)
-    result = fb.sweep(options.instance(), algos, **run)
+    result = options.sweep(options.instance(), algos, **run)
     assert all(result[f"{e:g} {d:g}"].certificate.claim == "certified" for e in EPSILONS for d in deltas)
     curves = []
     for e in EPSILONS:
@@ -61,10 +61,6 @@ def picture(curves: list[Curve]) -> Picture:
         label = one.label if one.panel == "plain" else f"{one.label}, not private; in (a) at its best width of (b)"
         ends = DELTAS[0] / 4, DELTAS[-1] * 4  # of lines of what has no delta
         shown.append(Curve("", label, ends, one.y[[one.mean.argmin()] * 2], one.style, one.note))
-    for one in private:
-        for other in widths:
-            words = [f"δ = {d:g} {verdict(y, other.y[other.mean.argmin()])}" for d, y in zip(one.x, one.y)]
-            print(f"{one.label} < {other.label} at its best width: {', '.join(words)}")
     deltas, factors = {1e-6: "$10^{-6}$", 1e-3: "0.001", 0.1: "0.1"}, {width: f"{width:g}" for width in WIDTHS}
     words = "the mixture of linear models against δ", "δ", "regret at T"
     left = Panel(shown, *words, xscale="log", yscale="log", ylim=(400, 8_000), xticks=deltas)
@@ -75,13 +71,13 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         [left, right],
         "At δ = 0.1 a certified mixture matches LinUCB",
-        "The instance of Liu et al. (2022): 40 users, 4 clusters (consecutive seats, no least distance), 5 servers, "
-        f"K = 10, d = 10,\nT = 100,000, {n} seeds ± one standard error; uniform play "
+        "The instance of Liu et al. (2022): 40 users, 4 clusters (consecutive seats, no least distance), 5 servers, K "
+        f"= 10, d = 10, T = 100,000. Mean of {n} seeds ± one standard error. Uniform play has "
         f"{np.round(the(curves, CHANCE).mean[0], -2):,.0f}",
-        f"At δ = 0.1 the certified mixture has {one.said()} at ε = 1 and {five.said()} at ε = 5; at δ = 10⁻⁶ it has "
-        f"{one.said(0)} and {five.said(0)}, where LinUCB without privacy has {linear.said()} at the width of theory "
-        f"and {linear.said(0)} at its best one ({n} seeds; best widths are of the same seeds).",
-        size=(10, 5.4),
+        f"At δ = 0.1 the certified mixture has {one.said()} at ε = 1 and {five.said()} at ε = 5, and at δ = 10⁻⁶ "
+        f"{one.said(0)} and {five.said(0)}. LinUCB without privacy has {linear.said()} at the width of theory and "
+        f"{linear.said(0)} at its best one ({n} seeds; best widths are of the same seeds).",
+        height=3.8,
         ncols=2,
         grid=dict(sharey=True),
     )

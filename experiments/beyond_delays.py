@@ -54,8 +54,8 @@ def measure(options: Size) -> list[Curve]:
         none = {}
         for delay in delays:
             env = fb.envs.delay(still, delay, law) if delay else still
-            result = fb.sweep(env, {name: recipe(name, env.spec, horizon) for name in LOOKS}, **run)
-            print(f"{delay} rounds late, {law}\n{result.summary()}", flush=True)
+            algos = {name: recipe(name, env.spec, horizon) for name in LOOKS}
+            result = options.sweep(env, algos, title=f"{delay} rounds late, {law}", **run)
             for name in LOOKS:
                 regret, label, claim = final(result[name]), f"{name}, {law} delays", claimed(result[name])
                 more = regret - none.setdefault(name, regret)
@@ -67,7 +67,7 @@ def measure(options: Size) -> list[Curve]:
 def picture(curves: list[Curve]) -> Picture:
     """Returns regret, and what it has more for each round of delay."""
     *more, chance = pick(curves, "more")
-    each = [Curve("", one.label, one.x[1:], one.y[1:] / one.x[1:, None], one.style, one.note) for one in more]
+    each = [one.but(x=one.x[1:], y=one.y[1:]).per(one.x[1:]) for one in more]
     lost, n = chance.mean[-1] / chance.x[-1], chance.n_seeds
     last = {one.label: f"{one.mean[-1]:.1f} ± {one.error[-1]:.2g}" for one in each}
     fixed, geometric = ([last[f"{name}, {law} delays"] for name in reversed(LOOKS)] for law in LAWS)
@@ -91,12 +91,10 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         [a, b],
         "Each round of delay costs a round of uniform play",
-        f"M = {M}, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T), {n} seeds ± one standard error; geometric "
-        "delays have this mean",
-        f"A fixed delay of {chance.x[-1]:g} rounds costs, for each of them, {found.format(*fixed)}, where uniform play "
-        f"loses {lost:.1f} in a round ({n} paired seeds). Geometric delays of this mean cost "
-        f"{found.format(*geometric)}. Points are shifted sideways so that they can be seen; a bar that ends in a "
-        "triangle is cut.",
+        f"M = {M}, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T). Mean of {n} seeds ± one standard error. "
+        "Geometric delays have this mean. A bar that ends in a triangle is cut",
+        f"A fixed delay of {chance.x[-1]:g} rounds costs, for each of them, {found.format(*fixed)}. Uniform play loses "
+        f"{lost:.1f} in a round ({n} paired seeds). Geometric delays of this mean cost {found.format(*geometric)}.",
         ncols=2,
     )
 

@@ -62,8 +62,7 @@ def measure(options: Size) -> list[Curve]:
             for name, decay in asked
             for noise, epsilon in EPSILONS.items()
         }
-        result = fb.sweep(env, algos, **run)
-        options.report(result, title=how)
+        result = options.sweep(env, algos, title=how, **run)
         steps = {label: np.diff(result[label].regret, axis=1, prepend=0) for label in result}
         counts = slice(half // BATCH if how == "jump" else 0, None)
         for noise, colour in COLOURS.items():
@@ -82,17 +81,12 @@ def measure(options: Size) -> list[Curve]:
 
 def picture(curves: list[Curve]) -> Picture:
     """Returns regret in a round, after the change by policy, and against the discount."""
-    chance, bars, found = (
-        the(curves, CHANCE).mean[0],
-        pick(curves, "jump, by policy"),
-        pick(curves, "jump, by discount"),
-    )
+    bars, found = (pick(curves, f"jump, by {what}") for what in ("policy", "discount"))
+    chance = the(curves, CHANCE).mean[0]
     after, names = "group regret after the change", dict(enumerate(("greedy", "UCB", "Thompson")[: len(bars[0].x)]))
     decay: Any = dict(yscale="log", ylim=(400, 20_000), label="(c), (d): {label}", look=dict(capsize=3))
-    decay["xlabel"], none, some = (
-        "discount of a batch; 1: nothing is forgotten",
-        *([one.said(list(one.x).index(x)) for one in found] for x in (1.0, DECAY)),
-    )
+    decay["xlabel"] = "discount of a batch; 1: nothing is forgotten"
+    none, some = ([one.said(list(one.x).index(x)) for one in found] for x in (1.0, DECAY))
     shown = [
         Panel(pick(curves, "jump"), "greedy, a new θ* half-way", "rounds", "regret of a user in a round", kind="lines"),
         Panel(bars, "policies, a new θ* half-way", "", after, kind="bars", spread=0.13, xticks=names),
@@ -100,19 +94,18 @@ def picture(curves: list[Curve]) -> Picture:
         Panel(pick(curves, "slide, by discount"), "greedy, θ* turns all the time", ylabel="group regret at T", **decay),
     ]
     shown[0].axes |= dict(yscale="log", ylim=(None, 0.8))
-    shown[0].also = lambda ax: ax.text(T, 0.42, "nothing forgotten: three curves in one", ha="right", fontsize="small")
     for panel, rounds in zip(shown, (1 / M, T / 2, T / 2, T)):  # of all users that a panel counts
         panel.level = {CHANCE: chance * rounds}
     return Picture(
         shown,
         "Greedy play that forgets recovers, with noise too",
-        f"M = {M}, K = {K}, d = {D}, T = {T:,}, δ = 1/(10 M T), batches of {BATCH} rounds, {curves[0].n_seeds} seeds "
-        "± one standard error; all private runs are certified",
+        f"M = {M}, K = {K}, d = {D}, T = {T:,}, δ = 1/(10 M T), batches of {BATCH} rounds. Mean of {curves[0].n_seeds} "
+        "seeds ± one standard error. All private runs are certified. In (a) the three that forget nothing are one",
         f"After the change greedy play that forgets nothing has {none[0]} without noise, {none[1]} at ε = 8 and "
-        f"{none[2]} at ε = 1; with discount {DECAY:g} it has {some[0]}, {some[1]} and {some[2]}; uniform play has "
+        f"{none[2]} at ε = 1. With discount {DECAY:g} it has {some[0]}, {some[1]} and {some[2]}. Uniform play has "
         f"{round(chance * T / 2, -2):,.0f}. UCB gains nothing by forgetting at ε = 1.",
         shape=(2, 2),
-        size=(10.5, 8.2),
+        height=5.8,
         ncols=5,
     )
 

@@ -11,13 +11,12 @@ Regret of secure aggregation alone, over the mean of these three runs. (c) Bits 
 private runs are certified.
 """
 
-import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 from curves import Curve, claimed, final, gathered, pick, random_play, ratio, the
-from drawing import CHANCE, Panel, Picture, main, write
+from drawing import CHANCE, Panel, Picture, main
 from options import Size
 
 import fedbandit_jax as fb
@@ -65,8 +64,7 @@ def measure(options: Size) -> list[Curve]:
     for rate in options.pick(RATES[::3], RATES, RATES):
         env = fb.envs.dropout(still, rate)
         algos = {name: recipe(name, away(rate, env.spec.n_agents), env.spec, run["horizon"]) for name in LOOKS}
-        result = fb.sweep(env, algos, **run)
-        print(f"{rate:.0%} away\n{result.summary()}", flush=True)
+        result = options.sweep(env, algos, title=f"{rate:.0%} away", **run)
         there = fb.simulate(still, algos[LATER], **run)
         for name in LOOKS:
             points.append(("regret", name, rate, final(result[name]), claimed(result[name])))
@@ -81,32 +79,31 @@ def picture(curves: list[Curve]) -> Picture:
     """Returns regret, that of secure aggregation alone, and bits."""
     plain, secure = pick(curves, "regret")[:2], [*pick(curves, "regret")[2:], the(curves, "regret, all there")]
     pooled = np.mean([one.y[0] for one in secure], axis=0)  # (S,): the same algorithm thrice, at f = 0
-    bits = [dataclasses.replace(one, y=1e-6 * one.y) for one in pick(curves, "bits")]
-    over = [Curve("", one.label, one.x[1:], one.y[1:], one.style, one.note) for one in secure]
+    bits = [one.per(1e6) for one in pick(curves, "bits")]
+    over = [one.but(x=one.x[1:], y=one.y[1:]).over(pooled) for one in secure]
     shown: Any = dict(spread=0.005, label="{label}: {note}", look=dict(capsize=3), xlim=(-0.02, 0.32))
     shown["xticks"], away_ = {rate: f"{100 * rate:.0f} %" for rate in RATES if rate != 0.05}, "share of silos away"
     level = {CHANCE: the(curves, CHANCE).mean[0]}
     regret = Panel([*plain, *secure], "regret", away_, "group regret at T", yscale="log", level=level, **shown)
     regret.axes["ylim"] = (150, 100_000)
-    words = "regret over the mean of three runs at f = 0"
-    alone = Panel(over, "secure aggregation alone", away_, words, over=pooled, ylim=(0.8, None), **shown)
+    words = "regret over that at f = 0"
+    alone = Panel(over, "secure aggregation alone", away_, words, ylim=(0.8, None), **shown)
     alone.also = lambda ax: ax.axhline(1, color="0.7", zorder=0)
     sent = Panel(bits, "communication", away_, "million bits that silos send", ylim=(0, None), **shown)
-    sent.also = lambda ax: write(ax, 0.03, 0.05, "three curves in one:\nall but noise of every silo", fontsize="medium")
     n, most = curves[0].n_seeds, ", ".join(f"{away(rate, M)}" for rate in RATES)
     late, lost, noise = (ratio(one.y[-2], pooled) for one in secure)
     own, runs = ratio(secure[0].y[-2], secure[0].y[0]), ", ".join(one.said(0) for one in secure)
     return Picture(
         [regret, alone, sent],
         "Secure aggregation survives silos that drop out",
-        f"M = {M} silos, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T), {n} seeds ± one standard error;\n"
-        f"f, the silos whose shares of noise may be missing: {most} from left to right",
-        f"If a fifth of the silos misses each synchronisation, secure aggregation has {late} times the regret that it "
-        f"has with all there and f = 0 where what is missed comes later ({own} over its own run), {lost} times where "
-        f"it is lost, and {noise} times if all are there under noise for f silos away ({n} paired seeds). At 0 % its "
-        f"three curves are one algorithm, run three times with other noise: {runs}; (b) is over their mean. In (c) "
-        "bits without noise are those of secure aggregation. Points are shifted sideways by at most 1 % of silos.",
-        size=(11, 5),
+        f"M = {M} silos, K = {K}, d = {D}, T = {T:,}, ε = 1, δ = 1/(10 M T). Mean of {n} seeds ± one standard error. "
+        f"f, the silos whose shares of noise may be missing, is {most} from left to right. In (c) all except noise of "
+        "every silo are one curve",
+        "If a fifth of the silos misses each synchronisation, regret of secure aggregation is over that with all there "
+        f"and f = 0: {late} if what is missed comes later ({own} over its own run), {lost} if it is lost, and {noise} "
+        f"if all are there under noise for f silos away ({n} paired seeds). At 0 % its three curves are one algorithm, "
+        f"run three times with other noise: {runs}. (b) is over their mean.",
+        height=3.4,
         ncols=2,
     )
 

@@ -11,10 +11,8 @@ up what all silos within gamma hops release. Numbers such as D and the first rel
 
 from typing import Any
 
-import numpy as np
 from curves import Curve, ends, panels, pick, random_play, the
 from drawing import CHANCE, Panel, Picture, main
-from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -27,7 +25,6 @@ BLT = fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Linear(centred=Tr
 SHARP = fb.privacy.Mechanism(
     BUDGET, fb.privacy.Decaying(1.5), statistic=fb.privacy.Linear(centred=True, gram_scale=0.5)
 )
-ON = ("grid", "ring")
 LOG_DET = fb.schedules.LogDet
 NETWORKS = {"complete": (1, 12, 0.3), "grid": (6, 50, 1.0), "ring": (10, 50, 1.0)}  # gamma, first release, their D
 
@@ -69,67 +66,37 @@ def measure(options: Size) -> list[Curve]:
     run, curves = options.run(60, 10_000, 10_000, fresh=2024, stride="log"), []
     both = {"with a controller": controlled(), "on a network": on_networks(options, env.spec.n_agents)}
     for title, algos in both.items():
-        curves += ends(fb.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")
+        curves += ends(options.sweep(env, algos, **run), f"{title}, T = {run['horizon']:,}", "rounds")
     uniform = random_play(env) * run["horizon"]
     return [*curves, Curve(CHANCE, CHANCE, [0], [uniform], "#999999 :", "not private")]
 
 
-def _pairs(curves: list[Curve]) -> str:
-    """Returns why Algorithm 3 without privacy has equal regret on grid and ring, if it has."""
-    grid, ring = ([one for one in curves if one.label == f"{name}: Algorithm 3, γ = 1, not private"] for name in ON)
-    cliques = [fb.networks.network(fb.networks.make(name, M), 1).clique for name in ON]
-    if not (grid and ring and np.array_equal(grid[0].y, ring[0].y) and np.array_equal(cliques[0], cliques[1])):
-        return ""
-    return (
-        f"On grid and ring Algorithm 3 without privacy has the same regret in every seed: at γ = 1 its cliques are the "
-        f"same {len(set(cliques[0].tolist()))} on both, of {M} silos. "
-    )
-
-
 def picture(curves: list[Curve]) -> Picture:
     """Returns final regret of every algorithm, on a row of its own."""
-    shown, said = [], {one.label: one.said(0) for one in curves}
-    blue, clear = (
-        fb.plotting.COLOURS[1],
-        dict(facecolor="white", edgecolor="none", pad=1),
-    )  # behind numbers, for the grid
+    shown, said, chance = [], {one.label: one.said(0) for one in curves}, the(curves, CHANCE).mean[0]
     for title in panels(curves)[:-1]:
         ones = []
         for one in pick(curves, title):
             name = one.label.replace(", secure", ",\nsecure").replace(", lazy", ",\nsynchronised sums only")
-            look = f"{blue if one.note == 'certified' else '#555555'} {'s' if one.note == 'none' else 'o'}"
+            look = {"certified": f"{fb.plotting.COLOURS[1]} o", "none": "#555555 s"}.get(one.note, "#555555 o")
             ones.append(Curve(title, name, one.x[:1], one.y[:1], look, one.note))
-
-        def also(ax: Axes, ones: list[Curve] = ones) -> None:
-            for place, one in enumerate(reversed(ones)):
-                left, x = one.mean[0] > 20_000, one.mean[0] * (0.8 if one.mean[0] > 20_000 else 1.25)
-                look: dict[str, Any] = dict(ha="right" if left else "left", fontsize="small", bbox=clear)
-                ax.text(x, place, one.said(0), va="center", **look)
-            for place in range(4, len(ones), 4):
-                ax.axhline(place - 0.5, color="#dddddd", linewidth=0.8, zorder=0)
-            for mark, colour, face, label in (
-                ("o", blue, blue, "certified"),
-                ("s", "#555555", "white", "with noise: no privacy claim"),
-                ("o", "#555555", "white", "not private"),
-            ):
-                ax.errorbar([], [], [], fmt=mark, color=colour, mfc=face, label=label)
-
         panel = Panel(ones, title.partition(", T")[0], "group regret at T", kind="rows", xscale="log", xlim=(150, 6e5))
-        panel.level, panel.also = {CHANCE: the(curves, CHANCE).mean[0]}, also
-        panel.open, panel.look = lambda one: one.note != "certified", dict(markersize=6)
+        panel.level, panel.numbers = {CHANCE: chance}, "{mean:,.0f} ± {error:,.0f}"
+        panel.open = lambda one: one.note != "certified"
         shown.append(panel)
     return Picture(
         shown,
         "Certified variants of FedUCB, and FedUCB as printed",
-        f"M = {M}, K = {K}, d = {D}, T = 10,000, ε = 1, δ = 0.1, {curves[0].n_seeds} seeds ± one standard error",
-        f"(a): FedUCB as printed has {said['FedUCB as printed, D = 30']}, and proves nothing; certified and with "
+        f"M = {M}, K = {K}, d = {D}, T = 10,000, ε = 1, δ = 0.1. Mean of {curves[0].n_seeds} seeds ± one standard "
+        "error. Blue: certified; squares: with noise, no privacy claim; open circles: not private",
+        f"(a): FedUCB as printed has {said['FedUCB as printed, D = 30']}, and proves nothing. Certified and with "
         f"secure aggregation regret is {said['growing batches, greedy, secure aggregation']}, as that of FedUCB "
-        f"without privacy, {said['not private: FedUCB, D = 0.3']}; with noise of every silo "
-        f"{said['growing batches, greedy']}. "
-        f"(b): on a complete network Gossip has {said['complete: Gossip, γ = 1']}, and Algorithm 3 with noise "
-        f"{said['complete: Algorithm 3 with noise, γ = 1']}. {_pairs(curves)}"
+        f"without privacy, {said['not private: FedUCB, D = 0.3']}. With noise of every silo it is "
+        f"{said['growing batches, greedy']}. (b): on a complete network Gossip has {said['complete: Gossip, γ = 1']}, "
+        f"and Algorithm 3 with noise {said['complete: Algorithm 3 with noise, γ = 1']}. On grid and ring Algorithm 3 "
+        "without privacy has the same regret, as at γ = 1 its cliques are the same. "
         f"Uniform play has {said[CHANCE].split()[0]}.",
-        size=(11, 5.2),
+        height=4.4,
         ncols=4,
     )
 

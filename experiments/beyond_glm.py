@@ -51,7 +51,7 @@ def measure(options: Size) -> list[Curve]:
 
     def compare(env: Any, algos: dict[Any, tuple[fb.privacy.Statistic, float]]) -> fb.Result:
         made = {f"{key}": recipe(*one, env.spec, horizon) for key, one in algos.items()}
-        return fb.sweep(env, {**made, "no noise": recipe(P.Linear(), None, env.spec, horizon)}, **run)
+        return options.sweep(env, {**made, "no noise": recipe(P.Linear(), None, env.spec, horizon)}, **run)
 
     for contexts in ("fresh", "fixed"):
         asked = {(name, e): (one, e) for name, one in STATISTICS.items() for e in EPSILONS}
@@ -95,20 +95,20 @@ def picture(curves: list[Curve]) -> Picture:
 
     words = "length R of the range that rewards are clipped to", "regret at T, in units of reward"
     panel = Panel(tails, "heavy tails, ε = 1, certified", *words, label="(c): {label}", spread=0.06, also=raw)
-    panel.xticks, panel.level = {**{r: f"{r:g}" for r in tails[0].x}, last: "no noise,\nno clipping"}, {}
+    panel.xticks = {**{r: f"{r:g}" for r in tails[0].x}, last: "none"}
     panel.axes |= dict(xscale="log", yscale="log", xlim=(0.2, 2 * last))
     panel.level, name = {f"(c): {CHANCE}": uniform}, list(TAILS)[2] if len(tails) > 2 else tails[0].label
     (linear, logistic), student, free = pick(curves, "fresh")[:2], the(tails, label=name), the(frees, label=name)
-    size = f"M = {M}, K = {K}, d = {D}, T = 2,000, δ = {DELTA:g}, {curves[0].n_seeds} seeds ± one standard error"
     return Picture(
         [*shown, panel],
         "Simple statistics and narrow ranges lose least",
-        f"{size}; uniform play in (a), (b): {clicks:,.0f} clicks",
-        f"On clicks of fresh arms at ε = 1 the linear statistic has {linear.said(0)}, and the logistic one "
-        f"{logistic.said(0)}; at ε = 8 {linear.said(1)} and {logistic.said(1)}. "
-        f"The narrowest range has the least regret: with Student's law of 2 degrees of freedom it is "
-        f"{student.said(0)}, where sums of raw rewards without noise have {free.said(0)}.",
-        size=(11, 4.8),
+        f"M = {M}, K = {K}, d = {D}, T = 2,000, δ = {DELTA:g}. Mean of {curves[0].n_seeds} seeds ± one standard error. "
+        f"Uniform play in (a) and (b) has {clicks:,.0f} clicks. Open markers in (c): no noise, no clipping",
+        f"On clicks of fresh arms the linear statistic has {linear.said(0)} at ε = 1 and {linear.said(1)} at ε = 8, "
+        f"and the logistic one {logistic.said(0)} and {logistic.said(1)}. The narrowest range has the least regret: "
+        f"with Student's law of 2 degrees of freedom it is {student.said(0)}. Sums of raw rewards without noise have "
+        f"{free.said(0)}.",
+        height=3.3,
         grid=dict(width_ratios=(1, 1, 2)),
     )
 

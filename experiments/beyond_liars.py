@@ -48,10 +48,8 @@ def recipe(rule: str, epsilon: float | None, spec: fb.Spec, horizon: int) -> fb.
 
 def measure(options: Size) -> list[Curve]:
     """Returns final regret against the share of liars, for every rule, attack and epsilon."""
-    run, shares = (
-        options.ends(20, 1000, 2000, seeds=(2, 16, 32), fresh=3000),
-        options.pick(SHARES[3:4], *[SHARES[1:]] * 2),
-    )
+    run = options.ends(20, 1000, 2000, seeds=(2, 16, 32), fresh=3000)
+    shares = options.pick(SHARES[3:4], SHARES[1:], SHARES[1:])
     env, horizon = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli"), run["horizon"]
     rules = options.pick(["sum", "trimmed_mean"], [*RULES], [*RULES])
     plain = {(e, rule): recipe(rule, value, env.spec, horizon) for e, value in EPSILONS.items() for rule in rules}
@@ -61,7 +59,7 @@ def measure(options: Size) -> list[Curve]:
         for attack in ATTACKS:
             for share in shares:
                 algos[f"{e} {rule} {attack} {share}"] = algo.replace(liars=fb.privacy.Liars(share, attack))
-    result, curves = fb.sweep(env, algos, **run), []
+    result, curves = options.sweep(env, algos, **run), []
     for e, rule in plain:
         for attack, words in ATTACKS.items():
             shown = [result[f"{e} {rule}"], *(result[f"{e} {rule} {attack} {share}"] for share in shares)]
@@ -96,15 +94,15 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         panels,
         "The geometric median withstands a fifth of liars",
-        f"What a silo that lies sends (titles), and the rule by which the server adds up: M = {M}, K = {K}, d = {D}, "
-        f"T = {chance.x[0]:,.0f},\nδ = 1 / (10 M T), private: noise of every silo, certified; {n} seeds ± one standard "
-        "error; rows have scales of their own",
-        f"If 20 % of the silos send minus their sums, the geometric median has {', '.join(seen)} times the regret of "
-        f"the plain sum where nobody lies. Minus 1,000 times their sums from {100 * worst.x[1]:.0f} % of the silos "
-        f"make the plain sum {worst.mean[1] / chance.mean[0]:.1f} times as bad as uniform play at ε = 1; the trimmed "
-        f"mean is worse than uniform play at {' and '.join(fails)}. {M} silos, {n} seeds.",
+        f"Titles say what a silo that lies sends, and the legend by which rule the server adds up. M = {M}, K = {K}, d "
+        f"= {D}, T = {chance.x[0]:,.0f}, δ = 1 / (10 M T). Private: noise of every silo, certified. Mean of {n} seeds "
+        "± one standard error. Rows have scales of their own",
+        f"If 20 % of the silos send minus their sums, regret of the geometric median over that of the plain sum where "
+        f"nobody lies is {', '.join(seen)}. If {100 * worst.x[1]:.0f} % send minus 1,000 times their sums, the plain "
+        f"sum has {worst.mean[1] / chance.mean[0]:.1f} times the regret of uniform play at ε = 1. The trimmed mean is "
+        f"worse than uniform play at {' and '.join(fails)}.",
         shape=(len(EPSILONS), len(ATTACKS)),
-        size=(10.5, 7.6),
+        height=5.4,
         ncols=5,
         grid=dict(sharex=True, sharey="row"),
     )

@@ -9,7 +9,6 @@ epsilon-greedy act on a binary tree; ours on the matrix mechanism for growing ba
 secure aggregation and pure DP. Constants were chosen on other instances and seeds, for the two settings apart.
 """
 
-import dataclasses
 import re
 from typing import Any
 
@@ -109,14 +108,11 @@ def measure(options: Size) -> list[Curve]:
             seen.append(regrets(fb.sweep(env, policies(delta, arms), grid={"epsilon": EPSILONS[few]}, seeds=2, **run)))
         means = {point: np.array([one[point].mean() for one in seen]) for point in seen[0]}
         same, new = f"the same {K} arms, δ = {delta:g}", f"{K} fresh arms, δ = {delta:g}"
-        curves += [
-            *lines(same, means, "instances of 2 seeds"),
-            Curve(same, CHANCE, EPSILONS[:1], [chance], note="instances"),
-        ]
+        curves += lines(same, means, "instances of 2 seeds")
+        curves.append(Curve(same, CHANCE, EPSILONS[:1], [chance], note="instances"))
         env = fb.envs.sphere(n_agents=m, n_arms=K, dim=D, rewards="bernoulli")
-        fresh = fb.sweep(
-            env, policies(delta, None), grid={"epsilon": EPSILONS[few]}, seeds=options.pick(2, 12, 25), **run
-        )
+        some: dict[str, Any] = dict(grid={"epsilon": EPSILONS[few]}, seeds=options.pick(2, 12, 25))
+        fresh = fb.sweep(env, policies(delta, None), **some, **run)
         chance = horizon * random_play(env)
         curves += [*lines(new, regrets(fresh), "seeds"), Curve(new, CHANCE, EPSILONS[:1], [chance], note="worlds")]
     users = options.pick(20_000, 10**6, 10**6)
@@ -150,7 +146,7 @@ def picture(curves: list[Curve]) -> Picture:
         words, horizon, law = re.fullmatch(r"(.+?)(, T = [\d,]+)?(, pure ε-DP|)", title).groups("")  # pyright: ignore
         words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", words) + f"{law}\n{ones[0].n_seeds} {ones[0].note}{horizon}"
         names = [one.label.replace("epsilon", "ε") + (" in (c), (f)" if one.label in BANDITS else "") for one in ones]
-        ones = [dataclasses.replace(one, label=name) for one, name in zip(dressed(ones, LOOKS), names)]
+        ones = [one.but(label=name) for one, name in zip(dressed(ones, LOOKS), names)]
         panel = Panel(ones, words, "ε", "regret at T" if letter in "ad" else "", xscale="log", yscale="log")
         panel.level, panel.xticks, panel.spread = {CHANCE: chance.mean[0]}, ones[0].x, 0.025
         panel.open, panel.look = lambda one: not one.label.startswith("ours"), dict(linewidth=1.2)
@@ -164,14 +160,14 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         [shown[letter] for letter in sorted(shown)],
         "Regret of policies at equal privacy",
-        f"All are certified for the same ε: in (a), (b), (d), (e) M = {M} silos, each with its noise, d = {D}, "
-        f"T = 1,000; in (c), (f) secure aggregation;\n± one standard error; filled: with our release for growing "
-        "batches or our radius; points are set apart; scales differ",
+        f"All are certified for the same ε. (a), (b), (d), (e): M = {M} silos with noise of their own, d = {D}, T = "
+        "1,000. (c), (f): secure aggregation. Mean ± one standard error. Filled: our release for growing batches, or "
+        "our radius. Scales differ",
         f"At ε = 1 {' and '.join(parts)}. Regret of the best of others over the best of ours: "
         f"{'; '.join(said(letter, *found[letter]) for letter in sorted(found))}. Undecided: paired runs do not tell "
-        "which is less with 95 % confidence. Nothing here is without privacy.",
+        "which is less with 95 % confidence.",
         shape=(2, 3),
-        size=(11, 8.2),
+        height=5.6,
         ncols=4,
     )
 

@@ -12,7 +12,6 @@ played, so that all noise is on x y. The last bars are not private: greedy play 
 round and from round 2 on, and FedLinUCB as in Algorithm 8 of Zhou & Chowdhury (2024).
 """
 
-import dataclasses
 import re
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from curves import Curve, ends, panels, pick, random_play, ratio, the
 from drawing import CHANCE, Panel, Picture, main
-from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -119,10 +117,10 @@ def measure(options: Size) -> list[Curve]:
     env = fb.envs.sphere(*options.shape(M, K, D), rewards="bernoulli")
     curves = []
     for delta in list(FIRST)[: options.pick(1, 2, 2)]:
-        result = options.report(fb.sweep(env, ladder(delta), **run), title=f"delta = {delta:g}")
+        result = options.sweep(env, ladder(delta), title=f"delta = {delta:g}", **run)
         for one in ends(result, f"δ = {delta:g}, T = {run['horizon']:,}"):
             colour = "#555555" if one.note != "certified" else "#56B4E9" if "oracle" in one.label else "#0072B2"
-            curves.append(dataclasses.replace(one, style=colour))
+            curves.append(one.but(style=colour))
     return [*curves, Curve(CHANCE, CHANCE, [run["horizon"]], [run["horizon"] * random_play(env)])]
 
 
@@ -138,31 +136,21 @@ def picture(curves: list[Curve]) -> Picture:
         seen.append(f"at {delta}: {ratios}")
         rows = [one.label.replace(f"round {start}", "round n").replace(f"({start})", "(n)") for one in panel]
 
-        def bars(ax: Axes, panel: list[Curve] = panel, rows: list[str] = rows) -> None:
-            places = range(len(panel))[::-1]
-            for place, one in zip(places, panel):
-                ax.barh(place, one.mean[0], xerr=one.error[0], color=one.style)
-                ax.text(one.mean[0] + one.error[0], place, f" {one.said(0)}", va="center", fontsize="small")
-                print(f"{one.label}: {one.said(0)}, {one.note}")
-            ax.set_yticks(places, rows, fontsize="small")
-            for rule in (6, 7):
-                ax.axhline(len(panel) - rule - 0.5, color="0.6", linewidth=0.8)
-
+        ones = [one.but(label=row) for one, row in zip(panel, rows)]
         words = re.sub(r"1e-0?(\d+)", r"$10^{-\1}$", f"{title}, n = {start}")
-        shown.append(Panel([], words, "group regret at T", kind="rows", also=bars))
-        shown[-1].axes["xlim"] = (0, 1.4 * max(one.mean[0] for one in panel))
+        shown.append(Panel(ones, words, "group regret at T", kind="rows", numbers="{mean:,.0f} ± {error:,.0f}"))
+        shown[-1].axes["xlim"] = (0, 1.2 * max(one.mean[0] for one in panel))
     seeds = curves[0].n_seeds
     return Picture(
         shown,
         "What each ingredient saves under silo-local noise",
-        f"Silo-local noise, ε = {EPSILON:g}; rows with + are added to all above: M = {M}, K = {K}, d = {D}, {seeds} "
-        f"seeds ± one standard error, uniform play {round(chance.mean[0], -3):,.0f}.\nDark blue: certified; light "
-        "blue: an oracle that nobody can run; grey: not private; n: the first release of greedy play; scales differ",
-        "With all ingredients, certified greedy play has these times the regret of the first row, of the oracle, and "
-        f"of the same play without privacy: {'; '.join(seen)} ({seeds} seeds, paired). x x' halved: the sum of x x' is "
-        "scaled by a half before noise is added, which leaves x y less of it. The oracle knows the mean of x x', "
-        "whatever is played, so that all noise is on x y.",
-        size=(11, 4.8),
+        f"Silo-local noise, ε = {EPSILON:g}, M = {M}, K = {K}, d = {D}. Mean of {seeds} seeds ± one standard error. "
+        "What rows with + have is added to all above. Dark blue: certified; light blue: an oracle that nobody can run; "
+        f"grey: not private. n: first release of greedy play. Uniform play has {round(chance.mean[0], -3):,.0f}",
+        "Regret of certified greedy play with all ingredients over that of the first row, of the oracle, and of the "
+        f"same play without privacy: {'; '.join(seen)} ({seeds} seeds, paired). Half of x x' is summed, which leaves x "
+        "y less of the noise. The oracle knows the mean of x x', so that all noise is on x y.",
+        height=3.3,
         grid=dict(sharey=True),
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from curves import Curve, final, gathered, pick, quotient, random_play, the
-from drawing import CHANCE, Panel, Picture, main, write
+from drawing import CHANCE, Panel, Picture, main
 from options import Size
 
 import fedbandit_jax as fb
@@ -65,13 +65,12 @@ def measure(options: Size) -> list[Curve]:
         env = fb.envs.returning(new, round(horizon / r)) if r > 1 else new
         algos = recipes(r, env, horizon)
         more = {f"{c} let in": few(Users(c, 1), env, horizon) for c in LET_IN[1:] if r == REGULAR}
-        result = options.report(fb.sweep(env, algos | more, **run), title=f"r = {r}")
+        result = options.sweep(env, algos | more, title=f"r = {r}", **run)
         places = [("r", label, r, result[label]) for label in algos]
         places += [("c", FEW, c, result[label]) for c, label in zip(LET_IN, [ONCE, *more]) if more]
         if r > 1:
             stay = fb.envs.returning(new, round(horizon / r), session=r)
-            rows = fb.sweep(stay, {name: algos[name] for name in SESSIONS}, **run)
-            options.report(rows, title=f"r = {r} in a row")
+            rows = options.sweep(stay, {name: algos[name] for name in SESSIONS}, title=f"r = {r} in a row", **run)
             places += [("r in a row", label, r, rows[label]) for label in SESSIONS]
         for panel, name, x, one in places:
             left = one.counts.get(LEFT_OUT, np.zeros_like(one.regret))[:, -1] / (n * horizon)
@@ -105,8 +104,6 @@ def picture(curves: list[Curve]) -> Picture:
     ]
     shown[2].axes["ylabel"] = "group regret at T"
     shown[3].axes |= dict(ylabel="share of all visits that are left out", yticks=(0.75, 0.8, 0.85, 0.9, 0.95))
-    words = f"at c = {REGULAR} only repeated visits\nwithin a batch are left out"
-    shown[3].also = lambda ax: write(ax, 0.97, 0.3, words, ha="right", fontsize="medium")
     shown[1].also = lambda ax: ax.set(ylim=ax.figure.axes[0].get_ylim(), xlim=ax.figure.axes[0].get_xlim())
     optimism, *others = by_r
     best = [min((one for one in others if r in one.x), key=lambda one: one.at(r).mean()) for r in (1, REGULAR)]
@@ -119,14 +116,14 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         shown,
         "What it costs to protect users who return",
-        f"Users who return: M = {M}, K = {K}, d = {D}, T = {chance.x[0]:,.0f}, all certified at ε = 1, δ = 0.1 for all "
-        f"visits of one user,\n{curves[0].n_seeds} seeds ± one standard error; before the colon: how visits are "
-        "protected together",
+        f"M = {M}, K = {K}, d = {D}, T = {chance.x[0]:,.0f}. All are certified at ε = 1 and δ = 0.1 for all visits of "
+        f"one user. Mean of {curves[0].n_seeds} seeds ± one standard error. Names say first how visits are protected "
+        f"together. At c = {REGULAR} only repeated visits within a batch are left out",
         f"{REGULAR} visits that are protected together cost {text.format(*values[:2], *names, *values[2:])} by "
         f"optimism with group privacy ({curves[0].n_seeds} seeds). Where users come for r rounds in a row, the least "
-        f"regret of {len(rows)} recipes has: {where}. Nothing here is without privacy.",
+        f"regret of {len(rows)} recipes has: {where}.",
         shape=(2, 2),
-        size=(10.5, 8.4),
+        height=6,
         ncols=2,
     )
 

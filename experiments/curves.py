@@ -248,9 +248,9 @@ def quotient(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     return float(value), float((a - value * b).std(ddof=1) / np.sqrt(len(a)) / b.mean())
 
 
-def pm(mean: float, error: float, digits: int = 2) -> str:
+def pm(mean: Any, error: Any, digits: int = 2) -> str:
     """Returns a number with its error as text, "1.23 ± 0.04"."""
-    return f"{mean:,.{digits}f} ± {error:,.{digits}f}"
+    return f"{round(float(mean), digits) + 0.0:,.{digits}f} ± {error:,.{digits}f}"
 
 
 def ratio(a: np.ndarray, b: np.ndarray) -> str:

@@ -67,7 +67,6 @@ class Panel:
         numbers: format of what is written above the point of a row, by `mean` and `error`.
         band: how many standard errors are drawn.
         open: whether the markers of a curve are not filled.
-        over: values (S,) or (n, S) of the seeds, in whose unit y is: means over their mean, errors of the paired ratio.
         spread: by how much neighbours are set apart, so that errors do not hide each other: a share on a log axis.
         xticks, yticks: places, maybe with words for them; there are no ticks between them.
         places: draw points at 0, 1, ..., and write x there.
@@ -89,7 +88,6 @@ class Panel:
         numbers: str = "",
         band: float = 1.0,
         open: Callable[[Curve], bool] = lambda one: False,
-        over: np.ndarray | None = None,
         spread: float = 0.0,
         xticks: Iterable[float] | Mapping[float, str] | None = None,
         yticks: Iterable[float] | Mapping[float, str] | None = None,
@@ -101,7 +99,7 @@ class Panel:
     ):
         self.curves, self.title, self.kind, self.label, self.numbers = curves, title, kind, label, numbers
         self.open: Callable[[Curve], bool] = open
-        self.band, self.over, self.spread, self.places = band, over, spread, places
+        self.band, self.spread, self.places = band, spread, places
         self.xticks, self.yticks = xticks, yticks
         self.also: Callable[[Axes], Any] | None = also
         self.level: Mapping[str, float] = level or {}
@@ -112,14 +110,6 @@ class Panel:
         """Returns the words of the legend for a curve."""
         words = self.label.format(label=one.label, note=one.note, promise=promised(one.note))
         return spaced(words.removesuffix(": ")) or "_"
-
-    def heights(self, one: Curve) -> tuple[np.ndarray, np.ndarray]:
-        """Returns means and half of the bars of errors of a curve, in the unit of the panel."""
-        if self.over is None:
-            return one.mean, self.band * one.error
-        unit = np.broadcast_to(self.over, one.y.shape)
-        mean, error = np.transpose([kept.quotient(*both) for both in zip(one.y, unit)])
-        return mean, self.band * error
 
     def aside(self, i: int, x: Any) -> Any:
         """Returns where points x of curve i are drawn, a little aside of it."""
@@ -169,13 +159,10 @@ class Picture:
     mosaic: str = ""
     ncols: int = 3
     grid: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    size: Any = None  # OLD
-    paper: str = ""  # OLD
 
     def figure(self) -> Figure:
         """Draws it."""
-        high = self.size[1] * 1.08 * min(WIDTH / self.size[0], 0.66) if self.size else self.height  # OLD
-        size: Any = dict(figsize=(WIDTH, high), **self.grid)
+        size: Any = dict(figsize=(WIDTH, self.height), **self.grid)
         if self.mosaic:
             figure, places = plt.subplot_mosaic(self.mosaic, **size)
             axes = [places[letter] for letter in sorted(places)]
@@ -207,7 +194,6 @@ def main(
     picture: Callable[[list[Curve]], Picture],
     doc: str | None,
     options: type[Options] = Size,
-    name: str = "",  # OLD
 ) -> None:
     """Runs a script with the options of the command line, as `show` does.
 
@@ -246,7 +232,7 @@ def render(panel: Panel, ax: Axes) -> None:
     for label, value in panel.level.items():
         (ax.axvline if rows else ax.axhline)(value, label=label, **REFERENCE)
     for i, one in enumerate(panel.curves):
-        mean, error = panel.heights(one)
+        mean, error = one.mean, panel.band * one.error
         shown = ", ".join(f"{x:g}: {number(y)} ± {number(e)}" for x, y, e in zip(one.x, mean, error))
         print(f"{ax.get_title()}, {one.label}: {shown}; {one.note}")
         colour, line, marker = styled(one, i)
@@ -274,7 +260,8 @@ def render(panel: Panel, ax: Axes) -> None:
         ticks(ax.xaxis, {i: f"{x:g}" for i, x in enumerate(panel.curves[0].x)})
     if rows and panel.curves:
         ax.grid(False, axis="y")
-        ax.set_yticks(range(n), [panel.words(one) for one in reversed(panel.curves)], fontsize="small")
+        names = [panel.words(one).removeprefix("_") for one in reversed(panel.curves)]
+        ax.set_yticks(range(n), names, fontsize="small")
         ax.margins(y=0.1)
     for axis, places in ((ax.xaxis, panel.xticks), (ax.yaxis, panel.yticks)):
         if places is not None:
@@ -311,7 +298,7 @@ def styled(one: Curve, i: int = 0) -> tuple[str, str, str]:
 
 def dressed(curves: Sequence[Curve], looks: Mapping[str, str]) -> list[Curve]:
     """Returns curves in the style of their label, where `looks` has it."""
-    return [dataclasses.replace(one, style=looks.get(one.label, one.style)) for one in curves]
+    return [one.but(style=looks.get(one.label, one.style)) for one in curves]
 
 
 def spaced(text: str) -> str:
@@ -381,110 +368,3 @@ def _log_ticks(low: float, high: float, least: int) -> Locator:
         if ((low <= places) & (places <= high)).sum() >= least:
             return LogLocator(subs=subs)
     return MaxNLocator(5)
-
-
-# OLD FROM HERE
-from weakref import WeakKeyDictionary
-
-from matplotlib.figure import SubFigure
-from matplotlib.transforms import ScaledTranslation
-
-from fedbandit_jax.report.plotting.figure import in_words
-
-BELOW = 0.42
-SETTINGS: Any = WeakKeyDictionary()
-
-
-def draw(curves: Sequence[Curve], ax: Axes, *, average: bool = False, band: float = 1.0, hidden: bool = True) -> None:
-    """Draws curves with a band of so many standard errors, or none; `average` divides by the round.
-
-    Later curves are thinner and dashes of equal ones are set apart. Of a curve that is `hidden` under a later one all
-    the same, the legend says so.
-    """
-    for i, one in enumerate(curves):
-        colour, line, marker = styled(one, i)
-        by = one.x if average else 1.0
-        width = 2.0 - 1.0 * i / max(1, len(curves) - 1)
-        above = curves[i + 1 :] if hidden else ()
-        look: dict[str, Any] = dict(color=colour, marker=marker, markersize=4, markevery=(i, 8))
-        ax.plot(one.x, one.mean / by, line, linewidth=width, label=named(one, above), **look)
-        if band and one.n_seeds > 1:
-            low, high = (one.mean - band * one.error) / by, (one.mean + band * one.error) / by
-            ax.fill_between(one.x, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-def named(one: Curve, above: Sequence[Curve] = ()) -> str:
-    """Returns the name of a curve in the legend, with its note, and the curve `above` that hides it, if one does."""
-    name = in_words(one.label)
-    over = [in_words(other.label) for other in above if hides(other, one)]
-    name = f"{name} (under {over[-1]})" if over else name
-    return f"{name}: {one.note}" if one.note else name
-
-
-def hides(above: Curve, below: Curve) -> bool:
-    """Returns whether a curve lies on another one: within one part in a hundred at all points but one in thirty."""
-    if not np.array_equal(above.x, below.x):
-        return False
-    near = np.abs(above.mean - below.mean) <= 0.01 * np.maximum(np.abs(above.mean), np.abs(below.mean))
-    return bool(near.mean() > 29 / 30)
-
-
-def legend_below(ax: Axes, **style: Any) -> None:
-    """Writes the legend below the axes, where it hides nothing."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    place = ax.transAxes + ScaledTranslation(0, -BELOW, figure.dpi_scale_trans)
-    below: dict[str, Any] = dict(loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=place, borderaxespad=0)
-    ax.legend(**{**below, "frameon": False, "fontsize": "small", **style})
-
-
-def caption(figure: Figure | SubFigure, paper: str, *says: Says) -> None:
-    """Labels a figure with what the paper claims, at which size, and what was seen: `save` keeps it."""
-    text = [f"{paper}, {one.where}: {one.claim}. Size: {one.size}. Seen here: {one.seen}." for one in says]
-    root = figure.get_figure(root=True)
-    assert root is not None
-    root.set_label("\n".join(text))
-
-
-def remark(figure: Figure, text: str) -> None:
-    """Labels a figure that goes beyond the papers with what was seen, at which size: `save` keeps it."""
-    figure.set_label(text)
-
-
-def headline(figure: Figure, message: str, setting: str) -> None:
-    """Writes the message of a figure, of at most ten words, above it; `save` puts the setting into its caption."""
-    figure.suptitle(message)
-    SETTINGS[figure] = " ".join(setting.split())
-
-
-def save(name: str, options: Size, figure: Figure, curves: Sequence[Curve] | None = None) -> None:
-    """Writes the picture as PNG and PDF, the numbers behind it as CSV, and prints where they are."""
-    tidy(figure)
-    width, height = figure.get_size_inches()
-    smaller = min(WIDTH, 0.66 * width) / width
-    figure.set_size_inches(width * smaller, 1.08 * height * smaller)  # words take more of a smaller figure
-    fit(figure)
-    words = str(figure.get_label())
-    if setting := SETTINGS.get(figure):
-        words = f"Setting: {setting}.\n{words}"
-    if options.smoke:
-        figure.text(0.5, 0.5, "smoke run: smaller than captions say", color="#d62728", ha="center", fontsize="xx-large")
-    if options.folder == FIGURES:  # older pictures do not say that they are ours
-        for ending in ("png", "pdf"):
-            (FIGURES / f"{name}.{ending}").unlink(missing_ok=True)
-    paths = fb.plotting.save(figure, options.folder / name)
-    if curves is not None:
-        paths = (*paths, kept.keep(paths[0], curves, caption=words))
-        print(words)
-    print(f"\nwrote {' and '.join(map(str, paths))}")
-
-
-def legend_of_all(figure: Figure, *, ncols: int = 3, **style: Any) -> None:
-    """Writes one legend for all panels below them, with every name once."""
-    found: dict[str, Any] = {}
-    for ax in figure.axes:
-        handles, names = ax.get_legend_handles_labels()
-        found |= {name: handle for handle, name in zip(handles, names) if name not in found}
-    place: dict[str, Any] = dict(loc="outside lower center", ncols=ncols, frameon=False, fontsize="small")
-    if found:
-        figure.legend(found.values(), found.keys(), **{**place, **style})

@@ -8,14 +8,12 @@ alone show an epsilon without bound; a sparse vector test keeps to what was paid
 """
 
 import dataclasses
-from typing import Any
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
-import tyro
-from curves import Curve, pick
-from drawing import Says, caption, headline, legend_of_all, save
+from curves import Curve, pick, the
+from drawing import Panel, Picture, Says, main
+from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
@@ -36,13 +34,6 @@ LINES = ":---"  # dotted: the certificate of FedUCB proves nothing, the others h
 STYLES = {name: f"{fb.plotting.colour(ALGOS[name])} {line} {mark}" for name, line, mark in zip(ALGOS, LINES, "oDsv")}
 CASES = {name: timing(algo, name=name) for name, algo in ALGOS.items()}
 NORMS, TIMES, SENT = "Example 3.1", f"schedule alone, δ = {DELTA:g}", "Appendix B.2: what silo j has"
-TITLES = (
-    "(a) Example 3.1: who synchronises after round 1",
-    f"(b) what the times alone show at δ = {tick(DELTA)}",
-    "(c) FedUCB: what silo j then has of silo i",
-    "(d) fixed batch: the same",
-)
-BESIDE: dict[str, Any] = dict(textcoords="offset points", va="center", fontsize="small")
 
 
 def norms(n_runs: int, key) -> list[Curve]:
@@ -79,51 +70,52 @@ def messages(n_runs: int, key) -> list[Curve]:
     return curves
 
 
-def main(options: Size) -> None:
+def measure(options: Size) -> list[Curve]:
+    """Returns what (a) norms, (b) times and (c) messages show."""
     key, few, many = jax.random.key(options.seed), options.pick(50, 1000, 10_000), options.pick(100, 20_000, 100_000)
+    print(f"Certificate of FedUCB\n{ALGOS['FedUCB'].certificate(fb.envs.gap(2, 4, 2).spec, 100)}")
     sizes = [10**n for n in range(3, options.pick(4, 7, 7))]
-    curves = options.numbers("leak", lambda: norms(few, key) + bounds(sizes, key) + messages(many, key))
-    figure, axes = plt.subplots(2, 2, figsize=(10, 8.6))
-    worth = gaussian_epsilon(gaussian_mu(BUDGET.epsilon, BUDGET.delta), DELTA)
-    for ax, title in ((axes[0, 0], NORMS), (axes[0, 1], TIMES)):
-        for i, one in enumerate(pick(curves, title)):
-            colour, line, marker = one.style.split()
-            look = dict(color=colour, marker=marker, markevery=(i, 5) if title == NORMS else 1)
-            ax.plot(one.x, one.mean, line, label=one.label, linewidth=2.4 - 0.3 * i, **look)
-            if title == TIMES:
-                ax.annotate(f"{one.mean[-1]:.2f}", (one.x[-1], one.mean[-1]), (7, (0, 7, 3, -5)[i]), **BESIDE)
-    for ax, name in zip(axes[1], ("FedUCB", "fixed batch")):
-        for who in ("Alice", "Tracy"):
-            (one,) = pick(curves, SENT, f"{who}, {name}")
-            edges, colour = np.append(one.x - 0.5, one.x[-1] + 0.5), one.style.split()[0]
-            ax.stairs(one.mean, edges, color=colour, alpha=0.3, fill=True)
-            ax.stairs(one.mean, edges, color=colour, label=f"the first user is {who} (c, d)", linewidth=1.6)
-        ax.set(xlabel="first entry of Σ x y", yscale="log", xlim=(-26, 26), ylim=(2e-5, 2))
-    axes[0, 0].axvline(1 / (np.exp(D) + 1), color="grey", linestyle="--", label="C = λ(e$^D$ − 1)")
-    axes[0, 1].axhline(worth, color="grey", linestyle="-.", label=f"ε of the noise at δ = {tick(DELTA)}: {worth:.2f}")
-    runs = [pick(curves, title)[0].note for title in (NORMS, SENT)]
-    axes[0, 0].set(xlabel="Alice's $||x||^2$", ylabel=f"share of {runs[0]} runs that\nsynchronise after round 1")
-    axes[0, 1].set(xlabel="observations of Alice, and of Tracy", ylabel="ε shown, with 95 % confidence", xscale="log")
-    axes[0, 1].margins(x=0.17)
-    axes[1, 0].set(ylabel=f"share of {runs[1]} runs")
-    for ax, title in zip(axes.flat, TITLES):
-        ax.set_title(title)
-    legend_of_all(figure)
-    headline(
-        figure,
-        "When silos synchronise tells who came",
-        "FedUCB, whose first user is Alice, x = (1, 0), or Tracy, x = 0; M = 2 silos, K = 2, d = 2,\nnoise of ε = 1 at "
-        f"δ = {BUDGET.delta:g}, D = {D:.4f}. Dotted: not private, whatever the noise; solid: certified",
-    )
-    ends = ", ".join(f"{one.label} {one.mean[-1]:.2f}" for one in pick(curves, TIMES))
-    found = f"yes, with certainty: from {pick(curves, TIMES)[0].x[-1]:,.0f} runs of each, ε of at least: {ends}"
-    if not options.redraw:
-        print(f"\nCertificate of FedUCB\n{ALGOS['FedUCB'].certificate(fb.envs.gap(2, 4, 2).spec, 100)}")
+    return norms(few, key) + bounds(sizes, key) + messages(many, key)
+
+
+def stairs(curves: list[Curve], ax: Axes) -> None:
+    """Draws histograms of bins of length 1."""
+    for one in curves:
+        edges, colour = np.append(one.x - 0.5, one.x[-1] + 0.5), one.style.split()[0]
+        label = f"(c), (d): the first user is {one.label.partition(',')[0]}"
+        ax.stairs(one.mean, edges, color=colour, alpha=0.3, fill=True)
+        ax.stairs(one.mean, edges, color=colour, label=label, linewidth=1.6)
+
+
+def picture(curves: list[Curve]) -> Picture:
+    """Returns who synchronises by norm, what times show, and what silo j then has of silo i."""
+    shares, times = pick(curves, NORMS), pick(curves, TIMES)
+    worth, where = gaussian_epsilon(gaussian_mu(BUDGET.epsilon, BUDGET.delta), DELTA), "first entry of Σ x y"
+    words = "Example 3.1: who synchronises after round 1", "Alice's $||x||^2$"
+    asked = Panel(shares, *words, f"share of {shares[0].note} runs that\nsynchronise after round 1", kind="lines")
+    asked.also = lambda ax: ax.axvline(1 / (np.exp(D) + 1), color="grey", linestyle="--", label="(a) C = λ(e$^D$ − 1)")
+    words = f"what the times alone show at δ = {tick(DELTA)}", "observations of Alice, and of Tracy"
+    shown = Panel(times, *words, "ε shown, with 95 % confidence", xscale="log", spread=0.05)
+    shown.level = {f"(b) ε of the noise: {worth:.2f}": worth}
+    panels = [asked, shown]
+    for name in ("FedUCB", "fixed batch"):
+        ones = [the(curves, SENT, f"{who}, {name}") for who in ("Alice", "Tracy")]
+        title, runs = f"{name}: what silo j then has of silo i", f"share of {ones[0].note} runs"
+        panels.append(Panel([], title, where, runs, yscale="log", xlim=(-26, 26), ylim=(2e-5, 2)))
+        panels[-1].also = lambda ax, ones=ones: stairs(ones, ax)
+    ends = ", ".join(f"{one.label} {one.mean[-1]:.2f}" for one in times)
+    found = f"yes, with certainty: from {times[0].x[-1]:,.0f} runs of each, ε of at least: {ends}"
     claim = "when silos synchronise tells whether the norm of the first user exceeds C, so that FedUCB is not private"
-    where = "Example 3.1 and Appendix B"
-    caption(figure, "Zhou & Chowdhury (2024)", Says(where, claim, "no experiment in the paper", found))
-    save("leak", options, figure, curves)
+    return Picture(
+        panels,
+        "When silos synchronise tells who came",
+        "FedUCB, whose first user is Alice, x = (1, 0), or Tracy, x = 0. M = 2 silos, K = 2, d = 2, noise of ε = 1 at "
+        f"δ = {BUDGET.delta:g}, D = {D:.4f}. Dotted: not private, whatever the noise; solid: certified",
+        [Says("Example 3.1 and Appendix B", claim, "no experiment in the paper", found)],
+        height=5.8,
+        shape=(2, 2),
+    )
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Size, description=__doc__))
+    main(measure, picture, __doc__)

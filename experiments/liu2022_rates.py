@@ -112,7 +112,7 @@ def picture(curves: list[Curve]) -> Picture:
 
         panel.also = bounds
     last = np.diff(the(curves, "c", "CDP-FCLUB-DC").y, axis=0)[-2:]
-    more = " and ".join(pm(*map(float, mean_error(values)), digits=0) for values in last)
+    more = " and ".join(pm(*mean_error(values), digits=0) for values in last)
     ours = f"asymptotic; {n} seeds here"
     claims = (
         ("Theorem 1", "regret is at most of order √T in T", "a", ""),

@@ -87,10 +87,6 @@ class Size:
         print(f"\n{title}\n{result.summary()}", flush=True)
         return result
 
-    def report(self, result: fb.Result, name: str = "", title: str = "") -> fb.Result:  # OLD
-        print(f"\n{title}\n{result.summary()}", flush=True)
-        return result
-
     def run(self, *horizons: int, seeds: Sequence[int] = (), fresh: int = 0, **more: Any) -> dict[str, Any]:
         """Returns arguments of `fb.sweep`.
 

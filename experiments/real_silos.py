@@ -15,8 +15,7 @@ arms that were played, by the model, and by doubly robust estimates from the log
 
 from typing import Any
 
-import numpy as np
-from curves import Curve, final, mean_error, panels, pick, the
+from curves import Curve, final, mean_error, panels, pick, pm, the
 from drawing import Panel, Picture, main
 from matplotlib.axes import Axes
 from options import Size
@@ -114,33 +113,29 @@ def picture(curves: list[Curve]) -> Picture:
         for place, one in enumerate(reversed(worth)):
             model, low, mean, high = one.mean
             colour = LOOKS[one.label.partition(", ε")[0]].split()[0]
-            for x, mark in (([low, high], "-"), ([mean], "o"), ([model], "x")):
-                ax.plot(x, [place] * len(x), mark, color=colour)
-            print(f"{WORLD}, {one.label}: by the model {model:.4f}, by the log {mean:.4f} ({low:.4f} to {high:.4f})")
+            ax.errorbar(mean, place, xerr=[[mean - low], [high - mean]], fmt="o", markersize=4, color=colour)
+            ax.plot(model, place, "x", color=colour)
         ax.set_yticks(range(len(worth)), names, fontsize="small")
         ax.locator_params(axis="x", nbins=5)
 
     schools = Panel([], "schools: what their log says of the arms played", "mean score of the arms played", kind="rows")
     schools.also, schools.axes["ylim"] = of_schools, (-0.5, len(worth) - 0.5)
-    private = [one.note.split("; ") for one in curves if one.panel in logs and one.label != NONE]
-    certified = all(claim.startswith("certified") for notes in private for claim in notes)
     words = []
     for panel in logs:
         secure, plain = (the(curves, panel, label) for label in (list(LOOKS)[1], NONE))
-        costs = [mean_error(a - b) for a, b in zip(secure.y, plain.y)]
-        added = ", ".join(f"{np.round(value, 2) + 0.0:.2f} ± {error:.2f}" for value, error in costs)
+        added = ", ".join(pm(*mean_error(a - b)) for a, b in zip(secure.y, plain.y))
         words.append(f"{panel.partition(':')[0]} {added}")
     n = curves[0].n_seeds
     return Picture(
         [*shown, schools],
         "What privacy costs on three real logs",
-        "Rewards in (a) to (c) are those of models, not of the world. Thompson sampling, δ = 1 / (10 rows), "
-        f"{n} seeds ± one standard error;\n{'all' if certified else 'not all'} coloured lines are certified",
-        "What secure aggregation of visits adds to the regret without noise, as a share of that of random arms, from "
-        f"the least ε to the largest: {'; '.join(words)} ({n} seeds, paired). Schools are too small to "
-        "tell: there even without noise two thirds of what random arms lose are lost.",
+        "Rewards in (a) to (c) are those of models, not of the world. Thompson sampling, δ = 1 / (10 rows). Mean of "
+        f"{n} seeds ± one standard error. All coloured lines are certified",
+        "What secure aggregation of visits adds to the regret without noise, as a share of random arms' regret, from "
+        f"the least ε to the largest: {'; '.join(words)} ({n} seeds, paired). Schools are too small to tell: even "
+        "without noise two thirds of what random arms lose are lost.",
         shape=(2, 2),
-        size=(10.5, 8.6),
+        height=6.1,
     )
 
 

@@ -88,14 +88,14 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         shown,
         "Noise of releases at equal privacy of returning users",
-        f"Releases of the sums of S = {S} batches at equal privacy of all that one user contributes: the largest\n"
-        "standard deviation of a sum × the sensitivity, over that of the best release in (a); points are set apart",
+        f"Sums of S = {S} batches at equal privacy of all that one user contributes. Drawn is the largest standard "
+        "deviation of a sum × the sensitivity, over that of the best release in (a). Points are set apart",
         "Against group privacy, (a), the standard deviation of the best release at the most visits of a panel falls to "
-        f"{less} in (b), (c) and (d). By group privacy, (a), {len(equal)} releases are equal within {100 * NEAR:g} %: "
-        f"{', '.join(equal)}; a binary tree has {first[NAMES['tree']]:.1f} times their standard deviation, noise on "
-        f"every batch {first[NAMES['input_perturbation']]:.1f} times. Nothing is drawn at random.",
+        f"{less} in (b), (c) and (d). In (a) {len(equal)} releases are equal within {100 * NEAR:g} %: "
+        f"{', '.join(equal)}. A binary tree has {first[NAMES['tree']]:.1f} times their standard deviation, and noise "
+        f"on every batch {first[NAMES['input_perturbation']]:.1f} times. Nothing is drawn at random.",
         shape=(2, 2),
-        size=(10, 8.8),
+        height=6.3,
         grid=dict(sharex=True, sharey=True),
     )
 
