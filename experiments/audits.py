@@ -97,7 +97,6 @@ def share(one: Curve) -> float:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns lower bounds over claims, of shipped mechanisms and of flawed ones, a row for each group."""
     shipped, flawed = ([one for one in curves if one.panel.startswith(group)] for group in (SHIPPED, CONTROLS))
     proved = collections.Counter(one.mean[0] for one in flawed)
     most = sorted(value for value, n in proved.items() if n > 2)  # the same for several: all that the runs can prove

@@ -63,7 +63,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against epsilon, and that of every step at both delta."""
     first, _, last = panels(curves)
     lines, steps, uniform = (
         pick(curves, first),

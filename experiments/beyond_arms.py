@@ -66,7 +66,6 @@ def of(one: Curve) -> str:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against the paper's epsilon, and against that of equal privacy."""
     both, shown = [pick(curves, panel) for panel in panels(curves)], []
     for title, ones in zip(("the paper's ε: pure, Rényi or concentrated DP", "equal privacy: (ε, $10^{-6}$)-DP"), both):
         ones = sorted(ones, key=lambda one: (SE, *NAMES).index(of(one)))

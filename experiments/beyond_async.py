@@ -97,7 +97,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret over that of who plays alone against uploads, and lines for who is alone."""
     shown, apart = [], []
     said: dict[str, str] = collections.defaultdict(str)  # empty for what --smoke leaves out
     for letter, title in zip("abcd", panels(curves)):

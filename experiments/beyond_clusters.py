@@ -100,7 +100,6 @@ def measure(options: Clusters) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against the number of clusters, and on MovieLens at the side."""
     titles = panels(curves)
     places = [float(title.partition("m = ")[2] or LAST) for title in titles]
     joined = sum(place < LAST for place in places)

@@ -54,7 +54,6 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against delta, beside that of what has none, and against the factor on widths."""
     private, widths, n = pick(curves, "delta"), pick(curves, "width"), curves[0].n_seeds
     shown = [Curve("", f"{one.label}: certified", one.x, one.y, one.style, one.note) for one in private]
     for one in pick(curves, "plain") + widths:

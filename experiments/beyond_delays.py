@@ -65,7 +65,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret, and what it has more for each round of delay."""
     *more, chance = pick(curves, "more")
     each = [one.but(x=one.x[1:], y=one.y[1:]).per(one.x[1:]) for one in more]
     lost, n = chance.mean[-1] / chance.x[-1], chance.n_seeds

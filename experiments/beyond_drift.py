@@ -80,7 +80,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret in a round, after the change by policy, and against the discount."""
     bars, found = (pick(curves, f"jump, by {what}") for what in ("policy", "discount"))
     chance = the(curves, CHANCE).mean[0]
     after, names = "group regret after the change", dict(enumerate(("greedy", "UCB", "Thompson")[: len(bars[0].x)]))

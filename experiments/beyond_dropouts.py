@@ -76,7 +76,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret, that of secure aggregation alone, and bits."""
     plain, secure = pick(curves, "regret")[:2], [*pick(curves, "regret")[2:], the(curves, "regret, all there")]
     pooled = np.mean([one.y[0] for one in secure], axis=0)  # (S,): the same algorithm thrice, at f = 0
     bits = [one.per(1e6) for one in pick(curves, "bits")]

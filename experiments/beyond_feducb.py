@@ -72,7 +72,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns final regret of every algorithm, on a row of its own."""
     shown, said, chance = [], {one.label: one.said(0) for one in curves}, the(curves, CHANCE).mean[0]
     for title in panels(curves)[:-1]:
         ones = []

@@ -73,7 +73,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns clicks by statistic, and heavy tails against the range."""
     curves, shown = dressed(curves, LOOKS), []
     clicks, uniform = (round(the(curves, panel).mean[0], -2) for panel in (CHANCE, f"{CHANCE}, tails"))
     for contexts in ("fresh", "fixed"):

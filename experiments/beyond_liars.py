@@ -70,7 +70,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret by what silos say, from left to right, and by epsilon."""
     chance, n = the(curves, CHANCE), curves[0].n_seeds
     panels = [
         Panel(

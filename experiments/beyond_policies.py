@@ -138,7 +138,6 @@ def best(panel: list[Curve]) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against epsilon, above of arms that stay the same, and below of fresh ones."""
     shown, found = {}, {}
     for letter, title in zip("adbecf", panels(curves)):
         *ones, chance = pick(curves, title)

@@ -88,7 +88,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against synchronisations, a line for every family."""
     shown, words = [], []
     for title in panels(curves):
         found = {name: [one for one in pick(curves, title) if one.label.startswith(name)] for name in FAMILIES}

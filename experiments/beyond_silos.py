@@ -125,7 +125,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns bars of final regret, for each delta."""
     chance, shown, seen = the(curves, CHANCE), [], []
     for title in panels(curves)[:-1]:
         panel = pick(curves, title)

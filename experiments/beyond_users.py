@@ -84,7 +84,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret by r, at random and in a row, and regret and what is left out by c."""
     by_r, rows, chance = pick(curves, "regret by r"), pick(curves, "regret by r in a row"), the(curves, CHANCE)
     row = [  # who comes once comes for one round in a row
         Curve("", one.label, np.append(1, one.x), np.vstack([alone.y[:1], one.y]), one.style, one.note)

@@ -70,7 +70,6 @@ def crossing(one: Curve) -> str:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret over that of pure DP against delta, by T and radius."""
     shown, right, cross, ends = [], [], [], []
     for name, look in zip(panels(curves), LOOKS):
         pure, one, *others = pick(curves, name)

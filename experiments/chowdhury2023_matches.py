@@ -44,7 +44,6 @@ def measure(options: ArmsSize) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns the ratio of regrets against the growth of batches, a panel for each kind of instances and epsilon."""
     shown, n, right, apart = [], curves[0].n_seeds, {radius: [] for radius in LOOKS}, []
     axes: dict[str, Any] = dict(xscale="log", yscale="log", yticks=(0.6, 0.8, 1, 1.5, 2, 3, 4))
     for letter, title in zip("abcdef", panels(curves)):

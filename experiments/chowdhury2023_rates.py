@@ -170,7 +170,6 @@ def span(one: Curve, fitted: slice) -> float:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against one quantity a panel, and batches over T."""
     n, says = curves[0].n_seeds, []
     size = f"asymptotic; T in the titles and {n} seeds of one instance here"
     for where, claim, power, panel, labels in CLAIMS:

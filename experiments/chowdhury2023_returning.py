@@ -61,7 +61,6 @@ def measure(options: ArmsSize) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against the number of sums, by the radii."""
     shown, seen, better = [], [], []
     for letter, radius, title in (("a", "theory", "radii of Lemma 2"), ("b", "exact", "exact radii")):
         panel = pick(curves, radius)

@@ -55,7 +55,6 @@ def measure(options: RadiusOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve], how: str) -> Picture:
-    """Returns regret, bits and epsilon against s; `how` says what radii there are."""
     sizes = [*pick(curves, "bits, largest batch"), *pick(curves, "bits, smallest batch")]
     words = (
         (pick(curves, "regret"), "regret at T", "regret at T", None),

@@ -41,7 +41,6 @@ def measure(options: RadiusOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve], how: str) -> Picture:
-    """Returns regret over time at each epsilon, and bits against users; `how` says what radii there are."""
     shown, sent = [], pick(curves, "bits")
     for title in panels(curves)[:-1]:
         panel = pick(curves, title)

@@ -140,7 +140,8 @@ def liu_figure(options: LiuOptions, env: Any, methods: dict[str, Any], title: st
             Panel(low, "least regrets over LinUCB's", ylabel="regret / mean of LinUCB", **axes),
             Panel(found, "are the clusters found? (1: all)", ylabel="adjusted Rand index", **axes),
         ]
-        final, words = {one.label: one.y[-1] for one in regrets}, " ".join(titled.label.split("\n"))
+        words = titled.label.partition(": ")[2].replace("\n", ". ").replace(". t", ". T")
+        final = {one.label: one.y[-1] for one in regrets}
         lines = [(claim, decided(final, pairs)) for claim, pairs in CLAIMS]
         ratios = {one: quotient(final[PRIVATE], final[one]) for one in PLAIN}
         more = "yes" if all(1 < value < 1.5 for value, _ in ratios.values()) else "no"

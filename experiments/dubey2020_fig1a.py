@@ -61,7 +61,6 @@ def against(title: str, curves: list[Curve]) -> Panel:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret over rounds and at T, and with --full that of more agents and of a smaller width."""
     long = pick(curves, LONG)
     horizon, n = long[0].x[-1], long[0].n_seeds
     chance = RANDOM * horizon

@@ -50,7 +50,6 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret over that of uniform play, by schedule, a panel for each width."""
     shown, lines = [], []
     for letter, title in zip("abc", PANELS):
         *runs, chance = pick(curves, title)

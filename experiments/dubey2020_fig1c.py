@@ -37,7 +37,6 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret over rounds for each M, and at T against d."""
     shown, ends, seen, horizon = [], [], [], curves[-1].x[-1]
     for m, mark in zip(HORIZONS, "os"):
         panel = pick(curves, f"M = {m}")

@@ -33,7 +33,6 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret at T against the gap, and over rounds at the largest epsilon."""
     gaps, horizon, ends, seen = np.array([float(gap) for gap in panels(curves)]), curves[0].x[-1], [], []
     for name in dict.fromkeys(one.label for one in curves):
         ends.append(one := lasts(pick(curves, label=name), name, gaps))

@@ -57,7 +57,6 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret at T by epsilon, that over a controller's, and regret over rounds."""
     horizon, where = curves[0].x[-1], [*(f"ε = {epsilon:g}" for epsilon in EPSILONS), OPEN]
     names = list(dict.fromkeys(one.label for one in curves if one.label != CHANCE))
     ends = [lasts([pick(curves, panel, name)[0] for panel in where], name, range(len(where))) for name in names]

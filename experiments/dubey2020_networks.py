@@ -77,7 +77,6 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret and messages against gamma, regret against chi gamma, and the graphs."""
     every = pick(curves, PRODUCT)
     x = np.concatenate([one.x for one in every])
     order = np.argsort(x, kind="stable")

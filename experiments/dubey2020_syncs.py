@@ -71,7 +71,6 @@ def measure(options: DubeyOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns synchronisations against T beside both bounds, by trigger and threshold."""
     shown, says, n = [], [], max(one.n_seeds for one in curves)
     for (trigger, title), letter in zip(itertools.product(TRIGGERS, THRESHOLDS.values()), "abcd"):
         drawn, found, missing, over, horizon = [], [], [], False, 0.0

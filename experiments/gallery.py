@@ -7,16 +7,9 @@ import ast
 import re
 from pathlib import Path
 
-from curves import HERE, head
+from curves import HERE, PAPERS, head, paper
 
 FIGURES = HERE / "figures"
-FAMILIES = {  # how names begin -> what these are; the empty word fits what is left
-    "zhou2024": "Zhou & Chowdhury (2024)",
-    "dubey2020": "Dubey & Pentland (2020)",
-    "chowdhury2023": "Chowdhury & Zhou (2023)",
-    "liu2022": "Liu et al. (2022)",
-    "": "Beyond the papers",
-}
 OF_COMMANDS = {  # pictures that no script here draws: their commands, titles and settings
     "simulate_sphere": (
         "fedbandit simulate",
@@ -53,11 +46,10 @@ VERB = re.compile("^(Draws|Measures|Shows|Asks|Compares|Decides|Goes beyond [^:]
 
 def page() -> str:
     """Returns the text of the page."""
-    parts, left = [START], sorted(path.stem for path in FIGURES.glob("*.png"))
-    for prefix, title in FAMILIES.items():
-        names = [name for name in left if name.startswith(prefix)]
-        left = [name for name in left if name not in names]
-        parts += [f"## {title}\n", *(_entry(name, title) for name in names)]
+    parts, names = [START], sorted(path.stem for path in FIGURES.glob("*.png"))
+    for family in dict.fromkeys([*PAPERS.values(), ""]):
+        shown = [_entry(name, family) for name in names if paper(name) == family]
+        parts += [f"## {family or 'Beyond the papers'}\n", *shown]
     return "\n".join(parts)
 
 
@@ -66,7 +58,7 @@ def _entry(name: str, family: str) -> str:
     if csv.exists():
         command, caption = head(csv)
         about = ast.get_docstring(ast.parse((HERE / Path(command.split()[1]).name).read_text())) or ""
-        words = VERB.sub("", " ".join(about.split("\n\n")[0].split())).replace(f" of {family}", "").rstrip(".")
+        words = VERB.sub("", " ".join(about.split("\n\n")[0].split())).replace(f" of {family or None}", "").rstrip(".")
         variants = [VARIANTS[word] for word in name.split("_") if word in VARIANTS]
         title = words[0].upper() + words[1:] + "".join(f" ({one})" for one in variants)
         setting = caption[0].removeprefix("Setting: ") if caption else ""

@@ -88,7 +88,6 @@ def stairs(curves: list[Curve], ax: Axes) -> None:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns who synchronises by norm, what times show, and what silo j then has of silo i."""
     shares, times = pick(curves, NORMS), pick(curves, TIMES)
     worth, where = gaussian_epsilon(gaussian_mu(BUDGET.epsilon, BUDGET.delta), DELTA), "first entry of Σ x y"
     words = "Example 3.1: who synchronises after round 1", "Alice's $||x||^2$"

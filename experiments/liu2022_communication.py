@@ -40,7 +40,6 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns uploads and downloads over time, and regret against them."""
     lines, sent, regret = dressed(pick(curves, "time"), LOOKS), the(curves, "sent"), the(curves, "regret")
     delayed, grown = the(lines, label="FCLUB-DC"), {}
     for one in lines:

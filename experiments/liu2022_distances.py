@@ -67,7 +67,6 @@ def seeds(rounds: list[Curve], ax: Axes) -> None:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against m at each distance, and from when on clusters are right."""
     regrets, rounds = pick(curves, "regret"), pick(curves, "round")
     shown = [
         one.but(label=one.label.replace("distance", "distance γ ="), style=look) for one, look in zip(regrets, LOOKS)

@@ -72,7 +72,7 @@ def main(options: Fig2b) -> None:
         )
         what = "made-up" if options.movielens is None else "MovieLens"
         own = f"one preference vector per {'cluster' if options.thetas == 'centroid' else 'user'}"
-        title = f"Liu et al. (2022), Fig. 2 (b): {what}, {where}\n{own}; target ε = 1, δ = 0.1"
+        title = f"Liu et al. (2022), Fig. 2 (b): {what}, {where}\n{own}. Target ε = 1, δ = 0.1"
         title += f", confidence widths × {options.scale:g}" if options.scale != 1 else ""
     methods = options.methods(fb.privacy.Budget(1.0, 0.1), options.scale)
     paper = Says("Fig. 2 (b)", "", "T=200,000, 40 of 1,000 users, 10 seeds", "")

@@ -97,7 +97,6 @@ def allowed(ax: Axes) -> None:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns lower bounds of epsilon against delta, a panel for each view."""
     shown, seen = [], []
     for panel, words in zip(panels(curves), CASES.values()):
         ones = pick(curves, panel)

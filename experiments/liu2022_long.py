@@ -62,7 +62,6 @@ def bursts(one: Curve, top: float) -> Panel:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret of a round, clusters that are found, and exchanges in doublings of t."""
     random, *regrets = pick(curves, "regret")
     looks = dict(zip((one.label for one in regrets), LOOKS))
     horizon, n, doubled = random.x[-1], regrets[0].n_seeds, slice(3, None, 4)

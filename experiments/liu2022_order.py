@@ -37,7 +37,6 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns paired differences of regret, and from when on clusters are right."""
     ends, n = {one.label: one.y[-1] for one in pick(curves, "regret")}, curves[0].n_seeds
     colours = {name: LOOKS[name].split()[0] for name in SHOWN}
     differ = [Curve("", f"{b} minus {a}", [0], [ends[b] - ends[a]], colours[a]) for a, b in CLAIMS]

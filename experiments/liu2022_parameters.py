@@ -65,7 +65,6 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret over that of uniform play against each parameter."""
     curves, horizon, n = dressed(curves, LOOKS), the(curves, "words").y[0, 0], curves[0].n_seeds
     ends, home = np.array([EPSILONS[0], EPSILONS[-1]]), []
     for one in pick(curves, next(iter(STUDIES))):  # the same runs as those of (a) that have no epsilon

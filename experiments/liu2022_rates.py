@@ -82,7 +82,6 @@ def against(curves: list[Curve], panel: str) -> str:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret, and exchanges, over time and against each parameter."""
     curves, horizon = dressed(curves, {**LOOKS, **PARAMETERS}), the(curves, "words").y[0, 0]
     first, n = curves[0], curves[0].n_seeds
     log: dict[str, Any] = dict(xscale="log", yscale="log")

@@ -40,7 +40,6 @@ def measure(options: LiuOptions) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns seconds of every method, a panel for each number of users."""
     *curves, size = curves
     users, n = curves[0].x, curves[0].n_seeds
     order, shown = sorted(curves, key=lambda one: np.median(one.y[0])), []

@@ -75,7 +75,6 @@ def helps(final: dict[str, np.ndarray]) -> str:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret at T by what is removed, a panel for each epsilon."""
     shown, seen, better = [], [], []
     for letter, title in zip("ab", panels(curves)):
         *bars, played = pick(curves, title)

@@ -55,7 +55,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret over the lower bound against epsilon, a panel for each instance."""
     shown, seen = [], []
     for title in INSTANCES:
         ones = pick(curves, title)
@@ -69,7 +68,7 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         shown,
         "Remembering sums comes near the least regret",
-        f"Bernoulli arms, {ones[0].note}, {ones[0].n_seeds} seeds, mean ± standard error. All are certified: ε-DP with "
+        f"Bernoulli arms, {curves[0].note}, {curves[0].n_seeds} seeds, mean ± standard error. All are certified: ε-DP with "
         "a trusted server. 5 arms have means 0.75 to 0.25, and of 10 close arms one has 0.55 and nine have 0.45",
         " ".join(seen),
     )

@@ -98,7 +98,6 @@ def world(env: Any, algos: dict[str, fb.algos.Federated], run: dict[str, Any]) -
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret of every log against epsilon, and what arms are worth in schools."""
     logs, (logged, *worth) = [panel for panel in panels(curves) if panel != WORLD], pick(curves, WORLD)
     axes: dict[str, Any] = dict(xscale="log", ylim=(0, 1.08), xticks=BUDGETS, level={"random arms": 1})
     words, shown = ("ε", "regret, as a share of that of random arms"), []

@@ -56,7 +56,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns standard deviations in units of the best of the first rule, a panel for each."""
     group = np.sqrt(np.min([one.mean for one in pick(curves, next(iter(RULES)))], axis=0))
     shown, best = [], []
     for rule in RULES:

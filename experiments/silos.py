@@ -193,7 +193,7 @@ def finish(
             for title, panel in found.items()
         ]
         who = "certified" if options.variant == "ours" else "with the authors' constants and agents"
-        size = f"T = {curves[0].x[-1]:,.0f}, mean of {curves[0].n_seeds} seeds ± 95 % interval"
+        size = f"T = {curves[0].x[-1]:,.0f}. Mean of {curves[0].n_seeds} seeds ± 95 % interval"
         shown, titled = (
             (_ends(curves, pairs), f"{next(iter(found))}, ") if at_end else (_over_rounds(_shaded(curves)), "")
         )

@@ -39,7 +39,6 @@ def measure(options: Size) -> list[Curve]:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against the number of strict silos."""
     (one,) = curves
 
     def ends(ax: Axes) -> None:

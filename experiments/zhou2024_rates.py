@@ -121,7 +121,6 @@ def share(one: Curve, other: Curve) -> str:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against what varies, a panel for each, with bounds and uniform play."""
     shown, lines = [], []
     for letter, (sweep, (order, what, _)) in zip("abcdef", SWEEPS.items()):
         ones, x = [], set()

@@ -131,7 +131,6 @@ def powers(panel: dict[str, Curve], split: bool) -> str:
 
 
 def picture(curves: list[Curve]) -> Picture:
-    """Returns regret against M of every trust model, beside the powers of the paper."""
     shown, says = [], []
     claim = "silo-level local privacy has regret of order M^(3/4), M^(1/4) more than shuffled vector sums or central"
     for letter, title, (_, split, _) in zip("abc", panels(curves), PANELS):
