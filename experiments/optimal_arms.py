@@ -68,7 +68,7 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         shown,
         "Remembering sums comes near the least regret",
-        f"Bernoulli arms, {curves[0].note}, {curves[0].n_seeds} seeds, mean ± standard error. All are certified: ε-DP with "
+        f"Bernoulli arms, {curves[0].note}, {curves[0].n_seeds} seeds, mean ± s.e. All are certified: ε-DP with "
         "a trusted server. 5 arms have means 0.75 to 0.25, and of 10 close arms one has 0.55 and nine have 0.45",
         " ".join(seen),
     )
