@@ -35,7 +35,9 @@ FAMILIES: dict[str, dict[str, fb.Algorithm]] = {
     "every B": {f"every {batch} own rounds": PRIVATE.replace(schedule=S.Every(batch)) for batch in (25, 50, 100)},
     "growing": {f"own rounds grow by {g:g}": PRIVATE.replace(schedule=S.Geometric(g, first=20)) for g in GROWTHS},
     "private test": {
-        f"private test, D = {d:g}": PRIVATE.replace(schedule=S.PrivateLogDet(d, 0.3, max_syncs=64, trigger="he22"))
+        f"private test, D = {d:g}": PRIVATE.replace(
+            schedule=S.PrivateLogDet(d, share=0.3, max_syncs=64, trigger="he22")
+        )
         for d in THRESHOLDS
     },
     "raw test": {

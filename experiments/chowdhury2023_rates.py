@@ -199,7 +199,7 @@ def picture(curves: list[Curve]) -> Picture:
         f"fit the filled points. Mean of {n} seeds of one instance ± one standard error. SE is not private, and "
         "all others are certified",
         says,
-        height=9.5,
+        height=7.8,
         shape=(3, 2),
         ncols=3,
     )

@@ -318,14 +318,18 @@ def promised(note: str) -> str:
 
 
 def legend(figure: Figure, ncols: int) -> None:
-    """Writes one legend for all panels below them, with every name once."""
+    """Writes one legend for all panels below them, with every name once, in as many columns as fit into the width."""
     found: dict[str, Any] = {}
     for ax in figure.axes:
         handles, names = ax.get_legend_handles_labels()
         found |= {name: handle for handle, name in zip(handles, names) if name not in found}
-    if found:
-        place: Any = dict(loc="outside lower center", ncols=ncols, frameon=False, fontsize="small")
-        figure.legend(found.values(), found.keys(), **place)
+    place: dict[str, Any] = dict(loc="outside lower center", frameon=False, fontsize="small")
+    for columns in range(ncols if found else 0, 0, -1):
+        below = figure.legend(found.values(), found.keys(), ncols=columns, **place)
+        figure.draw_without_rendering()
+        if columns == 1 or below.get_window_extent().width <= figure.bbox.width:
+            break
+        below.remove()
 
 
 def fit(figure: Figure) -> None:

@@ -8,6 +8,7 @@ Compilation is not counted, and as many seeds run together as there are cores. b
 
 import os
 import time
+from typing import Any
 
 import numpy as np
 from clusters import LOOKS, LiuOptions
@@ -45,8 +46,8 @@ def picture(curves: list[Curve]) -> Picture:
     order, shown = sorted(curves, key=lambda one: np.median(one.y[0])), []
     for i, number in enumerate(users):
         ones = [Curve("", one.label, [number], one.y[i : i + 1], LOOKS[one.label].split()[0]) for one in order]
-        words = f"n = {number:g} users", f"seconds for {size.label}"
-        shown.append(Panel(ones, *words, kind="rows", numbers="{mean:.1f} ± {error:.1f}", xlim=(0, None)))
+        axes: Any = dict(kind="rows", numbers="{mean:.1f} ± {error:.1f}", xlim=(0, None))
+        shown.append(Panel(ones, f"n = {number:g} users", "seconds", **axes))
     seen = f"unstable, on a machine that others used too; medians of {n} runs at n = {users[0]:g}: "
     seen += ", ".join(f"{one.label} {np.median(one.y[0]):.1f} s" for one in order)
     spread = max((one.y.max(1) / one.y.min(1)).max() for one in curves)
@@ -57,8 +58,8 @@ def picture(curves: list[Curve]) -> Picture:
     return Picture(
         shown,
         "Seconds of a run by algorithm and users",
-        f"Running times of our programs with m = 4, L = 5, K = 10 and d = 10, on a machine that others used too. Mean "
-        f"of {n} runs ± one standard error. They are unstable, and no benchmark",
+        f"Running times of our programs for {size.label}, with m = 4, L = 5, K = 10 and d = 10, on a machine that "
+        f"others used too. Mean of {n} runs ± one standard error. They are unstable, and no benchmark",
         [Says("Appendix E.4", claim, f"n=40, T=10^5; {size.label} here", seen)],
     )
 

@@ -4,6 +4,7 @@ import functools
 import json
 import re
 import runpy
+import struct
 import sys
 from pathlib import Path
 
@@ -51,6 +52,15 @@ def test_pictures_have_their_numbers():
     pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(scripts)]
     assert len(pictures) > 60
     assert [path.stem for path in pictures if not path.with_suffix(".csv").exists()] == []
+
+
+def test_pictures_fit_a_page():
+    """Seven inches at 180 dots, as far as words at the sides allow, and 120 kB."""
+    scripts = tuple(path.stem for path in EXPERIMENTS.glob("*.py"))
+    pictures = [path for path in FIGURES.glob("*.png") if path.name.startswith(scripts)]
+    widths = {path.name: struct.unpack(">I", path.read_bytes()[16:20])[0] for path in pictures}
+    assert {name: width for name, width in widths.items() if width > 7.3 * 180} == {}
+    assert {path.name for path in pictures if path.stat().st_size > 120_000} == set()
 
 
 @pytest.mark.usefixtures("curves")
@@ -347,6 +357,13 @@ def test_intervals_of_exponents_cover(curves):
     fits = [curves.exponent(curves.Curve("", "", x, y)) for y in drawn]
     share = np.mean([abs(power - 0.75) < half for power, half in fits])
     assert abs(share - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 400)
+
+
+def test_a_curve_over_another_is_the_paired_ratio(curves):
+    y, unit = np.random.default_rng(0).gamma(9, 1 / 9, (2, 3, 8))
+    one = curves.Curve("", "", [1, 2, 3], y).over(unit)
+    for mean, error, *both in zip(one.mean, one.error, y, unit):
+        assert (mean, error) == pytest.approx(curves.quotient(*both))
 
 
 def test_verdicts_need_the_interval_to_exclude_nothing(curves):
