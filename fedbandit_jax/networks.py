@@ -47,7 +47,7 @@ class Network:
 
     @property
     def hops(self) -> Int[np.ndarray, " M"]:
-        """The number of transmissions over edges for one broadcast of each agent.
+        """Counts the transmissions over edges for one broadcast of each agent.
 
         A broadcast floods the graph and is dropped after gamma hops. Every agent less than gamma hops away forwards it
         once to all its neighbours. For agent i this is the sum of deg(j) over agents j with distance d(i, j) < gamma.

@@ -66,7 +66,7 @@ class PolicyRecipe(Recipe):
 
     @property
     def tags(self) -> Tags:
-        """The tags of this recipe and its parts, for `privacy.compatibility`."""
+        """Returns the tags of this recipe and its parts, for `privacy.compatibility`."""
         schedule, privacy = self.normalised
         waits = {
             "algorithm that waits for all silos": not self.bears_dropouts,

@@ -105,7 +105,7 @@ class Command:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Output:
-    """The place of the results.
+    """Place for the results.
 
     Args:
         out: folder for the results. A missing folder is made.

@@ -38,7 +38,7 @@ TEXT = re.compile(r"[^\s\"'\[\]{}=#][^\n\"'\[\]{}=#]*")  # a string without quot
 
 
 class SweepFile(NamedTuple):
-    """The content of a file."""
+    """Arguments read from a sweep file."""
 
     arguments: dict[str, Any]  # of `fb.sweep`
     slurm: dict[str, Any]

@@ -37,7 +37,7 @@ class Posterior(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """The ridge estimate of one model, with a full matrix."""
+    """Ridge estimate of one model, with a full matrix."""
 
     inverse: Float[Array, "d d"]  # V^-1
     theta: Float[Array, " d"]  # V^-1 b

@@ -15,7 +15,7 @@ from fedbandit_jax.core.ridge import Posterior
 
 
 class Offer(NamedTuple):
-    """The offer of a round, as functions of `shared` and elementwise of (arm, agent)."""
+    """Arms offered in a round, as functions of `shared` and elementwise of (arm, agent)."""
 
     draw: Callable[[Any, Array, Array], Sequence[Array]]  # (shared, arm, agent), uint32 -> the d features
     mean: Callable[[Any, Sequence[Array]], Array]  # (shared, the d features) -> mean reward

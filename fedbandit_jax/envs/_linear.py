@@ -22,7 +22,7 @@ def facts(rows: Float[np.ndarray, "N d"]) -> dict[str, Any]:
 
 
 class World(NamedTuple):
-    """The instance of one seed."""
+    """Instance drawn for one seed."""
 
     theta: Float[Array, " d"]  # theta*
 

@@ -25,7 +25,7 @@ POSITIVE = ("lognormal", "pareto")  # laws of a mean times a draw with mean 1
 
 @struct.pytree
 class RewardLaw:
-    """The law of a reward, given z = <x, theta*>."""
+    """Law of a reward, given z = <x, theta*>."""
 
     noise_std: float  # standard deviation of Gaussian noise, or of the log of "lognormal"; scale of "student_t"
     shape: Any  # slope of "logistic", degrees of freedom of "student_t", tail index of "pareto"

@@ -26,7 +26,7 @@ TRIES = 100  # draws of preference vectors until they are `gap` apart
 
 
 class UserWorld(NamedTuple):
-    """The users of one seed."""
+    """Users drawn for one seed."""
 
     thetas: Float[Array, "n d"]  # preference vector of every user
     cluster: Int[Array, " n"]  # true cluster of every user, in 0 ... m - 1

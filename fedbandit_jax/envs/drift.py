@@ -26,7 +26,7 @@ RAREST = 1e-6  # least probability of a change, since draws have 2^23 values
 
 
 class Moving(NamedTuple):
-    """The instance of one seed in one round."""
+    """Instance of one seed in one round."""
 
     key: UInt32[Array, " 2"]  # words of the key of all worlds of the seed
     piece: Int[Array, ""]  # number of changes so far

@@ -20,7 +20,7 @@ MOST = 4096  # features
 
 
 class Lifted(NamedTuple):
-    """The instance of one seed in one round."""
+    """Instance of one seed in one round."""
 
     frequencies: Float[Array, "e n"]  # drawn once, from e wrapped features
     within: Any  # the world of the wrapped environment

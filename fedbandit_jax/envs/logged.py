@@ -30,7 +30,7 @@ class Log(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """The instance of one seed, and the users of a round."""
+    """Instance of one seed, with the users of a round."""
 
     theta: Float[Array, " d"]
     row: Int[Array, " M"]  # among the replayed rows, 0 ... N - 1
@@ -38,7 +38,7 @@ class Visits(NamedTuple):
 
 @struct.pytree
 class FittedLaw:
-    """The law of a reward in [0, 1] with a model's mean: two values, with the residuals' standard deviation.
+    """Law on two values in [0, 1], with a model's mean and the residuals' standard deviation.
 
     If the mean is too close to 0 or 1 for this deviation, rewards are 0 or 1.
     """
@@ -118,7 +118,7 @@ def joint(rows: Any, arms: Any, intercept: float | None) -> Any:
 
 
 class Queue(NamedTuple):
-    """The queues of rows of all silos under one seed, and the silos' positions."""
+    """Queues of rows of all silos under one seed, and the silos' positions."""
 
     order: Int[Array, " N"]  # rows, grouped by silo
     used: Int[Array, " M"]  # rows that a silo has offered so far

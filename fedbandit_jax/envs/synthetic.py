@@ -21,7 +21,7 @@ LARGEST = 0.3  # the largest gap, since 0.7 + gap <= ||x|| ||theta*|| <= 1
 
 
 class SphereWorld(NamedTuple):
-    """The instance of one seed, with contexts and their means only if contexts are fixed."""
+    """Instance drawn for one seed, with contexts and their means only if contexts are fixed."""
 
     theta: Float[Array, " d"]  # theta*
     features: Float[Array, "d K M"] | None  # fixed contexts, with agents last as in the loop over rounds

@@ -26,7 +26,7 @@ OF_A_TABLE = "the people in the table, of whose rows users are made, and which o
 
 
 class Report(NamedTuple):
-    """The communication cost of a synchronisation, and the status bits of the learner after it."""
+    """Communication cost of a synchronisation, and status bits of the learner after it."""
 
     rounds: Int[Array, ""] | int = 0  # rounds of communication
     floats: Num[Array, ""] | Num[Array, " 2"] | int = 0  # numbers that all agents send and receive, or both separately

@@ -23,12 +23,12 @@ class ArrivalEnvironment(Environment, Protocol):
 
     @property
     def n_clusters(self) -> int:
-        """The number of true clusters."""
+        """Returns the number of true clusters."""
         ...
 
 
 class Partition(NamedTuple):
-    """The clusters of users found by an algorithm: those with equal labels in 0 ... n - 1."""
+    """Clusters of users found by an algorithm, by labels in 0 ... n - 1."""
 
     local: Int[Array, " n"]  # labels found at each server, which are not compared between servers
     shared: Int[Array, " n"]  # labels found over all servers

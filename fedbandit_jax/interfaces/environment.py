@@ -86,7 +86,7 @@ class Environment(Protocol):
 
     @property
     def spec(self) -> Spec:
-        """The static description of the environment."""
+        """Returns the static description of the environment."""
         ...
 
     def init(self, key: Key[Array, ""]) -> Any:

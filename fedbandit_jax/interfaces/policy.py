@@ -33,12 +33,12 @@ class Released(NamedTuple):
 
     @property
     def dim(self) -> int:
-        """The number d of features."""
+        """Returns the number d of features."""
         return self.bias.shape[-1]
 
 
 class NoiseLaw(NamedTuple):
-    """The distribution of the noise in released statistics, known on the host before the first round."""
+    """Distribution of the noise in released statistics, known on the host before the first round."""
 
     n_agents: int  # M
     dim: int  # d
@@ -70,7 +70,7 @@ class Policy:
 
     @property
     def tags(self) -> Tags:
-        """The tags of this policy, for `privacy.compatibility`."""
+        """Returns its tags for `privacy.compatibility`."""
         said = {"policy of all users": self.needs_all_users, "policy that calls the host": self.calls_host}
         said |= {"policy without a matrix": not self.keeps_matrix}
         return tagged("policy", self, said | dict.fromkeys(self.said, True))

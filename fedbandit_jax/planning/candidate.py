@@ -56,7 +56,7 @@ class Candidate:
 
     @property
     def epsilon(self) -> float | None:
-        """The epsilon of its budget; None without one."""
+        """Returns the epsilon of its budget; None without one."""
         return None if self.certificate is None else self.certificate.epsilon
 
 

@@ -39,7 +39,7 @@ class Interval(NamedTuple):
 
 
 class Value(NamedTuple):
-    """The mean reward of an algorithm's arms, in [0, 1], by several estimators."""
+    """Estimates of the mean reward of an algorithm's arms, in [0, 1], by several estimators."""
 
     model: float  # the model's means
     ips: Interval  # logged rewards of matching arms, weighted by 1 / propensity

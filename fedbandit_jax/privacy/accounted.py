@@ -68,7 +68,7 @@ class AccountedMechanism(BoundMechanism):
 
     @property
     def tags(self) -> Tags:
-        """The tags of the bound parts for `privacy.compatibility`."""
+        """Returns the tags of the bound parts for `privacy.compatibility`."""
         one, trust, release, n = self.statistic, type(self.trust), type(self.release), np.size(self.epsilon)
         mixed = {"batch in several messages": one.drops and self.release.touched() > 1}
         return (
@@ -86,7 +86,7 @@ class AccountedMechanism(BoundMechanism):
 
     @property
     def row_step(self) -> float:
-        """The step of the exact sums of users' rows. No rounding of a sum then depends on a user."""
+        """Returns the step of the exact sums of users' rows. No rounding of a sum then depends on a user."""
         return step_of(self.n_agents * self.longest)
 
     def stds(self) -> np.ndarray:

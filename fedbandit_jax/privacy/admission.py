@@ -70,7 +70,7 @@ class BoundStatistic:
 
     @property
     def tags(self) -> Tags:
-        """The tags of these users for `privacy.compatibility`."""
+        """Returns the tags of these users for `privacy.compatibility`."""
         return (
             tagged("n_users", self.n_users, {"users who return": self.n_users})
             | tagged("constant", self.constant, {"no constant feature": not self.constant})

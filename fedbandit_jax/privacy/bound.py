@@ -35,7 +35,7 @@ class Timing(NamedTuple):
 
     @property
     def tags(self) -> Tags:
-        """The tags of the schedule for `privacy.compatibility`."""
+        """Returns the tags of the schedule for `privacy.compatibility`."""
         said = {
             "unequal batches": not self.fixed,
             "adaptive schedule": not (self.fixed or self.longest is not None),
@@ -45,7 +45,7 @@ class Timing(NamedTuple):
 
 
 class MechanismState(NamedTuple):
-    """The state of a mechanism between two synchronisations."""
+    """Exact sums, release and trust model of a mechanism between two synchronisations."""
 
     sums: Sums | Steps | None  # exact sums of all batches, of this batch in `Rounded`; None if they are not kept
     release: Any  # state of the release (of its encoder and decoder, if messages are encoded)
@@ -92,7 +92,7 @@ class BoundMechanism:
 
     @property
     def needed(self) -> int:
-        """The least number of silos that must send for a release."""
+        """Returns the least number of silos that must send for a release."""
         return 0
 
     dtype: ClassVar[Any] = jnp.float32  # of `summands`

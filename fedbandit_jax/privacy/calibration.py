@@ -31,7 +31,7 @@ from fedbandit_jax.privacy.users import ONCE, Users
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The noise of one continual release, and its proof, read from the bound trust model that draws it.
+    """Noise for one continual release, and its proof, read from the bound trust model that draws it.
 
     Attributes:
         ask: the budget, and everything that the sensitivity of the messages to one user depends on.
@@ -43,7 +43,7 @@ class Calibration:
 
     @property
     def proof(self) -> Proof:
-        """The proof of this noise under the budget's delta and adjacency."""
+        """Returns the proof of this noise under the budget's delta and adjacency."""
         return self.model.proof(self.ask)
 
     @property
@@ -72,7 +72,7 @@ class Calibration:
 
     @property
     def event(self) -> events.Event:
-        """The privacy event of this release, for `fb.privacy.compose` with others that see the same user.
+        """Returns the privacy event of this release, for `fb.privacy.compose` with others that see the same user.
 
         They must have independent noise, as the silos of "silo_local" have. Under "central", "secagg" or shuffling two
         visits may share one noise, even at two silos. Then calibrate for `Users(2)` instead. The event does not say for

@@ -105,7 +105,7 @@ class Mechanism:
 
     @property
     def tags(self) -> Tags:
-        """The tags of this mechanism for `privacy.compatibility`."""
+        """Returns its tags for `privacy.compatibility`."""
         n = len(self.budgets)
         unit = {"no privacy unit": self.unit is None, "unit of returning users": isinstance(self.unit, Users)}
         return (

@@ -30,7 +30,7 @@ Rows = tuple[Array, Array]  # noise (N, D) of N releases, and the numbers sent f
 
 
 class Limit(NamedTuple):
-    """The rest of a release after its noise is drawn."""
+    """Size of a release, the only field left after its noise is drawn."""
 
     n_syncs: struct.Number  # S
 

@@ -84,7 +84,7 @@ class Statistic:
 
 
 class Bounds(NamedTuple):
-    """The declared bounds of a statistic, as they are enforced and proved."""
+    """Declared bounds on a statistic, as they are enforced and proved."""
 
     weight: float  # W
     low: float  # a
@@ -188,7 +188,7 @@ LINEAR = Linear()
 @struct.sealed
 @dataclasses.dataclass(frozen=True)
 class Logistic(Statistic):
-    """The statistic of logistic regression by one Newton step from the last release, for rewards in {0, 1}.
+    """Logistic regression by one Newton step from the last release, for rewards in {0, 1}.
 
     Let theta be the last released estimate, z = <x, theta> clipped to [-limit, limit], and mu the logistic function. A
     user adds w = mu'(z) and v = y - mu(z) + mu'(z) z. The solution of (sum w x x') theta = sum x v is then Newton's

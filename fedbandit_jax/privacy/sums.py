@@ -60,7 +60,7 @@ def step_of(users: int) -> float:
 
 
 class Steps(NamedTuple):
-    """The sum of all batches so far in whole steps, a 64-bit integer: exact in any order of rows.
+    """Sum of all batches so far in whole steps, a 64-bit integer. It is exact in any order of rows.
 
     A user's row is rounded by itself, and moves the sum by the rounded row only. The sum of whole steps and rounded
     noise is their sum, rounded. So a release is post-processing of sum plus noise.
@@ -88,7 +88,7 @@ class Steps(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The sum of all batches so far, as the difference of two floats, right to 2^-47 of its size a batch."""
+    """Sum of all batches so far, as the difference of two floats, right to 2^-47 of its size a batch."""
 
     high: Array  # (d, d + 1) the sum [W | U], rounded to float32
     low: Array  # (d, d + 1) the rounding error of `high`: its excess over the sum

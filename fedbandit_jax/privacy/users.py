@@ -77,17 +77,17 @@ class Users:
 
     @property
     def anyhow(self) -> Users:
-        """The same number of contributions in any batches, because batches that are apart may be sent together."""
+        """Returns this limit on contributions for any batches, because batches that are apart may be sent together."""
         return dataclasses.replace(self, per_batch=None, apart=1)
 
     @property
     def together(self) -> int:
-        """The most contributions of one user, at all silos."""
+        """Returns the most contributions of one user, at all silos."""
         return self.visits * self.silos
 
     @property
     def tags(self) -> Tags:
-        """The tags of these bounds for `privacy.compatibility`."""
+        """Returns the tags of these bounds for `privacy.compatibility`."""
         return tagged("silos", self.silos, {"users at several silos": self.silos > 1})
 
     @property

@@ -114,7 +114,7 @@ class LogDet(_LogDet):
 
 
 class Sparse(NamedTuple):
-    """The memory of the private tests of one epoch, one AboveThreshold for every agent."""
+    """Largest term and threshold noise of one epoch's private tests, one AboveThreshold for every agent."""
 
     cap: Float[Array, ""]  # largest term of a user in this epoch, ln(1 + 1 / lambda_min(V))
     shift: Int[Array, " M"]  # noise on the threshold, in units of cap / UNITS

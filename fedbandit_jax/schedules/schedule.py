@@ -30,7 +30,7 @@ LEAKS = Raw(
 
 
 class Setting(NamedTuple):
-    """The setting of a schedule: the sizes of a run, bounds on its regulariser, and its privacy budget."""
+    """Sizes of a run, bounds on its regulariser, and its privacy budget, for binding a schedule."""
 
     n_agents: int  # M
     dim: int  # d
@@ -127,7 +127,7 @@ class Schedule:
 
     @property
     def tags(self) -> Tags:
-        """The tags of this schedule, for `privacy.compatibility`."""
+        """Returns its tags for `privacy.compatibility`."""
         said = {
             "unequal batches": True,
             "adaptive schedule": True,

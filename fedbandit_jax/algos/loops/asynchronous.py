@@ -33,7 +33,7 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class Agent(NamedTuple):
-    """The state of an agent. In `AsyncState` leaves have a leading axis M."""
+    """One agent between two of its rounds. In `AsyncState` leaves have a leading axis M."""
 
     ledger: Ledger  # of its rounds, without pending sums
     belief: Any  # the policy's belief, from its last download
@@ -44,7 +44,7 @@ class Agent(NamedTuple):
 
 
 class AsyncState(NamedTuple):
-    """The state of agents and server between two rounds."""
+    """Agents and server between two rounds."""
 
     agents: Agent  # leaves (M, ...)
     server: Sums  # sum of the last releases of all agents

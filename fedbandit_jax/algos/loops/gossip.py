@@ -26,7 +26,7 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class GossipState(NamedTuple):
-    """The state of silos and agents between two rounds."""
+    """Silos and agents between two rounds."""
 
     ledgers: Ledger  # of every silo, with leading axis M
     status: Array  # int32 `Status` bits

@@ -23,7 +23,7 @@ CLIPPED = "contributions clipped"
 
 
 class Late(NamedTuple):
-    """The pending rewards of every silo, from the last L rounds."""
+    """Pending rewards of every silo, from the last L rounds."""
 
     x: Array  # (L, M, d) features of the arms played, zero before the first round
     y: Array  # (L, M) rewards
@@ -55,7 +55,7 @@ def arrived(late: Late | None, offered: Round, arms: Array, rewards: Array) -> t
 
 
 class Ledger(NamedTuple):
-    """The pending sums of senders, and the states of the stages of contributions.
+    """Pending sums of senders, and the states of the stages of contributions.
 
     The state of an absent stage is None.
     """
@@ -71,7 +71,7 @@ class Ledger(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """The stages of a mechanism in an environment; `stds` as in `PolicyLoop`."""
+    """Stages that a mechanism needs in an environment; `stds` as in `PolicyLoop`."""
 
     mechanism: BoundMechanism
     spec: Spec

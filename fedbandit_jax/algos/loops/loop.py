@@ -87,7 +87,7 @@ class PolicyLoop(PlayingLoop):
 
     @property
     def equal_batches(self) -> int | None:
-        """The rounds B of every batch; None if a schedule decides."""
+        """Returns the rounds B of every batch; None if a schedule decides."""
         return self.batch if self.schedule is None else None
 
     @property
@@ -159,7 +159,7 @@ class PolicyLoop(PlayingLoop):
 
     @property
     def longest(self) -> int:
-        """The most rounds of pending rows in float32."""
+        """Returns the most rounds of pending rows in float32."""
         return self.mechanism.longest if isinstance(self.mechanism, NoisyMechanism) else own_rows.REFRESH
 
     def worth(self, key: Array, t: Array, belief: Any, user: Array, contexts: Array) -> Array:

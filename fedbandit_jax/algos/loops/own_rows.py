@@ -92,7 +92,7 @@ def solve_anew(
 
 
 class Epoch(NamedTuple):
-    """The state of an epoch for a schedule, and for agents that learn in it. Unused fields are None."""
+    """Epoch between two releases, for a schedule and for agents that learn in it. Unused fields are None."""
 
     own: Tracked | None  # V_i
     shifted: Tracked | None  # V_i + c I

@@ -25,7 +25,7 @@ from fedbandit_jax.privacy.noisy_sums import PROVED, Aggregated
 
 
 class ServerState(NamedTuple):
-    """The state of the server and the agents between two batches, or two rounds under a schedule."""
+    """Server and agents between two batches, or between two rounds under a schedule."""
 
     ledger: Ledger
     belief: Any  # the policy's, from the releases
@@ -35,7 +35,7 @@ class ServerState(NamedTuple):
 
 
 class InBatch(NamedTuple):
-    """The state of the agents within a batch."""
+    """Agents within a batch."""
 
     prepared: Any  # input of the policy's `indices`
     state: ServerState

@@ -23,7 +23,7 @@ from fedbandit_jax.privacy.releases.forgetting import Memory
 
 
 class Remembered(NamedTuple):
-    """The belief of a policy that forgets."""
+    """Belief of a policy that forgets."""
 
     sums: Float[Array, "d d+1"]  # the last release [W | U]: sums over all batches, with noise
     count: Float[Array, ""]  # users in it  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -34,7 +34,7 @@ class Remembered(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """The input of `indices` in a batch."""
+    """Input for `indices` in a batch."""
 
     rounds: Int[Array, ""]  # as in `Remembered`
     within: Any  # that of the policy within

@@ -51,7 +51,7 @@ class Design(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """The belief of `PhasedElimination`: the remaining arms, a design on them, and the last release."""
+    """Belief of `PhasedElimination`: the remaining arms, a design on them, and the last release."""
 
     active: Bool[Array, " K"]  # which arms are left
     design: Design

@@ -22,7 +22,7 @@ from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 
 class Estimate(NamedTuple):
-    """The belief of `UCB`: a ridge estimate from released statistics, and its confidence width."""
+    """Belief of `UCB`: a ridge estimate from released statistics, and its confidence width."""
 
     posterior: Posterior  # theta and V^-1: A = 1, shared by all agents, or A = M
     gram: Float[Array, "d d"] | Float[Array, ""]  # the shared V; 0 in `LinUCB`
@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The input of `indices` in a batch."""
+    """Input for `indices` in a batch."""
 
     posterior: Posterior  # A = 1, or A = M if agents learn inside the batch
     table: Complex[Array, "K M"] | None  # mean + i width_sq of fixed contexts; None if contexts change

@@ -17,7 +17,7 @@ LEAST_FAILURE = 1e-30  # a union bound divides this further
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """The parameters of confidence widths, for optimistic policies and clustering algorithms.
+    """Parameters of confidence widths, for optimistic policies and clustering algorithms.
 
     Args:
         regularization: lambda of the ridge estimate without noise, >= 1e-5, because estimates are in float32; None: the
@@ -58,7 +58,7 @@ def check_width(*numbers: float) -> None:
 
 
 class Width(NamedTuple):
-    """The confidence width of a round: beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t)).
+    """Confidence width in a round: beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t)).
 
     All fields are (). `offset` and `slope` contain the factor `exploration_scale`; `dim` is d, and growth * t is tau /
     (d rho) for a self-normalised bound of ridge rho.
@@ -76,7 +76,7 @@ class Width(NamedTuple):
 
 
 class LogDetWidth(NamedTuple):
-    """The confidence width of every agent: beta_i = offset + slope * sqrt(log_term + log det V_i).
+    """Confidence width for every agent: beta_i = offset + slope * sqrt(log_term + log det V_i).
 
     Before the first round log_term >= -log det V_i. The fields are (M,) or ().
     """
@@ -92,7 +92,7 @@ class LogDetWidth(NamedTuple):
 
 
 class UserWidth(NamedTuple):
-    """The confidence width of an estimate from T rounds, Lemma 1 of Liu et al. (2022) times a factor `scale`.
+    """Confidence width for an estimate from T rounds, Lemma 1 of Liu et al. (2022) times a factor `scale`.
 
     beta = R sqrt(2 ln(n/failure) + d ln(high/low + T / (d low))) + S sqrt(high) + kappa. Here the noise of rewards is
     R-sub-Gaussian and ||theta*|| <= S. The matrix A added to sum x x' has its eigenvalues in [low, high], and the noise

@@ -20,7 +20,7 @@ MOST_TESTS = 2.0**32  # the most noises in the tests of a silo's sums, at most t
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ask:
-    """The use of a trust model: the budget, and everything that sensitivity depends on.
+    """Request to a trust model: the budget, and everything that sensitivity depends on.
 
     The privacy unit is one user, with as many contributions as `users` allows. Distances are joint l2 norms of all
     messages, with equal noise on all entries.
@@ -101,12 +101,12 @@ class Ask:
 
     @property
     def points(self) -> list[int]:
-        """The users of one silo in a tree node of level 0, 1, ...: B, 2B, ..."""
+        """Returns the users of one silo in a tree node of level 0, 1, ...: B, 2B, ..."""
         return [self.batch << level for level in range(self.release.touched())]
 
     @property
     def mu(self) -> float:
-        """The mu of the mu-GDP (Gaussian differential privacy) that the budget allows in addition to the schedule."""
+        """Returns the mu of the mu-GDP (Gaussian differential privacy) that the budget allows besides the schedule."""
         return allowed_mu(self.budget.epsilon, self.budget.delta, self.missing, self.pure)
 
     def epsilon(self, at: Callable[[float], float], missing: float) -> float:

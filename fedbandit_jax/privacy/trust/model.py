@@ -29,7 +29,7 @@ from fedbandit_jax.privacy.trust.ask import Ask
 
 
 class Proof(NamedTuple):
-    """The proof of the noise of a bound trust model, computed from the numbers that the model draws with."""
+    """Privacy proved for a bound trust model, computed from the numbers that the model draws with."""
 
     sigma: float  # standard deviation of the noise on an entry of x y, rounding included, see `Trust.whose`
     epsilon: float  # the smallest epsilon proved at the budget's delta, the schedule's share included
@@ -43,7 +43,7 @@ T = TypeVar("T", bound="Trust")
 
 
 class Trust:
-    """The interface of a trust model; for your own, use an `fb.privacy.GaussianTrust`.
+    """Base class of trust models; for your own, use an `fb.privacy.GaussianTrust`.
 
     The class describes the model. An object is bound: it draws the noise and proves its guarantee.
     """

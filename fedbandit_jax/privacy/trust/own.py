@@ -19,7 +19,7 @@ from fedbandit_jax.privacy.trust.model import Proof, Trust, gaussian_proof, gaus
 
 
 class Sizes(NamedTuple):
-    """The sizes of a run, each None if it is unknown, as B is under a schedule other than `Every`."""
+    """Sizes of a run, each None if it is unknown, as B is under a schedule other than `Every`."""
 
     n_agents: int | None  # M
     batch: int | None  # B, rounds of a batch, which are a silo's users in it

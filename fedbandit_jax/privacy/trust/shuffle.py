@@ -28,7 +28,7 @@ _ANY_TWO = math.sqrt(sensitivity_sq("replace"))  # the lemma compares any two us
 @struct.sealed
 @struct.pytree
 class Shuffled(SiloLocal):
-    """The noise of `SiloLocal`, and a trusted shuffler that hides which silo sent which message (Theorem 5.3).
+    """`SiloLocal` noise with a trusted shuffler that hides which silo sent which message (Theorem 5.3).
 
     Each silo adds Gaussian noise to its own messages. One user is in at most kappa of them. If the guarantee is
     amplified, it also assumes that the other silos send noisy messages and keep them from the server.
