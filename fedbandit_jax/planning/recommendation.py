@@ -17,7 +17,7 @@ HEAD = ("candidate", "regret", "95 % interval", "x not private", "syncs", "kbit 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recommendation(Printed):
-    """Ranked candidates from `fb.plan`. `print(recommendation)` shows a table, and the best candidate's code and certificate.
+    """Ranked candidates from `fb.plan`. Printing it shows a table, and the best candidate's code and certificate.
 
     Attributes:
         candidates: all considered candidates, the best first and excluded ones last.
