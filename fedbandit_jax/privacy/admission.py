@@ -35,7 +35,7 @@ class Admitted(NamedTuple):
 @struct.sealed
 @dataclasses.dataclass(frozen=True)  # a NamedTuple would equal another class's, and share its compiled program
 class BoundStatistic:
-    """A statistic of the users of an environment: its promises, and the bounds that are enforced where data enter.
+    """Statistic of an environment's users: its promises, and the bounds enforced where data enter.
 
     It is hashable, because it is part of the compiled program.
     """

@@ -1,7 +1,7 @@
-"""Mechanisms with a server that adds up every silo's private prefix sums by a rule that bears Byzantine silos.
+"""Mechanisms with a server that adds up every silo's private prefix sums by a robust rule.
 
 Prefix sums are post-processing of messages. With them a silo that lies always does no more harm than one that lies
-once. The noise of a release is the noise of one prefix sum times sqrt(M) and the `cost` of the rule.
+once. A release has sqrt(M) times the noise of one prefix sum, times the `cost` of the rule.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A check of the noise by its behaviour: a bound mechanism runs on users of zeros, and its noise is measured.
+"""A check that runs a bound mechanism on users of zeros, and measures its noise.
 
 A certificate is computed from the numbers that a mechanism holds. Here the mechanism itself runs. Row k of the noise of
-S prefixes is L_k w. L is the lower triangular factor that the release states, and w (S, D) are the independent fresh
-noises of all synchronisations. Solving for w leaves numbers that must have mean 0, variance 1, and no correlation
-between releases, entries and draws. The same holds for the messages of single silos, if they are drawn.
+S prefixes is L_k w, with the release's lower triangular factor L. The rows of w (S, D) are independent fresh noises of
+the synchronisations. Solving for w leaves numbers that must have mean 0, variance 1, and no correlation between
+releases, entries and draws. The same holds for the messages of single silos, if they are drawn.
 
 A mechanism is refused if one of these means is off by more than `ERRORS` standard errors, for each of two keys. With D
 = 65 entries an honest one fails with a probability below 1e-6. Keys are fixed, and the same mechanism always or never
-fails. `DRAWS` show a standard deviation that is 10 % off at eight standard errors or more.
+fails. With `DRAWS` draws a standard deviation 10 % off shows at eight standard errors or more.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Those with noise have their privacy account in `accounted`, and their draws in `noisy_sums`.
 
-Letters: x (d,) and y are one user's features and reward. w and v are the user's weight and response (1 and y if
-`Linear`), W = sum w x x', U = sum x v. Releases are [W | U], (d, d + 1).
+Letters: x (d,) and y are one user's features and reward. The user's weight is w and the response v (1 and y if
+`Linear`). Releases are [W | U], (d, d + 1), with W = sum w x x' and U = sum x v.
 """
 
 from __future__ import annotations

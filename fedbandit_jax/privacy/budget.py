@@ -24,13 +24,13 @@ def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, w
     ||x|| <= 1, |v| <= V = `response`, and w = W = `weight` or, if `weighted`, any w in [0, W]. Under "replace" another
     user takes their place. Under "zero_out" the contribution becomes zero, and the supremum is W^2 + V^2.
 
-    Replaced by (w', x', v'), with both of norm 1 and c = <x, x'>, the user changes the sums by w^2 + w'^2 - 2 w w' c^2
-    + v^2 + v'^2 - 2 v v' c, squared. That is convex in (w, w', v, v'), and largest at ends of their intervals. With w =
-    w' = W it is at most 2 W^2 (1 - c^2) + 2 V^2 (1 + |c|), largest at |c| = min(1, V^2 / (2 W^2)): 2 W^2 + 2 V^2 + V^4
-    / (2 W^2), or 4 V^2. With w = W and w' = 0 it is W^2 + 2 V^2 (1 + |c|), largest at |c| = 1: W^2 + 4 V^2. With w = w'
-    = 0 it is less. A vector of norm r adds what one of norm 1 adds with r^2 w and r v, within the same bounds. If
-    weights are not free, shorter vectors move less as well. (The longer one must have norm 1, as all terms grow with
-    the norms together. If the other has norm r, the largest value over c grows with r.)
+    Suppose that (w', x', v') replaces (w, x, v), with both vectors of norm 1 and c = <x, x'>. The squared change of the
+    sums is w^2 + w'^2 - 2 w w' c^2 + v^2 + v'^2 - 2 v v' c. That is convex in (w, w', v, v'), and largest at ends of
+    their intervals. With w = w' = W it is at most 2 W^2 (1 - c^2) + 2 V^2 (1 + |c|). This is largest at |c| = min(1,
+    V^2 / (2 W^2)): 2 W^2 + 2 V^2 + V^4 / (2 W^2), or 4 V^2. With w = W and w' = 0 it is W^2 + 2 V^2 (1 + |c|), largest
+    at |c| = 1: W^2 + 4 V^2. With w = w' = 0 it is less. A vector of norm r adds what one of norm 1 adds with r^2 w and
+    r v, within the same bounds. If weights are not free, shorter vectors move less as well. (The longer one must have
+    norm 1, as all terms grow with the norms together. If the other has norm r, the largest value over c grows with r.)
 
     >>> [sensitivity_sq("replace"), sensitivity_sq("replace", response=0.5), sensitivity_sq("zero_out")]
     [4.5, 2.53125, 2.0]
@@ -70,9 +70,9 @@ class Budget:
     Args:
         epsilon: a number in [1e-9, 1e6].
         delta: a number in (0, 1).
-        adjacency: how neighbouring data sets differ. "replace" changes one user's context and rewards arbitrarily.
-            "zero_out" replaces the user's contribution by zero (the number of users is public). For the same epsilon it
-            needs two thirds of the Gaussian noise under the trust models "silo_local", "central" and "local".
+        adjacency: how neighbouring data sets differ. With "replace" one user's context and rewards change arbitrarily.
+            With "zero_out" the user's contribution becomes zero (the number of users is public). For the same epsilon
+            it needs two thirds of the Gaussian noise under the trust models "silo_local", "central" and "local".
 
     Raises:
         ValueError, TypeError: if an argument is out of range or of the wrong type.

@@ -1,8 +1,8 @@
 """Byzantine silos: attacks sent to the server in place of messages, and rules to add up messages that bear them.
 
-A rule takes M times a robust centre of M vectors. `AGGREGATES` maps every name to its centre. The breakdown point of a
-centre is the least share of lies that can move it without bound. "sum" (the mean) bears none, "median" and
-"geometric_median" fewer than half, and "trimmed_mean" a quarter. Robustness costs noise if nobody lies, see `cost`.
+A rule takes M times a robust centre of M vectors. `AGGREGATES` maps every name to its centre. A centre breaks down if
+lies can move it without bound. The mean ("sum") tolerates no lies, "median" and "geometric_median" fewer than half, and
+"trimmed_mean" a quarter. Robustness costs noise if nobody lies, see `cost`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Liars:
     Args:
         silos: the share of silos that lie, in [0, 1), or their numbers. A share is the first silos, the nearest number
             to share times M.
-        attack: "sign_flip" sends minus the true message, "large" minus a thousand times it. "random" sends a message of
-            the same norm in a random direction, fresh every time. "collude" sends the true W with U = W e_1, as if the
-            reward of every arm were its first feature. All liars then pull theta towards the first axis, within usual
-            bounds.
+        attack: what liars send. With "sign_flip" it is minus the true message, and with "large" minus a thousand times
+            it. With "random" it has the same norm in a random direction, fresh every time. With "collude" it is the
+            true W with U = W e_1, as if the reward of every arm were its first feature. All liars then pull theta
+            towards the first axis, within usual bounds.
 
     Raises:
         ValueError, TypeError: if an argument is out of range or of the wrong type.
@@ -154,10 +154,9 @@ AGGREGATES: dict[str, Callable[[Array], Array]] = {
 def cost(aggregate: str, n_agents: int, size: int) -> float:
     """Returns the standard deviation of an aggregate of M iid Gaussian messages, in units of their sum's.
 
-    It tends to sqrt(pi / 2) for the median as M grows. The mean is independent of the difference between an aggregate
-    and the mean, as that does not depend on the centre of the Gaussians (Basu's theorem). So their variances add up.
-    The variance of the difference is an average over draws from a fixed seed. It is right to 0.2 % for M = 100 and D =
-    65.
+    It tends to sqrt(pi / 2) for the median as M grows. An aggregate minus the mean does not depend on the centre of the
+    Gaussians. So it is independent of the mean (Basu's theorem), and their variances add up. The variance of the
+    difference is an average over draws from a fixed seed. It is right to 0.2 % for M = 100 and D = 65.
 
     Args:
         aggregate: a key of `AGGREGATES`.

@@ -2,8 +2,8 @@
 
 All of this is computed on the host in double precision. A proved epsilon is never optimistic.
 
-Letters: kappa is the squared sensitivity of a release to one user, and Delta_J the joint l2 sensitivity of one batch
-sum. mu is the parameter of Gaussian differential privacy, sensitivity over standard deviation.
+Letters: kappa is the squared sensitivity of a release to one user. Delta_J is the joint l2 sensitivity of one batch
+sum. Gaussian differential privacy has the parameter mu, sensitivity over standard deviation.
 """
 
 from __future__ import annotations
@@ -106,19 +106,19 @@ def calibrate(
 ) -> Calibration:
     """Finds the noise that a continual release of (bias, covariance) sums needs for a budget.
 
-    A user with ||x|| <= 1 and y in [0, 1] moves one batch's (sum x y, sum x x') by at most Delta_J in joint l2 norm.
-    Delta_J^2 is 4.5 under "replace" and 2 under "zero_out". All messages together move by at most sqrt(kappa) Delta_J.
-    Here kappa is the squared sensitivity of the release (for trees the number of a user's nodes).
+    Users have ||x|| <= 1 and y in [0, 1]. One of them moves a batch's (sum x y, sum x x') by at most Delta_J in joint
+    l2 norm. Delta_J^2 is 4.5 under "replace" and 2 under "zero_out". All messages together move by at most sqrt(kappa)
+    Delta_J. Here kappa is the squared sensitivity of the release (for trees the number of a user's nodes).
 
     Args:
         budget: the epsilon, delta and adjacency asked for.
         n_syncs: S = floor(T / B), the number of synchronisations.
         release: a key of `fb.privacy.RELEASES`, or your `Release` class; "blt" has the least noise for its
             memory.
-        std: the standard deviation of the noise, as in `Calibration.sigma`, instead of the budget's. It is a number, a
-            key of `fb.privacy.PRINTED` (noise as a paper prints it), or a function from the `Ask` (budget, release and
-            sizes) to a number. None is the least noise that is proved to give the budget. Gaussian noise then has
-            sigma^2 = kappa Delta_J^2 / mu*^2. Here mu* is the largest mu that the budget allows, delta(epsilon; mu*) =
+        std: the standard deviation of the noise, as in `Calibration.sigma`. It is a number or a key of
+            `fb.privacy.PRINTED` (noise as a paper prints it). It may also be a function from the `Ask` (budget, release
+            and sizes) to a number. None is the least noise that is proved to give the budget. Gaussian noise then has
+            sigma^2 = kappa Delta_J^2 / mu*^2. Here mu* is the largest mu that the budget allows: delta(epsilon; mu*) =
             delta. That is exact for one visit and Gaussian noise, and an upper bound on epsilon otherwise.
         trust: who adds the noise and who is trusted: a key of `fb.privacy.TRUST`, or an `fb.privacy.GaussianTrust`.
         users: how often one user may contribute, see `fb.privacy.Users`; by default once.

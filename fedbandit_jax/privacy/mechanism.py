@@ -32,9 +32,9 @@ class Mechanism:
 
     The privacy unit is one user, with as many contributions as `unit` says, by default one. The bounds of one
     contribution are enforced where data enter. It moves a batch sum by at most Delta_J in joint l2 norm. For (x y, x
-    x') with ||x|| <= 1 and y in [0, 1], Delta_J^2 is 4.5 if the user is replaced, and 2 if the contribution becomes
-    zero (see the budget's adjacency). All messages together move by at most sqrt(kappa) Delta_J. Here kappa is the
-    squared sensitivity of the release to all contributions of one user.
+    x') with ||x|| <= 1 and y in [0, 1], Delta_J^2 is 4.5 under adjacency "replace", and 2 under "zero_out". All
+    messages together move by at most sqrt(kappa) Delta_J. Here kappa is the squared sensitivity of the release to all
+    contributions of one user.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
@@ -43,17 +43,17 @@ class Mechanism:
             "tree" is Algorithm 2. At equal privacy "blt" has a fifth of the tree's noise variance for 16
             synchronisations, and an eighth for 400. The others are "sqrt_toeplitz" and "input_perturbation".
         trust: who adds the noise and who is trusted. It is an `fb.privacy.GaussianTrust`, or a key of
-            `fb.privacy.TRUST`. With "silo_local" each silo adds noise, which protects its users from everybody else;
-            "silo_local_matrix" is the same on the joint matrix of (x, y). "shuffle_amplified" and "shuffle_vector_sum"
-            trust a shuffler, and "secagg" secure aggregation. With "central" the server is trusted and adds the noise
-            (for one agent, Shariff & Sheffet 2018). With "local" every user adds noise, and no silo is trusted (Zheng
-            et al. 2020).
+            `fb.privacy.TRUST`. With "silo_local" each silo adds noise, which protects its users from everybody else.
+            With "silo_local_matrix" it adds the noise to the joint matrix of (x, y). With "shuffle_amplified" and
+            "shuffle_vector_sum" a shuffler is trusted, and with "secagg" secure aggregation. With "central" the server
+            is trusted and adds the noise (for one agent, Shariff & Sheffet 2018). With "local" every user adds noise,
+            and no silo is trusted (Zheng et al. 2020).
         std: the standard deviation of the noise. None is the least that is proved to give the budget. It may be a
             number, a key of `fb.privacy.PRINTED` (noise as a paper prints it), or a function, see
             `fb.privacy.calibrate`. Certificates state its epsilon.
-        unit: the privacy unit if users return; then it must be given. "visit" protects each interaction by itself, and
-            `fb.privacy.Users(...)` all contributions of one user, within bounds that silos enforce. If users are not
-            told apart, None is one user with one visit, and `Users` are a promise.
+        unit: the privacy unit; it must be given if users return. With "visit" each interaction is protected by itself.
+            With `fb.privacy.Users(...)` all contributions of one user are, within bounds that silos enforce. If users
+            are not told apart, None is one user with one visit, and `Users` are a promise.
         statistic: what a user adds, and its bounds. `fb.privacy.Linear()` is (x y, x x'), centred, scaled or truncated
             by its options. Others are `fb.privacy.Logistic()` and your `fb.privacy.Statistic`.
         dropouts: f, silos that may miss a synchronisation or reveal their share of the noise, with trust "secagg". Each

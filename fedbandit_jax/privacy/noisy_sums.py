@@ -111,7 +111,7 @@ class NoisyMechanism(AccountedMechanism):
 @struct.sealed
 @struct.pytree
 class Aggregated(NoisyMechanism):
-    """A mechanism that adds one draw, distributed as the noise of all silos' messages together, to the exact sums."""
+    """A mechanism that adds to the exact sums one draw, with the law of all silos' noise together."""
 
     @override
     def init(self, dim: int) -> MechanismState:

@@ -1,10 +1,10 @@
 """The packed form of statistics, and the summands of single users.
 
-A sum of statistics is a pair of a symmetric matrix W (d, d) and a vector U (d,), held as the array [W | U] of shape (d,
-d + 1). Its packed form is a vector of D = d(d+1)/2 + d entries: W_ii and sqrt 2 W_ij for i < j, row by row, times a
-scale s, and U_i. Its squared Euclidean norm is s^2 ||W||_F^2 + ||U||_2^2. The joint sensitivity is measured in that
-norm. Noise of standard deviation sigma on every packed entry unpacks to the symmetric matrix (sigma/s) (G + G') / 2.
-The entries of G are iid N(0, 1). Its variance is (sigma/s)^2 on the diagonal and half of that off the diagonal.
+A sum of statistics is a symmetric matrix W (d, d) and a vector U (d,). The array [W | U] of shape (d, d + 1) holds
+both. Its packed form is a vector of D = d(d+1)/2 + d entries. These are s W_ii and s sqrt 2 W_ij for i < j, row by row,
+with a scale s, and U_i. Its squared Euclidean norm is s^2 ||W||_F^2 + ||U||_2^2. The joint sensitivity is measured in
+that norm. Noise of standard deviation sigma on every packed entry unpacks to the symmetric matrix (sigma/s) (G + G') /
+2. The entries of G are iid N(0, 1). Its variance is (sigma/s)^2 on the diagonal and half of that off the diagonal.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def rows(x: Float[Array, "*n d M"], v: Float[Array, "*n M"] | Float[Array, "*n 2
 
 
 def added(x: Float[Array, "*n d M"], v: Array, step: float = 1.0) -> Float[Array, "*n d d+1 M"]:
-    """Returns the summands [w x x' | x v] of users, see `rows`, in units of a power of two; w x x' is symmetric to the
+    """Returns users' summands [w x x' | x v], see `rows`, in units of a power of two. The matrix is symmetric to the
     bit.
     """
     if v.ndim == x.ndim:  # x_i (w x_j) and x_j (w x_i) may be rounded to different steps

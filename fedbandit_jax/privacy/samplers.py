@@ -1,9 +1,9 @@
 """Samplers of the noise distributions that JAX does not have, or not for large parameters.
 
 Parameters may be traced, and broadcast against `shape`, the shape of the result. A sampler is called exact if it has
-only two errors: float32 arithmetic, which moves the logarithm of a probability by up to 1e-4, and far values of mass
-less than `CUT` that are never drawn. Nothing is calibrated here. Callers choose the parameters and state who adds the
-noise and what it proves.
+only two errors. Float32 arithmetic moves the logarithm of a probability by up to 1e-4. Far values of mass less than
+`CUT` are never drawn. Nothing is calibrated here. Callers choose the parameters and state who adds the noise and what
+it proves.
 """
 
 import math
@@ -31,11 +31,11 @@ Shape = tuple[int, ...]
 def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
     """Draws int32 integers with P(x) proportional to exp(-|x| / scale), for 0 <= scale <= 2^25, exactly.
 
-    No rejection is needed. x is 1 + a geometric variable, P(k) ~ e^(-k / scale), or minus that, or 0 with P(0) = tanh(1
-    / (2 scale)). Binary digit j of such a variable is 1 with probability 1 / (1 + e^(2^j / scale)), independently of
-    the other digits. The digits with 2^j < scale are drawn from 32 bits each; their probabilities are above 1/4. The
-    rest, in units of the next power of two, is geometric, too, and as small as an exponential variable rounded down. It
-    is drawn from 128 bits, up to 88 scales, or 61 near the end of 32 bits.
+    No rejection is needed. The result is 1 + a geometric variable with P(k) ~ e^(-k / scale), or minus that. It is 0
+    with P(0) = tanh(1 / (2 scale)). Binary digit j of a geometric variable is 1 with probability 1 / (1 + e^(2^j /
+    scale)), independently of the other digits. The digits with 2^j < scale are drawn from 32 bits each; their
+    probabilities are above 1/4. The rest, in units of the next power of two, is geometric, too, and as small as an
+    exponential variable rounded down. It is drawn from 128 bits, up to 88 scales, or 61 near the end of 32 bits.
     """
     sides, lows, highs = jax.random.split(key, 3)
     scale = jnp.broadcast_to(jnp.asarray(scale, jnp.float32), shape)
@@ -146,8 +146,8 @@ def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> A
 def gamma(key: Array, r: Array | float, shape: Shape) -> Array:
     """Draws float32 Gamma(r) noise, x^(r-1) e^-x / Gamma(r), for 0 < r <= 1, with the tails of `tails.exponential`.
 
-    It is an exponential variable times one of Beta(r, 1 - r). The latter is u / (u + v) for u = U^(1/r) and v =
-    V^(1/(1-r)) given u + v <= 1 (Joehnk 1964), with uniform U and V. At least 3/4 of all proposals are accepted.
+    It is an exponential variable times one of Beta(r, 1 - r). The latter is u / (u + v) given u + v <= 1, for u =
+    U^(1/r) and v = V^(1/(1-r)) with uniform U and V (Joehnk 1964). At least 3/4 of all proposals are accepted.
     """
     beta_key, scale_key = jax.random.split(key)
     r = jnp.broadcast_to(jnp.asarray(r, jnp.float32), shape)
@@ -183,9 +183,9 @@ def _rejection(
 
     A proposal of law Q has three parts. A number h <= 31 of leading zeros has P(h) = 2^(-h-1). A place lies in cell h,
     the interval [h width, (h+1) width). The last part is a side of -1/2. All of these are integers from the bits of two
-    words. A coin of 128 bits accepts or rejects. By concavity P / Q is largest at the inner edge of a cell h <= 4
-    (tested), as the width, a power of two, is at least 0.58 std. A third to a half of all proposals are accepted.
-    Values beyond 32 cells are missing.
+    words. A coin of 128 bits accepts or rejects. The width is a power of two, and at least 0.58 std. So by concavity P
+    / Q is largest at the inner edge of a cell h <= 4 (tested). A third to a half of all proposals are accepted. Values
+    beyond 32 cells are missing.
 
     `log_ratio` of an int32 array is -inf outside the support. `std` is about P's standard deviation. Negative x are not
     proposed if `start` is 0.

@@ -1,10 +1,10 @@
 """Bounds on the spectrum of a silo's tree noise: rho_min, rho_max and kappa of Dubey & Pentland (2020), Definition 2.
 
-A silo's private prefix sum is [U + N + 2 Lambda I | u + h]. U = sum x x' and u = sum x y are exact, N (d, d) and h (d,)
-are the noise of a tree, and Lambda bounds the spectral norm ||N||. So all eigenvalues of H = N + 2 Lambda I are between
-rho_min = Lambda and rho_max = 3 Lambda, and kappa bounds ||h||_{H^-1}. N is a sum over at most m tree nodes of
-independent (G + G') / sqrt 2, with iid N(0, sigma_N^2) entries of G. h is a sum of the same number of N(0, sigma_N^2
-I).
+A silo's private prefix sum is [U + N + 2 Lambda I | u + h]. The sums U = sum x x' and u = sum x y are exact. A tree
+adds the noise N (d, d) and h (d,). Lambda bounds the spectral norm ||N||. So all eigenvalues of H = N + 2 Lambda I are
+between rho_min = Lambda and rho_max = 3 Lambda. The number kappa bounds ||h||_{H^-1}. At most m tree nodes are in a
+prefix sum. Each adds an independent (G + G') / sqrt 2 to N, with iid N(0, sigma_N^2) entries of G, and N(0, sigma_N^2
+I) to h.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def bounds(
     """Computes bounds that hold at every synchronisation of every silo with probability 1 - failure / 2.
 
     Args:
-        method: "theory" takes Lambda as printed in Section 4.3, sqrt 32 m (L^2 + 1) ln(4/delta) (4 sqrt d + 2
-            ln(2nM/failure)) / epsilon with L = 1 (the bound on ||x||), written in sigma_N. "quantile" takes an upper
-            bound on the quantile of ||N|| from its law, a fifth to a seventh of the printed Lambda.
+        method: how Lambda is found. With "theory" it is as printed in Section 4.3, in terms of sigma_N: sqrt 32 m (L^2
+            + 1) ln(4/delta) (4 sqrt d + 2 ln(2nM/failure)) / epsilon. L = 1 bounds ||x||. With "quantile" it is an
+            upper bound on the quantile of ||N|| from its law, a fifth to a seventh of the printed one.
         sigma: sigma_N, standard deviation of a tree node's noise on the bias.
         nodes: variance of a prefix sum's noise over the variance of one node: the number m of nodes in the worst
         prefix.

@@ -1,8 +1,8 @@
 """Per-user statistics, the summands of the sums that leave a silo, within bounds that are enforced where data enter.
 
-A statistic turns a user's features x, ||x|| <= 1, and reward y into a weight w in [0, W] and a response v in [a, b]. It
-is a function of (x, y) and of earlier releases. Values beyond the bounds are clipped and counted; a NaN counts as 0. So
-the sensitivity follows from W and V = max(|a|, |b|) alone, see `privacy.budget.sensitivity_sq`.
+A user has features x, ||x|| <= 1, and a reward y. A statistic turns them into a weight w in [0, W] and a response v in
+[a, b]. It is a function of (x, y) and of earlier releases. Values beyond the bounds are clipped and counted. A NaN
+counts as 0. So the sensitivity follows from W and V = max(|a|, |b|) alone, see `privacy.budget.sensitivity_sq`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Linear(Statistic):
 
     Args:
         gram_scale: as in `Statistic`, in [1e-3, 1]. Delta_J^2 = 2 + 2 s^2 + 1 / (2 s^2) down to s^2 = 1/2, which gives
-            4. If centred, it is 1/2 + 2 s^2 + 1 / (32 s^2) down to s^2 = 1/8; at s = 1/2 it is 9/8.
+            4. If centred, Delta_J^2 = 1/2 + 2 s^2 + 1 / (32 s^2) down to s^2 = 1/8. At s = 1/2 that is 9/8.
         centred: whether 1/2 is subtracted, which makes one user move x v by less. Delta_J^2 falls from 4.5 to 81/32,
             and 0.75 times the noise suffices. Policies then learn about v, which must be linear in x. So the
             environment's features must have a constant entry c (`fb.Spec.constant`). Its parameter is theta* with 1 /
@@ -190,10 +190,11 @@ LINEAR = Linear()
 class Logistic(Statistic):
     """Logistic regression by one Newton step from the last release, for rewards in {0, 1}.
 
-    Let theta be the last released estimate, z = <x, theta> clipped to [-limit, limit], and mu the logistic function. A
-    user adds w = mu'(z) and v = y - mu(z) + mu'(z) z. The solution of (sum w x x') theta = sum x v is then Newton's
-    step for the log-likelihood, with each user's term at the estimate of their time. No user is asked twice. W = 1/4. V
-    = mu(L) - mu'(L) L for L = limit, as v is least at y = 0 and z = L, and largest at y = 1 and z = -L.
+    Let theta be the last released estimate, and mu the logistic function. With z = <x, theta> clipped to [-limit,
+    limit], a user adds w = mu'(z) and v = y - mu(z) + mu'(z) z. The solution of (sum w x x') theta = sum x v is then
+    Newton's step for the log-likelihood. Each user's term is at the estimate of their time. No user is asked twice. The
+    bounds are W = 1/4 and, for L = limit, V = mu(L) - mu'(L) L. The response v is least at y = 0 and z = L, and largest
+    at y = 1 and z = -L.
 
     theta solves (gram + (1 + 2 sqrt(2 d) std) I) theta = bias. The noise hardly ever exceeds that ridge.
 

@@ -35,8 +35,8 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
     Args:
         users: the number of rows.
         std: standard deviation of the noise in the sum.
-        move: the distance that this noise is meant for: one user's move of the sum, times the excess of the noise over
-            what the guarantee counts on.
+        move: distance for this noise. It is one user's move of the sum, times the excess of the noise over what the
+            guarantee counts on.
         roundings: the number of rounded partial sums that a user is in.
     """
     last = float(np.spacing(np.float32(users)))

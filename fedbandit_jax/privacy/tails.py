@@ -2,15 +2,15 @@
 
 *Draws.* A float32 draw of 23 bits, as by `jax.random.normal`, ends at 5.4 standard deviations. A move of a sum by one
 standard deviation is then exposed with probability 5e-6, for every epsilon and delta. Here a draw has 128 bits. It is
-the point with the mass U beyond it (U / 2 for a normal), U = (k + 1/2) / 2^127 for a random k = 0, ..., 2^127 - 1. U
-and 1 - U have a relative error of 2^-23 each. So draws are as fine as float32 from near 0 to the end. With ideal random
-bits, a draw has the continuous law, rounded, without the part beyond the last value. The probability of an event is
-wrong by at most `CUT`.
+the point with the mass U beyond it (U / 2 for a normal). Here U = (k + 1/2) / 2^127 for a random k = 0, ..., 2^127 - 1.
+Both U and 1 - U have a relative error of 2^-23. So draws are as fine as float32 from near 0 to the end. With ideal
+random bits, a draw has the continuous law, rounded, without the part beyond the last value. The probability of an event
+is wrong by at most `CUT`.
 
 *Cost.* Let P and P' be the laws of all releases of a mechanism from two neighbouring data sets, for ideal noise. Let Q
-and Q' be the laws for noise as it is drawn. A sampler that leaves out a mass c_i of draw i changes the probability of
-an event by at most `missing` = sum of c_i over all draws that depend on the user. If P(A) <= e^epsilon P'(A) + delta
-for every event A, then
+and Q' be the laws for noise as it is drawn. Let a sampler leave out a mass c_i of draw i. It then changes the
+probability of an event by at most `missing`, the sum of c_i over all draws that depend on the user. If P(A) <=
+e^epsilon P'(A) + delta for every event A, then
 
     Q(A) <= P(A) + missing <= e^epsilon P'(A) + delta + missing <= e^epsilon Q'(A) + delta + (1 + e^epsilon) missing.
 

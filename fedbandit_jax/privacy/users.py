@@ -34,8 +34,8 @@ class Users:
 
     Args:
         visits: r, the most contributions of one user to a silo.
-        per_batch: v <= r, the most in one batch. None is `visits`: all may be in one batch, and nothing is gained over
-            group privacy.
+        per_batch: v <= r, the most in one batch. With None, `visits`, all may be in one batch, and nothing is gained
+            over group privacy.
         apart: b, the least distance of two batches that the user contributes to. With `apart=1` any batches are
             allowed, with `apart=5` batches 1 and 6 but not 1 and 5.
         silos: to how many silos one user may contribute. It is a promise, as silos do not compare their users. Releases

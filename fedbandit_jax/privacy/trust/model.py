@@ -1,10 +1,10 @@
 """The interface of a trust model: the noise on a release, its source, its calibration to a budget, and its proof.
 
-At synchronisation k = 1, ..., S every silo holds a message (P, D): the P parts of its release (see `releases`). Each
-part is a sum of users' packed statistics with D = d (d + 3) / 2 entries (see `packing`). The randomiser works at the
-silo. The third party is nobody, a shuffler, or a secure aggregator. The analyser makes the server's estimate of the sum
-over silos. Unless somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum.
-It is `noise` if the noise depends on no data, and `noisy_sum` otherwise (`needs_users`).
+At synchronisation k = 1, ..., S every silo holds a message (P, D), the P parts of its release (see `releases`). Each
+part is a sum of users' packed statistics, with D = d (d + 3) / 2 entries. The randomiser works at the silo. The third
+party is nobody, a shuffler, or a secure aggregator. The analyser makes the server's estimate of the sum over silos.
+Unless somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum. It is
+`noise` if the noise depends on no data, and `noisy_sum` otherwise (`needs_users`).
 
 Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure aggregation as in Chowdhury & Zhou
 (2023).
@@ -131,8 +131,8 @@ class Trust:
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
         """Randomises the message of silo 0, ..., M - 1 and returns the message that it sends.
 
-        `message` is the exact message k, (P, D). With `needs_users` it is the packed statistics of the silo's N = S B
-        users, (N, D), and a mask of the users in the tree node that is sent, (N,) bool.
+        `message` is the exact message k, (P, D). With `needs_users` it is a pair: packed statistics (N, D) of the
+        silo's N = S B users, and a bool mask (N,) of the users in the sent tree node.
         """
         raise NotImplementedError(f"{type(self).__name__}.randomize")
 

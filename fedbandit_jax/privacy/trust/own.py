@@ -35,9 +35,9 @@ class GaussianTrust:
 
     Args:
         sentence: who adds the noise, and who is not trusted.
-        sources: how many independent noises are in the sum over silos, an integer >= 1, or a function of the run's
-            sizes. These have M, B and d as `n_agents`, `batch` and `dim`. B, the users of a silo in a batch, is None
-            under a schedule other than `fb.schedules.Every`. A function that computes with None is refused.
+        sources: how many independent noises are in the sum over silos. It is an integer >= 1, or a function of the
+            run's sizes M, B and d (`n_agents`, `batch` and `dim`). B, the users of a silo in a batch, is None under a
+            schedule other than `fb.schedules.Every`. A function that computes with None is refused.
         whose: the message or sum that the certificate's `noise_std` is about.
         assumes: behaviour of others that voids the guarantee.
 

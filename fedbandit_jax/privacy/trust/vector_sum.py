@@ -31,14 +31,14 @@ class VectorSum(Trust):
     """P_Vec, Algorithms 6 and 7: every user sends a few bits for every entry, and a shuffler mixes all of them.
 
     The silos see their users' statistics and draw the bits. They and the shuffler are trusted, the server is not. A
-    node of level l has n = M B 2^l users. For an entry w in [-1, 1] and z = (w + 1) g_l, a user's 2 g_l + b_l bits hold
-    floor(z) + Bernoulli(z - floor(z)) ones of data and Binomial(b_l, 1/2) ones of noise. From all ones Y of an entry
-    the server estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves the D counts of ones of
-    a node by at most visits (g_l Delta_J + sqrt(D)) in l2 norm. Delta_J is the joint sensitivity of (x y, x x'), and
-    sqrt(D) is for rounding.
+    node of level l has n = M B 2^l users. For each entry w in [-1, 1] a user has 2 g_l + b_l bits. With z = (w + 1)
+    g_l, data add floor(z) + Bernoulli(z - floor(z)) ones, and noise adds Binomial(b_l, 1/2). From all ones Y of an
+    entry the server estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves the D counts of
+    ones of a node by at most visits (g_l Delta_J + sqrt(D)) in l2 norm. Delta_J is the joint sensitivity of (x y, x
+    x'), and sqrt(D) is for rounding.
 
-    # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix on and above the diagonal are sent, those above it
-    scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and 3/4 of the printed
+    # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix on and above the diagonal are sent. Entries above it
+    are scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and 3/4 of the printed
     number has the same variance.
     """
 
