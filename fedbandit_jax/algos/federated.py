@@ -31,8 +31,9 @@ from fedbandit_jax.schedules import Every, Geometric, LogDet, Schedule
 class Federated(PolicyRecipe):
     """A policy that acts on the releases of a private mechanism, at the synchronisations of a schedule.
 
-    The mechanism releases the sums of x x' and x y over the users of all silos. `privacy` decides who adds the noise,
-    who is trusted, adjacency, privacy unit and sensitivity; see `fb.privacy.Mechanism`. The certificate states them.
+    The mechanism releases the sums of x x' and x y over the users of all silos. The argument `privacy` decides who adds
+    the noise, who is trusted, adjacency, privacy unit and sensitivity, see `fb.privacy.Mechanism`. The certificate
+    states them.
 
     Args:
         policy: an `fb.Policy`, for instance `fb.algos.UCB()`, `fb.algos.Thompson()` or your own.
@@ -51,8 +52,8 @@ class Federated(PolicyRecipe):
         name: label in results; default: the name of the policy's class.
 
     Raises:
-        ValueError: if two parts exclude each other, see `privacy.compatibility`; when bound, also if the noise cannot
-            be calibrated or, with noise, feature vectors may be longer than 1.
+        ValueError: if two parts exclude each other, see `privacy.compatibility`. When bound, also if the noise cannot
+            be calibrated. With noise, also if feature vectors may be longer than 1.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -101,7 +102,7 @@ class Federated(PolicyRecipe):
     def patient(self, spec: Spec, horizon: int) -> Federated:
         """Returns the recipe with a delayed first release, by the rule of `fb.algos.Greedy`.
 
-        A first release after the middle of the run gives a warning: little is learned then, and privacy seems to be
+        A first release after the middle of the run gives a warning. Little is learned then, and privacy seems to be
         free. The delay depends on budget, trust model and horizon, so call this again for others.
 
         Args:
@@ -165,11 +166,11 @@ class AsyncFederated(PolicyRecipe):
     """Agents that act one at a time, in any order, and exchange statistics with a server without waiting for others.
 
     The agents are the users of an environment of returning users, such as `fb.envs.clustered`. One agent arrives in a
-    round, acts on its last download, and adds the round to its own sums. If its schedule asks, it uploads, and
+    round and acts on its last download. It adds the round to its own sums. If its schedule asks, it uploads, and
     downloads the sum of all last uploads. So agents with many rounds, or with much to learn, exchange often.
 
     With privacy every agent releases the prefix sums over its own rounds, by the mechanism of one silo. The agent adds
-    the noise. It is trusted with its own rounds; the server and other agents are not trusted. The privacy unit is one
+    the noise. It is trusted with its own rounds. The server and other agents are not trusted. The privacy unit is one
     round of an agent, or all its rounds. Adjacency and sensitivity are those of `fb.privacy.Mechanism`. Arrivals are
     public. The server's sum has the noises of all agents that have uploaded.
 

@@ -75,8 +75,8 @@ class Gossip(NetworkRecipe):
         name: label in results.
 
     Raises:
-        ValueError: when bound, also if the graph has another number of nodes than there are agents, releases follow
-            each other too fast, or the noise cannot be calibrated.
+        ValueError: when bound, also if the numbers of nodes and agents differ, or releases follow each other too fast.
+            Also if the noise cannot be calibrated.
 
     Example:
         >>> import fedbandit_jax as fb

@@ -94,7 +94,7 @@ def fed_ucb(
 
     Agent i plays argmax <x, theta_i> + beta_i ||x||_{V_i^-1} on the releases of the last synchronisation and its own
     statistics since. At a synchronisation every silo adds symmetric Gaussian noise to the joint matrix of its batch, by
-    a binary tree (PRIVATIZER, Algorithm 2), and shifts it by 2 Lambda I, where Lambda bounds the noise's norm.
+    a binary tree (PRIVATIZER, Algorithm 2). It shifts the sum by 2 Lambda I. Lambda bounds the noise's norm.
     `Result.communication` counts these sums, but not the one-bit requests.
 
     Trust is silo-local: each silo adds the noise. Users trust their silo, but neither the controller nor other silos.
@@ -144,8 +144,8 @@ def async_fed_lin_ucb(growth: float = 2.0, *, policy: Policy = UCB(), name: str 
     rounds.
 
     Args:
-        growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent with all rounds, up to logarithms,
-            with O(d M^2 ln T) uploads.
+        growth: 1 + alpha > 1. The paper's alpha = M^-2 gives the regret of one agent with all rounds, up to logarithms.
+            It takes O(d M^2 ln T) uploads.
         policy, name: as in `AsyncFederated`.
 
     Example:
@@ -187,7 +187,7 @@ def adac_oful(
         ('certified', 4, 1.0)
 
     Reference: Azize & Basu (2024), "Concentrated differential privacy for bandits", AdaC-OFUL. DEVIATION azize2024:
-    batches end when the number of rounds has doubled, not det V. The paper's contexts are public and V exact; here x x'
+    batches end when the number of rounds has doubled, not det V. The paper's contexts are public and V exact. Here x x'
     is released with noise. The width is for the known noise.
     """
     validate.text("name", name)
@@ -207,7 +207,7 @@ def dp_dpe(
 
     With a budget alone, every silo adds Gaussian noise to its sums of each phase. Users trust their silo, but neither
     the server nor other silos. For adjacency and sensitivity see `fb.privacy.Mechanism`. A user is in one phase, with
-    one reward; the paper samples clients for a phase and protects all answers of a client. If features have a constant
+    one reward. The paper samples clients for a phase and protects all answers of a client. If features have a constant
     entry, `fb.privacy.Linear(centred=True, gram_scale=0.35)` with release "input_perturbation" has the least noise:
     sums of x x' are released, but not used.
 

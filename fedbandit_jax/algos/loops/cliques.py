@@ -1,17 +1,17 @@
 """The loop of decentralised FedUCB: Algorithm 3 of Dubey & Pentland (2020).
 
-Letters: M agents, d features, gamma hops after which a message is dropped, C cliques of the power graph, n_C agents in
-a clique. V is the matrix that a clique shares since its last synchronisation, and V_i adds agent i's own rows.
+Letters: M agents, d features, C cliques of the power graph, n_C agents in a clique. A message is dropped after gamma
+hops. V is the matrix that a clique shares since its last synchronisation, and V_i adds agent i's own rows.
 
-One step is gamma rounds, and uses each of the gamma estimators once: use j of estimator g is round t = j gamma + g. A
+One step is gamma rounds, and uses each of the gamma estimators once. Use j of estimator g is round t = j gamma + g. A
 request after use j reaches the whole clique before use j + 1. After that use every member sends its private sums, which
 arrive before use j + 2. The estimator rests in between, so a step can compute the effect of all its messages at its
 end.
 
 DEVIATION dubey2020 Alg. 3: the printed algorithm differs from its proof. Line 1 starts S at 0 and log det S at minus
-infinity; here S starts at n_C rho_min I. Line 6 has M for a clique of n_C agents. Line 15 releases when a request
-arrives, so members would have different S; here all release after their next use. Lines 18-22 handle arriving sums
-inside the branch for requests; here they stand outside it. A clique that awaits an answer raises no request.
+infinity. Here S starts at n_C rho_min I. Line 6 has M for a clique of n_C agents. Line 15 releases when a request
+arrives, so members would have different S. Here all release after their next use. Lines 18-22 handle arriving sums
+inside the branch for requests. Here they stand outside it. A clique that awaits an answer raises no request.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ class PolicyLoop(PlayingLoop):
         receivers: int,
         counts: dict[str, Array],
     ) -> Report:
-        """Returns the cost of synchronisation k, if `due`: the mechanism's uplink, and a packed sum for each receiver.
+        """Returns the cost of synchronisation k, if `due`. It is the mechanism's uplink, and a packed sum for each
+        receiver.
 
         `senders` is the number of senders, or the share of silos that send.
         """

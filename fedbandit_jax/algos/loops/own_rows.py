@@ -1,7 +1,8 @@
 """Epochs, the times between two synchronisations, and agents' own Gram matrices in them, by rank-one updates.
 
 Rounding errors accumulate, so every agent's inverse is recomputed by Cholesky once in `REFRESH` rounds. Letters: M
-agents, n of them at a time; d features; V the matrix of the last release, V_i that of agent i, and c >= 0 a shift.
+agents, n of them at a time, and d features. V is the matrix of the last release, V_i the one of agent i, and c >= 0 a
+shift.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Turn(NamedTuple):
 def in_turn(k: Array, n_agents: int, refresh: Callable[[T, Turn], T], state: T, most: int = REFRESH) -> T:
     """Returns the state after round k. `refresh` runs for every agent once in `REFRESH` or `most` rounds.
 
-    On a CPU it runs for all agents in one round, in a branch. On a GPU a branch waits for the host, so it runs for a
+    On a CPU it runs for all agents in one round, in a branch. On a GPU a branch waits for the host. So it runs for a
     few agents after every round.
     """
     period = max(1, min(REFRESH, most))

@@ -1,31 +1,31 @@
 """Regulariser and confidence width of LinUCB, private and federated, computed on the host.
 
-Letters: R is the sub-Gaussian constant of the reward noise, S a bound on ||theta*|| (as an axis, (S,), the number of
-synchronisations), `failure` the failure probability of a bound, and tau the number of served users. Norms of matrices
-are spectral.
+Letters: R is the sub-Gaussian constant of the reward noise, and S bounds ||theta*||. (In the axis (S,) it is the number
+of synchronisations.) A bound fails with probability `failure`. The number of served users is tau. Norms of matrices are
+spectral.
 
-The synchronised statistics are W = G + N and u = G theta* + eta + n. G is the Gram matrix of the rows played, eta the
-sum of x times reward noise, and N, n are privacy noise. The ridge estimate is theta = V^-1 u with V = H + G and H =
+The synchronised statistics are W = G + N and u = G theta* + eta + n. G is the Gram matrix of the rows played. The sum
+of x times reward noise is eta. N and n are privacy noise. The ridge estimate is theta = V^-1 u with V = H + G and H =
 lambda I + N. At all synchronisations ||N|| <= Sigma_N with probability 1 - failure, and ||n|| <= Sigma_n with
 probability 1 - failure/2. The self-normalised bound on eta holds with probability 1 - failure for each agent. Hence an
 agent's widths hold with probability 1 - 2.5 failure. Without learning inside the batch (`learns_in_batch=False`) all
-agents share V and eta, so this holds for all agents at once. With it each agent's rows are their own process, and the
-proof goes agent by agent. (The paper claims 1 - 2 failure for all agents of Algorithm 1 at once.) All of it needs ||x||
-<= 1 and E[y] = <x, theta*>.
+agents share V and eta, so this holds for all agents at once. With it each agent's rows are a process of their own. The
+proof then goes agent by agent. (The paper claims 1 - 2 failure for all agents of Algorithm 1 at once.) All of it needs
+||x|| <= 1 and E[y] = <x, theta*>.
 
-"shift" (Zhou & Chowdhury 2024, Lemma C.4): with lambda = max(1, 2 Sigma_N), lambda_min = lambda - Sigma_N <= H <=
-lambda + Sigma_N = lambda_max and ||theta - theta*||_V <= R sqrt(2 ln(1/failure) + d ln(1 + tau / (d lambda_min))) + S
-sqrt(lambda_max) + Sigma_n / sqrt(lambda_min).
+"shift" (Zhou & Chowdhury 2024, Lemma C.4): let lambda = max(1, 2 Sigma_N). Then lambda_min = lambda - Sigma_N <= H <=
+lambda + Sigma_N = lambda_max. The error ||theta - theta*||_V is at most R sqrt(2 ln(1/failure) + d ln(1 + tau / (d
+lambda_min))) + S sqrt(lambda_max) + Sigma_n / sqrt(lambda_min).
 
 "project" (ours): W is first projected on the positive semidefinite cone. G is in this cone, so the projection moves W
-by a matrix P with 0 <= P <= Sigma_N, and lambda = max(1, Sigma_N) is enough. H = lambda I + N + P >= 0 has norm <=
-lambda + 2 Sigma_N, and H V^-1 H <= H bounds the bias by S sqrt(lambda + 2 Sigma_N). V >= lambda I bounds the noise by
+by a matrix P with 0 <= P <= Sigma_N, and lambda = max(1, Sigma_N) is enough. Now H = lambda I + N + P >= 0 has norm <=
+lambda + 2 Sigma_N. So H V^-1 H <= H bounds the bias by S sqrt(lambda + 2 Sigma_N). V >= lambda I bounds the noise by
 Sigma_n / sqrt(lambda). For a in [0, 1], V >= a (G + (lambda - Sigma_N) I) + (1 - a) lambda I = a (G + (lambda/a -
 Sigma_N) I). With a = min(1, lambda / (2 Sigma_N)) the self-normalised term is R / sqrt(a) times that of a ridge of
 lambda/a - Sigma_N.
 
-In both, `Exploration.regularization` replaces the 1 in lambda, if it is given. `KnownNoise` (ours) is post-processing:
-it uses the public distribution of N and n at synchronisation k, and the spectrum of the release.
+In both, `Exploration.regularization` replaces the 1 in lambda, if it is given. `KnownNoise` (ours) is post-processing.
+It uses the public distribution of N and n at synchronisation k, and the spectrum of the release.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ def noise_bounds(server_std: float, dim: int, n_syncs: int, failure: float) -> t
     """Returns bounds (Sigma_N, Sigma_n) on ||(G + G')/2|| and ||g|| for S draws, with the factor `server_std`.
 
     Here G (d, d) and g (d,) have iid N(0, server_std^2) entries. The largest eigenvalue of (G + G')/2 has mean at most
-    server_std sqrt(2d) (Sudakov-Fernique), and so has that of its negative; E ||g|| <= server_std sqrt d. All three are
-    server_std-Lipschitz functions of iid N(0, 1), so each exceeds its mean by s server_std with probability at most
-    e^(-s^2/2). Sigma_N fails in any draw with probability at most `failure`, Sigma_n with failure / 2.
+    server_std sqrt(2d) (Sudakov-Fernique). So has the largest eigenvalue of its negative. E ||g|| <= server_std sqrt d.
+    All three are server_std-Lipschitz functions of iid N(0, 1). So each exceeds its mean by s server_std with
+    probability at most e^(-s^2/2). Sigma_N fails in any draw with probability at most `failure`, Sigma_n with failure /
+    2.
     """
     tail = math.sqrt(2 * math.log(2 * max(n_syncs, 1) / failure))
     return server_std * (math.sqrt(2 * dim) + tail), server_std * (math.sqrt(dim) + tail)
@@ -80,21 +81,21 @@ def theory(of: Exploration, regularizer: str, law: NoiseLaw) -> tuple[float, Wid
 class KnownNoise:
     """The rule for lambda and the width after synchronisation k, from the spectrum of the released W.
 
-    Let e_1 <= ... <= e_d be the eigenvalues of W, p_i = max(-e_i, 0) if W is projected and 0 if it is shifted, and c_i
-    = e_i + p_i. P and C are the matrices with eigenvalues p_i and c_i and the eigenvectors of W, and V = lambda I + W +
-    P has eigenvalues v_i = lambda + c_i. Then theta - theta* = V^-1 (eta + (n - N theta*) - (lambda I + P) theta*):
+    Let e_1 <= ... <= e_d be the eigenvalues of W. If W is projected, p_i = max(-e_i, 0). If it is shifted, p_i = 0. Let
+    c_i = e_i + p_i. P and C have the eigenvalues p_i and c_i, and the eigenvectors of W. So V = lambda I + W + P has
+    eigenvalues v_i = lambda + c_i. Then theta - theta* = V^-1 (eta + (n - N theta*) - (lambda I + P) theta*):
 
-    - n - N theta* is Gaussian with covariance at most s_k^2 (I + (||theta*||^2 I + theta* theta*') / 2), where s_k is
-      the standard deviation of prefix k. With probability 1 - failure/2 its norm is at most q_k, a Chernoff quantile,
-      at all k. So its V^-1 norm is at most q_k / sqrt(v_1);
+    - n - N theta* is Gaussian with covariance at most s_k^2 (I + (||theta*||^2 I + theta* theta*') / 2). Prefix k has
+      the standard deviation s_k. With probability 1 - failure/2 the norm is at most q_k, a Chernoff quantile, at all k.
+      So its V^-1 norm is at most q_k / sqrt(v_1);
     - P and W commute: ||(lambda I + P) theta*||_{V^-1} <= S max_i (lambda + p_i) / sqrt(v_i);
-    - G <= W + Sigma_k I <= C + Sigma_k I with probability 1 - failure, where Sigma_k is Sigma_N of prefix k. Hence V >=
-      a (G + rho I) with a = min(1, v_1 / (c_1 + Sigma_k + rho)), and eta costs R / sqrt(a) times the self-normalised
-      bound of ridge rho.
+    - G <= W + Sigma_k I <= C + Sigma_k I with probability 1 - failure. Sigma_k is Sigma_N of prefix k. Hence V >= a (G
+      + rho I) with a = min(1, v_1 / (c_1 + Sigma_k + rho)). So eta costs R / sqrt(a) times the self-normalised bound of
+      ridge rho.
 
-    Integer noise is treated as its Gaussian approximation. All three terms shrink as data arrive, whereas "theory"
-    keeps the first round's spectrum. If W is projected, lambda = max(least, q_k / S + p_1 - 2 c_1) minimises (q_k + S
-    (lambda + p_1)) / sqrt(lambda + c_1).
+    Integer noise is treated as its Gaussian approximation. All three terms shrink as data arrive. "theory" keeps the
+    first round's spectrum. If W is projected, lambda = max(least, q_k / S + p_1 - 2 c_1) minimises (q_k + S (lambda +
+    p_1)) / sqrt(lambda + c_1).
     """
 
     vector: struct.Number  # q_k / s_k, where q_k bounds ||n - N theta*||

@@ -117,7 +117,7 @@ class Forgetting(Policy):
     weighted number of users, rounded up.
 
     With `UCB` and `Discounted` this is D-LinUCB, with noise. If the environment does not drift, its widths hold as
-    before. Weights are at most 1 and fixed before the first round. So with V = lambda I + sum w x x' the
+    before. Weights are at most 1 and fixed before the first round. So let V = lambda I + sum w x x'. The
     self-normalised bound on sum w x eta holds in the norm of lambda I + sum w^2 x x' <= V. Every release has its own
     martingale, so `failure` is divided by the number S of releases. No width includes drift.
 
@@ -140,8 +140,8 @@ class Forgetting(Policy):
         >>> algo.certificate(env.spec, horizon=200).claim
         'certified'
 
-    Reference: Russac, Vernade & Cappé (2019), Algorithm 1, in batches and with V in place of the two matrices of its
-    bonus, as in Wang, Zhao & Zhou (2023); windows: Cheung, Simchi-Levi & Zhu (2019).
+    Reference: Russac, Vernade & Cappé (2019), Algorithm 1, in batches. V replaces the two matrices of its bonus, as in
+        Wang, Zhao & Zhou (2023). For windows see Cheung, Simchi-Levi & Zhu (2019).
     """
 
     needs_all_users = True

@@ -43,16 +43,16 @@ class Greedy(Policy):
     all directions (Bastani, Bayati & Khosravi 2021), and the noise of the first releases explores as well. If every
     round offers the same arms, greedy play is not safe: nothing explores after the first release.
 
-    Acting on too early a release can cost more than waiting: greedy agents then see arms of one direction only. The
+    Acting on too early a release can cost more than waiting. Greedy agents then see arms of one direction only. The
     first release should have at least
 
         N = s max(d^(3/2), c d if rewards are not centred)
 
-    users; `fb.algos.Federated.patient` ensures this. If features of norm 1 are isotropic, then U = sum x y has N
-    ||theta|| / d along theta, and noise of norm at most s sqrt d, which is no more from N = s d^(3/2) on. If rewards
-    are not centred, U also has the mean reward times sum x. If W, about N / d in every direction, is less than the
-    ridge c s, agents take this for a merit of the most played direction. For a weighted statistic s is divided by the
-    largest weight.
+    users; `fb.algos.Federated.patient` ensures this. Let features of norm 1 be isotropic. Then U = sum x y has N
+    ||theta|| / d along theta, and noise of norm at most s sqrt d. From N = s d^(3/2) on the noise is no larger. If
+    rewards are not centred, U also has the mean reward times sum x. If W, about N / d in every direction, is less than
+    the ridge c s, agents take this for a merit of the most played direction. For a weighted statistic s is divided by
+    the largest weight.
 
     Args:
         shrinkage: c >= 0; the default was best of 3, 6, 12, 24 and 50 within errors, on other seeds than any table's.
@@ -153,15 +153,15 @@ class EpsilonGreedy(Policy):
 class Thompson(Policy):
     """Linear Thompson sampling: plays the best arm for a parameter drawn from the posterior of the release.
 
-    The noisy Gram matrix is projected on the positive semidefinite cone, which is post-processing. With the released
-    sums W = sum x x' and U = sum x y, the posterior is N(theta, scale^2 V^-1), V = lambda I + W and theta = V^-1 U. It
-    ignores the privacy noise. Take c = 12, as in `Greedy`, if arms repeat or have their own features.
+    The noisy Gram matrix is projected on the positive semidefinite cone, which is post-processing. The released sums
+    are W = sum x x' and U = sum x y. The posterior is N(theta, scale^2 V^-1) with V = lambda I + W and theta = V^-1 U.
+    It ignores the privacy noise. Take c = 12, as in `Greedy`, if arms repeat or have their own features.
 
     Args:
         regularization: the least lambda, > 0.
         scale: factor on the posterior's standard deviation, > 0; the default is R = 1/2, the sub-Gaussian constant of
-            rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, for
-            a failure probability delta, and does not cover privacy noise.
+            rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, with
+            failure probability delta. It does not cover privacy noise.
         shrinkage: c >= 0, lambda in standard deviations of the noise on W; the default 0 ignores the noise, as in the
             paper.
 

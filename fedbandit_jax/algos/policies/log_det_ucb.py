@@ -25,9 +25,9 @@ from fedbandit_jax.privacy.spectral import Spectral
 class LogDetUCB(Exploration, Policy):
     """Optimism with the width of Proposition 2 of Dubey & Pentland (2020), which follows log det V_i of every agent i.
 
-    Letters: N is the noise on a silo's prefix sum of x x', and Lambda bounds its norm. H = N + 2 Lambda I is the silo's
-    regulariser, with eigenvalues between rho_min = Lambda and rho_max = 3 Lambda. kappa bounds the noise on the silo's
-    sum of x y, in the norm of H^-1. See `fb.privacy.spectral`.
+    Letters: N is the noise on a silo's prefix sum of x x', and Lambda bounds its norm. The silo's regulariser H = N + 2
+    Lambda I has eigenvalues between rho_min = Lambda and rho_max = 3 Lambda. The noise on the silo's sum of x y is
+    at most kappa in the norm of H^-1. See `fb.privacy.spectral`.
 
     Args:
         spectral: how Lambda is found: "theory" as printed, "quantile" from the distribution of the noise, a fraction of
@@ -106,8 +106,8 @@ class LogDetUCB(Exploration, Policy):
         with R = `subgaussian` and S = `theta_norm`, all times `exploration_scale`.
 
         DEVIATION dubey2020 Prop. 2: the factor d before log det V_i is a misprint; the proof (Proposition 6) has none.
-        The width is not proved for all agents at once: each agent's rows are their own process that depends on others'
-        requests, and the proof spends failure / 2 on one agent (see footnote 5 of Zhou & Chowdhury 2024).
+        The width is not proved for all agents at once. Each agent's rows are a process of their own, which depends on
+        others' requests. The proof spends failure / 2 on one agent (see footnote 5 of Zhou & Chowdhury 2024).
         """
         low, high, kappa = of_silo
         n, scale = np.asarray(sharing, float), self.exploration_scale

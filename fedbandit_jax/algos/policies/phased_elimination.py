@@ -1,21 +1,22 @@
 """Elimination in phases on a G-optimal design: DP-DPE of Li, Zhou & Ji (2022), on released statistics.
 
-Letters: K arms x_a in R^d, the same for all users; n users of a phase; A the remaining arms; pi a design, i.e.
-probabilities of the arms in A; V = sum_a pi_a x_a x_a', of rank r. In a phase every user plays an arm drawn from pi.
-The phase's own sum u of x (y - c) over its n users, with noise of standard deviation s, estimates theta by V^-1 u / n,
-where V^-1 is the pseudoinverse. Here c = 1/2 if rewards are centred and 0 if not, and |y - c| <= R, which is 1/2 or 1.
+Letters: the K arms x_a in R^d are the same for all users. A phase has n users, and A are the remaining arms. A design
+pi has probabilities of the arms in A, and V = sum_a pi_a x_a x_a' has rank r. In a phase every user plays an arm drawn
+from pi. The phase's own sum of x (y - c) over its n users, u, has noise of standard deviation s. It estimates theta by
+V^-1 u / n, with the pseudoinverse V^-1. Here c = 1/2 if rewards are centred and 0 if not, and |y - c| <= R, which is
+1/2 or 1.
 
 The width. Let g = V^-1 x_a. The error of the estimated mean of arm a is 1/n times a sum of n independent terms g' x (y
-- c), minus their means, and noise. The terms have variances of at most R^2 E (g' x)^2 = R^2 x_a' V^-1 x_a and differ
+- c), minus their means, and noise. The terms have variances of at most R^2 E (g' x)^2 = R^2 x_a' V^-1 x_a. They differ
 from their means by at most b = 2 R max_i |g' x_i|. This includes the random choice of arms. The noise has variance s^2
 g' g, and satisfies Bernstein's bound on the moment generating function as well. So by his inequality the error is above
 
     w_a = sqrt(2 L (n R^2 x_a' V^-1 x_a + s^2 g' g)) / n + b L / (3 n)
 
-with probability at most e^-L, and likewise below -w_a. With L = ln(2 K S / failure) all means stay in their intervals
-in all S phases with probability 1 - failure, if noise is Gaussian and independent between phases. Of the releases,
-"input_perturbation" has such noise. At a G-optimal design x_a' V^-1 x_a <= r for all remaining arms, and no design has
-less.
+with probability at most e^-L, and likewise below -w_a. Suppose that noise is Gaussian and independent between phases.
+Of the releases, "input_perturbation" has such noise. With L = ln(2 K S / failure) all means then stay in their
+intervals in all S phases with probability 1 - failure. At a G-optimal design x_a' V^-1 x_a <= r for all remaining arms,
+and no design has less.
 """
 
 from __future__ import annotations
@@ -143,9 +144,9 @@ class PhasedElimination(Policy):
 
     A phase is the time between two synchronisations. Afterwards the phase's own sum of x y, the difference of two
     releases, estimates the mean of every arm. An arm is dropped if its upper confidence bound is below another arm's
-    lower one. The released sum of x x' is not used, because the design is public and has its mean. With the release
-    "input_perturbation" the intervals of all arms and phases hold together with probability 1 - `failure`, for rewards
-    in [0, 1] with means <x, theta*>; see the module `phased_elimination`.
+    lower one. The released sum of x x' is not used, because the design is public and has its mean. Let rewards in [0,
+    1] have means <x, theta*>. With the release "input_perturbation" the intervals of all arms and phases then hold
+    together with probability 1 - `failure`, see the module `phased_elimination`.
 
     Args:
         arms: (K, d) the public feature vectors that every round offers to every user, in this order. Rounds with other

@@ -116,8 +116,8 @@ class BoundUCB(Policy):
 class UCB(Exploration, Policy):
     """Linear upper confidence bounds: plays argmax <x, theta> + beta_t ||x||_{V^-1}, V = lambda I + W, theta = V^-1 U.
 
-    W = sum x x' and U = sum x y are the released sums, where x' is the transpose of x; beta_t is the width of the
-    module `confidence`. Without noise the width of "theory" is
+    The released sums are W = sum x x' and U = sum x y, with the transpose x' of x. The width beta_t is from the module
+    `confidence`. Without noise the width of "theory" is
 
         beta_t = R sqrt(2 ln(1/failure) + d ln(1 + M t / (d lambda))) + S sqrt(lambda)
 
@@ -125,9 +125,9 @@ class UCB(Exploration, Policy):
     ||theta*|| <= S = `theta_norm`, and R-sub-Gaussian reward noise, R = `subgaussian`.
 
     Args:
-        confidence: "theory" (the paper's width, from bounds before the first round) or "known_noise" (from the
-            distribution of the noise and the spectrum of the release: valid with the same probability, and many times
-            narrower).
+        confidence: "theory" is the paper's width, from bounds before the first round. "known_noise" is from the
+            distribution of the noise and the spectrum of the release. It is valid with the same probability, and many
+            times narrower.
         regularizer: "shift", a lambda that keeps V positive definite (the paper), or "project", which projects the
             noisy Gram matrix on the positive semidefinite cone. That is post-processing, and a smaller lambda is
             enough.

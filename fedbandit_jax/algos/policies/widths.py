@@ -23,10 +23,10 @@ class Exploration:
         regularization: lambda of the ridge estimate without noise, >= 1e-5, because estimates are in float32; None: the
             default of the policy.
         failure: failure probability of each bound behind a width, in [1e-30, 1). The widths of `UCB` hold with
-            probability 1 - 2.5 failure, for all agents at once or, if they learn inside the batch, for each of them.
-            The widths of `LogDetUCB` hold with 1 - failure for each agent. The widths of `LinUCB` hold with 1 - failure
-            for each agent, or for all users at once if users return.
-        subgaussian: R, sub-Gaussian constant of the reward noise (1/2 for rewards in [0, 1]); for Gaussian rewards it
+            probability 1 - 2.5 failure, for all agents at once. If agents learn inside the batch, they hold so for each
+            agent. The widths of `LogDetUCB` hold with 1 - failure for each agent. The widths of `LinUCB` hold with 1 -
+            failure for each agent, or for all users at once if users return.
+        subgaussian: R, sub-Gaussian constant of the reward noise, 1/2 for rewards in [0, 1]. For Gaussian rewards it
             must be at least the environment's `noise_std`.
         theta_norm: S, bound on ||theta*||.
         exploration_scale: factor on the width (the authors' `crs`: 1 on synthetic data, 0.1 on real data); 0 is greedy.
@@ -60,8 +60,8 @@ def check_width(*numbers: float) -> None:
 class Width(NamedTuple):
     """Confidence width in a round: beta_t = offset + slope * sqrt(log_term + dim * ln(1 + growth * t)).
 
-    All fields are (). `offset` and `slope` contain the factor `exploration_scale`; `dim` is d, and growth * t is tau /
-    (d rho) for a self-normalised bound of ridge rho.
+    All fields are (). The factor `exploration_scale` is in `offset` and `slope`. For a self-normalised bound of ridge
+    rho, growth * t is tau / (d rho). `dim` is d.
     """
 
     offset: struct.Number
@@ -95,11 +95,11 @@ class UserWidth(NamedTuple):
     """Confidence width for an estimate from T rounds, Lemma 1 of Liu et al. (2022) times a factor `scale`.
 
     beta = R sqrt(2 ln(n/failure) + d ln(high/low + T / (d low))) + S sqrt(high) + kappa. Here the noise of rewards is
-    R-sub-Gaussian and ||theta*|| <= S. The matrix A added to sum x x' has its eigenvalues in [low, high], and the noise
-    h added to sum x y has ||h||_{A^-1} <= kappa.
+    R-sub-Gaussian and ||theta*|| <= S. The matrix A added to sum x x' has its eigenvalues in [low, high]. The noise h
+    added to sum x y has ||h||_{A^-1} <= kappa.
 
     DEVIATION liu2022 Lemma 1: the lemma has m L / failure for m clusters on each of L servers. Algorithms do not know
-    m, so n / failure replaces it: there are at most n local clusters.
+        m. So n / failure replaces it, as there are at most n local clusters.
     """
 
     scale: struct.Number  # factor on beta; 1 is the theory
