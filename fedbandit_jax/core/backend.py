@@ -1,6 +1,6 @@
 """The device that programs are compiled for, and the settings of JAX that they need.
 
-If an expression has two forms, `on_cpu` or `on_gpu` chooses one while tracing, and a test compares both.
+If an expression has two forms, `on_cpu` or `on_gpu` chooses one while tracing. A test compares both.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ def quick_options(level: int | None = None) -> dict[str, Any] | None:
 def loop_options(emitters: bool) -> dict[str, Any] | None:
     """Returns compiler options for programs that run long.
 
-    On a CPU, loops are twice as fast with vectors of 512 bits, which XLA halves by default. Its fusion emitters take
+    On a CPU, loops are twice as fast with vectors of 512 bits. XLA halves these by default. Its fusion emitters take
     half as long again to compile, and speed up only some loops.
     """
     if not on_cpu():

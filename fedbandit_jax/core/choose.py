@@ -1,8 +1,8 @@
 """Choosing arms without storing contexts: features are drawn, scored and discarded, one arm after another.
 
-With fresh contexts most of the time goes into K feature vectors for every agent, and one of them is played. Here a draw
-is a function of (key, arm, agent) and a score a function of one arm's features, so neither needs memory. The features
-of the chosen arm are drawn again. Three implementations choose the same arms:
+With fresh contexts most time goes into K feature vectors for every agent. One of them is played. Here a draw is a
+function of (key, arm, agent), and a score of one arm's features. So neither needs memory. The features of the chosen
+arm are drawn again. Three implementations choose the same arms:
 
 - *stored*: the environment makes all contexts and the policy scores them (`Synchronous`, without this file). It is the
   oracle, and serves masks, user-defined policies and configurations that share contexts.
@@ -76,9 +76,9 @@ def choose_rows(
 ) -> tuple[Int[Array, " A"], Float[Array, " A"]]:
     """Chooses among consecutive rows of a table, a different number for every agent, without padding.
 
-    Queries of real data differ in size: in MSLR-WEB10K the largest has 908 documents, the mean about 120. An agent's
-    rows are split into tiles of `ROWS`, each scored by one matrix product. A loop takes the tiles of all agents from
-    one queue. A queue would leave a GPU idle, where contexts are stored and padded instead.
+    Queries of real data differ in size. In MSLR-WEB10K the largest has 908 documents, and the mean is about 120. An
+    agent's rows are split into tiles of `ROWS`, each scored by one matrix product. A loop takes the tiles of all agents
+    from one queue. A queue would leave a GPU idle, where contexts are stored and padded instead.
 
     Args:
         rows: (first, size) -> features (d, size) of rows from `first` on, with size <= K; arbitrary past the end of a

@@ -25,8 +25,8 @@ def choose_by_kernel(
     """Chooses arms on a GPU, by one kernel that draws contexts, scores them, and stores only the choice.
 
     A number of one (arm, agent) pair lives in a register of one thread until the arm is scored. Pallas' Triton backend
-    maps a tile of `TILE` pairs to the 128 threads of a block. A block owns a few agents, keeps their state in
-    registers, and loops over the arms, a few at a time. Each thread keeps its best arm; at the end the threads of an
+    maps a tile of `TILE` pairs to the 128 threads of a block. A block owns a few agents and keeps their state in
+    registers. It loops over the arms, a few at a time. Each thread keeps its best arm. At the end the threads of an
     agent reduce to the first best. On a CPU Pallas' interpreter runs it, so a test compares it to whole arrays.
 
     The functions of `offer` use no arrays except their arguments. They and `scorer.worth` get the leaves of `shared`

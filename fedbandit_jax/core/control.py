@@ -63,7 +63,7 @@ def by_lanes(make: Callable[[int], Callable[..., Any]], *arguments: Array) -> An
 def cond_any(predicate: Array, update: Callable[[T], T], state: T, *, costly: bool = False) -> T:
     """Returns `update(state)` where the predicate holds, and `state` elsewhere.
 
-    On a CPU under vmap, the update is computed (for all lanes) only if the predicate holds in any lane; `lax.cond`
+    On a CPU under vmap, the update is computed (for all lanes) only if the predicate holds in any lane. `lax.cond`
     would always compute it. Other devices always compute it, since reading a predicate on the host costs several
     kernels. If it is `costly` and rare, they branch too.
 
@@ -92,8 +92,8 @@ def when_any(predicate: Array, update: Callable[[T], T], state: T) -> T:
 def cond_as_while(predicate: Array, update: Callable[[T], T], state: T) -> T:
     """Returns `update(state)` where the predicate holds, and `state` elsewhere, by a loop of at most one turn.
 
-    XLA:CPU copies the state that a branch reads and writes if the branch may be taken, but not the state of a loop. Use
-    it for rare updates of large tables. For 10,000 users with 10 features a round took 0.3 ms, with a branch 8.8.
+    If a branch may be taken, XLA:CPU copies the state that it reads and writes. It does not copy the state of a loop.
+    Use it for rare updates of large tables. For 10,000 users with 10 features a round took 0.3 ms, with a branch 8.8.
 
     >>> import jax, jax.numpy as jnp
     >>> double = lambda p, x: cond_as_while(p, lambda x: 2 * x, x)
@@ -148,14 +148,14 @@ def _(axis_size: int, in_batched: list[Any], readers: Any) -> tuple[Array, bool]
 def materialize_pair(draw: Callable[[], Sequence[Array]], k: Array, readers: Any = None) -> tuple[Array, Array]:
     """Returns the two arrays `draw()`, computed in one pass and, on a CPU, stored.
 
-    XLA:CPU fuses draws into every reader, so all lanes of a vmap would draw the same numbers again. A loop of one turn,
-    of a length that XLA cannot infer from k, separates the draws from the readers. One complex array holds both.
+    XLA:CPU fuses draws into every reader. So all lanes of a vmap would draw the same numbers again. A loop of one turn
+    separates the draws from the readers. XLA cannot infer its length from k. One complex array holds both.
 
     Args:
         draw: takes no arguments and returns two float32 arrays of one shape.
         k: any traced integer; its value does not matter.
-        readers: a tree of numbers. If it is given, the draws have one reader, and one more for every lane of a vmap in
-            which these numbers differ. Without such lanes nothing is stored, since the single reader draws for itself.
+        readers: a tree of numbers. If given, the draws have one reader, and one more for every vmap lane with other
+            numbers. Without such lanes nothing is stored, since the single reader draws for itself.
     """
     if not on_cpu():
         first, second = draw()

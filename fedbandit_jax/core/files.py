@@ -1,8 +1,8 @@
 """Atomic writes, archives sealed by a digest, and locks between processes.
 
 A sealed archive is an npz file, readable by `np.load`. Its zip comment names its kind and ends with the SHA-256 digest
-of all bytes before the digest: `head -c -64 FILE | sha256sum` prints `tail -c 64 FILE`. This protects against
-accidents, not against people, who can seal their changes.
+of all bytes before. So `head -c -64 FILE | sha256sum` prints `tail -c 64 FILE`. This protects against accidents, not
+against people, who can seal their changes.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ def is_ours(path: Path) -> bool:
 
 
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Writes a file beside `path`, then moves it into place: a crash or a full disk leaves the old file or none.
+    """Writes a file next to `path` and moves it there. A crash or a full disk leaves the old file or none.
 
     Several processes and machines may write one path. The last file stays, and is complete.
 
@@ -169,8 +169,8 @@ def read_archive(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.nd
 
     Raises:
         OSError: the file does not exist, or is unreadable.
-        ValueError: it is not a sealed file of this kind, or is damaged. The message is a clause such as "it is empty",
-            to which the caller adds the file and a remedy.
+        ValueError: it is not a sealed file of this kind, or is damaged. The message is a clause such as "it is empty".
+            The caller adds the file and a remedy.
     """
     seal = _seal(kind)
     with open(path, "rb") as file:
@@ -254,8 +254,8 @@ def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
     """Holds the lock file `path` during the block, against other processes and threads.
 
     The file names its owner. The kernel holds the lock while the owner lives, and afterwards it is taken over. If the
-    owner is on another machine, or the file system has no locks, the file must be deleted by hand. Without locks in the
-    file system, two processes that start at the same moment may both enter. Files of other tools are left alone.
+    owner is on another machine, or the file system has no locks, the file must be deleted by hand. Without locks, two
+    processes that start at the same moment may both enter. Files of other tools are left alone.
 
     Args:
         path: the file, which ends in `LOCK`, in a writable folder; it is removed at the end.

@@ -1,6 +1,6 @@
 """Graphs packed into bits, their connected components, and the agreement of two partitions.
 
-A set of n nodes takes W = ceil(n / 32) words of 32 bits: node i is bit i mod 32 of word i // 32. A graph is one set for
+A set of n nodes takes W = ceil(n / 32) words of 32 bits. Node i is bit i mod 32 of word i // 32. A graph is one set for
 each node, (n, W) uint32, an eighth of a table of bytes.
 """
 
@@ -82,7 +82,7 @@ def has(nodes: Array, node: Array | int) -> Array:
 def components(neighbours: Callable[[Array], Array], among: Array, start: Array | int = 0) -> Array:
     """Computes the connected components of a graph, or some of them.
 
-    On a CPU nodes are searched one by one, which ends early if most are linked. Elsewhere all nodes hook their trees at
+    On a CPU nodes are searched one by one. That ends early if most are linked. Elsewhere all nodes hook their trees at
     once.
 
     Args:
@@ -161,7 +161,8 @@ def adjusted_rand(labels: Array, truth: Array, n_classes: int, counted: Array | 
         counted: which items count, (n,) bool; default: all.
 
     Returns:
-        The index, a float32 scalar; NaN if a label of these items is out of range (JAX would drop such an index).
+        The index, a float32 scalar. It is NaN if a label of these items is out of range. (JAX would drop such an
+        index.)
 
     >>> float(adjusted_rand(jnp.array([3, 3, 0, 0]), jnp.array([1, 1, 0, 0]), 2))
     1.0

@@ -1,7 +1,7 @@
 """Matrix factorisations, one matrix at a time on a CPU, also under `jax.vmap`.
 
-Two programs that pass several matrices to the threads of XLA:CPU at the same time may deadlock (jaxlib 0.10.2, two
-cores). One after the other takes about as long. Elsewhere a library factorises all at once.
+If two programs pass several matrices to the threads of XLA:CPU at once, they may deadlock (jaxlib 0.10.2, two cores).
+One matrix after the other takes about as long. Elsewhere a library factorises all at once.
 """
 
 from __future__ import annotations

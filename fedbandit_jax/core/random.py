@@ -129,7 +129,7 @@ def normal_pair(a: Array, b: Array) -> tuple[Array, Array]:
 def _circle(words: Array) -> tuple[Array, Array]:
     """Maps uint32 words to points (cosine, sine) uniform on the unit circle.
 
-    The two highest bits choose one of four arcs, the others the angle within it, by power series up to pi/4.
+    The two highest bits choose one of four arcs. The others choose the angle within it, by power series up to pi/4.
     """
     x = jnp.float32(math.pi / 4) * _unit(words << 2)
     square = x * x
@@ -179,12 +179,12 @@ def normal_at(key: Array | tuple[Array, Array], arm: Array, agent: Array) -> Arr
 def direction(key: Array | tuple[Array, Array], arm: Array, agent: Array, n: int, t: Array) -> list[Array]:
     """Draws a uniform point of the unit sphere of R^n for each (arm, agent), as n coordinates.
 
-    A uniform point of R^2p is p points of the plane with uniform angles. Their squared lengths are the gaps between
-    p - 1 sorted uniform numbers in (0, 1), which needs no logarithm or division. An odd n drops one coordinate and
-    scales the others to length 1. Everything is elementwise and unrolled.
+    A uniform point of R^2p is p points of the plane with uniform angles. Their squared lengths are gaps between p - 1
+    sorted uniform numbers in (0, 1). That needs no logarithm or division. An odd n drops one coordinate and scales the
+    others to length 1. Everything is elementwise and unrolled.
 
     It uses the blocks j < (n + 1) // 2, see `block_at`. With one arm for each agent, a CPU stores their words, by any
-    traced integer t (see `control.materialize`), or it would draw them again for every coordinate.
+    traced integer t (see `control.materialize`). It would otherwise draw them again for every coordinate.
     """
     p = (n + 1) // 2
     if on_cpu() and arm.ndim == 1:
@@ -240,8 +240,8 @@ def _sorted(values: list[Array]) -> list[Array]:
 def _draw(key: Array, shape: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
     """Draws an array by an elementwise `transform` of uint32 words.
 
-    The two words of a Threefry block are adjacent, so a CPU computes the block once for both. Joining two halves makes
-    XLA:CPU store the draws, which every reader would compute again otherwise.
+    The two words of a Threefry block are adjacent. So a CPU computes the block once for both. Joining two halves makes
+    XLA:CPU store the draws. Every reader would compute them again otherwise.
     """
     size = math.prod(shape)
     blocks = -(-size // 4)

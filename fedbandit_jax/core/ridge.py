@@ -1,7 +1,7 @@
 """Online ridge regression for many agents at once: a Cholesky solve, then Sherman-Morrison rank-one updates.
 
-Letters: V (d, d), `gram`, is an agent's regularised sum of x x' and b (d,), `bias`, its sum of x y, with noise. A is M,
-or 1 if all agents share the same statistics (which then broadcast).
+Letters: V (d, d), `gram`, is an agent's regularised sum of x x', with noise. Its noisy sum of x y is b (d,), `bias`. A
+is M, or 1 if all agents share the same statistics (which then broadcast).
 
 Layout: contexts arrive as (M, K, d). State between rounds has the agents *last*. On a CPU the last axis is the vector
 lane. A sum over d unrolled in Python becomes one fused loop, ten times faster than a batched contraction. A
@@ -153,8 +153,8 @@ def take(contexts: Float[Array, "M K d"], arms: Int[Array, " M"]) -> Float[Array
 def first_argmax(scores: Float[Array, " K *M"]) -> Int[Array, "*M"]:
     """Returns the argmax over the leading axis, the first on ties; `NOWHERE` if any score is NaN.
 
-    On a CPU two vectorised reductions are ten times faster than `jnp.argmax`. XLA:GPU would take them for a softmax,
-    and not finish fusing the expressions before them.
+    On a CPU two vectorised reductions are ten times faster than `jnp.argmax`. XLA:GPU would take them for a softmax. It
+    would not finish fusing the expressions before them.
     """
     if on_cpu():
         index = lax.broadcasted_iota(jnp.int32, scores.shape, 0)
@@ -222,7 +222,7 @@ def one(posterior: Posterior, agent: Int[Array, ""]) -> Posterior:
 
 
 def join(posterior: Posterior) -> Posterior:
-    """Joins the posteriors of n models, each with A = 1, stacked along a leading axis, into one with A = n."""
+    """Joins n stacked posteriors, each with A = 1, into one with A = n."""
     theta = posterior.theta[..., 0].T
     return Posterior(posterior.inverse[:, 0] if _wide(theta) else posterior.inverse[..., 0].T, theta)
 

@@ -13,10 +13,10 @@ def solve_by_kernel(
 ) -> tuple[Float[Array, "d d"], Float[Array, " d"], Float[Array, ""]]:
     """Computes V^-1, V^-1 b and log det V on a GPU, by one kernel, also under `jax.vmap`.
 
-    Libraries launch a kernel for every step and some between them, which cost more than the arithmetic of small
-    matrices. Here one warp holds a matrix of up to 32 features in its registers. Step k of a Cholesky factorisation
-    V = L L' finds column k of L and, by forward substitution, row k of L^-1. Its outer product with itself is a term of
-    V^-1 = L^-T L^-1. On a CPU Pallas' interpreter runs the kernel, so a test compares it to LAPACK.
+    Libraries launch a kernel for every step and some between them. Launches cost more than the arithmetic of small
+    matrices. Here one warp holds a matrix of up to 32 features in its registers. Step k of a Cholesky factorisation V =
+    L L' finds column k of L. Forward substitution gives row k of L^-1. Its outer product with itself is a term of V^-1
+    = L^-T L^-1. On a CPU Pallas' interpreter runs the kernel, so a test compares it to LAPACK.
 
     log det V is NaN unless V is positive definite and all numbers are finite.
     """

@@ -112,8 +112,8 @@ def node(cls: T) -> T:
 class Static:
     """A static field. Two are equal only if their types and all attributes of their values are.
 
-    JAX shares one compiled program between equal static fields, so no dataclass field may be ignored
-    (`compare=False`), and 1 must not equal True.
+    JAX shares one compiled program between equal static fields. So no dataclass field may be ignored (`compare=False`),
+    and 1 must not equal True.
     """
 
     __slots__ = ("value",)

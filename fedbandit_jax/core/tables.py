@@ -1,8 +1,8 @@
 """Tables with one row for each user, read and written row by row so that XLA:CPU does not copy them.
 
-A table is a pytree of arrays that share their leading axis. XLA:CPU (jaxlib 0.10.2) copies a table that a branch reads
-and writes if the branch may be taken. So a branch takes and returns rows, which are always written back. The row of an
-invalid user is out of range: reads are meaningless, and writes are dropped.
+A table is a pytree of arrays that share their leading axis. If a branch may be taken, XLA:CPU (jaxlib 0.10.2) copies a
+table that it reads and writes. So a branch takes and returns rows, which are always written back. The row of an invalid
+user is out of range. Reads are then meaningless, and writes are dropped.
 """
 
 from collections.abc import Callable

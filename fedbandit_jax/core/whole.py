@@ -1,7 +1,7 @@
 """Exact sums of rounded numbers, independent of the order.
 
 XLA:CPU adds integers as fast as it multiplies matrices, under two conditions. Numbers are rounded by adding a large
-float instead of converting them, and the last axis is summed last.
+float, not by conversion. The last axis is summed last.
 """
 
 import jax.numpy as jnp

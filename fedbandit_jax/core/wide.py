@@ -1,7 +1,7 @@
 """64-bit integers as two 32-bit words, since JAX has only 32-bit integers unless a global switch is set.
 
-The representation is two's complement: `Wide(high, low)` is high 2^32 + low modulo 2^64. Functions are elementwise, and
-work inside `jit` unless they say "on the host". Python integers are checked.
+The representation is two's complement. `Wide(high, low)` is high 2^32 + low modulo 2^64. Functions are elementwise.
+They work inside `jit` unless they say "on the host". Python integers are checked.
 """
 
 from __future__ import annotations
