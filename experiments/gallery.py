@@ -21,8 +21,8 @@ OF_COMMANDS = {  # pictures that no script here draws: their commands, titles an
     "simulate_arms": (
         "fedbandit simulate arms",
         "Regret of successive elimination by trust model and notion of privacy",
-        "Easy instances of Chowdhury & Zhou (2023). SE is not private. The ε are different promises: pure, Renyi and "
-        "concentrated DP.",
+        "Easy instances of Chowdhury & Zhou (2023). SE and KL-UCB are not private. The ε are different promises: pure, "
+        "Renyi and concentrated DP.",
     ),
 }
 START = """\

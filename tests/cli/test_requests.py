@@ -43,7 +43,8 @@ def test_what_a_simulation_is_asked_and_its_files(swept, tmp_path):
     for words in (f"{first} 5", f"{first} 5", f"{first} 6", second, f"{second} --name mine"):
         assert main(["simulate", "arms", *words.split(), "--out", str(tmp_path)]) == 0
     one, *_, other = swept
-    assert list(one["algos"]) == [name for name in VARIANTS if name != "Shuffle-DP-SE"] + ["AdaC-UCB"]
+    one_arm = ["AdaC-UCB", "Phased KL-UCB", "KL-UCB"]
+    assert list(one["algos"]) == [name for name in VARIANTS if name not in ("CDP-SE", "Shuffle-DP-SE")] + one_arm
     assert (one["grid"], other["grid"]) == ({"epsilon": [1.0, 2.0]}, {"failure": [0.2]})
     assert (one["horizon"], one["seeds"], one["stride"], other["stride"]) == (700, 3, "log", 5)
     assert int(jax.random.key_data(one["key"])[-1]) == 5

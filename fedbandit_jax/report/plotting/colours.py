@@ -62,6 +62,7 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("DistRDPSE",)}, GREEN),
     ({"type": ("DistCDPSE", "ShuffleDPSE")}, PURPLE),
     ({"type": ("AdaCUCB",)}, WINE),
+    ({"type": ("PhasedKLUCB", "PhasedIMED"), "sums.type": ("SE",)}, GREY),
     ({"type": ("PhasedKLUCB", "PhasedIMED")}, INDIGO),
     ({"type": ("FCLUB",), **_ONE}, GREEN),  # Homo, Homo-DC and both with CDP
     ({"type": ("FCLUB",), "budget": (None,), "upload": (1,), "download": (1,)}, BLACK),  # FCLUB
