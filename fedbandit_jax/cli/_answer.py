@@ -109,7 +109,7 @@ def overview(result: Result) -> Figure:
     if len(names) > MOST_NAMES:
         return plotting.regret(result)
     looks = plotting.styles(result).values()
-    claims = {look[1:4:2] for look in looks if look.claim and look.line != "-."}
+    claims = {(look.line, look.claim.partition(",")[0]) for look in looks if look.claim and look.line != "-."}
     with plt.rc_context(STYLE):
         figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
         if message := _message(result):
