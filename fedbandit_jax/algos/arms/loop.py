@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -59,13 +60,13 @@ class SumLoop(ArmAlgorithm):
         protocol, unit, delta = self.protocol, self.unit, float(self.delta)
         if not struct.is_sealed(protocol):
             return no_privacy(f"nothing is proved of {type(protocol).__name__}, a user-defined protocol")
-        protocol = jax.tree.map(np.asarray, protocol)
+        proof = functools.partial(_guarantee, *_frozen(protocol))
         if unit is not None:
             if unit.most > 1 or unit.silos > 1:
                 return no_privacy(f"nothing is proved of users in sums of arms who contribute {unit.sentence}")
             own = epsilon_of_each(float(self.epsilon), unit.visits, protocol.noise.notion == "pure DP")
-            return self._of_user(protocol.guarantee(own, delta, (unit.visits,)), unit)
-        found = protocol.guarantee(float(self.epsilon), delta, VISITS)
+            return self._of_user(proof(own, delta, (unit.visits,)), unit)
+        found = proof(float(self.epsilon), delta, VISITS)
         if self.spec.n_users and found.epsilon is not None:
             only = "one interaction, i.e. what one user did in one round; users return, and for more rounds see visits"
             found = dataclasses.replace(found, unit=only, whole_user=False)
@@ -242,3 +243,17 @@ def epsilon_of_each(epsilon: float, visits: int, pure: bool) -> float:
     Renyi divergences of alpha epsilon^2 / 2, and rho = epsilon^2 / 2, add up to those of sqrt(r) epsilon.
     """
     return epsilon / (visits if pure else math.sqrt(visits))
+
+
+def _frozen(protocol: RingSum) -> tuple[Any, tuple[Any, ...]]:
+    leaves, structure = jax.tree.flatten(protocol)
+    return structure, tuple((x.tobytes(), x.dtype.str, x.shape) for x in map(np.asarray, leaves))
+
+
+@functools.lru_cache(maxsize=64)
+def _guarantee(
+    structure: Any, numbers: tuple[Any, ...], epsilon: float, delta: float, visits: tuple[int, ...]
+) -> Certificate:
+    # Accounting takes tens of milliseconds; runs with other seeds share the protocol.
+    leaves = [np.frombuffer(held, dtype).reshape(shape) for held, dtype, shape in numbers]
+    return jax.tree.unflatten(structure, leaves).guarantee(epsilon, delta, visits)
