@@ -1,8 +1,8 @@
 """The interfaces that all layers share: environment, algorithm, policy and round.
 
 Axis letters: M agents, K arms, d features, T rounds, B rounds in a batch, S synchronisations, L tree levels. In the
-multi-armed family a round is one user, and N is the number of users in a block; n is the number of returning users.
-Rounds t and batches or synchronisations k are int32 scalars that count from 0, and keys are `jax.random.key`s.
+multi-armed family a round is one user, and a block has N users. There are n returning users. Rounds t and batches or
+synchronisations k are int32 scalars that count from 0, and keys are `jax.random.key`s.
 """
 
 from fedbandit_jax.interfaces.algorithm import Algorithm as Algorithm

@@ -13,7 +13,7 @@ from fedbandit_jax.interfaces.environment import Environment
 
 
 class ArmEnvironment(Environment, Protocol):
-    """An environment of exchangeable users: a reward depends on the arm only, so many users are asked at once.
+    """An environment of exchangeable users. A reward depends on the arm only, so many users are asked at once.
 
     If its users return, `comers(key, size)` draws the next users, (size,) int32 in 0 ... n - 1.
     """

@@ -119,7 +119,7 @@ class Drawn(Answering, Protocol):
 
     `features_at` is elementwise in uint32 numbers `arm` and `agent`, which broadcast, and `observe` is made of it. The
     key is the round's, or a tuple of its two words. On a GPU one kernel does all. It gets the arrays of environment and
-    world row by row: an array of shape (n,) is a tuple of n scalars, and there are no larger ones; see `core.choose`.
+    world row by row. An array of shape (n,) is a tuple of n scalars. There are no larger ones, see `core.choose`.
     """
 
     def features_at(

@@ -49,7 +49,7 @@ class NoiseLaw(NamedTuple):
 class Policy:
     """A rule for acting on released statistics. Subclass it, decorate with `@fb.pytree`, define `update` and `index`.
 
-    A policy gets releases and the present user's arms, and nothing else: by post-processing it is as private as the
+    A policy gets releases and the present user's arms, and nothing else. By post-processing it is as private as the
     mechanism. `fb.algos.Federated` runs it under any schedule, release and trust model; `fb.algos.Thompson` is an
     example. Refuse wrong parameters in `__post_init__` or `bind`, by an error that names them.
     """
@@ -91,9 +91,9 @@ class Policy:
     def update(self, k: Int[Array, ""], belief: Any, released: Released) -> Any:
         """Returns the belief after synchronisation k = 0, 1, ..., a pytree with constant shapes.
 
-        `belief` is the previous belief, which follows from earlier releases. A policy that stores the last release in
-        it knows the batch's sum: the difference of two prefix sums. If any number of the result is not finite, the
-        agents keep their last belief and the seed gets a status bit.
+        `belief` is the previous belief, which follows from earlier releases. If a policy stores the last release in it,
+        the difference of two prefix sums is the batch's sum. If any number of the result is not finite, the agents keep
+        their last belief. The seed then gets a status bit.
         """
         raise NotImplementedError(f"{type(self).__name__}.update")
 

@@ -1,12 +1,12 @@
 """Schedules decide when silos synchronise: every B rounds, ever more rarely, or when an agent has learned enough.
 
-A schedule is a recipe, hashable and on the host. It is bound to an environment and a horizon, and the bound schedule
+A schedule is a recipe, hashable and on the host. It is bound to an environment and a horizon. The bound schedule
 decides in every round. Letters: M agents, d features, T rounds. V is the regularised Gram matrix that all agents share
-since the last synchronisation. V_i = V + U_i adds the Gram matrix U_i of agent i's own rows. g_i = log det V_i - log
-det V; D is the threshold, and Dt >= 1 the rounds since the last synchronisation.
+since the last synchronisation. With the Gram matrix U_i of agent i's own rows, V_i = V + U_i and g_i = log det V_i -
+log det V. D is the threshold. Dt >= 1 rounds have passed since the last synchronisation.
 
 `Every`, `Geometric` and other `Fixed` schedules reveal nothing. `LogDet` reads raw statistics. Whether agent i asks in
-round t is a noiseless function of its users' data, and noise on later releases cannot hide it (Zhou & Chowdhury 2024,
+round t is a noiseless function of its users' data. Noise on later releases cannot hide it (Zhou & Chowdhury 2024,
 Example 3.1). `PrivateLogDet` asks by the sparse vector technique and spends budget. A bound schedule gets only the
 statistic that it `reads`. A user-defined schedule is certified if it reads nothing. Otherwise it accesses raw data
 (`LEAKS`), and the claim is `none`.

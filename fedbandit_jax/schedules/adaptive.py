@@ -33,7 +33,7 @@ class BoundLogDet(BoundSchedule):
     """A bound `LogDet`: every agent compares its own g_i, without noise, with D / Dt, or with D.
 
     g_i must reach D / Dt (Dubey & Pentland 2020 print ">="), and exceed D (He et al. 2022 print ">"). With V = I and a
-    unit vector x an agent's first round ties with D = ln 2, and rounding must not decide.
+    unit vector x, an agent's first round ties with D = ln 2. Rounding must not decide.
     """
 
     sentence = "adaptive: reads raw statistics, and shows who asked when"
@@ -87,12 +87,13 @@ class LogDet(_LogDet):
     The letters are those of `fb.schedules`. No noise hides the requests of an agent, so the claim of a run is `none`.
 
     Args:
-        threshold: D > 0, or a name for an intended communication: "M log T" for D = 2 T d / (ln(rho_max/rho_min + T /
-            (d rho_min)) + 1) (Theorem 1), "M^1.5" for D = T ln(MT) / (d M) (Remark 1).
-        trigger: "zc24" compares g_i, as Zhou & Chowdhury (2024) restate it; "dp20" compares log det (V_i + M (rho_max -
-            rho_min) I) - log det V, as printed in Algorithm 3 of Dubey & Pentland (2020). In line 12 of their Algorithm
-            1 a bracket is misplaced. Without privacy noise they are the same. "he22" asks if g_i > D for any Dt, as He
-            et al. (2022) do: D = ln(1 + alpha), if the determinant may grow by the factor 1 + alpha.
+        threshold: D > 0, or a name for an intended communication. With "M log T" D = 2 T d / (ln(rho_max/rho_min + T /
+            (d rho_min)) + 1) (Theorem 1). With "M^1.5" D = T ln(MT) / (d M) (Remark 1).
+        trigger: what is compared. With "zc24" it is g_i, as Zhou & Chowdhury (2024) restate it. With "dp20" it is log
+            det (V_i + M (rho_max - rho_min) I) - log det V, as printed in Algorithm 3 of Dubey & Pentland (2020). In
+            line 12 of their Algorithm 1 a bracket is misplaced. Without privacy noise they are the same. "he22" asks if
+            g_i > D for any Dt, as He et al. (2022) do: D = ln(1 + alpha), if the determinant may grow by the factor 1 +
+            alpha.
         max_syncs: most synchronisations in a run, for less noise; default: one per round.
 
     Raises:
@@ -127,21 +128,21 @@ class BoundPrivateLogDet(BoundSchedule):
 
     In an epoch a silo has sums q_1, q_2, ... and public thresholds T_1, T_2, ... It asks in the first round k with q_k
     + nu_k >= T_k + rho. Both rho, drawn once, and every nu_k have scale b = UNITS / epsilon. One user is a term of a
-    running sum. Replacing the user of round s leaves q_i unchanged for i < s, and adds one and the same c, |c| <=
-    UNITS, to all later ones. Then the silo's requests are epsilon-DP.
+    running sum. Replacing the user of round s leaves q_i unchanged for i < s. It adds one and the same c, |c| <= UNITS,
+    to all later ones. Then the silo's requests are epsilon-DP.
 
     Proof. With F(x) = P(nu < x) and p(z) = P(rho = z), the probability that it asks first in round k is
 
         P = sum_z p(z) prod_{i < k} F(T_i + z - q_i) (1 - F(T_k + z - q_k)).
 
     Without the last factor it is the probability of no request in the first k - 1 rounds. For k < s nothing changes.
-    Otherwise let P' be the same for the neighbour. If c > 0, substitute z + c for z in P'. Every factor from round s on
-    becomes that of P, those before it rise, as F(T_i + z + c - q_i) >= F(T_i + z - q_i), and p(z + c) >= e^(-c / b)
-    p(z). If c < 0, keep z. The factors F of P' are no less than those of P, and the last one is 1 - F(T_k + z - q_k +
-    |c|) >= e^(-|c| / b) (1 - F(T_k + z - q_k)). Either way P' >= e^(-|c| / b) P >= e^(-epsilon) P.
+    Otherwise let P' be the same for the neighbour. If c > 0, substitute z + c for z in P'. Then every factor from round
+    s on becomes the factor of P. Factors before it rise, as F(T_i + z + c - q_i) >= F(T_i + z - q_i). Also p(z + c) >=
+    e^(-c / b) p(z). If c < 0, keep z. The factors F of P' are no less than the ones of P. The last factor is 1 - F(T_k
+    + z - q_k + |c|) >= e^(-|c| / b) (1 - F(T_k + z - q_k)). Either way P' >= e^(-|c| / b) P >= e^(-epsilon) P.
 
-    So a move up costs rho alone and a move down nu_k alone. Queries that move in one direction, but not all by the same
-    c, cost both together (Lyu, Su & Li 2017, Theorem 5). Queries that come and go cost the nu_k twice.
+    So a move up costs rho alone and a move down nu_k alone. If queries move in one direction, but not all by the same
+    c, they cost both together (Lyu, Su & Li 2017, Theorem 5). Queries that come and go cost the nu_k twice.
     """
 
     sentence = (
@@ -162,7 +163,7 @@ class BoundPrivateLogDet(BoundSchedule):
     def count(self, memory: Sparse, leverage: Float[Array, " M"]) -> Int[Array, " M"]:
         """Returns the summands of users of leverage x' V^-1 x, int32 in [0, UNITS], rounded up.
 
-        The range is enforced, so that the sensitivity UNITS of the test holds for all users and any rounding.
+        The range is enforced. So the sensitivity UNITS of the test holds for all users and any rounding.
         """
         share = jnp.log1p(leverage) / memory.cap
         return jnp.clip(jnp.ceil(UNITS * jnp.nan_to_num(share, nan=1.0)), 0, UNITS).astype(jnp.int32)
@@ -170,8 +171,8 @@ class BoundPrivateLogDet(BoundSchedule):
     def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Sparse, gained: Any, since: Since) -> Asked:
         """Returns the silos with sum + noise of at least D / Dt + noise of the threshold; all are integers.
 
-        All silos ask after `LONGEST` rounds, so that no sum saturates. A saturated sum would move less than others by
-        the same user.
+        All silos ask after `LONGEST` rounds. So no sum saturates. A saturated sum would move less than others by the
+        same user.
         """
         level = self.threshold / since if self.patient else jnp.asarray(self.threshold)
         threshold = jnp.ceil(jnp.minimum(UNITS * level / memory.cap, 2.0**29)).astype(jnp.int32)
@@ -193,25 +194,24 @@ class BoundPrivateLogDet(BoundSchedule):
 class PrivateLogDet(_LogDet):
     """Tests as `LogDet` does, by the sparse vector technique; certified if agents act on released statistics only.
 
-    Ours. In place of g_i it reads its upper bound sum ln(1 + x' V^-1 x) over agent i's users since the last
-    synchronisation, with the same V for all of them. To first order this is g_i. In this plain sum a user is one term
-    of at most ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on its sum (Dwork & Roth
-    2014, Section 3.6): noise on its threshold, fresh noise in every round, stop at the first sum above. A term is
-    rounded up to a multiple of 1/64 of its maximum, so that sums and their discrete Laplace noise are integers. For
-    running sums both noises need only the scale 64 / epsilon: `BoundPrivateLogDet` has the proof.
+    Ours. In place of g_i it reads an upper bound, the sum of ln(1 + x' V^-1 x) over agent i's users since the last
+    synchronisation. All of them have the same V. To first order this is g_i. In this plain sum a user is one term of at
+    most ln(1 + 1 / lambda_min(V)). In every epoch each silo runs one AboveThreshold on its sum (Dwork & Roth 2014,
+    Section 3.6). It has noise on its threshold, fresh noise in every round, and stops at the first sum above. Terms are
+    rounded up to multiples of 1/64 of their maximum. So sums and their discrete Laplace noise are integers. For running
+    sums both noises need only the scale 64 / epsilon. `BoundPrivateLogDet` has the proof.
 
-    The silo adds this noise and is trusted by its own users; the server and other silos are not trusted. The privacy
+    The silo adds this noise, and is trusted by its own users. The server and other silos are not trusted. The privacy
     unit is one user. Under "replace" the user's term becomes another one, and under "zero_out" it becomes that of x =
-    0, which is 0. Either way the silo's sums from that round to the end of the epoch all move by the same at most 64
-    units, because nobody else's term depends on it. r visits are r such changes one after the other, and cost r
-    epsilon.
+    0, which is 0. Nobody else's term depends on it. So the silo's sums from that round to the end of the epoch all move
+    by the same, at most 64 units. With r visits there are r such changes one after the other, which cost r epsilon.
 
     Why it is private, if agents act on released statistics only. A user is a term of one silo's sums until the end of
     an epoch. The release that ends it includes the user, with calibrated noise, and every later V follows from
-    releases. So the silo's requests depend on the user through one AboveThreshold, which is (share * epsilon)-DP, and
-    all else through the continual release. The two compose (`pure` of `fb.privacy.calibrate`), although they interleave
-    (Vadhan & Zhang 2023). The test is charged as randomised response, which is an upper bound. Other silos' requests do
-    not depend on the user before the epoch ends. Which silo asks is public.
+    releases. So the silo's requests depend on the user through one AboveThreshold, which is (share * epsilon)-DP. All
+    else depends on the user through the continual release. The two compose (`pure` of `fb.privacy.calibrate`), although
+    they interleave (Vadhan & Zhang 2023). The test is charged as randomised response, which is an upper bound. Other
+    silos' requests do not depend on the user before the epoch ends. Which silo asks is public.
 
     Args:
         threshold: D, as in `LogDet`.
@@ -220,7 +220,7 @@ class PrivateLogDet(_LogDet):
         share: part of the budget's epsilon for the tests, in (0, 1); the releases have the rest.
 
     Raises:
-        ValueError, TypeError: if an argument is not one of these; when bound, also without a budget, or if share *
+        ValueError, TypeError: if an argument is not one of these. When bound, also without a budget, or if share *
             epsilon is below 1e-5.
 
     Example:

@@ -143,8 +143,8 @@ class Fixed(Schedule):
 class Geometric(Fixed):
     """Synchronises after `first` rounds and then whenever the number of rounds has grown by a factor.
 
-    These are O(log T) synchronisations, fixed in advance: at most 1 + ln(T / first) / ln(growth). The last release
-    always covers about 1 / growth of the rounds, or more, and a tree over so few releases has few levels.
+    These are O(log T) synchronisations, at most 1 + ln(T / first) / ln(growth), fixed in advance. The last release
+    always covers about 1 / growth of the rounds, or more. A tree over so few releases has few levels.
 
     Args:
         growth: factor by which the number of rounds grows, in [1.001, 10^6].

@@ -1,4 +1,4 @@
-"""Schedules: a recipe, its setting, the bound schedule that decides in every round, and checks of user-defined ones."""
+"""Base classes of schedules, the setting that binds them, and checks of user-defined ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
 class BoundSchedule:
     """A bound schedule, which decides in every round. Subclass it, decorate with `@fb.pytree`, define `requests`.
 
-    An epoch is the time between two synchronisations; `start` begins it, and `requests` may end it. Letters are those
+    An epoch is the time between two synchronisations. `start` begins it, and `requests` may end it. Letters are those
     of `fb.schedules`: V, g_i, D and Dt.
     """
 
@@ -110,7 +110,7 @@ class Schedule:
     """
 
     def n_syncs(self, horizon: int) -> int:
-        """Returns S, the most synchronisations in T rounds: noise is calibrated for S releases."""
+        """Returns S, the most synchronisations in T rounds. Noise is calibrated for S releases."""
         raise NotImplementedError(f"{type(self).__name__}.n_syncs")
 
     def pure(self, epsilon: float | Float[np.ndarray, " M"]) -> float | Float[np.ndarray, " M"]:
