@@ -204,7 +204,7 @@ def test_batches_longer_than_is_claimed():
     assert "adds up at most 1 rounds at a time, and runs with batches of 1000" in forged.guarantee().reason
     spec = fb.envs.sphere(64, 4, 3, rewards="bernoulli").spec
     algo = fb.algos.private_fed_lin_ucb(BUDGET).replace(schedule=fb.schedules.Geometric(1.5, first=100))
-    for longest, words in ((2**26, "gives epsilon = "), (2**20, "gives epsilon = 1."), (999.5, "is no integer")):
+    for longest, words in ((2**26, "gives epsilon = "), (2**20, "gives epsilon = 1."), (999.5, "must be an integer")):
         found = algo.bind(spec, 2**14).replace(longest=longest).guarantee()
         assert (found.claim, words in found.reason) == ("none", True)
     certificates = [certify(changed(honest("amplified"), "mechanism", longest=longest)) for longest in (1, 2**13)]
