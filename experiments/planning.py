@@ -109,7 +109,7 @@ def main(options: PlanningSize) -> None:
     file = options.folder / ("planning.smoke.json" if options.smoke else "planning.json")
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     rows = [(name, one) for name, one in instances().items() if name in (options.only or [name])]
-    print("| instance | candidates | recommended | predicted | found | least of all | more than that |")
+    print("| instance | candidates | recommended | predicted regret | regret | least regret of all | excess |")
     for name, (env, horizon, more) in rows[options.pick(-1, 0, 0) :]:
         if not options.redraw:
             found[name] = measure(env, horizon, more, options)
