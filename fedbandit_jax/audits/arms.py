@@ -142,9 +142,9 @@ def arms(algo: SE | DPSE | AdaCUCB | PhasedKLUCB, *, messages: bool = False, nam
     """Builds a case of a private multi-armed algorithm.
 
     One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
-    must move by at most 1. Confidence radii of the last batch are so small that noise decides which arm is dropped;
-    without noise, one user would. Algorithms of one arm at a time run three batches: two users of either arm, and the
-    next batch of the better one, which noise decides.
+    must move by at most 1. Confidence radii of the last batch are so small that noise decides which arm is dropped.
+    Without noise, one user would. Algorithms of one arm at a time run three batches. These are two users of either arm,
+    and the next batch of the better one. Noise decides which it is.
 
     Args:
         algo: the algorithm.
@@ -223,7 +223,7 @@ def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]
 
 
 def shipped_arms() -> list[Case]:
-    """Makes cases of every mechanism and trust model, by sums and by users' messages, and of algorithms of one arm."""
+    """Makes cases of every mechanism and trust model, by sums and by messages, and of algorithms of one arm."""
 
     def case(kind: Any, messages: bool = False) -> Case:
         growth: Any = {} if kind is DPSE else {"growth": 16 if messages and kind is ShuffleDPSE else 4}

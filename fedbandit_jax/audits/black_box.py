@@ -1,7 +1,7 @@
-"""A black-box audit: runs a mechanism on neighbouring data sets many times and tries to tell them apart.
+"""A black-box audit, which tries to tell neighbouring data sets apart by many runs of a mechanism.
 
 Some runs choose a test, the others give a lower bound on epsilon. A bound above the claim refutes it at the stated
-confidence. This holds for each mechanism separately: with n of them a false alarm has probability up to n (1 -
+confidence. This holds for each mechanism separately. With n of them a false alarm has probability up to n (1 -
 confidence). A bound below the claim proves nothing.
 """
 
@@ -69,8 +69,9 @@ def audit(
 ) -> Audit:
     """Tries to refute that `mechanism` is (epsilon, delta)-DP on pairs of neighbouring data sets.
 
-    Some runs choose the best pair, others the statistic of `statistics.NAMES` and a threshold, and at least half of
-    them test it. So for any number of pairs and statistics, one event is tested, on runs independent of its choice.
+    Some runs choose the best pair, others the statistic of `statistics.NAMES` and a threshold. At least half of all
+    runs test it. So for any number of pairs and statistics, one event is tested. Its runs are independent of its
+    choice.
 
     Args:
         mechanism: `(key, data) -> view`, where the view is everything that the adversary sees. Floating-point leaves
@@ -84,13 +85,13 @@ def audit(
         others: further pairs of neighbours of the same shapes, by their difference.
         n_runs: number of runs per side.
         confidence: a true claim passes with at least this probability.
-        gaussian: promise that the view is Gaussian with a covariance independent of the data; mu is then bounded too.
+        gaussian: promise that the view is Gaussian with a covariance independent of the data. Then mu is bounded too.
         scheduled: promise that the claim composes a pure DP control flow and numbers that are Gaussian given it, as
             `fb.privacy.gaussian_epsilon` with `pure` does. Both are then bounded separately too, and composed.
         fixed_control_flow: the claim includes that no integer or boolean of the view depends on the data.
         sensitivity: the declared sensitivity, compared with the result of `measure`, which it requires.
         measure: `(view, other) -> float`, the size of the difference of two views, in the units of `sensitivity`. It
-            gets means of many runs with equal keys, so rounding after the noise does not look like sensitivity.
+            gets means of many runs with equal keys. So rounding after the noise does not look like sensitivity.
         name: name of the mechanism in reports.
 
     Returns:

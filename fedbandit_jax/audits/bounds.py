@@ -10,11 +10,11 @@ with variance s^2 differ by d s. Then d^2 is at most the chi-square divergence o
 
     mu >= sqrt(ln(1 + d^2))                                                 for a Gaussian mechanism,
 
-which is nearly d if d is small. Runs with equal keys share most of their noise, so they give d with hardly any error.
-With a Clopper-Pearson upper bound of p and lower bound of q this is a lower confidence bound (Jagielski, Ullman & Oprea
+which is nearly d if d is small. Runs with equal keys share most of their noise. So they give d with hardly any error. A
+Clopper-Pearson upper bound of p and lower bound of q make this a lower confidence bound (Jagielski, Ullman & Oprea
 2020; Nasr et al. 2023). Events are "statistic > threshold", and, for the other direction, "-statistic > -threshold".
 
-An adaptive schedule spends a pure epsilon on release times; releases are Gaussian given their times. Both are bounded
+An adaptive schedule spends a pure epsilon on release times. Releases are Gaussian given their times. Both are bounded
 separately, times at delta = 0. They are composed in the worst case, as in a certificate. This bounds the joint claim,
 also if no single pair of neighbours is the worst for both.
 """
@@ -119,7 +119,7 @@ def _rates(x: np.ndarray, y: np.ndarray, threshold: np.ndarray, alpha: float) ->
 
 
 class Scheduled(NamedTuple):
-    """The tests of a schedule with a pure epsilon, and of releases that are Gaussian given it."""
+    """Tests of a schedule with a pure epsilon, and of releases that are Gaussian given it."""
 
     flow: Flow
     chance: Event  # of the log ratio of control flow

@@ -59,8 +59,8 @@ class Case:
     def run(self, key: Array, n_runs: int = 100_000, **options: Any) -> Audit:
         """Audits the case, and measures the noise of a bound algorithm; options as in `fb.audits.audit`.
 
-        A refuted claim is audited again with another key, at confidence `AGAIN`, and the second audit counts. Of many
-        true claims some are refuted once, and next to none twice.
+        A refuted claim is audited again with another key, at confidence `AGAIN`. The second audit counts. Of many true
+        claims some are refuted once, and next to none twice.
         """
         validate.integer("n_runs", n_runs, at_least=1000)
         fields: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -43,7 +43,7 @@ def one_item(contexts: Any, answers: Any, users: Any) -> tuple[np.ndarray, np.nd
 
 
 class Shown(NamedTuple):
-    """The global server's view of a run of T rounds in S phases, which determines its own sums."""
+    """The global server's view of a run of T rounds in S phases. It determines the server's own sums."""
 
     released: Array  # (S, N, D), sums of local clusters at the start of a phase, packed by `_flat`
     messages: Array  # (T, D), the upload after each round, or zeros
@@ -92,8 +92,8 @@ def _moved(view: tuple[Shown, Array], other: tuple[Shown, Array]) -> float:
 def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | None = None) -> Case:
     """Builds a case of a certified FCLUB: released sums, uploads and their rounds, local clusters.
 
-    Every server has one user. In the first pair only the first user arrives, and as many first rounds differ as are
-    protected together. There x = (1, 0) and y = 1 is replaced by x = (-1, 0) with the same y ("replace"), or removed
+    Every server has one user. In the first pair only the first user arrives. As many first rounds differ as are
+    protected together. There x = (1, 0) and y = 1 becomes x = (-1, 0) with the same y ("replace"), or is removed
     ("zero_out"). This attains the sensitivity of every sum. In "seen by others" the second server's user arrives in all
     later rounds. The contribution does not depend on the arm, x = (1, 0) or (-1, 0), which is seen. With a finite
     `alpha_2` the global clusters, and so the trees, depend on the noise. Then nothing is Gaussian, and runs with equal
@@ -156,9 +156,9 @@ def _neighbours(horizon: int, adjacency: str, often: int) -> dict[str, tuple[Any
 def labels(algo: FCLUB, *, name: str) -> Case:
     """Builds a case of the final local clusters alone, for which any claim must hold too.
 
-    Two users of the first server take turns until a phase begins. The second user's estimate is such that the first
-    user's last round decides whether the two are too far apart. In that round x = (1, 0) and y = 1 is replaced by
-    x = (-1, 0) with the same y, or removed, according to the adjacency.
+    Two users of the first server take turns until a phase begins. Whether their estimates are then too far apart
+    depends on the first user's last round. In that round x = (1, 0) and y = 1 becomes x = (-1, 0) with the same y, or
+    is removed, according to the adjacency.
     """
     budget, lam, alpha_1 = _budget(algo), algo.regularization, algo.alpha_1 if algo.alpha_1 < math.inf else 1.5
     count = 3  # rounds of each user; phases begin after 6, 14, 30, ... rounds
@@ -192,7 +192,7 @@ def labels(algo: FCLUB, *, name: str) -> Case:
 def uploads(algo: FCLUB, *, name: str) -> Case:
     """Builds a case of upload times alone, the rounds after which there is an upload. The claim is epsilon at `DELTA`.
 
-    A user comes twice, with x = 0 and then with x = 1; for the neighbour, x = 0 again. Without an upload after the
+    A user comes twice, with x = 0 and then with x = 1. For the neighbour it is x = 0 again. Without an upload after the
     first round, there is none after a second x = 0 either. After x = 1 there may be one, since the noise on the pending
     amount stays the same. With 3 rho I added at "every" upload, a factor U near 1 is always reached. U is then replaced
     by the factor at which the noise decides.

@@ -22,7 +22,7 @@ class Fisher(NamedTuple):
     def ratio(self, rows: np.ndarray, noise: float) -> np.ndarray:
         """Returns the log likelihood ratio (n,) of Gaussians: mu times the discriminant, with mu^2 reduced by `noise`.
 
-        By chance alone, the squared gap of two means of n views with D numbers exceeds mu^2 by 2 D / n.
+        By chance alone, the squared gap of two means of n views (D numbers) exceeds mu^2 by 2 D / n.
         """
         return max(float(self.gap @ self.gap) - noise, 0.0) ** 0.5 * ((rows - self.origin) @ self.weights)
 

@@ -168,7 +168,7 @@ def prefixes_moved(mechanism: Any, by_silo: bool) -> Callable[[Any, Any], float]
 def shipped_linear() -> list[Case]:
     """Makes cases of every trust model, also message by message, every release, every adjacency, and other policies.
 
-    If each silo adds its own noise and only sums are seen, there is one silo: a sum over M has the noise of all, and
+    If each silo adds its own noise and only sums are seen, there is one silo. A sum over M has the noise of all. It
     shows 1 / sqrt M as much as one silo's messages.
     """
 

@@ -83,8 +83,8 @@ def by_message(bound: Any) -> Any:
     """Returns the same bound algorithm, with every message of every silo randomised, passed on and analysed.
 
     Args:
-        bound: a loop in batches of one size, or its mechanism, with noise that is drawn at once; or an algorithm for
-            arms, whose users then draw their shares of the noise.
+        bound: a loop in batches of one size, or its mechanism, with noise drawn at once. It may also be an algorithm
+            for arms. Users then draw their shares of the noise.
 
     Raises:
         ValueError: if there are no such messages, or they have too many bits.

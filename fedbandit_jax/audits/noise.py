@@ -1,8 +1,8 @@
 """The law of the noise itself, in many more draws than runs: its tails and repeated values.
 
-A run of a mechanism is expensive, a draw of its noise is cheap. Honest Gaussian noise in float32 rarely repeats a
+A run of a mechanism is expensive. A draw of its noise is cheap. Honest Gaussian noise in float32 rarely repeats a
 value. In its tail it almost never does, since draws are much fewer than values. (Large rounding steps of sums make all
-draws of a step equal.) Noise from 23 bits, as in `jax.random.normal`, has 531 values beyond four standard deviations.
+draws of a step equal.) With 23 bits, as in `jax.random.normal`, there are 531 values beyond four standard deviations.
 Half of them occur in `DRAWS` draws. Noise omitted once in a thousand runs has one value a thousand times too often.
 Noise cast to fewer bits repeats everywhere. The share of honest draws beyond 1, ..., 4 standard deviations is normal.
 

@@ -1,4 +1,4 @@
-"""Runs of a mechanism on pairs of neighbouring data sets: one program, run in chunks, whose views become rows."""
+"""Runs of a mechanism on pairs of neighbouring data sets, by one program in chunks. Views become rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pairs = dict[str, tuple[Any, Any]]  # difference -> the two data sets, pytrees o
 
 
 class Runs(NamedTuple):
-    """The runs of a mechanism. Under one stream name, both sides of a pair have equal keys, run by run."""
+    """Runs of a mechanism, in chunks. Under one stream name, both sides of a pair have equal keys, run by run."""
 
     mechanism: Any  # (key, data) -> view, a pytree
     pairs: Pairs

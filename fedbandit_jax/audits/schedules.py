@@ -30,7 +30,7 @@ EPOCHS = 8  # of private tests: if noise on the threshold were kept, later ones 
 def timing(algo: Federated, *, n_agents: int = 2, horizon: int = 4, name: str) -> Case:
     """Builds a case of the rounds of synchronisations alone: Example 3.1 of Zhou & Chowdhury (2024).
 
-    The first user of the first silo is Alice with x = (1, 0), or Tracy with x = 0; nobody else contributes anything.
+    The first user of the first silo is Alice with x = (1, 0), or Tracy with x = 0. Nobody else contributes anything.
     Any claim must hold for this too. Arguments are as in `fb.audits.linear`, with any schedule.
     """
     _, budget = one_budget(algo, Federated, "Federated")
@@ -103,7 +103,7 @@ def above_threshold(schedule: PrivateLogDet, *, epsilon: float, epochs: int = 1,
     """Builds a case of one silo's requests in some epochs, on the worst sums that one user can move in the first.
 
     The user comes first, and nobody else adds anything. The sums are 0, 0, ... against 64, 64, ..., in units of a 64th
-    of the largest term, at a threshold near 0. Silence is then nearly e^epsilon times as likely on the former. In
+    of the largest term. The threshold is near 0. Silence is then nearly e^epsilon times as likely on the former. In
     another pair the user comes last. The claim is `schedule.pure(epsilon)` of the whole budget's epsilon.
     """
     validate.instance("schedule", schedule, PrivateLogDet, "an fb.schedules.PrivateLogDet")

@@ -43,9 +43,9 @@ _GRIDS = (6, 11, 16)  # tested low bits, of the 24 of the largest number
 
 
 class Atoms(NamedTuple):
-    """Places where numbers, or differences of two numbers, repeat more often in one sample than in the other.
+    """Places of numbers, or of differences of two, that repeat more often in one sample than in the other.
 
-    An atom is left[i] v - right[i] v within `width` of `place`; its `weight` is the log ratio of its frequencies.
+    An atom is left[i] v - right[i] v within `width` of `place`. Its `weight` is the log ratio of its frequencies.
     """
 
     left: np.ndarray  # (A,) int

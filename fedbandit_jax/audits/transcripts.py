@@ -33,9 +33,9 @@ FARTHEST = np.array([-0.5, 3**0.5 / 2]), 1.0  # user (x, y) that replaces x = (1
 class Transcript:
     """A mechanism for `audit`: (key, (contexts, answers, seen)) -> the view of a run of a bound algorithm.
 
-    It holds the algorithm's view after every step, its synchronisations and, if given, the arms that others have
-    `seen`, (T, M) bool. Contexts (T, M, K, d) and answers (T, M, K) are as in `Script`. If users are identified, each
-    silo has one in all rounds. If silos drop out, they take turns.
+    It holds the algorithm's view after every step, and its synchronisations. If `seen` (T, M) bool is given, it holds
+    these arms, which others see. Contexts (T, M, K, d) and answers (T, M, K) are as in `Script`. If users are
+    identified, each silo has one in all rounds. If silos drop out, they take turns.
     """
 
     algo: Algorithm  # bound
@@ -180,14 +180,14 @@ def neighbours(
     farthest: tuple[np.ndarray, float] = FARTHEST,
     others: float = 0.0,
 ) -> dict[str, tuple[Any, Any]]:
-    """Makes pairs of data for a `Transcript` with two arms, which differ in `visits` rounds of one user of one silo.
+    """Makes pairs of data for a `Transcript` with two arms. They differ in `visits` rounds of one user of one silo.
 
-    The first pair attains the sensitivity. The user `farthest` replaces x = (1, 0) and y = 1, which moves (x x', x y)
-    by sqrt 4.5 each by default. Removal ("zero_out") moves it by sqrt 2.
+    The first pair attains the sensitivity. The user `farthest` replaces x = (1, 0) and y = 1. By default each round
+    moves (x x', x y) by sqrt 4.5. Removal ("zero_out") moves it by sqrt 2.
 
-    The user has equal features on both arms. All others choose between -e and e with e = (1, 0), and answer `others`:
-    0, or 1/2 for centred rewards. Either choice contributes the same, and reveals the sign of the belief about e,
-    however small. Their arms are seen, the user's are not.
+    The user has equal features on both arms. All others choose between -e and e with e = (1, 0). They answer `others`:
+    0, or 1/2 for centred rewards. Either choice contributes the same. The choice reveals the sign of the belief about
+    e, however small. Their arms are seen, the user's are not.
     """
     away = np.array([1.0, 0.0])
     contexts = np.broadcast_to(np.stack([-away, away]), (horizon, n_agents, 2, 2)).astype(np.float32)

@@ -26,7 +26,7 @@ ARRAYS = ("regret", "uniform", "reference", "syncs", "bits")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Cell:
-    """The result of an entry in one task.
+    """Result of an entry in one task.
 
     Attributes:
         task: its name.
@@ -115,7 +115,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Row:
-    """The results of an entry in the tasks of the benchmark; made by `fb.benchmark.run`.
+    """Results of an entry in the tasks of the benchmark, made by `fb.benchmark.run`.
 
     Attributes:
         name: name of the entry.

@@ -21,7 +21,7 @@ NEAR = 3.0  # standard errors within which runs agree
 
 @dataclasses.dataclass(frozen=True)
 class Verdict(Printed):
-    """The result of `verify`. `print(verdict)` compares both runs, task by task.
+    """Result of `verify`. `print(verdict)` compares both runs, task by task.
 
     Attributes:
         row: the original run.

@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The requested columns of a table."""
+    """Requested columns of a table."""
 
     title: str  # of the table, for messages and figures
     found: dict[str, Column]  # by name

@@ -40,7 +40,7 @@ AXES: dict[str, tuple[Any, Any, Any]] = {
 
 
 class Ahead(NamedTuple):
-    """The noise source of one configuration for the seeds of a piece, see `Algorithm.source`.
+    """Noise source of one configuration for the seeds of a piece, see `Algorithm.source`.
 
     A separate program for every mechanism draws the noise before the steps that use it.
     """

@@ -47,7 +47,7 @@ class Configuration(NamedTuple):
 
 
 class Worlds(NamedTuple):
-    """The environments of a sweep."""
+    """Environments of a sweep, and how to make each."""
 
     make: Callable[..., Environment]  # takes the grid parameters in `takes`
     takes: frozenset[str]  # names of its parameters

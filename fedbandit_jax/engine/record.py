@@ -24,7 +24,7 @@ from fedbandit_jax.linalg import GaussianBelief
 
 
 class Moment(NamedTuple):
-    """The argument of a recorded function: a played round, or the state at the end.
+    """Argument of a recorded function: a played round, or the state at the end.
 
     For multi-armed algorithms it is a batch of users with its first round, and only `t`, `world`, `state` and `algo`
     are set. For clustering algorithms, with one user a round, M is 1. Rewards are those the learner observed.
@@ -189,7 +189,7 @@ def recorder(record: Any, at: np.ndarray, recorded: Callable[[Any], np.ndarray])
 
 
 class Recording(NamedTuple):
-    """The state of a runner with a recorder."""
+    """Runner and recorded values between two rounds."""
 
     learner: Any
     regret: Array  # (M,) so far

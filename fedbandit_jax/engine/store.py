@@ -48,7 +48,7 @@ class Executor(Protocol):
 
 
 class SweepPiece(NamedTuple):
-    """The task of one worker, which is pickled."""
+    """Task for one worker, which is pickled."""
 
     configurations: Mapping[str, Configuration]
     names: Mapping[str, str]  # label -> name of the configuration

@@ -13,7 +13,7 @@ from fedbandit_jax.report.tables import aligned
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Audit(Printed):
-    """The finding of an audit of one mechanism on one pair of neighbouring data sets."""
+    """Finding from an audit of one mechanism on one pair of neighbouring data sets."""
 
     name: str  # of the mechanism
     epsilon: float  # claimed

@@ -19,7 +19,7 @@ OF_LABELS = ("environments", "algorithms", "coordinates")  # parts of a configur
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """The data of a `Result`, which documents the fields, and selections of it."""
+    """Data of a `Result`, which documents the fields, and selections of it."""
 
     rounds: np.ndarray
     regret: np.ndarray
@@ -40,7 +40,7 @@ class Measured:
 
     @property
     def certificate(self) -> Certificate:
-        """The certificate of a result with one algorithm; a `ValueError` if there are several."""
+        """Returns the certificate of a result with one algorithm. Several raise a `ValueError`."""
         if len(self.certificates) != 1:
             n = len(self.labels)
             raise ValueError(f"this result has {n} certificates: use result[label] with one of {self.labels}")

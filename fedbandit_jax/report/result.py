@@ -18,7 +18,7 @@ from fedbandit_jax.report.measured import CURVES, OF_LABELS, Measured, spans
 
 
 class Result(Measured):
-    """The result of a simulation: curves, certificates, configuration, provenance and records.
+    """Simulation result: curves, certificates, configuration, provenance and records.
 
     n_records is the number of recorded rounds, n_algorithms the number of configurations of a sweep.
 

@@ -60,7 +60,7 @@ class AdaCUCB(Recipe):
 
     @property
     def tags(self) -> Tags:
-        """The tags of this algorithm, for `privacy.compatibility`."""
+        """Returns its tags for `privacy.compatibility`."""
         unit = getattr(self.sums, "unit", None)
         return tagged("unit", unit, {"unit of returning users": unit is not None}) | tagged(
             "sums", self.sums.title, {"one arm at a time": True}

@@ -110,7 +110,7 @@ class _Private(_Elimination):
 
     @property
     def tags(self) -> Tags:
-        """The tags of this algorithm, for `privacy.compatibility`."""
+        """Returns its tags for `privacy.compatibility`."""
         several = self.unit is not None and (self.unit.most > 1 or self.unit.silos > 1)
         return tagged("unit", self.unit, {"several visits to a batch": several}) | tagged(
             "algorithm", self.title, {"sums of arms": True}
@@ -118,7 +118,7 @@ class _Private(_Elimination):
 
     @property
     def of_sum(self) -> float:
-        """The epsilon of one of the sums that a user is in."""
+        """Returns the epsilon of one of the sums that a user is in."""
         return self.epsilon if self.unit is None else epsilon_of_each(self.epsilon, self.unit.visits, self.pure)
 
     @override

@@ -87,7 +87,7 @@ class PhasedKLUCB(Recipe):
 
     Args:
         sums: `SE` (no privacy), `CDPSE` (a trusted server), `DistDPSE` (secure aggregation) or `ShuffleDPSE` (a trusted
-            shuffler), for the noise: discrete Laplace, whose law d is made for.
+            shuffler). The noise is discrete Laplace, and d is made for this law.
         growth: factor in (1, 16] between the users of an arm before and after a phase.
         name: label in results.
 
@@ -122,7 +122,7 @@ class PhasedKLUCB(Recipe):
 
     @property
     def tags(self) -> Tags:
-        """The tags of this algorithm, for `privacy.compatibility`."""
+        """Returns its tags for `privacy.compatibility`."""
         unit = getattr(self.sums, "unit", None)
         return tagged("unit", unit, {"unit of returning users": unit is not None}) | tagged(
             "sums", self.sums.title, {"one arm at a time": True}
@@ -171,8 +171,8 @@ def phases(growth: float, horizon: int) -> np.ndarray:
 def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon: float, horizon: int) -> float:
     """Returns the sum over arms of gap log T / d(mean, best mean): the least regret of Bernoulli arms, for large T.
 
-    Every epsilon-DP algorithm of a trusted server with regret below any power of T has this regret or more in the
-    limit, as log T grows. At a finite T regret may be smaller.
+    Take any epsilon-DP algorithm of a trusted server with regret below any power of T. As log T grows, its regret is
+    this or more in the limit. At a finite T regret may be smaller.
 
     Args:
         means: means of K >= 2 arms in (0, 1).

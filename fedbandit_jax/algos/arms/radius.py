@@ -4,19 +4,19 @@ In batch b, l users pull each of the |Phi| active arms. The mean of an arm is es
 [0, 1] is a user's encoded reward divided by the granularity g (integers per unit of reward), which is unbiased. N is
 the total integer noise divided by g. A radius beta is half the width of a confidence interval.
 
-*Theory* (Chowdhury & Zhou 2023, Lemma 2): suppose that |N|, with the error of encoding, is at most s sqrt(ln(2/p)) + h
-ln(2/p) with probability 1 - 2 p, for all p. Then the lemma takes
+*Theory* (Chowdhury & Zhou 2023, Lemma 2): for all p let |N|, with the error of encoding, be at most s sqrt(ln(2/p)) + h
+ln(2/p) with probability 1 - 2 p. Then the lemma takes
 
     beta = sqrt(ln(4 |Phi| b^2 / p) / (2 l)) + s sqrt(ln(2 |Phi| b^2 / p)) / l + h ln(2 |Phi| b^2 / p) / l.
 
-Its proof fails with probability p / (2 |Phi| b^2) for the rewards and 2 p / (|Phi| b^2) for the noise of every arm and
-batch. These add up to (1/2 + 2) p pi^2 / 6 = 4.11 p, and not to the lemma's 3 p.
+For every arm and batch its proof fails with probability p / (2 |Phi| b^2) for the rewards, and 2 p / (|Phi| b^2) for
+the noise. These add up to (1/2 + 2) p pi^2 / 6 = 4.11 p, and not to the lemma's 3 p.
 
 *Exact* (ours): with beta, P(some arm of some batch is outside its interval) <= 3 p. Each arm of batch b has the share q
-= 3 p (6 / pi^2) / (b^2 |Phi|), half on either side. Rounding is part of x and costs nothing: by Hoeffding P(sum (x - E
-x) > u) <= P(U > u) = e^(-2 u^2 / l), which defines a random variable U. N is independent with a known distribution, so
-P(sum (x - E x) + N > y) <= P(U + N > y). The right-hand side is summed over bins of N, each rounded up, and set equal
-to q/2 at y = l beta. The rounding makes y at most 0.5 % too large.
+= 3 p (6 / pi^2) / (b^2 |Phi|), half on either side. Rounding is part of x and costs nothing. Define U by P(U > u) =
+e^(-2 u^2 / l). By Hoeffding P(sum (x - E x) > u) <= P(U > u). N is independent with a known distribution, so P(sum (x -
+E x) + N > y) <= P(U + N > y). The right-hand side is summed over bins of N, each rounded up, and set equal to q/2 at y
+= l beta. The rounding makes y at most 0.5 % too large.
 
 *Epochs* (Sajed & Sheffet 2019) have their own sizes and radii.
 """

@@ -76,10 +76,10 @@ class CLUB(ClusteringRecipe):
 
     LinUCB on the sums of a component serves its users. Then the user loses the links to users i with ||theta -
     theta_i|| > alpha_edge (F(T) + F(T_i)). Here theta and theta_i are the estimates from the T and T_i rounds of the
-    two users alone, and F(T) = sqrt((1 + ln(1 + T)) / (1 + T)). Servers do not communicate. Not private.
+    two users alone. The scale is F(T) = sqrt((1 + ln(1 + T)) / (1 + T)). Servers do not communicate. Not private.
 
     Args:
-        alpha_edge: factor of the distance above which a link is cut, > 0; with inf no link is ever cut.
+        alpha_edge: factor of the distance above which a link is cut, > 0. With inf no link is ever cut.
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
     Raises:

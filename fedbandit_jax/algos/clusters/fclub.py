@@ -35,7 +35,7 @@ class FCLUB(ClusteringRecipe):
     ln(1 + T)) / (1 + T)). The components of the graph are the server's local clusters, and release their private sums.
     The global server merges local clusters of different servers if ||theta_1 - theta_2|| < alpha_2 (F(T_1) + F(T_2)),
     with the estimates theta and rounds T from these sums. If any cluster has changed, all start anew from these sums.
-    Between these times a local cluster uploads when its statistics have grown by a factor U, and downloads when its
+    Between these times a local cluster uploads when its statistics have grown by a factor U. It downloads when its
     global cluster's are D times its own. It recommends by the exchanged statistics, never by its buffer of rounds since
     its last upload.
 
@@ -63,8 +63,8 @@ class FCLUB(ClusteringRecipe):
         alpha_2: factor of the distance below which local clusters merge, > 0; with inf all of them merge.
         max_uploads: most uploads of a tree, >= 1, for calibration; by default as many as possible.
         calibration: "tight", exact for all phases together; or "theorem", Algorithm 5, which is meant for one tree.
-        spectral: how rho is found: "quantile", from the distribution of the noise, or "theory", by the paper's
-            inequality, both for all uploads of all clusters at once; or "printed", by equation 7, see `equation_7`.
+        spectral: how rho is found. "quantile" is from the distribution of the noise, and "theory" by the paper's
+            inequality. Both are for all uploads of all clusters at once. "printed" is by equation 7, see `equation_7`.
         visits: rounds of one user that are protected together, >= 1.
         regularization, failure, subgaussian, theta_norm, exploration_scale, name: as in `ClusteringRecipe`.
 
@@ -82,7 +82,7 @@ class FCLUB(ClusteringRecipe):
         'certified'
 
     Reference: Liu et al. (2022), Algorithms 1-5, Lemma 1. DEVIATION liu2022 Alg. 2 l. 4: if no cluster changes in a
-    phase, the sum released at its beginning has the noise of a new tree, but the old tree goes on. As printed, its
+    phase, the sum released at its beginning has the noise of a new tree. But the old tree goes on. As printed, its
     noise would no longer add up to one prefix sum's. DEVIATION liu2022 Alg. 2 l. 7: global clusters are connected
     components. So a local cluster of another server joins two local clusters of one server if it is near both.
     DEVIATION liu2022 Def. 2: rho_min and rho_max are those after the uploads so far. Lemma 1 is not proved for these,
@@ -132,7 +132,7 @@ class FCLUB(ClusteringRecipe):
         """Returns the number of leaves of a local cluster's tree in each of the phases that begin in T rounds.
 
         A tree has one leaf for earlier data, and one for every possible upload before the next phase. If `alpha_1` and
-        `alpha_2` are infinite no cluster ever changes: the first tree goes on through all phases, and later trees only
+        `alpha_2` are infinite, no cluster ever changes. The first tree goes on through all phases, and later trees only
         release their first leaf.
         """
         n_phases = int(horizon + 1).bit_length() - 1

@@ -1,15 +1,15 @@
 """The loop of FCLUB: Algorithms 1 to 4 of Liu et al. (2022), and the certificate of a run.
 
-Letters: S, u and T are a sum of x x', a sum of x y and a count of rounds. S^l, u^l, T^l are those that a local cluster
-recommends by (`local`), dS, du, dT those of its users since its last upload (`buffer`), and S^g, u^g, T^g those of a
-global cluster (`shared`). A local cluster has the seat of its smallest user, and a global one the seat of its smallest
-local cluster; N = L P is the number of seats, with P places on each of L servers (see `seats`). Sums hold data and
-noise, which the `Replanted` trees draw. The multiples of rho I that keep them positive definite are counted in `shift`,
-and lambda I (`regularization`) is added where a matrix is used.
+Letters: S, u and T are a sum of x x', a sum of x y and a count of rounds. A local cluster recommends by S^l, u^l, T^l
+(`local`). Its users have dS, du, dT since its last upload (`buffer`). A global cluster has S^g, u^g, T^g (`shared`). A
+local cluster has the seat of its smallest user, and a global one the seat of its smallest local cluster. L servers with
+P places each have N = L P seats (see `seats`). Sums hold data and noise, which the `Replanted` trees draw. The
+multiples of rho I that keep them positive definite are counted in `shift`, and lambda I (`regularization`) is added
+where a matrix is used.
 
-The paper's download buffer dS^- holds what others have uploaded since a local cluster's last download. S^g = S^l + dS^-
-holds at all times, as renewal, upload and download each preserve it. To receive the buffer is therefore to take S^g,
-and the buffer need not be stored.
+The paper's download buffer dS^- holds what others have uploaded since a local cluster's last download. Then S^g = S^l +
+dS^- holds at all times, as renewal, upload and download each preserve it. To receive the buffer is therefore to take
+S^g, and the buffer need not be stored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STOPPED = 2**30  # number of uploads of a tree that may make no more
 
 
 class Held(NamedTuple):
-    """The statistics of local or of global clusters, and the estimates from them."""
+    """Statistics of local or of global clusters, and the estimates from them."""
 
     sums: Array  # (N, d, d + 1), sums [x x' | x y] of data and noise
     count: Array  # (N,) float32, rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -55,7 +55,7 @@ class Held(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """The upload buffers of local clusters."""
+    """Upload buffers of local clusters."""
 
     sums: Array  # (N, d, d + 1), sums of data, and the change of noise that the next upload brings
     count: Array  # (N,) float32, rounds in these sums  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -63,7 +63,7 @@ class Buffer(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """The assignment of users to local clusters, and of these to global ones; clusters are numbered by seats."""
+    """Assignment of users to local clusters, and of these to global ones. Clusters are numbered by seats."""
 
     local: Array  # (N,) int32, the local cluster of every user
     group: Array  # (N,) int32, the global cluster of every local cluster
@@ -71,7 +71,7 @@ class Assignment(NamedTuple):
 
 
 class FCLUBState(NamedTuple):
-    """The state of all servers between two rounds."""
+    """Servers between two rounds."""
 
     sums: Array  # (N, d, d + 1), raw sums [x x' | x y] of every user
     count: Array  # (N,) float32, rounds of every user  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -88,7 +88,7 @@ class FCLUBState(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The rows of the tables for the served user's clusters, without the axis N."""
+    """Table rows of the served user's clusters, without the axis N."""
 
     own: Held  # statistics of the user's local cluster
     common: Held  # statistics of its global cluster

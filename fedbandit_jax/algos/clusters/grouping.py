@@ -42,7 +42,7 @@ class Together(Grouping):
 
 
 class Spectra(NamedTuple):
-    """The released sums of every user in the eigenvectors of the user's W, and weights of the misfit."""
+    """Released sums of every user in the eigenvectors of the user's W, and weights of the misfit."""
 
     values: Array  # (n, d) e_i
     basis: Array  # (n, d, d) rows p_i'
@@ -76,7 +76,7 @@ class Mixture(Grouping):
 
     The number of clusters. If n users are all alike, their misfits are about the squares of n standard normal vectors
     in d dimensions. Splitting them by sign along their principal axis explains about (sqrt n + sqrt d)^2 of the squares
-    (Marchenko & Pastur 1967), and lowers the misfit by a share 2 / pi of that. So one more cluster must lower sum_u q_u
+    (Marchenko & Pastur 1967). It lowers the misfit by a share 2 / pi of that. So one more cluster must lower sum_u q_u
     by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, with n / C users in each of C clusters. The last candidate has a
     cluster for every user. It must lower the misfit by the sum of these terms for C = 1, ..., n - 1. No candidate must
     lower it by more than n d + 2 sqrt(2 n d), since the sum of all n d squares is rarely larger.
@@ -91,9 +91,9 @@ class Mixture(Grouping):
     q_u by half as much again.
 
     This is a rule of thumb, not a test. The best split beats the split by sign, and v is the variance across theta_c;
-    along theta_c it is up to twice as large in s_W. It split none of 40 draws of 40 equal users. Of 200 to 400 equal
-    users it splits up to three draws in four, if the noise on x x' is several times that on x y (`gram_scale` below
-    1/2) or outweighs the data by far. Too many clusters cost regret, and never privacy.
+    along theta_c it is up to twice as large in s_W. It split none of 40 draws of 40 equal users. It may split up to
+    three of four draws of 200 to 400 equal users. That is so if the noise on x x' is several times the noise on x y
+    (`gram_scale` below 1/2) or outweighs the data by far. Too many clusters cost regret, and never privacy.
 
     Args:
         max_groups: the most clusters, >= 1; if they do not fit either, every user is a cluster.

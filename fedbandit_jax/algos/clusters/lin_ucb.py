@@ -23,7 +23,7 @@ from fedbandit_jax.privacy.compatibility import tagged
 
 
 class LinUCBState(NamedTuple):
-    """The statistics of all agents."""
+    """Statistics of all agents."""
 
     sums: Array  # (M, d, d + 1) Gram matrix and bias of each agent
     posterior: Posterior  # theta and V^-1 of each agent, A = M
@@ -95,8 +95,8 @@ class BoundUserLinUCB(SeatedAlgorithm):
 class LinUCB(Recipe):
     """Independent LinUCB agents, or one per user in environments like `clustered`: no cooperation. Not private.
 
-    If users return to M > 1 silos, each silo has one agent for all its users. An agent plays argmax_a <x_a, theta> +
-    beta_t ||x_a||_{V^-1} with V = lambda I + sum x x', theta = V^-1 sum x y, from its own raw data.
+    If users return to M > 1 silos, each silo has one agent for all its users. From its own raw data an agent has V =
+    lambda I + sum x x' and theta = V^-1 sum x y. It plays argmax_a <x_a, theta> + beta_t ||x_a||_{V^-1}.
 
     Args:
         policy: regulariser and confidence width.

@@ -2,20 +2,20 @@
 
 This is the mechanism of Algorithm 5 of Liu et al. (2022), with the trees of all phases composed. A local cluster is a
 group of users at one server, which uploads its sums now and then. Its tree of phase s has one leaf for all data from
-before the phase, and one leaf for every upload until the next tree is planted.
+before the phase. Every upload until the next tree is planted has one more leaf.
 
 Sensitivity: a datum is in the first leaf of every later tree, and so in b = 1 + floor(log2(leaves)) nodes of each.
 Before, it was in a later leaf of one tree. Prefix sums use at most b - 1 of its nodes there (of two siblings the
-first). No data came before the first tree. All releases of all phases together therefore move by sqrt(kappa) times the
-move of one release. kappa is the sum of b over phases, minus 1.
+first). No data came before the first tree. So all releases of all phases together move by sqrt(kappa) times the move of
+one release. Here kappa is the sum of b over phases, minus 1.
 
 The same bound covers trees that go on over several phases, with the one leaf that is released whenever a phase begins.
 Let r_s >= 0 be the uploads in phase s, and f(r) = 1 + floor(log2(1 + r)). Then f(r_1 + r_2) + 1 <= f(r_1) + f(r_2). So
 a tree may make uploads in the next phase that it did not make in one.
 
 No tree is stored. Prefix k = 0, 1, ... has k + 1 leaves. Its noise H_k is the sum over the nodes at the one-bits of k +
-1, each redrawn from its own key. Prefix k + 1 adds one node, with the number of trailing zero bits of k + 2 as its
-level, and drops the nodes of all lower levels. That suits thousands of trees, if few change at a time.
+1, each redrawn from its own key. Prefix k + 1 adds one node. Its level is the number of trailing zero bits of k + 2.
+The nodes of all lower levels are dropped. That suits thousands of trees, if few change at a time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NODE_MISSING = 2.0**16 * tails.CUT  # mass of the tails of one node that are nev
 @struct.sealed
 @struct.pytree
 class Replanted:
-    """The trees of all local clusters, which draw the noise, limit the number of uploads, and issue the certificate.
+    """Trees of all local clusters, which draw the noise, limit the number of uploads, and issue the certificate.
 
     Trust model and privacy unit are those of `FCLUB`. A change of the unit moves all releases together by at most
     visits sqrt(kappa) Delta, Delta^2 = `matrix_sensitivity_sq(adjacency)`.
@@ -77,7 +77,7 @@ class Replanted:
 
     @property
     def n_phases(self) -> Any:
-        """The number of phases that plant trees."""
+        """Returns the number of phases that plant trees."""
         return ((self.leaves > 0) * np.arange(1, len(self.leaves) + 1)).max(initial=1)
 
     def room(self, planted: Array, phase: Array) -> Array:
@@ -128,7 +128,7 @@ class Replanted:
 
     @property
     def nodes(self) -> int:
-        """The largest number of nodes in one prefix sum of a tree that lives for all phases."""
+        """Returns the most nodes in one prefix sum of a tree that lives for all phases."""
         return (sum(self._counts) + 1).bit_length() - 1
 
     @property
@@ -194,10 +194,10 @@ def replant(budget: Budget, *, leaves: tuple[int, ...], method: str = "tight", v
     Args:
         budget: epsilon, delta and adjacency, for all phases together.
         leaves: number of leaves of every phase's tree.
-        method: "tight" is exact for all phases together. It has sigma^2 = visits^2 kappa Delta^2 / mu*^2, with the
-            squared sensitivity Delta^2 of one release and the Gaussian privacy mu* that the budget allows. "theorem"
-            has sigma^2 = 64 nu ln(2/delta) / epsilon^2 with nu = 1 + ceil(log2(leaves)) of the largest tree. It is
-            printed in Algorithm 5, which is meant for one tree.
+        method: how sigma is found. "tight" is exact for all phases together, with sigma^2 = visits^2 kappa Delta^2 /
+            mu*^2. One release has the squared sensitivity Delta^2, and the budget allows the Gaussian privacy mu*. With
+            "theorem" sigma^2 is 64 nu ln(2/delta) / epsilon^2, with nu = 1 + ceil(log2(leaves)) of the largest tree. It
+            is printed in Algorithm 5, which is meant for one tree.
         visits: number of rounds of one user that are protected together (group privacy).
 
     Raises:

@@ -21,7 +21,7 @@ HEED = 1.0  # prior bound on others' noise, relative to a user's own
 
 
 class Differences(NamedTuple):
-    """The heterogeneity of users within groups."""
+    """Heterogeneity of users within groups."""
 
     spread: Array  # (d, d) T, if that is clear
     clear: Array  # () bool
@@ -55,22 +55,22 @@ def ridge(gram: Array, bias: Array, std: Array, size: Array) -> Array:
 def pooled(released: UserReleases, label: Array, subgaussian: float, theta_norm: float) -> Released:
     """Returns the sums that serve every user, with leading axis n: the user's own, and shares of the group's.
 
-    Let U and W be released sums of x y and x x' of some users, G the sum of x x' without noise, and z and Z the noise.
+    Let U and W be released sums of x y and x x' of some users, with noise z and Z. G is the sum of x x' without noise.
     If mean rewards are <x, theta>, then U - W theta = sum x eta + z - Z theta, with R-sub-Gaussian eta. Let s_U and s_W
-    be the standard deviations of z and of the diagonal of Z, which is symmetric with half the variance off the
+    be the standard deviations of z and of the diagonal of Z. The matrix Z is symmetric, with half the variance off the
     diagonal. Along a unit vector p the variance is about R^2 p' G p + s_U^2 + s_W^2 (||theta||^2 + (p' theta)^2) / 2
     for one user. Noise of m users has m times the variance.
 
     Users of a group need not be equal. Let theta_u = theta_c + delta_u for the users u of group c, with delta_u of mean
-    0 and covariance T, the same in all groups. Let U_u and W_u be user u's released sums, theta the group's ridge
-    estimate, and v(p) the variance of the noise on p' (U_u - W_u theta).
+    0 and covariance T, the same in all groups. Let U_u and W_u be user u's released sums, and theta the group's ridge
+    estimate. The noise on p' (U_u - W_u theta) has the variance v(p).
 
     Estimate of T. Let q_i and g_i be the eigenvectors and eigenvalues of the sum of W_u over all users. Suppose N_u of
-    N rounds are user u's, with features like those of others. Then r_u = q_i' (U_u - W_u theta) has about the mean e
-    b_c and the variance s^2 + e^2 tau_i^2, with e = g_i N_u / N, s^2 = R^2 e + v(q_i), tau_i^2 = q_i' T q_i, and the
-    ridge's bias b_c. Cochran's Q is the sum over users of (r_u - e b_c)^2 / s^2 with the best b_c for each of C groups.
-    If T = 0, it exceeds n - C by x_i, of mean 0 and variance about 2 n. If x_1 + ... + x_d > sqrt(2 n d), users clearly
-    differ, and T = sum_i tau_i^2 q_i q_i' with
+    N rounds are user u's, with features like those of others. Let e = g_i N_u / N, s^2 = R^2 e + v(q_i), tau_i^2 = q_i'
+    T q_i, and let b_c be the ridge's bias. Then r_u = q_i' (U_u - W_u theta) has about the mean e b_c and the variance
+    s^2 + e^2 tau_i^2. Cochran's Q is the sum over users of (r_u - e b_c)^2 / s^2 with the best b_c for each of C
+    groups. If T = 0, it exceeds n - C by x_i, of mean 0 and variance about 2 n. If x_1 + ... + x_d > sqrt(2 n d), users
+    clearly differ, and T = sum_i tau_i^2 q_i q_i' with
 
         tau_i^2 = max(0, x_i + 3 sqrt(2 n)) / sum_c (sum w_u - sum w_u^2 / sum w_u),    w_u = (e / s)^2
 
@@ -80,17 +80,17 @@ def pooled(released: UserReleases, label: Array, subgaussian: float, theta_norm:
     users must differ more to be separated.
 
     Value of other users. Let p_i and g_i now be the eigenvectors and eigenvalues of the sum of W over the m - 1 others
-    of a user's group. Along p_i the variance of their estimate is 1 / A = (R^2 g_i + (m - 1) v(p_i)) / g_i^2. Their
-    mean has the variance p_i' T p_i / (m - 1), for equal numbers of rounds, and the user differs from it by a variance
-    of p_i' T p_i. So their data are worth a share w_i = 1 / (1 + A m / (m - 1) p_i' T p_i) of data with T = 0. These
-    shares of their sums are added to the user's own.
+    of a user's group. Along p_i the variance of their estimate is 1 / A = (R^2 g_i + (m - 1) v(p_i)) / g_i^2. For equal
+    numbers of rounds their mean has the variance p_i' T p_i / (m - 1). The user differs from it by a variance of p_i' T
+    p_i. So their data are worth a share w_i = 1 / (1 + A m / (m - 1) p_i' T p_i) of data with T = 0. These shares of
+    their sums are added to the user's own.
 
     If users do not clearly differ, they may be equal or not. Suppose that theta_u has mean 0 and the variance V = S^2 /
-    d in every direction, the same for all with probability rho, and independent otherwise. The best linear estimate
-    from both sums has w_i = rho / (1 + A V (1 - rho) (rho + 1 / (m - 1))). The odds of rho come from the restricted
-    likelihood of all r_u, times prior odds of 1 to sqrt(m - 1) - 1. With the prior alone, the others' noise is at most
-    the user's own. The likelihood leaves out the direction of most data, i.e. of the mean feature, since users differ
-    least there.
+    d in every direction. With probability rho all users have the same theta_u. Otherwise these are independent. The
+    best linear estimate from both sums has w_i = rho / (1 + A V (1 - rho) (rho + 1 / (m - 1))). The odds of rho come
+    from the restricted likelihood of all r_u, times prior odds of 1 to sqrt(m - 1) - 1. With the prior alone, the
+    others' noise is at most the user's own. The likelihood leaves out the direction of most data, i.e. of the mean
+    feature, since users differ least there.
 
     `std` is the root mean square over the directions p_i. One direction may have more noise, up to the group's.
     """

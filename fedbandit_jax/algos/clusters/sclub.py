@@ -16,7 +16,7 @@ from fedbandit_jax.interfaces import Partition, Report, Spec
 
 
 class Sets(NamedTuple):
-    """The clusters of one server or, with a leading axis L, of all servers.
+    """Clusters of one server or, with a leading axis L, of all servers.
 
     A cluster's entries are at the place of its smallest user.
     """
@@ -41,7 +41,7 @@ class SCLUBState(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The clusters of one server after a round, and the inverses that change."""
+    """Clusters of one server after a round, and the inverses that change."""
 
     sets: Sets
     own: Array  # (d, d), inverse of the served user's cluster
@@ -200,15 +200,15 @@ class SCLUB(ClusteringRecipe):
     """SCLUB on every server by itself: clusters are sets of users, which split and merge again.
 
     A server has phases of 2, 4, 8, ... of its rounds. LinUCB on the sums of a cluster serves its users. Let theta_i be
-    user i's own estimate and T_i their rounds, t the rounds of the server so far, and F(T) = sqrt((1 + ln(1 + T)) / (1
-    + T)). Then
+    user i's own estimate from T_i rounds. The server has had t rounds so far. Let F(T) = sqrt((1 + ln(1 + T)) / (1 +
+    T)). Then
 
     - user i leaves the cluster if ||theta_i - theta~|| > alpha_theta (F(T_i) + F(T~)). Here theta~ and T~ are the
       cluster's estimate and rounds at the phase's beginning or, if later, at the last split or merge. User i also
       leaves if some member j has another arrival rate: |T_i - T_j| / t > 2 alpha_p F(t);
-    - a cluster C with all members seen in this phase merges with every other such cluster C' with ||theta_C -
-      theta_C'|| < alpha_theta / 2 (F(T_C) + F(T_C')), if rounds per member and server round differ by less than alpha_p
-      F(t).
+    - a cluster C with all members seen in this phase merges with every other such cluster C' under two conditions.
+      These are ||theta_C - theta_C'|| < alpha_theta / 2 (F(T_C) + F(T_C')), and rounds per member and server round that
+      differ by less than alpha_p F(t).
 
     Servers do not communicate. Not private.
 

@@ -32,7 +32,7 @@ class Seats(NamedTuple):
 
     @property
     def per_server(self) -> int:
-        """The number P of places on every server."""
+        """Returns the number P of places on every server."""
         return -(-self.n_users // self.n_servers)
 
     @property
@@ -52,13 +52,13 @@ class Seats(NamedTuple):
 
     @property
     def users(self) -> np.ndarray:
-        """The seats of all users, (n,) int32."""
+        """Returns the seats of all users, (n,) int32."""
         user = np.arange(self.n_users)
         return (user % self.n_servers * self.per_server + user // self.n_servers).astype(np.int32)
 
     @property
     def taken(self) -> np.ndarray:
-        """The mask of places with a user, (L, P) bool."""
+        """Returns the mask of places with a user, (L, P) bool."""
         taken = np.zeros(self.n_seats, bool)
         taken[self.users] = True
         return taken.reshape(self.n_servers, self.per_server)
@@ -78,7 +78,7 @@ class Seats(NamedTuple):
 
 
 class UserSums(NamedTuple):
-    """The statistics of every seat's user, from the user's own rounds."""
+    """Statistics of every seat's user, from the user's own rounds."""
 
     sums: Array  # (N, d, d + 1), sum of [x x' | x y]
     counts: Array  # (N,) int32, rounds
@@ -185,12 +185,12 @@ def distance(theta: Array, others: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusteringRecipe(Exploration, Recipe):
-    """The parameters of all clustering algorithms.
+    """Base class of recipes for clustering algorithms, with their common parameters.
 
     Args:
         regularization: lambda >= 1e-5, added to the diagonal of every matrix before a solve.
-        failure: failure probability of the bounds behind confidence widths, in [1e-30, 1), if every cluster consists of
-            equal users (Lemma 1 of Liu et al. 2022). Before that nothing is proved.
+        failure: failure probability of the bounds behind confidence widths, in [1e-30, 1). They hold if every cluster
+            consists of equal users (Lemma 1 of Liu et al. 2022). Before that nothing is proved.
         subgaussian, theta_norm, exploration_scale: as in `UCB`.
         name: label in results; by default the name of the algorithm.
     """

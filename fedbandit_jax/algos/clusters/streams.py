@@ -29,7 +29,7 @@ from fedbandit_jax.schedules import BoundSchedule
 
 
 class UserReleases(NamedTuple):
-    """The input of a grouping at a release: the noisy sums of every user, and the noise standard deviations."""
+    """Input of a grouping at a release: noisy sums of every user, and noise standard deviations."""
 
     gram: Float[Array, "n d d"]  # W of each user, plus noise
     bias: Float[Array, "n d"]  # U of each user, plus noise

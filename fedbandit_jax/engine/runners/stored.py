@@ -16,7 +16,7 @@ from fedbandit_jax.interfaces import Rejecting, Round
 
 
 class Choice(NamedTuple):
-    """The offer of a round, and the agents' choices."""
+    """Arms offered in a round, and the agents' choices."""
 
     world: Any
     offered: Round

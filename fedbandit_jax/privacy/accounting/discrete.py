@@ -1,7 +1,7 @@
 """Privacy of integer noise on a sum that one user shifts by D: curves of Renyi divergence, and pure DP.
 
-P is the law of the noise and Q the law of the noise shifted by D = `shift`, one user's move of the sum. alpha > 1 is
-the order of a Renyi divergence.
+P is the law of the noise. Q is the law of the noise shifted by D = `shift`, one user's move of the sum. Here alpha > 1
+is the order of a Renyi divergence.
 
 *Discrete Laplace* of scale s has probabilities proportional to e^(-|x| / s). With h = D / s, b = 1 / s and u = alpha -
 1, the geometric series in the divergence add up to
@@ -111,7 +111,7 @@ def skellam_rdp(shift: int, variance: float) -> Curve:
 
 
 class SumPrivacy(NamedTuple):
-    """The zCDP of a sum with a sum of discrete Gaussian variables as noise."""
+    """Level of zCDP of a sum with a sum of discrete Gaussian variables as noise."""
 
     rho: float  # of rho-zCDP: epsilon^2 / 2
     xi: float  # how far the noise is from one discrete Gaussian, in log probability; included in rho

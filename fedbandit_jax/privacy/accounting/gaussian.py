@@ -106,8 +106,8 @@ def gaussian_mu(epsilon: float, delta: float, pure: float = 0.0) -> float:
 def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
     """Computes the smallest epsilon at `delta` of a Gaussian mechanism, rounded up by a part in 10^10.
 
-    The delta is taken a little smaller, by more than `log_delta` may err: by a part in 10^10 for small mu, and by
-    10^-13 / mu for others.
+    The delta is taken smaller by more than `log_delta` may err. That is a part in 10^10 for small mu, and 10^-13 / mu
+    for others.
 
     Args:
         mu: sensitivity / noise standard deviation, in [0, 1e4].

@@ -4,16 +4,16 @@ For integer noise X with K(s) = ln E e^(s X), and any lambda > 0 with finite K,
 
     P(X >= k) = (1 / 2 pi) int_(-pi)^(pi) e^(K(s) - k s) / (1 - e^(-s)) dt,   s = lambda + i t.
 
-P(X = k) is the same without the denominator. Take lambda = m + sqrt(m^2 + 1/v), near the saddle point of the integrand,
-with m half the root of K'(s) = k and v = K''(2 m). Then nothing cancels, and all of the integral but e^(-30) is within
-a few 1 / sqrt(v). Because of the pole at 0, the midpoint rule of step h has an error of at most e^(-2 pi lambda / h).
-This is e^(-31) for h = 0.2 / sqrt(v), since lambda >= 1 / sqrt(v).
+P(X = k) is the same without the denominator. Let m be half the root of K'(s) = k, and v = K''(2 m). Take lambda = m +
+sqrt(m^2 + 1/v), near the saddle point of the integrand. Then nothing cancels, and all of the integral but e^(-30) is
+within a few 1 / sqrt(v). Because of the pole at 0, the midpoint rule of step h has an error of at most e^(-2 pi lambda
+/ h). This is e^(-31) for h = 0.2 / sqrt(v), since lambda >= 1 / sqrt(v).
 
 *Skellam.* The difference of two Poisson variables of one rate has K = variance (cosh s - 1) = 2 variance sinh^2(s/2).
 
 *Discrete Laplace.* The sum of n variables with P(x) proportional to b^|x|, b = e^(-1/scale), has K = -n ln(1 -
 (sinh(s/2) / sinh(1 / 2 scale))^2). Nothing cancels in it for a large scale. For a small n the integrand falls too
-slowly, but then the law is a finite mixture. Let alpha = (1 - b) / (1 - b e^s), the moment generating function of a
+slowly. But then the law is a finite mixture. Let alpha = (1 - b) / (1 - b e^s), the moment generating function of a
 geometric variable, and y = 1 / alpha. Then
 
     e^K = alpha^n [(1 - (1 - b) y) / (1 + b - y)]^n,   1 / (1 - e^(-s)) = (1 - (1 - b) y) / ((1 - b) (1 - y)),
@@ -21,13 +21,13 @@ geometric variable, and y = 1 / alpha. Then
 both with positive coefficients in y. P(X = k) and P(X >= k) for k >= 0 come from the partial fractions in alpha^1 ...
 alpha^n.
 
-*Discrete Gaussian.* If P(x) is proportional to e^(-x^2 / 2 sigma^2), then by Poisson summation e^K is the sum over
-integers m of e^(sigma^2 (s - 2 pi i m)^2 / 2) / theta, with theta = sum_m e^(-2 pi^2 sigma^2 m^2). The rest of the
-integrand has period 2 pi i. So the term m = 0 is integrated over the whole line, and there is no sum over m.
+*Discrete Gaussian.* Let P(x) be proportional to e^(-x^2 / 2 sigma^2), and theta = sum_m e^(-2 pi^2 sigma^2 m^2). By
+Poisson summation e^K is the sum over integers m of e^(sigma^2 (s - 2 pi i m)^2 / 2) / theta. The rest of the integrand
+has period 2 pi i. So the term m = 0 is integrated over the whole line, and there is no sum over m.
 
 *Epsilon.* All three laws have a log-concave pmf p. Hence the privacy loss L(x) = ln p(x) / p(x + shift) is monotone,
-the largest shift is the worst, and delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). So the smallest
-epsilon at delta is
+and the largest shift is the worst. It has delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). So the
+smallest epsilon at delta is
 
     max_x e(x),   e(x) = ln (P(X >= x) - delta) / P(X >= x + shift),   if that is positive.
 
@@ -104,7 +104,7 @@ class LatticeLaw(abc.ABC):
 
 @dataclass(frozen=True)
 class Skellam(LatticeLaw):
-    """The law of the difference of two independent Poisson variables with the same rate.
+    """Law of the difference of two independent Poisson variables with the same rate.
 
     Args:
         variance: twice the rate, in [1e-100, 1e16].
@@ -128,7 +128,7 @@ class Skellam(LatticeLaw):
 
 @dataclass(frozen=True)
 class DiscreteLaplace(LatticeLaw):
-    """The law of the sum of n independent variables, each with P(x) proportional to exp(-|x| / scale).
+    """Law of the sum of n independent variables, each with P(x) proportional to exp(-|x| / scale).
 
     Args:
         scale: in [0.01, 1e9].

@@ -1,17 +1,17 @@
 """Rigorous upper bounds on epsilon for integer noise that is nearly Gaussian.
 
-One user moves D integers (all entries of all releases) by s with ||s||_2 <= Delta; s may depend on earlier outputs. The
-noise x has a symmetric pmf p of variance near sigma^2, and mu = Delta / sigma. The privacy loss is L = ln p(x) / p(x +
-s), and delta(eps) = E f(L) with f(l) = max(0, 1 - e^(eps - l)). As f rises with l, a loss that is larger by eta costs
-eta in epsilon.
+One user moves D integers (all entries of all releases) by s with ||s||_2 <= Delta. The move s may depend on earlier
+outputs. The noise x has a symmetric pmf p of variance near sigma^2, and mu = Delta / sigma. The privacy loss is L = ln
+p(x) / p(x + s), and delta(eps) = E f(L) with f(l) = max(0, 1 - e^(eps - l)). As f rises with l, a loss that is larger
+by eta costs eta in epsilon.
 
 *Smoothing.* Let p(x) <= A^D e^(-|x|^2 / 2 sigma^2) and L <= (<s, x> + |s|^2 / 2) / sigma^2. Add w ~ N(0, tau^2 I) to x.
 By Poisson summation (over any shift of the integers) the density of y = x + w is at most
 
     c^D,   c = A sqrt(2 pi) sigma (1 + 2 sum_m q^(m^2)),   q = e^(-2 pi^2 v),   1/v = 1/sigma^2 + 1/tau^2,
 
-times that of N(0, (sigma^2 + tau^2) I). For every x, <s, w> >= -r tau |s| with probability Phi(r), and then <s, x> <=
-<s, y> + r tau |s|. So the loss is that of a Gaussian mechanism, up to a shift and a factor:
+times that of N(0, (sigma^2 + tau^2) I). For every x, <s, w> >= -r tau |s| with probability Phi(r). Then <s, x> <= <s,
+y> + r tau |s|. So the loss is that of a Gaussian mechanism, up to a shift and a factor:
 
     delta(eps) <= c^D / Phi(r) delta_Gauss(eps - r tau mu / sigma; mu sqrt(1 + tau^2 / sigma^2)).
 
@@ -21,15 +21,15 @@ sigma_i^2 are independent, normal and of standard deviation at most tau_i mu_i /
 root of the sum of the squares. Step by step, the law of (y_i, x_i) given h is at most c_i^D_i times the law of a
 Gaussian y_i followed by x_i, drawn from its law given y_i. Let f >= 0 rise. The mean of f(sum of all losses) is then at
 most the product of these factors, over Phi(r), times a mean under a law P' with Gaussian y_i. Let Q' shift the y_i by
-s_i (1 + tau_i^2 / sigma_i^2) and draw x_i from y_i as P' does (Q' need not have the neighbour's integers). Let the
+s_i (1 + tau_i^2 / sigma_i^2), and draw x_i from y_i as P' does. (Q' need not have the neighbour's integers.) Let the
 others answer as for the neighbour, given h. Then the losses of P' against Q' are those bounded here. The mean is the
 delta of an adaptive composition of Gaussian and the same other mechanisms. It is at most the delta of the fixed
-composition: by induction from the last step, no step raises the mean delta of the rest, also if ||s|| <= Delta is split
-adaptively. Rare noise (`rest`) is added once, as f <= 1. The infinite losses of (epsilon, delta)-DP mechanisms are
-coins that fall alike for both neighbours. As delta is convex, the factors apply only if none falls.
+composition. By induction from the last step, no step raises the mean delta of the rest. This holds also if ||s|| <=
+Delta is split adaptively. Rare noise (`rest`) is added once, as f <= 1. The infinite losses of (epsilon, delta)-DP
+mechanisms are coins that fall alike for both neighbours. As delta is convex, the factors apply only if none falls.
 
-*Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The pmf of the sum of M discrete Gaussian variables is
-that of one up to factors e^(+-xi), xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)). Each must have the parameter
+*Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The sum of M discrete Gaussian variables has the pmf
+of one, up to factors e^(+-xi). Here xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)). Each must have the parameter
 sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke 2021; Chowdhury & Zhou 2023, Lemma 4). Hence epsilon grows by 2
 D xi, and delta by a factor e^(D xi). By the same factors, its Renyi divergence of order alpha is at most alpha mu^2 / 2
 + (2 alpha - 1) / (alpha - 1) D xi.
@@ -68,7 +68,7 @@ _WASTE = 1e-4  # fraction of delta for rare events, which then cost next to noth
 
 @dataclasses.dataclass(frozen=True)
 class NearlyGaussian:
-    """The bound of *Smoothing* for one or several mechanisms with a loss that is nearly Gaussian.
+    """Bound by *Smoothing* for one or several mechanisms with a loss that is nearly Gaussian.
 
     For every r > 0, with any others that see the same user,
 

@@ -1,17 +1,17 @@
 """Privacy by a trusted shuffler: amplification for trees of Gaussian messages, and secure aggregation of bits.
 
 *Amplification* (Zhou & Chowdhury 2024, Lemma F.2). Each of M silos sums the n points (users' statistics) of a tree
-node, adds Gaussian noise, and sends the result through a trusted shuffler. mu = sensitivity / sigma is how far one
-point moves a node in units of the noise. epsilon(mu; delta0) is the exact epsilon at delta0 of a Gaussian mechanism
-with that ratio. Let eps0 = epsilon(mu; delta0) be for one point and e_n = epsilon(n mu; delta0) for all n. If e_n <=
-ln(M / (16 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
+node, and adds Gaussian noise. It sends the result through a trusted shuffler. One point moves a node by mu =
+sensitivity / sigma, in units of the noise. A Gaussian mechanism with that ratio has the exact epsilon(mu; delta0) at
+delta0. Let eps0 = epsilon(mu; delta0) be for one point and e_n = epsilon(n mu; delta0) for all n. If e_n <= ln(M / (16
+ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
 
     eps_r = ln(1 + tanh(eps0/2) (8 sqrt(e^e_n ln(4/d') / M) + 8 e^e_n / M)),
     delta_r = tanh(eps0/2) d' + 3/2 M (e^eps_r + 1) delta0,
 
-and the kappa nodes of one user compose. The terms in d' (at most 1), the terms in delta0, and the slack of advanced
-composition each get a third of delta: d' = delta / (3 kappa tanh(eps0/2)) and delta0 = delta / (25 kappa M), as e^eps_r
-<= 4.55 under the condition.
+and the kappa nodes of one user compose. Three parts get a third of delta each: the terms in d' (at most 1), the terms
+in delta0, and the slack of advanced composition. So d' = delta / (3 kappa tanh(eps0/2)) and delta0 = delta / (25 kappa
+M), as e^eps_r <= 4.55 under the condition.
 
 # DEVIATION zhou2024 Lemma F.2: We use e_n in place of the lemma's n eps0, which is smaller. At the same delta0, n
 points cost a Gaussian mechanism more than n times the cost of one point, and the proof needs the former. The factor 3/2
@@ -24,8 +24,8 @@ modulo m and sends D bits, D + 1 = m (2c + 1). The number of ones among them is
 
 Z on {0..2c} has a pmf t(z) proportional to e^(-|z - c| / s), with maximum t_max.
 
-The trusted shuffler shows R, the number of all ones. R mod m is the sum of the y modulo m if nobody sent a uniform
-number of ones. This has probability (1 - omega)^n >= 1 - n omega; we set omega = failure / n.
+The trusted shuffler shows R, the number of all ones. If nobody sent a uniform number of ones, R mod m is the sum of the
+y modulo m. This has probability (1 - omega)^n >= 1 - n omega. We set omega = failure / n.
 
 Any two inputs with the same modular sum are at most n - 1 steps apart. Each step replaces the (y, y') of two users by
 (z, z') with y + y' = z + z' mod m. With eta = 1 / s, a step changes the law of r + r' by at most a factor e^eta if t(0)
@@ -40,7 +40,7 @@ The third case pays for the t(0) of the first two, because 1 + eta / 2 + eta / 2
     t(0) = t_max e^(-c / s) <= min{eta omega^2 / (2 t_max (D + 1)^2), eta omega / (4 (D + 1))}.
 
 So eta = epsilon / (n - 1) suffices. If the sum modulo m is epsilon'-DP, the shuffler's output is (epsilon' +
-epsilon)-DP, by a direct comparison of the two inputs, without a simulator.
+epsilon)-DP. The proof compares the two inputs directly, without a simulator.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _lemma_epsilon(mu: float, m: float, counts: Sequence[float], delta: float) -
 
 
 class RelaxedSecAgg(NamedTuple):
-    """The encoding of an integer modulo m as bits, in the letters of the module."""
+    """Encoding of an integer modulo m as bits, in the letters of the module."""
 
     omega: float  # probability that a user sends a uniform number of ones
     scale: float  # s of the pmf of Z

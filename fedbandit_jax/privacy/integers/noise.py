@@ -54,8 +54,8 @@ class Asked(NamedTuple):
 class Parameters(NamedTuple):
     """The parameters for a batch of n users.
 
-    With probability 1 - 2 p, for every p, the error of a sum of rewards by noise and rounding is at most s
-    sqrt(ln(2/p)) + h ln(2/p), in units of reward, as Lemma 2 needs it. (This s is not `scale`.)
+    For every p, noise and rounding change a sum of rewards by at most s sqrt(ln(2/p)) + h ln(2/p) with probability 1 -
+    2 p. Lemma 2 needs this, in units of reward. (This s is not `scale`.)
     """
 
     n: int
@@ -165,9 +165,9 @@ class Noise:
 class PolyaNoise(Noise):
     """Shares that are differences of two Polya(1/n, e^(-1/size)) and sum to discrete Laplace noise (Theorem 1).
 
-    The guarantee is pure epsilon-DP of the sum modulo m. g = ceil(epsilon sqrt(n)), tau = ceil(g / epsilon ln(2/p)),
-    and `size` is the scale g / epsilon. Tails: Appendix C.1. The proof is for one discrete Laplace variable modulo m,
-    for all shifts up to `shift`. The Renyi curve is for the noise before reduction modulo m.
+    The guarantee is pure epsilon-DP of the sum modulo m. Here g = ceil(epsilon sqrt(n)) and tau = ceil(g / epsilon
+    ln(2/p)). The scale g / epsilon is `size`. Tails: Appendix C.1. The proof is for one discrete Laplace variable
+    modulo m, for all shifts up to `shift`. The Renyi curve is for the noise before reduction modulo m.
     """
 
     @override
@@ -243,11 +243,11 @@ class LocalNoise(PolyaNoise):
     def parameters(cls, asked: Asked, n: int) -> Parameters:
         """Returns sub-gamma constants in place of Lemma 5, which gives no numbers.
 
-        The sum N of n discrete Laplace variables of scale a has cumulants K(t) = -n ln(1 - r^2), r = sinh(t/2) /
-        sinh(1/2a). As sinh is convex, r <= a t for 0 <= t <= 1/a, and K(t) <= -n ln(1 - (a t)^2) <= (2 n a^2) t^2 / (2
-        (1 - a t)). So N is sub-gamma of variance factor 2 n a^2 and scale a (Boucheron, Lugosi & Massart 2013, section
-        2.4). Hence |N| <= a (2 sqrt(n ln(2/p)) + ln(2/p)) with probability 1 - p. The term sqrt(2) / epsilon is the
-        paper's, for the rounding of rewards.
+        Let N be the sum of n discrete Laplace variables of scale a. Its cumulants are K(t) = -n ln(1 - r^2) with r =
+        sinh(t/2) / sinh(1/2a). As sinh is convex, r <= a t for 0 <= t <= 1/a. Hence K(t) <= -n ln(1 - (a t)^2) <= (2 n
+        a^2) t^2 / (2 (1 - a t)). So N is sub-gamma of variance factor 2 n a^2 and scale a (Boucheron, Lugosi & Massart
+        2013, section 2.4). Hence |N| <= a (2 sqrt(n ln(2/p)) + ln(2/p)) with probability 1 - p. The term sqrt(2) /
+        epsilon is the paper's, for the rounding of rewards.
         """
         one, log = super().parameters(asked, n), math.log(2 / asked.failure)
         slack = math.ceil(one.size * (2 * math.sqrt(n * log) + log))
@@ -275,7 +275,7 @@ class LocalNoise(PolyaNoise):
 class ShuffledNoise(PolyaNoise):
     """Shares of Polya noise, with a trusted shuffler of bits in place of secure aggregation (Theorem 3).
 
-    The noise spends half of epsilon. The bits, which reveal a little more than the sum, spend the other half. The ring
+    The noise spends half of epsilon. The bits reveal a little more than the sum, and spend the other half. The ring
     wraps with probability 1 / (2 T), for any `failure`.
     """
 
@@ -315,7 +315,7 @@ class ShuffledNoise(PolyaNoise):
 def with_bits(noise: SumProof, epsilon: float) -> SumProof:
     """Returns the proof of the noise, weakened for a server that sees bits and not only the sum.
 
-    Given the sum, the bits are (epsilon, 0)-DP. So their Renyi divergence is at most randomised response's, and is
+    Given the sum, the bits are (epsilon, 0)-DP. So their Renyi divergence is at most randomised response's. It is
     added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP. Given the sum s, an event has a
     probability f(s) <= 1 with E f(s) <= e^epsilon' E' f(s) + delta. It is at most e^epsilon times the probability for a
     neighbour.
@@ -333,8 +333,8 @@ def with_bits(noise: SumProof, epsilon: float) -> SumProof:
 class SkellamNoise(Noise):
     """Shares of Skellam noise, differences of two Poisson variables, which sum to Skellam noise (Theorem 2).
 
-    With s = `scale`, g = ceil(s epsilon sqrt(n)), tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)), and `size`
-    is the variance g^2 / epsilon^2 in squared steps. Tails: Proposition 1, with sqrt(2) / (s epsilon) added to the
+    With s = `scale`, g = ceil(s epsilon sqrt(n)) and tau = ceil(2 g / epsilon sqrt(ln(2/p)) + sqrt(2) ln(2/p)). The
+    variance g^2 / epsilon^2, in squared steps, is `size`. Tails: Proposition 1, with sqrt(2) / (s epsilon) added to the
     first for the rounding. Lemma 3 gives the Renyi curve. epsilon is for the law before reduction modulo m.
     """
 
@@ -377,7 +377,7 @@ class SkellamNoise(Noise):
 class GaussianNoise(Noise):
     """Discrete Gaussian shares of parameter size / sqrt(n), with a nearly discrete Gaussian sum (Theorem 4).
 
-    g is that of `SkellamNoise`, tau = ceil(g / epsilon sqrt(2 ln(2/p))), and `size` is sigma = g / epsilon. Tails:
+    Here g is as in `SkellamNoise`, tau = ceil(g / epsilon sqrt(2 ln(2/p))), and `size` is sigma = g / epsilon. Tails:
     Appendix E, with h = 0 because the noise is sub-Gaussian. The probabilities of the sum equal a discrete Gaussian's
     up to factors e^(+-xi), xi as in Lemma 4. They cost 2 xi in epsilon and a factor e^xi in delta. epsilon is the
     smaller one by Lemma 4 (zCDP) and by that law.

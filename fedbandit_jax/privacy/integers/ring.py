@@ -2,15 +2,15 @@
 
 The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n users of an arm in batch k:
 
-* R: each user encodes a reward x in [0, 1] as floor(x g) + Bernoulli(x g - floor(x g)), for g steps per unit, adds
-  integer noise, and sends the result modulo m.
+* R: each user encodes a reward x in [0, 1] as floor(x g) + Bernoulli(x g - floor(x g)), for g steps per unit. The user
+  adds integer noise, and sends the result modulo m.
 * S: aggregation shows the server the sum of the messages modulo m.
 * A: the server reads residues above n g + tau as negative numbers, and divides by g. The room for noise on either side
   is tau.
 
-Unless somebody looks at single messages, a simulation needs only the sum of the encoded rewards and the law of all
-noise. One reduction modulo m at the end equals one after every step. Replacing one user's reward (adjacency) moves a
-sum by at most g steps. The privacy unit is one user, in one sum. Certificates also state epsilon for a user in n
+Unless somebody looks at single messages, the sum of encoded rewards and the law of all noise are enough for a
+simulation. One reduction modulo m at the end equals one after every step. Replacing one user's reward (adjacency) moves
+a sum by at most g steps. The privacy unit is one user, in one sum. Certificates also state epsilon for a user in n
 different sums; visits to the same sum are not covered. In array shapes, S is the number of batches.
 """
 

@@ -19,12 +19,12 @@ MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 @dataclasses.dataclass(frozen=True)
 class Decaying:
-    """The matrix mechanism of least noise variance summed over prefixes k with the weights `decay`^-k.
+    """Matrix mechanism of least noise variance summed over prefixes k with the weights `decay`^-k.
 
-    If batches grow by the factor g, so do the sums. The cost of a given noise then falls about as g^-k: twice as many
-    rounds are played on an estimate with a quarter of the error. `decay=g` costs a fifth less than "blt" at g = 1.5 and
-    S = 12. In the factors A = R C of the prefix-sum matrix A, all columns of C have norm 1. So one user moves all
-    messages by 1 at most.
+    If batches grow by the factor g, so do the sums. The cost of a given noise then falls about as g^-k, since twice as
+    many rounds are played on an estimate with a quarter of the error. `decay=g` costs a fifth less than "blt" at g =
+    1.5 and S = 12. In the factors A = R C of the prefix-sum matrix A, all columns of C have norm 1. So one user moves
+    all messages by 1 at most.
 
     Args:
         decay: g in [1, 100]. With 1 all prefixes count alike. No weight is below 10^-12.
@@ -65,7 +65,7 @@ def _optimal(decay: float, n_syncs: int) -> Explicit:
 def _encoder(sums: np.ndarray) -> np.ndarray:
     """Returns the lower triangular C with columns of norm 1 and the least Frobenius norm of `sums` C^-1.
 
-    At the optimum v = diag((B' B)^(1/2)) with B = `sums` V^(1/2) and V = diag v, and C' C = V^-1/2 (B' B)^(1/2) V^-1/2.
+    Let V = diag v and B = `sums` V^(1/2). At the optimum v = diag((B' B)^(1/2)) and C' C = V^-1/2 (B' B)^(1/2) V^-1/2.
     With B = U S W' the root is W S W'. It keeps digits that B' B loses, since the eigenvalues of B' B are squares.
     """
     v = (sums**2).sum(0)

@@ -108,8 +108,8 @@ class Explicit(Release):
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:
         """Returns the larger sensitivity of C and L^-1 A, for the prefix-sum matrix A; infinite if noise is lost.
 
-        Both count, because the run may send messages (C) or add the noise of L to the exact prefix sums (L^-1 A).
-        float32 loses noise if its parts are too different. Beyond the matrices there is none.
+        Both count. A run may send messages (C), or add the noise of L to the exact prefix sums (L^-1 A). If parts of
+        the noise are too different, float32 loses some. Beyond the matrices there is none.
         """
         if self.n_syncs > len(self.factor):
             return Sensitivity(math.inf, True)
@@ -133,9 +133,9 @@ def explicit(release: Release) -> Explicit:
     Parts that are not live count as not sent.
 
     Raises:
-        ValueError, TypeError: if there are more than `MOST_KEPT` synchronisations or `MAX_PARTS` parts in all, a method
-            returns another shape or kind than `Release` says, R C is not the prefix sum, or float32 would lose some of
-            the noise.
+        ValueError, TypeError: if there are more than `MOST_KEPT` synchronisations or `MAX_PARTS` parts in all. Also if
+            a method returns another shape or kind than `Release` says, R C is not the prefix sum, or float32 would lose
+            some of the noise.
     """
     name, n = type(release).__name__, release.n_syncs
     parts = validate.integer(f"{name}.n_parts", release.n_parts, at_least=1)

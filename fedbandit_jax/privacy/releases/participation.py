@@ -2,8 +2,8 @@
 
 C (messages, S) makes the messages from the sums over S batches. A user moves batch sum k by g_k. All messages together
 move by |C g|_F^2 = sum_jk (C'C)_jk <g_j, g_k>. The user adds n_k times to batch k, each time at most 1 in l2 norm.
-Hence |g_k| <= n_k. A pattern n is valid for (r, v, b) if 0 <= n_k <= v, sum_k n_k <= r, and j, k with n_j, n_k > 0
-differ by at least b or not at all. By Cauchy-Schwarz,
+Hence |g_k| <= n_k. A pattern n is valid for (r, v, b) under three conditions. These are 0 <= n_k <= v, sum_k n_k <= r,
+and |j - k| >= b for any j != k with n_j, n_k > 0. By Cauchy-Schwarz,
 
     |C g|_F^2 <= n' G n,   G_jk = |(C'C)_jk|,
 
@@ -18,16 +18,16 @@ most one, the remainder. As G >= 0, as many batches as possible have v, and one 
 
 *Front.* Let M >= G be monotone: M_{j,k-1} >= M_jk if k - j > b, and M_{j-1,k-1} >= M_jk for all j <= k. Shift a vertex
 as a whole to begin with batch 0. Then shift the batches after every gap larger than b together by one, until they are
-0, b, 2b, ... No entry of n' M n falls. The remainder w < v is worst in the last batch m. In batch t it gives, besides
-v^2 times the sum of all entries of M at these batches, -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti). Here M_tt >=
-M_mm, and M_it >= M_im for i < t. M_ti >= M_{m+t-i,m} for t < i < m, and M_tm itself, are all that batch m has. So the
-largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full batches see Choquette-Choo, Ganesh,
-McKenna, McMahan, Rush, Thakurta & Xu 2023.) For a Toeplitz C with first column c_0 >= c_1 >= ... >= 0, G itself is
-monotone. Any other c is bounded by the least nonincreasing column above |c|. For a matrix the least M >= G is made, and
-another for batches in reverse order.
+0, b, 2b, ... No entry of n' M n falls. The remainder w < v is worst in the last batch m. All entries of M at these
+batches contribute v^2 times their sum. In batch t the remainder adds -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti).
+Here M_tt >= M_mm, and M_it >= M_im for i < t. M_ti >= M_{m+t-i,m} for t < i < m, and M_tm itself, are all that batch m
+has. So the largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full batches see
+Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu 2023.) For a Toeplitz C with first column c_0 >= c_1 >=
+... >= 0, G itself is monotone. Any other c is bounded by the least nonincreasing column above |c|. For a matrix the
+least M >= G is made, and another for batches in reverse order.
 
-*Row by row.* If batch j has n_j, the others add at most o_j(n_j), the largest sum of G_jk n_k over valid n with n_j,
-found by dynamic programming over batches. So n' G n <= sum_j n_j (n_j G_jj + o_j(n_j)), which is the same problem
+*Row by row.* If batch j has n_j, the others add at most o_j(n_j). That is the largest sum of G_jk n_k over valid n with
+n_j. Dynamic programming over batches finds it. So n' G n <= sum_j n_j (n_j G_jj + o_j(n_j)). That is the same problem
 again. It is exact if the columns that a pattern may contain together are orthogonal, as with at most b bands.
 Orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk.
 

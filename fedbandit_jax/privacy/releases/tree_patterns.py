@@ -1,7 +1,7 @@
 """The squared sensitivity of trees to a returning user: the sum over nodes of squared contributions.
 
 A node of level l is the sum of 2^l consecutive batches, and is sent or not. C'C >= 0 counts the nodes that contain two
-batches. So a pattern n (see `participation`) moves the messages by sum over sent nodes of (sum of n_k within)^2.
+batches. So a pattern n (see `participation`) moves the messages by the sum of (sum of n_k within)^2 over sent nodes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def of_trees(n_syncs: int, users: Users) -> Sensitivity:
 
     *Exact.* F_l[c, f, g] is the largest sum within a tree of 2^l batches for c contributions. The first of them is at
     least f batches from its left end, and the last g from its right end, f, g < b. A tree is two halves with c_1 and
-    c_2 contributions, and its square c^2. The last of the left half is x batches from the middle, and the first of the
-    right half b - 1 - x. All trees of one level are alike, and trees of a forest are joined as halves are.
+    c_2 contributions, and its square c^2. The last of the left half is x batches from the middle. The first of the
+    right half is b - 1 - x. All trees of one level are alike, and trees of a forest are joined as halves are.
     Contributions are counted in units of g, the greatest common divisor of r and v, because vertices have no others.
 
     *By levels.* The squares of the nodes of a level add up to at most the largest of them times all contributions: r

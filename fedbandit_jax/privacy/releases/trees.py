@@ -1,7 +1,7 @@
 """Releases by binary trees: a node of level l = 0, 1, ... is the sum of 2^l consecutive batches.
 
-Every prefix is a sum of few nodes. ctz(k) is the number of trailing zeros of k in binary, and popcount(k) the number of
-ones. Batch k completes the nodes of levels 0, ..., ctz(k).
+Every prefix is a sum of few nodes. Here ctz(k) counts the trailing zeros of k in binary, and popcount(k) the ones.
+Batch k completes the nodes of levels 0, ..., ctz(k).
 
 Reference: Chan, Shi & Song (2011); Dwork, Naor, Pitassi & Rothblum (2010).
 """
@@ -32,7 +32,7 @@ def _level(k: Array) -> Array:
 @struct.node
 @dataclasses.dataclass(frozen=True)
 class Tree(Release):
-    """The binary tree of Algorithm 2 of Zhou & Chowdhury (2024).
+    """Binary tree of Algorithm 2 of Zhou & Chowdhury (2024).
 
     Message k is the p-sum, the sum of the last 2^ctz(k) batches. Prefix k adds up the popcount(k) nodes at the one-bits
     of k. The tree has kappa = 1 + floor(log2 S) levels, and one user is in at most kappa nodes. Both states hold the
@@ -47,7 +47,7 @@ class Tree(Release):
 
     @property
     def size(self) -> int:
-        """The most synchronisations of a tree with this number of levels."""
+        """Returns the most synchronisations of a tree with this number of levels."""
         return 2**self.n_levels - 1
 
     @override

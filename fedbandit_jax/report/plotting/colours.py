@@ -76,7 +76,7 @@ _OTHERS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)  # of algorithms outsid
 
 
 class Style(NamedTuple):
-    """The style of one configuration's curve."""
+    """Style of one configuration's curve."""
 
     colour: str
     line: str
