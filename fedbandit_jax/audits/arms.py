@@ -203,7 +203,7 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
 
 
 def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Makes pairs of rewards (S, K, n) that differ in one user; batch k has `sizes[k]` users of every arm."""
+    """Makes pairs of rewards (S, K, n) that differ in one user. Batch k has `sizes[k]` users of every arm."""
     shape = len(sizes), N_ARMS, sizes[-1]
 
     def pair(k: int, arm: int, i: int, one: float, other: float, rest: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

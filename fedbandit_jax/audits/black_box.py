@@ -126,7 +126,7 @@ def audit(
     pairs = pairs_of(data, neighbour, which, others)
     few = max(choosing // len(pairs), 2 * REPLAYS)  # runs for the choice of a pair
     runs = Runs.of(mechanism, pairs, key, n_runs=n_runs, few=few)
-    # Both sides of a pair have equal keys here, so their difference is due to the user who differs.
+    # Both sides of a pair have equal keys here. So their difference is due to the differing user.
     replays = {label: [runs.replay(label, side) for side in (0, 1)] for label in pairs}
     again, claim = runs.replay(which, 0), (delta, gaussian, scheduled)
     flow = control_flow(again)

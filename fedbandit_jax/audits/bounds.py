@@ -108,7 +108,7 @@ def show(bound: Bound, x: np.ndarray, y: np.ndarray, event: Event, alpha: float)
 
 
 def _rates(x: np.ndarray, y: np.ndarray, threshold: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Computes Clopper-Pearson upper bounds of p = P(x > threshold) and 1 - q = P(y <= threshold); both are sorted."""
+    """Computes Clopper-Pearson upper bounds of p = P(x > threshold) and 1 - q = P(y <= threshold) for sorted x, y."""
     happened = len(x) - np.searchsorted(x, threshold, side="right")
     missed = np.searchsorted(y, threshold, side="right")
 

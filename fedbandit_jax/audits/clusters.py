@@ -193,7 +193,7 @@ def uploads(algo: FCLUB, *, name: str) -> Case:
     """Builds a case of upload times alone, the rounds after which there is an upload. The claim is epsilon at `DELTA`.
 
     A user comes twice, with x = 0 and then with x = 1. For the neighbour it is x = 0 again. Without an upload after the
-    first round, there is none after a second x = 0 either. After x = 1 there may be one, since the noise on the pending
+    first round, there is none after a second x = 0 either. After x = 1 there may be one. The noise on the pending
     amount stays the same. With 3 rho I added at "every" upload, a factor U near 1 is always reached. U is then replaced
     by the factor at which the noise decides.
     """

@@ -1,4 +1,4 @@
-"""Cases of linear bandits: every trust model, release and adjacency, with release times; and claims of your own."""
+"""Cases of linear bandits: every trust model, release and adjacency, with release times, and your own claims."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def claimed(
 
     It runs on the data of `linear`: M silos whose users have two arms and d = 2. One user differs in `visits` rounds,
     also with features and rewards out of range. The adversary sees `algo.view` at every synchronisation, their rounds,
-    and the arms of all other users. So `view` must hold everything sent to parties that the author does not trust; what
-    it omits is not audited.
+    and the arms of all other users. So `view` must hold everything sent to parties that the author does not trust. The
+    audit does not see what it omits.
 
     Args:
         algo: an `fb.Algorithm`, user-defined or not, certified or not; `bind` returns what runs.

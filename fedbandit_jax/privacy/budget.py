@@ -1,6 +1,7 @@
 """Privacy budgets, and the sensitivity of the released statistics to one user.
 
-One user with features x, ||x|| <= 1, and reward y in [0, 1] contributes x y to the bias and x x' to the covariance.
+One user has features x, ||x|| <= 1, and reward y in [0, 1]. The user contributes x y to the bias and x x' to the
+covariance.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def matrix_sensitivity_sq(adjacency: str) -> float:
     """Computes the same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last
     entry.
 
-    The noise on x x' has twice the variance, and ||change of W||_F^2 counts half.
+    The noise on x x' has twice the variance. So ||change of W||_F^2 counts half.
 
     >>> matrix_sensitivity_sq("replace"), matrix_sensitivity_sq("zero_out")
     (4.0, 1.5)

@@ -1,4 +1,4 @@
-"""Byzantine silos: attacks sent to the server in place of messages, and rules to add up messages that bear them.
+"""Byzantine silos: attacks sent to the server in place of messages, and robust rules to add up messages.
 
 A rule takes M times a robust centre of M vectors. `AGGREGATES` maps every name to its centre. A centre breaks down if
 lies can move it without bound. The mean ("sum") tolerates no lies, "median" and "geometric_median" fewer than half, and
@@ -48,7 +48,7 @@ ATTACKS: dict[str, Lie] = {
 class Liars:
     """Silos that send an attack instead of their private sums [W | U], at every synchronisation.
 
-    They serve their users like all others, by the server's beliefs, and count in the regret. Neither the bounds that
+    They serve their users like all others, by the server's beliefs. They count in the regret. Neither the bounds that
     honest silos enforce nor the noise applies to a liar's message.
 
     Args:

@@ -220,8 +220,8 @@ def epsilon_of(
     """Computes the smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives.
 
     This is `calibrate` with `std=sigma` under "central". A user at several silos moves one noisy sum. Under
-    "silo_local" each silo has independent noise, and the result is an upper bound. It is infinite from about 75 on,
-    because the far tails that are never drawn then cost more than delta.
+    "silo_local" each silo has independent noise, and the result is an upper bound. It is infinite from about 75 on. The
+    far tails that are never drawn then cost more than delta.
 
     Args:
         sigma: standard deviation of the noise on x y and on the diagonal of x x', as in `Calibration.sigma`.

@@ -1,4 +1,4 @@
-"""What goes with what: parts describe themselves by tags, and one table says which two tags exclude each other.
+"""Compatibility of parts: they describe themselves by tags, and one table says which tags exclude each other.
 
 Recipes ask the table before they bind, and raise an error that names both arguments. Certificates ask it again about
 the bound parts, and claim nothing if two exclude each other. `table` prints it for the documentation.

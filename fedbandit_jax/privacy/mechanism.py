@@ -53,11 +53,11 @@ class Mechanism:
             `fb.privacy.calibrate`. Certificates state its epsilon.
         unit: the privacy unit; it must be given if users return. With "visit" each interaction is protected by itself.
             With `fb.privacy.Users(...)` all contributions of one user are, within bounds that silos enforce. If users
-            are not told apart, None is one user with one visit, and `Users` are a promise.
+            are not told apart, None is one user with one visit. `Users` are then a promise.
         statistic: what a user adds, and its bounds. `fb.privacy.Linear()` is (x y, x x'), centred, scaled or truncated
             by its options. Others are `fb.privacy.Logistic()` and your `fb.privacy.Statistic`.
         dropouts: f, silos that may miss a synchronisation or reveal their share of the noise, with trust "secagg". Each
-            of M silos adds 1/(M - f) of the noise's variance, and nothing is released if more are missing. Other trust
+            of M silos adds 1/(M - f) of the noise's variance. If more are missing, nothing is released. Other trust
             models need no number.
         resends: whether a silo that was away adds its unsent sums to its next message. Otherwise they are lost once
             others have sent. If silos drop out, every batch must be in one message, as with the release

@@ -36,7 +36,7 @@ def theorem_5_3(use: Ask) -> float:
 def theorem_5_5(use: Ask) -> float:
     """Computes the noise of "shuffle_vector_sum", through Cheu et al. (2021).
 
-    Each of both streams has half of the budget, and each tree node (epsilon_0, delta_0) of that. The noise bits have p
+    Each of both streams has half of the budget. Each tree node has (epsilon_0, delta_0) of that. The noise bits have p
     = 1/2 in place of the printed 1/4. Their count is 3/4 of the printed one, for the same variance in every node:
 
         3/4 * 60,000 ln(4 (E^2 + 1) / delta_0)^2 / epsilon_0^2,   E = d (d + 1) / 2 entries of the covariance.

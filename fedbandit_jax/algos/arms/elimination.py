@@ -89,7 +89,7 @@ class _Private(_Elimination):
         unit: `fb.privacy.Users(visits=r, per_batch=1)`: `epsilon` is for all contributions of one user, at most r, to
             different batches. Every sum has the noise of its share of epsilon. If the environment identifies users, as
             `fb.envs.returning` does, further contributions are left out. Then the user's device sends a reward of 0
-            with its share of the noise, and means and radii count the rewards that entered. None: each interaction is
+            with its share of the noise. Means and radii count the rewards that entered. None: each interaction is
             protected by itself.
     """
 
@@ -145,7 +145,7 @@ class SE(_Elimination):
     | `ShuffleDPSE` | shuffler | discrete Laplace, in shares | epsilon-DP (Theorem 3) |
 
     Args:
-        radius: how confidence radii are computed: "theory", by Lemma 2; or "exact", from the distribution of the noise.
+        radius: how confidence radii are computed: "theory", by Lemma 2, or "exact", from the distribution of the noise.
             Exact radii are narrower: all intervals together hold with probability 1 - 3 `failure`, as Lemma 2 states.
         growth: integer factor in [2, 1024] between the sizes of successive batches. The authors' code uses 4.
 
@@ -285,7 +285,7 @@ class DPSE(_Private):
     """DP-SE: a trusted server adds Laplace noise to every sum, in the epochs of Sajed & Sheffet (2019).
 
     The guarantee is epsilon-DP. Batch sizes and confidence radii are those of Algorithm 2 there. DEVIATION sajed2019
-    Alg. 2: noise is drawn on a grid, and rewards are rounded to it without bias. The low digits of real-valued noise in
+    Alg. 2: noise is drawn on a grid. Rewards are rounded to it without bias. The low digits of real-valued noise in
     floating point would tell neighbours apart.
     """
 

@@ -25,7 +25,7 @@ from fedbandit_jax.privacy.users import Users
 
 
 class EliminationState(NamedTuple):
-    """The state of the server between two batches."""
+    """Server of `BoundElimination` between two batches."""
 
     active: Array  # (K,) bool, arms that may still be the best
     shown: Array  # (K,) noisy sums of rewards of the last batch, 0 for arms that were not pulled
@@ -75,7 +75,7 @@ class SumLoop(ArmAlgorithm):
     def _of_user(self, found: Certificate, unit: Users) -> Certificate:
         """Returns the certificate of a user in at most r = `unit.visits` sums, from the certificate of a user in one.
 
-        Noise of different sums is independent, and a user is in at most one sum of a batch.
+        Noise of different sums is independent. A user is in at most one sum of a batch.
         """
         if found.claim == "none" or found.epsilon is None or found.epsilon_exact is None:
             return found
@@ -123,7 +123,7 @@ class BoundElimination(SumLoop):
     def pulls(self, state: EliminationState, k: Array) -> Pulls:
         """Returns the arms of batch k, and the users of each (Algorithm 1, lines 4-6).
 
-        DEVIATION chowdhury2023 Alg. 1: if one arm is left, users still pull it, but their rewards are not collected.
+        DEVIATION chowdhury2023 Alg. 1: if one arm is left, users still pull it. Their rewards are not collected.
         """
         n_active = state.active.sum()
         users = jnp.asarray(self.users)[k, n_active]
@@ -137,7 +137,7 @@ class BoundElimination(SumLoop):
         DEVIATION chowdhury2023 Alg. 1 l. 9-12: a batch that the horizon cuts short releases no sum, of any arm.
 
         If m of l rewards enter, their sum deviates from m times the mean by at most l radii. Hoeffding's bound for m is
-        below the bound for l, and the noise is the same.
+        below the bound for l. The noise is the same.
         """
         n_active = state.active.sum()
         users, radius = (jnp.asarray(table)[k, n_active] for table in (self.users, self.radius))
@@ -167,7 +167,7 @@ class BoundElimination(SumLoop):
 
 
 class AdaCState(NamedTuple):
-    """The state of the server between two batches."""
+    """Server of `BoundAdaC` between two batches."""
 
     asked: Array  # (K,) int32, batches of every arm
     sums: Array  # (K,) the noisy sum of every arm's last batch, or of all its batches

@@ -14,9 +14,9 @@ the noise. These add up to (1/2 + 2) p pi^2 / 6 = 4.11 p, and not to the lemma's
 
 *Exact* (ours): with beta, P(some arm of some batch is outside its interval) <= 3 p. Each arm of batch b has the share q
 = 3 p (6 / pi^2) / (b^2 |Phi|), half on either side. Rounding is part of x and costs nothing. Define U by P(U > u) =
-e^(-2 u^2 / l). By Hoeffding P(sum (x - E x) > u) <= P(U > u). N is independent with a known distribution, so P(sum (x -
-E x) + N > y) <= P(U + N > y). The right-hand side is summed over bins of N, each rounded up, and set equal to q/2 at y
-= l beta. The rounding makes y at most 0.5 % too large.
+e^(-2 u^2 / l). By Hoeffding P(sum (x - E x) > u) <= P(U > u). N is independent with a known distribution. So P(sum (x -
+E x) + N > y) <= P(U + N > y). The right-hand side is summed over bins of N, each rounded up. At y = l beta it is set
+equal to q/2. The rounding makes y at most 0.5 % too large.
 
 *Epochs* (Sajed & Sheffet 2019) have their own sizes and radii.
 """
@@ -88,8 +88,8 @@ def exact(
 def epochs(epsilon: float, p: float, n_arms: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the epochs of Sajed & Sheffet (2019), Algorithm 2, by epoch and by the number of active arms.
 
-    There are as many epochs S as one arm needs to reach the horizon without noise, so tables have one shape for every
-    epsilon. The noise of a sum is Laplace of scale 1 / epsilon, and p in (0, 1) the failure probability.
+    There are as many epochs S as one arm needs to reach the horizon without noise. So tables have one shape for every
+    epsilon. The noise of a sum is Laplace of scale 1 / epsilon. The failure probability is p in (0, 1).
 
     Returns:
         Users of each active arm, (S, K + 1), and the confidence radii in units of reward, (S, K + 1).

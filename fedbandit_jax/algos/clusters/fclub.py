@@ -45,10 +45,10 @@ class FCLUB(ClusteringRecipe):
     Trust: every server is trusted with its own users and adds the noise, a tree of Gaussian noise for every local
     cluster. The other servers and the global server are not trusted. The privacy unit is a user's data of `visits`
     rounds. Adjacency is that of the budget. One round is in at most r released tree nodes (kappa in
-    `phase_trees`). So it moves all sums of a release by sqrt(r) times its move of one sum (the sensitivity). As
-    printed (the default, with exactly calibrated and thus smaller noise) no epsilon holds, because local clusters and
-    determinants depend on raw data. With `alpha_1=math.inf` (one local cluster per server) and `trigger="count"` the
-    guarantee is certified.
+    `phase_trees`). So it moves all sums of a release by sqrt(r) times its move of one sum (the sensitivity). As printed
+    (the default, with exactly calibrated and thus smaller noise) no epsilon holds. Local clusters and determinants
+    depend on raw data. With `alpha_1=math.inf` (one local cluster per server) and `trigger="count"` the guarantee is
+    certified.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or None for no noise.
@@ -131,9 +131,9 @@ class FCLUB(ClusteringRecipe):
     def leaves(self, horizon: int) -> tuple[int, ...]:
         """Returns the number of leaves of a local cluster's tree in each of the phases that begin in T rounds.
 
-        A tree has one leaf for earlier data, and one for every possible upload before the next phase. If `alpha_1` and
-        `alpha_2` are infinite, no cluster ever changes. The first tree goes on through all phases, and later trees only
-        release their first leaf.
+        A tree has one leaf for earlier data. It has one more for every possible upload before the next phase. If
+        `alpha_1` and `alpha_2` are infinite, no cluster ever changes. The first tree goes on through all phases, and
+        later trees only release their first leaf.
         """
         n_phases = int(horizon + 1).bit_length() - 1
         rounds = (min(2**s, horizon - (2**s - 2)) for s in range(1, n_phases + 1))
@@ -209,8 +209,8 @@ def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: i
     epsilon for *one* node. H is a sum over up to nu nodes, so a factor sqrt nu is missing. (Dubey & Pentland 2020,
     Section 4.3, and the authors' code have it.) A union bound over t is missing, too. For the noise in the paper's text
     (7) is false if d is large and nu > 8 (ln(4/delta) / ln(2/delta))^2, which is 12 at delta = 0.1. The noise of
-    Algorithm 5 is less by sqrt(ln(2/delta)). For it (7) holds at the paper's size, as 4 sqrt d is twice the size of a
-    norm.
+    Algorithm 5 is less by sqrt(ln(2/delta)). For it (7) holds at the paper's size. There 4 sqrt d is twice the size of
+    a norm.
 
     DEVIATION liu2022 Eq. 7: the algorithm does not know m. It takes n, which bounds the number of local clusters, in
     place of m L.

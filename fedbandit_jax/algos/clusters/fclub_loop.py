@@ -3,13 +3,12 @@
 Letters: S, u and T are a sum of x x', a sum of x y and a count of rounds. A local cluster recommends by S^l, u^l, T^l
 (`local`). Its users have dS, du, dT since its last upload (`buffer`). A global cluster has S^g, u^g, T^g (`shared`). A
 local cluster has the seat of its smallest user, and a global one the seat of its smallest local cluster. L servers with
-P places each have N = L P seats (see `seats`). Sums hold data and noise, which the `Replanted` trees draw. The
-multiples of rho I that keep them positive definite are counted in `shift`, and lambda I (`regularization`) is added
-where a matrix is used.
+P places each have N = L P seats (see `seats`). Sums hold data and noise, which the `Replanted` trees draw. Multiples of
+rho I keep them positive definite. `shift` counts these. Uses of a matrix add lambda I (`regularization`).
 
 The paper's download buffer dS^- holds what others have uploaded since a local cluster's last download. Then S^g = S^l +
 dS^- holds at all times, as renewal, upload and download each preserve it. To receive the buffer is therefore to take
-S^g, and the buffer need not be stored.
+S^g. The buffer need not be stored.
 """
 
 from __future__ import annotations

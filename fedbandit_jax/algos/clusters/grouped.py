@@ -29,9 +29,9 @@ class Grouped(PolicyRecipe):
     advance. Groups, pooled sums and arms follow from releases and from visit counts, which are public. So all of it is
     post-processing, and a run is certified.
 
-    The server that keeps a user's data adds the noise and is trusted with them; no other party is. The privacy unit is
+    The server that keeps a user's data adds the noise and is trusted with them. No other party is. The privacy unit is
     one interaction, i.e. one round of a user, or all rounds of a user. Adjacency and sensitivity are those of the
-    mechanism, which needs a `unit`. Arrivals are public. On average a user has an n-th of all rounds, and the sums of m
+    mechanism, which needs a `unit`. Arrivals are public. On average a user has an n-th of all rounds. The sums of m
     users have sqrt m times the noise of one. So groups must be large, and releases few.
 
     Args:

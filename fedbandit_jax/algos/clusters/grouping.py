@@ -72,14 +72,14 @@ class Mixture(Grouping):
         q_uc = sum_i (p_i' U_u - e_i p_i' theta_c)^2 / (R^2 max(e_i, 0) + v),    v = s_U^2 + S^2 s_W^2 / 2
 
     in the eigenvectors p_i of W_u, with eigenvalues e_i, for ||theta_c|| <= S; see `pooled`. Users join the cluster of
-    least misfit, and theta_c is the ridge estimate from the sums of its users. Both steps repeat.
+    least misfit. Its users' sums have the ridge estimate theta_c. Both steps repeat.
 
     The number of clusters. If n users are all alike, their misfits are about the squares of n standard normal vectors
     in d dimensions. Splitting them by sign along their principal axis explains about (sqrt n + sqrt d)^2 of the squares
     (Marchenko & Pastur 1967). It lowers the misfit by a share 2 / pi of that. So one more cluster must lower sum_u q_u
     by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, with n / C users in each of C clusters. The last candidate has a
     cluster for every user. It must lower the misfit by the sum of these terms for C = 1, ..., n - 1. No candidate must
-    lower it by more than n d + 2 sqrt(2 n d), since the sum of all n d squares is rarely larger.
+    lower it by more than n d + 2 sqrt(2 n d). The sum of all n d squares is rarely larger.
 
     If all users differ, clusters explain much and gain nothing. So clusters are compared with one group of different
     users. There theta_u has the variance t = 0, S^2 / (16 d), S^2 / (4 d), S^2 / d or 4 S^2 / d in every direction. It
@@ -90,9 +90,9 @@ class Mixture(Grouping):
     with numerator r^2 and denominator s^2 of q. If the least is not at t = 0, every other candidate must lower sum_u
     q_u by half as much again.
 
-    This is a rule of thumb, not a test. The best split beats the split by sign, and v is the variance across theta_c;
-    along theta_c it is up to twice as large in s_W. It split none of 40 draws of 40 equal users. It may split up to
-    three of four draws of 200 to 400 equal users. That is so if the noise on x x' is several times the noise on x y
+    This is a rule of thumb, not a test. The best split beats the split by sign. The variance v is across theta_c. Along
+    theta_c it is up to twice as large in s_W. It split none of 40 draws of 40 equal users. It may split up to three of
+    four draws of 200 to 400 equal users. That is so if the noise on x x' is several times the noise on x y
     (`gram_scale` below 1/2) or outweighs the data by far. Too many clusters cost regret, and never privacy.
 
     Args:

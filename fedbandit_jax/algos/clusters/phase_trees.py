@@ -1,7 +1,7 @@
-"""Tree noise on sums over several phases; every local cluster plants a new binary tree in each phase.
+"""Tree noise on sums over several phases. Every local cluster plants a new binary tree in each phase.
 
 This is the mechanism of Algorithm 5 of Liu et al. (2022), with the trees of all phases composed. A local cluster is a
-group of users at one server, which uploads its sums now and then. Its tree of phase s has one leaf for all data from
+group of users at one server. It uploads its sums now and then. Its tree of phase s has one leaf for all data from
 before the phase. Every upload until the next tree is planted has one more leaf.
 
 Sensitivity: a datum is in the first leaf of every later tree, and so in b = 1 + floor(log2(leaves)) nodes of each.

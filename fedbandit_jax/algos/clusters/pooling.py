@@ -75,8 +75,8 @@ def pooled(released: UserReleases, label: Array, subgaussian: float, theta_norm:
         tau_i^2 = max(0, x_i + 3 sqrt(2 n)) / sum_c (sum w_u - sum w_u^2 / sum w_u),    w_u = (e / s)^2
 
     with inner sums over the users of group c. Without 3 sqrt(2 n) this is the estimate of DerSimonian & Laird (1986).
-    The three standard deviations are for caution, since pooling different users costs more than separating equal ones.
-    So equal users that seem different by chance (one release in six) share little in that release. If R is too large,
+    The three standard deviations are for caution. Pooling different users costs more than separating equal ones. So
+    equal users that seem different by chance (one release in six) share little in that release. If R is too large,
     users must differ more to be separated.
 
     Value of other users. Let p_i and g_i now be the eigenvectors and eigenvalues of the sum of W over the m - 1 others
@@ -90,7 +90,7 @@ def pooled(released: UserReleases, label: Array, subgaussian: float, theta_norm:
     best linear estimate from both sums has w_i = rho / (1 + A V (1 - rho) (rho + 1 / (m - 1))). The odds of rho come
     from the restricted likelihood of all r_u, times prior odds of 1 to sqrt(m - 1) - 1. With the prior alone, the
     others' noise is at most the user's own. The likelihood leaves out the direction of most data, i.e. of the mean
-    feature, since users differ least there.
+    feature. Users differ least there.
 
     `std` is the root mean square over the directions p_i. One direction may have more noise, up to the group's.
     """

@@ -1,8 +1,8 @@
 """Common parts of algorithms for returning users: seats of users, their estimates, and distances between these.
 
-n users sit on L servers. Every server has P = ceil(n / L) places, and user u has place u // L of server u mod L. The N
-= L P places of all servers, server by server, are called seats. Arrays of all seats have a leading axis N. Some seats
-may be empty. Users who do not exist have a seat out of range, so nothing is written for them (see `core.tables`). In
+n users sit on L servers. Every server has P = ceil(n / L) places. User u has place u // L of server u mod L. The N = L
+P places of all servers, server by server, are called seats. Arrays of all seats have a leading axis N. Some seats may
+be empty. Users who do not exist have a seat out of range. So nothing is written for them (see `core.tables`). In
 formulas theta is a ridge estimate of a preference vector, and T its number of rounds.
 """
 

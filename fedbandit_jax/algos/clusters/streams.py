@@ -1,8 +1,8 @@
 """The loop of users with a stream each: a release of every user's sums, at times fixed in advance.
 
 A stream has the data of one user only, so one budget covers all of them. All else is post-processing of releases: the
-groups, the sums over a group, and the arms. Letters: n users, d features, S releases; W = sum x x' and U = sum x y of
-one user.
+groups, the sums over a group, and the arms. Letters: n users, d features, S releases. One user has W = sum x x' and U =
+sum x y.
 """
 
 from __future__ import annotations

@@ -151,11 +151,11 @@ Event = Gaussian | PureDP | Renyi | ApproximateDP | NearlyGaussian
 def compose(events: Sequence[Event], delta: float) -> float:
     """Computes epsilon at `delta` of all events together, in any order, each chosen by earlier outputs.
 
-    The events must have independent noise. A user of two silos is in two events under "silo_local". A user with r
-    visits to a silo is in `Gaussian(r * mu)`, as visits may share a batch. Under "central", "secagg" or shuffling
-    visits at two silos may share one noise, too. That is one event, calibrated for visits=2.
+    The events must have independent noise. A user of two silos is in two events under "silo_local". As visits may share
+    a batch, a user with r visits to a silo is in `Gaussian(r * mu)`. Under "central", "secagg" or shuffling visits at
+    two silos may share one noise, too. That is one event, calibrated for visits=2.
 
-    All events must have the same adjacency and privacy unit, which they do not state; epsilon is for these. It is for
+    All events must have the same adjacency and privacy unit, which they do not state. Epsilon is for these. It is for
     ideal noise. Only certificates charge tails that are never drawn, see `Certificate.smallest_delta`.
 
     Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022). All pure parts together count as

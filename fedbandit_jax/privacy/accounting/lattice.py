@@ -5,9 +5,9 @@ For integer noise X with K(s) = ln E e^(s X), and any lambda > 0 with finite K,
     P(X >= k) = (1 / 2 pi) int_(-pi)^(pi) e^(K(s) - k s) / (1 - e^(-s)) dt,   s = lambda + i t.
 
 P(X = k) is the same without the denominator. Let m be half the root of K'(s) = k, and v = K''(2 m). Take lambda = m +
-sqrt(m^2 + 1/v), near the saddle point of the integrand. Then nothing cancels, and all of the integral but e^(-30) is
-within a few 1 / sqrt(v). Because of the pole at 0, the midpoint rule of step h has an error of at most e^(-2 pi lambda
-/ h). This is e^(-31) for h = 0.2 / sqrt(v), since lambda >= 1 / sqrt(v).
+sqrt(m^2 + 1/v), near the saddle point of the integrand. Then nothing cancels. All of the integral but e^(-30) is within
+a few 1 / sqrt(v). Because of the pole at 0, the midpoint rule of step h has an error of at most e^(-2 pi lambda / h).
+This is e^(-31) for h = 0.2 / sqrt(v), since lambda >= 1 / sqrt(v).
 
 *Skellam.* The difference of two Poisson variables of one rate has K = variance (cosh s - 1) = 2 variance sinh^2(s/2).
 
@@ -23,7 +23,7 @@ alpha^n.
 
 *Discrete Gaussian.* Let P(x) be proportional to e^(-x^2 / 2 sigma^2), and theta = sum_m e^(-2 pi^2 sigma^2 m^2). By
 Poisson summation e^K is the sum over integers m of e^(sigma^2 (s - 2 pi i m)^2 / 2) / theta. The rest of the integrand
-has period 2 pi i. So the term m = 0 is integrated over the whole line, and there is no sum over m.
+has period 2 pi i. So the term m = 0 is integrated over the whole line. There is no sum over m.
 
 *Epsilon.* All three laws have a log-concave pmf p. Hence the privacy loss L(x) = ln p(x) / p(x + shift) is monotone,
 and the largest shift is the worst. It has delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). So the

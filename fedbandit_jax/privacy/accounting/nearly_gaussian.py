@@ -2,8 +2,8 @@
 
 One user moves D integers (all entries of all releases) by s with ||s||_2 <= Delta. The move s may depend on earlier
 outputs. The noise x has a symmetric pmf p of variance near sigma^2, and mu = Delta / sigma. The privacy loss is L = ln
-p(x) / p(x + s), and delta(eps) = E f(L) with f(l) = max(0, 1 - e^(eps - l)). As f rises with l, a loss that is larger
-by eta costs eta in epsilon.
+p(x) / p(x + s). With f(l) = max(0, 1 - e^(eps - l)), delta(eps) = E f(L). As f rises with l, a loss that is larger by
+eta costs eta in epsilon.
 
 *Smoothing.* Let p(x) <= A^D e^(-|x|^2 / 2 sigma^2) and L <= (<s, x> + |s|^2 / 2) / sigma^2. Add w ~ N(0, tau^2 I) to x.
 By Poisson summation (over any shift of the integers) the density of y = x + w is at most

@@ -14,8 +14,8 @@ in delta0, and the slack of advanced composition. So d' = delta / (3 kappa tanh(
 M), as e^eps_r <= 4.55 under the condition.
 
 # DEVIATION zhou2024 Lemma F.2: We use e_n in place of the lemma's n eps0, which is smaller. At the same delta0, n
-points cost a Gaussian mechanism more than n times the cost of one point, and the proof needs the former. The factor 3/2
-is an upper bound of 1 + e^(-n eps0) / 2 in the proof.
+points cost a Gaussian mechanism more than n times the cost of one point. The proof needs the former. The factor 3/2 is
+an upper bound of 1 + e^(-n eps0) / 2 in the proof.
 
 *Relaxed secure aggregation* (Cheu & Yan 2021; Chowdhury & Zhou 2023, Appendix C.2). Each of n users holds an integer y
 modulo m and sends D bits, D + 1 = m (2c + 1). The number of ones among them is
@@ -70,7 +70,7 @@ def shuffled_epsilon(*, sigma: float, sensitivity: float, n_agents: int, points:
     Args:
         sigma: standard deviation of the noise on every entry of one silo's message, equal on bias and covariance.
         sensitivity: largest joint l2 distance between the contributions of two users. Take the one for adjacency
-        "replace" also if the budget has "zero_out", because the points of two silos may differ by that much.
+            "replace" also if the budget has "zero_out". The points of two silos may differ by that much.
         n_agents: the number M of silos.
         points: kappa numbers: the users of one silo in a node of level 0, 1, ..., kappa - 1, which are B 2^level.
         delta: the delta of all nodes together, in (0, 1).

@@ -11,7 +11,7 @@ The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n
 Unless somebody looks at single messages, the sum of encoded rewards and the law of all noise are enough for a
 simulation. One reduction modulo m at the end equals one after every step. Replacing one user's reward (adjacency) moves
 a sum by at most g steps. The privacy unit is one user, in one sum. Certificates also state epsilon for a user in n
-different sums; visits to the same sum are not covered. In array shapes, S is the number of batches.
+different sums. Visits to the same sum are not covered. In array shapes, S is the number of batches.
 """
 
 from __future__ import annotations

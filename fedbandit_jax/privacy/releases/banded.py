@@ -31,7 +31,7 @@ class BandMF:
     bands of the square root of the prefix-sum matrix.
 
     Args:
-        bands: p. With more than `users.apart` bands the columns of one user overlap, and the search accounts for it.
+        bands: p. With more than `users.apart` bands the columns of one user overlap. The search accounts for it.
         users: how often and how close together a user contributes.
 
     Raises:

@@ -134,8 +134,8 @@ def explicit(release: Release) -> Explicit:
 
     Raises:
         ValueError, TypeError: if there are more than `MOST_KEPT` synchronisations or `MAX_PARTS` parts in all. Also if
-            a method returns another shape or kind than `Release` says, R C is not the prefix sum, or float32 would lose
-            some of the noise.
+            a method returns another shape or kind than `Release` says, or R C is not the prefix sum. Also if float32
+            would lose some of the noise.
     """
     name, n = type(release).__name__, release.n_syncs
     parts = validate.integer(f"{name}.n_parts", release.n_parts, at_least=1)

@@ -28,7 +28,7 @@ least M >= G is made, and another for batches in reverse order.
 
 *Row by row.* If batch j has n_j, the others add at most o_j(n_j). That is the largest sum of G_jk n_k over valid n with
 n_j. Dynamic programming over batches finds it. So n' G n <= sum_j n_j (n_j G_jj + o_j(n_j)). That is the same problem
-again. It is exact if the columns that a pattern may contain together are orthogonal, as with at most b bands.
+again. If the columns that a pattern may contain together are orthogonal, as with at most b bands, it is exact.
 Orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk.
 
 *Group.* n' G n <= (sum_k n_k)^2 max_k G_kk.

@@ -190,7 +190,7 @@ def least_std(n_syncs: int) -> float:
     last entry, and -1 next to it. Its eigenvectors are v_k = sin(k t) with t = (2 j - 1) pi / (2 S + 1). They have v_0
     = 0, v_{S+1} = v_S and 2 v_k - v_{k-1} - v_{k+1} = (2 sin(t / 2))^2 v_k.
 
-    The bound is (ln S) / pi + O(1), as is the best r c, the gamma_2 norm of A (Matousek, Nikolov & Talwar 2020). It
+    The bound is (ln S) / pi + O(1). So is the best r c, the gamma_2 norm of A (Matousek, Nikolov & Talwar 2020). It
     also holds for releases that look into the future.
 
     >>> round(least_std(400), 3)

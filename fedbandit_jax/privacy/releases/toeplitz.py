@@ -31,7 +31,7 @@ class Toeplitz(Release):
     """Base class of lower triangular Toeplitz factors, with S at most `MAX_SYNCS`.
 
     The message is m = gamma + tail, with the tail c_1 gamma_{k-1} + c_2 gamma_{k-2} + ... The silo computes it from
-    buffers of the batch sums gamma. The server keeps the same buffers of the batch sums with noise, g = m - tail, and
+    buffers of the batch sums gamma. The server keeps the same buffers of the batch sums with noise, g = m - tail. It
     adds g to the prefix sum. Sensitivity follows from the first column of C, and noise from the first column of R.
     """
 
@@ -98,7 +98,7 @@ class Bands(Toeplitz):
     """Base class of factors with p bands: m_k = gamma_k + c_1 gamma_{k-1} + ... + c_{p-1} gamma_{k-p+1}.
 
     The buffers are the last p - 1 batch sums, (p - 1, *shape), for any S. If c does not increase, noise does not build
-    up in g, because such a polynomial has no root inside the unit circle.
+    up in g. Such a polynomial has no root inside the unit circle.
     """
 
     coefficients: Any  # (p,) float32, 1 = c_0 >= c_1 >= ... >= 0

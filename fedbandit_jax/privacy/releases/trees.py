@@ -35,8 +35,8 @@ class Tree(Release):
     """Binary tree of Algorithm 2 of Zhou & Chowdhury (2024).
 
     Message k is the p-sum, the sum of the last 2^ctz(k) batches. Prefix k adds up the popcount(k) nodes at the one-bits
-    of k. The tree has kappa = 1 + floor(log2 S) levels, and one user is in at most kappa nodes. Both states hold the
-    live node of every level, (kappa, *shape).
+    of k. The tree has kappa = 1 + floor(log2 S) levels. One user is in at most kappa nodes. Both states hold the live
+    node of every level, (kappa, *shape).
     """
 
     n_levels: int = struct.static(init=False, repr=False, compare=False)  # kappa, of the states
