@@ -134,9 +134,8 @@ class GossipFedUCB(NetworkRecipe):
     """FedUCB without a controller: agents synchronise with their clique of the power graph, by messages of few hops.
 
     A message travels one hop a round and is dropped after gamma hops. Each agent keeps gamma estimators and uses them
-    in turn, so a message arrives before the next use of its estimator. The power graph has edges between agents at most
-    gamma hops apart, and a clique cover of it decides who answers whom. Agents ignore requests and sums of other
-    cliques.
+    in turn. So a message arrives before the next use of its estimator. The power graph has edges between agents at most
+    gamma hops apart. A clique cover of it decides who answers whom. Agents ignore requests and sums of other cliques.
 
     `Result.counts` has the messages (broadcasts of requests and sums) and the hops (transmissions between neighbours).
     Trust, privacy unit and sensitivity are those of `fed_ucb`, with one tree per estimator. It is not private with any

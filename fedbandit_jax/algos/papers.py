@@ -54,9 +54,9 @@ def private_fed_lin_ucb(
 ) -> Federated:
     """Makes Private-FedLinUCB: every B rounds the server learns noisy sums of x y and x x' over all silos.
 
-    With a budget alone, every silo adds Gaussian noise to the nodes of a binary tree over its own batch sums (Algorithm
-    2). Users trust their silo, but neither the server nor other silos. The privacy unit is one user of one round. For
-    adjacency and sensitivity see `fb.privacy.Mechanism`.
+    With a budget alone, every silo has a binary tree over its own batch sums, and adds Gaussian noise to its nodes
+    (Algorithm 2). Users trust their silo, but neither the server nor other silos. The privacy unit is one user of one
+    round. For adjacency and sensitivity see `fb.privacy.Mechanism`.
 
     Args:
         privacy: a budget (then a binary tree at every silo, Algorithm 2) or an `fb.privacy.Mechanism`.

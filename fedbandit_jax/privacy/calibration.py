@@ -48,7 +48,7 @@ class Calibration:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise on every entry of x y and on the diagonal of x x'; off it, sigma / sqrt 2.
+        """Standard deviation of the noise on x y and on the diagonal of x x'. Off the diagonal it is sigma / sqrt 2.
 
         `model.whose` names the message or sum. On the joint matrix sigma is for x y and off the diagonal of x x'. It is
         sqrt 2 sigma on the diagonal.

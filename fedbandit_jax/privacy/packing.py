@@ -26,7 +26,7 @@ def packed_size(dim: int) -> int:
 def matrix_weights(size: int) -> Float[np.ndarray, " {size}"]:
     """Returns the standard deviations of unit noise on the joint matrix of (x, y), in packed form, D = `size`.
 
-    They are sqrt 2 on the d (d + 1) / 2 entries of the covariance, and 1 on the d entries of the bias.
+    The d (d + 1) / 2 entries of the covariance have sqrt 2. The d entries of the bias have 1.
     """
     dim = (math.isqrt(8 * size + 9) - 3) // 2
     return np.where(np.arange(size) < size - dim, np.float32(math.sqrt(2)), np.float32(1))

@@ -202,7 +202,8 @@ class FCLUB(ClusteringRecipe):
 
 
 def equation_7(epsilon: float, delta: float, depth: int, dim: int, n_clusters: int, failure: float) -> float:
-    """Equation 7, rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / failure)) / epsilon, for trees of depth nu.
+    """Computes equation 7, rho = 8 sqrt(2 nu) ln(4/delta) (4 sqrt d + 2 ln(2 m L / failure)) / epsilon, for trees of
+    depth nu.
 
     In the paper it bounds the norm of the noise H of every prefix sum, "by concentration of random matrices". That
     bounds sqrt 2 sigma (4 sqrt d + ...) for a matrix of standard deviation sigma, which is 8 sqrt nu ln(2/delta) /

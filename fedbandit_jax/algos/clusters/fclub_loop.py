@@ -200,7 +200,8 @@ class BoundFCLUB(SeatedAlgorithm):
         return Partition(self.seats.of_users(local), self.seats.of_users(state.clusters.group[local]))
 
     def view(self, state: FCLUBState) -> Any:
-        """The global server's view: first releases of the phase, global sums since, uploads, and local clusters."""
+        """Returns the global server's view: the phase's first releases, global sums since, uploads, and local
+        clusters."""
         return state.released, state.shared.sums, state.uploads, state.clusters.local
 
     @property

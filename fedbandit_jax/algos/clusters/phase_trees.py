@@ -60,8 +60,8 @@ class Replanted:
     visits sqrt(kappa) Delta, Delta^2 = `matrix_sensitivity_sq(adjacency)`.
 
     Attributes:
-        std: standard deviation of a node's noise on x y and off the diagonal of x x'; on the diagonal it is sqrt 2 std.
-        leaves: numbers of leaves of the trees of phases 1, ..., n_phases, padded by 0; later phases plant none.
+        std: standard deviation of a node's noise on x y and off the diagonal of x x'. On the diagonal it is sqrt 2 std.
+        leaves: numbers of leaves of the trees of phases 1, ..., n_phases, padded by 0. Later phases plant none.
         visits: number of rounds of one user that are protected together.
         epsilon: epsilon of the budget asked for.
         delta: delta of the budget asked for.

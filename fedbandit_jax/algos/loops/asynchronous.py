@@ -1,7 +1,7 @@
 """The loop of asynchronous federated learning: Algorithm 1 of He, Wang, Min & Gu (2022), with noise and any schedule.
 
 In a round one agent arrives and acts. It may then upload its sums and download the server's. No agent waits for others.
-Letters: M agents, d features; V is the matrix of an agent's last download, and U the Gram matrix of its rounds since.
+Letters: M agents, d features. V is the matrix of an agent's last download, and U the Gram matrix of its rounds since.
 Epochs of an agent end with its uploads.
 
 Every agent has its own release, of the sums over all its rounds. The server adds up the last releases, so its sum has

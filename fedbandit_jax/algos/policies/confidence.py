@@ -17,7 +17,7 @@ proof then goes agent by agent. (The paper claims 1 - 2 failure for all agents o
 lambda + Sigma_N = lambda_max. The error ||theta - theta*||_V is at most R sqrt(2 ln(1/failure) + d ln(1 + tau / (d
 lambda_min))) + S sqrt(lambda_max) + Sigma_n / sqrt(lambda_min).
 
-"project" (ours): W is first projected on the positive semidefinite cone. G is in this cone, so the projection moves W
+"project" (ours): W is first projected on the positive semidefinite cone. G is in this cone. So the projection moves W
 by a matrix P with 0 <= P <= Sigma_N, and lambda = max(1, Sigma_N) is enough. Now H = lambda I + N + P >= 0 has norm <=
 lambda + 2 Sigma_N. So H V^-1 H <= H bounds the bias by S sqrt(lambda + 2 Sigma_N). V >= lambda I bounds the noise by
 Sigma_n / sqrt(lambda). For a in [0, 1], V >= a (G + (lambda - Sigma_N) I) + (1 - a) lambda I = a (G + (lambda/a -

@@ -127,7 +127,7 @@ class Forgetting(Policy):
         memory: `fb.privacy.Discounted(decay)` or `fb.privacy.Window(batches)`.
 
     Raises:
-        ValueError, TypeError: an argument is out of range or of the wrong type; when bound also if there are more than
+        ValueError, TypeError: an argument is out of range or of the wrong type. When bound, also if there are more than
             2,048 synchronisations with noise.
 
     Example:

@@ -40,8 +40,8 @@ class Greedy(Policy):
 
     W is projected on the positive semidefinite cone, and lambda = c s, with the noise standard deviation s on W. If W
     is mostly noise, theta points along U, which is right for isotropic features. Optimism is unnecessary with arms in
-    all directions (Bastani, Bayati & Khosravi 2021), and the noise of the first releases explores as well. If every
-    round offers the same arms, greedy play is not safe: nothing explores after the first release.
+    all directions (Bastani, Bayati & Khosravi 2021). The noise of the first releases explores as well. If every round
+    offers the same arms, greedy play is not safe: nothing explores after the first release.
 
     Acting on too early a release can cost more than waiting. Greedy agents then see arms of one direction only. The
     first release should have at least
@@ -159,7 +159,7 @@ class Thompson(Policy):
 
     Args:
         regularization: the least lambda, > 0.
-        scale: factor on the posterior's standard deviation, > 0; the default is R = 1/2, the sub-Gaussian constant of
+        scale: factor on the posterior's standard deviation, > 0. The default is R = 1/2, the sub-Gaussian constant of
             rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, with
             failure probability delta. It does not cover privacy noise.
         shrinkage: c >= 0, lambda in standard deviations of the noise on W; the default 0 ignores the noise, as in the

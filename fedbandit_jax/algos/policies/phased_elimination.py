@@ -155,8 +155,8 @@ class PhasedElimination(Policy):
         exploration_scale: factor on the widths, > 0; the proof is for 1.
 
     Raises:
-        ValueError: when bound, also if the environment has another number d of features, and when run, if it offers
-            another number K of arms.
+        ValueError: when bound, also if the environment has another number d of features. When run, if it offers another
+            number K of arms.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb

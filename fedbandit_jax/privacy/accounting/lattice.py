@@ -274,7 +274,7 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
         return log_left - float(law._log_tail(x + shift))
 
     def past(x: int) -> bool:
-        """Whether e(x + 1) < e(x): L(x) > e(x), or by e(x + 1) itself if both tails are nearly one atom."""
+        """Returns whether e(x + 1) < e(x): L(x) > e(x), or by e(x + 1) itself if both tails are nearly one atom."""
         here = epsilon(x)
         gap = float(law.log_pmf(x) - law.log_pmf(x + shift)) - here
         return gap > 0 if abs(gap) > 1e-9 else epsilon(x + 1) < here

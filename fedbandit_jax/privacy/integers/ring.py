@@ -175,7 +175,7 @@ class RingSum:
 
     @property
     def missing(self) -> float:
-        """Bound on the mass of the tails that are never drawn, in the noise of one sum that a user is in."""
+        """Bounds the mass of the never drawn tails, in the noise of one sum that a user is in."""
         asked = [(k, self._sizes(k)[0]) for k in np.flatnonzero(self.users).tolist()]
         return max((self.noise.missing(k, n, shares=self.messages) for k, n in asked), default=0.0)
 
@@ -256,7 +256,7 @@ class RingSum:
         )
 
     def _wrong(self, k: int) -> float:
-        """Bound on the probability that the sum of batch k wraps or is lost."""
+        """Bounds the probability that the sum of batch k wraps or is lost."""
         n, steps, modulus = self._sizes(k)
         largest = int(wide.to_int(self.largest)[k])
         above, below = largest - n * steps, modulus - 1 - largest  # room for noise; both are tau

@@ -1,4 +1,4 @@
-"""The use of a trust model: a budget, a release and its users, and the sensitivity of all messages to one of them."""
+"""Requests to trust models: a budget, a release and its users, and the sensitivity of all messages to one user."""
 
 from __future__ import annotations
 
