@@ -27,7 +27,8 @@ from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 
-TOP = 1 - 1e-6  # largest mean and index
+LEAST = 1e-6
+TOP = 1 - LEAST  # largest mean and index
 
 
 def divergence(p: Any, q: Any, epsilon: Any, xp: Any = jnp) -> Any:
@@ -35,7 +36,7 @@ def divergence(p: Any, q: Any, epsilon: Any, xp: Any = jnp) -> Any:
 
     The minimum is at max(p, q e^-epsilon / (1 - q + q e^-epsilon)). `xp` is the array module.
     """
-    q = xp.clip(q, 1e-6, TOP)
+    q = xp.clip(q, LEAST, TOP)
     far = xp.exp(-xp.asarray(epsilon))
     z = xp.clip(p, q * far / (1 - q + q * far), q)
     moved = xp.where(z > p, z - p, 0) * xp.minimum(epsilon, 1e9)
@@ -81,9 +82,13 @@ class PhasedKLUCB(Recipe):
     """Plays the arm of the largest KL upper confidence bound, in growing phases of one arm, each released once.
 
     The bound of an arm with N users and noisy mean p is the largest q with N d(p, q) <= log t. Here d(p, q) is the
-    least of epsilon |z - p| + kl(z, q). Sums of all phases of an arm add up, with all their noise. The server learns
-    one sum of rewards in [0, 1] per phase, by the protocol of `sums`. The privacy unit is one user, with one
-    contribution to one sum. Adjacency is replacement of that user's reward by any other in [0, 1] (sensitivity 1).
+    least of epsilon |z - p| + kl(z, q), with the epsilon of the noise on a sum. Sums of all phases of an arm add up,
+    with all their noise. The divergence d counts the noise of one sum. So a bound is below the mean more often than
+    once in t. After 15 phases at epsilon = 0.1 it is so in 4 % of draws, for t = 10^4. This costs regret, not privacy.
+
+    The server learns one sum of rewards in [0, 1] per phase, by the protocol of `sums`. The privacy unit is one user,
+    with one contribution to one sum. Adjacency is replacement of that user's reward by any other in [0, 1] (sensitivity
+    1).
 
     Args:
         sums: `SE` (no privacy), `CDPSE` (a trusted server), `DistDPSE` (secure aggregation) or `ShuffleDPSE` (a trusted
@@ -143,7 +148,7 @@ class PhasedKLUCB(Recipe):
             times=len(sizes),
             users=padded(sizes.astype(np.int32)),
             radius=padded(np.zeros(len(sizes), np.float32)),
-            level=float(getattr(self.sums, "of_sum", math.inf)),
+            level=float(asked.epsilon - protocol.noise.bits_epsilon),
             imed=self.imed,
         )
 
@@ -161,9 +166,12 @@ class PhasedIMED(PhasedKLUCB):
 
 
 def phases(growth: float, horizon: int) -> np.ndarray:
-    """Returns the users of an arm's phases, as int64: totals grow by `growth`, or by 2, until they reach T."""
+    """Returns the users of an arm's phases, as int64: totals grow by `growth`, or by 2, until they reach T or T - 1.
+
+    A phase has two users or more, as a shuffler needs.
+    """
     totals = [0, 2]
-    while totals[-1] < horizon:
+    while totals[-1] < horizon - 1:
         totals.append(min(max(math.ceil(growth * totals[-1]), totals[-1] + 2), horizon))
     return np.diff(totals)
 
@@ -175,7 +183,7 @@ def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon:
     this or more in the limit. At a finite T regret may be smaller.
 
     Args:
-        means: means of K >= 2 arms in (0, 1).
+        means: means of K >= 2 arms in [1e-6, 1 - 1e-6].
         epsilon: parameter >= 1e-9 of pure DP; infinite without privacy (Lai & Robbins 1985).
         horizon: T >= 2.
 
@@ -187,8 +195,8 @@ def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon:
     Reference: Azize et al. (2025), of the lower bound for Bernoulli arms.
     """
     found = validate.finite_array("means", means, ndim=1).astype(float)
-    for mean in found[(found <= 0) | (found >= 1)]:
-        raise BadValue("means", "must be inside (0, 1)", mean)
+    for mean in found:
+        validate.within("means", mean, LEAST, TOP)
     if len(found) < 2:
         raise BadValue("means", "must have at least two arms", len(found))
     epsilon = validate.within("epsilon", epsilon, 1e-9, math.inf)

@@ -13,7 +13,7 @@ from oracles import elimination as oracles
 from test_elimination import drawn, printed, syncs
 
 import fedbandit_jax as fb
-from fedbandit_jax.algos.arms.phased import divergence
+from fedbandit_jax.algos.arms.phased import divergence, phases
 from fedbandit_jax.interfaces import certify
 
 A = fb.algos
@@ -118,6 +118,28 @@ def test_divergence(p, q, epsilon):
     assert divergence(q, p, epsilon, np) == 0
 
 
+@pytest.mark.parametrize("sums", [A.SE(), A.CDPSE(0.7), A.DistDPSE(0.7), A.ShuffleDPSE(0.7)])
+@pytest.mark.parametrize("horizon", [4, 33, 1000])
+def test_level_is_that_of_the_noise(sums, horizon):
+    """Bits that are shuffled spend half of epsilon, and the noise of a sum the other. A phase has two users."""
+    bound = A.PhasedKLUCB(sums).bind(ARMS.spec, horizon)
+    steps, width = bound.protocol.steps[0], bound.protocol.noise.width(0)
+    assert bound.level == pytest.approx(steps / width if width else np.inf)
+    users = bound.users[: bound.times]
+    assert min(users) >= 2
+    assert horizon - 1 <= sum(users) <= horizon
+
+
+def test_d_counts_one_noise():
+    """After 15 phases at epsilon = 0.1 the bound is below the mean in 4 % of draws, as the docstring says."""
+    rng, q, epsilon, users = np.random.default_rng(0), 0.5, 0.1, int(phases(1.5, 10**4)[:15].sum())
+    noise = rng.laplace(scale=1 / epsilon, size=(15, 100_000)).sum(0)
+    p = np.clip((rng.binomial(users, q, noise.shape) + noise) / users, 0, q)
+    below = (users * divergence(p, q, epsilon, np) > math.log(10**4)).mean()
+    assert users == 822
+    assert below == pytest.approx(0.036, abs=0.004)
+
+
 def test_lower_bound():
     """Lai & Robbins without privacy. It grows as epsilon falls, in the end like 1 / epsilon."""
     means = [0.5, 0.6, 0.3]
@@ -126,7 +148,7 @@ def test_lower_bound():
     assert bounds[0] == pytest.approx((0.1 / kl[0] + 0.3 / kl[1]) * math.log(1000))
     assert bounds == sorted(bounds)
     assert bounds[-1] == pytest.approx(2 * math.log(1000) / 0.001, rel=0.01)
-    for wrong in ([0.5, 1.0], [0.5]):
+    for wrong in ([0.5, 1.0], [0.5], [0.5, 1 - 1e-7], [1e-8, 2e-8]):
         with refused("means"):
             A.regret_lower_bound(wrong, 1.0, 10)
     with refused("epsilon", 0):
