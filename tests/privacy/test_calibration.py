@@ -226,6 +226,13 @@ def test_epsilon_of_inverts_calibrate(epsilon, delta, release, visits):
     assert gaussian_mu(max(found, 1e-9), delta) == pytest.approx(gaussian_mu(epsilon, delta), rel=1e-6)  # float32 noise
 
 
+@pytest.mark.parametrize("sigma", np.random.default_rng(0).uniform(1, 30, 5).tolist())
+def test_epsilon_of_is_for_sigma_as_given(sigma):
+    """It is for `sigma` itself, which float32 would round up."""
+    exact = gaussian_epsilon(math.sqrt(4.5 * 5) / sigma, 1e-5)
+    assert epsilon_of(sigma, delta=1e-5, n_syncs=30) == pytest.approx(exact, rel=1e-9)
+
+
 def test_epsilon_of_users_who_return():
     """By hand: r visits have mu r times as large; four silos with noise of their own add squares."""
     mu, sizes = gaussian_mu(1.0, 1e-5), dict(delta=1e-5, n_syncs=10)
