@@ -139,6 +139,9 @@ SILOS = SPHERE.spec
 FAMILIES = {
     "tree": lambda: fb.algos.private_fed_lin_ucb(BUDGET).certificate(SILOS, 50),
     "secagg": lambda: fb.algos.Federated(privacy=fb.privacy.Mechanism(BUDGET, trust="secagg")).certificate(SILOS, 50),
+    "nearly Gaussian": lambda: fb.algos.Federated(
+        schedule=5, privacy=fb.privacy.Mechanism(fb.privacy.Budget(1.0, 0.1), trust="secagg", release="blt")
+    ).certificate(SILOS, 40),
     "raw": lambda: fb.algos.private_fed_lin_ucb(BUDGET, learns_in_batch=True).certificate(SILOS, 50),
     "leak": lambda: fb.algos.fed_ucb(BUDGET).certificate(SILOS, 20),
     "clusters": lambda: fb.algos.FCLUB(BUDGET).certificate(fb.envs.clustered(6, 2, 2, dim=3).spec, 50),
