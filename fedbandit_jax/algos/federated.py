@@ -45,15 +45,16 @@ class Federated(PolicyRecipe):
             raw rewards inside the batch (Algorithm 1 as printed). Then the certificate claims only `as_printed`, except
             for batches of one round (schedule=1).
         aggregate: how the server adds up the messages of M silos: "sum", or M times a robust centre against Byzantine
-            silos: "median" (of every coordinate), "geometric_median" or "trimmed_mean" (which drops a quarter of the
-            values of a coordinate at each end). It is post-processing of silos' messages. `Released.std` is the noise
-            standard deviation if all silos are honest. Neither it nor any width has the bias of heterogeneous silos.
+            silos. A centre is "median" (of every coordinate), "geometric_median" or "trimmed_mean" (which drops a
+            quarter of the values of a coordinate at each end). It is post-processing of silos' messages. `Released.std`
+            is the noise standard deviation if all silos are honest. Neither it nor any width covers the bias of
+            heterogeneous silos.
         liars: `fb.privacy.Liars`, silos with false sums; None: none.
         name: label in results; default: the name of the policy's class.
 
     Raises:
         ValueError: if two parts exclude each other, see `privacy.compatibility`. When bound, also if the noise cannot
-            be calibrated. With noise, also if feature vectors may be longer than 1.
+            be calibrated, or with noise if feature vectors may be longer than 1.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -178,8 +179,8 @@ class AsyncFederated(PolicyRecipe):
         policy: an `fb.Policy`. The k of its `update` numbers the uploads of all agents, from 0. `Released.std` belongs
             to the sum that the agent downloads.
         schedule: one of `fb.schedules`, or B, rounds of an agent between its uploads. Rounds t and Dt are the agent's
-            own. After `n_syncs` uploads it learns nothing new. `Every` and `Geometric` are public, as arrivals are.
-            `PrivateLogDet` tests the agent's raw data and spends budget. `LogDet` leaks them (claim `none`).
+            own. After `n_syncs` uploads the agent learns nothing new. `Every` and `Geometric` are public, as arrivals
+            are. `PrivateLogDet` tests the agent's raw data and spends budget. `LogDet` leaks them (claim `none`).
         privacy: an `fb.privacy.Mechanism` with trust "silo_local" or "silo_local_matrix" and a `unit`; None: no
             privacy.
         name: label in results; default: "Async-" and the name of the policy's class.
@@ -216,7 +217,7 @@ class AsyncFederated(PolicyRecipe):
         spec.need_users(str(self.name))
         m, n_syncs = spec.n_users, self.n_syncs(horizon)  # of one agent, possibly with all rounds
         mechanism, stds = self.calibrated(spec, 1, n_syncs)
-        shown = np.full(min(m * n_syncs, horizon), math.sqrt(m) * stds.max(initial=0))  # by all uploads
+        shown = np.full(min(m * n_syncs, horizon), math.sqrt(m) * stds.max(initial=0))  # of the server's sum
         policy = self.informed(spec, mechanism, 1, shown)
         schedule, _ = self.scheduled(spec, horizon, 1, policy)
         return AsyncLoop(**parts(spec, policy, mechanism, stds), schedule=schedule)

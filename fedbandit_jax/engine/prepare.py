@@ -62,7 +62,7 @@ class Worlds(NamedTuple):
 def expand(
     env: Environments, algos: Mapping[str, Algorithm] | Sequence[Algorithm], grid: Mapping[str, Iterable[Any]]
 ) -> dict[str, Configuration]:
-    """Returns the configurations of a sweep by label: the algorithm's, with the grid parameters that vary.
+    """Returns the configurations of a sweep by label. A label is the algorithm's, with the grid parameters that vary.
 
     Raises:
         ValueError, TypeError: an argument is invalid, or two configurations would have the same label.

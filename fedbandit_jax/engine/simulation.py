@@ -46,6 +46,8 @@ def simulate(env: Environment, algo: Algorithm, **options: Unpack[RunOptions]) -
 
     Returns:
         An `fb.Result` with regret of shape (n_seeds, n_records), cumulative over rounds and summed over agents.
+
+    Raises:
         SimulationError: see `throw`.
 
     Example:
@@ -208,15 +210,17 @@ def rollout(
     Args:
         env: an environment; its numbers may be traced.
         algo: an algorithm, or a bound one, `algo.bind(env.spec, horizon)`, with numbers that may be traced. Then one
-            compiled program serves many parameters, and vmap runs them side by side (except for the batches of
-            multi-armed algorithms, each of which is a step). The privacy noise of a bound algorithm depends on the key
-            alone. Give each private algorithm its own key, or they share their noise.
+            compiled program serves many parameters, and vmap runs them side by side. A multi-armed algorithm's number
+            of batches must not be traced, since each batch is a step. The privacy noise of a bound algorithm depends on
+            the key alone. Give each private algorithm its own key, or they share their noise.
         key: typed PRNG key; may be traced.
         horizon: number of rounds T.
         record: as in `fb.simulate`, by default at every round.
 
     Returns:
         A `Rollout` with regret of shape (T,).
+
+    Raises:
         TypeError: the regret is differentiated, which has no gradient.
 
     Example:

@@ -94,15 +94,15 @@ class AccountedMechanism(BoundMechanism):
         return self.trust.sum_std() * np.sqrt(self.release.prefix_variance()) / self.statistic.bounds.gram_scale
 
     def batch_stds(self) -> np.ndarray:
-        """Returns the same on x y, for every batch alone, the difference of two releases."""
+        """Returns standard deviations (S,) of the noise on x y in every batch alone, the difference of two releases."""
         return self.trust.sum_std() * np.sqrt(self.release.batch_variance())
 
     def coarse(self, batch: int | None) -> str:
-        """Returns the objection to integer sums of a batch's users, too many or too coarse for this noise, or "".
+        """Returns why integers cannot hold the sum of a batch, or are too coarse for this noise; "" if neither.
 
         A loop of fixed batches adds up B rounds = `batch`. One without (None) hands rows to `absorb` after `longest`.
-        Sums are exact, see `Steps`. On a grid, and with single messages, the sum of the longest batch is rounded to
-        float32. So is every message that it enters, about four times.
+        Sums are exact, see `Steps`. If noise is on a grid, or depends on single users, the sum of the longest batch is
+        rounded to float32. So is every message that it enters, about four times.
         """
         if (batch or 0) > self.longest:
             return f"it adds up at most {self.longest} rounds at a time, and runs with batches of {batch}"

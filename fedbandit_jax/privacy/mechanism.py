@@ -31,10 +31,10 @@ class Mechanism:
     """A recipe for the private release of sums over users: the statistic, the noise, and who adds it.
 
     The privacy unit is one user, with as many contributions as `unit` says, by default one. The bounds of one
-    contribution are enforced where data enter. It moves a batch sum by at most Delta_J in joint l2 norm. For (x y, x
-    x') with ||x|| <= 1 and y in [0, 1], Delta_J^2 is 4.5 under adjacency "replace", and 2 under "zero_out". All
-    messages together move by at most sqrt(kappa) Delta_J. Here kappa is the squared sensitivity of the release to all
-    contributions of one user.
+    contribution are enforced where data enter. One contribution moves a batch sum by at most Delta_J in joint l2 norm.
+    For (x y, x x') with ||x|| <= 1 and y in [0, 1], Delta_J^2 is 4.5 under adjacency "replace", and 2 under "zero_out".
+    All messages together move by at most sqrt(kappa) Delta_J. Here kappa is the squared sensitivity of the release to
+    all contributions of one user.
 
     Args:
         budget: `fb.privacy.Budget(epsilon, delta, adjacency)`, or a sequence of one for every silo (only with trust
@@ -53,7 +53,7 @@ class Mechanism:
             `fb.privacy.calibrate`. Certificates state its epsilon.
         unit: the privacy unit; it must be given if users return. With "visit" each interaction is protected by itself.
             With `fb.privacy.Users(...)` all contributions of one user are, within bounds that silos enforce. If users
-            are not told apart, None is one user with one visit. `Users` are then a promise.
+            are not told apart, None means one user with one visit, and `Users(...)` is a promise.
         statistic: what a user adds, and its bounds. `fb.privacy.Linear()` is (x y, x x'), centred, scaled or truncated
             by its options. Others are `fb.privacy.Logistic()` and your `fb.privacy.Statistic`.
         dropouts: f, silos that may miss a synchronisation or reveal their share of the noise, with trust "secagg". Each
@@ -123,7 +123,7 @@ class Mechanism:
 
     @property
     def users(self) -> Users:
-        """The bounds on one user's contributions: the unit, or once."""
+        """The bounds on one user's contributions: `unit`, or one contribution."""
         return self.unit if isinstance(self.unit, Users) else ONCE
 
     def shares(self) -> np.ndarray | float:
@@ -151,7 +151,7 @@ class Mechanism:
             n_syncs: S, the largest number of synchronisations.
             batch: B, if every batch has the same number of rounds, and None otherwise.
             most: the most rounds of a batch, if their numbers differ and are fixed in advance, and None otherwise.
-            longest: the most rounds that are added up before this mechanism adds them; B if `batch` is given.
+            longest: the most rounds that a loop adds up before it hands them to this mechanism; B if `batch` is given.
             rounds: T; if silos drop out, the users of all rounds may be in one message.
             pure: epsilon that a private schedule spends on one visit, () for all silos or (M,) for each.
 

@@ -34,12 +34,12 @@ def bounds(
     """Computes bounds that hold at every synchronisation of every silo with probability 1 - failure / 2.
 
     Args:
-        method: how Lambda is found. With "theory" it is as printed in Section 4.3, in terms of sigma_N: sqrt 32 m (L^2
-            + 1) ln(4/delta) (4 sqrt d + 2 ln(2nM/failure)) / epsilon. L = 1 bounds ||x||. With "quantile" it is an
-            upper bound on the quantile of ||N|| from its law, a fifth to a seventh of the printed one.
+        method: how Lambda is found. With "theory" it is sqrt(32) m (L^2 + 1) ln(4/delta) (4 sqrt d + 2 ln(2nM/failure))
+            / epsilon, as printed in Section 4.3, with L = 1 (the bound on ||x||). It is computed from sigma_N. With
+            "quantile" it is an upper bound on the quantile of ||N|| from its law, a fifth to a seventh of the printed
+            one.
         sigma: sigma_N, standard deviation of a tree node's noise on the bias.
-        nodes: variance of a prefix sum's noise over the variance of one node: the number m of nodes in the worst
-        prefix.
+        nodes: m, the number of nodes in the worst prefix: variance of a prefix sum's noise over one node's.
         dim: d.
         n_syncs: n, the largest number of synchronisations.
         n_agents: M.

@@ -32,8 +32,8 @@ TIE = 2.0**-20  # relative error of a tie of g_i with D in float32
 class BoundLogDet(BoundSchedule):
     """A bound `LogDet`: every agent compares its own g_i, without noise, with D / Dt, or with D.
 
-    g_i must reach D / Dt (Dubey & Pentland 2020 print ">="), and exceed D (He et al. 2022 print ">"). With V = I and a
-    unit vector x, an agent's first round ties with D = ln 2. Rounding must not decide.
+    g_i must reach D / Dt (Dubey & Pentland 2020 print ">="), or exceed D (He et al. 2022 print ">"). With V = I and a
+    unit vector x, an agent's first round ties with D = ln 2. Rounding must not decide such ties.
     """
 
     sentence = "adaptive: reads raw statistics, and shows who asked when"
@@ -71,7 +71,7 @@ class _LogDet(Schedule):
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
     def bound(self, setting: Setting) -> dict[str, Any]:
-        """Returns D by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for features of norm <= 1, and its trigger."""
+        """Returns D, as given or by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for norms <= 1, and `patient`."""
         m, d, t, low, high, _ = setting
         if self.threshold == "M log T":
             threshold = 2 * t * d / (math.log(high / low + t / (d * low)) + 1)
@@ -87,13 +87,13 @@ class LogDet(_LogDet):
     The letters are those of `fb.schedules`. No noise hides the requests of an agent, so the claim of a run is `none`.
 
     Args:
-        threshold: D > 0, or a name for an intended communication. With "M log T" D = 2 T d / (ln(rho_max/rho_min + T /
-            (d rho_min)) + 1) (Theorem 1). With "M^1.5" D = T ln(MT) / (d M) (Remark 1).
+        threshold: D > 0, or a name for an intended communication. With "M log T" it is 2 T d / (ln(rho_max/rho_min + T
+            / (d rho_min)) + 1) (Theorem 1). With "M^1.5" it is T ln(MT) / (d M) (Remark 1).
         trigger: what is compared. With "zc24" it is g_i, as Zhou & Chowdhury (2024) restate it. With "dp20" it is log
             det (V_i + M (rho_max - rho_min) I) - log det V, as printed in Algorithm 3 of Dubey & Pentland (2020). In
-            line 12 of their Algorithm 1 a bracket is misplaced. Without privacy noise they are the same. "he22" asks if
-            g_i > D for any Dt, as He et al. (2022) do: D = ln(1 + alpha), if the determinant may grow by the factor 1 +
-            alpha.
+            line 12 of their Algorithm 1 a bracket is misplaced. Without privacy noise both are the same. "he22" asks if
+            g_i > D for any Dt, as He et al. (2022) do. If the determinant may grow by the factor 1 + alpha, D = ln(1 +
+            alpha).
         max_syncs: most synchronisations in a run, for less noise; default: one per round.
 
     Raises:
@@ -129,7 +129,7 @@ class BoundPrivateLogDet(BoundSchedule):
     In an epoch a silo has sums q_1, q_2, ... and public thresholds T_1, T_2, ... It asks in the first round k with q_k
     + nu_k >= T_k + rho. Both rho, drawn once, and every nu_k have scale b = UNITS / epsilon. One user is a term of a
     running sum. Replacing the user of round s leaves q_i unchanged for i < s. It adds one and the same c, |c| <= UNITS,
-    to all later ones. Then the silo's requests are epsilon-DP.
+    to q_i for all i >= s. Then the silo's requests are epsilon-DP.
 
     Proof. With F(x) = P(nu < x) and p(z) = P(rho = z), the probability that it asks first in round k is
 
@@ -137,12 +137,13 @@ class BoundPrivateLogDet(BoundSchedule):
 
     Without the last factor it is the probability of no request in the first k - 1 rounds. For k < s nothing changes.
     Otherwise let P' be the same for the neighbour. If c > 0, substitute z + c for z in P'. Then every factor from round
-    s on becomes the factor of P. Factors before it rise, as F(T_i + z + c - q_i) >= F(T_i + z - q_i). Also p(z + c) >=
-    e^(-c / b) p(z). If c < 0, keep z. The factors F of P' are no less than the ones of P. The last factor is 1 - F(T_k
-    + z - q_k + |c|) >= e^(-|c| / b) (1 - F(T_k + z - q_k)). Either way P' >= e^(-|c| / b) P >= e^(-epsilon) P.
+    s on becomes the factor of P. Factors before round s rise, as F(T_i + z + c - q_i) >= F(T_i + z - q_i). Also p(z +
+    c) >= e^(-c / b) p(z). If c < 0, keep z. The factors F of P' are no less than the ones of P. The last factor is 1 -
+    F(T_k + z - q_k + |c|) >= e^(-|c| / b) (1 - F(T_k + z - q_k)). Either way P' >= e^(-|c| / b) P >= e^(-epsilon) P.
 
     So a move up costs rho alone and a move down nu_k alone. If queries move in one direction, but not all by the same
-    c, they cost both together (Lyu, Su & Li 2017, Theorem 5). Queries that come and go cost the nu_k twice.
+    c, they cost both together (Lyu, Su & Li 2017, Theorem 5). If queries move in both directions, they cost the nu_k
+    twice.
     """
 
     sentence = (
@@ -171,8 +172,7 @@ class BoundPrivateLogDet(BoundSchedule):
     def requests(self, key: Key[Array, ""], t: Int[Array, ""], memory: Sparse, gained: Any, since: Since) -> Asked:
         """Returns the silos with sum + noise of at least D / Dt + noise of the threshold; all are integers.
 
-        All silos ask after `LONGEST` rounds. So no sum saturates. A saturated sum would move less than others by the
-        same user.
+        All silos ask after `LONGEST` rounds. So no sum saturates. The same user would move a saturated sum less.
         """
         level = self.threshold / since if self.patient else jnp.asarray(self.threshold)
         threshold = jnp.ceil(jnp.minimum(UNITS * level / memory.cap, 2.0**29)).astype(jnp.int32)
@@ -202,9 +202,9 @@ class PrivateLogDet(_LogDet):
     sums both noises need only the scale 64 / epsilon. `BoundPrivateLogDet` has the proof.
 
     The silo adds this noise, and is trusted by its own users. The server and other silos are not trusted. The privacy
-    unit is one user. Under "replace" the user's term becomes another one, and under "zero_out" it becomes that of x =
-    0, which is 0. Nobody else's term depends on it. So the silo's sums from that round to the end of the epoch all move
-    by the same, at most 64 units. With r visits there are r such changes one after the other, which cost r epsilon.
+    unit is one user. Under "replace" the user's term becomes another one, and under "zero_out" it becomes 0, as for x =
+    0. Nobody else's term depends on it. So the silo's sums from that round to the end of the epoch all move by the
+    same, at most 64 units. With r visits there are r such changes one after the other, which cost r epsilon.
 
     Why it is private, if agents act on released statistics only. A user is a term of one silo's sums until the end of
     an epoch. The release that ends it includes the user, with calibrated noise, and every later V follows from

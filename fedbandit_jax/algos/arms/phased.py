@@ -82,8 +82,8 @@ class PhasedKLUCB(Recipe):
     """Plays the arm of the largest KL upper confidence bound, in growing phases of one arm, each released once.
 
     The bound of an arm with N users and noisy mean p is the largest q with N d(p, q) <= log t. Here d(p, q) is the
-    least of epsilon |z - p| + kl(z, q), with the epsilon of the noise on a sum. Sums of all phases of an arm add up,
-    with all their noise. The divergence d counts the noise of one sum. So a bound is below the mean more often than
+    least epsilon |z - p| + kl(z, q) over z, with the epsilon of the noise on a sum. Sums of all phases of an arm add
+    up, with all their noise. The divergence d counts the noise of one sum. So a bound is below the mean more often than
     once in t. After 15 phases at epsilon = 0.1 it is so in 4 % of draws, for t = 10^4. This costs regret, not privacy.
 
     The server learns one sum of rewards in [0, 1] per phase, by the protocol of `sums`. The privacy unit is one user,
@@ -97,7 +97,7 @@ class PhasedKLUCB(Recipe):
         name: label in results.
 
     Raises:
-        ValueError: as the variant, also if it has a `unit`.
+        ValueError: as `sums`, and if `sums` has a `unit`.
 
     Example:
         >>> import fedbandit_jax as fb
@@ -166,7 +166,7 @@ class PhasedIMED(PhasedKLUCB):
 
 
 def phases(growth: float, horizon: int) -> np.ndarray:
-    """Returns the users of an arm's phases, as int64: totals grow by `growth`, or by 2, until they reach T or T - 1.
+    """Returns the users of an arm's phases, as int64: totals grow by the factor `growth`, at least by 2, to T or T - 1.
 
     A phase has two users or more, as a shuffler needs.
     """
@@ -179,8 +179,8 @@ def phases(growth: float, horizon: int) -> np.ndarray:
 def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon: float, horizon: int) -> float:
     """Returns the sum over arms of gap log T / d(mean, best mean): the least regret of Bernoulli arms, for large T.
 
-    Take any epsilon-DP algorithm of a trusted server with regret below any power of T. As log T grows, its regret is
-    this or more in the limit. At a finite T regret may be smaller.
+    Take any epsilon-DP algorithm of a trusted server with regret below every power of T. In the limit, as log T grows,
+    its regret is this or more. At a finite T regret may be smaller.
 
     Args:
         means: means of K >= 2 arms in [1e-6, 1 - 1e-6].

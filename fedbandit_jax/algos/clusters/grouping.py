@@ -64,7 +64,7 @@ class Mixture(Grouping):
     """Groups users with released sums that fit the same linear model, as far as the noise allows.
 
     While the noise outweighs the data, most users are in one group. Every release finds the groups anew. It starts from
-    the previous groups, and from fewer clusters with a badly fitting user as one more. A user is served by their own
+    the previous groups, and from one cluster fewer with a badly fitting user as the next. A user is served by their own
     sums and the group's, or by a share of the group's if its users differ.
 
     Let U_u and W_u be the released sums of x y and x x' of user u. The squared misfit of user u to cluster c is
@@ -72,14 +72,14 @@ class Mixture(Grouping):
         q_uc = sum_i (p_i' U_u - e_i p_i' theta_c)^2 / (R^2 max(e_i, 0) + v),    v = s_U^2 + S^2 s_W^2 / 2
 
     in the eigenvectors p_i of W_u, with eigenvalues e_i, for ||theta_c|| <= S; see `pooled`. Users join the cluster of
-    least misfit. Its users' sums have the ridge estimate theta_c. Both steps repeat.
+    least misfit. The cluster's theta_c is the ridge estimate from its users' sums. Both steps repeat.
 
     The number of clusters. If n users are all alike, their misfits are about the squares of n standard normal vectors
-    in d dimensions. Splitting them by sign along their principal axis explains about (sqrt n + sqrt d)^2 of the squares
-    (Marchenko & Pastur 1967). It lowers the misfit by a share 2 / pi of that. So one more cluster must lower sum_u q_u
-    by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, with n / C users in each of C clusters. The last candidate has a
-    cluster for every user. It must lower the misfit by the sum of these terms for C = 1, ..., n - 1. No candidate must
-    lower it by more than n d + 2 sqrt(2 n d). The sum of all n d squares is rarely larger.
+    in d dimensions. Their principal axis explains about (sqrt n + sqrt d)^2 of the squares (Marchenko & Pastur 1967).
+    Splitting users by sign along it lowers the misfit by a share 2 / pi of that. So one more cluster must lower sum_u
+    q_u by more than (2 / pi) (sqrt(n / C) + sqrt d)^2, with n / C users in each of C clusters. The last candidate has a
+    cluster for every user. It must lower the misfit by the sum of these terms for C = 1, ..., n - 1. At most n d + 2
+    sqrt(2 n d) is asked of any candidate, since the sum of all n d squares is rarely larger.
 
     If all users differ, clusters explain much and gain nothing. So clusters are compared with one group of different
     users. There theta_u has the variance t = 0, S^2 / (16 d), S^2 / (4 d), S^2 / d or 4 S^2 / d in every direction. It
@@ -88,12 +88,13 @@ class Mixture(Grouping):
         sum_u sum_i (r_ui^2 / (s_ui^2 + e_ui^2 t) + ln(1 + e_ui^2 t / s_ui^2)),
 
     with numerator r^2 and denominator s^2 of q. If the least is not at t = 0, every other candidate must lower sum_u
-    q_u by half as much again.
+    q_u by 1.5 times as much.
 
-    This is a rule of thumb, not a test. The best split beats the split by sign. The variance v is across theta_c. Along
-    theta_c it is up to twice as large in s_W. It split none of 40 draws of 40 equal users. It may split up to three of
-    four draws of 200 to 400 equal users. That is so if the noise on x x' is several times the noise on x y
-    (`gram_scale` below 1/2) or outweighs the data by far. Too many clusters cost regret, and never privacy.
+    This is a rule of thumb, not a test. The best split beats the split by sign. The variance v is the one across
+    theta_c. Along theta_c its term in s_W is up to twice as large. The rule split none of 40 draws of 40 equal users.
+    It splits more if the noise on x x' is several times the noise on x y (`gram_scale` below 1/2) or outweighs the data
+    by far. Then it splits up to three in four draws of 200 to 400 equal users. Too many clusters cost regret, and never
+    privacy.
 
     Args:
         max_groups: the most clusters, >= 1; if they do not fit either, every user is a cluster.

@@ -109,7 +109,7 @@ class Stages(NamedTuple):
         """Adds contributions to batch k: clips them, drops those beyond the bounds of their users, and sums the rest.
 
         Args:
-            ledger: before the round; its counts are not added to.
+            ledger: before the round; its counts are replaced.
             k: number of the batch.
             user: (M,) users at the silos, n for nobody; None if users are not identified.
             x: (d, M) features.

@@ -1,7 +1,8 @@
 """The loop of federated learning with a server, in batches or under a schedule.
 
 Letters: M agents, d features, B rounds in a batch, S synchronisations. V is the matrix that all agents share in an
-epoch. V_i = V + sum x x' includes agent i's own rows. The shift c >= 0 is for schedules that read log det (V_i + c I).
+epoch, between two synchronisations. V_i = V + sum x x' includes agent i's own rows. The shift c >= 0 is for schedules
+that read log det (V_i + c I).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class ServerState(NamedTuple):
     ledger: Ledger
     belief: Any  # the policy's, from the releases
     synced: Array  # int32, synchronisations so far
-    asked: Array | None  # (M,) bool, which agents asked for one after the last round; None without a schedule
+    asked: Array | None  # (M,) bool, which agents asked to synchronise after the last round; None without a schedule
     epoch: Any  # `Epoch`; None without a schedule
 
 

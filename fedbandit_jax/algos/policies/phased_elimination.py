@@ -2,9 +2,9 @@
 
 Letters: the K arms x_a in R^d are the same for all users. A phase has n users, and A are the remaining arms. A design
 pi has probabilities of the arms in A, and V = sum_a pi_a x_a x_a' has rank r. In a phase every user plays an arm drawn
-from pi. The phase's own sum of x (y - c) over its n users, u, has noise of standard deviation s. It estimates theta by
-V^-1 u / n, with the pseudoinverse V^-1. Here c = 1/2 if rewards are centred and 0 if not, and |y - c| <= R, which is
-1/2 or 1.
+from pi. Let u be the phase's own sum of x (y - c) over its n users, with noise of standard deviation s. It estimates
+theta by V^-1 u / n, with the pseudoinverse V^-1. Here c = 1/2 if rewards are centred and 0 if not, and |y - c| <= R,
+which is 1/2 or 1.
 
 The width. Let g = V^-1 x_a. The error of the estimated mean of arm a is 1/n times a sum of n independent terms g' x (y
 - c), minus their means, and noise. The terms have variances of at most R^2 E (g' x)^2 = R^2 x_a' V^-1 x_a. They differ
@@ -13,10 +13,10 @@ g' g, and satisfies Bernstein's bound on the moment generating function as well.
 
     w_a = sqrt(2 L (n R^2 x_a' V^-1 x_a + s^2 g' g)) / n + b L / (3 n)
 
-with probability at most e^-L, and likewise below -w_a. Suppose that noise is Gaussian and independent between phases.
-Of the releases, "input_perturbation" has such noise. With L = ln(2 K S / failure) all means then stay in their
-intervals in all S phases with probability 1 - failure. At a G-optimal design x_a' V^-1 x_a <= r for all remaining arms,
-and no design has less.
+with probability at most e^-L, and likewise below -w_a. Suppose that noise is Gaussian and independent between phases,
+as with the release "input_perturbation". With L = ln(2 K S / failure) all means then stay in their intervals in all S
+phases with probability 1 - failure. At a G-optimal design x_a' V^-1 x_a <= r for all remaining arms, and no design has
+a lower maximum.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Design(NamedTuple):
     """A design on the remaining arms, and the inverse of its Gram matrix."""
 
     weights: Float[Array, " K"]  # pi
-    chart: Float[Array, "d d"]  # P: in the coordinates z = P' x the remaining arms span the first r axes alike
+    chart: Float[Array, "d d"]  # P: in coordinates z = P' x the remaining arms span r axes, with mean square 1
     inverse: Float[Array, "d d"]  # V^-1 in these coordinates
 
 
@@ -61,11 +61,11 @@ class Phase(NamedTuple):
 
 
 def g_optimal(arms: Float[Array, "K d"], active: Bool[Array, " K"]) -> Design:
-    """Returns a design on the active arms with a nearly minimal largest x' V^-1 x, about r.
+    """Returns a design on the active arms that nearly minimises the largest x' V^-1 x, to about r.
 
     Each step multiplies the weights by x' V^-1 x and normalises them, which raises det V. At the maximum of det V the
-    largest x' V^-1 x is minimal (Kiefer & Wolfowitz 1960). If the active arms span r < d dimensions, V is inverted
-    there.
+    largest x' V^-1 x is minimal (Kiefer & Wolfowitz 1960). If the active arms span r < d dimensions, V is inverted on
+    their span.
     """
     start = active / active.sum()
     values, vectors = lapack.eigh(_gram(arms, start))
@@ -109,7 +109,7 @@ class BoundPhasedElimination(Policy):
     def intervals(
         self, k: Int[Array, ""], belief: Phase, released: Released
     ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-        """Returns the estimated mean of every arm after phase k, minus c, and its width w, for the remaining arms."""
+        """Returns the estimated mean, minus c, of every arm after phase k, and its width w if it remains."""
         n, std = released.count - belief.users, jnp.asarray(self.stds)[k]
         chart = belief.design.chart
         z = jnp.matmul(jnp.asarray(self.arms), chart, precision="highest")
@@ -144,8 +144,8 @@ class PhasedElimination(Policy):
 
     A phase is the time between two synchronisations. Afterwards the phase's own sum of x y, the difference of two
     releases, estimates the mean of every arm. An arm is dropped if its upper confidence bound is below another arm's
-    lower one. The released sum of x x' is not used, because the design is public and has its mean. Let rewards in [0,
-    1] have means <x, theta*>. With the release "input_perturbation" the intervals of all arms and phases then hold
+    lower one. The released sum of x x' is not used, because the public design gives its mean. Let rewards in [0, 1]
+    have means <x, theta*>. With the release "input_perturbation" the intervals of all arms and phases then hold
     together with probability 1 - `failure`, see the module `phased_elimination`.
 
     Args:

@@ -12,19 +12,19 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.releases.matrices import Explicit
 
 ITERATIONS = 200  # of the fixed point, which converges linearly; at worst 187, for S = 64 and decay 1
-CONVERGED = 1e-13  # relative change of a step after which there is none more
+CONVERGED = 1e-13  # relative change of a step at which the iteration stops
 LEAST = 1e-12  # least weight of a prefix, relative to the first; float64 has no digits for less
 MOST = 64  # the most synchronisations S; growing batches hardly need more
 
 
 @dataclasses.dataclass(frozen=True)
 class Decaying:
-    """Matrix mechanism of least noise variance summed over prefixes k with the weights `decay`^-k.
+    """Matrix mechanism that minimises the noise variances of prefixes k, summed with the weights `decay`^-k.
 
-    If batches grow by the factor g, so do the sums. The cost of a given noise then falls about as g^-k, since twice as
-    many rounds are played on an estimate with a quarter of the error. `decay=g` costs a fifth less than "blt" at g =
-    1.5 and S = 12. In the factors A = R C of the prefix-sum matrix A, all columns of C have norm 1. So one user moves
-    all messages by 1 at most.
+    If batches grow by the factor g, so do the sums. The cost of a given noise then falls about as g^-k, since at g = 2
+    twice as many rounds are played on an estimate with a quarter of the error. `decay=g` costs a fifth less than "blt"
+    at g = 1.5 and S = 12. In the factors A = R C of the prefix-sum matrix A, all columns of C have norm 1. So one user
+    moves all messages by 1 at most.
 
     Args:
         decay: g in [1, 100]. With 1 all prefixes count alike. No weight is below 10^-12.

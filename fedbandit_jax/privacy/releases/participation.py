@@ -7,29 +7,30 @@ and |j - k| >= b for any j != k with n_j, n_k > 0. By Cauchy-Schwarz,
 
     |C g|_F^2 <= n' G n,   G_jk = |(C'C)_jk|,
 
-with equality if C'C >= 0 wherever n is not zero: all moves are n_k times one unit vector. The sensitivity is the
+with equality if C'C >= 0 wherever n is not zero, and all moves are n_k times one unit vector. The sensitivity is the
 largest n' G n over valid patterns. Batches and patterns may depend on earlier releases. Then every sequence of outputs
 has its own valid pattern. C is lower triangular. So along every sequence the squared shifts of messages, given earlier
-ones, add up to no more. Fully adaptive composition of Gaussian mechanisms needs exactly that (Smith & Thakurta 2022).
+ones, add up to at most the largest n' G n. Fully adaptive composition of Gaussian mechanisms needs exactly that (Smith
+& Thakurta 2022).
 
 *Vertices.* n' G n is convex in n along e_k, and along e_j - e_k since G_jj + G_kk >= 2 G_jk (Cauchy-Schwarz again). Of
 two entries strictly between 0 and v one can go to 0 or to v. So the largest value has all entries 0 or v, except at
 most one, the remainder. As G >= 0, as many batches as possible have v, and one more the rest of r.
 
 *Front.* Let M >= G be monotone: M_{j,k-1} >= M_jk if k - j > b, and M_{j-1,k-1} >= M_jk for all j <= k. Shift a vertex
-as a whole to begin with batch 0. Then shift the batches after every gap larger than b together by one, until they are
-0, b, 2b, ... No entry of n' M n falls. The remainder w < v is worst in the last batch m. All entries of M at these
-batches contribute v^2 times their sum. In batch t the remainder adds -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti).
-Here M_tt >= M_mm, and M_it >= M_im for i < t. M_ti >= M_{m+t-i,m} for t < i < m, and M_tm itself, are all that batch m
-has. So the largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full batches see
+as a whole to begin with batch 0. Wherever a gap is larger than b, shift all later batches by one, until they are 0, b,
+2b, ... No entry of n' M n falls. The remainder w < v is worst in the last batch m. All entries of M at these batches
+contribute v^2 times their sum. In batch t the remainder adds -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti). Here M_tt
+>= M_mm, M_it >= M_im for i < t, and M_ti >= M_{m+t-i,m} for t < i < m. With M_tm the right sides are all entries of
+batch m. So the largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full batches see
 Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu 2023.) For a Toeplitz C with first column c_0 >= c_1 >=
 ... >= 0, G itself is monotone. Any other c is bounded by the least nonincreasing column above |c|. For a matrix the
 least M >= G is made, and another for batches in reverse order.
 
-*Row by row.* If batch j has n_j, the others add at most o_j(n_j). That is the largest sum of G_jk n_k over valid n with
-n_j. Dynamic programming over batches finds it. So n' G n <= sum_j n_j (n_j G_jj + o_j(n_j)). That is the same problem
-again. If the columns that a pattern may contain together are orthogonal, as with at most b bands, it is exact.
-Orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk.
+*Row by row.* With n_j in batch j, the others add at most o_j(n_j) to row j of G n. It is the largest sum of G_jk n_k
+over valid n with this n_j. Dynamic programming over batches finds it. So n' G n <= sum_j n_j (n_j G_jj + o_j(n_j)). The
+largest such sum is found likewise. If the columns that a pattern may contain together are orthogonal, as with at most b
+bands, the bound is exact. Orthogonal moves g_k reach sum_k n_k^2 (C'C)_kk.
 
 *Group.* n' G n <= (sum_k n_k)^2 max_k G_kk.
 """
@@ -48,7 +49,7 @@ from fedbandit_jax.privacy.users import Users
 
 WORK = 2**31  # most steps of dynamic programming for one matrix; beyond, the other bounds hold
 MATRIX = 2048  # most synchronisations S for which a Toeplitz matrix is built
-ROUNDING = 1e-6  # relative; within it of a pattern's own value a bound is exact
+ROUNDING = 1e-6  # a bound this close to a pattern's own value, relatively, is exact
 
 
 class Sensitivity(NamedTuple):
@@ -64,9 +65,9 @@ class Sensitivity(NamedTuple):
 def of_column(column: Float[np.ndarray, " S"], users: Users) -> Sensitivity:
     """Returns the sensitivity of a lower triangular Toeplitz matrix, without the matrix.
 
-    If the first column is nonnegative and does not increase, it is the energy of the sum of columns 0, b, 2b, ...
-    Otherwise it is computed from the matrix for S <= `MATRIX`. For larger S it is the bound by the least such column
-    above |c|.
+    If the first column is nonnegative and does not increase, the sensitivity is the energy of the sum of columns 0, b,
+    2b, ... Otherwise it is computed from the matrix for S <= `MATRIX`. For larger S it is the bound by the least such
+    column above |c|.
     """
     counts, energy = users.counts(len(column)), float((column**2).sum())
     group = float(counts.sum() ** 2) * energy
@@ -138,7 +139,7 @@ def _by_rows(gram: np.ndarray, users: Users) -> float:
 
 
 def _largest(full: np.ndarray, rest: np.ndarray, apart: int, n_full: int, with_rest: bool) -> np.ndarray:
-    """Returns the largest sum of every row over positions `apart`: at most `n_full` of `full`, and one of `rest`."""
+    """Returns every row's largest sum at distances >= `apart`: of at most `n_full` of `full`, and one of `rest`."""
     rows, n = full.shape
     recent = collections.deque([np.zeros((n_full + 1, 1 + with_rest, rows))] * apart, maxlen=apart)
     for k in range(n):

@@ -30,9 +30,9 @@ MAX_BANDS = 1024  # most bands p of a recipe: the states hold p - 1 batch sums
 class Toeplitz(Release):
     """Base class of lower triangular Toeplitz factors, with S at most `MAX_SYNCS`.
 
-    The message is m = gamma + tail, with the tail c_1 gamma_{k-1} + c_2 gamma_{k-2} + ... The silo computes it from
-    buffers of the batch sums gamma. The server keeps the same buffers of the batch sums with noise, g = m - tail. It
-    adds g to the prefix sum. Sensitivity follows from the first column of C, and noise from the first column of R.
+    The silo keeps buffers of the batch sums gamma. Its message is m = gamma + tail, with the tail c_1 gamma_{k-1} + c_2
+    gamma_{k-2} + ... The server keeps buffers of the batch sums with noise, g = m - tail, and adds g to the prefix sum.
+    Sensitivity follows from the first column of C, and noise from the first column of R.
     """
 
     def __post_init__(self):
@@ -97,8 +97,8 @@ class Toeplitz(Release):
 class Bands(Toeplitz):
     """Base class of factors with p bands: m_k = gamma_k + c_1 gamma_{k-1} + ... + c_{p-1} gamma_{k-p+1}.
 
-    The buffers are the last p - 1 batch sums, (p - 1, *shape), for any S. If c does not increase, noise does not build
-    up in g. Such a polynomial has no root inside the unit circle.
+    The buffers are the last p - 1 batch sums, (p - 1, *shape), for any S. As c does not increase, its polynomial has no
+    root inside the unit circle, and noise does not build up in g.
     """
 
     coefficients: Any  # (p,) float32, 1 = c_0 >= c_1 >= ... >= 0
@@ -191,5 +191,5 @@ def sqrt_column(n: int) -> Float[np.ndarray, " n"]:
 
 
 def divided(series: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Returns the quotient of two power series, with as many terms as `series`."""
+    """Returns the power series `series` / `c`, with as many terms as `series`."""
     return np.asarray(lfilter([1.0], c, series))

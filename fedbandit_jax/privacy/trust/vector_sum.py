@@ -33,13 +33,13 @@ class VectorSum(Trust):
     The silos see their users' statistics and draw the bits. They and the shuffler are trusted, the server is not. A
     node of level l has n = M B 2^l users. For each entry w in [-1, 1] a user has 2 g_l + b_l bits. With z = (w + 1)
     g_l, data add floor(z) + Bernoulli(z - floor(z)) ones, and noise adds Binomial(b_l, 1/2). From all ones Y of an
-    entry the server estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves the D counts of
-    ones of a node by at most visits (g_l Delta_J + sqrt(D)) in l2 norm. Delta_J is the joint sensitivity of (x y, x
-    x'), and sqrt(D) is for rounding.
+    entry the server estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves a node's counts of
+    ones, of all D entries, by at most visits (g_l Delta_J + sqrt(D)) in l2 norm. Delta_J is the joint sensitivity of (x
+    y, x x'), and sqrt(D) is for rounding.
 
     # DEVIATION zhou2024 Alg. 6: the d(d+1)/2 entries of the matrix on and above the diagonal are sent. Entries above it
-    are scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4, and 3/4 of the printed
-    number has the same variance.
+    are scaled by sqrt 2 (see `statistic`). Noise bits have p = 1/2 instead of the printed 1/4. Then 3/4 of the printed
+    number of bits have the same variance.
     """
 
     sentence = (
@@ -135,7 +135,7 @@ class VectorSum(Trust):
         level, n = self._node(k)
         binomial, roundings, last = jax.random.split(key, 3)
         draws = centred_binomial(binomial, n * jnp.asarray(self.b)[level], total.shape, exact=self.exact)
-        spread = jnp.sqrt(jnp.maximum(rounding[level] - 1 / 6, 0))  # the last rounding has 1/6 on average
+        spread = jnp.sqrt(jnp.maximum(rounding[level] - 1 / 6, 0))  # the last rounding has variance 1/6 on average
         counts = stochastic_round(last, total * g[level] + spread * normal(roundings, total.shape)) + draws
         ended = k % (1 << jnp.arange(len(rounding))) == 0
         return counts / g[level], jnp.where(ended[:, None], 0, rounding)
