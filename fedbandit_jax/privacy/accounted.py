@@ -32,7 +32,7 @@ from fedbandit_jax.privacy.trust.model import Trust
 from fedbandit_jax.privacy.trust.own import BoundGaussian
 from fedbandit_jax.privacy.users import ONCE, Users
 
-# for "replace" only: a reward that changes may move sums by more than one that is left out
+# for "replace" only: changing a reward may move sums more than leaving it out
 FIXED_CONTEXTS = "one user's rewards changed; contexts are fixed for each silo and public"
 
 
@@ -102,7 +102,7 @@ class AccountedMechanism(BoundMechanism):
 
         A loop of fixed batches adds up B rounds = `batch`. One without (None) hands rows to `absorb` after `longest`.
         Sums are exact, see `Steps`. If noise is on a grid, or depends on single users, the sum of the longest batch is
-        rounded to float32. So is every message that it enters, about four times.
+        rounded to float32. Each message that it enters is rounded about four times.
         """
         if (batch or 0) > self.longest:
             return f"it adds up at most {self.longest} rounds at a time, and runs with batches of {batch}"

@@ -59,8 +59,8 @@ class Mechanism:
         dropouts: f, silos that may miss a synchronisation or reveal their share of the noise, with trust "secagg". Each
             of M silos adds 1/(M - f) of the noise's variance. If more are missing, nothing is released. Other trust
             models need no number.
-        resends: whether a silo that was away adds its unsent sums to its next message. Otherwise they are lost once
-            others have sent. If silos drop out, every batch must be in one message, as with the release
+        resends: whether a silo that was away adds its unsent sums to its next message. Otherwise they are lost when the
+            others send. If silos drop out, every batch must be in one message, as with the release
             "input_perturbation".
 
     Raises:

@@ -83,8 +83,9 @@ class PhasedKLUCB(Recipe):
 
     The bound of an arm with N users and noisy mean p is the largest q with N d(p, q) <= log t. Here d(p, q) is the
     least epsilon |z - p| + kl(z, q) over z, with the epsilon of the noise on a sum. Sums of all phases of an arm add
-    up, with all their noise. The divergence d counts the noise of one sum. So a bound is below the mean more often than
-    once in t. After 15 phases at epsilon = 0.1 it is so in 4 % of draws, for t = 10^4. This costs regret, not privacy.
+    up, with all their noise. The divergence d counts the noise of one sum. So a bound is below the true mean more often
+    than once in t. After 15 phases at epsilon = 0.1 it is so in 4 % of draws, for t = 10^4. This costs regret, not
+    privacy.
 
     The server learns one sum of rewards in [0, 1] per phase, by the protocol of `sums`. The privacy unit is one user,
     with one contribution to one sum. Adjacency is replacement of that user's reward by any other in [0, 1] (sensitivity

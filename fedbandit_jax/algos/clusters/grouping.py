@@ -90,11 +90,11 @@ class Mixture(Grouping):
     with numerator r^2 and denominator s^2 of q. If the least is not at t = 0, every other candidate must lower sum_u
     q_u by 1.5 times as much.
 
-    This is a rule of thumb, not a test. The best split beats the split by sign. The variance v is the one across
-    theta_c. Along theta_c its term in s_W is up to twice as large. The rule split none of 40 draws of 40 equal users.
-    It splits more if the noise on x x' is several times the noise on x y (`gram_scale` below 1/2) or outweighs the data
-    by far. Then it splits up to three in four draws of 200 to 400 equal users. Too many clusters cost regret, and never
-    privacy.
+    This is a rule of thumb, not a test. The best split explains more than the split by sign. The variance v is the one
+    across theta_c. Along theta_c its term in s_W is up to twice as large. The rule split none of 40 draws of 40 equal
+    users. It splits more if the noise on x x' is several times the noise on x y (`gram_scale` below 1/2) or outweighs
+    the data by far. Then it splits up to three in four draws of 200 to 400 equal users. Too many clusters cost regret,
+    and never privacy.
 
     Args:
         max_groups: the most clusters, >= 1; if they do not fit either, every user is a cluster.
