@@ -364,7 +364,7 @@ def test_noise_is_of_those_who_are_there(trust):
 
 
 def test_certificates():
-    """With the noise of f shares less it is the budget's; two changes that once forged it are named."""
+    """With the noise of f shares less it is the budget's, and changes of one part or two lose the claim."""
     spec = AWAY.spec
     plain = A.Federated(
         policy=A.Greedy(), schedule=B, privacy=P.Mechanism(BUDGET, "input_perturbation", "secagg", dropouts=2)
@@ -375,6 +375,9 @@ def test_certificates():
     assert 0.999 * 8 < found.epsilon_exact <= 8
     assert any(one.startswith("more than 2 of the silos that drop out") for one in found.not_covered)
     assert "which silos miss which synchronisation" in found.not_covered
+    fewer, tree = dataclasses.replace(bound.mechanism.trust, dropouts=3), P.RELEASES["tree"](T // B)
+    for part in (dict(trust=fewer), dict(release=tree)):
+        assert certify(bound.replace(mechanism=dataclasses.replace(bound.mechanism, **part))).claim == "none"
     there = A.Federated(policy=A.Greedy(), schedule=B, privacy=P.Mechanism(BUDGET, "tree", "secagg"))
     there = there.bind(dataclasses.replace(spec, drops=False), T)  # where nobody asks how many are needed
     more = dataclasses.replace(there.mechanism.trust, dropouts=-3, share=there.mechanism.trust.share * 0.8)

@@ -82,6 +82,11 @@ def test_damage_costs_one_generation(tmp_path, checkpoints):
     before.write_bytes(older[:-1])
     with pytest.raises(ValueError, match=r"run.0' is .*run.0.before' is .*: delete it to start anew"):
         checkpoints.restore(0, FRESH)
+    path.write_text("Chapter 1")  # of another tool, which a good older one must not replace
+    before.write_bytes(older)
+    with refused("checkpoint", path):
+        checkpoints.restore(0, FRESH)
+    assert path.read_text() == "Chapter 1"
     path.unlink()
     before.unlink()
     path.mkdir()

@@ -163,7 +163,7 @@ def pairs():
             yield model, release, f"{model if isinstance(model, str) else 'pairs'}-{release}"
 
 
-SLOW = "discounted", "window", "multi"  # as other bands and buffers
+SLOW = "discounted", "window"  # as other bands
 
 
 def mechanisms():

@@ -116,6 +116,7 @@ MESSAGES = [  # algorithm, size, seed, splits at least, global clusters of sever
     (FCLUB(3000.0, upload=1, download=1, **SPLIT), SMALL, 1, 3, True),
     (FCLUB(100.0, max_uploads=3, spectral="theory", **ALIKE), SMALL, 3, 0, False),
     # slow, as those of `test_many_runs`
+    (FCLUB(3000.0, **OURS, max_uploads=2, **SPLIT), LARGE, 2, 3, True),
     (FCLUB(50.0, **OURS | dict(upload=1, download=1), calibration="theorem", **ALIKE), LARGE, 1, 0, False),
 ]
 

@@ -297,3 +297,13 @@ def test_what_a_grouping_returns(method, answer):
 
     with refused(f"Odd.{method}"):
         A.Grouped(grouping=Odd(), schedule=SCHEDULE).bind(SPEC, T)
+
+
+@pytest.mark.slow
+def test_order_of_the_groupings(key):
+    """Ten users of two kinds, epsilon = 4: a mixture is better than all together, and than all alone."""
+    algos = [A.Grouped(grouping=kind(), privacy=mechanism(4.0, **HALF)) for kind in (A.Mixture, A.Together, A.Alone)]
+    env = fb.envs.clustered(10, n_clusters=2)
+    regret = fb.sweep(env, algos, horizon=5000, key=key, seeds=10, stride=5000).regret[:, :, -1]
+    gain = regret[1:] - regret[0]
+    assert (gain.mean(1) > 2.8 * gain.std(1, ddof=1) / np.sqrt(10)).all()  # 99 % over paired seeds

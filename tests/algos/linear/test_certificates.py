@@ -78,6 +78,13 @@ def test_numbers():
     assert c.server_noise_std == pytest.approx(c.noise_std * math.sqrt(10 * nodes), rel=1e-5)
 
 
+def test_the_sensitivity_of_secure_aggregation_includes_rounding():
+    """For 300 visits rounding is more than a quarter of it. The contract has single visits."""
+    unit = P.Users(300, per_batch=16)
+    c = certificate(privacy=P.Mechanism(P.Budget(1.0, 1e-6), trust="secagg", unit=unit), schedule=10, horizon=200)
+    assert P.gaussian_epsilon(c.sensitivity / c.noise_std, c.delta) == pytest.approx(c.epsilon_exact, abs=2e-4)
+
+
 def test_where_a_contribution_becomes_zero_rewards_do_not_change():
     """Whose changed reward moves these sums by 1, which is more than what the certificate is computed for."""
     spec = dataclasses.replace(UNIT, fixed_contexts=True, constant=True)

@@ -84,6 +84,20 @@ def test_algorithm_3(name):
 
 
 @pytest.mark.slow
+def test_a_complete_and_an_empty_graph():
+    """A complete one is a controller one round late, if all ask in every other round. An empty one is LinUCB."""
+    network = ex.play(ex.SCRIPT, gossip(nx.complete_graph(M), schedule=S.LogDet(1e-6), regularization=0.5))
+    controller = ex.play(ex.SCRIPT, fb.algos.fed_ucb(schedule=2).replace(regularization=0.5))
+    assert network.state(0).synced[0, 0] == T // 2
+    np.testing.assert_allclose(network.gaps, controller.gaps, atol=2e-5)
+    greedy = dict(exploration_scale=0.0)  # widths differ
+    nobody = ex.play(ex.SCRIPT, gossip(nx.empty_graph(M), schedule=S.LogDet(1.0), **greedy))
+    assert nobody.state(0).synced.min() > 2
+    assert not nobody.result.counts["hops"].any()
+    np.testing.assert_allclose(nobody.gaps, ex.play(ex.SCRIPT, fb.algos.LinUCB().replace(**greedy)).gaps, atol=1e-4)
+
+
+@pytest.mark.slow
 def test_denser_graphs_have_less_regret():
     """Complete < ring < nobody, by more than two standard errors of paired differences over 6 seeds."""
     env = fb.envs.gap(6, 8, 4)

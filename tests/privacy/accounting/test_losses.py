@@ -50,12 +50,16 @@ LEVELS = 0.3, 1e-2, 1e-5, 1e-10
 
 @pytest.mark.parametrize("mixture", MIXTURES, ids=str)
 def test_epsilon_is_never_below(mixture):
-    """The exact delta at the epsilon found is delta or less; of a Gaussian and one pure mechanism it is delta."""
+    """The exact delta at the epsilon found is delta or less; of a Gaussian and one pure mechanism it is delta.
+
+    Of several, seven tenths of epsilon are too little, and nine tenths if delta is 1e-5 or less.
+    """
     for delta in LEVELS:
         epsilon = compose(together(**mixture), delta)
         assert enumerated(epsilon, **mixture) <= delta
-        if epsilon > 0 and mixture == MIXTURES[0]:
-            assert enumerated(epsilon * (1 - 1e-8), **mixture) > delta
+        share = 1 - 1e-8 if mixture == MIXTURES[0] else 0.9 if delta <= 1e-5 else 0.7
+        if epsilon > 0 and delta < 0.3:
+            assert enumerated(epsilon * share, **mixture) > delta
 
 
 @pytest.mark.parametrize(("epsilon", "n"), [(0.1, 7), (0.01, 200), (1.0, 3), (30.0, 2)])
