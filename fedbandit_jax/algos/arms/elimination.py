@@ -85,7 +85,7 @@ class _Private(_Elimination):
         epsilon: privacy parameter in [1e-9, 500].
         delta: the delta in (0, 1) at which the certificate states (epsilon, delta), besides the guarantee of the paper.
             The far tails of the noise are never drawn, and count against delta. At 1e-6 nothing is claimed from epsilon
-            = 45 on; see `Certificate.smallest_delta`.
+            = 47 on, or from 8 on without pure DP; see `Certificate.smallest_delta`.
         unit: `fb.privacy.Users(visits=r, per_batch=1)`: `epsilon` is for all contributions of one user, at most r, to
             different batches. Every sum has the noise of its share of epsilon. If the environment identifies users, as
             `fb.envs.returning` does, further contributions are left out. Then the user's device sends a reward of 0

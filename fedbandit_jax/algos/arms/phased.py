@@ -180,8 +180,9 @@ def phases(growth: float, horizon: int) -> np.ndarray:
 def regret_lower_bound(means: Real[np.ndarray, " K"] | Sequence[float], epsilon: float, horizon: int) -> float:
     """Returns the sum over arms of gap log T / d(mean, best mean): the least regret of Bernoulli arms, for large T.
 
-    Take any epsilon-DP algorithm of a trusted server with regret below every power of T. In the limit, as log T grows,
-    its regret is this or more. At a finite T regret may be smaller.
+    Take any algorithm of a trusted server with regret below every power of T, for all means. Let it be epsilon-DP if
+    one user's reward is replaced. In the limit, as log T grows, its regret is this or more. At a finite T regret may be
+    smaller.
 
     Args:
         means: means of K >= 2 arms in [1e-6, 1 - 1e-6].

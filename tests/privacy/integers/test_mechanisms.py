@@ -213,6 +213,14 @@ def test_tails_of_all_visits_are_charged():
         assert proved > (1 + 1e-4) * returning(event, at - (1 + math.exp(proved)) * missing, n)[0]
 
 
+@pytest.mark.parametrize(("kind", "first"), [(fb.algos.CDPSE, 47), (fb.algos.DistRDPSE, 8), (fb.algos.DistCDPSE, 8)])
+def test_the_first_epsilon_that_tails_refuse(kind, first):
+    """At delta = 1e-6, as the docstring of the variants says."""
+    spec = fb.envs.arms(3).spec
+    assert kind(first - 1).certificate(spec, 1000).claim == "certified"
+    assert kind(first).certificate(spec, 1000).claim == "none"
+
+
 def test_a_sum_and_bits_that_attain_what_is_proved():
     """Two randomised responses: a sum of two values, and a bit whose odds depend on the sum and on the user."""
     noise, bits = 0.7, 0.5
