@@ -110,6 +110,7 @@ def test_certificates_are_the_ones_of_the_simulation():
     assert (one.epsilon, one.delta) == (other.epsilon, other.delta)
     assert OF_A_TABLE in one.not_covered
     assert OF_A_TABLE in other.not_covered
+    assert env.fit.source in fb.envs.rejection(env).spec.basis != env.spec.basis
 
 
 def test_what_data_decide_is_not_covered(key):
