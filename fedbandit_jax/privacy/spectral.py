@@ -66,7 +66,7 @@ def norm_quantile(dim: int, tail: float) -> float:
     """Returns a q with P(||(G + G') / sqrt 2|| > q) <= tail, for a G (d, d) with iid N(0, 1) entries.
 
     The spectral norm is a sqrt 2-Lipschitz function of G. Let Phi be the normal distribution function. Then the
-    quantile of the norm at Phi(z) grows by at most sqrt 2 per unit of z (Gaussian isoperimetry, Borell 1975). So the
+    Phi(z)-quantile of the norm grows by at most sqrt 2 per unit of z (Gaussian isoperimetry, Borell 1975). So the
     estimate of the quantile at 1 - `BODY`, an upper bound with probability 1 - 1e-6, extends to any smaller tail.
     """
     start = _quantile(dim)

@@ -71,7 +71,7 @@ class _LogDet(Schedule):
         return horizon if self.max_syncs is None else min(self.max_syncs, horizon)
 
     def bound(self, setting: Setting) -> dict[str, Any]:
-        """Returns D, as given or by Theorem 1 or Remark 1 of Dubey & Pentland (2020) for norms <= 1, and `patient`."""
+        """Returns `patient` and D, given or from Theorem 1 or Remark 1 of Dubey & Pentland (2020) for norms <= 1."""
         m, d, t, low, high, _ = setting
         if self.threshold == "M log T":
             threshold = 2 * t * d / (math.log(high / low + t / (d * low)) + 1)

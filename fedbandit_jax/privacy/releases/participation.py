@@ -7,11 +7,11 @@ and |j - k| >= b for any j != k with n_j, n_k > 0. By Cauchy-Schwarz,
 
     |C g|_F^2 <= n' G n,   G_jk = |(C'C)_jk|,
 
-with equality if C'C >= 0 wherever n is not zero, and all moves are n_k times one unit vector. The sensitivity is the
-largest n' G n over valid patterns. Batches and patterns may depend on earlier releases. Then every sequence of outputs
-has its own valid pattern. C is lower triangular. So along every sequence the squared shifts of messages, given earlier
-ones, add up to at most the largest n' G n. Fully adaptive composition of Gaussian mechanisms needs exactly that (Smith
-& Thakurta 2022).
+with equality if C'C >= 0 wherever n is not zero, and all moves are n_k times one unit vector. The squared sensitivity
+is at most the largest n' G n over valid patterns. Batches and patterns may depend on earlier releases. Then every
+sequence of outputs has its own valid pattern. C is lower triangular. So along every sequence the squared moves of the
+messages add up to at most the largest n' G n. Fully adaptive composition of Gaussian mechanisms needs exactly that
+(Smith & Thakurta 2022).
 
 *Vertices.* n' G n is convex in n along e_k, and along e_j - e_k since G_jj + G_kk >= 2 G_jk (Cauchy-Schwarz again). Of
 two entries strictly between 0 and v one can go to 0 or to v. So the largest value has all entries 0 or v, except at
@@ -21,8 +21,8 @@ most one, the remainder. As G >= 0, as many batches as possible have v, and one 
 as a whole to begin with batch 0. Wherever a gap is larger than b, shift all later batches by one, until they are 0, b,
 2b, ... No entry of n' M n falls. The remainder w < v is worst in the last batch m. All entries of M at these batches
 contribute v^2 times their sum. In batch t the remainder adds -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti). Here M_tt
->= M_mm, M_it >= M_im for i < t, and M_ti >= M_{m+t-i,m} for t < i < m. With M_tm the right sides are all entries of
-batch m. So the largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full batches see
+>= M_mm, M_it >= M_im for i < t, and M_ti >= M_{m+t-i,m} for t < i < m. Together with M_tm, the right sides are M_im
+for all i <= m. So the largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full batches see
 Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu 2023.) For a Toeplitz C with first column c_0 >= c_1 >=
 ... >= 0, G itself is monotone. Any other c is bounded by the least nonincreasing column above |c|. For a matrix the
 least M >= G is made, and another for batches in reverse order.
