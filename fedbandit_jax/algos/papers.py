@@ -54,7 +54,7 @@ def private_fed_lin_ucb(
 ) -> Federated:
     """Makes Private-FedLinUCB: every B rounds the server learns noisy sums of x y and x x' over all silos.
 
-    With a budget alone, every silo has a binary tree over its own batch sums, and adds Gaussian noise to its nodes
+    With a budget alone, every silo has a binary tree over its own batch sums. It adds Gaussian noise to its nodes
     (Algorithm 2). Users trust their silo, but neither the server nor other silos. The privacy unit is one user of one
     round. For adjacency and sensitivity see `fb.privacy.Mechanism`.
 
@@ -128,8 +128,8 @@ def fed_ucb(
         >>> safe.certificate(env.spec, 100).claim
         'certified'
 
-    Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1; Zhou & Chowdhury (2024),
-    Algorithm 3, which restates it.
+    Reference: Dubey & Pentland (2020), Algorithms 1 and 2, Propositions 2 and 4, Theorem 1. Zhou & Chowdhury (2024),
+    Algorithm 3, restate it.
     """
     name = name if name is not None else "FedUCB" if privacy is None else "Private-FedUCB"
     privacy = privatizer(privacy)

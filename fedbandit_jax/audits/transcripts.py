@@ -74,7 +74,7 @@ def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:
 
 
 def _counted(algo: Any, shown: Any) -> Any:
-    """Counts ones in `PARTS` of mixed bits (D, N), -1 if not sent; returns anything else unchanged."""
+    """Counts ones in `PARTS` of mixed bits (D, N), -1 if not sent. Returns anything else unchanged."""
     mechanism = getattr(algo, "mechanism", None)
     if not isinstance(mechanism, Messages) or not mechanism.trust.needs_users:
         return shown

@@ -40,7 +40,7 @@ def movielens(
     r"""Loads your own copy of MovieLens as a clustered linear bandit.
 
     A matrix A has a row for each of the `n_active` users and a column for each of the `n_items` items with most
-    ratings; on ties smaller ids come first. It is 1 if the user rated the item, and 0 otherwise. Let A = U S V' be its
+    ratings. On ties smaller ids come first. It is 1 if the user rated the item, and 0 otherwise. Let A = U S V' be its
     SVD. A user's vector is (u, 1) / sqrt 2, where u is the user's row of the first `dim` - 1 columns of U, divided by
     its norm. The `n_users` most active users are kept and clustered by k-means.
 
@@ -57,12 +57,12 @@ def movielens(
         n_active: number of users in the matrix.
         n_clusters: number of clusters m, at most n_users.
         thetas: preference vectors. Value "user" uses the user's own vector. Value "centroid" uses the mean vector of
-            the user's cluster, scaled like a user's, so the users of a cluster are identical, as the paper assumes.
+            the user's cluster, scaled like a user's. Then the users of a cluster are identical, as the paper assumes.
         seed: seed of k-means, >= 0.
 
     Raises:
         FileNotFoundError: the folder or file does not exist.
-        ValueError, TypeError: an argument is invalid, or the file is damaged; the message then names file and line.
+        ValueError, TypeError: an argument is invalid, or the file is damaged. The message then names file and line.
         ImportError: pandas or scikit-learn is missing.
 
     Example:
@@ -187,7 +187,7 @@ def _singular_vectors(matrix: csr_array, dim: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _features(rows: np.ndarray) -> np.ndarray:
-    """Returns (row / norm, 1) / sqrt 2 of every non-zero row; dropping the others keeps the singular vectors."""
+    """Returns (row / norm, 1) / sqrt 2 of every non-zero row. Dropping the others keeps the singular vectors."""
     norms = np.linalg.norm(rows, axis=1)
     rows = rows[norms > ZERO] / norms[norms > ZERO, None]
     return np.column_stack([rows, np.ones(len(rows))]) / math.sqrt(2)

@@ -1,4 +1,4 @@
-"""Microsoft Learning to Rank (MSLR-WEB10K) as a linear bandit: a query is a user, and its documents are the arms."""
+"""Microsoft Learning to Rank (MSLR-WEB10K) as a linear bandit. A query is a user, and its documents are the arms."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Fold(NamedTuple):
 
 
 def mslr(path: str | Path, *, features: str = "title", penalty: float = 1e-3, normalise: bool = True) -> Queries:
-    """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit; the data set may not be redistributed.
+    """Loads your own copy of MSLR-WEB10K (or WEB30K) as a linear bandit. The data set may not be redistributed.
 
     A query is a context and its documents are the arms, at most 908 in MSLR-WEB10K. The folds hold the same queries in
     other orders. The paper splits the features into two halves and gives only their sizes. `TITLE_FEATURES` and
@@ -53,7 +53,7 @@ def mslr(path: str | Path, *, features: str = "title", penalty: float = 1e-3, no
 
     Rows are the raw values divided by their Euclidean norm, so a few large features dominate. Theta is the lasso of the
     relevance 0, ..., 4 given these rows, divided by max(1, ||theta||). This changes the unit of regret, but not the
-    noise. Means are in [-1, 1]. No coordinate of x is constant, so they cannot be moved into [0, 1], and `replay`
+    noise. Means are in [-1, 1]. No coordinate of x is constant, so they cannot be moved into [0, 1]. `replay`
     refuses rewards="bernoulli" if one is negative.
 
     Args:
@@ -77,7 +77,7 @@ def mslr(path: str | Path, *, features: str = "title", penalty: float = 1e-3, no
         >>> table = fb.data.mslr("MSLR-WEB10K", features="title")  # doctest: +SKIP
         >>> env = fb.envs.replay(**table.arguments(), n_agents=10)  # doctest: +SKIP
 
-    Reference: Qin & Liu (2013); Zhou & Chowdhury (2024), Section 6 and Appendix H; the halves go back to the
+    Reference: Qin & Liu (2013). Zhou & Chowdhury (2024), Section 6 and Appendix H. The halves go back to the
     code of Swaminathan et al. (2017), "Off-policy evaluation for slate recommendation".
     """
     numbers = np.array(FEATURES[validate.one_of("features", features, tuple(FEATURES))])
@@ -100,7 +100,7 @@ def mslr(path: str | Path, *, features: str = "title", penalty: float = 1e-3, no
 
 
 def mslr_arms(path: str | Path, *, n_arms: int = 50, seed: int = 0) -> np.ndarray:
-    """Loads your own copy of MSLR-WEB10K as a multi-armed bandit: an arm is a cluster of documents.
+    """Loads your own copy of MSLR-WEB10K as a multi-armed bandit. An arm is a cluster of documents.
 
     Documents are clustered by k-means on their 136 raw features. The mean reward of an arm is the mean relevance
     0, ..., 4 of its documents, divided by 4, in [0, 1].
@@ -117,7 +117,7 @@ def mslr_arms(path: str | Path, *, n_arms: int = 50, seed: int = 0) -> np.ndarra
         >>> means = fb.data.mslr_arms("MSLR-WEB10K")  # doctest: +SKIP
         >>> env = fb.envs.arms(means=means)  # doctest: +SKIP
 
-    Reference: Chowdhury & Zhou (2023), Section 7 of the ICLR version, which says nothing of features or of their scale.
+    Reference: Chowdhury & Zhou (2023), Section 7 of the ICLR version. It says nothing of features or of their scale.
     """
     n_arms = validate.integer("n_arms", n_arms, at_least=2)
     seed = validate.integer("seed", seed, at_least=0, at_most=2**32 - 1)

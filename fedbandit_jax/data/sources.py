@@ -138,7 +138,7 @@ def _written(path: Path) -> Source:
 
 
 def _unreadable(path: Path, error: Exception) -> BadValue:
-    """Rewords an error of pandas or pyarrow; pandas counts rows of open quotes from 0."""
+    """Rewords an error of pandas or pyarrow. Here pandas counts rows of open quotes from 0."""
     said = re.sub(r"(?<=starting at row )\d+", lambda row: str(int(row[0]) + 1), " ".join(str(error).split()))
     said = said.removeprefix("Error tokenizing data. C error: ")
     return BadValue("source", "must be a table that can be read", path.name, got=f"{path.name}: {said[:200]}")

@@ -78,7 +78,7 @@ def _numbers(texts: Sequence[str], point: str) -> np.ndarray:
 
 
 def dates(texts: Sequence[str]) -> np.ndarray | None:
-    """Parses ISO dates and times as days since 1970 in UTC; None if a text is not one.
+    """Parses ISO dates and times as days since 1970 in UTC. Returns None if a text is not one.
 
     >>> dates(["1970-01-02", "1970-01-02 12:00:00+02:00"]).tolist(), dates(["1970-01-02", "2.1.1970"])
     ([1.0, 1.4166666666666667], None)

@@ -42,10 +42,10 @@ def table(
     """Turns a log with rows of silo, arm and reward into an environment.
 
     A random share `fit_share` of the rows of each silo fits a model of the reward. If users return, it is a share of
-    the users with all their rows. The other rows are replayed: in every round each silo serves one of them, drawn
-    uniformly, with any arm, and the model answers. So regret is with respect to the model. `env.fit`, every result and
-    every figure say how well it predicts the held-out rows; `print(env.fit)` shows more. Every silo serves a user in
-    every round. A silo with a single row counts as much as any other in every mean, unless `min_rows` drops it.
+    the users with all their rows. The other rows are replayed. In every round each silo serves one of them, drawn
+    uniformly. Any arm can be played, and the model answers. So regret is with respect to the model. `env.fit`, every
+    result and every figure say how well it predicts the held-out rows; `print(env.fit)` shows more. Every silo serves a
+    user in every round. A silo with a single row counts as much as any other in every mean, unless `min_rows` drops it.
 
     Features: a user has a constant and the columns `features`, z in R^p. Without `arm_features` each arm has a separate
     block, x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With `arm_features` an arm has a constant and these
@@ -53,7 +53,7 @@ def table(
     at three standard deviations, and divided by them. A text becomes one entry for each level, or one entry for two
     levels. Vectors are scaled so that the longest have norm 1, and their first entry is constant. Rewards are mapped to
     [0, 1] by the least and the largest of the table. `env.encoding` describes all this. Without `features`, or if they
-    are constant in every silo, contexts are fixed and public, and certificates say so.
+    are constant in every silo, contexts are fixed and public. Certificates say so.
 
     Args:
         source: a path, a frame of pandas or polars, a table of pyarrow, or a mapping of names to vectors. A text file
@@ -70,9 +70,9 @@ def table(
         min_rows: drops silos and arms with fewer rows, repeatedly; `env.encoding` counts them.
         time: column of numbers or dates. The earliest rows of every silo, or the first users, fit the model. By default
             they are drawn.
-        decimal: decimal mark "." or "," of numbers written as text; the other one, like a space, separates thousands.
+        decimal: decimal mark "." or "," of numbers written as text. The other one, like a space, separates thousands.
             By default it is detected, and "1,000" alone is refused.
-        missing: texts of missing values, such as ["", "NA", "-999"]; rows with one in a named column are dropped. By
+        missing: texts of missing values, such as ["", "NA", "-999"]. Rows with one in a named column are dropped. By
             default they are refused, and so are "-", "?" and a single negative number such as -999; [] accepts these.
         fit_share: share of the rows, or of the users, that fit the model, in (0, 1).
         model: "linear", least squares with means clipped to [0, 1], or "logistic", with mean 1 / (1 + exp(-<x,

@@ -1,9 +1,9 @@
 """Batched execution of runs with the same structure, in pieces: one program for some of the S seeds.
 
-On a CPU, pieces are small enough for the cache, and a pool of threads runs as many as there are cores. Branches on data
+On a CPU, pieces are small enough for the cache. A pool of threads runs as many as there are cores. Branches on data
 run one seed at a time, so branches not taken cost nothing. If there are fewer pieces than cores, the agents of a piece
 are divided as well, and joined at synchronisations. On accelerators there is one piece for each device. Leaves shared
-by all C configurations, such as the environment's, are stored once on a device, and users are drawn once per seed.
+by all C configurations, such as the environment's, are stored once on a device. Users are drawn once per seed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Ahead(NamedTuple):
         return jax.device_put(zeros, self.keys.sharding)
 
     def program(self, n: int) -> Any:
-        """Compiles `rows` of the source for at most n steps; a GPU always draws n."""
+        """Compiles `rows` of the source for at most n steps. A GPU always draws n."""
         return _noise(self.structure, self.keys.ndim > 0, n)
 
 
@@ -91,7 +91,7 @@ class Layout(NamedTuple):
     def over_runs(self, method: str, **fixed: Any) -> Any:
         """Vectorises a method of the runner over G seeds and C configurations, which share the world.
 
-        Worlds have a leading axis G; states, parts and metrics have G and C. `rows` holds the noise drawn before the
+        Worlds have a leading axis G. States, parts and metrics have G and C. `rows` holds the noise drawn before the
         steps, one entry for each configuration with a leading axis G.
         """
 
@@ -114,7 +114,7 @@ class Layout(NamedTuple):
 
 
 class Pieces:
-    """All runs of runners that share a program; states are lists with one entry for each piece."""
+    """All runs of runners that share a program. States are lists with one entry for each piece."""
 
     def __init__(self, runners: Sequence[Runner], keys: Array):
         self.n_configs, self.n_seeds = len(runners), len(keys)
@@ -211,7 +211,7 @@ class Pieces:
         return found
 
     def advance(self, pool: Executor, states: list[Any], ks: range, capacity: int) -> tuple[list[Any], Any]:
-        """Advances all pieces by the steps `ks`, at most `capacity`; returns states and metrics (steps, S, C, ...)."""
+        """Advances all pieces by the steps `ks`, at most `capacity`. Returns states and metrics (steps, S, C, ...)."""
 
         def run(which: int) -> Any:
             piece, (world, state, drawn) = self.pieces[which], states[which]
@@ -283,7 +283,7 @@ def _steps(ks: range, capacity: int) -> tuple[Any, Any]:
 
 
 def _stack(runners: Sequence[Runner]) -> tuple[list[Any], Any, tuple[int | None, ...]]:
-    """Stacks runners: leaves, tree structure, and the axis C of each leaf; None if all share one object."""
+    """Stacks runners: leaves, tree structure, and the axis C of each leaf. It is None if all share one object."""
     flat = [jax.tree.leaves(runner) for runner in runners]
     leaves, axes = [], []
     for column in zip(*flat):
@@ -320,7 +320,7 @@ def _parts(layout: Layout, method: str, **fixed: Any):
 def _advance(layout: Layout):
     """Compiles the function that takes a piece through the first `count` of the steps `ks`.
 
-    On a GPU it takes all of them, a number known without asking the host; `advance` drops the surplus.
+    On a GPU it takes all of them, a number known without asking the host. `advance` drops the surplus.
     """
 
     def advance(leaves, keys, world, state, count, ks, rows=()):

@@ -59,7 +59,7 @@ def keep_programs(folder: str | Path | None = None) -> Path:
 
 
 def keep_by_default() -> None:
-    """Calls `keep_programs()` unless JAX's cache is disabled; prints one line if the folder is not writable."""
+    """Calls `keep_programs()` unless JAX's cache is disabled. Prints one line if the folder is not writable."""
     if jax.config.jax_enable_compilation_cache and not _refused:  # pyright: ignore[reportAttributeAccessIssue]
         try:
             keep_programs()

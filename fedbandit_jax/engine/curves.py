@@ -19,7 +19,7 @@ GAUGE, LAST = "gauge ", "last "  # prefixes of names in `Tally.arrays`: a gauge'
 
 
 class Curves(NamedTuple):
-    """Recorded curves, cumulative except for gauges; counters are int64, or float64 from 2^53 on."""
+    """Recorded curves, cumulative except for gauges. Counters are int64, or float64 from 2^53 on."""
 
     regret: np.ndarray  # (C, S, N) float64, summed over agents
     communication: dict[str, np.ndarray]  # rounds, floats and bits sent, each (C, S, N)
@@ -97,7 +97,7 @@ class RoundTally(_Tally):
 class StretchTally(_Tally):
     """The curves recorded so far, of steps with P stretches of rounds, of lengths that differ between runs.
 
-    All rounds of a stretch have the same gap, so linear interpolation of regret is exact. Counters of a step are added
+    All rounds of a stretch have the same gap. So linear interpolation of regret is exact. Counters of a step are added
     when it ends.
     """
 

@@ -113,7 +113,7 @@ def _compiled(runners: Sequence[Runner], keys: Array) -> Pieces:
 
 
 def _with_most_steps(runners: Sequence[Runner]) -> Runner:
-    """Returns the runner with the most steps; steps after a run's horizon have no effect."""
+    """Returns the runner with the most steps. Steps after a run's horizon have no effect."""
     return max(runners, key=lambda runner: runner.n_steps)
 
 

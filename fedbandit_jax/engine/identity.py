@@ -34,7 +34,7 @@ from fedbandit_jax.core.validate import BadType
 
 
 def digest(*parts: Any) -> bytes:
-    """Returns the digest of everything that `describe` accounts for; 1 and 1.0 are equal."""
+    """Returns the digest of everything that `describe` accounts for. Then 1 and 1.0 are equal."""
     text = json.dumps(list(map(describe, parts)), sort_keys=True)
     numbers = json.loads(text, parse_int=lambda digits: float(digits) if len(digits) < 16 else digits)
     return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).digest()
@@ -146,7 +146,7 @@ def versions() -> dict[str, str]:
 
 
 def provenance() -> dict[str, Any]:
-    """Returns versions, git commit, device, dtype, date and command of this process, for readers; no digest has it."""
+    """Returns versions, git commit, device, dtype, date and command of this process, for readers. No digest has it."""
     device, started = jax.devices()[0], Path(sys.argv[0])
     ours = started.name == "__main__.py" and started.parent.name == "fedbandit_jax"
     command = "fedbandit" if ours else started.name or "python"
@@ -164,7 +164,7 @@ def provenance() -> dict[str, Any]:
 
 @functools.cache
 def _git_commit() -> str | None:
-    """Returns the commit of the package's checkout, with `+` for uncommitted changes; None if installed."""
+    """Returns the commit of the package's checkout, with `+` for uncommitted changes. It is None if installed."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -32,9 +32,9 @@ class RunOptions(TypedDict, total=False):
         key: typed PRNG key, `jax.random.key(seed)`. Seed i uses `fold_in(key, i)`, independent of the other seeds. Two
             algorithms under one key see the same users and reward noise. Their privacy noise is independent, unless
             they are the same algorithm with the same noise. Equal versions, device and shapes give equal bits.
-        seeds: independent repetitions, which run together. An integer n means seeds 0, 1, ..., n - 1; a sequence such
+        seeds: independent repetitions, which run together. An integer n means seeds 0, 1, ..., n - 1. A sequence such
             as range(100, 200) names them. `fb.concat` joins results of different seeds.
-        stride: record the curves every `stride` rounds; it must divide the horizon. "log" records a few hundred
+        stride: record the curves every `stride` rounds. It must divide the horizon. "log" records a few hundred
             rounds, evenly spaced on a logarithmic axis. Default: every round up to T = 10,000, otherwise at most
             10,000 evenly spaced rounds.
         record: extra records, name -> function of an `fb.record.Moment` that returns an array or a pytree of arrays,
@@ -45,9 +45,9 @@ class RunOptions(TypedDict, total=False):
         progress: whether to show a progress bar on stderr. Default: only on a terminal. Elsewhere one line reports a
             long compilation.
         checkpoint: path of the checkpoint. The run writes `checkpoint`.0 (`checkpoint`.1, ... for further compiled
-            programs) about every ten seconds, and when it stops for any reason, including Ctrl-C and SIGTERM (exit code
-            143). The same call continues from it with equal bits. The previous file is kept as `checkpoint`.0.before,
-            in case the newest is damaged. Delete both once the result is safe.
+            programs) about every ten seconds. It also writes when it stops for any reason, including Ctrl-C and SIGTERM
+            (exit code 143). The same call continues from it with equal bits. The previous file is kept as
+            `checkpoint`.0.before, in case the newest is damaged. Delete both once the result is safe.
         store: folder of results. The run is split into pieces, and pieces that the folder holds are not computed again.
             More seeds or another grid compute only the missing pieces. If other processes compute, user-defined
             environments and algorithms must be picklable.

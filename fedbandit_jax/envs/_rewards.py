@@ -41,7 +41,7 @@ class RewardLaw:
         return jax.nn.sigmoid(self.shape * (z - 0.5)) if self.law == "logistic" else z
 
     def draw(self, key: Key[Array, ""], mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
-        """Draws rewards of agents, given the means of their arms; each draw is independent of the other agents."""
+        """Draws rewards of agents, given the means of their arms. Each draw is independent of the other agents."""
         nothing, agent = jnp.uint32(0), agent.astype(jnp.uint32)
         if self.law in ("bernoulli", "logistic"):
             return (random.uniform_at(key, nothing, agent) < mean).astype(mean.dtype)

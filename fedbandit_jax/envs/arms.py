@@ -22,7 +22,7 @@ LAWS = ("gaussian", "bernoulli")
 
 @struct.pytree
 class RandomArms:
-    """K arms with rewards in [0, 1]; the world is their means, for Gaussian rewards before clipping. Made by `arms`."""
+    """K arms with rewards in [0, 1]. The world is their means, for Gaussian rewards before clipping. Made by `arms`."""
 
     low: Any  # least parameter of a random instance
     high: Any  # largest parameter of a random instance
@@ -59,7 +59,7 @@ class RandomArms:
     def observe(
         self, key: Key[Array, ""], world: Float[Array, " K"], t: Int[ArrayLike, ""]
     ) -> tuple[Round, Float[Array, " K"]]:
-        """Offers the K arms to one user; arm a has the unit vector e_a, for algorithms that need features."""
+        """Offers the K arms to one user. Arm a has the unit vector e_a, for algorithms that need features."""
         return Round(jnp.eye(self.spec.n_arms)[None]), world
 
     def pull(self, key: Key[Array, ""], world: Float[Array, " K"], offered: Round, arms: Int[Array, " M"]) -> Feedback:

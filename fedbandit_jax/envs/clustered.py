@@ -231,7 +231,7 @@ def community(
         clusters: true clusters of users, integers that take every value in 0 ... m - 1, used only to evaluate the
             clusters that an algorithm finds.
         n_servers, n_arms, rewards, noise_std, shape: as in `clustered`; with "bernoulli" every mean must be in [0, 1].
-        arrivals: as in `clustered`; weight i belongs to the i-th user after the permutation, not to row i of `thetas`.
+        arrivals: as in `clustered`. Weight i belongs to the i-th user after the permutation, not to row i of `thetas`.
 
     Raises:
         ValueError, TypeError: an argument is invalid, or shapes disagree.

@@ -51,7 +51,7 @@ class FittedLaw:
         return jax.nn.sigmoid(z) if self.model == "logistic" else jnp.clip(z, 0, 1)
 
     def draw(self, key: Key[Array, ""], mean: Float[Array, " A"], agent: Integer[Array, " A"]) -> Float[Array, " A"]:
-        """Draws rewards of agents, given the means of their arms; each draw is independent of the other agents."""
+        """Draws rewards of agents, given the means of their arms. Each draw is independent of the other agents."""
         tiny = jnp.finfo(jnp.float32).tiny
         variance = jnp.minimum(self.noise_std**2, mean * (1 - mean))
         std = jnp.sqrt(variance)

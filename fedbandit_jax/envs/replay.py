@@ -186,7 +186,7 @@ def script(
     """Makes a deterministic environment that offers given contexts and gives given answers, round by round.
 
     Args:
-        contexts: offered feature vectors, an array or nested lists; rounds after the first T repeat the last one.
+        contexts: offered feature vectors, an array or nested lists. Rounds after the first T repeat the last one.
         answers: reward of every arm.
         means: mean rewards for the regret; by default the answers.
         users: user of each silo, integers >= 0; by default every user is new.

@@ -70,8 +70,8 @@ def returning(env: Any, n_users: int, arrivals: str | Sequence[float] = "uniform
         env: an environment with new users only (`spec.n_users` = 0).
         n_users: n, users of each silo, at most 10^6.
         arrivals: "uniform", or n weights > 0, proportional to arrival probabilities.
-        session: consecutive rounds of a user; users change in all silos at the same time; 1 in a multi-armed
-            environment.
+        session: consecutive rounds of a user, 1 in a multi-armed environment. Users change in all silos at the same
+            time.
 
     Example:
         >>> import jax, fedbandit_jax as fb

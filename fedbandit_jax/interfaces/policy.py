@@ -50,7 +50,7 @@ class Policy:
     """A rule for acting on released statistics. Subclass it, decorate with `@fb.pytree`, define `update` and `index`.
 
     A policy gets releases and the present user's arms, and nothing else. By post-processing it is as private as the
-    mechanism. `fb.algos.Federated` runs it under any schedule, release and trust model; `fb.algos.Thompson` is an
+    mechanism. `fb.algos.Federated` runs it under any schedule, release and trust model. `fb.algos.Thompson` is an
     example. Refuse wrong parameters in `__post_init__` or `bind`, by an error that names them.
     """
 

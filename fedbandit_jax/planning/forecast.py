@@ -27,7 +27,7 @@ class Forecast(NamedTuple):
     """Group regret after T rounds, of which `rounds` were simulated with `seeds` seeds.
 
     The interval from `low` to `high` should contain the mean over all worlds, rewards and noise, with probability 95 %,
-    alone or jointly with others. It has two parts. Seeds differ, with regrets assumed lognormal; if no seed has regret,
+    alone or jointly with others. It has two parts. Seeds differ, with regrets assumed lognormal. If no seed has regret,
     one more may have the most possible. And the tail may bend: after T0 its exponent a is expected to be
     `TRUST` a + (1 - `TRUST`) `USUAL`, up to `BELOW` and `ABOVE`. These numbers were chosen by a hundred full runs, and
     tested on others, see tests/planning/test_plan_intervals.py.

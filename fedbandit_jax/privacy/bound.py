@@ -117,7 +117,7 @@ class BoundMechanism:
         return Sums(zeros, zeros)
 
     def absorb(self, state: MechanismState, part: Array) -> MechanismState:
-        """Adds part of a batch's sum, (d, d + 1), before the batch ends; `step` then takes the rest."""
+        """Adds part of a batch's sum, (d, d + 1), before the batch ends. `step` then takes the rest."""
         assert state.sums is not None  # schedules that are no clock run with exact sums only
         return state._replace(sums=state.sums.add(jnp.moveaxis(part, -1, 0) if self.apart else part))
 

@@ -28,9 +28,9 @@ def sensitivity_sq(adjacency: str, weight: float = 1.0, response: float = 1.0, w
     Suppose that (w', x', v') replaces (w, x, v), with both vectors of norm 1 and c = <x, x'>. The squared change of the
     sums is w^2 + w'^2 - 2 w w' c^2 + v^2 + v'^2 - 2 v v' c. That is convex in (w, w', v, v'), and largest at ends of
     their intervals. With w = w' = W it is at most 2 W^2 (1 - c^2) + 2 V^2 (1 + |c|). This is largest at |c| = min(1,
-    V^2 / (2 W^2)): 2 W^2 + 2 V^2 + V^4 / (2 W^2), or 4 V^2. With w = W and w' = 0 it is W^2 + 2 V^2 (1 + |c|), largest
-    at |c| = 1: W^2 + 4 V^2. With w = w' = 0 it is less. A vector of norm r adds what one of norm 1 adds with r^2 w and
-    r v, within the same bounds. If weights are not free, shorter vectors move less as well. (The longer one must have
+    V^2 / (2 W^2)). Then it is 2 W^2 + 2 V^2 + V^4 / (2 W^2), or 4 V^2. With w = W and w' = 0 it is W^2 + 2 V^2 (1 +
+    |c|). At |c| = 1 it is largest, W^2 + 4 V^2. With w = w' = 0 it is less. A vector of norm r adds what one of norm 1
+    adds with r^2 w and r v, within the same bounds. If weights are not free, shorter vectors move less. (The longer has
     norm 1, as all terms grow with the norms together. If the other has norm r, the largest value over c grows with r.)
 
     >>> [sensitivity_sq("replace"), sensitivity_sq("replace", response=0.5), sensitivity_sq("zero_out")]

@@ -56,7 +56,7 @@ class Liars:
             to share times M.
         attack: what liars send. With "sign_flip" it is minus the true message, and with "large" minus a thousand times
             it. With "random" it has the same norm in a random direction, fresh every time. With "collude" it is the
-            true W with U = W e_1, as if the reward of every arm were its first feature. All liars then pull theta
+            true W with U = W e_1. The reward of every arm then seems to be its first feature. All liars then pull theta
             towards the first axis, within usual bounds.
 
     Raises:
@@ -104,7 +104,7 @@ class Liars:
 
 
 def median(sent: Float[Array, "M D"]) -> Float[Array, " D"]:
-    """Returns the coordinatewise median; for an even number of messages the mean of the two in the middle."""
+    """Returns the coordinatewise median. For an even number of messages it is the mean of the two in the middle."""
     return jnp.median(sent, axis=0)
 
 

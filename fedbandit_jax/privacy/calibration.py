@@ -62,7 +62,7 @@ class Calibration:
 
     @property
     def releases_per_user(self) -> float:
-        """kappa, the squared sensitivity to one user, relative to one message; for trees and one visit, their nodes."""
+        """kappa, the squared sensitivity to one user, relative to one message. For trees and one visit, their nodes."""
         return self.ask.kappa
 
     @property
@@ -152,7 +152,7 @@ def calibrate(
         >>> round(c.epsilon_exact, 1), c.sound
         (11.9, False)
 
-    Reference: Zhou & Chowdhury (2024), Theorems 5.1, 5.3, 5.5; Dong, Roth & Su (2022), Corollary 3.3; McMahan, Xu &
+    Reference: Zhou & Chowdhury (2024), Theorems 5.1, 5.3, 5.5. Dong, Roth & Su (2022), Corollary 3.3. McMahan, Xu &
     Zhang (2024) for "blt".
     """
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")

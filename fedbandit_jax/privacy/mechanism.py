@@ -127,7 +127,7 @@ class Mechanism:
         return self.unit if isinstance(self.unit, Users) else ONCE
 
     def shares(self) -> np.ndarray | float:
-        """Returns epsilon per visit, for all silos or (M,) for each; a private schedule takes its share of it."""
+        """Returns epsilon per visit, for all silos or (M,) for each. A private schedule takes its share of it."""
         epsilons = np.array([one.epsilon for one in self.budgets]) / self.users.together
         return epsilons if len(epsilons) > 1 else float(epsilons[0])
 

@@ -94,7 +94,7 @@ class NoisyMechanism(AccountedMechanism):
         return self.trust.uplink(k, self.n_agents * size * parts, size)
 
     def given(self, rows: Rows | None) -> WithRows:
-        """Returns the same sums with these rows to add; only S is left of release and trust model."""
+        """Returns the same sums with these rows to add. Only S is left of release and trust model."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(NoisyMechanism)}
         fields |= dict.fromkeys(("trust", *PROVED)) | {"release": Limit(self.release.n_syncs)}
         return WithRows(**fields, drawn=rows)

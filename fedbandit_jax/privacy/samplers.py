@@ -33,7 +33,7 @@ def discrete_laplace(key: Array, scale: Array | float, shape: Shape) -> Array:
 
     No rejection is needed. The result is 1 + a geometric variable with P(k) ~ e^(-k / scale), or minus that. It is 0
     with P(0) = tanh(1 / (2 scale)). Binary digit j of a geometric variable is 1 with probability 1 / (1 + e^(2^j /
-    scale)), independently of the other digits. The digits with 2^j < scale are drawn from 32 bits each; their
+    scale)), independently of the other digits. The digits with 2^j < scale are drawn from 32 bits each. Their
     probabilities are above 1/4. The rest, in units of the next power of two, is geometric, too, and as small as an
     exponential variable rounded down. It is drawn from 128 bits, up to 88 scales, or 61 near the end of 32 bits.
     """
@@ -99,7 +99,7 @@ def binomial(key: Array, n: Array | int, p: Array | float, shape: Shape) -> Arra
 
 
 def poisson(key: Array, rate: Array | float, shape: Shape) -> Array:
-    """Draws Poisson(rate) as int32, exactly, for 0 <= rate <= 1.8e9; larger rates are cut to that."""
+    """Draws Poisson(rate) as int32, exactly, for 0 <= rate <= 1.8e9. Larger rates are cut to that."""
     rate = jnp.clip(jnp.asarray(rate, jnp.float32), _TINY, 1.8e9)
     mode = rate.astype(jnp.int32)
     tilt = jnp.log1p((0.5 - (rate - jnp.floor(rate))) / rate)
@@ -146,8 +146,8 @@ def polya(key: Array, r: Array | float, scale: Array | float, shape: Shape) -> A
 def gamma(key: Array, r: Array | float, shape: Shape) -> Array:
     """Draws float32 Gamma(r) noise, x^(r-1) e^-x / Gamma(r), for 0 < r <= 1, with the tails of `tails.exponential`.
 
-    It is an exponential variable times one of Beta(r, 1 - r). The latter is u / (u + v) given u + v <= 1, for u =
-    U^(1/r) and v = V^(1/(1-r)) with uniform U and V (Joehnk 1964). At least 3/4 of all proposals are accepted.
+    It is an exponential variable times one of Beta(r, 1 - r). The latter is u / (u + v) given u + v <= 1 (Joehnk 1964).
+    Here u = U^(1/r) and v = V^(1/(1-r)) with uniform U and V. At least 3/4 of all proposals are accepted.
     """
     beta_key, scale_key = jax.random.split(key)
     r = jnp.broadcast_to(jnp.asarray(r, jnp.float32), shape)
@@ -166,7 +166,7 @@ def gamma(key: Array, r: Array | float, shape: Shape) -> Array:
 def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Array:
     """Draws Bin(n, 1/2) - n/2 as float32, as a rounded Gaussian if the variance n/4 is at least `NORMAL_LIMIT`.
 
-    With `exact=False` the caller promises that the variance is that large everywhere, which saves the exact sampler.
+    With `exact=False` the caller promises that the variance is that large everywhere. This saves the exact sampler.
     """
     normals, binomials = jax.random.split(key)
     limit = jnp.round(jnp.sqrt(n) / 2 * normal(normals, shape))
@@ -179,7 +179,7 @@ def centred_binomial(key: Array, n: Array, shape: Shape, *, exact: bool) -> Arra
 def _rejection(
     key: Array, log_ratio: Callable[[Array], Array], std: Array, shape: Shape, start: Array | int = 1
 ) -> Array:
-    """Draws int32 integers x by rejection; ln P(x) is `log_ratio(x)` + a constant, concave with its maximum at 0.
+    """Draws int32 integers x by rejection. Here ln P(x) is `log_ratio(x)` + a constant, concave with its maximum at 0.
 
     A proposal of law Q has three parts. A number h <= 31 of leading zeros has P(h) = 2^(-h-1). A place lies in cell h,
     the interval [h width, (h+1) width). The last part is a side of -1/2. All of these are integers from the bits of two
@@ -213,8 +213,8 @@ def _rejection(
 def _factorial_ratio(a: Array, x: Array) -> Array:
     """Returns ln((a + x)! / a!) - x ln(a + 1/2) without cancellation of large terms.
 
-    It uses ln a! = y ln y - y + ln sqrt(2 pi) - e(y) with y = a + 1/2 and e from `_stirling`. For x < -a the value has
-    no meaning, and nothing is raised.
+    It uses ln a! = y ln y - y + ln sqrt(2 pi) - e(y). Here y = a + 1/2, and e is from `_stirling`. For x < -a the value
+    has no meaning, and nothing is raised.
 
     Reference: Loader (2000), with an expansion about a instead of a + 1/2.
     """

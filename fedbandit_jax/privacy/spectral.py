@@ -3,8 +3,8 @@
 A silo's private prefix sum is [U + N + 2 Lambda I | u + h]. The sums U = sum x x' and u = sum x y are exact. A tree
 adds the noise N (d, d) and h (d,). Lambda bounds the spectral norm ||N||. So all eigenvalues of H = N + 2 Lambda I are
 between rho_min = Lambda and rho_max = 3 Lambda. The number kappa bounds ||h||_{H^-1}. At most m tree nodes are in a
-prefix sum. Each adds an independent (G + G') / sqrt 2 to N, with iid N(0, sigma_N^2) entries of G, and N(0, sigma_N^2
-I) to h.
+prefix sum. Each adds an independent (G + G') / sqrt 2 to N, and N(0, sigma_N^2 I) to h. Entries of G are iid N(0,
+sigma_N^2).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def bounds(
 
     Args:
         method: how Lambda is found. With "theory" it is sqrt(32) m (L^2 + 1) ln(4/delta) (4 sqrt d + 2 ln(2nM/failure))
-            / epsilon, as printed in Section 4.3, with L = 1 (the bound on ||x||). It is computed from sigma_N. With
-            "quantile" it is an upper bound on the quantile of ||N|| from its law, a fifth to a seventh of the printed
-            one.
+            / epsilon. Section 4.3 prints it, with L = 1 (the bound on ||x||). It is computed from sigma_N. With
+            "quantile" it is an upper bound on the quantile of ||N|| from its law. It is a fifth to a seventh of the
+            printed one.
         sigma: sigma_N, standard deviation of a tree node's noise on the bias.
         nodes: m, the number of nodes in the worst prefix: variance of a prefix sum's noise over one node's.
         dim: d.

@@ -72,7 +72,7 @@ class Statistic:
         """Returns a summary of the last release, passed to `contribution` as `seen`; by default ().
 
         Args:
-            gram: noisy sum of w x x' over all users so far; 0 before the first release.
+            gram: noisy sum of w x x' over all users so far. It is 0 before the first release.
             bias: noisy sum of x v; 0 before the first release.
             std: standard deviation of the noise on the diagonal of `gram`; 0 before the first release.
         """
@@ -95,7 +95,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of(cls, rule: Statistic) -> Bounds:
-        """Returns the bounds of a statistic; a user-defined one always has weights and is clipped."""
+        """Returns the bounds of a statistic. A user-defined one always has weights and is clipped."""
         own = not struct.is_sealed(rule)
         low, high = map(float, rule.responses)
         numbers = float(rule.max_weight), low, high, float(rule.gram_scale)
@@ -137,12 +137,12 @@ class Linear(Statistic):
         centred: whether 1/2 is subtracted, which makes one user move x v by less. Delta_J^2 falls from 4.5 to 81/32,
             and 0.75 times the noise suffices. Policies then learn about v, which must be linear in x. So the
             environment's features must have a constant entry c (`fb.Spec.constant`). Its parameter is theta* with 1 /
-            (2 c) less in that entry, and `theta_norm` of `UCB` must bound the norm of that. On the sphere this norm is
+            (2 c) less in that entry. `theta_norm` of `UCB` must bound its norm. On the sphere this norm is
             sqrt(1/2), and 1 still suffices.
         low, high: rewards are clipped to this range, in units of reward. It truncates rewards with heavy tails. A wider
             range biases less, and makes noise larger in units of reward.
         clip: whether rewards are clipped. If not, rewards that the environment does not promise to be in the range void
-            every claim. Clipping biases unbounded rewards. Their clipped mean is no longer linear in x, and confidence
+            every claim. Clipping biases unbounded rewards. Their clipped mean is no longer linear in x. Confidence
             widths are not proved for it.
 
     Raises:
@@ -193,8 +193,8 @@ class Logistic(Statistic):
     Let theta be the last released estimate, and mu the logistic function. With z = <x, theta> clipped to [-limit,
     limit], a user adds w = mu'(z) and v = y - mu(z) + mu'(z) z. The solution of (sum w x x') theta = sum x v is then
     Newton's step for the log-likelihood. Each user's term is at the estimate of their time. No user is asked twice. The
-    bounds are W = 1/4 and, for L = limit, V = mu(L) - mu'(L) L. The response v is least at y = 0 and z = L, and largest
-    at y = 1 and z = -L.
+    bounds are W = 1/4 and, for L = limit, V = mu(L) - mu'(L) L. The response v is least at y = 0 and z = L. It is
+    largest at y = 1 and z = -L.
 
     theta solves (gram + (1 + 2 sqrt(2 d) std) I) theta = bias. The noise hardly ever exceeds that ridge.
 

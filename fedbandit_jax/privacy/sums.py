@@ -49,7 +49,7 @@ def too_coarse(users: int, std: float, move: float, roundings: int = ROUNDINGS) 
 
 
 def step_of(users: int) -> float:
-    """Returns the step 2^-j of rounded entries of summands; int32 then adds up `users` exactly.
+    """Returns the step 2^-j of rounded entries of summands. An int32 then adds up `users` exactly.
 
     It is no smaller than 2^-21, which keeps entries in steps below `whole.LIMIT`.
 

@@ -53,7 +53,7 @@ def exponential(key: Array, shape: tuple[int, ...]) -> Array:
 
 
 def normal_of(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Maps four arrays of uint32 words to standard normal draws; the last bit of d is the sign."""
+    """Maps four arrays of uint32 words to standard normal draws. The last bit of d is the sign."""
     q = 0.5 * 2.0**-64 * _scaled(~a, ~b, ~c, ~d)  # 1/2 - p, with the mass p = U / 2 beyond the draw
     r = jnp.sqrt(_minus_log(a, b, c, d) + jnp.float32(_LN2))
     beyond = jnp.where(r <= 5, _ratio(_MIDDLE, r - 1.6), _ratio(_FAR, r - 5))
@@ -68,7 +68,7 @@ def exponential_of(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def _scaled(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Returns 2^64 U in float32; the 127 bits of U are a, b, c and all but the last of d."""
+    """Returns 2^64 U in float32. The 127 bits of U are a, b, c and all but the last of d."""
     low = (_float(c) + (_float(d >> 1) + 0.5) * 2.0**-31) * 2.0**-32
     return _float(a) * 2.0**32 + _float(b) + low
 
@@ -94,7 +94,7 @@ def _ratio(polynomials: tuple[tuple[float, ...], ...], x: Array) -> Array:
 
 
 def _draw(key: Array, shape: tuple[int, ...], transform: Callable[..., Array]) -> Array:
-    """Draws an array from four arrays of uint32 words; its two halves make a CPU store it, see `core.random`."""
+    """Draws an array from four arrays of uint32 words. Its two halves make a CPU store it, see `core.random`."""
     size = math.prod(shape)
     half = (size + 1) // 2
     first, second, third, fourth = (bits(key, half, block * half) for block in range(4))
@@ -137,12 +137,12 @@ def sentence(smallest: float, epsilon: float, delta: float) -> str:
 
 
 def epsilon(at: Callable[[float], float], delta: float, asked: float, missing: float) -> float:
-    """Returns an epsilon that noise with missing tails gives at `delta`; infinite if there is none.
+    """Returns an epsilon that noise with missing tails gives at `delta`. It is infinite if there is none.
 
     Args:
         at: delta -> the smallest epsilon that is proved for the ideal law.
         delta: in (0, 1).
-        asked: the epsilon that was asked for. If it is proved, tails are charged at it, and the result is `at` for the
+        asked: the epsilon that was asked for. If it is proved, tails are charged at it. Then the result is `at` for the
             rest of delta.
         missing: mass of the tails that are never drawn, over all draws.
     """

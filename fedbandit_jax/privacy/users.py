@@ -28,13 +28,13 @@ NEVER = -(2**30)
 class Users:
     """The privacy unit "one user": all contributions to a silo, within bounds that the silo enforces.
 
-    A contribution beyond the bounds is left out of the sums; the user is still served. So the guarantee holds for any
+    A contribution beyond the bounds is left out of the sums. The user is still served. So the guarantee holds for any
     number of visits. In the literature this is (visits, apart)-, or k-b-, min-separated participation, here with
     several contributions to a batch.
 
     Args:
         visits: r, the most contributions of one user to a silo.
-        per_batch: v <= r, the most in one batch. With None, `visits`, all may be in one batch, and nothing is gained
+        per_batch: v <= r, the most in one batch. With None, `visits`, all may be in one batch. Then nothing is gained
             over group privacy.
         apart: b, the least distance of two batches that the user contributes to. With `apart=1` any batches are
             allowed, with `apart=5` batches 1 and 6 but not 1 and 5.

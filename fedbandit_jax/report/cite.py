@@ -27,7 +27,7 @@ def cite(result: Measured) -> str:
 
     A comment before each entry lists the parts that it is cited for. It omits user-defined parts, unless they have the
     name of one of ours, and our parts without a paper. Tables of features or users do not name their data. A comment
-    then asks you to cite them; the references are in their loader in `fb.data`.
+    then asks you to cite them. The references are in their loader in `fb.data`.
 
     Example:
         >>> import jax, fedbandit_jax as fb

@@ -84,7 +84,7 @@ def find(paths: Sequence[str | Path]) -> Found:
 
 
 def _along_seeds(parts: list[Section]) -> Section:
-    """Joins the pieces of one configuration of a store under the label of its first seeds; drops duplicate seeds."""
+    """Joins the pieces of one configuration of a store under the label of its first seeds. Drops duplicate seeds."""
     parts = sorted(parts, key=lambda part: int(part.result.seeds[0]))
     label, joined, seen = parts[0].result.labels[0], [], set()
     for part in parts:

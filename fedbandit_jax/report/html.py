@@ -1,6 +1,6 @@
 """Parts of self-contained HTML pages: trees of elements with escaped text.
 
-A page has no external references, and is readable without JavaScript, which only sorts and filters tables.
+A page has no external references, and is readable without JavaScript. That only sorts and filters tables.
 """
 
 from __future__ import annotations
@@ -79,6 +79,6 @@ def certificate(one: Certificate, labels: Sequence[str]) -> ET.Element:
 
 
 def drawing(text: str, title: str) -> ET.Element:
-    """Embeds an SVG image as a separate document, which loads nothing and has its own ids; curves in 1 / 100 pt."""
+    """Embeds an SVG image as a separate document. It loads nothing and has its own ids; curves in 1 / 100 pt."""
     text = re.sub(r'(?<= d=")[^"]*', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
     return tag("img", src=f"data:image/svg+xml,{quote(' '.join(text.split()), safe=PLAIN)}", alt=title)

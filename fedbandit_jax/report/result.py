@@ -75,9 +75,9 @@ class Result(Measured):
         return f"<pre>{html.escape(self.summary())}</pre>"
 
     def save(self, path: str | Path) -> Path:
-        """Writes everything to one file, `path`.npz, and returns its path; `path` may end in .npz itself.
+        """Writes everything to one file, `path`.npz, and returns its path. `path` may end in .npz itself.
 
-        Missing folders are created. The file is complete or absent, and sealed by a digest. `np.load` opens it too: it
+        Missing folders are created. The file is complete or absent, and sealed by a digest. `np.load` opens it too. It
         finds the curves, and the rest in the text result.json.
 
         Raises:
@@ -88,10 +88,10 @@ class Result(Measured):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Loads a saved result exactly; parts of a newer version are skipped with a warning.
+        """Loads a saved result exactly. Parts of a newer version are skipped with a warning.
 
         Raises:
-            ValueError: the file is missing or damaged, or its format is newer; the message names it.
+            ValueError: the file is missing or damaged, or its format is newer. The message names it.
         """
         return files.read(path, cls)
 

@@ -65,7 +65,7 @@ def schema() -> dict[str, Any]:
 
 
 def certificate() -> dict[str, Any]:
-    """Returns the schema of `Certificate.to_json`, from its annotations and docstring; no number is below 0."""
+    """Returns the schema of `Certificate.to_json`, from its annotations and docstring. No number is below 0."""
     hints, words = typing.get_type_hints(Certificate), _attributes(inspect.getdoc(Certificate) or "")
     fields = {field.name: {**_of(hints[field.name]), "description": words[field.name]}
               for field in dataclasses.fields(Certificate)}  # fmt: skip
@@ -93,7 +93,7 @@ def _of(hint: Any) -> dict[str, Any]:
 
 
 def _attributes(docstring: str) -> dict[str, str]:
-    """Returns name -> words, from the Attributes of a docstring; a line may have several names."""
+    """Returns name -> words, from the Attributes of a docstring. A line may have several names."""
     listed = docstring.partition("Attributes:\n")[2].partition("\n\n")[0]
     found = re.findall(r"^    ([\w, ]+): (.*(?:\n        .*)*)", listed, re.M)
     return {name: " ".join(words.split()) for names, words in found for name in names.split(", ")}

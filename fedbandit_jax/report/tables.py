@@ -21,7 +21,7 @@ NOT_RUN = -1  # status of missing configurations
 
 
 class Difference(NamedTuple):
-    """Final regret of an algorithm minus the baseline's, paired by seed; a single seed has no error."""
+    """Final regret of an algorithm minus the baseline's, paired by seed. A single seed has no error."""
 
     baseline: str
     mean: float

@@ -217,7 +217,7 @@ class PrivateLogDet(_LogDet):
         threshold: D, as in `LogDet`.
         trigger: "zc24" or "he22", as in `LogDet`.
         max_syncs: most synchronisations in a run, for fewer levels of a tree; default: one per round.
-        share: part of the budget's epsilon for the tests, in (0, 1); the releases have the rest.
+        share: part of the budget's epsilon for the tests, in (0, 1). The releases have the rest.
 
     Raises:
         ValueError, TypeError: if an argument is not one of these. When bound, also without a budget, or if share *

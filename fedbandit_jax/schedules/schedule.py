@@ -152,7 +152,7 @@ def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
 
 
 def timing(bound: BoundSchedule) -> Timing:
-    """Returns the account of a bound schedule in a certificate; a user-defined one is credited with no epsilon."""
+    """Returns the account of a bound schedule in a certificate. A user-defined one is credited with no epsilon."""
     return bound.timing() if struct.is_sealed(bound) else Timing(str(type(bound).sentence), fixed=False)
 
 

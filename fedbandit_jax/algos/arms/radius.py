@@ -1,7 +1,7 @@
 """Confidence radii of batched elimination, as tables, computed on the host in float64.
 
 In batch b, l users pull each of the |Phi| active arms. The mean of an arm is estimated by (sum x + N) / l. Here x in
-[0, 1] is a user's encoded reward divided by the granularity g (integers per unit of reward), which is unbiased. N is
+[0, 1] is a user's encoded reward divided by the granularity g (integers per unit of reward). This is unbiased. N is
 the total integer noise divided by g. A radius beta is half the width of a confidence interval.
 
 *Theory* (Chowdhury & Zhou 2023, Lemma 2): for all p let |N|, with the error of encoding, be at most s sqrt(ln(2/p)) + h

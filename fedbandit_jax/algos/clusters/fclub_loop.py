@@ -2,7 +2,7 @@
 
 Letters: S, u and T are a sum of x x', a sum of x y and a count of rounds. A local cluster recommends by S^l, u^l, T^l
 (`local`). Its users have dS, du, dT since its last upload (`buffer`). A global cluster has S^g, u^g, T^g (`shared`). A
-local cluster has the seat of its smallest user, and a global one the seat of its smallest local cluster. L servers with
+local cluster has the seat of its smallest user. A global one has the seat of its smallest local cluster. L servers with
 P places each have N = L P seats (see `seats`). Sums hold data and noise, which the `Replanted` trees draw. Multiples of
 rho I keep them positive definite. `shift` counts these. Uses of a matrix add lambda I (`regularization`).
 

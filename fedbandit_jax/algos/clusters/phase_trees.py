@@ -4,7 +4,7 @@ This is the mechanism of Algorithm 5 of Liu et al. (2022), with the trees of all
 group of users at one server. It uploads its sums now and then. Its tree of phase s has one leaf for all data from
 before the phase. Every upload until the next tree is planted has one more leaf.
 
-Sensitivity: a datum is in the first leaf of every later tree, and so in b = 1 + floor(log2(leaves)) nodes of each.
+Sensitivity: a datum is in the first leaf of every later tree. So it is in b = 1 + floor(log2(leaves)) nodes of each.
 Before, it was in a later leaf of one tree. Prefix sums use at most b - 1 of its nodes there (of two siblings the
 first). No data came before the first tree. So all releases of all phases together move by sqrt(kappa) times the move of
 one release. Here kappa is the sum of b over phases, minus 1.

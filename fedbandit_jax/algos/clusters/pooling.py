@@ -44,7 +44,7 @@ def fit(released: UserReleases, label: Array, n_groups: int) -> Array:
 def ridge(gram: Array, bias: Array, std: Array, size: Array) -> Array:
     """Returns the estimates (W + lambda I)^-1 U of every W (n, d, d) and U (n, d) that are sums over `size` users.
 
-    lambda = 1 + 2 s sqrt(size d) exceeds the norm of the noise on W with high probability; otherwise theta = 0.
+    lambda = 1 + 2 s sqrt(size d) exceeds the norm of the noise on W with high probability. Otherwise theta = 0.
     """
     d = bias.shape[-1]
     precision = gram + (1 + 2 * std * jnp.sqrt(size * d))[:, None, None] * jnp.eye(d)

@@ -164,7 +164,7 @@ def differ(theta: Array, f: Array, place: Array, factor: Array) -> Array:
 
 
 def phase(t: Array) -> Array:
-    """Returns the phase s = 1, 2, ... of round t = 0, 1, ...; phase s has 2^s rounds, from round 2^s - 2 on."""
+    """Returns the phase s = 1, 2, ... of round t = 0, 1, ... Phase s has 2^s rounds, from round 2^s - 2 on."""
     return 31 - lax.clz(t + 2)
 
 

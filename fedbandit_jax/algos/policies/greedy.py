@@ -162,7 +162,7 @@ class Thompson(Policy):
         scale: factor on the posterior's standard deviation, > 0. The default is R = 1/2, the sub-Gaussian constant of
             rewards in [0, 1]. The regret bound of Agrawal & Goyal (2013) needs R sqrt(9 d ln(t/delta)) in round t, with
             failure probability delta. It does not cover privacy noise.
-        shrinkage: c >= 0, lambda in standard deviations of the noise on W; the default 0 ignores the noise, as in the
+        shrinkage: c >= 0, lambda in standard deviations of the noise on W. The default 0 ignores the noise, as in the
             paper.
 
     Example:

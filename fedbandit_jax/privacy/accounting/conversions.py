@@ -1,6 +1,6 @@
 """Conversions from Renyi and concentrated differential privacy to (epsilon, delta), and advanced composition.
 
-References: Canonne, Kamath & Steinke (2020), Proposition 12, for `rdp_epsilon`; Bun & Steinke (2016) for zCDP; Kairouz,
+References: Canonne, Kamath & Steinke (2020), Proposition 12, for `rdp_epsilon`. Bun & Steinke (2016) for zCDP. Kairouz,
 Oh & Viswanath (2015), Theorem 3.5, for `advanced_composition`.
 """
 

@@ -20,12 +20,12 @@ falls towards m / 2 in steps that shrink. So the largest ratio of probabilities 
 
     alpha D^2 / 2v + min{((2 alpha - 1) D^2 + 6 D) / 4v^2, 3 D / 2v}.
 
-In Theorem 2 of Chowdhury & Zhou (2023), D = g = s epsilon sqrt(n) for their scale s and n users, and v = g^2 /
-epsilon^2. Then 3 D / 2v is 3 epsilon / (2 s sqrt(n)). Appendix D prints it as 3 epsilon^2 / (2 s sqrt(n)), and the
+Theorem 2 of Chowdhury & Zhou (2023) has D = g and v = g^2 / epsilon^2. Here g = s epsilon sqrt(n) for their scale s and
+n users. Then 3 D / 2v is 3 epsilon / (2 s sqrt(n)). Appendix D prints it as 3 epsilon^2 / (2 s sqrt(n)), and the
 theorem as 3 epsilon^2 / 2s.
 
-*Discrete Gaussian* noise of n users sums to nearly discrete Gaussian noise (Chowdhury & Zhou 2023, Lemma 4; Kairouz,
-Liu & Steinke 2021, Proposition 13).
+*Discrete Gaussian* noise of n users sums to nearly discrete Gaussian noise (Chowdhury & Zhou 2023, Lemma 4). See also
+Kairouz, Liu & Steinke 2021, Proposition 13.
 """
 
 from __future__ import annotations

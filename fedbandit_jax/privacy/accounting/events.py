@@ -54,7 +54,7 @@ class Gaussian:
         return alpha * self.mu**2 / 2 + (PureDP(self.pure).rdp(alpha) if self.pure else 0.0)
 
     def at(self, delta: float, n: int = 1) -> float:
-        """Returns epsilon at `delta` of n such mechanisms; their pure parts count as one, if that is less."""
+        """Returns epsilon at `delta` of n such mechanisms. Their pure parts count as one, if that is less."""
         as_one = gaussian_epsilon(math.sqrt(n) * self.mu, delta, n * self.pure)
         return min(as_one, rdp_epsilon(lambda alpha: n * self.rdp(alpha), delta)) if self.pure else as_one
 
@@ -83,9 +83,9 @@ class PureDP:
     def at(self, delta: float, n: int = 1) -> float:
         """Returns epsilon at `delta` of n such mechanisms, rounded up by a part in 10^10; at delta = 0 their sum.
 
-        Outputs distinguish neighbours no better than n randomised responses do (Kairouz, Oh & Viswanath 2015), also if
-        each is chosen by earlier outputs. Their privacy loss L has n + 1 values, with binomial probabilities, and
-        delta(epsilon) = E (1 - e^(epsilon - L))_+.
+        Outputs distinguish neighbours no better than n randomised responses do (Kairouz, Oh & Viswanath 2015). This
+        holds also if each is chosen by earlier outputs. Their privacy loss L has n + 1 values, with binomial
+        probabilities, and delta(epsilon) = E (1 - e^(epsilon - L))_+.
         """
         most, k = n * self.epsilon, np.arange(n + 1)  # k of n losses are negative
         if not delta:
@@ -159,13 +159,13 @@ def compose(events: Sequence[Event], delta: float) -> float:
     ideal noise. Only certificates charge tails that are never drawn, see `Certificate.smallest_delta`.
 
     Gaussian mechanisms add the squares of mu, which is exact (Dong, Roth & Su 2022). All pure parts together count as
-    one, which is exact for one, also if queries to several of them interleave (Vadhan & Zhang 2023). The deltas of
+    one, also if queries to several of them interleave (Vadhan & Zhang 2023). This is exact for one part. The deltas of
     `ApproximateDP` events are subtracted. Renyi curves are added, and the smaller of both bounds is returned. The
     `event` of "secagg" and "shuffle_vector_sum" is integer noise. It is composed as Gaussian noise with the excess of
     its proof, see `fedbandit_jax.privacy.accounting.nearly_gaussian`. For one event several times, see `returning`.
 
     Args:
-        events: at least one mechanism, with independent noise; the same user may be in all of them.
+        events: at least one mechanism, with independent noise. The same user may be in all of them.
         delta: in (0, 1).
 
     Raises:

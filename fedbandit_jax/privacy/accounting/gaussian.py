@@ -112,7 +112,7 @@ def gaussian_epsilon(mu: float, delta: float, pure: float = 0.0) -> float:
     Args:
         mu: sensitivity / noise standard deviation, in [0, 1e4].
         delta: in (0, 1).
-        pure: epsilon_0 of an (epsilon_0, 0)-DP mechanism that sees the same user; the result is for both together.
+        pure: epsilon_0 of an (epsilon_0, 0)-DP mechanism that sees the same user. The result is for both together.
 
     Raises:
         ValueError, TypeError: if an argument is out of range or of a wrong type.

@@ -21,17 +21,17 @@ geometric variable, and y = 1 / alpha. Then
 both with positive coefficients in y. P(X = k) and P(X >= k) for k >= 0 come from the partial fractions in alpha^1 ...
 alpha^n.
 
-*Discrete Gaussian.* Let P(x) be proportional to e^(-x^2 / 2 sigma^2), and theta = sum_m e^(-2 pi^2 sigma^2 m^2). By
+*Discrete Gaussian.* Let P(x) be proportional to e^(-x^2 / 2 sigma^2). Let theta = sum_m e^(-2 pi^2 sigma^2 m^2). By
 Poisson summation e^K is the sum over integers m of e^(sigma^2 (s - 2 pi i m)^2 / 2) / theta. The rest of the integrand
 has period 2 pi i. So the term m = 0 is integrated over the whole line. There is no sum over m.
 
-*Epsilon.* All three laws have a log-concave pmf p. Hence the privacy loss L(x) = ln p(x) / p(x + shift) is monotone,
-and the largest shift is the worst. It has delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). So the
+*Epsilon.* All three laws have a log-concave pmf p. Hence the privacy loss L(x) = ln p(x) / p(x + shift) is monotone. So
+the largest shift is the worst. It has delta(epsilon) = max_x P(X >= x) - e^epsilon P(X >= x + shift). So the
 smallest epsilon at delta is
 
     max_x e(x),   e(x) = ln (P(X >= x) - delta) / P(X >= x + shift),   if that is positive.
 
-e(x + 1) >= e(x) as long as L(x) <= e(x), and bisection finds the maximum.
+e(x + 1) >= e(x) as long as L(x) <= e(x). So bisection finds the maximum.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class DiscreteGaussian(LatticeLaw):
 
 
 def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
-    """Computes epsilon at `delta`, rounded up, of an integer plus noise; one user moves it by at most `shift`.
+    """Computes epsilon at `delta`, rounded up, of an integer plus noise. One user moves it by at most `shift`.
 
     Args:
         law: the law of the noise.

@@ -18,8 +18,8 @@ y> + r tau |s|. So the loss is that of a Gaussian mechanism, up to a shift and a
 *Composition.* Several such mechanisms and others, a fixed list, see the same user. They answer in any order, and each
 query depends on the earlier outputs h. Add w_i to each x_i in thought only. Given all outputs, the <s_i, w_i> /
 sigma_i^2 are independent, normal and of standard deviation at most tau_i mu_i / sigma_i. So one r serves all, with the
-root of the sum of the squares. Step by step, the law of (y_i, x_i) given h is at most c_i^D_i times the law of a
-Gaussian y_i followed by x_i, drawn from its law given y_i. Let f >= 0 rise. The mean of f(sum of all losses) is then at
+root of the sum of the squares. Step by step, the law of (y_i, x_i) given h is at most c_i^D_i times another law. In it
+y_i is Gaussian, and x_i has its law given y_i. Let f >= 0 rise. The mean of f(sum of all losses) is then at
 most the product of these factors, over Phi(r), times a mean under a law P' with Gaussian y_i. Let Q' shift the y_i by
 s_i (1 + tau_i^2 / sigma_i^2), and draw x_i from y_i as P' does. (Q' need not have the neighbour's integers.) Let the
 others answer as for the neighbour, given h. Then the losses of P' against Q' are those bounded here. The mean is the
@@ -40,7 +40,7 @@ D xi, and delta by a factor e^(D xi). By the same factors, its Renyi divergence 
 
 Here sum 2 u_i = (s x + s^2 / 2) / V is the linear loss of sigma^2 = V. Starting in the middle, and as artanh u >= u,
 this gives p(x) <= e^(1 / 4N) e^(-x^2 / 2V) / sqrt(2 pi V). No x_j exceeds t sqrt(V) in the direction of s_j, except
-with probability D e^(-t^2 / 2) (Hoeffding; the other direction lowers the loss). Then the rest of L is at most |s|_1 2
+with probability D e^(-t^2 / 2) (Hoeffding). The other direction lowers the loss. Then the rest of L is at most |s|_1 2
 (artanh u - u) <= sqrt(D) Delta (2/3) u^3 / (1 - u^2) at u = (t sqrt(V) + Delta) / (2 V). All of these bounds fall with
 N. So entries may have different numbers of trials, with smaller shifts of those with more trials.
 """
@@ -94,9 +94,9 @@ class NearlyGaussian:
         return NearlyGaussian(math.hypot(*mus), math.hypot(*leans), *map(math.fsum, others))
 
     def epsilon(self, delta: float, at: Callable[[float], float] | None = None) -> float:
-        """Returns a bound on epsilon at `delta` by the best of a few r; infinite if there is none.
+        """Returns a bound on epsilon at `delta` by the best of a few r. It is infinite if there is none.
 
-        `at` maps a delta to the epsilon of the Gaussian mechanism and all others; by default there are no others.
+        `at` maps a delta to the epsilon of the Gaussian mechanism and all others. By default there are no others.
         """
         others = at or functools.partial(gaussian_epsilon, self.mu)
         if delta <= self.rest:
@@ -151,7 +151,7 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
 
 
 def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> NearlyGaussian:
-    """Returns the bound for noise Bin(N, 1/2) on every entry; rare events get a small part of `delta`.
+    """Returns the bound for noise Bin(N, 1/2) on every entry. Rare events get a small part of `delta`.
 
     `n_trials` is the smallest N of any entry. The other arguments are as in `discrete_gaussian_epsilon`. If N is too
     small to prove anything, `shift` and every epsilon are infinite.

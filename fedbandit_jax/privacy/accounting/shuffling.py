@@ -1,7 +1,7 @@
 """Privacy by a trusted shuffler: amplification for trees of Gaussian messages, and secure aggregation of bits.
 
 *Amplification* (Zhou & Chowdhury 2024, Lemma F.2). Each of M silos sums the n points (users' statistics) of a tree
-node, and adds Gaussian noise. It sends the result through a trusted shuffler. One point moves a node by mu =
+node. It adds Gaussian noise. It sends the result through a trusted shuffler. One point moves a node by mu =
 sensitivity / sigma, in units of the noise. A Gaussian mechanism with that ratio has the exact epsilon(mu; delta0) at
 delta0. Let eps0 = epsilon(mu; delta0) be for one point and e_n = epsilon(n mu; delta0) for all n. If e_n <= ln(M / (16
 ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
@@ -10,8 +10,8 @@ ln(2/d'))), the shuffled node is (eps_r, delta_r)-DP with
     delta_r = tanh(eps0/2) d' + 3/2 M (e^eps_r + 1) delta0,
 
 and the kappa nodes of one user compose. Three parts get a third of delta each: the terms in d' (at most 1), the terms
-in delta0, and the slack of advanced composition. So d' = delta / (3 kappa tanh(eps0/2)) and delta0 = delta / (25 kappa
-M), as e^eps_r <= 4.55 under the condition.
+in delta0, and the slack of advanced composition. Under the condition, e^eps_r <= 4.55. So d' = delta / (3 kappa
+tanh(eps0/2)) and delta0 = delta / (25 kappa M).
 
 # DEVIATION zhou2024 Lemma F.2: We use e_n in place of the lemma's n eps0, which is smaller. At the same delta0, n
 points cost a Gaussian mechanism more than n times the cost of one point. The proof needs the former. The factor 3/2 is

@@ -1,7 +1,7 @@
 """Integer noise on sums of users' rewards: its parameters for a budget, its draws, and its proofs.
 
 Each of the n users of a batch contributes a reward in [0, 1] as an integer in 0..g. Replacing one user's reward moves a
-sum by at most g (adjacency: replace; privacy unit: one user, in one sum). For every n, a class chooses
+sum by at most g. (Adjacency: replace. Privacy unit: one user, in one sum.) For every n, a class chooses
 
 * g, the steps per unit of reward, which is also the sensitivity of a sum;
 * tau, the slack: the noise of a sum is larger than tau with probability at most p;
@@ -88,7 +88,7 @@ class SumProof(NamedTuple):
 
 @struct.pytree
 class Noise:
-    """Integer noise on every sum of rewards, in steps of 1/g; by default users add it in shares.
+    """Integer noise on every sum of rewards, in steps of 1/g. By default users add it in shares.
 
     Only the sealed classes below prove anything. With any other subclass, the claim of a certificate is `none`.
     """
@@ -125,11 +125,11 @@ class Noise:
         raise NotImplementedError(f"{type(self).__name__}.share")
 
     def width(self, k: int) -> float:
-        """Returns the width of the noise of batch k in steps: a move of the sum by it spends epsilon = 1."""
+        """Returns the width of the noise of batch k in steps. A move of the sum by it spends epsilon = 1."""
         return float(np.asarray(self.size, np.float32)[k])
 
     def law(self, k: int, n: int) -> lattice.LatticeLaw:
-        """Returns the law of `total` in batch k; the sum of n shares has it up to factors e^(+-distortion)."""
+        """Returns the law of `total` in batch k. The sum of n shares has it up to factors e^(+-distortion)."""
         raise NotImplementedError(f"{type(self).__name__}.law")
 
     def distortion(self, k: int, n: int) -> float:
@@ -379,7 +379,7 @@ class GaussianNoise(Noise):
 
     Here g is as in `SkellamNoise`, tau = ceil(g / epsilon sqrt(2 ln(2/p))), and `size` is sigma = g / epsilon. Tails:
     Appendix E, with h = 0 because the noise is sub-Gaussian. The probabilities of the sum equal a discrete Gaussian's
-    up to factors e^(+-xi), xi as in Lemma 4. They cost 2 xi in epsilon and a factor e^xi in delta. epsilon is the
+    up to factors e^(+-xi), xi as in Lemma 4. They cost 2 xi in epsilon and a factor e^xi in delta. Then epsilon is the
     smaller one by Lemma 4 (zCDP) and by that law.
     """
 

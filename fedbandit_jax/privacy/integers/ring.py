@@ -5,8 +5,8 @@ The protocol P = (R, S, A) of Chowdhury & Zhou (2023), Algorithms 2-7, for the n
 * R: each user encodes a reward x in [0, 1] as floor(x g) + Bernoulli(x g - floor(x g)), for g steps per unit. The user
   adds integer noise, and sends the result modulo m.
 * S: aggregation shows the server the sum of the messages modulo m.
-* A: the server reads residues above n g + tau as negative numbers, and divides by g. The room for noise on either side
-  is tau.
+* A: the server reads residues above n g + tau as negative numbers. Then it divides by g. The room for noise on either
+  side is tau.
 
 Unless somebody looks at single messages, the sum of encoded rewards and the law of all noise are enough for a
 simulation. One reduction modulo m at the end equals one after every step. Replacing one user's reward (adjacency) moves
@@ -94,7 +94,7 @@ class RingSum:
         """Returns the sums of S batches of `users`, or 0 for a batch that asks nobody, with noise of this class.
 
         Raises:
-            ValueError: if an integer would not fit its machine word; the message says which argument must change.
+            ValueError: if an integer would not fit its machine word. The message says which argument must change.
         """
         longest = max(*users, 2)
         rows = [law.parameters(asked, n or longest) for n in users]
@@ -114,7 +114,7 @@ class RingSum:
         )
 
     def admits(self, k: Array, users: Array) -> Array:
-        """Returns whether batch k may ask `users` users of an arm; the guarantee covers no other size."""
+        """Returns whether batch k may ask `users` users of an arm. The guarantee covers no other size."""
         most = jnp.asarray(self.users)[k]
         return users <= most if self.noise.at_server else users == most
 

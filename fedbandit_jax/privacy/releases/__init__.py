@@ -24,7 +24,7 @@ RELEASES: dict[str, Callable[[int], Release]] = {
 
 
 def make(release: str | Callable[[int], Release], n_syncs: int) -> Release:
-    """Returns the release of a name or class for S synchronisations; a user-defined one becomes its matrices.
+    """Returns the release of a name or class for S synchronisations. A user-defined one becomes its matrices.
 
     Raises:
         TypeError: if the callable does not make a `Release`.

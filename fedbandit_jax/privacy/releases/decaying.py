@@ -21,10 +21,10 @@ MOST = 64  # the most synchronisations S; growing batches hardly need more
 class Decaying:
     """Matrix mechanism that minimises the noise variances of prefixes k, summed with the weights `decay`^-k.
 
-    If batches grow by the factor g, so do the sums. The cost of a given noise then falls about as g^-k, since at g = 2
-    twice as many rounds are played with a quarter of the squared error. `decay=g` costs a fifth less than "blt"
-    at g = 1.5 and S = 12. In the factors A = R C of the prefix-sum matrix A, all columns of C have norm 1. So one user
-    moves all messages by 1 at most.
+    If batches grow by the factor g, so do the sums. The cost of a given noise then falls about as g^-k. At g = 2 twice
+    as many rounds are played with a quarter of the squared error. `decay=g` costs a fifth less than "blt" at g = 1.5
+    and S = 12. In the factors A = R C of the prefix-sum matrix A, all columns of C have norm 1. So one user moves all
+    messages by 1 at most.
 
     Args:
         decay: g in [1, 100]. With 1 all prefixes count alike. No weight is below 10^-12.

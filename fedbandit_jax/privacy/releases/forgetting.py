@@ -89,7 +89,7 @@ class Discounted(Memory):
         5.26
         3.82
 
-    Reference: Bolot, Fawaz, Muthukrishnan, Nikolov & Taft (2013) for sums that decay; Kalinin & Lampert (2024) for the
+    Reference: Bolot, Fawaz, Muthukrishnan, Nikolov & Taft (2013) for sums that decay. Kalinin & Lampert (2024) for the
     banded square root of this workload.
     """
 

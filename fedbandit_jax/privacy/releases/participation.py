@@ -17,15 +17,15 @@ messages add up to at most the largest n' G n. Fully adaptive composition of Gau
 two entries strictly between 0 and v one can go to 0 or to v. So the largest value has all entries 0 or v, except at
 most one, the remainder. As G >= 0, as many batches as possible have v, and one more the rest of r.
 
-*Front.* Let M >= G be monotone: M_{j,k-1} >= M_jk if k - j > b, and M_{j-1,k-1} >= M_jk for all j <= k. Shift a vertex
-as a whole to begin with batch 0. Wherever a gap is larger than b, shift all later batches by one, until they are 0, b,
-2b, ... No entry of n' M n falls. The remainder w < v is worst in the last batch m. All entries of M at these batches
-contribute v^2 times their sum. In batch t the remainder adds -(v - w) ((v + w) M_tt + 2 v sum_{i != t} M_ti). Here M_tt
->= M_mm, M_it >= M_im for i < t, and M_ti >= M_{m+t-i,m} for t < i < m. Together with M_tm, the right sides are M_im
-for all i <= m. So the largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full batches see
-Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu 2023.) For a Toeplitz C with first column c_0 >= c_1 >=
-... >= 0, G itself is monotone. Any other c is bounded by the least nonincreasing column above |c|. For a matrix the
-least M >= G is made, and another for batches in reverse order.
+*Front.* Let M >= G be monotone. This means M_{j,k-1} >= M_jk if k - j > b, and M_{j-1,k-1} >= M_jk for all j <= k.
+Shift a vertex as a whole to begin with batch 0. Wherever a gap is larger than b, shift all later batches by one, until
+they are 0, b, 2b, ... No entry of n' M n falls. The remainder w < v is worst in the last batch m. All entries of M at
+these batches contribute v^2 times their sum. In batch t the remainder adds -(v - w) ((v + w) M_tt + 2 v sum_{i != t}
+M_ti). Here M_tt >= M_mm, M_it >= M_im for i < t, and M_ti >= M_{m+t-i,m} for t < i < m. Together with M_tm, the right
+sides are M_im for all i <= m. So the largest n' M n is that for 0, b, 2b, ... with the remainder at the end. (For full
+batches see Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu 2023.) For a Toeplitz C with first column c_0
+>= c_1 >= ... >= 0, G itself is monotone. Any other c is bounded by the least nonincreasing column above |c|. For a
+matrix the least M >= G is made, and another for batches in reverse order.
 
 *Row by row.* With n_j in batch j, the others add at most o_j(n_j) to row j of G n. It is the largest sum of G_jk n_k
 over valid n with this n_j. Dynamic programming over batches finds it. So n' G n <= sum_j n_j (n_j G_jj + o_j(n_j)). The
@@ -81,7 +81,7 @@ def of_column(column: Float[np.ndarray, " S"], users: Users) -> Sensitivity:
 
 
 def shifted(column: np.ndarray, counts: np.ndarray, apart: int) -> np.ndarray:
-    """Returns sum_i counts_i column_{k - i apart} for k = 0, ..., S - 1; all counts but the last are equal."""
+    """Returns sum_i counts_i column_{k - i apart} for k = 0, ..., S - 1. All counts but the last are equal."""
     n = len(column)
     rows = np.pad(column, (0, -n % apart)).reshape(-1, apart)  # entry (i, j) is of synchronisation i apart + j
     sums, m = np.cumsum(rows, axis=0), len(counts)

@@ -88,7 +88,7 @@ class Release(abc.ABC):
     def decode(
         self, state: Any, k: Int[Array, ""], message: Float[Array, " P *shape"]
     ) -> tuple[Float[Array, "*shape"], Any]:
-        """Returns prefix sum k from message k, and the next state; parts that are not live must not count."""
+        """Returns prefix sum k from message k, and the next state. Parts that are not live must not count."""
 
     def step(self, state: Any, k: Int[Array, ""], z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Any]:
         """Returns the noise of prefix k from one fresh draw z, and the next state. The default is for one part.
@@ -162,7 +162,7 @@ class Release(abc.ABC):
 
 
 def outputs(init: Any, recurrence: Callable[..., Any], *inputs: Array) -> Any:
-    """Returns all outputs of a recurrence from this state, stacked over its inputs; states keep their types."""
+    """Returns all outputs of a recurrence from this state, stacked over its inputs. States keep their types."""
 
     def body(state, given):
         output, new = recurrence(state, *given)
@@ -204,7 +204,7 @@ def least_std(n_syncs: int) -> float:
 def relative_std(release: Release) -> float:
     """Computes the largest std of a private prefix sum at equal privacy, relative to `least_std`.
 
-    It is at least 1. The bound may be below the least possible: at S = 16, 64 and 400 the best releases have 1.047,
+    It is at least 1. The bound may be below the least possible. At S = 16, 64 and 400 the best releases have 1.047,
     1.035 and 1.022.
 
     Example:

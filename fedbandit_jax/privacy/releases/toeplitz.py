@@ -31,8 +31,8 @@ class Toeplitz(Release):
     """Base class of lower triangular Toeplitz factors, with S at most `MAX_SYNCS`.
 
     The silo keeps buffers of the batch sums gamma. Its message is m = gamma + tail, with the tail c_1 gamma_{k-1} + c_2
-    gamma_{k-2} + ... The server keeps buffers of the batch sums with noise, g = m - tail, and adds g to the prefix sum.
-    Sensitivity follows from the first column of C, and noise from the first column of R.
+    gamma_{k-2} + ... The server keeps buffers of the batch sums with noise, g = m - tail. It adds g to the prefix sum.
+    Sensitivity follows from the first column of C. Noise follows from the first column of R.
     """
 
     def __post_init__(self):
@@ -98,7 +98,7 @@ class Bands(Toeplitz):
     """Base class of factors with p bands: m_k = gamma_k + c_1 gamma_{k-1} + ... + c_{p-1} gamma_{k-p+1}.
 
     The buffers are the last p - 1 batch sums, (p - 1, *shape), for any S. As c does not increase, its polynomial has no
-    root inside the unit circle, and noise does not build up in g.
+    root inside the unit circle. So noise does not build up in g.
     """
 
     coefficients: Any  # (p,) float32, 1 = c_0 >= c_1 >= ... >= 0

@@ -25,13 +25,13 @@ def of_trees(n_syncs: int, users: Users) -> Sensitivity:
     where a larger one does, the right halves, are not sent.
 
     *Exact.* F_l[c, f, g] is the largest sum within a tree of 2^l batches for c contributions. The first of them is at
-    least f batches from its left end, and the last g from its right end, f, g < b. A tree is two halves with c_1 and
-    c_2 contributions, and its square c^2. The last of the left half is x batches from the middle. The first of the
+    least f < b batches from its left end. The last is at least g < b from its right end. A tree is two halves with c_1
+    and c_2 contributions, and its square c^2. The last of the left half is x batches from the middle. The first of the
     right half is b - 1 - x. All trees of one level are alike. Trees of a forest are joined as halves are. Contributions
     are counted in units of g, the greatest common divisor of r and v. Vertices have no others.
 
-    *By levels.* The squares of the nodes of a level add up to at most the largest of them times all contributions: r
-    min(r, v ceil(2^l / b)).
+    *By levels.* The squares of the nodes of a level add up to at most the largest of them times all contributions. This
+    is r min(r, v ceil(2^l / b)).
     """
     n, apart = int(n_syncs), min(users.apart, int(n_syncs))
     full, rest = users.split(n)

@@ -33,7 +33,7 @@ class Ask:
             add up in squares.
         joint_matrix: whether the noise, and the norm of distances, is on the joint matrix of (x, y).
         n_agents: M, the number of silos.
-        batch: B, users of one silo in the largest batch; 1 if the proof does not depend on it.
+        batch: B, users of one silo in the largest batch. It is 1 if the proof does not depend on it.
         dim: d, the number of features.
         pure: epsilon that a private schedule spends on the same user.
         dropouts: f, silos that may be missing in a sum with their shares of the noise.
@@ -58,7 +58,7 @@ class Ask:
 
     @property
     def largest(self) -> int:
-        """Bounds an entry of a silo's sum in one message; each visit adds 1 at most."""
+        """Bounds an entry of a silo's sum in one message. Each visit adds 1 at most."""
         return max(self.batch, self.held)
 
     @property
@@ -110,7 +110,7 @@ class Ask:
         return allowed_mu(self.budget.epsilon, self.budget.delta, self.missing, self.pure)
 
     def epsilon(self, at: Callable[[float], float], missing: float) -> float:
-        """Returns the epsilon proved at the budget's delta; `at` maps delta to epsilon for the ideal noise."""
+        """Returns the epsilon proved at the budget's delta. `at` maps delta to epsilon for the ideal noise."""
         return tails.epsilon(at, self.budget.delta, self.budget.epsilon, missing)
 
 

@@ -1,8 +1,8 @@
 """Trust models with Gaussian noise, added by every silo, by the server, or by every user.
 
 All protect one user, with as many contributions as `Ask.users` allows, under the adjacency of the budget. One user
-moves all messages together by at most `Ask.sensitivity` in joint l2 norm. "Exact" proofs are tight for one visit and
-upper bounds for more. They include adaptivity and composition over all messages.
+moves all messages together by at most `Ask.sensitivity` in joint l2 norm. Proofs called "exact" are tight for one visit
+and upper bounds for more. They include adaptivity and composition over all messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedbandit_jax.privacy.trust.model import (
 @struct.sealed
 @struct.pytree
 class SiloLocal(Trust):
-    """Silo-local noise: each silo adds N(0, std_i^2) to its own messages; nobody else is trusted (Theorem 5.1).
+    """Silo-local noise: each silo adds N(0, std_i^2) to its own messages. Nobody else is trusted (Theorem 5.1).
 
     Users trust their silo, which sees their raw statistics. The server and the other silos see every noisy message.
     """
@@ -124,7 +124,7 @@ class SiloLocalMatrix(SiloLocal):
 @struct.sealed
 @struct.pytree
 class Central(Trust):
-    """Central noise: the server is trusted with the silos' exact sums, and adds N(0, std^2) once.
+    """Central noise: the server is trusted with the silos' exact sums. It adds N(0, std^2) once.
 
     Untrusted parties see only the releases of the server.
 
@@ -173,7 +173,7 @@ class Central(Trust):
 @struct.sealed
 @struct.pytree
 class Local(Trust):
-    """Local noise: every user adds N(0, std^2) to their own statistics; no silo is trusted (Zheng et al. 2020).
+    """Local noise: every user adds N(0, std^2) to their own statistics. No silo is trusted (Zheng et al. 2020).
 
     A user's own device holds their contexts, chooses the arm and draws the noise. The silo adds up the reports of its B
     users. It and everybody else see only noisy reports.

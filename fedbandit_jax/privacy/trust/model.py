@@ -6,7 +6,7 @@ party is nobody, a shuffler, or a secure aggregator. The analyser makes the serv
 Unless somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum. It is
 `noise` if the noise depends on no data, and `noisy_sum` otherwise (`needs_users`).
 
-Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7; secure aggregation as in Chowdhury & Zhou
+Reference: Zhou & Chowdhury (2024), Section 4 and Algorithms 2, 4, 5-7. Secure aggregation is as in Chowdhury & Zhou
 (2023).
 """
 
@@ -160,7 +160,7 @@ def same_sizes(has: tuple[int, ...], wanted: tuple[int, ...]) -> str:
 def noise_std(sigma: float) -> np.float32:
     """Returns a float32 standard deviation for noise of at least `sigma`, in units of x y and x x'.
 
-    It is larger by MAX_NORM^2, because unit vectors in float32 have norms up to MAX_NORM, and it is rounded up.
+    It is rounded up. It is larger by MAX_NORM^2, because unit vectors in float32 have norms up to MAX_NORM.
     """
     return np.nextafter(np.float32(sigma * MAX_NORM**2), np.float32(np.inf))
 
@@ -195,7 +195,7 @@ def least(model: Callable[[float], T], ask: Ask, top: float) -> T:
     """Returns the model with the largest mu <= `top`, to a part in 10^4, and a proven epsilon within the budget.
 
     `model` makes a bound model from mu. A larger mu has less noise. The far tails of integer noise are never drawn. If
-    they cost more than delta at so large an epsilon, the result is a model with little noise, which proves nothing.
+    they cost more than delta at so large an epsilon, the result is a model with little noise. It proves nothing.
 
     Raises:
         ValueError: if even mu = top / 1000 does not give the budget.

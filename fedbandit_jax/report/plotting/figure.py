@@ -1,6 +1,6 @@
 """Common parts of all figures: axes, scales, a legend below the axes, words, and files.
 
-PNG is for screens, PDF for papers and SVG for pages; equal figures give equal files.
+PNG is for screens, PDF for papers and SVG for pages. Equal figures give equal files.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def once(figure: Figure) -> Figure:
 
 
 def scale(ax: Axes, which: Literal["x", "y"], values: np.ndarray) -> None:
-    """Makes an axis logarithmic if its values are positive and differ by much; other vertical axes start at 0."""
+    """Makes an axis logarithmic if its values are positive and differ by much. Other vertical axes start at 0."""
     values = values[np.isfinite(values)]
     if values.size and values.min() > 0 and values.max() > SPREAD * values.min():
         ax.set(**{f"{which}scale": "log"})
@@ -186,7 +186,7 @@ def tick(number: float) -> str:
 
 
 def tick_words(ax: Axes, words: Sequence[str]) -> float:
-    """Writes words at 0, 1, ... on the horizontal axis; returns the additional inches that they need."""
+    """Writes words at 0, 1, ... on the horizontal axis. Returns the additional inches that they need."""
     words = list(map(drawable, words))
     lines = [textwrap.wrap(word, max(8, 60 // len(words)), break_long_words=False) or [""] for word in words]
     ax.margins(x=0.1)
@@ -198,7 +198,7 @@ def tick_words(ax: Axes, words: Sequence[str]) -> float:
 
 
 def wrapped(text: str) -> str:
-    r"""Wraps a text to the width of a figure; a formula between $ stays on one line.
+    r"""Wraps a text to the width of a figure. A formula between $ stays on one line.
 
     >>> len(wrapped(f"{64 * 'x'} at $7 \\times 10^{{-5}}$").splitlines())
     2
