@@ -33,10 +33,9 @@ class SecAgg(Trust):
     """Discrete Gaussian noise in shares of all silos. The server sees only the sum of messages modulo 2^32.
 
     Each silo multiplies its message by `scale` and rounds it at random to a neighbouring integer. It adds a discrete
-    Gaussian with 1/(M - f) of the variance that the sum needs. Thus f silos may miss a synchronisation. If at most f
-    are missing, the shares present suffice. The excess is independent of them. If more are missing, nothing is
-    released. The aggregator is trusted to show the server only sums. Silos are trusted to do nothing that
-    `Proof.assumes` lists. The server is not trusted.
+    Gaussian with 1/(M - f) of the variance that the sum needs. If at most f are missing, the shares present suffice.
+    The excess is independent of them. If more are missing, nothing is released. The aggregator is trusted to show the
+    server only sums. Silos are trusted to do nothing that `Proof.assumes` lists. The server is not trusted.
 
     The privacy unit is one user, with contributions within `Ask.users`, under the adjacency of the budget. One user
     moves all messages together by at most `Ask.sensitivity` in l2 norm. Rounding moves each entry by at most one step

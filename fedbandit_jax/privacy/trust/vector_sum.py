@@ -32,7 +32,7 @@ class VectorSum(Trust):
 
     The silos see their users' statistics and draw the bits. They and the shuffler are trusted, the server is not. A
     node of level l has n = M B 2^l users. For each entry w in [-1, 1] a user has 2 g_l + b_l bits. With z = (w + 1)
-    g_l, data add floor(z) + Bernoulli(z - floor(z)) ones. Noise adds Binomial(b_l, 1/2). From all ones Y of an
+    g_l, data add floor(z) + Bernoulli(z - floor(z)) ones. Noise adds Binomial(b_l, 1/2) ones. From all ones Y of an
     entry the server estimates the sum of the n values w by (Y - b_l n / 2) / g_l - n. One user moves a node's counts of
     ones, of all D entries, by at most visits (g_l Delta_J + sqrt(D)) in l2 norm. Delta_J is the joint sensitivity of (x
     y, x x'), and sqrt(D) is for rounding.
