@@ -64,10 +64,11 @@ def members() -> str:
     rooms = [("fb", fb), *((f"fb.{name}", getattr(fb, name)) for name in fb._MODULES)]
     text = []
     for title, module in rooms:
+        package = hasattr(module, "__path__")  # a file has what it defines itself
         text += [title, "=" * len(title), "", inspect.cleandoc(_text((module.__doc__ or "").split("\n\n")[0])), ""]
         for name in sorted(vars(module) if module is not fb else fb._NAMES, key=str.lower):
             one, path = getattr(module, name), f"{module.__name__}.{name}"
-            mine = str(getattr(one, "__module__", "")).startswith("fedbandit_jax")
+            mine = str(getattr(one, "__module__", "")).startswith("fedbandit_jax" if package else module.__name__)
             if name.isupper() and isinstance(one, dict):
                 text += [f".. py:data:: {path}", "", "   By name: " + ", ".join(f"`{key}`" for key in one), ""]
             elif mine and not name.startswith("_") and (inspect.isclass(one) or inspect.isfunction(one)):

@@ -78,7 +78,7 @@ def picture(curves: list[Curve]) -> Picture:
     for one in others:
         words = [ratio(a, b) for a, b in zip(one.y, pure.y)]
         said.append(f"{of(one)} has {words[0]} times as much at ε = {EPSILONS[0]:g} and {words[-2:][0]} times at ε = 1")
-    near = EPSILONS[-3:]
+    near = exact[0].x[-3:]
     far = max(quotient(y, plain.y[-1])[0] for one in exact for x, y in zip(one.x, one.y) if x in near)
     return Picture(
         shown,

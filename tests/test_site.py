@@ -84,7 +84,8 @@ def test_every_public_name_is_in_the_reference(site):
     assert {f"fedbandit_jax.{name}" for name in fb._NAMES} <= ids
     for module in (getattr(fb, room) for room in fb._MODULES):
         public = {name: one for name, one in vars(module).items() if not name.startswith("_")}
-        mine = {name for name, one in public.items() if str(getattr(one, "__module__", "")).startswith("fedbandit_jax")}
+        home = "fedbandit_jax" if hasattr(module, "__path__") else module.__name__
+        mine = {name for name, one in public.items() if str(getattr(one, "__module__", "")).startswith(home)}
         tables = {name for name, one in public.items() if name.isupper() and isinstance(one, dict)}
         wanted = {name for name in mine if inspect.isclass(public[name]) or inspect.isfunction(public[name])} | tables
         assert wanted

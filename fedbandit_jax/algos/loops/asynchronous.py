@@ -19,10 +19,11 @@ import jax.numpy as jnp
 from jax import Array
 from typing_extensions import override
 
+from fedbandit_jax.algos.loops import own_rows
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
 from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop
-from fedbandit_jax.algos.loops.own_rows import REFRESH, Epoch, Turn
+from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import control, random, struct, tables
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
@@ -146,4 +147,6 @@ class AsyncLoop(PolicyLoop, ArrivalAlgorithm):
         def anew(epoch: Epoch) -> Epoch:
             return epoch.anew(agent.belief, jnp.moveaxis(rows, 2, 0), 0.0, everyone)
 
-        return agent._replace(epoch=control.cond_any((agent.epoch.rounds + 1) % REFRESH == 0, anew, agent.epoch))
+        return agent._replace(
+            epoch=control.cond_any((agent.epoch.rounds + 1) % own_rows.REFRESH == 0, anew, agent.epoch)
+        )
