@@ -53,7 +53,7 @@ PRESETS = {  # family -> environment, horizon, seeds, and claim of every algorit
     "linear": (
         fb.envs.sphere(100, 100, 10, rewards="bernoulli"), 4000, 4, "none none certified as_printed" + 4 * " certified",
     ),
-    "arms": (fb.envs.arms(), 1_000_000, 20, "none" + 7 * " certified"),
+    "arms": (fb.envs.arms(), 1_000_000, 20, "none" + 7 * " certified" + " none"),
     "schedules": (fb.envs.gap(20, 20, 5), 5000, 8, "none none certified certified certified"),
     "clusters": (
         fb.envs.clustered(40, 5, 2, n_arms=10, dim=10, gap=0.5), 100_000, 10, "none none none certified" + 4 * " none",
