@@ -1,5 +1,7 @@
 """Runs by hand: what is counted, what is shared, what does not depend on pieces, and what ends with a status."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -34,7 +36,7 @@ def test_seeds_in_groups_are_those_alone(monkeypatch, whole):
     assert len(np.unique(alone.regret[:, -1])) == 8
     np.testing.assert_allclose(alone.regret[:3], whole.regret, atol=1e-5)
     monkeypatch.setattr(batching, "_cores", lambda: 1)
-    usual = Synchronous.hints.fget
+    usual: Any = Synchronous.hints.fget
     monkeypatch.setattr(Synchronous, "hints", property(lambda runner: usual(runner)._replace(seeds=4)))
     np.testing.assert_allclose(simulate(seeds=8).regret, alone.regret, atol=1e-4)
 
