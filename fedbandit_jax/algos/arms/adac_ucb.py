@@ -7,6 +7,7 @@ arm's mean. Older sums are forgotten, so every user is in one sum.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -18,10 +19,34 @@ from fedbandit_jax.core.padding import padded
 from fedbandit_jax.interfaces import Recipe, Spec
 from fedbandit_jax.privacy import compatibility
 from fedbandit_jax.privacy.compatibility import Tags, tagged
+from fedbandit_jax.privacy.integers.noise import Asked
+
+
+class OneArm(Recipe):
+    """Base class of recipes with one arm a batch, which share the sums of an elimination."""
+
+    sums: SE
+
+    @property
+    def tags(self) -> Tags:
+        """Returns its tags for `privacy.compatibility`."""
+        unit = getattr(self.sums, "unit", None)
+        return tagged("unit", unit, {"unit of returning users": unit is not None}) | tagged(
+            "sums", self.sums.title, {"one arm at a time": True}
+        )
+
+    def released(self, spec: Spec, horizon: int, sizes: np.ndarray) -> tuple[Asked, dict[str, Any]]:
+        """Returns what the noise is made for, and the fields of a `BoundAdaC` except radii, for batches of `sizes`."""
+        check_arms(str(self.name), spec.n_arms, horizon)
+        asked = self.sums.asked(spec.n_arms * len(sizes), horizon)
+        protocol = self.sums.protocol(asked, slots(np.where(np.cumsum(sizes) <= horizon, sizes, 0)))
+        promised = self.sums.promised(protocol)
+        fields = dict(protocol=protocol, epsilon=promised["epsilon"], delta=promised["delta"], spec=spec)
+        return asked, fields | dict(times=len(sizes), users=padded(sizes.astype(np.int32)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdaCUCB(Recipe):
+class AdaCUCB(OneArm):
     """Plays the arm of the largest upper confidence bound, in growing batches, each released once.
 
     The server learns one sum of rewards in [0, 1] per batch, about one arm, by the protocol of `sums`. The privacy unit
@@ -58,28 +83,9 @@ class AdaCUCB(Recipe):
         compatibility.check(self.tags)
         validate.text("name", self.name)
 
-    @property
-    def tags(self) -> Tags:
-        """Returns its tags for `privacy.compatibility`."""
-        unit = getattr(self.sums, "unit", None)
-        return tagged("unit", unit, {"unit of returning users": unit is not None}) | tagged(
-            "sums", self.sums.title, {"one arm at a time": True}
-        )
-
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundAdaC:
-        sums, n_arms = self.sums, spec.n_arms
-        check_arms(self.name, n_arms, horizon)
-        sizes = batches(sums.growth, horizon)
-        asked = sums.asked(n_arms * len(sizes), horizon)
-        protocol = sums.protocol(asked, slots(np.where(np.cumsum(sizes) <= horizon, sizes, 0)))
-        promised = sums.promised(protocol)
-        return BoundAdaC(
-            protocol=protocol,
-            epsilon=promised["epsilon"],
-            delta=promised["delta"],
-            spec=spec,
-            times=len(sizes),
-            users=padded(sizes.astype(np.int32)),
-            radius=padded(sums.radii(asked, sizes, n_arms)[:, n_arms].astype(np.float32)),
-        )
+        sizes = batches(self.sums.growth, horizon)
+        asked, fields = self.released(spec, horizon, sizes)
+        radius = self.sums.radii(asked, sizes, spec.n_arms)[:, spec.n_arms]
+        return BoundAdaC(radius=padded(radius.astype(np.float32)), **fields)

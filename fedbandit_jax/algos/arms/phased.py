@@ -18,14 +18,14 @@ from jax import Array
 from jaxtyping import Real
 from typing_extensions import override
 
-from fedbandit_jax.algos.arms.elimination import CDPSE, SE, DistDPSE, ShuffleDPSE, check_arms, slots
+from fedbandit_jax.algos.arms.adac_ucb import OneArm
+from fedbandit_jax.algos.arms.elimination import CDPSE, SE, DistDPSE, ShuffleDPSE
 from fedbandit_jax.algos.arms.loop import AdaCState, BoundAdaC
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.padding import padded
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.interfaces import Recipe, Spec
+from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import compatibility
-from fedbandit_jax.privacy.compatibility import Tags, tagged
 
 LEAST = 1e-6
 TOP = 1 - LEAST  # largest mean and index
@@ -50,7 +50,7 @@ class BoundPhased(BoundAdaC):
     """A bound `PhasedKLUCB` or `PhasedIMED`. A row of `users` is a phase of an arm; radii are not used."""
 
     level: struct.Number  # epsilon of the noise on a sum, infinite without privacy
-    imed: bool = struct.static()  # whether the index is that of IMED
+    imed: bool = struct.static()  # whether to use the index of IMED
 
     @override
     def index(self, state: AdaCState) -> Array:
@@ -78,7 +78,7 @@ class BoundPhased(BoundAdaC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PhasedKLUCB(Recipe):
+class PhasedKLUCB(OneArm):
     """Plays the arm of the largest KL upper confidence bound, in growing phases of one arm, each released once.
 
     The bound of an arm with N users and noisy mean p is the largest q with N d(p, q) <= log t. Here d(p, q) is the
@@ -126,39 +126,19 @@ class PhasedKLUCB(Recipe):
         compatibility.check(self.tags)
         validate.text("name", self.name)
 
-    @property
-    def tags(self) -> Tags:
-        """Returns its tags for `privacy.compatibility`."""
-        unit = getattr(self.sums, "unit", None)
-        return tagged("unit", unit, {"unit of returning users": unit is not None}) | tagged(
-            "sums", self.sums.title, {"one arm at a time": True}
-        )
-
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundPhased:
-        check_arms(self.name, spec.n_arms, horizon)
         sizes = phases(self.growth, horizon)
-        asked = self.sums.asked(spec.n_arms * len(sizes), horizon)
-        protocol = self.sums.protocol(asked, slots(np.where(np.cumsum(sizes) <= horizon, sizes, 0)))
-        promised = self.sums.promised(protocol)
-        return BoundPhased(
-            protocol=protocol,
-            epsilon=promised["epsilon"],
-            delta=promised["delta"],
-            spec=spec,
-            times=len(sizes),
-            users=padded(sizes.astype(np.int32)),
-            radius=padded(np.zeros(len(sizes), np.float32)),
-            level=float(asked.epsilon - protocol.noise.bits_epsilon),
-            imed=self.imed,
-        )
+        asked, fields = self.released(spec, horizon, sizes)
+        radius, level = padded(np.zeros(len(sizes), np.float32)), asked.epsilon - fields["protocol"].noise.bits_epsilon
+        return BoundPhased(radius=radius, level=float(level), imed=self.imed, **fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhasedIMED(PhasedKLUCB):
     """Plays the arm of the least N d(p, best p) + log N, in growing phases of one arm, each released once.
 
-    Arguments, sums and guarantee are those of `PhasedKLUCB`. After DP-IMED of Azize et al. (2025).
+    Takes the arguments of `PhasedKLUCB` and has the same guarantee. After DP-IMED of Azize et al. (2025).
     """
 
     imed = True
