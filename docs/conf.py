@@ -1,7 +1,6 @@
 """Settings of the site: sphinx-build -W docs site. Pages load nothing from a network."""
 
 import inspect
-import json
 import re
 import sys
 from pathlib import Path
@@ -101,14 +100,13 @@ def with_links(app, name, source):
 
 
 def finished(app, exception):
-    """Adds the board, the notebooks and the schema of results, and leads from the root to the first page."""
+    """Adds the board and the notebooks, and leads from the root to the first page."""
     if exception is None:
         page = board.write(board.rows(), Path(app.outdir) / "docs" / "board.html")
         page.write_text(
             page.read_text().replace("</h1>", '</h1><p><a href="benchmark.html">About the benchmark</a></p>')
         )
         notebooks.write(Path(app.outdir) / "docs")
-        (Path(app.outdir) / "result.schema.json").write_text(json.dumps(fb.schema(), indent=1))
         (Path(app.outdir) / "index.html").write_text('<meta http-equiv="refresh" content="0; url=docs/index.html">')
 
 

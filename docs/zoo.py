@@ -34,7 +34,7 @@ This page has every algorithm of the package. A table names its source, its guar
 entry in the [benchmark](benchmark.md) with the mean score. A card has the code, and the names of the paper's letters.
 
 You can `replace` noise, releases and trust models in any algorithm: see [mechanisms](privacy.md). DEVIATION in a
-docstring marks a difference from print. `fb.cite(result)` prints BibTeX of all that ran. `python docs/zoo.py` writes
+docstring marks a difference from print. BibTeX of the papers is in `docs/references.bib`. `python docs/zoo.py` writes
 this page.
 
 ```python

@@ -56,10 +56,8 @@ if TYPE_CHECKING:
     from fedbandit_jax.planning.evaluation import off_policy as off_policy
     from fedbandit_jax.planning.recommend import plan as plan
     from fedbandit_jax.report import plotting as plotting
-    from fedbandit_jax.report.cite import cite as cite
     from fedbandit_jax.report.result import Result as Result
     from fedbandit_jax.report.result import concat as concat
-    from fedbandit_jax.report.schema import schema as schema
 
 __version__ = "0.1.0"
 
@@ -74,8 +72,6 @@ _HOME = {
         *("Feedback", "NoiseLaw", "Partition", "Policy", "Pulls", "Recipe", "Released", "Report", "Round", "Spec"),
         "Status",
     ),
-    "report.cite": ("cite",),
-    "report.schema": ("schema",),
     "report.result": ("Result", "concat"),
     "engine.cache": ("keep_programs",),
     "engine.simulation": ("SimulationError", "rollout", "simulate", "sweep"),

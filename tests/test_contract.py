@@ -12,7 +12,6 @@ from typing import Any
 import examples as ex
 import jax
 import jax.numpy as jnp
-import jsonschema
 import numpy as np
 import pytest
 from helpers import ByMessage, SharesRDPSE, deep, in_chunks, refused, same_runs, silent, stopped_after
@@ -31,7 +30,6 @@ from fedbandit_jax.privacy.trust.model import GAUSSIAN
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 TESTS = Path(__file__).parent
-SCHEMA = jsonschema.Draft202012Validator(fb.schema())
 
 
 def rows(slow):
@@ -197,11 +195,10 @@ def its_certificate_is_that_of_what_ran(row, run):
     assert run.result.certificate == row.algo.certificate(row.env.spec, ex.T)
 
 
-def it_is_saved_and_cited(row, run, folder):
+def it_is_saved(row, run, folder):
     with zipfile.ZipFile(run.result.save(folder / "run")) as file:
-        SCHEMA.validate(json.loads(file.read("result.json"), parse_constant=pytest.fail))  # NaN is no JSON
+        json.loads(file.read("result.json"), parse_constant=pytest.fail)  # NaN is no JSON
     same_runs(fb.Result.load(folder / "run"), run.result)
-    assert fb.cite(run.result).startswith("@software{fedbandit_jax")
 
 
 def it_resumes(row, run, folder):
@@ -229,7 +226,7 @@ def without_noise_it_is_another_row(row, run, folder):
 
 
 PLAYED = it_is_sound, its_certificate_is_that_of_what_ran
-KEPT = it_is_saved_and_cited, it_resumes, without_noise_it_is_another_row
+KEPT = it_is_saved, it_resumes, without_noise_it_is_another_row
 
 
 @pytest.mark.parametrize("row", rows(lambda row: row.slow))

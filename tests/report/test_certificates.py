@@ -1,8 +1,7 @@
-"""What `fb.cite` says: entries for what ran and for nothing else, each of which BibTeX can read."""
+"""Certificates as Markdown, LaTeX, pages for reviewers, and side by side."""
 
 import dataclasses
 import hashlib
-import inspect
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -10,132 +9,14 @@ from html import escape
 
 import numpy as np
 import pytest
-from handmade import made
-from helpers import Bias, refused
+from helpers import refused
 from matplotlib.mathtext import MathTextParser
 from scipy.stats import norm
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import side_by_side
-from fedbandit_jax.engine.identity import describe
-from fedbandit_jax.report import cite as module
-from fedbandit_jax.schedules.adaptive import TRIGGERS
 
-BUDGET, SPHERE = fb.privacy.Budget(1.0, 1e-3), fb.envs.sphere(4, 3, 2, rewards="bernoulli")
-SE = "chowdhury2023distributed"  # under any mechanism
-ROOMS = (fb.envs, fb.algos, fb.privacy, fb.schedules)
-NOISE = {"balle2018improving", "dong2022gaussian"}  # of any mechanism
-WORDS = {  # that choose a release, a noise, a rule, and the names of data
-    *fb.privacy.RELEASES,
-    *fb.privacy.AGGREGATES,
-    *fb.privacy.TRUST,
-    *TRIGGERS,
-    *re.findall(r'framed\(frame, "(.+?)"', inspect.getsource(inspect.getmodule(fb.data.star))),
-}  # fmt: skip
-
-
-def keys(env, algo):
-    result = made(labels=["one"])
-    config = result.config | {"environments": {"one": describe(env)}, "algorithms": {"one": describe(algo)}}
-    text = fb.cite(dataclasses.replace(result, config=config))
-    return set(re.findall(r"@\w+{(\w+),", text)) - {"fedbandit_jax"}, text
-
-
-def test_a_linear_bandit():
-    mechanism = fb.privacy.Mechanism(BUDGET, "blt")
-    found, text = keys(SPHERE, fb.algos.Federated(policy=fb.algos.Thompson(), schedule=5, privacy=mechanism))
-    assert (
-        found
-        == {"zhou2024differentially", "agrawal2013thompson", "dvijotham2024efficient", "mcmahan2024hassle"} | NOISE
-    )
-    assert "% Sphere, Federated, silo_local\n@inproceedings{zhou2024differentially," in text
-    assert "version = {0.1}" in text  # by which the result was made
-
-
-TREE = {"zhou2024differentially", "chan2011private", "dwork2010differential"}
-DISCRETE = {SE, "canonne2020discrete", "kairouz2021distributed"}
-
-
-SUMS = {
-    fb.algos.DistRDPSE: {"agarwal2021skellam", "bonawitz2017practical"},
-    fb.algos.CDPSE: set(),
-    fb.algos.ShuffleDPSE: {"cheu2021pure"},
-    fb.algos.DPSE: {"sajed2019optimal"},
-}
-
-
-PARTS = [
-    (fb.privacy.Mechanism(BUDGET), TREE | NOISE),
-    (fb.privacy.Mechanism(BUDGET, trust="shuffle_vector_sum"), TREE | NOISE | {"cheu2022shuffle"}),
-    (fb.privacy.Mechanism(BUDGET, trust="secagg"), TREE | NOISE | DISCRETE | {"bonawitz2017practical"}),
-    (fb.privacy.Mechanism(BUDGET, "input_perturbation", "central"), NOISE | {"shariff2018differentially"}),
-    *((kind(1.0), papers | {SE}) for kind, papers in SUMS.items()),
-    (
-        fb.algos.AdaCUCB(fb.algos.DistDPSE(1.0, radius="exact")),
-        {SE, "azize2024concentrated", "azize2022privacy", "bonawitz2017practical"},
-    ),
-    (
-        fb.schedules.PrivateLogDet(1.0, trigger="he22"),
-        {"dwork2014algorithmic", "vadhan2023concurrent", "he2022simple"},
-    ),
-    (fb.privacy.BandMF(3, fb.privacy.Users(2, apart=3)), {"choquettechoo2023banded", "mckenna2024scaling"}),
-]
-
-
-def test_a_part_of_a_run():
-    """Words such as "central" and "secagg" stand for the papers of what they are chosen in."""
-    for part, papers in PARTS:
-        assert set(module.behind([describe(part)])) == papers
-
-
-def test_data_are_cited_or_asked_for():
-    """A result says what a log is called, but of a table of features only that there is one."""
-    fit = {"type": "Logged", "fit": {"type": "Fit", "source": "STAR"}}
-    assert set(module.behind([fit, {"type": "Drift"}])) == {"mosteller1995tennessee", "russac2019weighted"}
-    env = fb.envs.replay(np.eye(2), [1, 1], [0.1, 0.2], n_agents=2)
-    found, text = keys(env, fb.algos.LinUCB())
-    assert found == {"abbasi2011improved", "zhou2024differentially"}
-    assert "Replay" in text.splitlines()[-1]
-
-
-def test_parts_of_ones_own_are_left_out():
-    @fb.pytree
-    class UCB(Bias):  # a name that is also one of ours
-        pass
-
-    env = fb.envs.script([[[[1.0], [0.5]]]] * 20, [[[1.0, 0.0]]] * 20)
-    found, _ = keys(env, fb.algos.Federated(policy=UCB(), schedule=5))
-    assert found == {"zhou2024differentially", "abbasi2011improved"}  # an account has names only
-
-
-def test_every_part_is_in_the_table():
-    """Every class that an account may name, and every word that chooses a part, has papers or is said to be ours."""
-    classes = {one.__name__: one for room in ROOMS for one in vars(room).values() if isinstance(one, type)}
-    bases = (fb.privacy.Release, fb.privacy.Statistic, fb.algos.Grouping, fb.Policy, fb.Recipe, fb.schedules.Schedule)
-    inner = (*bases, fb.privacy.Mechanism, fb.privacy.Users, fb.privacy.GaussianTrust, fb.privacy.Liars)
-    parts = {name for name, one in classes.items() if one not in bases and issubclass(one, inner)}
-    worlds = {one.__name__ for one in vars(fb.envs).values() if isinstance(one, type)}
-    assert len(parts | worlds) > 45
-    cited, _ = module.papers()
-    assert not {*parts, *worlds, *WORDS} - set(cited)
-    cites = {name for name, one in classes.items() if re.search(r"^\s*Reference: (?!ours)", one.__doc__ or "", re.M)}
-    assert {name for name in cites if not cited.get(name)} == {"Release"}  # but for the interface
-    names = {name for part in cited for name in part.split(".")}
-    assert not [name for name in names if name not in WORDS and not any(hasattr(room, name) for room in ROOMS)]
-
-
-def test_every_entry_is_read_and_used():
-    cited, known = module.papers()
-    assert list(known) == sorted(known)
-    assert {key for parts in cited.values() for key in parts} == set(known)
-    for entry in known.values():
-        assert entry.count("{") == entry.count("}")
-        fields = set(re.findall(r"^  (\w+) *=", entry, re.M))
-        assert {"author", "title", "year"} <= fields
-        assert fields & {"booktitle", "journal", "howpublished"}, entry
-
-
-SILOS = SPHERE.spec
+BUDGET, SILOS = fb.privacy.Budget(1.0, 1e-3), fb.envs.sphere(4, 3, 2, rewards="bernoulli").spec
 FAMILIES = {
     "tree": lambda: fb.algos.private_fed_lin_ucb(BUDGET).certificate(SILOS, 50),
     "secagg": lambda: fb.algos.Federated(privacy=fb.privacy.Mechanism(BUDGET, trust="secagg")).certificate(SILOS, 50),
