@@ -53,18 +53,6 @@ RULES = ("geometric_median", "median")  # of a server with liars
 LYING = "collude"  # among the worst attacks on these rules in experiments/beyond_liars.py
 RIDGE = 12.0  # standard deviations of the noise, as in `Greedy`
 STREAMS, OWN = (1.2, 300), (1.3, 1000)  # growth and T / first release, for streams and for uploads
-NOT_CONSIDERED = (
-    "Gossip and GossipFedUCB, which need a network instead of a server",
-    "SE and its variants, AdaCUCB, PhasedKLUCB and PhasedIMED, for batches of users and arms without features",
-    "FCLUB, CLUB and SCLUB, which have no certificate with their own triggers, and Homo-DC",
-    "LogDetUCB, whose widths differ from UCB's only in the matrix norm of the noise",
-    "LinUCB, for agents that never communicate, and Uniform and UniformArms, which learn nothing",
-    "Forgetting, for drifting environments",
-    "the grouping Together, which is Federated with more noise",
-    "adaptive schedules (PrivateLogDet costs budget, LogDet leaks), and agents that learn in the batch",
-    "trust model 'local', and 'shuffle_amplified' and 'silo_local_matrix', which have more noise than the others",
-    "user-defined policies, releases and schedules",
-)  # compared with the package by tests/planning/test_candidates.py
 
 
 def candidates(demands: Demands) -> list[Candidate]:
@@ -81,23 +69,6 @@ def candidates(demands: Demands) -> list[Candidate]:
             why = f"it needs trust in {party.words}"
             found.append(Candidate(label=party.trust, group=party.trust, excluded=why))
     return found
-
-
-def left_out(demands: Demands) -> tuple[str, ...]:
-    """Returns options that are no candidates under these demands, in words."""
-    found: list[str] = [*NOT_CONSIDERED]
-    if demands.liars or demands.spec.drops or demands.spec.late:
-        why = "which reads single batches, but silos lie or drop out, or rewards are delayed"
-        found.insert(0, f"DP-DPE (PhasedElimination), {why}")
-    elif demands.arms is None:
-        found.insert(0, "DP-DPE (PhasedElimination), which needs rounds that offer the same arms to all users")
-    if not demands.liars:
-        found.append("robust rules, unless `liars` is positive")
-    if not demands.spec.n_users or not demands.alone:
-        found.insert(
-            0, "AsyncFederated, and Grouped with Mixture or Alone, for returning users, one to a server a round"
-        )
-    return tuple(found)
 
 
 def without_privacy(demands: Demands, among: Iterable[Candidate]) -> list[Candidate]:

@@ -46,7 +46,6 @@ class Value(NamedTuple):
     doubly_robust: Interval  # the model's means, and its errors on matching arms weighted by 1 / propensity
     gain: Interval  # the doubly robust estimate minus the logged rewards of the same visits
     rows: float  # effective number (sum w)^2 / sum w^2 of rows, or of identified users
-    self_normalised: Interval  # `ips` divided by the mean weight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,9 +198,8 @@ def _value(env: Logged, rows: np.ndarray, arms: np.ndarray, level: float, by_siz
         largest = (weight[met] / visits[met]).max() * visits.sum() / met.sum()
     else:
         effective, largest = 0.0, 1 / np.min(np.asarray(log.propensity, float))
-    of = [(weighted, visits), (weighted, weight), (robust, visits), (gained, visits)]
-    ips, normalised, dr, gain = (_interval(*one, level, effective, largest) for one in of)
-    return Value(float(modelled.sum() / visits.sum()), ips, dr, gain, float(effective), normalised)
+    ips, dr, gain = (_interval(one, visits, level, effective, largest) for one in (weighted, robust, gained))
+    return Value(float(modelled.sum() / visits.sum()), ips, dr, gain, float(effective))
 
 
 def _means(env: Logged, row: np.ndarray, arm: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from fedbandit_jax.engine.prepare import as_environment
 from fedbandit_jax.engine.simulation import sweep
 from fedbandit_jax.interfaces import Algorithm, Environment, Recipe, Spec
 from fedbandit_jax.planning.candidate import Candidate
-from fedbandit_jax.planning.candidates import candidates, left_out, without_privacy
+from fedbandit_jax.planning.candidates import candidates, without_privacy
 from fedbandit_jax.planning.demands import demanded, under
 from fedbandit_jax.planning.forecast import TRIED, forecast
 from fedbandit_jax.planning.recommendation import Recommendation
@@ -69,7 +69,7 @@ def plan(
     Candidates are UCB, AdaC-OFUL, greedy play, epsilon-greedy and Thompson sampling under the allowed trust model with
     the least noise. DP-DPE is added if every round offers the same arms to all. For returning users there are also
     private streams of users (`Grouped`) and agents that upload by themselves (`AsyncFederated`). All are certified for
-    the budget, and none learns from raw data inside a batch. `Recommendation.not_considered` lists the rest.
+    the budget, and none learns from raw data inside a batch. docs/planning.md lists them.
 
     Communication and guarantees are exact, read from candidates bound for T rounds. Regret is predicted. All candidates
     are simulated for an eighth of `rounds`, or for 10^5 users if that is more. The best eight, and the same policies
@@ -168,7 +168,6 @@ def plan(
         horizon=horizon,
         liars=asked[0].liars,
         seconds=time.monotonic() - started,
-        not_considered=left_out(asked[0]),
     )
 
 

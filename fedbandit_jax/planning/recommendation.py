@@ -28,7 +28,6 @@ class Recommendation(Printed):
         horizon: T.
         liars: share of silos that lie.
         seconds: duration of the plan.
-        not_considered: options that are no candidates, in words.
     """
 
     candidates: tuple[Candidate, ...]
@@ -39,7 +38,6 @@ class Recommendation(Printed):
     horizon: int
     liars: float
     seconds: float
-    not_considered: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         best = "nothing meets the demands" if self.best is None else self.best.label
@@ -75,7 +73,6 @@ class Recommendation(Printed):
         text += ["", self.trade_off()] if len(self.choices) > 1 else []
         excluded = [one for one in self.candidates if one.excluded]
         text += ["", "excluded:", *(f"  {one.label}: {one.excluded}" for one in excluded)] if excluded else []
-        text += ["", "not considered:", *(f"  {one}" for one in self.not_considered)] if self.not_considered else []
         best = self.best
         if best is None:
             return "\n".join([*text, "", "Nothing meets these demands."])

@@ -170,7 +170,6 @@ def test_it_prints_what_it_found(fake):
     rows = {line.split("  ")[0]: line.split("  ") for line in text.splitlines()}
     assert " 2.00 " in "  ".join(rows[found.best.label])
     assert " 1.00 " in "  ".join(rows[found.reference[0].label])
-    assert "  DP-DPE (PhasedElimination), which needs rounds that offer the same arms" in text
     assert "(?) so short a part" in str(plan(horizon=1000, rounds=100))
 
 
