@@ -263,8 +263,7 @@ USUAL = {
     **dict(record=(None, no_values), progress=(False, flag), checkpoint=(None, path), throw=(False, flag)),
     **dict(algo=A.LinUCB(), algos=[A.LinUCB()], store=(None, path), function=(fb.record.arms, function)),
     # Results and audits.
-    **dict(result=RESULT, title=(None, a(str)), ax=None, band="error", legend=(True, flag)),
-    **dict.fromkeys(("lines", "colours"), (None, a(dict))),
+    **dict(result=RESULT, ax=None, legend=(True, flag)),
     **dict(data=(0.0, scalar), neighbour=(1.0, scalar), gaussian=(False, flag), scheduled=(False, flag)),
     **dict(fixed_control_flow=(False, flag), which=("first user", text), sensitivity=(None, number(0, inside=True))),
     **dict(others=({"another": (0.0, 2.0)}, either(none, no_values)), measure=(lambda view, other: 0.0, callable)),

@@ -27,7 +27,7 @@ def write(found: Found, path: Path, *, title: str) -> None:
 
 def _body(found: Found) -> Iterator[ET.Element]:
     if len(found.sections) > 1:
-        links = (tag("li", tag("a", one.name, href=f"#s{i}")) for i, one in enumerate(found.sections))
+        links = (tag("li", tag("a", str(one.path), href=f"#s{i}")) for i, one in enumerate(found.sections))
         yield tag("nav", tag("ul", *links))
     if found.refused:
         yield tag("h2", f"{len(found.refused)} files were refused")
@@ -38,7 +38,7 @@ def _body(found: Found) -> Iterator[ET.Element]:
 
 def _section(one: Section) -> Iterator[ET.Element]:
     result = one.result
-    yield tag("h2", one.name)
+    yield tag("h2", str(one.path))
     yield tag("p", tables.size(result), "; ", places(result))
     for text in tables.bases(result):
         yield tag("p", text)
@@ -61,7 +61,7 @@ def _section(one: Section) -> Iterator[ET.Element]:
     for certificate, labels in whose.items():
         yield html.certificate(certificate, labels)
     yield tag("h3", "What made it")
-    yield from _origin(one)
+    yield from _origin(result)
 
 
 def _figures(result: Result) -> Iterator[tuple[str, Figure]]:
@@ -90,26 +90,9 @@ def _with_coordinates(result: Result, rows: Sequence[tuple[str, ...]]) -> list[t
     return [("label", *asked, *header), *((row[0], *its, *row[1:]) for row, its in zip(body, extra))]
 
 
-def _origin(one: Section) -> Iterator[ET.Element]:
-    result = one.result
+def _origin(result: Result) -> Iterator[ET.Element]:
     if command := result.provenance.get("command"):
         yield tag("p", "The command: ", tag("code", str(command)))
-    yield tag("details", tag("summary", "Configuration, as code"), tag("pre", code(result)))
-    yield tag("details", tag("summary", "Configuration, in full"), tag("pre", json.dumps(result.config, indent=1)))
+    yield tag("details", tag("summary", "Configuration"), tag("pre", json.dumps(result.config, indent=1)))
     rows = [("provenance", ""), *((name, str(value)) for name, value in result.provenance.items())]
     yield tag("details", tag("summary", "Provenance"), html.table(rows, ""))
-    names = tag("ul", *(tag("li", str(path)) for path in one.files))
-    yield tag("details", tag("summary", f"{len(one.files)} file{'s' * (len(one.files) > 1)}"), names)
-
-
-def code(result: Result) -> str:
-    """Formats environments, algorithms and options of a result as code, for human readers."""
-    config, text = result.config, []
-    for kind in ("environments", "algorithms"):
-        made: dict[str, list[str]] = {}
-        for label in result.labels:
-            made.setdefault(tables.expression(config[kind][label]), []).append(label)
-        for expression, labels in made.items():
-            text += [f"# {kind.removesuffix('s')} of {', '.join(labels)}", expression, ""]
-    options = {name: config[name] for name in ("horizon", "seeds", "stride", "key")}
-    return "\n".join([*text, "# run with", ", ".join(f"{name}={value!r}" for name, value in options.items())])

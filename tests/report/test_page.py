@@ -1,12 +1,12 @@
 """The page about results: it opens offline, hides nothing, and says what the files say; its tables can be sorted."""
 
-import dataclasses
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from handmade import grid, made, swept
+from helpers import refused
 from pages import CONTRASTS, EVIL, Read, browser, opens_offline
 
 import fedbandit_jax as fb
@@ -77,7 +77,6 @@ def test_certificates_figures_and_origin_are_there(read, folder):
         for label in result:
             assert str(result[label].certificate) in read.text
         assert str(folder / path) in read.text
-    assert "epsilon=1.0" in page.code(fb.Result.load(folder / "grid"))
     captions = ["cumulative regret", "time-average regret", "regret against epsilon", "privacy-regret frontier"]
     assert all(caption in read.text for caption in captions)
     assert sum(tag == "img" for tag, _ in read.elements) == sum(tag == "figcaption" for tag, _ in read.elements) == 9
@@ -94,32 +93,13 @@ def test_labels_that_are_algorithms_are_one_column(undrawn, tmp_path):
     assert "cumulative regret" not in read.text
 
 
-NAMES = ("0" * 32, "1" * 32)
-
-
-def stored(folder, name, label, seeds, *, mean=1.0, **coordinates):
-    result = swept({label: ({"algorithm": label, **coordinates}, mean)}, seeds=len(seeds))[label]
-    config = {**result.config, "seeds": [[seeds[0], seeds[-1] + 1]]}
-    return dataclasses.replace(result, config=config).save(folder / name / f"seeds_{seeds[0]}-{seeds[-1] + 1}")
-
-
-def test_pieces_of_a_store_are_one_result(tmp_path):
-    """Seeds are joined, each counts once, under one label; configurations with the same seeds are one sweep."""
-    store = tmp_path / "runs"
-    stored(store, NAMES[0], "late name", range(2, 4))
-    stored(store, NAMES[0], "b", range(2))
-    stored(store, NAMES[0], "b", range(1, 5))  # as of two sweeps at the same time
-    stored(store, NAMES[1], "a", range(5), mean=2.0)
-    ((name, result, files, notes),), refused = found.find([store, store / NAMES[1]])
-    assert (name, len(files), notes, refused) == (f"store {store}", 4, [], [])
-    assert result.labels == ("a", "b")
-    assert result.seeds.tolist() == [0, 1, 2, 3, 4]
-    stored(store, NAMES[1], "a", range(5, 7), mean=2.0)  # a sweep that is still running
-    names = [(one.result.labels, len(one.result.seeds)) for one in found.find([store]).sections]
-    assert names == [(("a",), 7), (("b",), 5)]
-    for name in NAMES:  # two meanings of a label are two results
-        stored(tmp_path / "same", name, "same", range(3))
-    assert [len(one.result) for one in found.find([tmp_path / "same"]).sections] == [1, 1]
+def test_pieces_of_a_store_are_left_out(tmp_path):
+    piece = tmp_path / ("0" * 32) / "seeds_0-2.npz"
+    grid().save(piece)
+    with refused("paths"):
+        found.find([tmp_path])
+    grid().save(tmp_path / "whole")
+    assert [one.path.name for one in found.find([tmp_path]).sections] == ["whole.npz"]
     assert found.STORED.pattern.endswith(f"/{engine_store.FILE.pattern}")
 
 

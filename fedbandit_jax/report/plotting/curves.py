@@ -14,7 +14,7 @@ from fedbandit_jax.certificate import CLAIMS as ORDER
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.report.plotting.colours import MARKERS, Style, entry, promise, styles, told_apart
+from fedbandit_jax.report.plotting.colours import MARKERS, entry, promise, styles, told_apart
 from fedbandit_jax.report.plotting.figure import (
     INSIDE,
     SPREAD,
@@ -33,23 +33,12 @@ from fedbandit_jax.report.plotting.figure import (
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import mean_error
 
-BANDS = {"error": "1 s.e.", "deviation": "1 standard deviation"}  # half-width of a band -> words
 NEAR = 0.02  # relative difference of curves that coincide
 DECADES = 3  # shown on a logarithmic axis of rounds; all algorithms explore before
 
 
-def regret(
-    result: Result,
-    *,
-    time_average: bool = True,
-    band: str = "error",
-    title: str | None = None,
-    lines: Mapping[str, str] | None = None,
-    colours: Mapping[str, str] | None = None,
-    legend: bool = True,
-    ax: Axes | None = None,
-) -> Figure:
-    """Draws the mean group regret of every algorithm over seeds, with a band.
+def regret(result: Result, *, time_average: bool = True, legend: bool = True, ax: Axes | None = None) -> Figure:
+    """Draws the mean group regret of every algorithm over seeds, with a band of one standard error.
 
     Lines are solid if the certificate says `certified`, dashed for `as_printed` and dotted for `none`. Algorithms
     without privacy are solid, and the legend says so if others are private. Colours are from `colour`, and a curve
@@ -59,73 +48,42 @@ def regret(
     Args:
         result: result of `fb.simulate`, `fb.sweep` or `Result.load`.
         time_average: draw Reg(t) / t, as in the papers' figures; False draws cumulative regret Reg(t).
-        band: half-width of the band, one standard "error" of the mean or one standard "deviation" over seeds.
-        title: title of the axes; default: the environment, budgets and the number of seeds.
-        lines, colours: label -> your name or colour of its curve; default: the label, and `colour`.
         legend: False names curves at their right ends in place of a legend.
         ax: axes to draw on; default: a new figure.
     """
     validate.boolean("time_average", time_average)
     validate.boolean("legend", legend)
-    validate.one_of("band", band, BANDS)
-    axes = checked(result, title, ax, lines)
-    looks = styles(result, colours)
-    _draw(result, looks, lines or {}, lambda one: one.time_average if time_average else one.regret, band, axes, legend)
+    axes = checked(result, ax)
+    _draw(result, lambda one: one.time_average if time_average else one.regret, axes, legend)
     ends = np.array([result[label].time_average[:, -1].mean() for label in result])
     if time_average and ends.min() > 0 and ends.max() > SPREAD * ends.min():
         scale(axes, "y", ends)
         axes.set_ylim(bottom=0.7 * ends.min())
     its = whose(result)
     axes.set_ylabel(f"time-average {its} Reg$(t)/t$" if time_average else f"cumulative {its} Reg$(t)$")
-    if title is None:
-        title = f"{places(result)}{budgets(result)}"
-    return finish(result, axes, _of_seeds(result, title, band), ours=ax is None, legend=legend)
+    return finish(result, axes, f"{places(result)}{budgets(result)}", ours=ax is None, legend=legend)
 
 
-def gauge(
-    result: Result,
-    name: str,
-    *,
-    band: str = "error",
-    title: str | None = None,
-    lines: Mapping[str, str] | None = None,
-    colours: Mapping[str, str] | None = None,
-    ax: Axes | None = None,
-) -> Figure:
-    """Draws the mean of a gauge over seeds at every recorded round, with a band.
+def gauge(result: Result, name: str, *, ax: Axes | None = None) -> Figure:
+    """Draws the mean of a gauge over seeds at every recorded round, with a band of one standard error.
 
     A gauge is a value at each round, such as the "adjusted Rand index" of the found clusters.
 
     Args:
-        result, band, lines, colours, ax: as in `regret`.
+        result, ax: as in `regret`.
         name: a key of `result.gauges`.
-        title: title of the axes; default: none.
     """
     if not validate.instance("result", result, Result, "an fb.Result").gauges:
         raise BadValue("result", "must have gauges, as clustering has", name, got=f"none, and name = {name!r}")
     validate.one_of("name", name, result.gauges)
-    validate.one_of("band", band, BANDS)
-    axes = checked(result, title, ax, lines)
-    _draw(result, styles(result, colours), lines or {}, lambda one: one.gauges[name], band, axes)
+    axes = checked(result, ax)
+    _draw(result, lambda one: one.gauges[name], axes)
     axes.set_ylabel(name)
-    return finish(result, axes, _of_seeds(result, title, band), ours=ax is None)
+    return finish(result, axes, "", ours=ax is None)
 
 
-def _of_seeds(result: Result, title: str | None, band: str = "error") -> str | None:
-    n = result.status.shape[-1]
-    return title if n == 1 else "\n".join(filter(None, (title, f"mean of {n} seeds ± {BANDS[band]}")))
-
-
-def _draw(
-    result: Result,
-    looks: Mapping[str, Style],
-    names: Mapping[str, str],
-    curves_of: Callable[[Result], np.ndarray],
-    band: str,
-    ax: Axes,
-    legend: bool = True,
-) -> None:
-    lowest = 0.0
+def _draw(result: Result, curves_of: Callable[[Result], np.ndarray], ax: Axes, legend: bool = True) -> None:
+    lowest, looks = 0.0, styles(result)
     private = any(style.claim for style in looks.values())  # otherwise the legend omits privacy
     drawn = [curves_of(result[label]) for label in looks]
     means = [curves.mean(0) for curves in drawn]
@@ -134,8 +92,7 @@ def _draw(
         if not np.isfinite(mean).any():  # without this gauge
             continue
         lowest = min(lowest, float(np.nanmin(mean)))
-        name = names.get(label) or in_words(label)
-        name = entry(name, style.claim) if private and legend else name
+        name = entry(in_words(label), style.claim) if private and legend else in_words(label)
         over = sum(np.isclose(mean, other, NEAR).mean() > 0.9 for other in means[i + 1 :])
         wide = 1.5 + 2.5 * min(over, 3)  # visible on both sides of the curves above it
         if style.line == "-.":  # uniform play
@@ -144,7 +101,7 @@ def _draw(
         look: dict[str, Any] = dict(color=style.colour, marker=marker, markersize=5, linewidth=wide)
         ax.plot(one.rounds, mean, style.line, markevery=0.1, label=name, **look)
         if len(curves) > 1:
-            width = curves.std(0, ddof=1) / (np.sqrt(len(curves)) if band == "error" else 1)
+            width = curves.std(0, ddof=1) / np.sqrt(len(curves))
             ax.fill_between(one.rounds, mean - width, mean + width, color=style.colour, alpha=0.2, linewidth=0)
     if result.config.get("stride") == "log":
         ax.set_xscale("log")
@@ -175,16 +132,7 @@ class Family(NamedTuple):
         return entry(self.name, self.claim)
 
 
-def against(
-    result: Result,
-    coordinate: str,
-    *,
-    title: str | None = None,
-    lines: Mapping[str, str] | None = None,
-    colours: Mapping[str, str] | None = None,
-    legend: bool = True,
-    ax: Axes | None = None,
-) -> Figure:
+def against(result: Result, coordinate: str, *, legend: bool = True, ax: Axes | None = None) -> Figure:
     """Draws final group regret against a coordinate of the sweep, as mean and one standard error over seeds.
 
     Every algorithm is a line, one for each value of the other parameters that vary. An algorithm without this
@@ -195,14 +143,10 @@ def against(
         result: result of `fb.sweep`, with a grid.
         coordinate: a parameter of the sweep, such as "epsilon" (as requested; for the certificates' epsilon see
             `privacy_frontier`), "n_agents" or "environment".
-        title: title of the axes; default: the environments and the number of seeds.
-        lines: label -> name of its line; missing labels are separate lines. Default: see above.
-        colours: label -> your colour of its line, decided by the line's first label.
-        legend: as in `regret`.
-        ax: axes to draw on; default: a new figure.
+        legend, ax: as in `regret`.
     """
     validate.boolean("legend", legend)
-    axes = checked(result, title, ax, lines)
+    axes = checked(result, ax)
     points = result.coordinates
     names = dict.fromkeys(name for point in points.values() for name in point)
     validate.one_of("coordinate", coordinate, names)
@@ -210,7 +154,7 @@ def against(
     numbers = all(map(_number, there))
     texts = words(result, coordinate)
     shown = list(dict.fromkeys(texts.values()))
-    for family in families(result, lines, colours, along=(coordinate,)):
+    for family in families(result, along=(coordinate,)):
         inside = [label for label in family.labels if coordinate in points[label]]
         outside = [label for label in family.labels if label not in inside]
         for i, label in enumerate(outside):
@@ -236,32 +180,25 @@ def against(
     else:
         below = tick_words(axes, shown)
     axes.set_xlabel("ε asked for" if coordinate == "epsilon" else SYMBOLS.get(coordinate, coordinate))
-    return ended(result, axes, title, ours=ax is None, below=below, legend=legend)
+    return ended(result, axes, ours=ax is None, below=below, legend=legend)
 
 
-def ended(
-    result: Result, axes: Axes, title: str | None, *, ours: bool, below: float = 0.0, legend: bool = True
-) -> Figure:
+def ended(result: Result, axes: Axes, *, ours: bool, below: float = 0.0, legend: bool = True) -> Figure:
     """Labels and scales the axis of final regret, and finishes the figure."""
     scale(axes, "y", np.array([final(result, label)[0] for label in result]))
     axes.set_ylabel(f"{whose(result)} after {result.rounds[-1]:,} rounds")
-    title = places(result) if title is None else title
-    return finish(result, axes, _of_seeds(result, title), ours=ours, below=below, legend=legend)
+    return finish(result, axes, places(result), ours=ours, below=below, legend=legend)
 
 
-def families(
-    result: Result, lines: Mapping[str, str] | None, colours: Mapping[str, str] | None, *, along: Collection[str]
-) -> list[Family]:
-    """Groups configurations into lines along these coordinates, by the names in `lines` or as in `against`."""
+def families(result: Result, *, along: Collection[str]) -> list[Family]:
+    """Groups configurations into lines along these coordinates."""
     points = result.coordinates
     beside = {name: words(result, name) for name in varied(result) if name not in (*along, "algorithm")}
     found: dict[str, list[str]] = {}
     for label, point in points.items():
         here = (equation(name, texts[label]) for name, texts in beside.items() if label in texts)
-        own = ", ".join([str(point["algorithm"]), *here])
-        name = own if lines is None else lines.get(label, label)
-        found.setdefault(name, []).append(label)
-    looks = styles(result, colours)
+        found.setdefault(", ".join([str(point["algorithm"]), *here]), []).append(label)
+    looks = styles(result)
     chosen = [looks[labels[0]].colour for labels in found.values()]
     made = []
     for (name, labels), its, marker in zip(found.items(), chosen, told_apart(chosen, MARKERS)):

@@ -48,24 +48,21 @@ _OTHERS = ("jpg", "jpeg", "gif", "tif", "tiff", "webp", "bmp", "eps", "ps")  # e
 _STYLE: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "fedbandit_jax"}  # 42: TrueType, embedded
 
 
-def checked(result: Any, title: Any, ax: Any, lines: Any = None) -> Axes:
+def checked(result: Any, ax: Any) -> Axes:
     """Checks the arguments of a figure, and returns its axes."""
     validate.instance("result", result, Result, "an fb.Result")
-    validate.instance("title", title, (str, type(None)), "a string or None")
-    validate.instance("lines", lines, (Mapping, type(None)), "a mapping of labels to names, or None")
     validate.instance("ax", ax, (Axes, type(None)), "matplotlib's Axes or None")
     return plt.subplots(figsize=SIZE, layout="constrained")[1] if ax is None else ax
 
 
-def finish(
-    result: Result, ax: Axes, title: str | None, *, ours: bool, below: float = 0.0, legend: bool = True
-) -> Figure:
-    """Adds title, grid and, below the axes, a legend, which makes a figure of `ours` taller.
+def finish(result: Result, ax: Axes, title: str, *, ours: bool, below: float = 0.0, legend: bool = True) -> Figure:
+    """Adds title and seeds, grid and, below the axes, a legend, which makes a figure of `ours` taller.
 
     The legend first names models that generated answers. `below` are additional inches for ticks.
     """
-    if title:
-        ax.set_title(wrapped(title), fontsize="medium")
+    n = result.status.shape[-1]
+    if lines := [*filter(None, [title]), *[f"mean of {n} seeds ± 1 s.e."] * (n > 1)]:
+        ax.set_title(wrapped("\n".join(lines)), fontsize="medium")
     ax.grid(alpha=0.3)
     for axis in (ax.xaxis, ax.yaxis):
         if type(axis.get_major_formatter()) is ScalarFormatter:

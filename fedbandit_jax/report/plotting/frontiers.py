@@ -22,14 +22,7 @@ from fedbandit_jax.report.result import Result
 FRONT = "on the Pareto front (filled)"
 
 
-def privacy_frontier(
-    result: Result,
-    *,
-    title: str | None = None,
-    lines: Mapping[str, str] | None = None,
-    colours: Mapping[str, str] | None = None,
-    ax: Axes | None = None,
-) -> Figure:
+def privacy_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
     """Draws final group regret against the proved epsilon of the noise, and marks the Pareto front.
 
     Epsilon is `Certificate.epsilon_exact`, at the certificate's delta, which the axis names. A point on the front is
@@ -39,12 +32,12 @@ def privacy_frontier(
     without a finite proved epsilon, and the legend says so.
 
     Args:
-        result, title, lines, colours, ax: as in `against`.
+        result, ax: as in `against`.
 
     Raises:
         ValueError, TypeError: no algorithm has a finite epsilon, or an argument is invalid.
     """
-    axes = checked(result, title, ax, lines)
+    axes = checked(result, ax)
     proved = {
         label: one.epsilon_exact
         for label, one in result.certificates.items()
@@ -64,32 +57,25 @@ def privacy_frontier(
         [(result.config["environments"][label], result.certificates[label].neighbours) for label in certified],
     )
     on = set(itertools.compress(certified, best))
-    members = families(result, lines, colours, along=("epsilon", "delta"))
+    members = families(result, along=("epsilon", "delta"))
     stairs = len(deltas) == 1 and _same_world(result)
     _draw(result, members, proved, on, beside, axes, joined=True, stairs=stairs)
     listed = ", ".join(f"{delta:g}" for delta in deltas)
     at = f"at $\\delta$ = {listed}" if len(deltas) == 1 else f"each at its $\\delta$: {listed}"
     axes.set_xlabel(f"$\\varepsilon$ given by the certificate, {at}")
-    return ended(result, axes, title, ours=ax is None)
+    return ended(result, axes, ours=ax is None)
 
 
-def communication_frontier(
-    result: Result,
-    *,
-    title: str | None = None,
-    lines: Mapping[str, str] | None = None,
-    colours: Mapping[str, str] | None = None,
-    ax: Axes | None = None,
-) -> Figure:
+def communication_frontier(result: Result, *, ax: Axes | None = None) -> Figure:
     """Draws final group regret against the bits sent and received by all agents, and marks the Pareto front.
 
     A point on the front is filled: no other one in the same environment dominates it in mean regret and mean bits.
     Privacy does not count. To compare at one budget, select it: `communication_frontier(result.sel(epsilon=1.0))`.
 
     Args:
-        result, title, lines, colours, ax: as in `against`.
+        result, ax: as in `against`.
     """
-    axes = checked(result, title, ax, lines)
+    axes = checked(result, ax)
     sent = {label: result[label].communication for label in result}
     bits = {label: float(one["bits"][:, -1].mean()) for label, one in sent.items()}
     silent = {label: "its bits are not counted" for label in bits if not bits[label] and sent[label]["rounds"].any()}
@@ -100,11 +86,11 @@ def communication_frontier(
         [result.config["environments"][label] for label in bits],
     )
     inner = [name for name in varied(result) if not _of_worlds(result, name)]
-    members = families(result, lines, colours, along=[name for name in inner if name != "algorithm"])
+    members = families(result, along=[name for name in inner if name != "algorithm"])
     on = set(itertools.compress(bits, front))
     _draw(result, members, bits, on, silent, axes, joined=False, stairs=_same_world(result))
     axes.set_xlabel("bits sent and received by all agents")
-    return ended(result, axes, title, ours=ax is None)
+    return ended(result, axes, ours=ax is None)
 
 
 def pareto(costs: Sequence[Sequence[float]], settings: Sequence[Any]) -> list[bool]:
