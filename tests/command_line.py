@@ -26,8 +26,10 @@ def refuses(command, capsys, folder):
     """Whether a command ends with one sentence about its last flag, and leaves no file but those that were there."""
     before = sorted(folder.rglob("*"))
     code, error = main(command.split()), capsys.readouterr().err
-    *_, flag = re.findall(r"--(?:set [\w.]+|[\w-]+)", command) or [""]
+    *_, (flag, parameter) = re.findall(r"(--[\w-]+)(?: ([\w.]+)=)?", command) or [("", "")]
+    name = parameter.rpartition(".")[2] or flag[2:].replace("-", "_")
     words = " must ", " applies only ", " does not support "
-    about = error.startswith(f"fedbandit: {flag}") and any(one in error for one in words)
+    about = error.startswith("fedbandit: ") and name in error.replace("-", "_") and any(one in error for one in words)
+    about = about and (error.startswith(f"fedbandit: {flag}") or ".toml, [" in error)
     left = [path for path in folder.rglob("*") if path not in before and not path.is_dir()]
     return (code, about, error.count("\n"), left) == (2, True, 1, []) or print(code, error, left)

@@ -15,7 +15,7 @@ import tyro
 from tqdm import tqdm
 
 import fedbandit_jax
-from fedbandit_jax.cli._command import WORDS, Command, wrapped
+from fedbandit_jax.cli._command import Command
 from fedbandit_jax.cli.audit import AuditCommand
 from fedbandit_jax.cli.benchmark import BenchmarkCommand
 from fedbandit_jax.cli.calibrate import CalibrateCommand
@@ -30,21 +30,7 @@ ABOUT = """Simulate differentially private federated bandits, and certify what a
 
 Silos (agents) learn together from users who must stay private.
 
-For example:
-  fedbandit simulate                    compare private and non-private federated linear bandits
-  fedbandit simulate schedules          when should silos synchronise?
-  fedbandit sweep CONFIG.toml           run a file's sweep, here or on many machines
-  fedbandit plan --trusted secagg       which algorithm should I use?
-  fedbandit calibrate --release blt     how much noise does a budget need?
-  fedbandit audit                       try to refute every claim of privacy
-  fedbandit benchmark mine.py:recipe    where does my algorithm stand?
-  fedbandit show FILE                   print a saved result again
-  fedbandit report results              write one page with figures, tables and certificates
-  fedbandit data log.csv                what can my table answer?
-  fedbandit reproduce zhou2024          figures and claims of a paper, run again
-  fedbandit --version
-
-Every command has its own --help."""
+Commands, each with its own --help:"""
 COMMANDS: dict[str, type[Command]] = {
     "simulate": SimulateCommand,
     "sweep": SweepCommand,
@@ -70,14 +56,14 @@ def parse(args: Sequence[str]) -> Command:
     helps = bool({"-h", "--help"} & {*args})
     if name not in COMMANDS:
         error = f"fedbandit: COMMAND must be one of {', '.join(COMMANDS)}, got {name or 'none'}"
-        print(ABOUT if helps else error, file=sys.stdout if helps else sys.stderr)
+        lines = [f"  fedbandit {one:<10} {kind.about([]).partition('.')[0]}" for one, kind in COMMANDS.items()]
+        print("\n".join([ABOUT, *lines]) if helps else error, file=sys.stdout if helps else sys.stderr)
         raise SystemExit(0 if helps else 2)
     kind = COMMANDS[name]
     if helps:  # tyro would join the lines of paragraphs
-        print(wrapped(kind.about(words)), end="\n\n")
+        print(kind.about(words), end="\n\n")
     config = (tyro.conf.DisallowNone,)  # None is a default, not a word
-    with WORDS:
-        command = tyro.cli(kind, prog=f"fedbandit {name}", description="", args=words, config=config)
+    command = tyro.cli(kind, prog=f"fedbandit {name}", description="", args=words, config=config)
     return command.knowing(words)
 
 

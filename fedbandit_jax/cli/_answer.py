@@ -60,11 +60,8 @@ def answer(result: Measured) -> str:
     order = sorted(result.labels, key=lambda label: (world[label], regret[label][0]))
     words = {label: _guarantee(result.certificates[label]) for label in order}
     best = {world[label]: regret[label][0] for label in reversed(order) if words[label][0] == NOT_PRIVATE}
-    notes = list(dict.fromkeys(pair for pair in words.values() if pair[1]))
-    budgets = {one.epsilon for one in result.certificates.values() if one.epsilon}
-    columns = {"algorithm": True, "epsilon": len(budgets) > 1, "regret ± s.e.": True, "ratio": bool(best)}
-    columns |= {"privacy": True, "trusted": True}
-    rows = [tuple(columns)]
+    notes = list(dict.fromkeys(pair for pair in (words[label] for label in order) if pair[1]))
+    rows = [["algorithm", "epsilon", "regret ± s.e.", "ratio", "privacy", "trusted"]]
     for label in order:
         its, (word, why) = result.certificates[label], words[label]
         word += f" [{notes.index((word, why)) + 1}]" if why else ""
@@ -72,12 +69,17 @@ def answer(result: Measured) -> str:
         name = _name(result, label) + " (!)" * bool(result[label].status.any())
         ratio = _times(regret[label][0] / best[world[label]]) if best.get(world[label]) else "-"
         epsilon = f"{its.epsilon:g}" if its.epsilon else "-"
-        rows.append((name, epsilon, rounded(*regret[label]), ratio, word, its.trusted or "-"))
-    shown = [[cell for cell, there in zip(row, columns.values()) if there] for row in rows]
-    lines = [*_setting(result), "", *_table(shown), "", *textwrap.wrap(" ".join(_meanings(shown)), WIDTH)]
+        rows.append([name, epsilon, rounded(*regret[label]), ratio, word, its.trusted or "-"])
+    idle = {1: len({row[1] for row in rows[1:]} - {"-"}) < 2, 3: not best}
+    rows = [tuple(cell for i, cell in enumerate(row) if not idle.get(i)) for row in rows]
+    shown = {cell.partition(",")[0] for row in rows for cell in row}
+    meanings = " ".join(f"{word.capitalize()}: {meaning}." for word, meaning in MEANING.items() if word in shown)
+    lines = [*_setting(result), "", aligned(rows), "", *textwrap.wrap(meanings, WIDTH)]
     for i, (word, why) in enumerate(notes, 1):
         lines += textwrap.wrap(f"[{i}] {CLAIMS.get(word, word)}: {why}", WIDTH, subsequent_indent="    ")
-    return "\n".join([*lines, *_warnings(result)])
+    for warning in dict.fromkeys(one.warning for one in result.certificates.values() if one.warning):
+        lines += textwrap.wrap(f"WARNING {warning}; ask for a smaller --delta", WIDTH, subsequent_indent=" " * 8)
+    return "\n".join([*lines, *doubts(result)])
 
 
 def details(result: Measured) -> str:
@@ -160,13 +162,10 @@ def _setting(result: Measured) -> Iterator[str]:
     for basis in bases(result):
         yield from textwrap.wrap(basis, WIDTH)
     private = [one for one in result.certificates.values() if one.epsilon]
-    words = []
-    for name in ("epsilon", "delta"):
-        values = sorted({value for one in private if (value := getattr(one, name)) is not None})
-        if values and (name == "epsilon" or len(values) == 1):
-            words.append(f"{name} = {', '.join(f'{value:g}' for value in values)}")
-    if words:
-        yield f"Budget asked for: {' at '.join(words)}"
+    epsilons, deltas = ({getattr(one, name) for one in private} - {None} for name in ("epsilon", "delta"))
+    if epsilons:
+        at = f" at delta = {deltas.pop():g}" if len(deltas) == 1 else ""
+        yield f"Budget asked for: epsilon = {', '.join(f'{one:g}' for one in sorted(epsilons))}{at}"
 
 
 def _name(result: Measured, label: str) -> str:
@@ -183,22 +182,3 @@ def _name(result: Measured, label: str) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:,.1f}" if ratio < 10 else f"{ratio:,.0f}"
-
-
-def _table(rows: list[list[str]]) -> list[str]:
-    """Returns aligned lines, whose last two columns are words."""
-    widths = [max(len(row[i]) for row in rows) for i in (-2, -1)]
-    words = [f"{row[-2]:<{widths[0]}}  {row[-1]:<{widths[1]}}" for row in rows]
-    return [line.rstrip() for line in aligned([(*row[:-2], word) for row, word in zip(rows, words)]).splitlines()]
-
-
-def _meanings(rows: list[list[str]]) -> Iterator[str]:
-    shown = {cell.partition(",")[0] for row in rows for cell in row}
-    yield from (f"{word.capitalize()}: {meaning}." for word, meaning in MEANING.items() if word in shown)
-
-
-def _warnings(result: Measured) -> Iterator[str]:
-    found = dict.fromkeys(one.warning for one in result.certificates.values() if one.warning)
-    for warning in found:
-        yield from textwrap.wrap(f"WARNING {warning}; ask for a smaller --delta", WIDTH, subsequent_indent=" " * 8)
-    yield from doubts(result)

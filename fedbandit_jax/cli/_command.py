@@ -6,9 +6,7 @@ import dataclasses
 import functools
 import inspect
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
@@ -18,8 +16,6 @@ import tyro
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
-
-PAGE = 100  # most characters of a line of --help
 
 # Types of flags: what --help calls their values.
 T = TypeVar("T")
@@ -33,31 +29,6 @@ Words = Annotated[tuple[str, ...], quiet(metavar="WORD ...")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 Set = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, quiet(metavar="PATH=VALUE")]
 Adjacency = Literal["replace", "zero_out"]
-
-WORDS = tyro.constructors.ConstructorRegistry()  # how words of a command become numbers
-
-
-@WORDS.primitive_rule
-def _whole(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
-    """Reads whole numbers, also in the form 1e4."""
-    if info.type is not int:
-        return None
-
-    def of(words: list[str]) -> int:
-        try:
-            return int(words[0])
-        except ValueError:
-            if (number := float(words[0])).is_integer():
-                return int(number)
-        raise ValueError(f"must be a whole number, such as 10000 or 1e4, got {words[0]!r}")
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=of,
-        is_instance=lambda value: type(value) is int,
-        str_from_instance=lambda value: [str(value)],
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,15 +76,11 @@ class Command:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Output:
-    """Place for the results.
+    """Place for the results."""
 
-    Args:
-        out: folder for the results. A missing folder is made.
-        name: name of the files, without an ending. Older files of this name are replaced. The default name ends in 8
-            digits that stand for all options.
-    """
-
-    out: Folder = Path("results")
+    out: Folder = Path("results")  # folder for the results. A missing folder is made.
+    # name of the files, without an ending. Older files of this name are replaced. The default name ends in 8 digits
+    # that stand for all options.
     name: Name = None
 
     def named(self, default: str, request: Any) -> str:
@@ -135,19 +102,6 @@ def digest(name: str, request: Any) -> str:
 def progress() -> bool | None:
     """Returns whether to show progress; `entry` makes it sparse if stderr is no terminal."""
     return None if sys.stderr.isatty() else True
-
-
-def check_values(name: str, values: Sequence[Any]) -> None:
-    """Raises a `BadValue` unless there is at least one value and none occurs twice."""
-    if not values or len(set(values)) < len(values):
-        got = _shown(tuple(values)) or "none"
-        raise BadValue(name, "must have at least one value, each only once", got, got=got)
-
-
-def wrapped(text: str) -> str:
-    """Wraps the lines of a text that are not indented to the terminal."""
-    width = min(PAGE, shutil.get_terminal_size().columns)
-    return re.sub(r"^(?:\S.*(?:\n|$))+", lambda part: textwrap.fill(part[0], width) + "\n", text, flags=re.M).rstrip()
 
 
 def _flags(part: Any) -> Iterator[str]:

@@ -26,39 +26,27 @@ NEEDED = ("silo", "arm", "reward")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roles:
-    """Roles of the columns of a log.
+    """Roles of the columns of a log."""
 
-    Args:
-        silo: column with the silo, such as a hospital.
-        arm: column with the arm that was shown.
-        reward: column with the reward, a number.
-        user: column with the user, if users return.
-        features: columns with facts about a user that are known before the arm is chosen. Quote a name that has a
-            comma.
-        arm_features: columns that describe the arm.
-        propensity: column with the probability of the arm that was shown. `fb.off_policy` uses it in Python.
-        min_rows: leave out silos and arms with fewer rows (default: 1).
-        time: column of numbers or dates. The earliest rows fit the model; by default they are drawn at random.
-        decimal: decimal mark of numbers, "." or ",", if it cannot be found by looking.
-        missing: texts that stand for missing values, such as NA,-999. Rows with one in a named column are left out. ""
-            reads all texts as they are.
-        fit_share: share of the rows that fit the model of rewards; the others are replayed (default: 0.5).
-        model: model of rewards, linear or logistic (default: linear).
-    """
-
-    silo: Column = None
-    arm: Column = None
-    reward: Column = None
-    user: Column = None
+    silo: Column = None  # column with the silo, such as a hospital.
+    arm: Column = None  # column with the arm that was shown.
+    reward: Column = None  # column with the reward, a number.
+    user: Column = None  # column with the user, if users return.
+    # columns with facts about a user that are known before the arm is chosen. Quote a name that has a comma.
     features: Columns = None
-    arm_features: Columns = None
+    arm_features: Columns = None  # columns that describe the arm.
+    # column with the probability of the arm that was shown. `fb.off_policy` uses it in Python.
     propensity: Column = None
-    min_rows: Option[int] = None
+    min_rows: Option[int] = None  # leave out silos and arms with fewer rows (default: 1).
+    # column of numbers or dates. The earliest rows fit the model; by default they are drawn at random.
     time: Column = None
-    decimal: Option[Literal[".", ","]] = None
+    decimal: Option[Literal[".", ","]] = None  # decimal mark of numbers, "." or ",", if it cannot be found by looking.
+    # texts that stand for missing values, such as NA,-999. Rows with one in a named column are left out. "" reads all
+    # texts as they are.
     missing: Texts = None
+    # share of the rows that fit the model of rewards; the others are replayed (default: 0.5).
     fit_share: Option[float] = None
-    model: Option[Literal["linear", "logistic"]] = None
+    model: Option[Literal["linear", "logistic"]] = None  # model of rewards, linear or logistic (default: linear).
 
     @property
     def given(self) -> dict[str, Any]:

@@ -44,26 +44,16 @@ class AuditCommand(Command):
       fedbandit audit --only blt secagg --runs 1000000
       fedbandit audit --controls tests/audits/controls     mechanisms with known flaws must fail
       fedbandit audit --part 0/4            a quarter of the mechanisms
-
-    Args:
-        family: family of the audited mechanisms.
-        only: audit only mechanisms with one of these words in their name.
-        runs: runs of each of the two neighbours, at least 1000.
-        confidence: confidence of each lower bound, in (0, 1), before the second trial.
-        controls: Python file, or folder of files, with functions `broken_*()` that return flawed cases.
-        part: I/N with 0 <= I < N. Audit every N-th case, beginning with number I.
-        random_seed: seed of the random number generator.
-        out: folder for the picture.
     """
 
-    family: Literal["all", "linear", "schedules", "arms", "clusters"] = "all"
-    only: Words = ()
-    runs: int = 50_000
-    confidence: float = 0.95
-    controls: File = None
-    part: Part = None
-    random_seed: int = 0
-    out: Folder = Path("results")
+    family: Literal["all", "linear", "schedules", "arms", "clusters"] = "all"  # family of the audited mechanisms.
+    only: Words = ()  # audit only mechanisms with one of these words in their name.
+    runs: int = 50_000  # runs of each of the two neighbours, at least 1000.
+    confidence: float = 0.95  # confidence of each lower bound, in (0, 1), before the second trial.
+    controls: File = None  # Python file, or folder of files, with functions `broken_*()` that return flawed cases.
+    part: Part = None  # I/N with 0 <= I < N. Audit every N-th case, beginning with number I.
+    random_seed: int = 0  # seed of the random number generator.
+    out: Folder = Path("results")  # folder for the picture.
 
     @override
     def run(self) -> int:

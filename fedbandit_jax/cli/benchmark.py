@@ -44,52 +44,43 @@ class BenchmarkCommand(Command):
       fedbandit benchmark mine.py --track tuned --trials 60     60 development runs chose its numbers
       fedbandit benchmark verify rows/mine.npz                  run a row's code again on other seeds
       fedbandit benchmark --page rows                           draw the board with the rows of a folder
-
-    Args:
-        what: FILE.py or FILE.py:FUNCTION; or the word verify and the file of a row, whose code runs.
-        tasks: names of tasks (default: all).
-        track: "one recipe" for all tasks, or "tuned" for each task on development seeds.
-        trials: number of results on development seeds that you looked at, each of one recipe in one task.
-        develop: play on the development seeds, which everybody shares, and write no row.
-        name: name of the row (default: name of the file).
-        out: folder for the row.
-        page: draw the board of the package's rows and those in these files and folders.
-        board: file that --page writes.
     """
 
     resumes: ClassVar = "; the same command goes on after the finished tasks (not with --develop or verify)"
 
+    # FILE.py or FILE.py:FUNCTION; or the word verify and the file of a row, whose code runs.
     what: tyro.conf.Positional[Annotated[tuple[str, ...], quiet(metavar="[ENTRY | verify ROW]")]] = ()
-    tasks: Annotated[tuple[str, ...] | None, quiet(metavar="TASK ...")] = None
+    tasks: Annotated[tuple[str, ...] | None, quiet(metavar="TASK ...")] = None  # names of tasks (default: all).
+    # "one recipe" for all tasks, or "tuned" for each task on development seeds.
     track: Literal["one recipe", "tuned"] = "one recipe"
-    trials: int = 0
-    develop: Flag = False
-    name: Name = None
-    out: Folder = Path("rows")
+    trials: int = 0  # number of results on development seeds that you looked at, each of one recipe in one task.
+    develop: Flag = False  # play on the development seeds, which everybody shares, and write no row.
+    name: Name = None  # name of the row (default: name of the file).
+    out: Folder = Path("rows")  # folder for the row.
+    # draw the board of the package's rows and those in these files and folders.
     page: Annotated[tuple[Path, ...] | None, quiet(metavar="[PATH ...]")] = None
-    board: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("board.html")
+    board: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("board.html")  # file that --page writes.
 
     @override
     def run(self) -> int:
         self.applies_to("an entry", bool(self.what) and self.what[0] != CHECK, "track", "trials", "develop", "name")
         self.applies_to("an entry or verify", bool(self.what), "tasks", "out")
         self.applies_to("--page", self.page is not None, "board")
-        if self.page is not None:
-            return self._page(self.page)
-        if not self.what:
-            return self._list()
-        if self.what[0] == CHECK:
-            return self._verify()
-        if len(self.what) > 1:
-            got = " ".join(self.what)
-            raise BadValue("entry", "must be one file, or verify and a row", got, got=got)
-        return self._run()
+        got = " ".join(self.what)
+        match self.what:
+            case ():
+                return self._list() if self.page is None else self._page(self.page)
+            case _ if self.page is not None:
+                raise BadValue("page", "must be given without an entry", got, got=got)
+            case ("verify", file):
+                return self._verify(file)
+            case (entry,) if entry != CHECK:
+                return self._run(entry)
+        raise BadValue("entry", "must be one file, or verify and a row", got, got=got)
 
     def _page(self, paths: tuple[Path, ...]) -> int:
         from fedbandit_jax.benchmark import board
 
-        if self.what:
-            raise BadValue("page", "must be given without an entry", " ".join(self.what), got=" ".join(self.what))
         check_writable("board", self.board.parent)
         check_free("board", self.board)
         refused: list[tuple[Path, str]] = []
@@ -110,27 +101,24 @@ class BenchmarkCommand(Command):
         print("\nPlay your own: fedbandit benchmark FILE.py, see --help")
         return 0
 
-    def _run(self) -> int:
+    def _run(self, entry: str) -> int:
         import fedbandit_jax as fb
         from fedbandit_jax.benchmark import board
 
         fb.keep_programs()
         options = {name: getattr(self, name) for name in ("tasks", "track", "trials", "name", "develop")}
         out = None if self.develop else self.out
-        row = fb.benchmark.run(self.what[0], **options, out=out, progress=progress())
+        row = fb.benchmark.run(entry, **options, out=out, progress=progress())
         print(board.summary(row, board.rows()))
         print("development seeds: no row" if self.develop else f"wrote {self.out / row.name}.npz")
         return 0
 
-    def _verify(self) -> int:
+    def _verify(self, file: str) -> int:
         import fedbandit_jax as fb
         from fedbandit_jax.benchmark import board
 
-        if len(self.what) != 2:
-            got = " ".join(self.what)
-            raise BadValue("verify", "must be followed by one file of a row", got, got=got)
         fb.keep_programs()
-        row = fb.benchmark.Row.load(self.what[1])
+        row = fb.benchmark.Row.load(file)
         found = fb.benchmark.verify(row, tasks=self.tasks, out=self.out, progress=progress())
         print(board.summary(found.again, board.rows()))
         print(f"\n{found}\nwrote {self.out / row.name}.checked.npz")

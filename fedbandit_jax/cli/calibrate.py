@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from fedbandit_jax.cli._command import Adjacency, Command, Option, check_values
+from fedbandit_jax.cli._command import Adjacency, Command, Option
 from fedbandit_jax.core import validate
+from fedbandit_jax.core.validate import BadValue
 
 Release = Literal["tree", "sqrt_toeplitz", "blt", "input_perturbation"]
 Trust = Literal[
@@ -43,37 +44,24 @@ class CalibrateCommand(Command):
       fedbandit calibrate --release blt --delta 1e-5
       fedbandit calibrate --trust secagg --release blt
       fedbandit calibrate --sigma 5.45 --delta 1e-7     which epsilon does this noise give?
-
-    Args:
-        epsilon: epsilons of the budgets, each > 0; not with --sigma.
-        delta: delta of all budgets, in (0, 1). Choose it far below one over the number of users.
-        adjacency: difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one
-            user's contribution is replaced by zero.
-        horizon: T, the number of rounds.
-        batch: B, the number of rounds between synchronisations.
-        agents: M, the number of silos.
-        dim: d, the number of features; only for trust models whose noise depends on it.
-        release: continual-release mechanism, which correlates noise over time.
-        trust: trust model: who adds the noise. local needs --release input_perturbation, shuffling needs tree.
-        visits: most contributions of a user. All of them are protected together.
-        per_batch: most contributions of a user to one batch (default: --visits).
-        apart: least number of batches between two batches of a user.
-        sigma: standard deviation of Gaussian noise on every message. The command prints its epsilon in place of a
-            table.
     """
 
-    epsilon: tuple[float, ...] = (0.2, 1.0, 5.0)
-    delta: float = 1e-7
+    epsilon: tuple[float, ...] = (0.2, 1.0, 5.0)  # epsilons of the budgets, each > 0; not with --sigma.
+    delta: float = 1e-7  # delta of all budgets, in (0, 1). Choose it far below one over the number of users.
+    # difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one user's
+    # contribution is replaced by zero.
     adjacency: Adjacency = "replace"
-    horizon: int = 10_000
-    batch: int = 25
-    agents: int = 100
-    dim: int = 10
-    release: Release = "tree"
+    horizon: int = 10_000  # T, the number of rounds.
+    batch: int = 25  # B, the number of rounds between synchronisations.
+    agents: int = 100  # M, the number of silos.
+    dim: int = 10  # d, the number of features; only for trust models whose noise depends on it.
+    release: Release = "tree"  # continual-release mechanism, which correlates noise over time.
+    # trust model: who adds the noise. local needs --release input_perturbation, shuffling needs tree.
     trust: Trust = "silo_local"
-    visits: int = 1
-    per_batch: Option[int] = None
-    apart: int = 1
+    visits: int = 1  # most contributions of a user. All of them are protected together.
+    per_batch: Option[int] = None  # most contributions of a user to one batch (default: --visits).
+    apart: int = 1  # least number of batches between two batches of a user.
+    # standard deviation of Gaussian noise on every message. The command prints its epsilon in place of a table.
     sigma: Option[float] = None
 
     @override
@@ -83,7 +71,8 @@ class CalibrateCommand(Command):
         from fedbandit_jax.privacy.calibration import noise_tags
         from fedbandit_jax.report.tables import aligned
 
-        check_values("epsilon", self.epsilon)
+        if not self.epsilon or len(set(self.epsilon)) < len(self.epsilon):
+            raise BadValue("epsilon", "must have at least one value, each only once", self.epsilon)
         batch = validate.integer("batch", self.batch, at_least=1)
         n_syncs = validate.integer("horizon", self.horizon, at_least=batch) // batch
         compatibility.check(noise_tags(self.trust, self.release))

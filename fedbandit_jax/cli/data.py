@@ -35,16 +35,13 @@ class DataCommand(Command):
     For example:
       fedbandit data log.csv
       fedbandit data log.csv --silo hospital --arm drug --reward cured --features age,sex
-
-    Args:
-        dataset: text table, such as a .csv, or .parquet.
-        details: print the fit of the model and the encoding of the features, too.
     """
 
     flag_of: ClassVar = {"source": "dataset"}
 
+    # text table, such as a .csv, or .parquet.
     dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TABLE")]
-    details: Flag = False
+    details: Flag = False  # print the fit of the model and the encoding of the features, too.
     columns: Log = dataclasses.field(default_factory=Roles)
 
     @override

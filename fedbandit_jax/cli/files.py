@@ -27,18 +27,14 @@ class ShowCommand(Command):
       fedbandit show results/linear-1a2b3c4d.npz --certificates
       fedbandit show results/linear-1a2b3c4d.npz --picture again.png
       fedbandit show results/linear-1a2b3c4d.npz --report privacy.md
-
-    Args:
-        result: .npz file of `fedbandit simulate` or `Result.save`. A file that has changed since is refused.
-        picture: file for the figure, which ends in .png, .pdf or .svg. Without an ending it is a PNG and a PDF.
-        report: file for a privacy report to reviewers, which ends in .md, .html or .tex.
-        certificates: print certificates, paired differences and communication, too.
     """
 
+    # .npz file of `fedbandit simulate` or `Result.save`. A file that has changed since is refused.
     result: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+    # file for the figure, which ends in .png, .pdf or .svg. Without an ending it is a PNG and a PDF.
     picture: File = None
-    report: File = None
-    certificates: Flag = False
+    report: File = None  # file for a privacy report to reviewers, which ends in .md, .html or .tex.
+    certificates: Flag = False  # print certificates, paired differences and communication, too.
 
     @override
     def run(self) -> int:
@@ -81,18 +77,15 @@ class ReportCommand(Command):
       fedbandit report results
       fedbandit report runs --out sweep.html --title "Budgets and batches"
       fedbandit report results/linear-1a2b3c4d.npz results/arms-5e6f7a8b.npz
-
-    Args:
-        paths: folders, or .npz files of `fedbandit simulate`, `Result.save` or a store.
-        out: file of the page, which replaces an older page. A missing folder is made.
-        title: title of the page.
     """
 
     flag_of: ClassVar = {"path": "paths"}
 
+    # folders, or .npz files of `fedbandit simulate`, `Result.save` or a store.
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], quiet(metavar="PATH ...")]]
+    # file of the page, which replaces an older page. A missing folder is made.
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("report.html")
-    title: Annotated[str, tyro.conf.arg(metavar="TEXT")] = "Federated bandits: results"
+    title: Annotated[str, tyro.conf.arg(metavar="TEXT")] = "Federated bandits: results"  # title of the page.
 
     @override
     def run(self) -> int:

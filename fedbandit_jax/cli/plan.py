@@ -56,55 +56,39 @@ class PlanCommand(Command):
       fedbandit plan --users 5000 --visits 4            5,000 users of each silo, who come up to 4 times
       fedbandit plan --epsilon 0.5 1 2 4 --at-most 1.2  the least epsilon that adds at most a fifth to the regret
       fedbandit plan --trusted secagg --dropouts 0.1    a silo misses one synchronisation in ten
-
-    Args:
-        trusted: parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation;
-            server. You may name several.
-        epsilon: epsilon of the budget, for all visits of a user together. With --at-most several.
-        at_most: recommend the smallest epsilon with at most this multiple of the least regret without privacy.
-        delta: delta of the budget, in (0, 1). Choose it far below one over the number of users.
-        adjacency: difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one
-            user's contribution is replaced by zero.
-        agents: M, the number of silos.
-        arms: K, the number of arms.
-        dim: d, the number of features.
-        horizon: T, the number of rounds.
-        users: returning users of one silo (default: every user comes once). All visits of a user are protected
-            together. The plan recommends how many of them count, unless --visits says it.
-        visits: most visits of a user that count, with --users at most one in a batch.
-        dropouts: probability that a silo misses a synchronisation. Its next message includes the missed data.
-        liars: share of Byzantine silos, in [0, 1/2), which send false sums towards one direction.
-        delay: rounds before a reward arrives.
-        max_syncs: most synchronisations in T rounds.
-        max_bits: most bits that a silo sends and receives in T rounds.
-        seeds: simulations of each candidate; the best eight have four times as many.
-        rounds: most simulated rounds (default: those of 10^6 users, but at least T / 8).
-        random_seed: seed of the random number generator.
-        details: print all candidates and the certificate, too.
-        data: your table, .csv or .parquet. With --user all visits of a user are protected together. By default T is the
-            number of rounds that use every row once, and delta is a tenth of one over the number of rows.
     """
 
+    # parties that users trust besides their own silo. silo: nobody; shuffler; secagg: secure aggregation; server. You
+    # may name several.
     trusted: tuple[Literal["silo", "shuffler", "secagg", "server"], ...] = ("silo",)
+    # epsilon of the budget, for all visits of a user together. With --at-most several.
     epsilon: Annotated[tuple[float, ...], tyro.conf.arg(metavar="FLOAT ...")] = (1.0,)
+    # recommend the smallest epsilon with at most this multiple of the least regret without privacy.
     at_most: Option[float] = None
-    delta: float = 1e-7
+    delta: float = 1e-7  # delta of the budget, in (0, 1). Choose it far below one over the number of users.
+    # difference between neighbouring data sets. replace: one user is replaced by any other; zero_out: one user's
+    # contribution is replaced by zero.
     adjacency: Adjacency = "replace"
-    agents: int = 100
-    arms: int = 100
-    dim: int = 10
-    horizon: int = 10_000
+    agents: int = 100  # M, the number of silos.
+    arms: int = 100  # K, the number of arms.
+    dim: int = 10  # d, the number of features.
+    horizon: int = 10_000  # T, the number of rounds.
+    # returning users of one silo (default: every user comes once). All visits of a user are protected together. The
+    # plan recommends how many of them count, unless --visits says it.
     users: Option[int] = None
-    visits: Option[int] = None
+    visits: Option[int] = None  # most visits of a user that count, with --users at most one in a batch.
+    # probability that a silo misses a synchronisation. Its next message includes the missed data.
     dropouts: float = 0.0
-    liars: float = 0.0
-    delay: int = 0
-    max_syncs: Option[int] = None
-    max_bits: Option[float] = None
-    seeds: int = 4
-    rounds: Option[int] = None
-    random_seed: int = 0
-    details: Flag = False
+    liars: float = 0.0  # share of Byzantine silos, in [0, 1/2), which send false sums towards one direction.
+    delay: int = 0  # rounds before a reward arrives.
+    max_syncs: Option[int] = None  # most synchronisations in T rounds.
+    max_bits: Option[float] = None  # most bits that a silo sends and receives in T rounds.
+    seeds: int = 4  # simulations of each candidate; the best eight have four times as many.
+    rounds: Option[int] = None  # most simulated rounds (default: those of 10^6 users, but at least T / 8).
+    random_seed: int = 0  # seed of the random number generator.
+    details: Flag = False  # print all candidates and the certificate, too.
+    # your table, .csv or .parquet. With --user all visits of a user are protected together. By default T is the number
+    # of rounds that use every row once, and delta is a tenth of one over the number of rows.
     data: Table = None
     columns: Log = dataclasses.field(default_factory=Roles)
 

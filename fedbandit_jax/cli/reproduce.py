@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -19,7 +18,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, Folder, quiet
-from fedbandit_jax.core.files import check_free, check_writable
+from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
 CLONE = Path(__file__).parents[2]
@@ -28,7 +27,6 @@ PAPERS = ("zhou2024", "dubey2020", "chowdhury2023", "liu2022")
 BEYOND = "beyond"  # stands for figures of no paper
 LEVEL = 0.01  # probability that equal laws are found to differ anywhere in a figure
 ROUNDED = 1e-3  # relative difference of numbers without an error
-MINUTES = "minutes.csv"  # in the folder of the runs
 
 
 class Figure(NamedTuple):
@@ -54,8 +52,8 @@ class Figure(NamedTuple):
 class ReproduceCommand(Command):
     """List the figures and claims of the four papers and of our pages, or run one of them again.
 
-    Without FIGURE the command lists figures with their commands and the minutes of your own runs. With PAPER it adds
-    the size here, and each claim with the paper's size and what was seen. With both it runs the script of the figure,
+    Without FIGURE the command lists figures with their commands. With PAPER it adds the size here, and each claim with
+    the paper's size and what was seen. With both it runs the script of the figure,
     writes the picture and its numbers to OUT, and compares them with the committed numbers. The exit code is 1 if a
     mean differs by more than the errors of both runs explain. It works only in a clone of the repository.
 
@@ -64,18 +62,15 @@ class ReproduceCommand(Command):
       fedbandit reproduce zhou2024
       fedbandit reproduce zhou2024 fig2a_ours
       fedbandit reproduce liu2022 fig2b_user_40_1 --data ml-latest-small
-
-    Args:
-        paper: zhou2024, dubey2020, chowdhury2023 or liu2022; or beyond, for figures of no paper.
-        figure: name of a figure of the list.
-        data: folder of your copy of a data set, for commands with DIR.
-        out: folder for the picture and its numbers.
     """
 
+    # zhou2024, dubey2020, chowdhury2023 or liu2022; or beyond, for figures of no paper.
     paper: tyro.conf.Positional[Annotated[str | None, quiet(metavar="[PAPER]")]] = None
+    # name of a figure of the list.
     figure: tyro.conf.Positional[Annotated[str | None, quiet(metavar="[FIGURE]")]] = None
+    # folder of your copy of a data set, for commands with DIR.
     data: Annotated[Path | None, quiet(metavar="FOLDER")] = None
-    out: Folder = Path("results/reproduced")
+    out: Folder = Path("results/reproduced")  # folder for the picture and its numbers.
 
     @override
     def run(self) -> int:
@@ -87,7 +82,8 @@ class ReproduceCommand(Command):
         if self.paper is not None and self.paper not in papers:
             raise BadValue("paper", f"must be one of {', '.join(papers)}", self.paper, got=self.paper)
         if self.figure is None:
-            print("\n".join(listed([one for one in found.values() if self.paper in (None, one.paper)], self)))
+            some = [one for one in found.values() if self.paper in (None, one.paper)]
+            print("\n".join(listed(some, claims=self.paper is not None)))
             return 0
         if (str(self.paper), self.figure) not in found:
             names = ", ".join(name for paper, name in found if paper == self.paper)
@@ -100,19 +96,15 @@ class ReproduceCommand(Command):
             raise BadValue("data", f"must be the folder for DIR in `{figure.command}`", None, got="none")
         self.applies_to("commands with DIR", "DIR" in figure.command, "data")
         check_writable("out", self.out)
-        again, minutes = self.out.resolve() / figure.path.name, self.out / MINUTES
-        check_free("out", minutes)
+        again = self.out.resolve() / figure.path.name
         words = [str(self.data.resolve()) if word == "DIR" and self.data else word for word in figure.command.split()]
         print(f"{figure.command}\n", flush=True)
-        started = time.monotonic()
         environment = os.environ | {"MPLBACKEND": "Agg"}
         command = [sys.executable, *words[1:], "--out", str(again.parent)]
         if code := subprocess.run(command, cwd=CLONE, env=environment).returncode:
             raise ChildProcessError(f"the script of the figure ended with code {code}")
-        took = took_minutes(self.out) | {figure.path.stem: f"{(time.monotonic() - started) / 60:.1f}"}
-        minutes.write_text("".join(f"{name},{value}\n" for name, value in took.items()), encoding="utf-8")
         differ, lost, n = compared(numbers(figure.path), numbers(again))
-        print(f"\nSaved {again} after {took[figure.path.stem]} minutes")
+        print(f"\nSaved {again}")
         print(f"{n - len(differ) - len(lost):,} of {n:,} committed means agree within the errors of both runs")
         for word, some in (("differs", differ), ("is missing", lost)):
             print("".join(f"  {word}: {', '.join(place)}\n" for place in some[:5]), end="")
@@ -132,25 +124,15 @@ def figures() -> Iterator[Figure]:
     yield from sorted(found, key=lambda one: order.index(one.paper))
 
 
-def listed(found: list[Figure], asked: ReproduceCommand) -> Iterator[str]:
-    """Yields lines about figures; of one paper also sizes and claims."""
-    took, width = took_minutes(asked.out), max(len(one.name) for one in found)
-    yield f"{'paper':<13}  {'figure':<{width}}  minutes  command"
+def listed(found: list[Figure], claims: bool) -> Iterator[str]:
+    """Yields lines about figures, with sizes and claims if asked for."""
+    width = max(len(one.name) for one in found)
+    yield f"{'paper':<13}  {'figure':<{width}}  command"
     for one in found:
-        minutes = took.get(one.path.stem, "-")
-        yield f"{one.paper:<13}  {one.name:<{width}}  {minutes:>7}  {one.command}"
-        if asked.paper is not None:
-            for text in (f"Here: {one.setting}", *one.claims):
-                yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="      ")
-    yield "\nMinutes: those of your own runs. Run one by: fedbandit reproduce PAPER FIGURE"
-    if asked.paper is None:
-        yield "Sizes and claims: fedbandit reproduce PAPER"
-
-
-def took_minutes(folder: Path) -> dict[str, str]:
-    """Returns the minutes of earlier runs into this folder, by file."""
-    path = folder / MINUTES
-    return dict(csv.reader(path.read_text(encoding="utf-8").splitlines())) if path.is_file() else {}
+        yield f"{one.paper:<13}  {one.name:<{width}}  {one.command}"
+        for text in (f"Here: {one.setting}", *one.claims) if claims else ():
+            yield from textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="      ")
+    yield "\nSizes and claims: fedbandit reproduce PAPER. Run one: fedbandit reproduce PAPER FIGURE"
 
 
 def numbers(path: Path) -> dict[tuple[str, str, str], np.ndarray]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import inspect
-import operator
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,7 +17,6 @@ from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._answer import kept, overview
 from fedbandit_jax.cli._command import Command, Files, Flag, Name, Option, Output, Set, progress, quiet
 from fedbandit_jax.cli._log import Log, Roles, Table
-from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
 from fedbandit_jax.core.validate import BadValue
 
@@ -40,47 +37,34 @@ class SimulateCommand(Command):
       fedbandit simulate                    compare private and non-private federated linear bandits
       fedbandit simulate --env digits
       fedbandit simulate arms --epsilon 0.1 0.5 1
-      fedbandit simulate schedules --help   explain a family and its parameters
-
-    Args:
-        family: family of algorithms.
-        env: environment of the file (default: its first).
-        algorithms: labels of the algorithms to compare.
-        epsilon: epsilons of the budgets, each > 0. Every private algorithm runs with each of them.
-        delta: delta of all budgets, in (0, 1). Choose it far below one over the number of users.
-        horizon: T, the number of rounds.
-        seeds: number of independent repetitions, which run together.
-        stride: record every so many rounds; log: a few hundred rounds, evenly spaced on a logarithmic axis.
-        agents: M, the number of agents (silos).
-        arms: K, the number of arms.
-        dim: d, the number of features.
-        random_seed: seed of the random number generator.
-        data: your table, .csv or .parquet, in place of the file's environments.
-        set: change, PATH=VALUE in TOML; a string needs no quotes. PATH is a parameter of the environment or of all
-            algorithms that have it, see the list above. It may also be a key of the file, such as
-            algorithms.LinUCB.policy.failure. You may repeat the flag.
-        certificates: print certificates, paired differences and communication, too.
+      fedbandit simulate schedules --help   print the file of a family
     """
 
     resumes: ClassVar = "; the same command continues where it was"
     flag_of: ClassVar = dict(key="random_seed", compare="algorithms", source="data") | {"grid['epsilon']": "epsilon"}
 
-    family: tyro.conf.Positional[Literal["linear", "schedules", "arms", "clusters"]] = "linear"
-    env: Name = None
+    family: tyro.conf.Positional[Literal["linear", "schedules", "arms", "clusters"]] = "linear"  # family of algorithms.
+    env: Name = None  # environment of the file (default: its first).
+    # labels of the algorithms to compare.
     algorithms: Annotated[tuple[str, ...] | None, quiet(metavar="LABEL ...")] = None
+    # epsilons of the budgets, each > 0. Every private algorithm runs with each of them.
     epsilon: Annotated[tuple[float, ...] | None, quiet(metavar="FLOAT ...")] = None
-    delta: Option[float] = None
-    horizon: Option[int] = None
-    seeds: Option[int] = None
+    delta: Option[float] = None  # delta of all budgets, in (0, 1). Choose it far below one over the number of users.
+    horizon: Option[int] = None  # T, the number of rounds.
+    seeds: Option[int] = None  # number of independent repetitions, which run together.
+    # record every so many rounds; log: a few hundred rounds, evenly spaced on a logarithmic axis.
     stride: Option[int | Literal["log"]] = None
-    agents: Option[int] = None
-    arms: Option[int] = None
-    dim: Option[int] = None
-    random_seed: int = 0
-    data: Table = None
+    agents: Option[int] = None  # M, the number of agents (silos).
+    arms: Option[int] = None  # K, the number of arms.
+    dim: Option[int] = None  # d, the number of features.
+    random_seed: int = 0  # seed of the random number generator.
+    data: Table = None  # your table, .csv or .parquet, in place of the file's environments.
     columns: Log = dataclasses.field(default_factory=Roles)
+    # change, PATH=VALUE in TOML; a string needs no quotes. PATH is a parameter of the environment, or of all algorithms
+    # that have it. The end of a path is enough if only one path has it. It may also be a key of the file, such as
+    # algorithms.LinUCB.policy.failure. You may repeat the flag.
     set: Set = ()
-    certificates: Flag = False
+    certificates: Flag = False  # print certificates, paired differences and communication, too.
     output: Files = dataclasses.field(default_factory=Output)
 
     @property
@@ -116,15 +100,7 @@ class SimulateCommand(Command):
         self.applies_to("the environments of the file, without --data", self.data is None, "env")
         if self.env is not None and "environments" not in self.contents():
             raise BadValue("env", "applies only to a family with several environments", self.env)
-        try:
-            return _configuration.read(self.file, self.changes(), self.env or "")
-        except _configuration.ConfigurationError as error:
-            for flag in ("agents", "arms", "dim", "delta", "epsilon"):
-                if error.key == (parameter := SIZES.get(flag, flag)):
-                    self.applies_to(f"environments and algorithms that have {parameter}", False, flag)
-            if self.named(error.problem, error.key) == error.problem:
-                raise ValueError(f"{self.file.name}, {error.place}: {error.problem}") from error
-            raise ValueError(self.named(error.problem, error.key)) from error
+        return _configuration.read(self.file, self.changes(), self.env or "")
 
     def contents(self) -> dict[str, Any]:
         """Returns the tables of the file."""
@@ -144,16 +120,15 @@ class SimulateCommand(Command):
 
             result = fb.sweep(**asked.arguments, checkpoint=checkpoint, progress=progress(), throw=False)
             saved = kept(result, asked.record, out / name, certificates=self.certificates)
-            pictures = {"": overview(result)}
+            drawn = list(fb.plotting.save(overview(result), out / name))
             for gauge in list(result.gauges)[:1]:
-                pictures[f"_{gauge.lower().replace(' ', '_')}"] = fb.plotting.gauge(result, gauge)
-            drawn = [path for end, figure in pictures.items() for path in fb.plotting.save(figure, out / (name + end))]
+                end = gauge.lower().replace(" ", "_")
+                drawn += fb.plotting.save(fb.plotting.gauge(result, gauge), out / f"{name}_{end}")
             for part in out.glob(f"{glob.escape(checkpoint.name)}.*"):
                 if is_ours(part):
                     part.unlink()
         its = result.provenance
-        names = [path.suffix if path.name == name + path.suffix else path.name for path in drawn]
-        print(f"\nSaved {', '.join([str(saved), *names])}")
+        print(f"\nSaved {', '.join(map(str, [saved, *drawn]))}")
         print(f"{its['seconds']:.0f} s, of which {its.get('compiling', 0):.0f} s waiting for the compiler\n")
         print(f"What is proved, and how:  fedbandit show {saved} --certificates")
         if self.epsilon is None:
@@ -163,49 +138,13 @@ class SimulateCommand(Command):
         return 0
 
     @override
-    def named(self, error: str, key: str = "") -> str:
-        word = key or error.partition(" ")[0]
-        for change in reversed(self.set):
-            path = change.partition("=")[0].strip()
-            if key == path or word in path.split("."):
-                return f"--set {path}: {error}"
-        return super().named(error)
+    def named(self, error: str) -> str:
+        bare = re.sub(r"^\w+\.toml(, \[.*?\])?: ", "", error)  # a flag needs no place in the file
+        found = super().named(bare)
+        return error if found == bare else found
 
     @override
     @classmethod
     def about(cls, words: Sequence[str]) -> str:
-        family = next((word for word in words if not word.startswith("-")), "")
-        if not (PRESETS / f"{family}.toml").is_file():
-            return super().about(words)
-        return "\n\n".join(cls(family=family).explained())  # pyright: ignore[reportArgumentType]
-
-    def explained(self) -> Iterator[str]:
-        """Yields the comment, defaults, labels and parameters of the file."""
-        head = re.match(r"(#.*\n)*", self.file.read_text(encoding="utf-8"))
-        assert head is not None
-        has = self.contents()
-        numbers = [f"{name} = {has[name]:,}" for name in ("horizon", "seeds")]
-        numbers += [f"{name} = {' '.join(map(str, values))}" for name, values in has["grid"].items()]
-        yield re.sub(r"^# ?", "", head[0], flags=re.M).strip()
-        yield f"Defaults: {', '.join(numbers)}"
-        for kind, flag in (("environments", "--env"), ("algorithms", "--algorithms")):
-            if kind in has:
-                yield "\n".join([f"{kind.capitalize()}, for {flag}:", *(f"  {name}" for name in has[kind])])
-        asked = self.asked()
-        assert asked.world is not None  # each family has one environment
-        needed = inspect.signature(asked.world).parameters.values()
-        world = {one.name: [one.default] for one in needed if one.default is not one.empty}
-        algos = asked.arguments["algos"].values()
-        paths = {
-            path: [algo for algo in algos if path in algo.parameters()] for one in algos for path in one.parameters()
-        }
-        leaves = [path for path in paths if path != "name" and not any(one.startswith(f"{path}.") for one in paths)]
-        found = {path: [operator.attrgetter(path)(algo) for algo in paths[path]] for path in leaves}
-        for whose, values in (("environment", world), ("algorithms", found)):
-            lines = (f"  {path} = {', '.join(dict.fromkeys(map(_short, some)))}" for path, some in values.items())
-            yield "\n".join([f"Parameters of the {whose} with their values, for --set PATH=VALUE:", *lines])
-        yield "The end of a path is enough if only one path has it. The reference of fb.algos and fb.envs has meanings."
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else validate.shown(value)
+        file = PRESETS / f"{next((word for word in words if not word.startswith('-')), '')}.toml"
+        return file.read_text(encoding="utf-8") if file.is_file() else super().about(words)

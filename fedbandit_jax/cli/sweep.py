@@ -35,25 +35,21 @@ class SweepCommand(Command):
       fedbandit sweep experiments/sweep.toml --executor processes:4
       fedbandit sweep experiments/sweep.toml --executor dask:tcp://localhost:8786
       fedbandit sweep experiments/sweep.toml --part $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
-
-    Args:
-        config: the TOML file.
-        set: change of the file, PATH=VALUE in TOML, such as environment.type=gap; a string needs no quotes. A PATH that
-            the file lacks is a parameter of the environment, or of all algorithms that have it. You may repeat the
-            flag.
-        store: folder of the pieces, which all machines must see and sweeps may share (default: OUT/store).
-        executor: processes:N of this machine; dask:ADDRESS of a scheduler; or slurm, with the file's table [slurm]. The
-            last two need the extra `cluster` (default: this process).
-        part: I/N with 0 <= I < N. Compute every N-th piece, beginning with number I. Afterwards the command without
-            this flag gathers the result.
     """
 
     resumes: ClassVar = "; the same command continues where it was"
 
-    config: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+    config: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]  # the TOML file.
+    # change of the file, PATH=VALUE in TOML, such as environment.type=gap; a string needs no quotes. A PATH that the
+    # file lacks is a parameter of the environment, or of all algorithms that have it. You may repeat the flag.
     set: Set = ()
+    # folder of the pieces, which all machines must see and sweeps may share (default: OUT/store).
     store: Annotated[str | None, quiet(metavar="FOLDER")] = None
+    # processes:N of this machine; dask:ADDRESS of a scheduler; or slurm, with the file's table [slurm]. The last two
+    # need the extra `cluster` (default: this process).
     executor: Annotated[str | None, quiet(metavar="WHERE")] = None
+    # I/N with 0 <= I < N. Compute every N-th piece, beginning with number I. Afterwards the command without this flag
+    # gathers the result.
     part: Part = None
     output: Files = dataclasses.field(default_factory=Output)
 
@@ -92,8 +88,6 @@ class SweepCommand(Command):
                 if self.executor is not None:
                     options["executor"] = stack.enter_context(executor(self.executor, asked.slurm))
                 return fb.sweep(**asked.arguments, **options, throw=False)
-        except (ValueError, TypeError) as error:
-            raise asked.located(error) from error
         except RuntimeError as error:
             if self.executor is None:
                 raise

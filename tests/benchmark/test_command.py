@@ -68,7 +68,7 @@ REFUSED = {  # words, and the beginning of what is printed
     "--develop": "develop applies only to an entry",
     "mine.py --board b.html": "board applies only to --page",
     "mine.py --page": "--page must be given without an entry",
-    "verify": "verify must be followed by one file of a row",
+    "verify": "entry must be one file, or verify and a row",
     "verify mine.py": "path must be a row of the benchmark",
     "verify rows/x.npz --track tuned": "track applies only to an entry",
     "--page none": "rows must be files or folders of rows",

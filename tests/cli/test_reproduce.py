@@ -45,9 +45,6 @@ def test_a_figure_is_listed_run_and_compared(clone, capsys):
     assert main(["reproduce", "zhou2024", "fig9_ours", "--out", "mine"]) == 0
     assert "2 of 2" in capsys.readouterr().out
     assert "T=4" in Path("mine/zhou2024_fig9_ours.csv").read_text()
-    assert Path("mine/minutes.csv").read_text() == "zhou2024_fig9_ours,0.0\n"
-    assert main(["reproduce", "--out", "mine"]) == 0
-    assert " 0.0 " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from helpers import BUDGET, PLAIN, PRIVATE, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
-from fedbandit_jax.cli import _calls, _configuration, main
+from fedbandit_jax.cli import _configuration, main
 from fedbandit_jax.engine import simulation
 from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.engine.prepare import expand
@@ -130,12 +130,12 @@ def test_the_example_runs_in_all_its_configurations():
 
 
 def test_all_parts_there_are_have_a_type():
-    parts = _calls._parts()
+    parts = _configuration._parts()
     recipes = [value for room in (fb.algos, fb.schedules) for value in vars(room).values() if isinstance(value, type)]
     wanted = {kind.__name__ for kind in recipes if issubclass(kind, (fb.Policy, fb.schedules.Schedule))}
     assert wanted - {"Schedule", "Fixed"} <= set(parts)  # bases of user-defined ones
     assert {"Users", "Liars", "Decaying", "BandMF", "Discounted", "Window"} <= set(parts)
-    assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_calls._algorithms())
+    assert {make.__name__ for make in fb.algos.ALGORITHMS.values()} == set(_configuration._algorithms())
     for name, make in fb.envs.ENVIRONMENTS.items():
         assert make.__name__ == name
 
@@ -193,7 +193,7 @@ def test_changes_that_are_refused(change, file, capsys):
     assert named.removesuffix("type") in error
     nearly = dict(horizont="horizon", plane="plain", theta_nrom="theta_norm", spere="sphere", shedule="schedule")
     assert all(meant in error for word, meant in nearly.items() if word in change)
-    assert error.startswith(("fedbandit: sweep.toml, ", "fedbandit: --set "))
+    assert error.startswith("fedbandit: ")
     assert error.count("\n") == 1
     assert not list(Path().rglob("*.npz"))
 
@@ -201,6 +201,7 @@ def test_changes_that_are_refused(change, file, capsys):
 def test_files_that_are_refused(file, capsys):
     for text, words in {
         "horizon = ": ["TOML"],
+        f"a = {'[' * 3000}{']' * 3000}": ["TOML"],
         "": ["horizon", "seeds", "algorithms"],
         OURS: ["[environment]", "[environments.NAME]"],
         OURS + "[environments]\nx.type = 'gap'": ["[environments.x]", "n_agents", "n_arms", "dim"],
