@@ -194,11 +194,6 @@ def test_one_bad_row_does_not_hide_the_others(tmp_path, monkeypatch, capsys):
     assert "bad.npz" in said.err
 
 
-def test_a_score_is_at_most_1():
-    cell = dataclasses.replace(made("mine", 0.9).cells["returning"], regret=np.full(16, 1e-9))
-    assert cell.score == 1
-
-
 def test_a_checked_row_counts(tmp_path, monkeypatch):
     """In whatever order rows are read; a run of some tasks again leaves the others as they were."""
     monkeypatch.setattr(board, "SHIPPED", tmp_path / "none")

@@ -31,13 +31,6 @@ def certificate(**options):
     ).certificate(SILO.spec, SILO.horizon)
 
 
-def test_words_do_not_count():
-    honest = certificate()
-    words = dict(trust="central: all is told", adjacency="none", unit="nobody", reason="", schedule="")
-    for found in (honest, dataclasses.replace(honest, **words)):
-        assert not SILO.refusal(found, 0, 0)
-
-
 def test_a_trust_model_with_our_words_is_its_author_s():
     """Noise of one source, which is central, under the sentence of silo-local noise."""
     theirs = fb.privacy.GaussianTrust(certificate().trust, sources=1)

@@ -42,7 +42,7 @@ def cells_of(row, **changes):
 
 
 def test_score_by_hand():
-    for regret, expected in ((10.0, 1.0), (1000.0, 0.0), (100.0, 0.5), (10_000.0, -0.5)):
+    for regret, expected in ((10.0, 1.0), (1000.0, 0.0), (100.0, 0.5), (10_000.0, -0.5), (1e-9, 1.0)):
         assert cell(regret).score == pytest.approx(expected)
     assert cell(100.0, refused="why").score == 0.0
     assert cell(100.0, refused="why").unchecked == pytest.approx(0.5)

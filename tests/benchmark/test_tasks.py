@@ -91,6 +91,7 @@ def certificate(**changes):
 
 REFUSED = [  # changes of the certificate, synchronisations, status, and how the reason begins
     (dict(), 100, 0, ""),
+    (dict(trust="central: all is told", adjacency="none", unit="nobody", reason="", schedule=""), 0, 0, ""),  # words
     (dict(epsilon_exact=1.0, delta=1e-9), 100, 0, ""),
     (dict(claim="as_printed"), 100, 0, "claim as_printed"),
     (dict(claim="none"), 100, 0, "claim none"),

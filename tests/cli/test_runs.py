@@ -7,47 +7,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from command_line import files
 from handmade import PROVED, made
 
 import fedbandit_jax as fb
 from fedbandit_jax import audits, privacy
 from fedbandit_jax.cli import main
-from fedbandit_jax.engine.curves import RoundTally
 
 SMALL = "--agents 3 --arms 4 --dim 3 --horizon 50 --seeds 2"
 BROKEN = Path(__file__).parents[1] / "audits" / "controls"
-
-
-@pytest.mark.slow
-def test_simulate(tmp_path, monkeypatch):
-    """Interrupted, continued, repeated, shown; with two of the algorithms."""
-    add = RoundTally.add
-
-    def interrupted(self, *arguments):
-        if self.played:
-            raise KeyboardInterrupt
-        return add(self, *arguments)
-
-    command = f"simulate {SMALL} --epsilon 1 5 --out {tmp_path} --algorithms FedLinUCB".split()
-    command += ["Private-FedLinUCB, tree noise"]
-    monkeypatch.setattr("fedbandit_jax.engine.driver.CHUNK_WORK", 0)
-    monkeypatch.setattr(RoundTally, "add", interrupted)
-    assert main(command) == 130
-    assert [name.split(".")[-2:] for name in files(tmp_path)] == [["checkpoint", "0"]]
-    monkeypatch.setattr(RoundTally, "add", add)
-    assert main(command) == 0
-    stem = files(tmp_path)[0].removesuffix(".npz")
-    written = [f"{stem}.npz", f"{stem}.pdf", f"{stem}.png"]
-    first = fb.Result.load(tmp_path / stem).regret
-    assert first.shape == (3, 2, 50)
-    assert main(command) == main(["show", str(tmp_path / f"{stem}.npz")]) == 0
-    np.testing.assert_array_equal(fb.Result.load(tmp_path / stem).regret, first)
-    assert files(tmp_path) == written
-    assert main(["show", str(tmp_path / f"{stem}.npz"), "--picture", str(tmp_path / "again.png")]) == 0
-    assert (tmp_path / "again.png").exists()
 
 
 @pytest.mark.slow
@@ -66,13 +34,15 @@ def test_simulate_every_family(tmp_path, words):
     assert (fb.Result.load(tmp_path / "mine").status == 0).all()
 
 
-def test_certificates_if_asked_for(tmp_path, capsys):
+def test_certificates_and_a_picture_if_asked_for(tmp_path, capsys):
     labels = [f"a{i}" for i in range(9)]
     proofs = {label: replace(PROVED, reason=f"because {label}") for label in labels}
     saved = made(labels=labels, certificates=proofs).save(tmp_path / "here")
     for flags in ([], ["--certificates"]):
         assert main(["show", str(saved), *flags]) == 0
         assert ("because a8" in capsys.readouterr().out) == bool(flags)
+    assert main(["show", str(saved), "--picture", str(tmp_path / "again.png")]) == 0
+    assert (tmp_path / "again.png").exists()
 
 
 def calibrated(capsys, words):

@@ -1,5 +1,6 @@
 """Runs by hand: what is counted, what is shared, what does not depend on pieces, and what ends with a status."""
 
+import sys
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from helpers import ENV, PRIVATE, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import files
+from fedbandit_jax.core.bars import bar
 from fedbandit_jax.engine import batching, driver
 from fedbandit_jax.engine.runners import Synchronous
 
@@ -119,3 +121,14 @@ def test_a_full_disk_does_not_end_a_run(tmp_path, monkeypatch, whole):
     with pytest.warns(UserWarning, match="No space left on device; the run continues") as told:
         np.testing.assert_array_equal(simulate(checkpoint=tmp_path / "run").regret, whole.regret)
     assert (len(told), len(calls) > 5, list(tmp_path.iterdir())) == (1, True, [])
+
+
+@pytest.mark.parametrize(
+    ("progress", "terminal", "notebook", "shown"),
+    [(None, False, False, False), (None, True, False, True), (None, False, True, True), (False, True, True, False)],
+)
+def test_a_bar_is_shown_where_somebody_looks_on(monkeypatch, progress, terminal, notebook, shown):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    if notebook:
+        monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert bar(progress, range(2)).disable != shown

@@ -207,11 +207,8 @@ def test_it_is_planned_for_the_conditions_that_are_told(fake):
     ("argument", "conditions"),
     [
         ("liars", dict(liars=0.1)),  # of three silos that is none
-        ("liars", dict(liars=0.5)),
         ("liars", dict(liars=0.4, dropouts=0.1)),
-        ("dropouts", dict(dropouts=1)),
         ("delay", dict(delay=64)),
-        ("at_most", dict(at_most=-1.0)),
         ("unit", dict(unit="user")),  # users are not told apart
         ("unit", dict(env=fb.envs.clustered(n_users=6, n_servers=1, n_clusters=2, n_arms=4, dim=5))),  # they are
     ],

@@ -246,17 +246,16 @@ def test_labels_are_an_array(path, monkeypatch):
     assert made().save(path.with_name("again.npz")).read_bytes() == whole
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_crash_leaves_the_old_file(path, monkeypatch, error):
+def test_a_crash_leaves_the_old_file(path, monkeypatch):
     """Before the file is moved into place, which is the only moment at which anything changes."""
 
     def crash(*_):
-        raise error
+        raise KeyboardInterrupt
 
     for move in ("link", "replace"):
         monkeypatch.setattr(os, move, crash)
     for other in (path, path.with_name("new.npz")):
-        with pytest.raises(type(error)):
+        with pytest.raises(KeyboardInterrupt):
             made(seeds=4).save(other)
     assert [file.name for file in path.parent.iterdir()] == ["run.npz"]
     equal(Result.load(path), made())

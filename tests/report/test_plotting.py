@@ -1,6 +1,7 @@
 """Figures say what the numbers say: which lines, labels, bands, colours and points; and nothing is cut off."""
 
 import dataclasses
+import html
 import itertools
 import math
 
@@ -9,13 +10,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from handmade import PLAIN, PRIVATE, PROVED, WORLD, grid, made, proved, swept
-from helpers import deep, refused
+from helpers import One, deep, refused, sweep
 
 import fedbandit_jax as fb
 from fedbandit_jax.certificate import no_privacy
 from fedbandit_jax.cli import parse
 from fedbandit_jax.engine.identity import describe
 from fedbandit_jax.report.plotting import colours
+from fedbandit_jax.report.plotting.figure import svg
 from fedbandit_jax.report.plotting.frontiers import FRONT, pareto
 
 
@@ -297,3 +299,48 @@ def test_files_of_both_kinds(tmp_path):
         assert alone.read_bytes().startswith(begins)
     with refused("path"):
         fb.plotting.save(small(), tmp_path / "figure.jpg")
+
+
+# What notebooks, dark styles and strange labels make of pictures.
+
+
+def simple(labels=("a", "b"), **changes):
+    return swept(dict.fromkeys(labels, 1.0), algos={labels[0]: PLAIN}, certificates={labels[0]: PUBLIC, **changes})
+
+
+def test_nothing_vanishes_in_dark_styles():
+    with plt.style.context("dark_background"):
+        for figure in (fb.plotting.regret(simple()), fb.plotting.communication_frontier(simple())):
+            (ax,) = figure.axes
+            drawn = [line.get_color() for line in ax.lines if len(line.get_xdata())]
+            assert drawn
+            paper = matplotlib.colors.to_rgb(ax.get_facecolor())
+            assert all(np.abs(np.subtract(matplotlib.colors.to_rgb(one), paper)).max() > 0.3 for one in drawn)
+
+
+@pytest.mark.parametrize(("backend", "kept"), [("inline", 0), ("agg", 1)])
+def test_a_notebook_draws_a_figure_once(monkeypatch, backend, kept):
+    monkeypatch.setattr(matplotlib, "get_backend", lambda: backend)
+    fb.plotting.regret(simple())
+    assert len(plt.get_fignums()) == kept
+
+
+@pytest.mark.parametrize("label", ["costs $\\frac{1$", "$5 and 6$ _^_", "a" * 100_000])
+def test_any_label_can_be_drawn(label, caplog):
+    """Also one that is broken mathematics, or has as many characters as a book; and formulas, without a word."""
+    result = simple((label, "other"), other=proved(1.0, delta=1e-7))
+    for figure in (fb.plotting.regret(result), fb.plotting.communication_frontier(result)):
+        assert len(svg(figure)) < 3_000_000
+    assert not caplog.records
+
+
+def test_a_notebook_shows_what_print_does():
+    """Text is escaped."""
+    for one, text in ((PUBLIC, str(PUBLIC)), (simple(), simple().summary())):
+        assert one._repr_html_() == f"<pre>{html.escape(text)}</pre>"
+
+
+def test_an_algorithm_of_one_s_own_is_neither_called_not_private_nor_free():
+    result = sweep({"mine": One(), "other": PLAIN})
+    assert legend(fb.plotting.regret(result).axes[0]) == ["mine: no privacy claim", "other: not private"]
+    assert any("bits are not counted" in text for text in legend(fb.plotting.communication_frontier(result).axes[0]))
