@@ -164,6 +164,7 @@ UNSTEADY = [
     *deep(
         unsteady("delays", "blt", LATE),
         unsteady("BandMF, secagg", P.BandMF(3, BY_BATCH), BACK, "secagg", unit=BY_BATCH),
+        unsteady("BISR", P.BISR(3), BACK, unit=BY_BATCH),
         unsteady("drop-outs, growing", "input_perturbation", AWAY, "secagg", GROWING, dropouts=1),
         unsteady("delays, growing", "tree", LATE, "central", GROWING),
     ),

@@ -171,13 +171,13 @@ class Prefixes(Release):
         return jnp.zeros(shape)
 
     def encode(self, state, k, gamma):
-        return (state + gamma)[None], state + gamma
+        return state + gamma, state + gamma
 
     def init(self, shape):
         return ()
 
     def decode(self, state, k, message):
-        return message[0], state
+        return message, state
 
 
 def within_ball(rng, shape, least):

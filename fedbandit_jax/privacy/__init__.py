@@ -21,6 +21,7 @@ from fedbandit_jax.privacy.calibration import calibrate as calibrate
 from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.printed import PRINTED as PRINTED
+from fedbandit_jax.privacy.releases import BISR as BISR
 from fedbandit_jax.privacy.releases import RELEASES as RELEASES
 from fedbandit_jax.privacy.releases import BandMF as BandMF
 from fedbandit_jax.privacy.releases import Decaying as Decaying

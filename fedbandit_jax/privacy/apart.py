@@ -98,7 +98,7 @@ class Apart(NoisyMechanism):
         state, m = self.absorb(state, total), self.n_agents
         nothing = jnp.zeros((m, packed_size(self.statistic.dim)))
         fresh = jax.vmap(self.trust.randomize, (0, 0, None, 0))(jax.random.split(noises, m), jnp.arange(m), k, nothing)
-        noise, release = self.release.step(state.release, k, fresh)
+        noise, release = self.release.decode(state.release, k, fresh)
         each = state.sums.noisy(self.statistic.unpack(noise))
         shown = self.server.shown(lies, self.statistic.pack(each), each)
         statistics = self._released(k, self.statistic.unpack(self.server.total(shown)))

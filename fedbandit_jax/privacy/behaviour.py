@@ -137,8 +137,8 @@ def _of_releases(mechanism: NoisyMechanism, key: Array) -> str:
             silos = scipy.linalg.solve_triangular(_factor(release, n), silos.reshape(n, -1), lower=True)
             silos = silos.reshape(n, draws, len(stds), -1) / weights
         else:
-            silos = silos / np.tile(weights, release.n_parts)
-        silos = np.moveaxis(silos, 2, 3)  # (S, draws, P D, M)
+            silos = silos / weights
+        silos = np.moveaxis(silos, 2, 3)  # (S, draws, D, M)
         return next(_unlike(silos.reshape(n, -1, len(stds)), "silos"), "")
 
 
@@ -162,10 +162,10 @@ def _unlike(noise: np.ndarray, columns: str) -> Iterator[str]:
 
 
 def _factor(release: Any, n: int) -> np.ndarray:
-    """Returns the first n rows and columns of L: the noise of each prefix, from noise 1 at each synchronisation."""
+    """Returns the first n rows and columns of R: the noise of each prefix, from noise 1 at each synchronisation."""
 
     def run(ks: Array, units: Array) -> Array:
-        return outputs(release.init((n,)), release.step, ks, units)
+        return outputs(release.init((n,)), release.decode, ks, units)
 
     return in_float64(run, np.arange(1, n + 1, dtype=np.int32), np.eye(n))
 

@@ -89,9 +89,8 @@ class NoisyMechanism(AccountedMechanism):
 
     @override
     def uplink(self, k: Array, dim: int) -> tuple[Array | int, Array | int]:
-        parts = jnp.asarray(self.release.live(k)).sum()
         size = packed_size(dim)
-        return self.trust.uplink(k, self.n_agents * size * parts, size)
+        return self.trust.uplink(k, self.n_agents * size, size)
 
     def given(self, rows: Rows | None) -> WithRows:
         """Returns the same sums with these rows to add. Only S is left of release and trust model."""
@@ -120,7 +119,7 @@ class Aggregated(NoisyMechanism):
     @override
     def step(self, key: Array, k: Array, state: Any, total: Any, x: Array, v: Array, sends: Any = None) -> Stepped:
         trust = self.trust if sends is None else self.trust.among(sends)
-        noise, release = self.release.step(state.release, k, trust.noise(key, self.row_size))
+        noise, release = self.release.decode(state.release, k, trust.noise(key, self.row_size))
         return self._plus(k, state._replace(release=release), total, noise)
 
     @property
@@ -141,7 +140,7 @@ class Aggregated(NoisyMechanism):
         def draw(i: Array, carry: tuple[Rows, Any]) -> tuple[Rows, Any]:
             (rows, release), k = carry, first + i
             fresh = self.trust.noise(jax.random.fold_in(key, k), self.row_size)
-            noise, release = self.release.step(release, k + 1, fresh)
+            noise, release = self.release.decode(release, k + 1, fresh)
             sent = jnp.stack([*map(jnp.float32, self.uplink(k + 1, self.statistic.dim))])
             return control.put_row(rows, k % n, (noise, sent), k), release
 

@@ -11,9 +11,8 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadValue
@@ -34,15 +33,15 @@ class Users:
 
     Args:
         visits: r, the most contributions of one user to a silo.
-        per_batch: v <= r, the most in one batch. With None, `visits`, all may be in one batch. Then nothing is gained
-            over group privacy.
+        per_batch: v, the most in one batch, which divides r. With None, `visits`, all may be in one batch. Then nothing
+            is gained over group privacy.
         apart: b, the least distance of two batches that the user contributes to. With `apart=1` any batches are
             allowed, with `apart=5` batches 1 and 6 but not 1 and 5.
         silos: to how many silos one user may contribute. It is a promise, as silos do not compare their users. Releases
             are of one silo, and do not read it.
 
     Raises:
-        ValueError, TypeError: if an argument is not such an integer.
+        ValueError, TypeError: if an argument is not such an integer, or `per_batch` does not divide `visits`.
 
     Example:
         >>> from fedbandit_jax.privacy import RELEASES
@@ -62,8 +61,8 @@ class Users:
         for name in ("visits", "per_batch", "apart", "silos"):
             if (value := getattr(self, name)) is not None or name != "per_batch":
                 object.__setattr__(self, name, validate.integer(name, value, at_least=1, at_most=MOST))
-        if self.most > self.visits:
-            raise BadValue("per_batch", f"must be <= visits = {self.visits}", self.per_batch)
+        if self.visits % self.most:
+            raise BadValue("per_batch", f"must divide visits = {self.visits}", self.per_batch)
 
     @property
     def most(self) -> int:
@@ -102,16 +101,9 @@ class Users:
         words.append(f"{where} (a promise: silos do not compare users)")
         return ", ".join(words)
 
-    def split(self, n_syncs: int) -> tuple[int, int]:
-        """Returns the number of batches with v contributions, and the remainder for one more, for S batches."""
-        places = -(-int(n_syncs) // self.apart)
-        full = min(self.visits // self.most, places)
-        return full, (self.visits - full * self.most if full < places else 0)
-
-    def counts(self, n_syncs: int) -> Float[np.ndarray, " places"]:
-        """Returns the contributions to the batches 0, b, 2b, ... of the earliest pattern: v, ..., v, remainder."""
-        full, rest = self.split(n_syncs)
-        return np.array([self.most] * full + [rest] * (rest > 0), float)
+    def batches(self, n_syncs: int) -> int:
+        """Returns how many of S batches may have v contributions of one user."""
+        return min(self.visits // self.most, -(-int(n_syncs) // self.apart))
 
 
 ONCE = Users()

@@ -120,7 +120,7 @@ def come(row, k, visits, most, apart):
     st.integers(1, 5),
 )
 def test_attendance_is_a_list_of_batches(comes, visits, per_batch, apart):
-    unit = P.Users(visits, min(per_batch, visits), apart)
+    unit = P.Users(visits * per_batch, per_batch, apart)
     users = np.array([user for user, _ in comes], int).reshape(-1, 1)
     batches = np.cumsum([ends for _, ends in comes]).astype(int)
     found, table = [], Attendance(*(np.array(x) for x in Attendance.none(3)))

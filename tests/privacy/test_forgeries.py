@@ -323,8 +323,8 @@ def ten_times_as_many(release):
 
 def rounded_away(release):
     n = release.n_syncs
-    factor = 1e-5 * np.tril(np.ones((n, n)), -1) + 1e-37 * np.eye(n)
-    return dataclasses.replace(release, factor=factor.astype(np.float32))
+    r = 1e-5 * np.tril(np.ones((n, n)), -1) + 1e-37 * np.eye(n)
+    return dataclasses.replace(release, r=r.astype(np.float32))
 
 
 def small_messages(bound):

@@ -201,13 +201,13 @@ class Tiny(fb.privacy.Release):
         return ()
 
     def encode(self, state, k, gamma):
-        return 8.6e37 * gamma[None], state
+        return 8.6e37 * gamma, state
 
     def init(self, shape):
         return jnp.zeros(shape)
 
     def decode(self, state, k, message):
-        total = state + message[0] / 8.6e37
+        total = state + message / 8.6e37
         return total, total
 
 
@@ -219,14 +219,14 @@ class Common(fb.privacy.Release):
 
     def encode(self, later, k, gamma):
         later = jnp.where(k == 1, later, later + gamma)
-        return jnp.where(k == 1, gamma / 2**26, later)[None], later
+        return jnp.where(k == 1, gamma / 2**26, later), later
 
     def init(self, shape):
         return jnp.zeros(shape)
 
     def decode(self, first, k, message):
-        first = jnp.where(k == 1, message[0] * 2**26, first)
-        return jnp.where(k == 1, first, first + message[0]), first
+        first = jnp.where(k == 1, message * 2**26, first)
+        return jnp.where(k == 1, first, first + message), first
 
 
 @pytest.mark.parametrize("release", [Tiny, Common])

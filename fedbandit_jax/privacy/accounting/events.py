@@ -6,8 +6,6 @@ import collections
 import dataclasses
 import math
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -33,21 +31,6 @@ class Gaussian:
     def __post_init__(self):
         validate.within("mu", self.mu, 0, MOST_MU)
         validate.within("pure", self.pure, 0, EPSILON_RANGE[1])
-
-    def to_dp_accounting(self) -> Any:
-        """Returns the same event for the package dp_accounting, under its default relation of neighbours.
-
-        Raises:
-            ValueError: if it has a pure part, which that package has no event for under this relation.
-            ImportError: if dp_accounting is missing.
-        """
-        if self.pure:
-            raise BadValue("pure", "must be 0 for an event of dp_accounting", self.pure)
-        try:
-            found = import_module("dp_accounting.dp_event")
-        except ImportError as error:
-            raise ImportError("an event for dp_accounting needs that package: pip install dp-accounting") from error
-        return found.GaussianDpEvent(1 / self.mu) if self.mu else found.NoOpDpEvent()
 
     def rdp(self, alpha: float) -> float:
         """Returns alpha mu^2 / 2, the Renyi divergence of order alpha, plus the divergence of the pure mechanism."""

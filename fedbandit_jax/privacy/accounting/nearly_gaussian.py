@@ -31,8 +31,7 @@ mechanisms are coins that fall alike for both neighbours. As delta is convex, th
 *Discrete Gaussian.* L is linear and A <= 1 / (sqrt(2 pi) sigma). The sum of M discrete Gaussian variables has the pmf
 of one, up to factors e^(+-xi). Here xi = 10 sum_{k < M} e^(-2 pi^2 sigma_i^2 k / (k + 1)). Each must have the parameter
 sigma_i = sigma / sqrt(M) >= 1/2 (Kairouz, Liu & Steinke 2021; Chowdhury & Zhou 2023, Lemma 4). Hence epsilon grows by 2
-D xi, and delta by a factor e^(D xi). By the same factors, its Renyi divergence of order alpha is at most alpha mu^2 / 2
-+ (2 alpha - 1) / (alpha - 1) D xi.
+D xi, and delta by a factor e^(D xi).
 
 *Binomial.* The noise is Bin(N, 1/2) - N/2. With V = (N + 1) / 4 the ratio of pmfs is exactly
 
@@ -51,14 +50,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.privacy.accounting.conversions import rdp_epsilon
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon
 
 _MU_RANGE = (1e-100, 1e3)  # of sensitivity / noise std
@@ -80,10 +77,6 @@ class NearlyGaussian:
     log_factor: float  # ln of the largest factor on densities
     shift: float = 0.0  # largest excess of the loss
     rest: float = 0.0  # probability of noise that the bound does not cover
-
-    def to_dp_accounting(self) -> Any:
-        """Raises a ValueError: the package dp_accounting has no event for noise that is nearly Gaussian."""
-        raise ValueError(f"dp_accounting has no event for integer noise; the numbers of its bound are {self}")
 
     @staticmethod
     def together(events: Sequence[NearlyGaussian]) -> NearlyGaussian | None:
@@ -109,35 +102,20 @@ class NearlyGaussian:
         return self.shift + min(bound(k / 2) for k in range(1, 13))
 
 
-def discrete_gaussian_epsilon(
-    *, sensitivity: float, sigma: float, n_agents: int, n_entries: int, delta: float
-) -> float:
-    """Bounds epsilon at `delta` if each of M agents adds discrete Gaussian noise, sigma / sqrt(M), to every entry.
+def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entries: int) -> NearlyGaussian:
+    """Returns the bound if each of M agents adds discrete Gaussian noise, sigma / sqrt(M), to every entry.
 
     Args:
         sensitivity: Delta, the largest l2 norm of one user's integer shift of all entries.
         sigma: parameter of the sum of the agents' noise, with sigma / sqrt(M) >= 1/2.
         n_agents: M.
         n_entries: D, the number of entries of all releases together.
-        delta: in (0, 1).
 
     Example:
-        >>> round(discrete_gaussian_epsilon(sensitivity=1e5, sigma=1e5, n_agents=20, n_entries=26_000, delta=1e-5), 3)
+        >>> near = discrete_gaussian(sensitivity=1e5, sigma=1e5, n_agents=20, n_entries=26_000)
+        >>> round(near.epsilon(1e-5), 3)
         4.377
     """
-    near = discrete_gaussian(sensitivity=sensitivity, sigma=sigma, n_agents=n_agents, n_entries=n_entries)
-    return _least(near, _ratio(sensitivity, sigma), validate.probability("delta", delta))
-
-
-@functools.lru_cache(maxsize=4096)  # policies that are compared have the same mechanism
-def _least(near: NearlyGaussian, mu: float, delta: float) -> float:
-    cost = near.shift / 2
-    epsilon = rdp_epsilon(lambda a: a * mu**2 / 2 + (2 * a - 1) / (a - 1) * cost, delta)
-    return min(epsilon, near.epsilon(delta))
-
-
-def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entries: int) -> NearlyGaussian:
-    """Returns the bound for that noise apart from Renyi divergences, see `discrete_gaussian_epsilon`."""
     sensitivity = validate.positive("sensitivity", sensitivity)
     sigma = validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
     m, entries = validate.count("n_agents", n_agents, _MOST), validate.count("n_entries", n_entries, _MOST)
@@ -153,7 +131,7 @@ def discrete_gaussian(*, sensitivity: float, sigma: float, n_agents: int, n_entr
 def binomial(*, sensitivity: float, n_trials: int, n_entries: int, delta: float) -> NearlyGaussian:
     """Returns the bound for noise Bin(N, 1/2) on every entry. Rare events get a small part of `delta`.
 
-    `n_trials` is the smallest N of any entry. The other arguments are as in `discrete_gaussian_epsilon`. If N is too
+    `n_trials` is the smallest N of any entry. The other arguments are as in `discrete_gaussian`. If N is too
     small to prove anything, `shift` and every epsilon are infinite.
 
     Example:

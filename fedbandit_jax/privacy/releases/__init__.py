@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
+from fedbandit_jax.privacy.releases.banded import BISR as BISR
 from fedbandit_jax.privacy.releases.banded import BandMF as BandMF
 from fedbandit_jax.privacy.releases.blt import Blt as Blt
 from fedbandit_jax.privacy.releases.decaying import Decaying as Decaying

@@ -1,4 +1,4 @@
-"""The banded Toeplitz release of least noise for rare visits: each message has the last batches only.
+"""Banded Toeplitz releases for users who return: C has few bands, or its inverse has.
 
 With p bands c_0, ..., c_{p-1} the columns of two batches are orthogonal if these are at least p apart. So r
 contributions that far apart move all messages sqrt(r) times as far as one does, not r times.
@@ -15,9 +15,9 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.privacy.releases.participation import of_column, shifted
+from fedbandit_jax.privacy.releases.participation import shifted
 from fedbandit_jax.privacy.releases.release import Release
-from fedbandit_jax.privacy.releases.toeplitz import MAX_BANDS, BandedToeplitz, divided, sqrt_column
+from fedbandit_jax.privacy.releases.toeplitz import MAX_BANDS, BandedInverse, BandedToeplitz, divided, sqrt_column
 from fedbandit_jax.privacy.users import Users
 
 MAX_OPTIMISED = 2**16  # most synchronisations S for which coefficients are optimised
@@ -59,6 +59,44 @@ class BandMF:
         return BandedToeplitz(n, np.array(_optimised(n, self.bands, self.users), np.float32), "BandMF")
 
 
+@dataclasses.dataclass(frozen=True)
+class BISR:
+    """The banded inverse square root: C^-1 has the first p coefficients of the series (1 - x)^(1/2).
+
+    With 1 band it is input perturbation, and with S bands the square root of the prefix-sum matrix. Nothing is
+    optimised, so S may be large.
+
+    The coefficients are -binom(2j, j) / (4^j (2j - 1)). Those from j = 1 on are negative, with a sum above -1. So each
+    entry of the first column of C is a weighted sum of those before it, with weights that add up to less than 1. By
+    induction the column does not increase, which makes the sensitivity exact.
+
+    Args:
+        bands: p.
+
+    Raises:
+        ValueError, TypeError: if `bands` is not an integer in [1, 1024].
+
+    Example:
+        >>> apart = Users(visits=16, per_batch=1, apart=5)
+        >>> release = BISR(5)(80)
+        >>> round(release.largest_variance() * release.sensitivity_sq(apart))
+        349
+
+    Reference: Kalinin, McKenna, Upadhyay & Lampert (2025), arXiv:2505.12128. We derived the recurrences and the
+    monotone column.
+    """
+
+    bands: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "bands", validate.count("bands", self.bands, MAX_BANDS))
+
+    def __call__(self, n_syncs: int) -> Release:
+        """Returns the release for S = `n_syncs` synchronisations."""
+        j = np.arange(self.bands)
+        return BandedInverse(n_syncs, (-sqrt_column(self.bands) / (2 * j - 1)).astype(np.float32), "BISR")
+
+
 @functools.lru_cache
 def _optimised(n_syncs: int, bands: int, users: Users) -> tuple[float, ...]:
     """Returns the coefficients c_0, ..., c_{p-1} of least `banded_loss`; c_j / c_{j-1} is in (0, 1)."""
@@ -83,16 +121,15 @@ def banded_loss(
     """Computes log (the last prefix's variance times the squared sensitivity) of nonincreasing c, and its gradient.
 
     R = A C^-1 has the first column r with C r = 1. Hence d|r|^2 = -2 lambda' dC r with C' lambda = r. The sensitivity
-    is the energy of t = sum_i n_i shift^{b i} c, the columns of the worst pattern, see `participation`.
+    is v^2 times the energy of sum_i shift^{b i} c, the columns of the worst pattern, see `participation`.
     """
     r = divided(np.ones(n_syncs), c)
     back = divided(r[::-1], c)[::-1]
     noise = np.array([-2 * back[j:] @ r[: n_syncs - j] for j in range(len(c))])
-    column, counts = np.pad(c, (0, n_syncs - len(c))), users.counts(n_syncs)
-    added = shifted(column, counts, users.apart)
-    moved = np.zeros(len(c))
-    for i, count in enumerate(counts):
+    m, moved = users.batches(n_syncs), np.zeros(len(c))
+    added = shifted(np.pad(c, (0, n_syncs - len(c))), m, users.apart)
+    for i in range(m):
         seen = added[i * users.apart :][: len(c)]
-        moved[: len(seen)] += 2 * count * seen
-    variance, squared = (r**2).sum(), of_column(column, users).squared
-    return float(np.log(variance * squared)), noise / variance + moved / squared
+        moved[: len(seen)] += 2 * seen
+    variance, squared = (r**2).sum(), (added**2).sum()
+    return float(np.log(variance * squared * users.most**2)), noise / variance + moved / squared

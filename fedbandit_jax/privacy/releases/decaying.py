@@ -59,7 +59,7 @@ def _optimal(decay: float, n_syncs: int) -> Explicit:
     weights = np.maximum(decay ** -np.arange(n_syncs), LEAST)
     c = _encoder(np.sqrt(weights)[:, None] * sums)
     r = np.linalg.solve(c.T, sums.T).T
-    return Explicit.made_of("Decaying", c[:, None], r, r)
+    return Explicit.made_of("Decaying", c, r)
 
 
 def _encoder(sums: np.ndarray) -> np.ndarray:

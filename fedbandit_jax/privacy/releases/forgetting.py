@@ -60,7 +60,7 @@ class Memory(abc.ABC):
         n = int(release.n_syncs)
         if n > MOST_KEPT:
             raise BadValue("n_syncs", f"must be <= {MOST_KEPT} for sums that forget", n)
-        alone = np.diff(release.noise_factor(), axis=0, prepend=0)  # C^-1, or like it
+        alone = np.diff(release.decoder(), axis=0, prepend=0)  # C^-1, or like it
         return ((scipy.linalg.toeplitz(self.weights(n), np.zeros(n)) @ alone) ** 2).sum(1)
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
@@ -44,11 +44,11 @@ class Release(abc.ABC):
         ...     def encode_init(self, shape):
         ...         return jnp.zeros(shape)
         ...     def encode(self, state, k, gamma):
-        ...         return (state + gamma)[None], state + gamma
+        ...         return state + gamma, state + gamma
         ...     def init(self, shape):
         ...         return ()
         ...     def decode(self, state, k, message):
-        ...         return message[0], state
+        ...         return message, state
         >>> release = Prefixes(3)
         >>> release.sensitivity_sq(), release.touched(), release.prefix_variance()
         (3.0, 3, array([1., 1., 1.]))
@@ -61,15 +61,6 @@ class Release(abc.ABC):
     def __post_init__(self):
         object.__setattr__(self, "n_syncs", validate.integer("n_syncs", self.n_syncs, at_least=1))
 
-    @property
-    def n_parts(self) -> int:
-        """P, parts of one message; each part has independent noise."""
-        return 1
-
-    def live(self, k: Int[Array, ""]) -> Bool[Array, " P"]:
-        """Returns which parts are sent at synchronisation k = 1, ..., S."""
-        return jnp.ones(self.n_parts, bool)
-
     @abc.abstractmethod
     def encode_init(self, shape: tuple[int, ...]) -> Any:
         """Returns the state of a silo before its first message about arrays of this shape."""
@@ -77,38 +68,22 @@ class Release(abc.ABC):
     @abc.abstractmethod
     def encode(
         self, state: Any, k: Int[Array, ""], gamma: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, " P *shape"], Any]:
+    ) -> tuple[Float[Array, "*shape"], Any]:
         """Returns message k = 1, 2, ..., S without noise, from the sum gamma over batch k, and the next state."""
 
     @abc.abstractmethod
     def init(self, shape: tuple[int, ...]) -> Any:
-        """Returns the state of `decode`, and of `step`, before the first message about arrays of this shape."""
+        """Returns the state of `decode` before the first message about arrays of this shape."""
 
     @abc.abstractmethod
     def decode(
-        self, state: Any, k: Int[Array, ""], message: Float[Array, " P *shape"]
+        self, state: Any, k: Int[Array, ""], message: Float[Array, "*shape"]
     ) -> tuple[Float[Array, "*shape"], Any]:
-        """Returns prefix sum k from message k, and the next state. Parts that are not live must not count."""
+        """Returns prefix sum k from message k, and the next state."""
 
-    def step(self, state: Any, k: Int[Array, ""], z: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Any]:
-        """Returns the noise of prefix k from one fresh draw z, and the next state. The default is for one part.
-
-        All prefixes together have the distribution of `decode` on messages of iid noise with the variance of z. For a
-        user-defined release `fb.privacy.Mechanism` computes this from the matrices.
-        """
-        if self.n_parts != 1:
-            raise NotImplementedError(f"{type(self).__name__} sends {self.n_parts} parts at once and must define step")
-        return self.decode(state, k, z[None])
-
-    def encoder(self) -> Float[np.ndarray, "messages S"]:
-        """Returns C as a float64 matrix, with one row for every part that is sent."""
-
-        def encode(state, k, gamma):
-            message, state = self.encode(state, k, gamma)
-            return (message, self.live(k)), state
-
-        rows, live = self._materialise(self.encode_init, encode)
-        return rows[live]
+    def encoder(self) -> Float[np.ndarray, "S S"]:
+        """Returns C as a float64 matrix."""
+        return self._materialise(self.encode_init, self.encode)
 
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:
         """Returns the squared sensitivity to one user with this pattern, and whether it is exact or an upper bound."""
@@ -123,24 +98,24 @@ class Release(abc.ABC):
         return self.sensitivity(users).squared
 
     def touched(self) -> int:
-        """Returns the most messages (parts that are sent) that one batch enters."""
+        """Returns the most messages that one batch enters."""
         return int(np.count_nonzero(self.encoder(), axis=0).max())
 
     def message_bound(self) -> float:
         """Returns the largest absolute row sum of C. It bounds messages if the entries of batch sums are in [-1, 1]."""
         return float(np.abs(self.encoder()).sum(1).max())
 
-    def noise_factor(self) -> Float[np.ndarray, "S S"]:
-        """Returns L as a float64 matrix: all prefixes have the noise L z, with one fresh z at each synchronisation."""
-        return self._materialise(self.init, self.step)
+    def decoder(self) -> Float[np.ndarray, "S S"]:
+        """Returns R as a float64 matrix: all prefixes have the noise R z, with one fresh z at each synchronisation."""
+        return self._materialise(self.init, self.decode)
 
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         """Returns the noise variance of every prefix for noise of variance 1: the squared row norms of R."""
-        return (self.noise_factor() ** 2).sum(1)
+        return (self.decoder() ** 2).sum(1)
 
     def batch_variance(self) -> Float[np.ndarray, " S"]:
         """Returns the noise variance of every batch alone, the difference of two prefixes, for noise of variance 1."""
-        return (np.diff(self.noise_factor(), axis=0, prepend=0) ** 2).sum(1)
+        return (np.diff(self.decoder(), axis=0, prepend=0) ** 2).sum(1)
 
     def largest_variance(self) -> float:
         """Returns the largest `prefix_variance`; trees have a closed form that does not list all prefixes."""

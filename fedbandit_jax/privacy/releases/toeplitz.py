@@ -57,7 +57,7 @@ class Toeplitz(Release):
 
     @override
     def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
-        return (gamma + self.tail(state))[None], self.push(state, gamma)
+        return gamma + self.tail(state), self.push(state, gamma)
 
     @override
     def init(self, shape: tuple[int, ...]) -> tuple[Float[Array, " n_buffers *shape"], Float[Array, "*shape"]]:
@@ -66,7 +66,7 @@ class Toeplitz(Release):
     @override
     def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
         buffers, prefix = state
-        gamma = message[0] - self.tail(buffers)
+        gamma = message - self.tail(buffers)
         return prefix + gamma, (self.push(buffers, gamma), prefix + gamma)
 
     @override
@@ -137,6 +137,38 @@ class BandedToeplitz(Bands):
 
     coefficients: Any = dataclasses.field(repr=False)
     of: str = struct.static()  # name of the recipe
+
+
+@struct.sealed
+@struct.node
+@dataclasses.dataclass(frozen=True, eq=False)
+class BandedInverse(Bands):
+    """The release with given coefficients of C^-1: 1 = c_0, and the others <= 0 with a sum >= -1.
+
+    m_k = gamma_k - c_1 m_{k-1} - ... - c_{p-1} m_{k-p+1}. The buffers are the last p - 1 messages.
+    """
+
+    coefficients: Any = dataclasses.field(repr=False)
+    of: str = struct.static()  # name of the recipe
+
+    @override
+    def column(self) -> Float[np.ndarray, " S"]:
+        return divided(np.eye(1, int(self.n_syncs))[0], self._exact)
+
+    @override
+    def response(self) -> Float[np.ndarray, " S"]:
+        return np.cumsum(super().column())
+
+    @override
+    def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
+        message = gamma - self.tail(state)
+        return message, self.push(state, message)
+
+    @override
+    def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
+        buffers, prefix = state
+        prefix = prefix + message + self.tail(buffers)
+        return prefix, (self.push(buffers, message), prefix)
 
 
 @struct.sealed

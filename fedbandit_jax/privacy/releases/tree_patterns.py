@@ -7,7 +7,6 @@ batches. So a pattern n (see `participation`) moves the messages by the sum of (
 from __future__ import annotations
 
 import functools
-import math
 
 import numpy as np
 
@@ -27,30 +26,24 @@ def of_trees(n_syncs: int, users: Users) -> Sensitivity:
     *Exact.* F_l[c, f, g] is the largest sum within a tree of 2^l batches for c contributions. The first of them is at
     least f < b batches from its left end. The last is at least g < b from its right end. A tree is two halves with c_1
     and c_2 contributions, and its square c^2. The last of the left half is x batches from the middle. The first of the
-    right half is b - 1 - x. All trees of one level are alike. Trees of a forest are joined as halves are. Contributions
-    are counted in units of g, the greatest common divisor of r and v. Vertices have no others.
+    right half is b - 1 - x. All trees of one level are alike. Trees of a forest are joined as halves are.
 
     *By levels.* The squares of the nodes of a level add up to at most the largest of them times all contributions. This
-    is r min(r, v ceil(2^l / b)).
+    is m min(m, ceil(2^l / b)) for contributions to m batches.
     """
-    n, apart = int(n_syncs), min(users.apart, int(n_syncs))
-    full, rest = users.split(n)
-    unit = math.gcd(users.most, rest) if rest else users.most
-    most, visits = users.most // unit, (full * users.most + rest) // unit
-    if visits**2 * apart**3 * n.bit_length() <= WORK:
-        return Sensitivity(float(unit**2 * _exact(n, visits, most, apart)), True)
-    levels = [min(visits, most * -(-(1 << level) // apart)) for level in range(n.bit_length())]
-    return Sensitivity(float(unit**2 * visits * sum(levels)), False)
+    n, apart, m = int(n_syncs), min(users.apart, int(n_syncs)), users.batches(n_syncs)
+    if m**2 * apart**3 * n.bit_length() <= WORK:
+        return Sensitivity(_exact(n, m, apart), True).times(users.most)
+    levels = [min(m, -(-(1 << level) // apart)) for level in range(n.bit_length())]
+    return Sensitivity(float(m * sum(levels)), False).times(users.most)
 
 
-def _exact(n: int, visits: int, most: int, apart: int) -> float:
-    edge = np.arange(apart)
-    counts = np.arange(1, visits + 1.0)
-    fits = (counts[:, None, None] <= most) & (edge[:, None] + edge <= 0)
-    inner = np.where(fits, 0.0, -np.inf)  # without the square of the tree's own node; counts 1, ..., r
+def _exact(n: int, m: int, apart: int) -> float:
+    inner = np.full((m, apart, apart), -np.inf)  # without the square of the tree's own node; counts 1, ..., m
+    inner[0, 0, 0] = 0
     forest, size = None, 0
     for level in range(n.bit_length()):
-        sent = inner + counts[:, None, None] ** 2
+        sent = inner + np.arange(1, m + 1.0)[:, None, None] ** 2
         if n >> level & 1:  # from the right: the smallest tree is last
             forest, size = (
                 (sent, 1 << level) if forest is None else (_joined(sent, forest, 1 << level, size), size + (1 << level))

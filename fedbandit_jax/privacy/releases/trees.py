@@ -57,22 +57,21 @@ class Tree(Release):
     @override
     def encode(self, state: Any, k: Array, gamma: Array) -> tuple[Array, Any]:
         node = gamma + jnp.where(self._levels(gamma) < _level(k), state, 0).sum(0)
-        return node[None], self._place(state, k, node)
+        return node, self._place(state, k, node)
 
     init = encode_init  # the server keeps the same number of nodes
 
     @override
     def decode(self, state: Any, k: Array, message: Array) -> tuple[Array, Any]:
-        nodes = self._place(state, k, message[0])
+        nodes = self._place(state, k, message)
         return nodes.sum(0), nodes
 
     @override
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:
-        full, rest = users.split(self.n_syncs)
-        if full + rest > 1:
+        if users.batches(self.n_syncs) > 1:
             return of_trees(int(self.n_syncs), users)
         # the first batch is in the nodes that end with batches 1, 2, 4, ...
-        return Sensitivity(float(users.most**2 * self.touched()), True)
+        return Sensitivity(float(self.touched()), True).times(users.most)
 
     @override
     def touched(self) -> int:

@@ -68,8 +68,8 @@ class Ask:
 
     @property
     def draws(self) -> int:
-        """Bounds the number of noises in all messages that one user affects: r S P D."""
-        return self.visits * self.release.n_syncs * self.release.n_parts * packed_size(self.dim)
+        """Bounds the number of noises in all messages that one user affects: r S D."""
+        return self.visits * self.release.n_syncs * packed_size(self.dim)
 
     @property
     def missing(self) -> float:

@@ -1,8 +1,8 @@
 """The interface of a trust model: the noise on a release, its source, its calibration to a budget, and its proof.
 
-At synchronisation k = 1, ..., S every silo holds a message (P, D), the P parts of its release (see `releases`). Each
-part is a sum of users' packed statistics, with D = d (d + 3) / 2 entries. The randomiser works at the silo. The third
-party is nobody, a shuffler, or a secure aggregator. The analyser makes the server's estimate of the sum over silos.
+At synchronisation k = 1, ..., S every silo holds a message of its release (see `releases`). It is a weighted sum of
+users' packed statistics, with D = d (d + 3) / 2 entries. The randomiser works at the silo. The third party is nobody,
+a shuffler, or a secure aggregator. The analyser makes the server's estimate of the sum over silos.
 Unless somebody looks at the messages, a simulation needs only the law of that estimate given the exact sum. It is
 `noise` if the noise depends on no data, and `noisy_sum` otherwise (`needs_users`).
 
@@ -121,7 +121,7 @@ class Trust:
         raise NotImplementedError(f"{type(self).__name__}.silo_stds")
 
     def noise(self, key: Array, size: int) -> Array:
-        """Draws the noise of one part of a message, summed over silos, (D,), D = `size`, in units of x y and x x'."""
+        """Draws the noise of a message, summed over silos, (D,), D = `size`, in units of x y and x x'."""
         raise NotImplementedError(f"{type(self).__name__}.noise")
 
     def among(self, sends: Array) -> Trust:
@@ -131,7 +131,7 @@ class Trust:
     def randomize(self, key: Array, silo: Array, k: Array, message: Any) -> Array:
         """Randomises the message of silo 0, ..., M - 1 and returns the message that it sends.
 
-        `message` is the exact message k, (P, D). With `needs_users` it is a pair: packed statistics (N, D) of the
+        `message` is the exact message k, (D,). With `needs_users` it is a pair: packed statistics (N, D) of the
         silo's N = S B users, and a bool mask (N,) of the users in the sent tree node.
         """
         raise NotImplementedError(f"{type(self).__name__}.randomize")
@@ -141,7 +141,7 @@ class Trust:
         return messages
 
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
-        """Returns the server's estimate of the sum over silos, (P, D), from the messages shown to it."""
+        """Returns the server's estimate of the sum over silos, (D,), from the messages shown to it."""
         return shown.sum(0)
 
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:

@@ -7,9 +7,7 @@ For the sum of shares see Kairouz, Liu & Steinke (2021).
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +18,7 @@ from typing_extensions import override
 from fedbandit_jax.core import struct
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
+from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian
 from fedbandit_jax.privacy.budget import MAX_NORM
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.samplers import GAUSSIAN_CUT, discrete_gaussian, stochastic_round
@@ -106,20 +105,16 @@ class SecAgg(Trust):
         if not (drawn and sensitivity <= 500 * sigma):  # the accountant's range
             return Proof(sigma / max(abs(scale), 1e-30), math.inf, "none: (almost) no noise is drawn", None, (others,))
 
-        def noise(silos: int) -> dict[str, Any]:
-            sigma = float(self.share) * math.sqrt(silos)
-            return dict(sensitivity=sensitivity, sigma=sigma, n_agents=silos, n_entries=ask.visits * entries)
+        def proved(silos: int) -> tuple[float, NearlyGaussian]:
+            sigma, n = float(self.share) * math.sqrt(silos), ask.visits * entries
+            near = nearly_gaussian.discrete_gaussian(sensitivity=sensitivity, sigma=sigma, n_agents=silos, n_entries=n)
+            return ask.epsilon(near.epsilon, self.missing(ask)), near
 
-        def epsilon(silos: int) -> float:
-            of = functools.partial(nearly_gaussian.discrete_gaussian_epsilon, **noise(silos))
-            return ask.epsilon(lambda delta: of(delta=delta), self.missing(ask))
-
-        near = nearly_gaussian.discrete_gaussian(**noise(there))
-        event = near if near.epsilon(ask.budget.delta) <= epsilon(there) else None
+        epsilon, event = proved(there)
         accountant = "Gaussian differential privacy, corrected for integer noise and rounding"
         if there > 1:
-            others += f" (without that of one of {there} silos epsilon is {epsilon(there - 1):.4g})"
-        return Proof(sigma / scale, epsilon(there), accountant, event, (others,), sensitivity / scale)
+            others += f" (without that of one of {there} silos epsilon is {proved(there - 1)[0]:.4g})"
+        return Proof(sigma / scale, epsilon, accountant, event, (others,), sensitivity / scale)
 
     @override
     def misfit(self, ask: Ask) -> str:

@@ -123,7 +123,7 @@ class VectorSum(Trust):
         return jnp.zeros((len(self.g), size))
 
     def noisy_sum(self, key: Array, k: Array, state: Array, total: Array, x: Array, y: Array) -> tuple[Array, Any]:
-        """Adds binomial noise, and the normal limit of users' roundings, to the sum over silos, (1, D).
+        """Adds binomial noise, and the normal limit of users' roundings, to the sum over silos, (D,).
 
         The statistics of these users give the variance of the roundings. The state keeps it for the live nodes, (kappa,
         D).
@@ -165,7 +165,7 @@ class VectorSum(Trust):
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
         level, n = self._node(k)
         g, b = jnp.asarray(self.g)[level], jnp.asarray(self.b)[level]
-        return (((shown == 1).sum(-1) - b * n / 2) / g - n)[None]
+        return ((shown == 1).sum(-1) - b * n / 2) / g - n
 
     @override
     def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:

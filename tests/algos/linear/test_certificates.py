@@ -80,7 +80,7 @@ def test_numbers():
 
 def test_the_sensitivity_of_secure_aggregation_includes_rounding():
     """For 300 visits rounding is more than a quarter of it. The contract has single visits."""
-    unit = P.Users(300, per_batch=16)
+    unit = P.Users(300, per_batch=15)
     c = certificate(privacy=P.Mechanism(P.Budget(1.0, 1e-6), trust="secagg", unit=unit), schedule=10, horizon=200)
     assert P.gaussian_epsilon(c.sensitivity / c.noise_std, c.delta) == pytest.approx(c.epsilon_exact, abs=2e-4)
 

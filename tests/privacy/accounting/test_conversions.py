@@ -3,8 +3,6 @@ import math
 import dp_accounting
 import pytest
 from dp_accounting import pld, rdp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedbandit_jax.privacy import gaussian_epsilon
 from fedbandit_jax.privacy.accounting.conversions import advanced_composition, rdp_epsilon, zcdp_epsilon
@@ -13,28 +11,12 @@ from fedbandit_jax.privacy.accounting.conversions import advanced_composition, r
 ORDERS = [1 + 1.002**k / 100 for k in range(6000)]
 
 
-def gaussian(mu):
-    """The Renyi curve of a Gaussian mechanism with mu = sensitivity / noise std."""
-    return lambda alpha: alpha * mu**2 / 2
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.floats(-3, 2).map(lambda x: 10**x), st.floats(-40, -0.1).map(math.exp))
-def test_renyi_of_a_gaussian(mu, delta):
-    """Above the exact epsilon, below the accountant with a fixed set of orders and below the textbook zCDP bound."""
-    epsilon = rdp_epsilon(gaussian(mu), delta)
-    assert epsilon == zcdp_epsilon(mu**2 / 2, delta)
-    assert epsilon >= gaussian_epsilon(mu, delta)
-    accountant = rdp.RdpAccountant().compose(dp_accounting.GaussianDpEvent(1 / mu))
-    assert epsilon <= accountant.get_epsilon(delta) * (1 + 1e-9) + 1e-12
-    rho = mu**2 / 2
-    assert epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta))
-
-
-@pytest.mark.parametrize(("mu", "delta"), [(0.1, 1e-5), (1.0, 0.1), (5.0, 1e-9)])
-def test_renyi_of_a_gaussian_is_the_infimum(mu, delta):
+@pytest.mark.parametrize(("mu", "delta"), [(0.01, 1e-17), (0.1, 1e-5), (1.0, 0.1), (5.0, 1e-9), (20.0, 1e-3)])
+def test_zcdp_of_a_gaussian_is_the_infimum_over_orders(mu, delta):
     accountant = rdp.RdpAccountant(ORDERS).compose(dp_accounting.GaussianDpEvent(1 / mu))
-    assert rdp_epsilon(gaussian(mu), delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-5)
+    epsilon = zcdp_epsilon(mu**2 / 2, delta)
+    assert epsilon == pytest.approx(accountant.get_epsilon(delta), rel=1e-5)
+    assert epsilon >= gaussian_epsilon(mu, delta)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-9])

@@ -41,11 +41,11 @@ def test_discrete_laplace_in_many_digits(shift, scale, log_order):
         ends = (mp.exp((a - 1) * shift * b) + mp.exp(-a * shift * b)) / (1 - mp.exp(-b))
         middle = mp.exp((a - 1) * shift * b) * q * (1 - q ** (shift - 1)) / (1 - q)
         exact = mp.log((ends + middle) * mp.tanh(b / 2)) / (a - 1)
-    assert curve(alpha) == pytest.approx(float(exact), rel=1e-11, abs=0)
-    assert curve(alpha) <= curve(1 + 2 * 10**log_order) * (1 + 1e-12)
+    assert 1 - 1e-15 < curve(alpha) / float(exact) < 1 + 1e-14 * (1 + 1 / max(epsilon, 1e-7))
+    assert curve(alpha) <= curve(1 + 2 * 10**log_order) * (1 + 1e-7)
     assert curve(1e20) == pytest.approx(epsilon, rel=1e-9, abs=0) or epsilon <= 1e-9
     assert curve(1e20) <= epsilon * (1 + 1e-12)
-    assert curve(alpha) <= PureDP(min(epsilon, 1e6)).rdp(alpha) * (1 + 1e-9) or epsilon > 1e6
+    assert curve(alpha) <= PureDP(min(epsilon, 1e6)).rdp(alpha) * (1 + 1e-7) or epsilon > 1e6
     assert one(alpha) == pytest.approx(PureDP(1 / scale).rdp(alpha), rel=1e-6, abs=0)
 
 

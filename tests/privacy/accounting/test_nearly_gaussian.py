@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from fedbandit_jax.privacy import compose, events, gaussian_epsilon
-from fedbandit_jax.privacy.accounting.nearly_gaussian import (
-    NearlyGaussian,
-    discrete_gaussian_epsilon,
-    discrete_gaussian_xi,
-)
+from fedbandit_jax.privacy.accounting.nearly_gaussian import NearlyGaussian, discrete_gaussian_xi
 from fedbandit_jax.privacy.accounting.nearly_gaussian import binomial as binomial_event
 from fedbandit_jax.privacy.accounting.nearly_gaussian import discrete_gaussian as discrete_gaussian_event
 
@@ -25,6 +21,10 @@ SHIFTS = st.lists(st.integers(1, 25), min_size=1, max_size=2)  # of one entry or
 
 def binomial_epsilon(**noise):
     return binomial_event(**noise).epsilon(noise["delta"])
+
+
+def discrete_gaussian_epsilon(*, delta, **noise):
+    return discrete_gaussian_event(**noise).epsilon(delta)
 
 
 def check_discrete_gaussian(sigma, n_agents, shifts, **tight):

@@ -16,14 +16,13 @@ from fedbandit_jax.interfaces import certify
 
 RUNS = 4000
 S = 7
-STEPS = ("Decaying",)  # whose one draw per synchronisation is not a message of noise
 
 
-@pytest.mark.parametrize(("name", "way"), [*((name, "decode") for name in ALL), *((name, "step") for name in STEPS)])
-def test_law(key, name, way):
+@pytest.mark.parametrize("name", ALL)
+def test_law(key, name):
     """Variance of every prefix, and all correlations between prefixes; 10 % more or less is ten standard errors."""
     release, _, r = matrices(name, SIZE)
-    noise, variance = drawn(release, key, way), release.prefix_variance()
+    noise, variance = drawn(release, key), release.prefix_variance()
     for sample, v in zip(noise, variance):
         assert variance_test(sample, v) > ALPHA
         assert variance_test(sample, 1.1 * v) < ALPHA > variance_test(sample, v / 1.1)
