@@ -256,7 +256,6 @@ WORLDS = {
     "dropout": [AWAY],
     "delay": [LATE],
     "drift": [E.drift(SPHERE, 3), E.drift(SPHERE, 4, "slide"), E.drift(E.arms(n_arms=K), 2)],
-    "lift": [E.lift(SPHERE, 6)],
     "corrupt": [E.corrupt(SPHERE, [2], "collude"), E.corrupt(SPHERE, [2], "large")],
     "rejection": [E.rejection(logged(propensity="share"))],
 }  # fmt: skip

@@ -14,8 +14,6 @@ from fedbandit_jax.envs.faults import Dropout as Dropout
 from fedbandit_jax.envs.faults import corrupt as corrupt
 from fedbandit_jax.envs.faults import delay as delay
 from fedbandit_jax.envs.faults import dropout as dropout
-from fedbandit_jax.envs.lift import Lift as Lift
-from fedbandit_jax.envs.lift import lift as lift
 from fedbandit_jax.envs.logged import Logged as Logged
 from fedbandit_jax.envs.logged import Rejection as Rejection
 from fedbandit_jax.envs.logged import rejection as rejection
@@ -32,7 +30,7 @@ from fedbandit_jax.envs.synthetic import gap as gap
 from fedbandit_jax.envs.synthetic import sphere as sphere
 
 # Name -> wrapper of an environment, its first argument.
-WRAPPERS = {wrap.__name__: wrap for wrap in (returning, dropout, delay, drift, lift, corrupt, rejection)}
+WRAPPERS = {wrap.__name__: wrap for wrap in (returning, dropout, delay, drift, corrupt, rejection)}
 
 # Name -> constructor, without `script`, which only repeats its input.
 ENVIRONMENTS = {make.__name__: make for make in (sphere, gap, replay, arms, clustered, community)}

@@ -15,19 +15,17 @@ from jaxtyping import Float, Integer, Key
 from fedbandit_jax.core import random, struct, validate
 from fedbandit_jax.core.validate import BadValue
 
-LAWS = ("gaussian", "bernoulli", "clipped_gaussian", "logistic", "student_t", "lognormal", "pareto")
+LAWS = ("gaussian", "bernoulli", "clipped_gaussian", "logistic", "student_t", "pareto")
 SHAPES = MappingProxyType({"logistic": 8.0, "student_t": 3.0, "pareto": 2.5})  # defaults of laws with a shape
 # Beyond these shapes and this scale the mean is wrong, since float32 uniforms stop at 2^-24.
 RANGES = MappingProxyType({"logistic": (1e-6, 1e6), "student_t": (1.01, 1e6), "pareto": (1.5, 1e6)})
-LOUDEST = 3.0
-POSITIVE = ("lognormal", "pareto")  # laws of a mean times a draw with mean 1
 
 
 @struct.pytree
 class RewardLaw:
     """Law of a reward, given z = <x, theta*>."""
 
-    noise_std: float  # standard deviation of Gaussian noise, or of the log of "lognormal"; scale of "student_t"
+    noise_std: float  # standard deviation of Gaussian noise; scale of "student_t"
     shape: Any  # slope of "logistic", degrees of freedom of "student_t", tail index of "pareto"
     law: str = struct.static()  # one of `LAWS`
 
@@ -52,10 +50,7 @@ class RewardLaw:
         if self.law == "pareto":
             u = random.uniform_at(key, nothing, agent)
             return mean * (1 - 1 / self.shape) * jnp.exp(-jnp.log(u) / self.shape)
-        z = random.normal_at(key, nothing, agent)
-        if self.law == "lognormal":
-            return mean * jnp.exp(self.noise_std * z - self.noise_std**2 / 2)
-        reward = mean + self.noise_std * z
+        reward = mean + self.noise_std * random.normal_at(key, nothing, agent)
         return jnp.clip(reward, 0, 1) if self.law == "clipped_gaussian" else reward
 
 
@@ -72,9 +67,7 @@ def reward_law(
         low, high = RANGES[law]
         if not low <= validate.positive("shape", shape) <= high:
             raise BadValue("shape", f"must be in [{low:g}, {high:g}] with rewards={law!r}", shape, others=("rewards",))
-    if law == "lognormal" and noise_std > LOUDEST:
-        raise BadValue("noise_std", f"must be <= {LOUDEST:g} with rewards='lognormal'", noise_std)
-    low, high = (0.0, 1.0) if law == "bernoulli" else (0.0, math.inf) if law in POSITIVE else (-math.inf, math.inf)
+    low, high = (0.0, 1.0) if law == "bernoulli" else (0.0, math.inf) if law == "pareto" else (-math.inf, math.inf)
     if means is not None and not (means.min() >= low - 1e-6 and means.max() <= high + 1e-6):
         got = f"[{means.min():g}, {means.max():g}]"
         inside = "in [0, 1]" if law == "bernoulli" else ">= 0"

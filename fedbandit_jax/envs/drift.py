@@ -85,8 +85,7 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
     """Wraps an environment with a changing world; each new one is drawn like the first.
 
     A world is what a seed draws once: theta*, means of arms, and fixed contexts. Users, offers and reward noise have
-    their own streams, and stay the same. A `lift` within redraws its features with the world. Regret is to the best arm
-    in the round's world.
+    their own streams, and stay the same. Regret is to the best arm in the round's world.
 
     Args:
         env: an environment with a random world.

@@ -100,9 +100,9 @@ def sphere(
         rewards: law of a reward, given z = <x, theta*>. "gaussian", z + N(0, noise_std^2), is the paper's; "bernoulli"
             is 1 with probability z. "clipped_gaussian" is the Gaussian clipped to [0, 1]; its mean is not linear, but
             regret still uses z. "logistic" is 1 with probability 1 / (1 + exp(-shape (z - 1/2))). "student_t" is z +
-            noise_std times a draw of Student's law, "lognormal" z times exp(noise_std N(0, 1) - noise_std^2 / 2),
-            "pareto" z times a draw of Pareto's law with mean 1. To compare algorithms with and without privacy, use
-            "bernoulli". Private ones clip "gaussian" rewards to [0, 1], which biases them and voids proofs of widths.
+            noise_std times a draw of Student's law, "pareto" z times a draw of Pareto's law with mean 1. To compare
+            algorithms with and without privacy, use "bernoulli". Private ones clip "gaussian" rewards to [0, 1], which
+            biases them and voids proofs of widths.
         noise_std: standard deviation of the Gaussian rewards, or scale as above, in units of reward.
         shape: slope of "logistic" (default 8), degrees of freedom >= 1.01 of "student_t" (3), or tail index >= 1.5 of
             "pareto" (2.5), the order from which moments are infinite. None with other laws.

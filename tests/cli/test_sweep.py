@@ -68,13 +68,13 @@ A, E, P, S = fb.algos, fb.envs, fb.privacy, fb.schedules
 SPHERE, B1 = E.sphere(2, 4, 5), P.Budget(1.0, 0.1)
 TOY = fb.data.Queries(np.eye(4, dtype=np.float32), np.array([1, 3]), np.eye(4, dtype=np.float32)[0], "toy")
 RETURNS = "environment.returning={n_users=10, arrivals=[1, 1, 1, 1, 1, 1, 1, 1, 1, 2]}"
-DRIFT, LIFT = "environment.drift={when=[5, 9]}", "environment.lift={random_features=6}"
+DRIFT = "environment.drift={when=[5, 9]}"
 WORLDS = {  # changes -> environment; a wrapper that stands later goes around what stands before
     ("environment={type='replay', n_agents=2, data={type='classification', name='digits'}}",): (
         lambda: E.replay(**TOY.arguments(), n_agents=2)
     ),
     (RETURNS,): lambda: E.returning(SPHERE, 10, [*[1] * 9, 2]),
-    (LIFT, DRIFT, "environment.returning.n_users=3"): lambda: E.returning(E.drift(E.lift(SPHERE, 6), (5, 9)), 3),
+    (DRIFT, "environment.returning.n_users=3"): lambda: E.returning(E.drift(SPHERE, (5, 9)), 3),
     ("environment.corrupt={silos=[1], attack='collude'}",): lambda: E.corrupt(SPHERE, [1], "collude"),
 }
 BUDGET_1, USERS = "{type='Budget', epsilon=1, delta=0.1}", "{type='Users', visits=16, per_batch=1}"
@@ -177,7 +177,7 @@ algorithms.ours.privacy.epsilon=-1 | algorithms.ours.privacy.typ='x' | algorithm
 environment=3 | environment.type='gap | environment.type='spere' | environment.n_agent=3 | environment.n_arms=0
 environment={type='sphere', n_arms=3} | environments.b.type='gap' | environment.returning=3 | environment.returning={}
 environment.returning.users=3 | environment.returning.n_users=0 | environment.drift.when=0
-environment.lift.random_features=3 | environment={type='replay', data={type='Budget', epsilon=1, delta=0.1}}
+environment={type='replay', data={type='Budget', epsilon=1, delta=0.1}}
 environment={type='replay', data={type='mslr', path='nowhere'}} | policy.theta_nrom=1 | policy.theta_norm=-1
 grid=[1] | grid.epsilom=[1] | grid.epsilon=1 | grid.epsilon=[] | grid.epsilon=[1, -1] | grid.n_agents=[0]
 grid.n_agents=[3, 0] | grid.ours.epsilon=[1]

@@ -17,7 +17,6 @@ Z = 0.7
 LAWS = {  # law -> noise_std, shape, its distribution at z = Z
     "gaussian": (0.3, None, stats.norm(Z, 0.3)),
     "student_t": (0.4, 3.5, stats.t(3.5, Z, 0.4)),
-    "lognormal": (0.5, None, stats.lognorm(0.5, scale=Z * np.exp(-0.125))),
     "pareto": (0.5, 2.5, stats.pareto(2.5, scale=Z * 0.6)),
 }
 
