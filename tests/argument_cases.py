@@ -288,7 +288,6 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     E.rejection: dict(env=RANDOMISED),
     E.dropout: dict(rate=(0.1, number(0, 1 - 1e-7)), schedule=None),
     E.corrupt: LIARS,
-    E.lift: dict(random_features=(4, count(2, 4096)), bandwidth=(1.0, positive)),
     E.clustered: dict(
         **dict(n_servers=(2, count(1, 10**6)), n_clusters=(2, count(1, 1_000))),
         **dict(gap=(0.5, number(1e-3, 1)), seating="random"),

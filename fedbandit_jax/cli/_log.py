@@ -37,10 +37,10 @@ class Roles:
     arm_features: Columns = None  # columns that describe the arm.
     # column with the probability of the arm that was shown. `fb.off_policy` uses it in Python.
     propensity: Column = None
-    min_rows: Option[int] = None  # leave out silos and arms with fewer rows (default: 1).
     # column of numbers or dates. The earliest rows fit the model; by default they are drawn at random.
     time: Column = None
-    decimal: Option[Literal[".", ","]] = None  # decimal mark of numbers, "." or ",", if it cannot be found by looking.
+    # decimal mark of numbers in a text file, "." or "," (default: "."; needed with semicolons).
+    decimal: Option[Literal[".", ","]] = None
     # texts that stand for missing values, such as NA,-999. Rows with one in a named column are left out. "" reads all
     # texts as they are.
     missing: Texts = None

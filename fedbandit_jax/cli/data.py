@@ -120,11 +120,7 @@ def answers(env: Logged) -> Iterator[str]:
             yield f"If few users come to {most} silos, consider leaving out their visits to other silos."
     yield "(!) more than the best arms gain: too few rows for this budget"
     if small := int((env.counts < FEW).sum()):
-        least = math.ceil(FEW * (n + fit.fitted_rows) / n)
-        yield (
-            f"Of {m:,} silos {small:,} have fewer than {FEW} replayed rows, and count as much as any other. "
-            f"--min-rows {least} leaves out silos and arms with fewer rows in the table."
-        )
+        yield f"Of {m:,} silos {small:,} have fewer than {FEW} replayed rows, and count as much as any other."
     if env.log.propensity is not None:
         rests = propensities.OF_SHARES if env.shares else propensities.STATED
         yield f"{rests} {propensities.strange(env)}"

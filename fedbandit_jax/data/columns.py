@@ -1,23 +1,106 @@
-"""Columns of a table as checked arrays of numbers or labels; errors name row, column and value."""
+"""Columns of a table, which pandas reads, as checked numbers or labels. Errors name row, column and value.
+
+Rows of a file are counted as in a spreadsheet, with the header as row 1, and others from 0.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data import spelling
-from fedbandit_jax.data.sources import opened
+from fedbandit_jax.core.extras import require
+from fedbandit_jax.core.validate import BadType, BadValue
 
 LARGEST = 1e100  # keeps squares and sums finite
 CODES = frozenset((-99.0, -999.0, -9999.0, -99999.0))  # common codes of missing values
-MUST = dict(
-    numbers="must be numbers", times="must be numbers or dates as 2025-01-31", either="must be all numbers or all texts"
-)
+GAPS = ["", "-", "?", "NA", "N/A", "nan", "NaN", "null"]  # texts of missing values, also in a frame
+NO_GAPS = "must have no missing values: fill them, or leave such rows out by missing=['', 'NA', ...]"
+MUST = dict(numbers="numbers", times="numbers or dates as 2025-01-31", either="all numbers, all dates or all texts")
+ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
+NUMBER_LIKE = re.compile(DATE.pattern + r"|[+-]?\s*[$€£]?\s*\d[\d.,'’\s]*[%$€£]?")  # to people; to pandas a text
+DAYS = "; days since 1970"
+SEPARATORS = ",;\t|"  # candidates; on ties the first counts
+LISTED = 12  # most names in a message
+
+
+class Table(NamedTuple):
+    """A table as a frame of pandas."""
+
+    title: str
+    frame: Any  # a pandas.DataFrame, whose index counts rows from 0
+    first: int = 0  # number of the first row, for messages
+
+    def check(self, argument: str, name: str) -> None:
+        """Raises `ValueError` unless a column has this name."""
+        names = [*self.frame.columns]
+        if name not in names:
+            more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+            near = validate.suggestion(name, names, cutoff=0.5)
+            hint = near or f", but they are {', '.join(names[:LISTED])}{more}"
+            raise BadValue(argument, f"must be a column of {self.title}", name, got=f"{validate.shown(name)}{hint}")
+
+
+def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | None = None) -> Table:
+    """Reads a path, a frame, a pyarrow table, a mapping of names to vectors, or a `Table` of a frame.
+
+    Arguments are as in `fb.data.table`. Texts are stripped, and `missing` ones become NaN.
+    """
+    pandas = require("pandas", "data")
+    path = validate.path("source", source) if isinstance(source, (str, Path)) else None
+    title, found = source[:2] if isinstance(source, Table) else ("the table", source)
+    if path:
+        title = path.name
+        if not path.is_file():
+            there = "a folder" if path.is_dir() else "no such file"
+            raise BadValue("source", "must be a file", there, got=f"{there} at {validate.shown(str(path))}")
+    elif not isinstance(found, Mapping) and not hasattr(found, "columns"):
+        raise BadType("source", "must be a path, a frame or a mapping of names to vectors", source)
+    try:
+        found = found.to_pandas() if hasattr(found, "to_pandas") else found
+        frame = _file(path, decimal, missing) if path else pandas.DataFrame(found)
+    except BadValue:
+        raise
+    except (ValueError, TypeError, OSError, EOFError, Warning) as error:
+        said = " ".join(str(error).split())[:200]
+        raise BadValue("source", "must be a table that can be read", title, got=f"{title}: {said}") from error
+    frame = frame.reset_index(drop=True).set_axis([*map(str, frame.columns)], axis=1)
+    if not frame.columns.is_unique:
+        name = frame.columns[frame.columns.duplicated()][0]
+        got = f"column {name!r} twice in {title}"
+        raise BadValue("source", "must have one column of each name", name, got=got)
+    if not frame.size:
+        raise BadValue("source", "must have a header and at least one row below it", title, got=f"none in {title}")
+    texts = [name for name, kind in frame.dtypes.items() if kind.kind == "O"]
+    frame[texts] = frame[texts].map(lambda value: value.strip() if isinstance(value, str) else value)
+    if missing:
+        numbers = pandas.to_numeric(pandas.Series(missing), errors="coerce").dropna()
+        frame = frame.mask(frame.isin([*missing, *numbers]))
+    return Table(title, frame, first=2 if path else 0)
+
+
+def _file(path: Path, decimal: str | None, missing: Sequence[str] | None) -> Any:
+    """Reads a Parquet file, or a text file with a header, with the separator that splits the header most."""
+    if path.suffix.lower() == ".parquet":
+        return require("pyarrow.parquet", "parquet").read_table(path).to_pandas()
+    pandas = require("pandas", "data")
+    texts = dict(dtype=str, keep_default_na=False, skipinitialspace=True)
+    headers = {sep: pandas.read_csv(path, sep=sep, header=None, nrows=1, **texts).iloc[0] for sep in SEPARATORS}
+    sep = max(headers, key=lambda sep: len(headers[sep]))
+    if sep == ";" and decimal is None:
+        raise BadValue("decimal", f"must be '.' or ',' for {path.name}, which has semicolons between columns", None)
+    names = [name.strip() or f"column {i}" for i, name in enumerate(headers[sep], 1)]
+    options = dict(sep=sep, decimal=decimal or ".", skipinitialspace=True, low_memory=False)
+    gaps = dict(na_values=missing, keep_default_na=missing is None or len(missing) > 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pandas.errors.ParserWarning)  # a first row that is longer than the header
+        return pandas.read_csv(path, names=names, header=0, index_col=False, **options, **gaps)
 
 
 class Column(NamedTuple):
@@ -59,141 +142,103 @@ class Columns(NamedTuple):
         return f"in {self.row(i)} of column {name!r}"
 
 
-class Texts(NamedTuple):
-    """A column as its distinct texts."""
-
-    levels: list[str]
-    codes: np.ndarray  # (N,) indices of levels
-    written: bool  # whether some values were strings
-
-    def those(self, rows: np.ndarray) -> Texts:
-        """Restricts the column to these rows and their levels."""
-        used, codes = np.unique(self.codes[rows], return_inverse=True)
-        return Texts([self.levels[i] for i in used], codes, self.written)
-
-
-def texts(values: np.ndarray) -> Texts:
-    """Returns the distinct texts of a column, stripped."""
-    if values.dtype.kind in "biufM":
-        there, codes = np.unique(values, return_inverse=True)
-        there = there.astype(str) if there.dtype.kind == "M" else there
-        return Texts([*map(text_of, there.tolist())], codes, written=False)
-    found = values.tolist()
-    kinds = {*map(type, found)}
-    if kinds != {str}:
-        found = [*map(text_of, found)]  # also since 1 == True
-    stripped = {text: text.strip() for text in dict.fromkeys(found)}
-    places = {text: i for i, text in enumerate(dict.fromkeys(stripped.values()))}
-    codes = {text: places[short] for text, short in stripped.items()}
-    codes = np.fromiter(map(codes.__getitem__, found), np.int32, len(found))
-    return Texts([*places], codes, any(issubclass(kind, str) for kind in kinds))
-
-
-def text_of(value: Any) -> str:
-    """Formats a value as a label."""
-    if value is None or (isinstance(value, (float, np.floating)) and math.isnan(value)):
-        return "NaN"
-    if isinstance(value, (float, np.floating)):
-        return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else str(float(value))
-    return str(value).strip()
-
-
 def read(
-    source: Any,
-    wanted: Sequence[Wanted],
-    decimal: str | None = None,
-    missing: Sequence[str] | None = None,
-    min_rows: int = 1,
+    source: Any, wanted: Sequence[Wanted], decimal: str | None = None, missing: Sequence[str] | None = None
 ) -> Columns:
     """Reads and checks columns of a table; arguments are as in `fb.data.table`.
-
-    `min_rows` is for the levels of silos and arms.
 
     Raises:
         ValueError, TypeError: the input is invalid; the message names the argument, and row, column and value if any.
         ImportError: pandas, or for a Parquet file pyarrow, is missing.
     """
-    table = opened(source)
+    table = opened(source, decimal, missing)
     for one in wanted:
         table.check(one.argument, one.name)
-    found = [texts(values) for values in table.vectors([one.name for one in wanted])]
-    keep = np.ones(len(found[0].codes), bool)
-    for one in found:
-        keep &= ~np.isin(one.codes, [i for i, text in enumerate(one.levels) if text in (missing or ())])
-    if not keep.any():
-        raise BadValue("missing", "must leave a row without missing values", missing, got=f"no other in {table.title}")
-    whole = rows = np.flatnonzero(keep)
-    gaps = [f"left out: {len(keep) - len(rows):,} rows with missing values"] if not keep.all() else []
-    sized = {one.name: spelled.codes for one, spelled in zip(wanted, found) if one.argument in ("silo", "arm")}
-    few = np.array(min_rows > 1)
-    while few.any():
-        few = np.any([np.bincount(codes[rows])[codes[rows]] < min_rows for codes in sized.values()], axis=0)
-        rows = rows[~few]
-        if not len(rows):
-            raise BadValue("min_rows", f"must leave rows of {table.title}", min_rows)
-    if len(rows) < len(whole):
-        counts = {name: [len(np.unique(codes[some])) for some in (whole, rows)] for name, codes in sized.items()}
-        of = " and ".join(f"{all_ - left:,} of {all_:,} levels of {name}" for name, (all_, left) in counts.items())
-        lost = f"{len(whole) - len(rows):,} of {len(whole):,} rows"
-        gaps.append(f"left out, with fewer than {min_rows} rows: {of}, {lost}")
-    columns = Columns(table.title, {}, rows, table.first, tuple(gaps))
-    for one, spelled in zip(wanted, found):
-        columns.found[one.name] = column(one, spelled.those(rows), columns, decimal, missing, table.pointed)
+    whole = table.frame[[one.name for one in wanted]]
+    frame = whole.dropna() if missing else whole
+    if not len(frame):
+        got = f"no other in {table.title}"
+        raise BadValue("missing", "must leave a row without missing values", missing, got=got)
+    left = len(whole) - len(frame)
+    left_out = (f"left out: {left:,} rows with missing values",) if left else ()
+    columns = Columns(table.title, {}, frame.index.to_numpy(), table.first, left_out)
+    for one in wanted:
+        columns.found[one.name] = column(one, frame[one.name], columns, missing)
     return columns
 
 
-def column(
-    wanted: Wanted,
-    spelled: Texts,
-    columns: Columns,
-    decimal: str | None = None,
-    missing: Sequence[str] | None = None,
-    pointed: bool = True,
-) -> Column:
-    """Converts texts to a column, or raises `ValueError` with the first invalid row."""
-    (name, argument, kind), (levels, codes, written) = wanted, spelled
-    literal, decimal = missing is not None and not len(missing), decimal if written else "."
+def column(wanted: Wanted, series: Any, columns: Columns, missing: Sequence[str] | None = None) -> Column:
+    """Converts a column of a frame, or raises `ValueError` with the first invalid row."""
+    pandas = require("pandas", "data")
+    (name, argument, kind), dtype = wanted, series.dtype.kind
+    literal = missing is not None and not len(missing)
 
-    def wrong(j: int, condition: str, got: str = "") -> BadValue:
-        where = columns.where(int(np.argmax(codes == j)), name)
-        return BadValue(argument, condition, levels[j], got=f"{got or validate.shown(levels[j])} {where}")
+    def wrong(odd: Any, must: str, got: str | None = None) -> BadValue:
+        i = int(np.argmax(odd))  # the first such row
+        value = series.iloc[i]
+        return BadValue(argument, must, value, got=f"{got or validate.shown(value)} {columns.where(i, name)}")
 
-    for j, text in enumerate(levels):
-        if spelling.is_missing(text) and not (literal and text and text in spelling.MISSING):
-            must = f"must have no missing values: fill them, or leave such rows out by missing=[{text!r}]"
-            raise wrong(j, must, text or "nothing")
-        if not text.isascii() and (strange := [one for one in text if "\udc80" <= one <= "\udcff"]):
-            raise wrong(j, "must be in UTF-8", f"the byte 0x{ord(strange[0]) - 0xDC00:02x}")
-    if kind in ("either", "times") and (days := spelling.dates(levels)) is not None:
-        return Column(name, days[codes], unit="; days since 1970")
-    if kind == "numbers" and all(text.lower() in spelling.ANSWERS for text in levels):
-        return Column(name, np.array([spelling.ANSWERS[text.lower()] for text in levels])[codes])
-    values = other = np.full(len(levels), np.nan)
-    if kind != "labels":
-        values, other = spelling.numbers(levels, decimal, pointed or not written)
-    no = np.isnan(values)
-    if kind == "labels" or (kind == "either" and no.all()):
-        if kind == "either" and any(map(spelling.SOME_DATE.fullmatch, levels)):
-            j = next(j for j, text in enumerate(levels) if spelling.dates([text]) is None)
-            raise wrong(j, "must have dates as 2025-01-31 in all rows, or in none")
-        if kind == "either" and decimal and not (alike := np.isnan(spelling.numbers(levels)[0])).all():
-            raise wrong(int(np.argmin(alike)), f"must be numbers with decimal={decimal!r}, or texts")
-        order = spelling.ordered(levels)
-        places = {text: i for i, text in enumerate(order)}
-        return Column(name, np.array([places[text] for text in levels], np.int32)[codes], tuple(order))
-    if no.any():
-        odd = no if kind != "either" or no.sum() <= len(no) / 2 else ~no
-        j, beside = int(np.argmax(odd)), "" if odd.all() else f" beside {validate.shown(levels[int(np.argmin(odd))])}"
-        gap = "" if any(map(str.isdigit, levels[j])) else f": missing=[{levels[j]!r}] leaves such rows out"
-        raise wrong(j, MUST[kind] + gap, f"{validate.shown(levels[j])}{beside}")
-    if (values != other).any():
-        j = int(np.argmax(values != other))
-        both = f"{levels[j]!r}, {values[j]:g} or {other[j]:g},"
-        raise wrong(j, "must have a decimal mark that is known: say decimal='.' or ','", both)
-    largest, least = int(np.argmax(np.abs(values))), int(np.argmin(values))
-    if not abs(values[largest]) <= LARGEST:
-        raise wrong(largest, f"must be finite and at most {LARGEST:g}", levels[largest])
-    if not literal and values[least] in CODES and (np.delete(values, least) >= 0).all():
-        must = f"must not have a lone negative number: missing=[{levels[least]!r}] leaves such rows out, [] reads it"
-        raise wrong(least, must, levels[least])
-    return Column(name, values[codes])
+    if (gap := series.isna().to_numpy()).any():
+        raise wrong(gap, NO_GAPS, "nothing")
+    if kind != "labels" and dtype in "iuf":
+        values = series.to_numpy(float)
+    elif kind != "labels" and dtype == "M":
+        return Column(name, _days(series), unit=DAYS)
+    else:
+        try:
+            texts, codes = _distinct(series)
+        except TypeError:
+            raise wrong(0, "must hold texts, numbers or dates") from None
+        if not literal and (gap := np.isin(texts, GAPS)).any():
+            raise wrong(gap[codes], NO_GAPS, validate.shown(texts[int(np.argmax(gap))] or "nothing"))
+        if kind == "labels" or (kind == "either" and dtype == "b"):
+            return _labels(name, texts, codes)
+        if dated := kind != "numbers" and all(map(DATE.fullmatch, texts)):
+            distinct = _days(pandas.to_datetime(pandas.Series(texts), format="ISO8601", utc=True, errors="coerce"))
+        elif kind == "numbers" and all(text.lower() in ANSWERS for text in texts):
+            distinct = np.array([ANSWERS[text.lower()] for text in texts])
+        else:
+            distinct = pandas.to_numeric(pandas.Series(texts), errors="coerce").to_numpy(float)
+        no = np.isnan(distinct)
+        if kind == "either" and no.all() and not dated:
+            no = np.array([NUMBER_LIKE.fullmatch(text) is not None for text in texts])
+            if not no.any():
+                return _labels(name, texts, codes)
+        if no.any():
+            odd = no if no.sum() <= len(no) / 2 or no.all() or kind != "either" else ~no
+            raise wrong(odd[codes], f"must be {MUST[kind]} as pandas reads them: set decimal=, or missing=")
+        values = distinct[codes]
+        if dated:
+            return Column(name, values, unit=DAYS)
+    if (large := ~(np.abs(values) <= LARGEST)).any():
+        raise wrong(large, f"must be finite and at most {LARGEST:g}")
+    least = values.min()
+    if not literal and least in CODES and (values[values != least] >= 0).all():
+        must = f"must not have a lone negative number: missing=['{least:g}'] leaves such rows out, [] reads it"
+        raise wrong(values == least, must, f"{least:g}")
+    return Column(name, values)
+
+
+def _distinct(series: Any) -> tuple[list[str], np.ndarray]:
+    """Returns the distinct values of a column as texts, and their indices (N,)."""
+    if series.dtype.kind == "f" and not (series % 1).any():
+        series = series.astype("int64")  # numbers in a column that had gaps
+    codes, found = require("pandas", "data").factorize(series)
+    return [str(one) for one in found.tolist()], codes
+
+
+def _labels(name: str, texts: Sequence[str], codes: np.ndarray) -> Column:
+    """Makes a column of labels, sorted by number if all are numbers, otherwise alphabetically."""
+    try:
+        levels = sorted({*texts}, key=float)
+    except ValueError:
+        levels = sorted({*texts})
+    place = {text: i for i, text in enumerate(levels)}
+    return Column(name, np.array([place[text] for text in texts], np.int32)[codes], tuple(levels))
+
+
+def _days(times: Any) -> np.ndarray:
+    """Returns times as days since 1970 in UTC, NaN if there is none."""
+    pandas = require("pandas", "data")
+    since = pandas.to_datetime(times, utc=True) - pandas.Timestamp("1970-01-01", tz="UTC")
+    return (since / pandas.Timedelta(days=1)).to_numpy(float)

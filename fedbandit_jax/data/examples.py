@@ -13,7 +13,7 @@ from typing import Any
 
 from fedbandit_jax.core.extras import missing, require
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.sources import framed
+from fedbandit_jax.data.columns import Table
 from fedbandit_jax.data.table import checked, table
 from fedbandit_jax.envs.logged import Logged
 
@@ -46,7 +46,7 @@ def insteval(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) ->
     kind = frame.service.map({0: "own ", 1: "service "}) + frame.lectage.astype(str)
     frame = frame.assign(lecture=kind, department=frame.dept, student=frame.s, semester=frame.studage, rating=frame.y)
     names: Any = dict(silo="department", user="student", arm="lecture", reward="rating", features=["semester"])
-    return table(framed(frame, "InstEval"), **names, **options)
+    return table(Table("InstEval", frame), **names, **options)
 
 
 def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
@@ -83,7 +83,7 @@ def star(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Log
         share=alike / pupils,
     )
     names: Any = dict(silo="school", arm="type", reward="score", features=["gender", "lunch", "born"])
-    return table(framed(frame, "STAR"), **names, propensity="share", **options)
+    return table(Table("STAR", frame), **names, propensity="share", **options)
 
 
 def films(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Logged:
@@ -107,7 +107,7 @@ def films(*, fit_share: float = 0.5, model: str = "linear", seed: int = 0) -> Lo
     frame = _frame("dslabs/movielens")
     frame = frame.assign(genre=frame.genres.str.split("|").str[0], user=frame.userId, telephone=frame.userId)
     frame = frame[frame.groupby("genre").genre.transform("size") >= LEAST_FILMS]
-    return table(framed(frame, "MovieLens"), silo="telephone", user="user", arm="genre", reward="rating", **options)
+    return table(Table("MovieLens", frame), silo="telephone", user="user", arm="genre", reward="rating", **options)
 
 
 EXAMPLES = {"insteval": insteval, "star": star, "films": films}

@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data import spelling
-from fedbandit_jax.data.columns import Columns, Texts, Wanted, column, texts
-from fedbandit_jax.data.sources import Source, opened
+from fedbandit_jax.data.columns import DAYS, GAPS, Columns, Table, Wanted, column, opened
 
 ARMS, LEVELS = 50, 20  # most distinct values of an arm, or of a text feature
 HEAD = ("column", "kind", "distinct", "missing", "values", "can be")
-GAPS = "nothing before gaps are filled, or left out by --missing"
+FILL = "nothing before gaps are filled, or left out by --missing"
 
 
 class Summary(NamedTuple):
@@ -52,35 +50,32 @@ class Summary(NamedTuple):
     def cells(self) -> tuple[str, ...]:
         """Row of a text table."""
         values = f"{self.low:g} to {self.high:g}" if self.kind == "number" else ", ".join(self.examples)
-        fits = ", ".join(self.can_be) or (GAPS if self.missing else "nothing: it does not vary")
+        fits = ", ".join(self.can_be) or (FILL if self.missing else "nothing: it does not vary")
         counts = f"{self.distinct:,}", f"{self.missing:,}"
         return self.name, self.kind, *counts, textwrap.shorten(values, 40, placeholder=" ..."), fits
 
 
-def overview(source: Any, decimal: str | None = None, missing: Sequence[str] = ()) -> list[Summary]:
+def overview(source: Any, decimal: str | None = None, missing: Sequence[str] | None = None) -> list[Summary]:
     """Summarises all columns of a table, which may have gaps; arguments are as in `fb.data.table`.
 
     Raises:
         ValueError, TypeError: the source is unreadable; the message says where.
     """
-    table = opened(source)
-    return [
-        _summary(name, texts(one), table, decimal, missing)
-        for name, one in zip(table.names, table.vectors(table.names))
-    ]
+    table = opened(source, decimal, missing)
+    return [_summary(name, table, missing) for name in table.frame.columns]
 
 
-def _summary(name: str, found: Texts, table: Source, decimal: str | None, missing: Sequence[str]) -> Summary:
-    gaps = [i for i, text in enumerate(found.levels) if spelling.is_missing(text) or text in missing]
-    given = found.those(np.flatnonzero(~np.isin(found.codes, gaps)))
+def _summary(name: str, table: Table, missing: Sequence[str] | None) -> Summary:
+    series = table.frame[name]
+    given = series[~(series.isna() | series.isin(GAPS))]
     kind, low, high, why = "text", np.nan, np.nan, ""
-    if given.levels:
-        rows = Columns(table.title, {}, np.arange(len(given.codes)), table.first)
+    if len(given):
         try:
-            one = column(Wanted(name, "features", "either"), given, rows, decimal, pointed=table.pointed)
-            kind = "text" if one.levels else "date" if one.unit else "number"
+            rows = Columns(table.title, {}, given.index.to_numpy(), table.first)
+            one = column(Wanted(name, "features", "either"), given, rows, missing)
+            kind = "text" if one.levels else "date" if one.unit == DAYS else "number"
             low, high = (one.values.min(), one.values.max()) if kind == "number" else (low, high)
         except BadValue as error:
             kind, why = "unclear", str(error)
-    n, examples = len(found.codes), tuple(sorted(given.levels)[:4])
-    return Summary(name, n, n - len(given.codes), kind, len(given.levels), float(low), float(high), examples, why)
+    n, examples = len(series), tuple(sorted(map(str, given.unique()))[:4])
+    return Summary(name, n, n - len(given), kind, given.nunique(), float(low), float(high), examples, why)

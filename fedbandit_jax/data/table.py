@@ -31,7 +31,6 @@ def table(
     features: Sequence[str] | None = None,
     arm_features: Sequence[str] | None = None,
     propensity: str | None = None,
-    min_rows: int = 1,
     time: str | None = None,
     decimal: str | None = None,
     missing: Sequence[str] | None = None,
@@ -45,7 +44,7 @@ def table(
     the users with all their rows. The other rows are replayed. In every round each silo serves one of them, drawn
     uniformly. Any arm can be played, and the model answers. So regret is with respect to the model. `env.fit`, every
     result and every figure say how well it predicts the held-out rows; `print(env.fit)` shows more. Every silo serves a
-    user in every round. A silo with a single row counts as much as any other in every mean, unless `min_rows` drops it.
+    user in every round. A silo with a single row counts as much as any other in every mean.
 
     Features: a user has a constant and the columns `features`, z in R^p. Without `arm_features` each arm has a separate
     block, x = (1, 0, ..., z, ..., 0) / sqrt 2 and d = 1 + K p. With `arm_features` an arm has a constant and these
@@ -57,8 +56,8 @@ def table(
 
     Args:
         source: a path, a frame of pandas or polars, a table of pyarrow, or a mapping of names to vectors. A text file
-            has a header, is in UTF-8, perhaps compressed, with commas, semicolons, tabs or bars between columns. It
-            needs pandas (the extra `data`). A .parquet file needs pyarrow (the extra `parquet`).
+            has a header, is in UTF-8, perhaps compressed, with commas, semicolons, tabs or bars between columns.
+            pandas reads it (the extra `data`). A .parquet file also needs pyarrow (the extra `parquet`).
         silo: column of silos: M distinct values.
         arm: column of played arms: K >= 2 distinct values.
         reward: column of observed rewards, numbers.
@@ -67,13 +66,13 @@ def table(
         arm_features: columns that describe the arm, equal in all rows of an arm.
         propensity: column of the probabilities in (0, 1] of the played arms, kept in `env.log`. `env.shares` is set if
             they are the arms' shares in this table, which are estimates.
-        min_rows: drops silos and arms with fewer rows, repeatedly; `env.encoding` counts them.
         time: column of numbers or dates. The earliest rows of every silo, or the first users, fit the model. By default
             they are drawn.
-        decimal: decimal mark "." or "," of numbers written as text. The other one, like a space, separates thousands.
-            By default it is detected, and "1,000" alone is refused.
-        missing: texts of missing values, such as ["", "NA", "-999"]. Rows with one in a named column are dropped. By
-            default they are refused, and so are "-", "?" and a single negative number such as -999; [] accepts these.
+        decimal: decimal mark "." or "," of numbers in a text file; by default ".". You must choose if columns are
+            separated by semicolons. Separators of thousands, units and currencies are not read.
+        missing: texts of missing values besides those that pandas knows, such as ["-999"]. Rows with a missing value in
+            a named column are dropped. By default they are refused, and so are "-", "?" and a single negative number
+            such as -999; [] reads all texts as they are.
         fit_share: share of the rows, or of the users, that fit the model, in (0, 1).
         model: "linear", least squares with means clipped to [0, 1], or "logistic", with mean 1 / (1 + exp(-<x,
             theta>)), which linear algorithms misspecify.
@@ -82,7 +81,7 @@ def table(
     Raises:
         ValueError, TypeError: an argument or the table is invalid; the message names row, column and value. Rows of a
             file are counted with its header as row 1, other rows from 0.
-        ImportError: the package that reads the file is missing.
+        ImportError: pandas, or pyarrow, is missing.
 
     Example:
         >>> import numpy as np, fedbandit_jax as fb
@@ -102,7 +101,6 @@ def table(
     listed = {"features": _named("features", features), "arm_features": _named("arm_features", arm_features)}
     _check_roles(names, listed)
     fit_share, model, seed = checked(fit_share, model, seed).values()
-    min_rows = validate.integer("min_rows", min_rows, at_least=1)
     if decimal is not None:
         validate.one_of("decimal", decimal, (".", ","))
     if missing is not None:
@@ -113,7 +111,7 @@ def table(
     kinds: dict[str, Any] = dict(silo="labels", arm="labels", user="labels", time="times")
     wanted = [Wanted(name, argument, kinds.get(argument, "numbers")) for argument, name in names.items()]
     wanted += [Wanted(name, argument, "either") for argument, columns in listed.items() for name in columns]
-    columns = read(source, wanted, decimal, missing, min_rows)
+    columns = read(source, wanted, decimal, missing)
     found = {argument: columns.found[name] for argument, name in names.items()}
     values = {argument: column.values for argument, column in found.items()}
     arms = found["arm"].levels

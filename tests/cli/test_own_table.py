@@ -19,7 +19,7 @@ MORE = {
     "--user patient": dict(user="patient"),
     "--features 'age, \"pressure, systolic\"'": dict(features=["age", "pressure, systolic"]),
     "--arm-features dose --propensity p": dict(arm_features=["dose"], propensity="p"),
-    "--fit-share 0.3 --min-rows 50": dict(fit_share=0.3, min_rows=50),
+    "--fit-share 0.3": dict(fit_share=0.3),
     "--model logistic": dict(model="logistic"),
 }
 

@@ -1,5 +1,4 @@
 import contextlib
-import os
 from importlib import import_module
 
 import numpy as np
@@ -71,7 +70,6 @@ def test_blocks_of_a_file_are_the_file(root, monkeypatch):
     first = file.read_bytes().index(b"\n") + 1
     for size in (first, first - 1, first + 1, 3 * first, 100):
         monkeypatch.setattr(module, "BLOCK", size)
-        (root / "Fold1" / module.CACHE).unlink()
         again = fb.data.mslr(root, penalty=1e-4)
         np.testing.assert_array_equal(again.features, whole.features)
         np.testing.assert_array_equal(again.query_sizes, whole.query_sizes)
@@ -79,44 +77,14 @@ def test_blocks_of_a_file_are_the_file(root, monkeypatch):
 
 def test_arms_are_clusters_of_documents(root):
     """A cluster for each of four different documents: every mean is a relevance over 4; with two, means mix these."""
-    parsed = module._read(root / "Fold2")
-    _, first = np.unique(parsed.values, axis=0, return_index=True)
+    values, relevance, _ = module._read(root / "Fold2")
+    _, first = np.unique(values, axis=0, return_index=True)
     means = fb.data.mslr_arms(root / "Fold2", n_arms=4)
-    np.testing.assert_allclose(np.sort(means), np.sort(parsed.relevance[first]) / 4)
+    np.testing.assert_allclose(np.sort(means), np.sort(relevance[first]) / 4)
     two = fb.data.mslr_arms(root, n_arms=2)
     assert two.dtype == np.float32
-    relevance = module._read(root).relevance
+    relevance = module._read(root)[1]
     assert 0 <= two.min() <= relevance.mean() / 4 <= two.max() <= 1
     for n_arms, warning in ((10, contextlib.nullcontext()), (5, pytest.warns(Warning, match="distinct clusters"))):
         with warning, refused("n_arms", n_arms):
             fb.data.mslr_arms(root / "Fold2", n_arms=n_arms)
-
-
-def test_cache_serves_both_feature_sets_until_a_file_changes(root, monkeypatch):
-    """A damaged one is not trusted."""
-    calls, parse, fold = [], module._parse, root / "Fold1"
-    monkeypatch.setattr(module, "_parse", lambda file: calls.append(file.name) or parse(file))
-    first, cache = fb.data.mslr(root, penalty=1e-4), fold / module.CACHE
-
-    def again(parses):
-        found = fb.data.mslr(root, penalty=1e-4)
-        np.testing.assert_array_equal(found.features[: len(first.features)], first.features)
-        fb.data.mslr(root, features="body", penalty=1e-4)
-        assert len(calls) == 3 * parses
-        return found
-
-    np.testing.assert_array_equal(again(1).theta, first.theta)
-    os.utime(fold / "test.txt", ns=(1, 1))
-    again(2)
-    for i, damaged in enumerate((b"", cache.read_bytes()[:5000]), 3):
-        cache.write_bytes(damaged)
-        again(i)
-    with (fold / "test.txt").open("a") as file:
-        file.writelines(lines([2], first_query=99))
-    assert again(5).query_sizes[-1] == 2
-    cache.write_bytes(b"of another tool")
-    for write in (module.write_archive, lambda *_, **__: os.mkdir("/proc/none")):
-        monkeypatch.setattr(module, "write_archive", write)
-        with pytest.warns(UserWarning, match=r"mslr_parsed.npz could not be written"):
-            fb.data.mslr(root, penalty=1e-4)
-    assert cache.read_bytes() == b"of another tool"

@@ -5,7 +5,7 @@ import numpy as np
 from fedbandit_jax.data import overview as overviews
 from fedbandit_jax.data.overview import overview
 
-LINES = ["where,dose,score,name", "A,1,0.5,p1", "B,NA,-2,p2", "A,3,,p3", " B ,2,7,p4", "A,,NAN,p5", "B,1,7.0,p6"]
+LINES = ["where,dose,score,name", "A,1,0.5,p1", "B,NA,-2,p2", "A,3,,p3", " B ,2,7,p4", "A,,NaN,p5", "B,1,7.0,p6"]
 
 
 def test_columns_by_hand(tmp_path):
@@ -19,7 +19,7 @@ def test_columns_by_hand(tmp_path):
     assert where.can_be == ("silo", "arm", "features")
     assert dose.can_be == score.can_be == ()
     assert name.can_be == ("user", "features")
-    assert dose.cells == ("dose", "number", "3", "2", "1 to 3", overviews.GAPS)
+    assert dose.cells == ("dose", "number", "3", "2", "1 to 3", overviews.FILL)
 
 
 def test_frames_and_vectors():
@@ -41,7 +41,7 @@ def test_what_is_unclear_is_told_with_what_settles_it():
     log = {"cost": ["1,000", "950"] * 9, "age": [20, -999] * 9}
     cost, age = overview(log)
     assert (cost.kind, age.kind) == ("unclear", "unclear")
-    assert "decimal" in cost.why
+    assert "decimal=" in cost.why
     assert "missing=['-999']" in age.why
-    cost, age = overview(log, decimal=",", missing=["-999"])
-    assert (cost.low, cost.high, cost.why, age.missing) == (1, 950, "", 9)
+    cost, age = overview(log, missing=["-999"])
+    assert (age.low, age.high, age.why, age.missing) == (20, 20, "", 9)

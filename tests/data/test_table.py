@@ -17,7 +17,6 @@ from sklearn import linear_model
 
 import fedbandit_jax as fb
 from fedbandit_jax.data import fit as fits
-from fedbandit_jax.data import sources
 from fedbandit_jax.engine import identity
 from fedbandit_jax.interfaces.algorithm import OF_A_TABLE
 from fedbandit_jax.planning import demands
@@ -250,28 +249,6 @@ def test_gaps_and_rewards_are_those_of_the_model(model):
     np.testing.assert_allclose(rewards.mean(0), mean[arms, arms], atol=5 * 0.5 / math.sqrt(2000))
 
 
-def test_small_silos_and_arms_are_left_out():
-    """As if their rows were not there: a silo of five rows, and then an arm that has six rows elsewhere."""
-    n, five, six = 400, np.arange(400) < 5, np.arange(400) >= 394
-    log = LOG | {"hospital": np.where(five, "D", LOG["hospital"]), "drug": np.where(five | six, "rare", LOG["drug"])}
-    assert (table(log).spec.n_agents, table(log).spec.n_arms) == (4, 4)
-    found = table(log, min_rows=10, features=["age", "ward"], user="patient")
-    alone = table(
-        {name: column[~(five | six)] for name, column in log.items()}, features=["age", "ward"], user="patient"
-    )
-    np.testing.assert_array_equal(found.log.row, alone.log.row + 5)
-    np.testing.assert_array_equal(log["cured"][found.log.row], found.log.reward)
-    same(dataclasses.replace(found, log=alone.log, encoding=alone.encoding), alone)
-    told, rest = found.encoding.split("\n", 1)
-    assert rest == alone.encoding
-    assert [int(word) for word in told.replace(",", "").split() if word.isdigit()] == [10, 1, 4, 1, 4, 11, n]
-    with refused("min_rows", 301):
-        table(min_rows=301)
-    with refused("propensity", 2.0) as error:
-        table({**log, "p": np.where(np.arange(n) == 7, 2.0, 0.5)}, min_rows=10, propensity="p")
-    assert "in row 7 " in str(error.value)
-
-
 def test_shares_of_arms_are_no_known_propensities():
     silo, arm = np.unique(LOG["hospital"], return_inverse=True)[1], np.unique(LOG["drug"], return_inverse=True)[1]
     alike = np.array([((silo == i) & (arm == j)).sum() / (silo == i).sum() for i, j in zip(silo, arm)])
@@ -334,27 +311,25 @@ def same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-def test_files_frames_and_mappings_are_alike(tmp_path, monkeypatch):
+def test_files_frames_and_mappings_are_alike(tmp_path):
     options = dict(features=["age", "ward", "sex"], user="patient", propensity="p")
     expected = table(**options)
     path = tmp_path / "log.csv"
     frame = pandas.DataFrame(LOG)
     frame.to_csv(path, index=False)
-    monkeypatch.setattr(sources, "CHUNK", 7)
     assert table(path).fit.source == "log.csv"
     text = path.read_text()
-    texts = text, "\ufeff" + text, text.replace("\n", "\r\n"), text + "\n\n\n", text.replace(",new,", ',"new",')
+    texts = text, "\ufeff" + text, text.replace("\n", "\r\n"), text + "\n\n\n", text.replace(",new,", ', "new" ,')
     texts += (text.replace("\n", ",,\n"),)  # columns without a name, as spreadsheets write them
     for kind in (*texts, *(text.replace(",", separator) for separator in ";\t|")):
         path.write_text(kind, encoding="utf-8", newline="")
-        same(table(str(path), **options), expected)
-    comma = frame.assign(ward=frame.ward + "\n,", age=[f"{age:,}".replace(".", ",") for age in frame.age])
-    comma.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-16")  # quoted newlines, and decimal commas
-    assert np.array_equal(table(path, **options).rows, expected.rows)
+        same(table(str(path), **options, decimal="."), expected)
+    frame.to_csv(path, sep=";", decimal=",", index=False)
+    same(table(path, **options, decimal=","), expected)
     (tmp_path / "log.csv.gz").write_bytes(gzip.compress(text.encode()))
     same(table(tmp_path / "log.csv.gz", **options), expected)
     typed = frame.astype({"hospital": "category", "ward": "category", "age": "Int64"})
-    for one in (frame, typed, frame.set_index(LOG["age"])):
+    for one in (typed, frame.set_index(LOG["age"]), frame.astype(object)):
         same(table(one, **options), expected)
     numbered = frame.set_axis(range(len(frame.columns)), axis=1)
     place = {name: i for i, name in enumerate(frame.columns)}
@@ -380,20 +355,82 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(ImportError, match=rf"fedbandit_jax\[{extra}\]"):
             table(tmp_path / name)
-    assert table().fit.source == "the table"  # vectors need neither
 
 
-NUMBERED = np.unique(LOG["hospital"], return_inverse=True)[1] + 9.0
-ILL, TURN = np.arange(400) % 3 == 0, np.arange(400) % 4
-MIXED = [(1, True, 1.0, "1")[i] for i in TURN]  # 1 == True, but they are written differently, and 1.0 is written 1
-TEXTS = [  # a column, and two that have the same levels
-    ("hospital", NUMBERED, LOG["hospital"]),  # 9, 10, 11 in their order
-    ("drug", np.where(TURN % 2, LOG["drug"], np.char.add(LOG["drug"], " ")), LOG["drug"]),
-    ("ward", ILL, np.where(ILL, "True", "False")),
-    ("drug", MIXED, np.where(TURN == 1, "True", "1")),
-]
+def test_labels_are_texts_and_answers_are_numbers():
+    """Labels 9, 10, 11 are in their order; whether a reward is written as a flag or as yes and no changes nothing."""
+    numbered, ill, cured = np.unique(LOG["hospital"], return_inverse=True)[1] + 9.0, LOG["age"] > 50, LOG["cured"] == 1
+    same(table(LOG | {"hospital": numbered}), table())
+    flagged = [table(LOG | {"ward": ward}, features=["ward"]) for ward in (ill, np.where(ill, "True", "False"))]
+    same(*flagged)
+    for reward in (cured, np.where(cured, "yes", "No"), np.where(cured, "TRUE", "false")):
+        same(table(LOG | {"cured": reward}), table())
 
 
-def test_labels_are_texts_whatever_they_are():
-    for column, one, other in TEXTS:
-        same(table({**LOG, column: one}, features=["ward"]), table({**LOG, column: other}, features=["ward"]))
+def aged(*values, **options):
+    """A table with these ages, again and again."""
+    return table(LOG | {"age": [values[i % len(values)] for i in range(400)]}, features=["age"], **options)
+
+
+@pytest.mark.parametrize("texts", ["1 2 young", "a b 3", "12% 3 4", "1,000 950", "1,5 2,5", "$84 $12",
+                                   "2025-01-31 later", "31.01.2025 1.2.2025", "2025-13-01 2025-01-01"])  # fmt: skip
+def test_what_is_neither_numbers_nor_texts_is_refused(texts):
+    with refused("features") as caught:
+        aged(*texts.split())
+    assert caught.value.value in texts.split()
+    assert "of column 'age'" in str(caught.value)
+
+
+@pytest.mark.parametrize("texts", ["2020-01 2020-02", "20-29 30-39", "v1.2.3 v1.2.4", "e5 e6", "10mg 7ml", "1_0 2_0"])
+def test_labels_stay_labels(texts):
+    assert aged(*texts.split()).encoding.startswith("age: 1 if it is ")
+
+
+def test_numbers_and_dates_in_texts_are_numbers():
+    assert aged("0.5", "1e1").encoding == aged(0.5, 10).encoding
+    same(aged("2025-01-31", "2025-02-01 12:00"), aged(*np.array(["2025-01-31", "2025-02-01T12:00"], "datetime64[s]")))
+    assert "(age - 20119.8) / 2.25, in [-1, 1]; days since 1970" in aged("2025-01-31", "2025-02-01 12:00").encoding
+
+
+@pytest.mark.parametrize("gap", ["", "NA", "?", "-999", -999, None])
+def test_rows_with_gaps_are_left_out_if_it_is_said_what_gaps_are(tmp_path, gap):
+    """The others are as in a table without such rows, and keep their numbers."""
+    rows = np.arange(400) % 7 != 3
+    log = LOG | {"age": [str(20 + i % 50) if keep else gap for i, keep in enumerate(rows)]}
+    path = tmp_path / "log.csv"
+    pandas.DataFrame(log).to_csv(path, index=False)
+    without = table({name: np.asarray(column)[rows] for name, column in log.items()}, features=["age"])
+    for source in (log, path):
+        with refused("features"):
+            table(source, features=["age"])
+        env = table(source, features=["age"], missing=[str(gap)])
+        assert np.array_equal(env.log.row, np.flatnonzero(rows)[without.log.row])
+        assert np.array_equal(env.rows, without.rows)
+        assert f"left out: {400 - rows.sum()} rows with missing values" in env.encoding
+    if str(gap) == "-999":
+        assert "left out" not in table(path, features=["age"], missing=[]).encoding
+    else:
+        with refused("features"):  # it is no number
+            table(log, features=["age"], missing=[])
+    with refused("missing"):
+        aged(gap, missing=[str(gap)])
+
+
+@pytest.mark.parametrize("users", [None, "patient"])
+def test_the_earliest_rows_fit_the_model(users):
+    """Of every silo, or of users the ones who came first; dates and numbers alike."""
+    days = np.random.default_rng(0).permutation(400)
+    log = LOG | {"day": days, "date": [str(np.datetime64("2024-01-01") + int(day)) for day in days]}
+    env, dated = (table(log, user=users, time=time) for time in ("day", "date"))
+    assert np.array_equal(env.log.row, dated.log.row)
+    replayed = np.isin(np.arange(400), env.log.row)
+    if users is None:
+        for silo in np.unique(LOG["hospital"]):
+            here = LOG["hospital"] == silo
+            assert days[here & ~replayed].max() < days[here & replayed].min()
+    else:
+        who = LOG["patient"]
+        first = {one: days[who == one].min() for one in set(who)}
+        fitted, others = (set(who[some]) for some in (~replayed, replayed))
+        assert max(first[one] for one in fitted - others) < min(first[one] for one in others - fitted)
+    assert "the earliest rows by day fit the model" in env.encoding
