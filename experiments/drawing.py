@@ -30,7 +30,7 @@ from matplotlib.ticker import (
 from options import FIGURES, Size
 
 import fedbandit_jax as fb
-from fedbandit_jax.report.plotting.figure import tick
+from fedbandit_jax.report.plotting.figure import name_ends, tick
 
 WIDTH = 7.0  # inches, two columns of a journal
 STYLE: dict[Any, Any] = {
@@ -71,6 +71,7 @@ class Panel:
         xticks, yticks: places, maybe with words for them; there are no ticks between them.
         places: draw points at 0, 1, ..., and write x there.
         level: words -> height of a line for comparison (in rows: its place on the x axis).
+        ends: name curves at their right ends, not in the legend.
         also: draws what only this panel has.
         look: more arguments of `Axes.errorbar`.
         axes: arguments of `Axes.set`.
@@ -93,6 +94,7 @@ class Panel:
         yticks: Iterable[float] | Mapping[float, str] | None = None,
         places: bool = False,
         level: Mapping[str, float] | None = None,
+        ends: bool = False,
         also: Callable[[Axes], Any] | None = None,
         look: Mapping[str, Any] | None = None,
         **axes: Any,
@@ -100,7 +102,7 @@ class Panel:
         self.curves, self.title, self.kind, self.label, self.numbers = curves, title, kind, label, numbers
         self.open: Callable[[Curve], bool] = open
         self.band, self.spread, self.places = band, spread, places
-        self.xticks, self.yticks = xticks, yticks
+        self.xticks, self.yticks, self.ends = xticks, yticks, ends
         self.also: Callable[[Axes], Any] | None = also
         self.level: Mapping[str, float] = level or {}
         self.look: Mapping[str, Any] = look or {}
@@ -174,10 +176,13 @@ class Picture:
             render(panel, ax)
         for ax in axes[len(self.panels) :]:
             ax.axis("off")
-        legend(figure, self.ncols)
+        ended = [ax for panel, ax in zip(self.panels, axes) if panel.ends]
+        legend(figure, [ax for ax in figure.axes if ax not in ended], self.ncols)
         figure.suptitle(self.title)
         tidy(figure)
         fit(figure)
+        for ax in ended:
+            name_ends(ax)
         return figure
 
     def words(self, paper: str) -> str:
@@ -317,10 +322,10 @@ def promised(note: str) -> str:
     return fb.plotting.CLAIMS[note][1] if note in fb.plotting.CLAIMS else note
 
 
-def legend(figure: Figure, ncols: int) -> None:
-    """Writes one legend for all panels below them, with every name once, in as many columns as fit into the width."""
+def legend(figure: Figure, axes: Sequence[Axes], ncols: int) -> None:
+    """Writes one legend for these axes below all, with every name once, in as many columns as fit into the width."""
     found: dict[str, Any] = {}
-    for ax in figure.axes:
+    for ax in axes:
         handles, names = ax.get_legend_handles_labels()
         found |= {name: handle for handle, name in zip(handles, names) if name not in found}
     place: dict[str, Any] = dict(loc="outside lower center", frameon=False, fontsize="small")

@@ -15,7 +15,7 @@ from scipy import stats
 
 import fedbandit_jax as fb
 from fedbandit_jax import cli
-from fedbandit_jax.cli.simulate import SimulateCommand
+from fedbandit_jax.cli import reproduce
 from fedbandit_jax.privacy import Budget, calibrate
 from fedbandit_jax.privacy.releases import RELEASES, make
 
@@ -49,25 +49,15 @@ def test_numbers_of_the_readme():
     assert len(README.splitlines()) <= 100
 
 
-@pytest.mark.slow
-def test_ratios_on_the_first_picture():
-    """Ratios of regret, on the seeds of `fedbandit simulate`, to four of their own standard errors.
-
-    Processors round differently, so that the same seeds are another draw of the same law elsewhere.
-    """
-    best, tree, secagg = labels = (
-        "greedy without privacy",
-        "Private-FedLinUCB, tree noise",
-        "Private-FedLinUCB, secagg",
-    )
-    result = fb.sweep(**SimulateCommand(algorithms=labels).asked().arguments)
-    final = {label: result[label].regret[:, -1] for label in result.labels}
-    names = {"less": (tree, secagg), "the": (secagg, best)}
-    for word, (above, below) in names.items():
-        (quoted,) = re.findall(rf"(\d+)\s+times\s+{word}\s+regret", README)
-        ratio = final[above].mean() / final[below].mean()
-        error = ratio * math.hypot(*(stats.sem(final[one]) / final[one].mean() for one in (above, below)))
-        assert abs(ratio - float(quoted)) < 4 * error + 0.5
+def test_the_picture_of_the_readme():
+    """Its ratio is that of the picture's numbers, and so is what it says of the last points."""
+    numbers = reproduce.numbers(ROOT / "experiments" / "figures" / "price.csv")
+    regret = {(label, x): values for (_, label, x), values in numbers.items()}
+    (quoted,) = re.findall(r"(\d+) times\s+less regret at ε = 1 ", README)
+    assert f"{regret['published, tree noise', '1'].mean() / regret['greedy, less noise', '1'].mean():.0f}" == quoted
+    secure, free = regret["secure aggregation", "10"], regret["not private", "0"]
+    assert len(secure) == len(free) == 8
+    assert abs(secure.mean() - free.mean()) < 2 * math.hypot(stats.sem(secure), stats.sem(free))
 
 
 @pytest.mark.slow

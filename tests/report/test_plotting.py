@@ -73,7 +73,7 @@ def test_a_title_has_the_budget_that_was_asked_for():
     ):
         result = swept({"one": 1.0}, certificates={"one": proved(1.0, **changes)}, seeds=1)
         (axes,) = fb.plotting.regret(result).axes
-        assert axes.get_title() == f"Sphere: M = 3, d = 2{words}"
+        assert axes.get_title() == f"sphere: M = 3, d = 2{words}"
         assert (len(axes.lines), len(axes.collections)) == (1, 0)
 
 

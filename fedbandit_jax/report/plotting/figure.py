@@ -246,7 +246,8 @@ def budgets(result: Result) -> str:
 
 
 def _place(world: Mapping[str, Any]) -> str:
-    return f"{world.get('type', 'environment')}: {sizes(world['spec'])}"
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", world.get("type", "environment")).lower()  # RandomArms: random arms
+    return f"{name}: {sizes(world['spec'])}"
 
 
 def sizes(spec: Mapping[str, Any]) -> str:
