@@ -118,7 +118,7 @@ AGAINST = [  # result, coordinate, ticks, and lines with their regrets
 def test_against_a_coordinate(result, coordinate, ticks, lines):
     """There is a line for every value of what else varies; words do not come from labels; objects are accounts."""
     (ax,) = fb.plotting.against(result, coordinate).axes
-    assert ax.get_title() == "Sphere: M = 3, d = 2\nmean of 3 seeds ± 1 s.e."
+    assert ax.get_title() == "sphere: M = 3, d = 2\nmean of 3 seeds ± 1 s.e."
     assert [text.get_text().replace("\n", " ") for text in ax.get_xticklabels()] == ticks
     found = error_bars(ax)
     assert {label: found[label][1] for label in lines} == lines
