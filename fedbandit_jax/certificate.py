@@ -6,11 +6,7 @@ This module does not import JAX.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import html
-import json
 import math
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -35,14 +31,6 @@ BEYOND = (  # for every protocol: raw data kept in a result, and the choice of i
     "what a simulator keeps: the key of all noise, curves, records, status bits, decoding failures, sha256 of data",
     "tuning by a sweep or fb.plan, itself a release",
 )
-
-
-PROOF = "From noise to epsilon"
-PLACES = {  # line of a certificate -> its heading in a report; others are under PROOF
-    **dict.fromkeys(("claim", "budget asked", "warning", "adjacency", "privacy unit", "visits"), "Protected"),
-    **dict.fromkeys(("trust model", "user-defined"), "Trusted"),
-    "not covered": "Limits",
-}
 
 
 class Raw(NamedTuple):
@@ -193,51 +181,8 @@ class Certificate(Printed):
 
     def to_markdown(self) -> str:
         """Formats the lines of `print(certificate)` as a Markdown table."""
-        return _markdown_list(self.lines())
-
-    def to_latex(self) -> str:
-        """Formats the lines of `print(certificate)` as a LaTeX description list, which needs no package."""
-        return _latex_list(self.lines())
-
-    def report(
-        self, format: str = "markdown", *, title: str = "Privacy report", about: Sequence[tuple[str, str]] = ()
-    ) -> str:
-        """Formats a page for a reviewer of privacy: what is protected, who is trusted, the proof, and its limits.
-
-        The page has the certificate's digest, the SHA-256 of its JSON with sorted keys. If all noise is Gaussian, it
-        also has the equation from noise to epsilon, with numbers to check.
-
-        Args:
-            format: "markdown", "html" (a whole file) or "latex" (to be included; it needs no package).
-            title: heading of the page.
-            about: (name, text) of further lines, such as ("instance", "10 silos"). `Result.report` fills them in.
-        """
-        return page(title, [*([("Run", list(about))] if about else []), *self.sections()], format)
-
-    def sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Returns the headings of `report`, each with lines as in `lines`."""
-        found: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Protected", "Trusted", PROOF, "Limits")}
-        for name, text in [*self.lines(), *self._equation()]:
-            found[PLACES.get(name, PROOF)].append((name, text))
-        text = json.dumps(self.to_json(), sort_keys=True)
-        found["Limits"].append(("digest", f"sha256 {hashlib.sha256(text.encode()).hexdigest()} of this certificate"))
-        return [(heading, lines) for heading, lines in found.items() if lines]
-
-    def _equation(self) -> list[tuple[str, str]]:
-        """Returns the equation of Gaussian noise, if `epsilon_exact` solves it."""
-        from scipy.special import log_ndtr
-
-        epsilon = self.epsilon_exact
-        if not (epsilon and self.delta and self.sensitivity and self.noise_std) or math.isinf(epsilon):
-            return []
-        mu = self.sensitivity / self.noise_std
-        right = math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
-        delta = math.exp(log_ndtr(mu / 2 - epsilon / mu)) - right
-        if not math.isclose(delta, self.delta, rel_tol=1e-6):  # the excess of integer noise is larger
-            return []
-        text = "Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu) = delta"
-        numbers = f"mu = {mu:.7g}, the sensitivity over the std of the noise, epsilon = {epsilon:.7g}"
-        return [("equation", f"{text} with {numbers} and delta = {delta:.4g}")]
+        cells = [(name, text.replace("|", "\\|")) for name, text in self.lines()]
+        return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)])
 
     def __str__(self) -> str:
         return _wrapped(self.lines())
@@ -324,79 +269,6 @@ def _wrapped(lines: Sequence[tuple[str, str]]) -> str:
         textwrap.fill(text, 100, initial_indent=f"{name:<13} ", subsequent_indent=" " * 14, break_on_hyphens=False)
         for name, text in lines
     )
-
-
-def page(title: str, sections: Sequence[tuple[str, Sequence[tuple[str, str]]]], format: str) -> str:
-    """Formats sections of (name, text) as a page in Markdown, HTML or LaTeX."""
-    return _PAGES[validate.one_of("format", format, _PAGES)](title, sections)
-
-
-def _markdown_page(title: str, sections: Any) -> str:
-    return "\n\n".join([f"# {title}", *(f"## {name}\n\n{_markdown_list(lines)}" for name, lines in sections)]) + "\n"
-
-
-def _markdown_list(lines: Sequence[tuple[str, str]]) -> str:
-    cells = [(name, text.replace("|", "\\|")) for name, text in lines]
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)])
-
-
-def _html_page(title: str, sections: Any) -> str:
-    body = [f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>']
-    body.append(f"<h1>{html.escape(title)}</h1>")
-    for heading, lines in sections:
-        items = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in lines)
-        body.append("\n".join([f"<h2>{html.escape(heading)}</h2><dl>", *items, "</dl>"]))
-    return "\n".join([*body, "</html>\n"])
-
-
-def _latex_page(title: str, sections: Any) -> str:
-    parts = (f"\\subsection*{{{_latex(heading)}}}\n{_latex_list(lines)}" for heading, lines in sections)
-    return "\n\n".join([f"\\section*{{{_latex(title)}}}", *parts]) + "\n"
-
-
-def _latex_list(lines: Sequence[tuple[str, str]]) -> str:
-    items = (f"  \\item[{_latex(name)}] {_latex(text)}" for name, text in lines)
-    return "\n".join([r"\begin{description}", *items, r"\end{description}"])
-
-
-_PAGES = {"markdown": _markdown_page, "html": _html_page, "latex": _latex_page}
-LATEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$"}
-LATEX |= {one: f"\\{one}" for one in "{}#$%&_"}
-LETTERS = {name: f"\\{name}" for name in ("delta", "alpha", "rho", "kappa", "xi", "mu", "Phi")}
-LETTERS |= {"epsilon": r"\varepsilon"}
-SIGNS = LETTERS | {"sqrt 2": r"\sqrt{2}", "x x'": r"x x^\top", "l2": r"\ell_2", "inf": r"\infty"}
-_POWER = r"\b\d+(?:\.\d+)?e[+-]?\d+\b"
-_NUMBER = rf"(?:{_POWER}|\d+(?:\.\d+)?|inf\b)"
-_LETTER = rf"\b(?:{'|'.join(LETTERS)})\b"
-_PAIR = rf"epsilon = ({_NUMBER}), delta = ({_NUMBER})"
-_MATHS = (  # formulas in certificates, longer ones first
-    rf"epsilon = {_NUMBER}, delta = {_NUMBER}",
-    rf"(?:{_LETTER} = )?(?:alpha )?epsilon\^2 / 2",
-    r"Phi\(mu / 2 - epsilon / mu\) - e\^epsilon Phi\(-mu / 2 - epsilon / mu\) = delta",
-    rf"{_LETTER} = {_NUMBER}",
-    r"(?:1 / )?\bsqrt 2\b",
-    r"\bx x'",
-    r"\(x_t, y_t\)|\[0, 1\]|\bl2\b|\binf\b",
-    _POWER,
-    _LETTER,
-)
-
-
-def _latex(text: str) -> str:
-    pieces = re.split(f"({'|'.join(_MATHS)})", text)  # formulas have odd indices
-    return "".join(f"${_formula(one)}$" if place % 2 else _words(one) for place, one in enumerate(pieces))
-
-
-def _words(text: str) -> str:
-    return "".join(LATEX.get(one, one) for one in text).replace("Renyi", r"R\'enyi")
-
-
-def _formula(text: str) -> str:
-    text = re.sub(_PAIR, r"(epsilon, delta) = (\1, \2)", text)
-    for word, sign in SIGNS.items():
-        text = text.replace(word, sign)
-    text = re.sub(r"([\d.]+)e([+-]?\d+)", lambda found: rf"{found[1]} \times 10^{{{int(found[2])}}}", text)
-    return re.sub(r"(?<![\d.])1 \\times ", "", text)  # 10^-6 instead of 1 x 10^-6
 
 
 def of_fields(fields: Mapping[str, Any]) -> Certificate:

@@ -63,14 +63,6 @@ class Result(Measured):
         """
         return tables.compare(self, baseline)
 
-    def report(self, format: str = "markdown") -> str:
-        """Formats a page for a reviewer of privacy: instance, algorithm and `Certificate.report` of every label.
-
-        Args:
-            format: "markdown", "html" or "latex".
-        """
-        return tables.report(self, format)
-
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
 
