@@ -355,8 +355,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     P.Window: dict(batches=(3, count(high=1024))),
     P.calibrate: dict(
         **dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count())),
-        **dict(pure=(0.0, number(0, 1)), moves_sq=(None, number(1e-6, 1e3)), rounding=(0.0, number(0, 1e3))),
-        **dict(held=(0, count(0)), users=(P.Users(), a(P.Users))),
+        **dict(users=(P.Users(), a(P.Users))),
     ),
     P.epsilon_of: dict(sigma=(3.0, number(0)), users=(P.Users(), a(P.Users))),
     P.relative_std: dict(release=releases.Tree(4)),

@@ -55,6 +55,12 @@ class SharesRDPSE(fb.algos.DistRDPSE):
         return fb.audits.by_message(super().bind(spec, horizon))
 
 
+def recalibrated(found, **changes):
+    """The least noise for a calibration, with other fields of its `Ask`."""
+    ask = replace(found.ask, **changes)
+    return fb.privacy.Calibration(ask=ask, model=type(found.model).calibrate(ask))
+
+
 def simulate(env=ENV, algo=PRIVATE, **options):
     return fb.simulate(env, algo, **{"horizon": 40, "key": jax.random.key(0), "seeds": 3, **options})
 

@@ -112,20 +112,20 @@ class AccountedMechanism(BoundMechanism):
             return "64-bit integers do not hold so much noise"
         if not (self.trust.on_grid or self.needs_users):
             return ""
-        ask, roundings = self._ask(0, Timing("")), 4 * self.release.touched()
+        ask, roundings = self.ask(0), 4 * self.release.touched()
         move = ask.sensitivity / math.sqrt(ask.kappa)
         return too_coarse(self.n_agents * ask.largest, self.trust.sum_std(), move, roundings)
 
     @property
     def sensitivity(self) -> float:
         """The joint l2 sensitivity of all messages to one user, in a norm with equal noise on all entries."""
-        return self._ask(0, Timing("")).sensitivity
+        return self.ask(0).sensitivity
 
     @override
     def guarantee(self, timing: Timing, batch: int | None) -> Certificate:
         if wrong := self._misfit(timing, batch):
             return no_privacy(f"nothing is proved of this mechanism: {wrong}")
-        asks, several = [self._ask(i, timing) for i in range(len(self.epsilon))], len(self.epsilon) > 1
+        asks, several = [self.ask(i, timing.pure) for i in range(len(self.epsilon))], len(self.epsilon) > 1
         proofs = [(self.trust.silo(i) if several else self.trust).proof(ask) for i, ask in enumerate(asks)]
         pairs = list(zip([ask.budget for ask in asks], proofs))
         budget, proof = max(pairs, key=lambda pair: pair[1].epsilon / pair[0].epsilon)
@@ -243,7 +243,7 @@ class AccountedMechanism(BoundMechanism):
                 return f"it is bound to batches of at most {self.batch} rounds, and runs with up to {timing.longest}"
         elif self.batch is not None and batch != self.batch:
             return f"it is bound to batches of {self.batch} rounds, and runs with {batch}"
-        return self.trust.misfit(self._ask(0, timing))
+        return self.trust.misfit(self.ask(0, timing.pure))
 
     def _unit(self) -> str:
         one = self.users
@@ -259,14 +259,15 @@ class AccountedMechanism(BoundMechanism):
     def _pure(self, timing: Timing) -> float:
         return float(self.users.together * np.max(timing.pure))
 
-    def _ask(self, i: int, timing: Timing) -> Ask:
-        pure, n = np.asarray(timing.pure, float).reshape(-1), len(self.epsilon)
+    def ask(self, i: int, pure: Any = 0.0) -> Ask:
+        """Returns the request of silo i, or of all together, to the trust model; `pure` as in `Timing`."""
+        spent, n = np.asarray(pure, float).reshape(-1), len(self.epsilon)
         return Ask(
             budget=self.budget(i),
             release=self.release,
             users=self.users.anyhow if self.waits else self.users,
-            by_silo=type(self.trust).per_silo,
-            joint_matrix=type(self.trust).joint_matrix,
+            by_silo=self.trust.per_silo,
+            joint_matrix=self.trust.joint_matrix,
             n_agents=self.n_agents,
             dropouts=self.trust.dropouts,
             held=int(self.held),
@@ -274,5 +275,5 @@ class AccountedMechanism(BoundMechanism):
             dim=self.statistic.dim,
             moves_sq=self.statistic.sensitivity_sq(self.adjacency),
             rounding=self.statistic.rounding(self.n_agents * self.longest),
-            pure=float(self.users.together * (pure[i] if len(pure) == n else pure.max())),
+            pure=float(self.users.together * (spent[i] if len(spent) == n else spent.max())),
         )

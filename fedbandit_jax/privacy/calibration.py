@@ -98,11 +98,6 @@ def calibrate(
     n_agents: int | None = None,
     batch: int | None = None,
     dim: int | None = None,
-    pure: float = 0.0,
-    dropouts: int = 0,
-    held: int = 0,
-    moves_sq: float | None = None,
-    rounding: float = 0.0,
 ) -> Calibration:
     """Finds the noise that a continual release of (bias, covariance) sums needs for a budget.
 
@@ -126,14 +121,6 @@ def calibrate(
         batch: B, which only some trust models need.
         dim: d, which only some trust models need. It also gives the count of noisy numbers. The mass that their far
             tails lack is charged to delta.
-        pure: epsilon that a private schedule spends on one visit (see `fb.schedules`). For all visits of a user
-            together it must be less than the budget's epsilon.
-        dropouts: f < M, silos that may be missing with their shares of the noise, with "secagg".
-        held: the most rounds in one message of a silo, if these are more than a batch has.
-        moves_sq: Delta_J^2 of another statistic than (x y, x x'), see `fb.privacy.Linear`; for equal noise on all
-        packed
-            entries.
-        rounding: how much further one visit moves a batch's sums because numbers are rounded, at most 1e3.
 
     Returns:
         A `Calibration`: its `sigma` is the noise, and its `epsilon_exact` says what that noise gives.
@@ -158,8 +145,6 @@ def calibrate(
     validate.instance("budget", budget, Budget, "an fb.privacy.Budget")
     model = _trust.find(trust)
     check_std(std)
-    if moves_sq is not None:
-        validate.within("moves_sq", moves_sq, 1e-6, 1e3)
     n_syncs = validate.integer("n_syncs", n_syncs, at_least=1)
     validate.instance("users", users, Users, "fb.privacy.Users(...)")
     sizes: dict[str, Any] = dict(n_agents=n_agents, batch=batch, dim=dim)
@@ -168,50 +153,34 @@ def calibrate(
             validate.integer(name, value, at_least=1)
         elif name in model.needs:
             raise BadType(name, f"must be an integer >= 1 with trust={trust!r}", None, others=("trust",))
-    pure = users.together * validate.non_negative("pure", pure)
-    if not pure < budget.epsilon:
-        raise BadValue("pure", f"must leave some of epsilon = {budget.epsilon:g} for the releases", pure)
-    dropouts = validate.integer("dropouts", dropouts, at_least=0)
-    if n_agents is not None and dropouts >= n_agents:
-        raise BadValue("dropouts", f"must be < n_agents = {n_agents}", dropouts)
-    compatibility.check(
-        noise_tags(trust, release, dropouts)
-        | users.tags
-        | tagged("moves_sq", moves_sq, {"other statistic": moves_sq is not None})
-        | tagged("pure", pure, {"unequal batches": pure > 0, "adaptive schedule": pure > 0})
-    )
-    made = releases.make(release, n_syncs)
+    compatibility.check(noise_tags(trust, release))
     ask = Ask(
         budget=budget,
-        release=made,
+        release=releases.make(release, n_syncs),
         users=users,
         by_silo=model.per_silo,
         joint_matrix=model.joint_matrix,
-        pure=pure,
-        dropouts=dropouts,
-        held=validate.integer("held", held, at_least=0),
-        moves_sq=moves_sq,
-        rounding=validate.within("rounding", rounding, 0, 1e3),
         **{name: value or 1 for name, value in sizes.items()},
     )
+    return Calibration(ask=ask, model=noise(ask, trust, std, Sizes(**sizes)))
+
+
+def noise(ask: Ask, trust: str | type[Trust] | GaussianTrust, std: Std, sizes: Sizes) -> Trust:
+    """Returns the bound trust model for the use `ask` in a run of these sizes, with noise as in `calibrate`."""
+    if not 0 <= ask.pure < ask.budget.epsilon:
+        raise BadValue("pure", f"must leave some of epsilon = {ask.budget.epsilon:g} for the releases", ask.pure)
     number = std_of(std, ask)
     if isinstance(trust, GaussianTrust):
-        bound = trust.calibrate(ask, Sizes(**sizes), number)
+        bound = trust.calibrate(ask, sizes, number)
     else:
-        bound = model.calibrate(ask, number)
-    check_delta(budget.delta, bound.missing(ask))
-    return Calibration(ask=ask, model=bound)
+        bound = _trust.find(trust).calibrate(ask, number)
+    check_delta(ask.budget.delta, bound.missing(ask))
+    return bound
 
 
-def noise_tags(
-    trust: str | type[Trust] | GaussianTrust, release: str | Callable[[int], Release], dropouts: int = 0
-) -> Tags:
+def noise_tags(trust: str | type[Trust] | GaussianTrust, release: str | Callable[[int], Release]) -> Tags:
     """Returns the tags of a trust model and a release for `privacy.compatibility`."""
-    return (
-        tagged("trust", trust, _trust.find(trust).tags())
-        | tagged("release", release, releases.tags(release))
-        | tagged("dropouts", dropouts, {"dropouts > 0": dropouts > 0})
-    )
+    return tagged("trust", trust, _trust.find(trust).tags()) | tagged("release", release, releases.tags(release))
 
 
 def epsilon_of(

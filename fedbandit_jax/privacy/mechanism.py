@@ -10,19 +10,19 @@ import numpy as np
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadType, BadValue
-from fedbandit_jax.privacy import compatibility, trust
+from fedbandit_jax.privacy import compatibility, releases, trust
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import NoRelease
 from fedbandit_jax.privacy.budget import MAX_NORM, Budget
-from fedbandit_jax.privacy.calibration import calibrate, noise_tags
+from fedbandit_jax.privacy.calibration import noise, noise_tags
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.noisy_sums import Aggregated, NoisyMechanism, Rounded
 from fedbandit_jax.privacy.printed import Std, check_std
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.releases.toeplitz import MAX_SYNCS
-from fedbandit_jax.privacy.statistic import LINEAR, Statistic, is_plain, statistic_tags
+from fedbandit_jax.privacy.statistic import LINEAR, Statistic, statistic_tags
 from fedbandit_jax.privacy.trust.model import Trust
-from fedbandit_jax.privacy.trust.own import GaussianTrust
+from fedbandit_jax.privacy.trust.own import GaussianTrust, Sizes
 from fedbandit_jax.privacy.users import ONCE, Users
 
 
@@ -109,7 +109,8 @@ class Mechanism:
         n = len(self.budgets)
         unit = {"no privacy unit": self.unit is None, "unit of returning users": isinstance(self.unit, Users)}
         return (
-            noise_tags(self.trust, self.release, self.dropouts)
+            noise_tags(self.trust, self.release)
+            | tagged("dropouts", self.dropouts, {"dropouts > 0": self.dropouts > 0})
             | tagged("budget", n, {"several budgets": n > 1})
             | tagged("unit", self.unit, unit)
             | self.users.tags
@@ -167,6 +168,8 @@ class Mechanism:
         if isinstance(self.unit, Users) and self.users.silos < statistic.silos:
             why = f"must be Users(..., silos={statistic.silos}) or more, as users come to so many"
             raise BadValue("unit", why, self.users.silos, got=f"silos={self.users.silos}", others=("silos",))
+        if self.dropouts >= n_agents:
+            raise BadValue("dropouts", f"must be < n_agents = {n_agents}", self.dropouts)
         if n_syncs > MAX_SYNCS:
             raise BadValue("horizon", f"must allow at most {MAX_SYNCS:,} synchronisations", n_syncs, got=f"{n_syncs:,}")
         unequal = {"unequal batches": batch is None, "adaptive schedule": batch is None and most is None}
@@ -178,32 +181,11 @@ class Mechanism:
         if wrong := statistic.misfit():
             raise TypeError(wrong)
         kind, longest, first = trust.find(self.trust), batch or longest, self.budgets[0]
-        waits = statistic.drops and (self.resends or kind.away == "few")
-        held = rounds if waits else 0
         known = most if batch is None and kind.batches == "fixed" else batch
-        sizes: dict[str, Any] = dict(n_syncs=n_syncs, n_agents=n_agents, batch=known, dim=statistic.dim, held=held)
-        noises = [
-            calibrate(
-                budget,
-                **sizes,
-                release=self.release,
-                std=self.std,
-                trust=self.trust,
-                users=self.users.anyhow if waits else self.users,
-                pure=float(share),
-                dropouts=self.dropouts,
-                moves_sq=None if is_plain(self.statistic) else statistic.sensitivity_sq(budget.adjacency),
-                rounding=statistic.rounding(n_agents * longest),
-            )
-            for budget, share in zip(self.budgets, np.broadcast_to(pure, len(self.budgets)))
-        ]
-        model = noises[0].model
-        if len(noises) > 1:
-            model = dataclasses.replace(model, std=np.array([one.model.std[0] for one in noises]))  # pyright: ignore
-        bound = (Rounded if model.needs_users else Aggregated)(
+        bound: NoisyMechanism = (Rounded if kind.needs_users else Aggregated)(
             n_agents=n_agents,
-            trust=model,
-            release=noises[0].ask.release,
+            trust=kind,  # bound below, for the use of the rest  # pyright: ignore[reportArgumentType]
+            release=releases.make(self.release, n_syncs),
             statistic=statistic,
             adjacency=first.adjacency,
             epsilon=np.array([one.epsilon for one in self.budgets], float),
@@ -213,10 +195,16 @@ class Mechanism:
             users=self.users,
             enforced=statistic.n_users > 0 and isinstance(self.unit, Users),
             resends=self.resends,
-            held=np.int32(held),
+            held=np.int32(rounds if statistic.drops and (self.resends or kind.away == "few") else 0),
         )
         mixed = {"batch in several messages": statistic.drops and bound.release.touched() > 1}
         compatibility.check(said | tagged("release", self.release, mixed))
+        asks = [dataclasses.replace(bound.ask(i, pure), dropouts=self.dropouts) for i in range(len(self.budgets))]
+        sizes = Sizes(n_agents, known, statistic.dim)
+        model, *rest = (noise(ask, self.trust, self.std, sizes) for ask in asks)
+        if rest:
+            model = dataclasses.replace(model, std=np.array([one.std[0] for one in (model, *rest)]))  # pyright: ignore
+        bound = dataclasses.replace(bound, trust=model)
         if wrong := bound.coarse(batch):
             others, must = ("horizon", "batch", "epsilon"), f"must be smaller, or horizon, batch, epsilon: {wrong}"
             raise BadValue("n_agents", must, n_agents, got="", others=others)

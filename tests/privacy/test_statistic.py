@@ -261,7 +261,6 @@ def test_refusals():
     for make, argument, value in (
         (like(max_weight=2.0), "Mine.max_weight", 2.0),
         (like(responses=(0.0, 3.0)), "Mine.responses", 3.0),
-        (lambda: P.calibrate(BUDGET, n_syncs=4, moves_sq=2.0, trust="silo_local_matrix"), "moves_sq", 2.0),
     ):
         with refused(argument, value):
             make()

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import AUTHORS, refused, released
+from helpers import AUTHORS, recalibrated, refused, released
 from scipy import stats
 
 import fedbandit_jax as fb
@@ -20,6 +20,7 @@ from fedbandit_jax.privacy import Budget, Mechanism, Users, calibrate, gaussian_
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.noisy_sums import Aggregated
 from fedbandit_jax.privacy.packing import matrix_weights, pack, pack_users, packed_size, unpack
+from fedbandit_jax.privacy.printed import dubey2020
 from fedbandit_jax.privacy.releases import Release, make
 from fedbandit_jax.privacy.trust import SecAgg, Shuffled, VectorSum, secagg, vector_sum
 from fedbandit_jax.privacy.trust.ask import Ask
@@ -96,7 +97,7 @@ def test_noise_is_that_of_the_budget(trust, adjacency, delta_sq, matrix_sq):
         sizes = dict(SIZES, trust=trust, users=Users(visits))
         moved = visits * math.sqrt(3 * (matrix_sq if "matrix" in trust else delta_sq))
         for pure in (0.0, 0.1)[: 1 + (trust != "shuffle_amplified")]:
-            found = calibrate(Budget(1.0, 0.1, adjacency), **sizes, pure=pure)
+            found = recalibrated(calibrate(Budget(1.0, 0.1, adjacency), **sizes), pure=pure * visits)
             assert found.sigma == pytest.approx(moved / gaussian_mu(1.0, 0.1, pure * visits), rel=1e-6)
             assert found.epsilon_exact == pytest.approx(1.0, rel=1e-5)
 
@@ -111,13 +112,14 @@ def test_formulas_of_papers():
     assert not authors.sound
     paper = dict(n_syncs=400, release="tree", trust="silo_local_matrix", std="dubey2020")
     for pure, left in ((0.0, 0.5), (0.1, 0.4)):
-        found = calibrate(Budget(0.5, 0.01), pure=pure, **paper)
-        assert found.sigma == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
+        ask = dataclasses.replace(calibrate(Budget(0.5, 0.01), **paper).ask, pure=pure)
+        assert dubey2020(ask) == pytest.approx(8 * math.sqrt(10) * math.log(200) / left, rel=1e-6)
 
 
 def test_the_noise_of_all_silos_has_room(key):
     """A hundredth of 1,600 silos is enough, and all of them have ten times the noise: in the range of integers, too."""
-    found = calibrate(Budget(0.01, 1e-6), n_syncs=S, trust="secagg", n_agents=1600, batch=4, dim=50, dropouts=1584)
+    found = calibrate(Budget(0.01, 1e-6), n_syncs=S, trust="secagg", n_agents=1600, batch=4, dim=50)
+    found = recalibrated(found, dropouts=1584)
     all_there = float(found.model.share) * 40
     assert all_there <= 2**24
     drawn = found.model.noise(key, packed_size(50))

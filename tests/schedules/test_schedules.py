@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import refused
+from helpers import recalibrated, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -155,13 +155,15 @@ def test_shares_are_of_the_budget():
     bound = private(schedule, fb.privacy.Mechanism(three, unit=fb.privacy.Users(3))).bind(SPEC, 50)
     assert float(bound.schedule.epsilon) == pytest.approx(0.2)
     assert certify(bound).epsilon_exact == pytest.approx(3.0, rel=1e-6)
-    one = dict(n_syncs=50, rounding=bound.mechanism.statistic.rounding(2 * bound.mechanism.longest))
-    alone = fb.privacy.calibrate(three, users=fb.privacy.Users(3), pure=0.2, **one)
+    rounding = bound.mechanism.statistic.rounding(2 * bound.mechanism.longest)
+    alone = fb.privacy.calibrate(three, users=fb.privacy.Users(3), n_syncs=50)
+    alone = recalibrated(alone, pure=3 * 0.2, rounding=rounding)
     np.testing.assert_allclose(bound.mechanism.trust.std, alone.model.std[0])
     budgets = [three, BUDGET]
     both = private(schedule, budgets).bind(SPEC, 50)
     np.testing.assert_allclose(both.schedule.epsilon, [0.6, 0.2], rtol=1e-6)
-    each = [fb.privacy.calibrate(b, pure=0.2 * b.epsilon, **one).model.std[0] for b in budgets]
+    plain = [fb.privacy.calibrate(budget, n_syncs=50) for budget in budgets]
+    each = [recalibrated(one, pure=0.2 * one.ask.budget.epsilon, rounding=rounding).model.std[0] for one in plain]
     np.testing.assert_allclose(both.mechanism.trust.std, each, rtol=1e-6)
     assert [row[2] for row in certify(both).per_silo] == pytest.approx([3.0, 1.0], rel=1e-6)
     for epsilon, argument in ((1e-5, "share * epsilon"), (None, "schedule")):
