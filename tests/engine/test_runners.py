@@ -85,8 +85,14 @@ class World(Wrapper):
 HONEST = Fixed(arms=jnp.array([0, 1], jnp.int32))
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    sign: float = dataclasses.field(compare=False)
+
+
 def test_equal_values_of_other_types_are_different_programs():
-    for one, other in ((1, True), (1, 1.0), ((1, 2), Partition(1, 2)), ((1,), (1.0,))):
+    settings = Settings(1.0), Settings(-1.0)
+    for one, other in ((1, True), (1, 1.0), ((1, 2), Partition(1, 2)), ((1,), (1.0,)), settings):
         assert one == other
         assert Static(one) != Static(other)
 

@@ -241,10 +241,9 @@ def test_epsilon_of_users_who_return():
         found = epsilon_of(sigma, **sizes, users=users)
         assert found == pytest.approx(gaussian_epsilon(factor * mu, 1e-5), rel=1e-6)
     users = fb.privacy.Users(silos=4)
-    for trust, factor in (("central", 1), ("silo_local", 2)):
-        four = calibrate(Budget(1.0, 1e-5), n_syncs=10, trust=trust, users=users)
-        found = epsilon_of(four.sigma, **sizes, users=users)
-        assert found == pytest.approx(gaussian_epsilon(factor * mu, 1e-5), rel=1e-6)
+    for trust, factor, correction in (("central", 4, 1e-6), ("silo_local", 2, 1e-6), ("secagg", 4, 1e-2)):
+        four = calibrate(Budget(1.0, 1e-5), n_syncs=10, trust=trust, users=users, **SIZE)
+        assert four.sigma == pytest.approx(factor * sigma, rel=correction)  # of integer noise
     assert epsilon_of(1e30, **sizes) == 0.0
 
 

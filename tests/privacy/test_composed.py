@@ -1,6 +1,7 @@
 """Whoever composes something dishonest, by classes of their own or in a registry, loses the claim or is refused."""
 
 import dataclasses
+import math
 import re
 
 import jax
@@ -8,14 +9,20 @@ import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
-from helpers import AUTHORS, Prefixes, refused
+from helpers import AUTHORS, Bias, Prefixes, refused, released
 from honest import BATCH, BUDGET, HORIZON, SPEC, BoundOffice, Office, changed, federated, honest, nosy, of, subclass
 
 import fedbandit_jax as fb
-from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy import RELEASES, TRUST
+from fedbandit_jax.algos.policies.ucb import BoundUCB
+from fedbandit_jax.audits.messages import Messages, by_message
+from fedbandit_jax.engine import prepare
+from fedbandit_jax.engine.prepare import Configuration
+from fedbandit_jax.envs._wrapper import Wrapper
+from fedbandit_jax.interfaces import Status, certify
+from fedbandit_jax.privacy import RELEASES, TRUST, Release
 from fedbandit_jax.privacy.bound import Exact
-from fedbandit_jax.privacy.releases import Blt, Tree
+from fedbandit_jax.privacy.noisy_sums import Aggregated, Rounded
+from fedbandit_jax.privacy.releases import Blt, Tree, make
 from fedbandit_jax.privacy.trust import Central, SecAgg, SiloLocal
 
 
@@ -113,17 +120,52 @@ def test_registries_changed(monkeypatch, registry, name, value, options, words):
 
 
 def test_a_policy_cannot_reach_the_noise():
-    """A policy is told of a copy of the mechanism."""
+    """Neither when it is bound, as it is told of a copy, nor later, by an array that it keeps."""
+    kept = []
 
     class Vandal(fb.algos.Thompson):
         def bind(self, law):
             law.mechanism.trust.std[:] = 0
             law.stds[:] = 0
+            kept.append(law.mechanism.trust.std)
             return self
 
-    bound = federated(policy=fb.pytree(Vandal)()).bind(SPEC, HORIZON)
-    assert certify(bound).claim == "certified"
-    assert (bound.mechanism.trust.std == honest("tree").mechanism.trust.std).all()
+    env = dataclasses.replace(fb.envs.sphere(4, 3, 2, rewards="bernoulli"), spec=SPEC)
+    runner, _ = prepare.bind("it", Configuration(env, federated(policy=fb.pytree(Vandal)()), {}), HORIZON)
+    assert certify(runner.algo).claim == "certified"
+    np.testing.assert_array_equal(runner.algo.mechanism.trust.std, honest("tree").mechanism.trust.std)
+    assert not np.shares_memory(kept[-1], runner.algo.mechanism.trust.std)
+
+
+class Blocks(Release):
+    """Sums of three batches, and the batches since, as in docs/extending.md."""
+
+    def encode_init(self, shape):
+        return jnp.zeros(shape)
+
+    def encode(self, block, k, gamma):
+        block = block + gamma
+        return jnp.where(k % 3 == 0, block, gamma), jnp.where(k % 3 == 0, 0, block)
+
+    def init(self, shape):
+        return jnp.zeros((2, *shape))
+
+    def decode(self, state, k, message):
+        blocks, since = state
+        ends = k % 3 == 0
+        state = jnp.stack([blocks + jnp.where(ends, message, 0), jnp.where(ends, 0, since + message)])
+        return state.sum(0), state
+
+
+def test_blocks():
+    """By hand at S = 7."""
+    made = make(Blocks, 7)
+    assert made.sensitivity_sq() == pytest.approx(2)
+    np.testing.assert_allclose(made.prefix_variance(), [1, 2, 1, 2, 3, 2, 3], rtol=1e-6)
+    sums = {1: [1], 2: [2], 3: [1, 2, 3], 4: [4], 5: [5], 6: [4, 5, 6], 7: [7]}
+    np.testing.assert_array_equal(made.encoder(), [[float(j in sums[k]) for j in range(1, 8)] for k in sums])
+    with refused("n_syncs", 2049):
+        make(Prefixes, 2049)
 
 
 def test_a_release_is_its_matrices():
@@ -153,36 +195,106 @@ def test_returning_users_are_said_to_return():
     found = federated(unit="visit").certificate(RETURNING, HORIZON)
     assert found.claim == "certified"
     assert "users return in this environment, and nobody is protected in more rounds together" in found.unit
-    thrice = federated(unit=fb.privacy.Users(3)).certificate(RETURNING, HORIZON)
-    assert thrice.unit.startswith("one user: all their contributions, up to 3 times at a silo")
+    units = fb.privacy.Users(3), fb.privacy.Users(3, per_batch=1, apart=2)
+    thrice, apart = (federated(unit=unit).certificate(RETURNING, HORIZON) for unit in units)
+    often = "one user: all their contributions, up to 3 times at a silo, "
+    assert thrice.unit.startswith(f"{often}always")
+    assert apart.unit.startswith(f"{often}1 in a batch, in batches at least 2 apart")
     assert "silos leave out what is beyond" in thrice.unit
+    promised = federated(unit=fb.privacy.Users(3)).certificate(SPEC, HORIZON)
+    assert promised.unit.endswith("as is promised: users are not told apart here")
     assert "who comes when, and how often" in thrice.not_covered
     assert thrice.noise_std == pytest.approx(3 * found.noise_std, rel=1e-6)
     assert "counts as a new user" in federated().certificate(SPEC, HORIZON).unit
     assert federated().certificate(SPEC, HORIZON) == federated(unit="visit").certificate(SPEC, HORIZON)
 
 
-GRAPH = nx.path_graph(SPEC.n_agents)
-
-
-@pytest.mark.parametrize(
-    "algo",
-    [
-        federated(schedule=fb.schedules.PrivateLogDet(), policy=fb.algos.UCB()),
-        federated(schedule=1000),  # longer than the run, so that nothing is released
-        fb.algos.Gossip(graph=GRAPH, privacy=BUDGET, schedule=2),
-    ],
-    ids=["private", "closed", "neighbours"],
-)
-def test_returning_users_need_visits(algo):
-    with refused("unit", None):
-        algo.bind(RETURNING, HORIZON)
-    algo.replace(unit="visit").bind(RETURNING, HORIZON)
-
-
 def test_gossip_cannot_be_certified():
     """Not even under a schedule that claims to read nothing: its code hands out what agents gained."""
-    bound = fb.algos.GossipFedUCB(graph=GRAPH, privacy=BUDGET).bind(SPEC, HORIZON)
+    bound = fb.algos.GossipFedUCB(graph=nx.path_graph(4), privacy=BUDGET).bind(SPEC, HORIZON)
     for forged in (bound, changed(bound, "", schedule=BoundOffice()), changed(bound, "", sizes=bound.sizes / 1e6)):
         assert certify(forged).claim == "none"
         assert certify(forged).epsilon_exact == float("inf")
+
+
+def gossip(policy):
+    return fb.algos.Gossip(graph=nx.path_graph(4), policy=policy, schedule=3, privacy=BUDGET).bind(SPEC, HORIZON)
+
+
+@fb.pytree
+class Wide(BoundUCB):
+    """Inherits `indices`, which Gossip runs for all agents at once."""
+
+
+def test_a_user_defined_policy_in_gossip():
+    """It acts on releases alone, agent by agent; what does more, or might, is refused or proves nothing."""
+    asking = fb.pytree(type("Asking", (Bias,), {"calls_host": True}))()
+    together = fb.pytree(type("Together", (Bias,), {"indices": lambda self, key, t, prepared, offered: prepared}))()
+    claims = [certify(gossip(policy)).claim for policy in (Bias(), asking, together)]
+    assert claims == ["certified", "none", "none"]
+    ucb = gossip(fb.algos.UCB())
+    assert (certify(ucb).claim, certify(ucb.replace(policy=of(Wide, ucb.policy))).claim) == ("certified", "none")
+
+
+# Runs.
+
+
+@pytest.mark.parametrize("form", [Aggregated, Rounded, Messages])
+def test_nothing_is_released_beyond_what_is_paid_for(form, key):
+    """A mechanism for two releases, asked for a third: no number comes out, and no silo's message."""
+    trust = {Aggregated: "silo_local", Rounded: "shuffle_vector_sum", Messages: "secagg"}[form]
+    mechanism = federated(trust=trust).bind(SPEC, 2 * BATCH).mechanism
+    mechanism = by_message(mechanism) if form is Messages else mechanism
+    assert type(mechanism) is form
+    x, y = np.full((BATCH, 2, 4), 0.5, np.float32), np.ones((BATCH, 4), np.float32)
+    step = jax.jit(lambda k, state, x: released(mechanism, jax.random.fold_in(key, k), k, state, x, y))
+    state = mechanism.init(2)
+    for k in (1, 2):
+        statistics, state = step(k, state, x)
+        assert np.isfinite(statistics).all()
+    third, later = step(3, state, x)
+    assert np.isnan(third).all()
+    np.testing.assert_array_equal(later.view, state.view if form is Messages else np.full_like(later.view, np.nan))
+
+
+WORLD = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
+
+
+def run(env, algo):
+    return fb.simulate(env, algo, horizon=6, key=jax.random.key(0), seeds=2, progress=False, throw=False)
+
+
+def test_the_result_says_what_ran():
+    """A recipe's own `certificate` is not asked."""
+
+    class Boasts(Forged):
+        def certificate(self, spec, horizon):
+            return certify(honest("tree"))
+
+    algo = Boasts(privacy=BUDGET, schedule=2)
+    assert algo.certificate(WORLD.spec, 6).claim == "certified"
+    assert run(WORLD, algo).certificate.claim == "none"
+
+
+@fb.pytree
+class Lies(Wrapper):
+    """Says what its spec says, and does what it likes."""
+
+    longer: float = 1.0
+    more: float = 1.0
+
+    def observe(self, key, world, t):
+        offered, world = self.env.observe(key, world, t)
+        return offered._replace(contexts=self.longer * offered.contexts), world
+
+    def pull(self, key, world, offered, arms):
+        feedback = self.env.pull(key, world, offered, arms)
+        return feedback._replace(reward=self.more * feedback.reward)
+
+
+@pytest.mark.parametrize("lie", [{"longer": 30.0}, {"more": math.nan}])
+def test_environments_that_lie(lie):
+    """What they promise is enforced where it enters, and the seed says so."""
+    result = run(Lies(env=WORLD, spec=WORLD.spec, **lie), federated(schedule=2))
+    assert result.certificate.claim == "certified"
+    assert (result.status & Status.OUTSIDE_SPEC).all()

@@ -19,8 +19,6 @@ from test_forgeries import REFUSED, SLOW, leaves, parts, put
 import fedbandit_jax as fb
 from fedbandit_jax.algos.loops.server import ServerLoop
 from fedbandit_jax.core import struct
-from fedbandit_jax.engine import prepare
-from fedbandit_jax.engine.prepare import Configuration
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.interfaces.algorithm import OF_A_TABLE
@@ -226,23 +224,6 @@ def test_a_policy_that_is_told_of_the_world_by_its_environment():
 
 
 ASKED = []
-
-
-@fb.pytree
-class Keeps(fb.algos.Thompson):
-    """Keeps the noise of its mechanism, perhaps to write into the array once a certificate has been read from it."""
-
-    def bind(self, law):
-        SEEN.append(law.mechanism.trust.std)
-        return self
-
-
-def test_a_policy_that_keeps_the_array_of_the_noise():
-    algo = federated(policy=Keeps(), schedule=5)
-    inner = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
-    runner, _ = prepare.bind("it", Configuration(inner, algo, {}), HORIZON)
-    assert np.array_equal(SEEN[-1], runner.algo.mechanism.trust.std)
-    assert not np.shares_memory(SEEN[-1], runner.algo.mechanism.trust.std)
 
 
 @fb.pytree
