@@ -185,7 +185,10 @@ class Certificate(Printed):
         return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)])
 
     def __str__(self) -> str:
-        return _wrapped(self.lines())
+        return "\n".join(
+            textwrap.fill(text, 100, initial_indent=f"{name:<13} ", subsequent_indent=" " * 14, break_on_hyphens=False)
+            for name, text in self.lines()
+        )
 
     def lines(self) -> list[tuple[str, str]]:
         """Returns the lines of `print(certificate)`, as pairs of a name and a text."""
@@ -241,34 +244,6 @@ class Certificate(Printed):
         if self.not_covered:
             rows.append(("not covered", "; ".join(self.not_covered)))
         return rows
-
-
-def side_by_side(certificates: dict[str, Certificate]) -> str:
-    """Formats certificates of several algorithms as one text, with each line once and the numbers of its algorithms."""
-    if len(certificates) == 1:
-        ((label, one),) = certificates.items()
-        return f"Certificate of {label}\n{one}"
-    rest = [dataclasses.replace(one, not_covered=()).lines() for one in certificates.values()]
-    items = [[("not covered", item) for item in one.not_covered] for one in certificates.values()]
-    said: dict[str, dict[str, tuple[int, ...]]] = {}  # name -> text -> numbers of certificates
-    for number, lines in [*enumerate(rest, 1), *enumerate(items, 1)]:
-        for name, text in lines:
-            found = said.setdefault(name, {})
-            found[text] = (*found.get(text, ()), number)
-    rows: list[tuple[str, str]] = []
-    for name, found in said.items():
-        for nth, numbers in enumerate(dict.fromkeys(found.values())):
-            whose = f"[{', '.join(map(str, numbers))}] " if len(numbers) < len(certificates) else ""
-            rows.append((name * (not nth), whose + "; ".join(text for text in found if found[text] == numbers)))
-    names = [f"[{number}] {label}" for number, label in enumerate(certificates, 1)]
-    return "\n".join([f"{len(certificates)} certificates side by side", *names, "", _wrapped(rows)])
-
-
-def _wrapped(lines: Sequence[tuple[str, str]]) -> str:
-    return "\n".join(
-        textwrap.fill(text, 100, initial_indent=f"{name:<13} ", subsequent_indent=" " * 14, break_on_hyphens=False)
-        for name, text in lines
-    )
 
 
 def of_fields(fields: Mapping[str, Any]) -> Certificate:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbandit_jax.certificate import PAIRS, Certificate, side_by_side
+from fedbandit_jax.certificate import PAIRS, Certificate
 from fedbandit_jax.report.measured import Measured
 from fedbandit_jax.report.tables import aligned, bases, doubts, mean_error, size, summary
 
@@ -83,9 +83,12 @@ def answer(result: Measured) -> str:
 
 
 def details(result: Measured) -> str:
-    """Returns all tables and, of all algorithms with a budget or a proof, the certificates."""
-    proofs = {label: one for label, one in result.certificates.items() if one.epsilon is not None}
-    return "\n\n".join([summary(result), *([side_by_side(proofs)] if proofs else [])])
+    """Returns all tables and, of all algorithms with a budget or a proof, the certificates, each once."""
+    whose: dict[Certificate, list[str]] = {}
+    for label, one in result.certificates.items():
+        if one.epsilon is not None:
+            whose.setdefault(one, []).append(label)
+    return "\n\n".join([summary(result), *(f"Certificate of {', '.join(of)}\n{one}" for one, of in whose.items())])
 
 
 def rounded(mean: float, error: float) -> str:
