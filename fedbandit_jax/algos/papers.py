@@ -99,7 +99,7 @@ def fed_ucb(
 
     Trust is silo-local: each silo adds the noise. Users trust their silo, but neither the controller nor other silos.
     The privacy unit is one user of one round. The l2 sensitivity of the joint matrix is 2 under adjacency "replace" and
-    sqrt(1.5) under "zero_out", see `Budget.matrix_sensitivity_sq`. As printed (the default) it is not private with any
+    sqrt(1.5) under "zero_out", see `privacy.budget`. As printed (the default) it is not private with any
     noise, because raw statistics decide when it synchronises. With `schedule=fb.schedules.PrivateLogDet()` and
     `learns_in_batch=False` it is certified. Noise and constants are exact by default and several times smaller than
     printed. For the printed ones choose `std="dubey2020"`, `spectral="theory"` and `LogDet(trigger="dp20")`.

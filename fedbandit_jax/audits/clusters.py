@@ -21,7 +21,7 @@ from fedbandit_jax.audits.transcripts import certified, played
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Spec
-from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.budget import Budget, matrix_sensitivity_sq
 from fedbandit_jax.privacy.packing import matrix_weights, pack
 
 BUDGET = Budget(1.0, 0.1)
@@ -111,7 +111,7 @@ def clusters(algo: FCLUB, *, n_servers: int = 2, horizon: int = 6, name: str | N
     bound = certified(algo, spec, horizon)
     replay: dict[str, Any] = {}
     if algo.alpha_2 == math.inf:
-        moves = algo.visits * math.sqrt(budget.matrix_sensitivity_sq)
+        moves = algo.visits * math.sqrt(matrix_sensitivity_sq(budget.adjacency))
         replay = dict(gaussian=True, fixed_control_flow=True, sensitivity=moves, measure=_moved)
     return Case.of(
         pairs,

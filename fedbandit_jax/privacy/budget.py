@@ -45,7 +45,8 @@ def matrix_sensitivity_sq(adjacency: str) -> float:
     """Computes the same for symmetric noise (N + N') / sqrt 2, N iid, on the joint matrix [x y]'[x y] without its last
     entry.
 
-    The noise on x x' has twice the variance. So ||change of W||_F^2 counts half.
+    Such noise has standard deviation sigma on the bias and off the diagonal, and sqrt 2 sigma on the diagonal. The
+    packed entries of x x' have twice the variance of the bias. So ||change of W||_F^2 counts half.
 
     >>> matrix_sensitivity_sq("replace"), matrix_sensitivity_sq("zero_out")
     (4.0, 1.5)
@@ -94,16 +95,3 @@ class Budget:
         validate.within("epsilon", validate.positive("epsilon", self.epsilon), *EPSILON_RANGE)
         validate.probability("delta", self.delta)
         validate.one_of("adjacency", self.adjacency, ADJACENCY)
-
-    @property
-    def joint_sensitivity_sq(self) -> float:
-        """Squared joint l2 sensitivity of packed (sum x y, sum x x') to one user, for equal noise on both."""
-        return sensitivity_sq(self.adjacency)
-
-    @property
-    def matrix_sensitivity_sq(self) -> float:
-        """Squared sensitivity to one user in units of the variance of symmetric noise on the joint matrix of (x, y).
-
-        Such noise has standard deviation sigma on the bias and off the diagonal, and sqrt 2 sigma on the diagonal.
-        """
-        return matrix_sensitivity_sq(self.adjacency)

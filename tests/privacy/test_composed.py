@@ -51,11 +51,6 @@ class Cheap(fb.schedules.PrivateLogDet):
         return fb.schedules.PrivateLogDet(3.0, share=0.5).bind(setting)
 
 
-@dataclasses.dataclass(frozen=True)
-class EasyBudget(fb.privacy.Budget):
-    joint_sensitivity_sq = 1e-6
-
-
 class OpenMechanism(fb.privacy.Mechanism):
     def bind(self, statistic, **sizes):
         made = super().bind(statistic, **sizes)
@@ -81,7 +76,6 @@ COMPOSED = {
     "schedule: unknown reading": (lambda: federated(fb.algos.UCB(), schedule=Office(nosy(reads="all"))), "reads must"),
     "budgets with two deltas": (lambda: federated(budget=(BUDGET, fb.privacy.Budget(1, 1e-9)) * 2), "one delta"),
     "budgets for too few silos": (lambda: federated(budget=(BUDGET,) * 3), "one budget for each of 4 silos"),
-    "budget with a sensitivity": (lambda: federated(budget=EasyBudget(1.0, 0.1)), "not 1$"),
     "a mechanism": (
         lambda: fb.algos.Federated(privacy=OpenMechanism(BUDGET), schedule=BATCH),
         "a user-defined mechanism",

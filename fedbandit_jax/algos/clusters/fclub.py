@@ -16,7 +16,7 @@ from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Spec
 from fedbandit_jax.privacy import spectral
-from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.budget import Budget, matrix_sensitivity_sq
 from fedbandit_jax.privacy.mechanism import check_norms
 from fedbandit_jax.privacy.spectral import Spectral
 from fedbandit_jax.privacy.sums import too_coarse
@@ -173,7 +173,8 @@ class FCLUB(ClusteringRecipe):
         check_norms(str(self.name), spec.max_norm)
         validate.integer("dim", spec.dim, at_least=1, at_most=phase_trees.MAX_DIM)
         noise = replant(self.budget, leaves=self.leaves(horizon), method=self.calibration, visits=self.visits)
-        if wrong := too_coarse(horizon, noise.sigma, self.visits * math.sqrt(self.budget.matrix_sensitivity_sq)):
+        move = self.visits * math.sqrt(matrix_sensitivity_sq(self.budget.adjacency))
+        if wrong := too_coarse(horizon, noise.sigma, move):
             raise BadValue(
                 "horizon", f"must be shorter, or epsilon smaller: {wrong}", horizon, got="", others=("epsilon",)
             )

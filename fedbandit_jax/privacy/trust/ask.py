@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from fedbandit_jax.privacy import tails
 from fedbandit_jax.privacy.accounting import gaussian_mu
-from fedbandit_jax.privacy.budget import Budget
+from fedbandit_jax.privacy.budget import Budget, matrix_sensitivity_sq, sensitivity_sq
 from fedbandit_jax.privacy.packing import packed_size
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.samplers import LAPLACE_CUT
@@ -84,10 +84,11 @@ class Ask:
 
         Delta_J is the joint sensitivity of one (x y, x x'), or of (x, y) (x, y)' with `joint_matrix`.
         """
+        adjacency, moves_sq = self.budget.adjacency, self.moves_sq
         if self.joint_matrix:
-            moves_sq = self.budget.matrix_sensitivity_sq
-        else:
-            moves_sq = self.budget.joint_sensitivity_sq if self.moves_sq is None else self.moves_sq
+            moves_sq = matrix_sensitivity_sq(adjacency)
+        elif moves_sq is None:
+            moves_sq = sensitivity_sq(adjacency)
         return math.sqrt(self.kappa) * (math.sqrt(moves_sq) + self.rounding)
 
     @functools.cached_property

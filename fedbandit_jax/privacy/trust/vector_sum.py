@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.accounting import gaussian_mu, nearly_gaussian
-from fedbandit_jax.privacy.budget import MAX_NORM
+from fedbandit_jax.privacy.budget import MAX_NORM, sensitivity_sq
 from fedbandit_jax.privacy.packing import pack_users, packed_size
 from fedbandit_jax.privacy.samplers import CUT, NORMAL_LIMIT, centred_binomial, stochastic_round
 from fedbandit_jax.privacy.tails import normal
@@ -192,5 +192,5 @@ class VectorSum(Trust):
 
 
 def _step(ask: Ask, g: np.ndarray) -> np.ndarray:  # l2 sensitivity of a node's counts of ones, (kappa,)
-    one = math.sqrt(ask.budget.joint_sensitivity_sq) * MAX_NORM**2
+    one = math.sqrt(sensitivity_sq(ask.budget.adjacency)) * MAX_NORM**2
     return ask.visits * (one * g + math.sqrt(packed_size(ask.dim)))

@@ -20,6 +20,7 @@ from fedbandit_jax.algos.clusters.phase_trees import replant
 from fedbandit_jax.privacy import RELEASES
 from fedbandit_jax.privacy.accounting import gaussian_epsilon
 from fedbandit_jax.privacy.behaviour import _unlike
+from fedbandit_jax.privacy.budget import matrix_sensitivity_sq
 from fedbandit_jax.privacy.packing import pack
 from fedbandit_jax.privacy.spectral import norm_quantile
 
@@ -99,7 +100,7 @@ def test_tight():
         budget = fb.privacy.Budget(epsilon, delta, adjacency)
         noise = replant(budget, leaves=leaves, visits=visits)
         assert noise.releases_per_user == max(1, sum(1 + math.floor(math.log2(count)) for count in leaves) - 1)
-        sensitivity = visits * math.sqrt(noise.releases_per_user * budget.matrix_sensitivity_sq)
+        sensitivity = visits * math.sqrt(noise.releases_per_user * matrix_sensitivity_sq(budget.adjacency))
         exact = gaussian_epsilon(sensitivity / noise.sigma, delta)
         assert noise.epsilon_exact == pytest.approx(exact, rel=1e-6)
         assert (1 - 1e-5) * epsilon - 1e-6 <= noise.epsilon_exact <= epsilon
@@ -152,7 +153,8 @@ def test_theorem():
     for leaves, nu in (((1,), 1), ((3, 5, 9), 5), ((2, 4, 8), 4), ((100,), 8)):
         noise = replant(fb.privacy.Budget(2.0, 0.01), leaves=leaves, method="theorem")
         np.testing.assert_allclose(noise.sigma**2, 64 * nu * math.log(200) / 4, rtol=1e-6)
-        mu = math.sqrt(max(1, sum(map(int.bit_length, leaves)) - 1) * BUDGET.matrix_sensitivity_sq) / noise.sigma
+        nodes = max(1, sum(map(int.bit_length, leaves)) - 1)
+        mu = math.sqrt(nodes * matrix_sensitivity_sq(BUDGET.adjacency)) / noise.sigma
         np.testing.assert_allclose(noise.epsilon_exact, gaussian_epsilon(mu, 0.01), rtol=1e-6)
         assert (noise.guarantee(3, 3).claim == "certified") == (noise.epsilon_exact <= 2.0)
     many = replant(BUDGET, leaves=(1000,) * 300, method="theorem").guarantee(3, 3)
