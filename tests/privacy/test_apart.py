@@ -205,9 +205,8 @@ def test_the_claim_is_that_of_every_silo():
 
 
 def test_liars_are_checked():
-    for silos in (1.0, -0.1, "all", [1, 1], [-1]):
-        with refused("silos"):
-            P.Liars(silos)
+    with refused("silos"):
+        P.Liars([1, 1])
     for silos in ([7], 0.05, 0.95):
         with refused("silos"):
             recipe(liars=P.Liars(silos)).bind(ENV.spec, 20)

@@ -148,15 +148,11 @@ def test_steps_are_exact():
     np.testing.assert_allclose(last.high, prefix[-1].astype(float) * step, rtol=2**-22)
 
 
-def test_whatever_one_user_moves_is_certified_with_more_noise():
-    """Sums that float32 would round to half of what she moves, and sums that no integer holds."""
-    few, many = central(1, 1), central(2**12, 2**10)  # 4,194,304 users in a batch
-    assert many.guarantee().claim == "certified"
-    ratio = many.mechanism.stds()[0] / few.mechanism.stds()[0]
-    assert ratio == pytest.approx(1 + 2.0**-8 * math.sqrt(6 / 4.5), rel=1e-4)
+def test_sums_that_no_integer_holds():
+    assert central(2**12, 2**10).guarantee().claim == "certified"  # 4,194,304 users in a batch
     with pytest.raises(ValueError, match="2,147,483,648"):
         central(2**20, 2**11)
-    loud = changed(few, "mechanism.trust", std=np.float32(1e12))
+    loud = changed(central(1, 1), "mechanism.trust", std=np.float32(1e12))
     assert "64-bit integers do not hold so much noise" in loud.guarantee().reason
 
 
@@ -209,20 +205,6 @@ def test_batches_longer_than_is_claimed():
         assert (found.claim, words in found.reason) == ("none", True)
     certificates = [certify(changed(honest("amplified"), "mechanism", longest=longest)) for longest in (1, 2**13)]
     assert [one.claim for one in certificates] == ["certified", "none"]  # rounding, where shuffling amplifies
-
-
-def test_what_is_absorbed_is_released_to_the_last_bit(key):
-    """Parts of 10^7 users each, in which float32 has no more digits behind the point: the sum of 300 still does."""
-    mechanism = Exact(n_agents=1)
-    parts = np.random.default_rng(0).uniform(0, 1e7, (300, 2, 3)).astype(np.float32)
-    state, absorb = mechanism.init(2), jax.jit(mechanism.absorb)
-    for part in parts[:-1]:
-        state = absorb(state, part)
-    nobody = np.zeros((0, 2, 1)), np.zeros((0, 1))
-    released, _ = mechanism.step(key, 1, state, parts[-1], *nobody)
-    exact = parts.astype(float).sum(0)
-    np.testing.assert_array_equal(released, exact.astype(np.float32))
-    assert (np.cumsum(parts, 0, dtype=np.float32)[-1] != released).any()
 
 
 def test_what_float32_adds_up_is_too_coarse():

@@ -403,10 +403,6 @@ BELOW = dataclasses.replace(fb.schedules.Every(40).bind(None), batch=np.int32(-4
 LATER = type("Own", (Tree,), {})(8)
 MINDS = nosy(reads=property(lambda self: "nothing"))
 NAMED = {  # what is done to an example, and why nothing is claimed, or the epsilon that is left
-    "budgets of the honest silos": ("silos", at("mechanism.epsilon", np.ones(2)), "2 budgets for 4 silos"),
-    "silos that are not there": ("tree", at("mechanism.n_agents", 40), "bound for 40 silos"),
-    "steps below zero": ("vector sum", at("mechanism.trust.g", operator.neg), "must be at least 1"),
-    "no noise on one of three": ("fclub", at("noise.std", lambda std: std * np.float32([1, 1, 0])), "epsilon = inf"),
     "users who return": ("tree", at("spec.n_users", 9), "another statistic"),
     "bounds of little": ("tree", little_bounds(weight=0.01, low=0.0, high=0.01), "are not the bounds"),
     "a scale of little": ("tree", little_bounds(gram_scale=0.1), "are not the bounds"),
@@ -420,11 +416,7 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "a batch below zero": ("secagg geometric", at("schedule", BELOW), "at most 9 rounds, and runs with up to 40"),
     "an adaptive schedule": ("secagg geometric", at("schedule", ADAPTIVE), DECIDED),
     "a user-defined schedule": ("secagg geometric", at("schedule", BoundOffice()), DECIDED),
-    "equal batches that are longer": ("secagg", at("batch", 11), "batches of 5 rounds, and runs with 11"),
-    "few bits drawn as normal": ("vector sum", at("mechanism.trust.exact", False), "too small for the normal limit"),
     "a leaky schedule": ("central", at("schedule", BoundLogDet(threshold=np.float32(1))), "Example 3.1"),
-    "tests that spend more": ("tested", at("schedule.epsilon", lambda epsilon: 5 * epsilon), "not 1$"),
-    "tests that spend less than nothing": ("tested", at("schedule.epsilon", np.float32(-0.5)), "less noise than"),
     "one noise for all silos' tests": ("tested", at("schedule.n_agents", 1), "tests 1 silos, there are 4"),
     "asking for what is not released": ("tested", at("mechanism", NoRelease(n_agents=4)), "and this schedule does"),
     "a schedule that reads users": ("tested", at("schedule", nosy(reads="users")), LEAKS),
@@ -433,7 +425,6 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "no visits": ("tree", loud(visits=0), INTEGERS),
     "visits lost in rounding": ("tree", loud(visits=1.9), INTEGERS),
     "batches apart by none": ("tree", loud(apart=0), INTEGERS),
-    "learning in a batch": ("central", at("learns_in_batch", True), "batch cascade"),
     "scores of all users": ("tree", with_policy(indices=together), TOGETHER),
     "scores of the first users": ("central", with_policy(prepare=first), TOGETHER),
     "a policy that pools a batch": ("tree", with_policy(fb.algos.UCB, True, learn=pools), POOLS),
