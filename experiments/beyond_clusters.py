@@ -42,7 +42,7 @@ LOOKS = {  # colours of the papers' algorithms are those of their own pictures
 LAST = 120  # where MovieLens is drawn, right of all numbers of clusters
 
 
-def streams(grouping: fb.algos.Grouping, epsilon: float | None = None, delta: float = DELTA) -> fb.Algorithm:
+def streams(grouping: Any, epsilon: float | None = None, delta: float = DELTA) -> fb.Algorithm:
     """Returns a private stream for every user, released at `TIMES`; without an epsilon it is not private."""
     privacy = None
     if epsilon is not None:

@@ -444,8 +444,6 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
         fb.record.recorder,
         A.Alone,
         A.Together,
-        A.Grouping,
-        A.UserReleases,
     ),
     *(fb.data.Community, fb.data.Queries, fb.data.Fit, fb.linalg.GaussianBelief, fb.audits.Audit, fb.networks.Network),
 }

@@ -17,6 +17,7 @@ import pytest
 from helpers import ByMessage, SharesRDPSE, deep, in_chunks, refused, same_runs, silent, stopped_after
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters.streams import Grouping
 from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
 from fedbandit_jax.audits import FAMILIES
 from fedbandit_jax.certificate import BEYOND
@@ -52,7 +53,7 @@ def test_the_table_leaves_nothing_out():
     assert len(ex.EXAMPLES) == sum(map(len, ex.FAMILIES))  # names are distinct
     recipes = {one for one in A.ALGORITHMS.values() if isinstance(one, type)}
     assert recipes == {type(algo) for algo in algos} - {ByMessage, SharesRDPSE}  # which audits make
-    for room, base in ((A, fb.Policy), (A, A.Grouping), (S, S.Schedule), (P, P.Statistic)):
+    for room, base in ((A, fb.Policy), (A, Grouping), (S, S.Schedule), (P, P.Statistic)):
         shipped = {one for one in vars(room).values() if isinstance(one, type) and issubclass(one, base)} - {base}
         assert {one for one in shipped if one.__subclasses__() == []} <= kinds | {S.Fixed}
     mechanisms = [one for one in found if isinstance(one, P.Mechanism)]
@@ -269,14 +270,6 @@ class Told(fb.Policy):
         return contexts[:, 0]
 
 
-@fb.pytree
-class Everybody(A.Grouping):
-    """One group of all users."""
-
-    def group(self, key, released, last):
-        return jnp.zeros_like(last)
-
-
 N, ROUNDS, DOUBLING = 300, 12, S.Geometric(2.0, first=3)  # seeds; after rounds 3, 6, 12
 # Noise drowns all users.
 LITTLE = P.Mechanism(P.Budget(0.01, 1e-6), unit="visit", statistic=P.Linear(gram_scale=0.5))
@@ -289,7 +282,7 @@ LOOPS = {
     "a median": (ex.SPHERE, A.Federated(**COMMON, aggregate="median"), 4 * ROUNDS, 0, 2),
     "a line": (ex.SPHERE, A.Gossip(**COMMON, **ex.GRAPH), 3 * ROUNDS, 1, 2),
     "uploads": (ex.USERS, A.AsyncFederated(**COMMON).replace(schedule=1), ROUNDS, None, None),
-    "streams": (ex.USERS, A.Grouped(**COMMON, grouping=Everybody()), ROUNDS, 0, 2),
+    "streams": (ex.USERS, A.Grouped(**COMMON, grouping=A.Together()), ROUNDS, 0, 2),
     "forgetting": (ex.SPHERE, A.Federated(**{**COMMON, "policy": FORGETS, "schedule": 4}), 16 * 1.75, 0, 2),
 }
 

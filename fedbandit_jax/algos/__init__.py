@@ -23,8 +23,6 @@ from fedbandit_jax.algos.clusters.grouping import Mixture as Mixture
 from fedbandit_jax.algos.clusters.grouping import Together as Together
 from fedbandit_jax.algos.clusters.lin_ucb import LinUCB as LinUCB
 from fedbandit_jax.algos.clusters.sclub import SCLUB as SCLUB
-from fedbandit_jax.algos.clusters.streams import Grouping as Grouping
-from fedbandit_jax.algos.clusters.streams import UserReleases as UserReleases
 from fedbandit_jax.algos.federated import AsyncFederated as AsyncFederated
 from fedbandit_jax.algos.federated import Federated as Federated
 from fedbandit_jax.algos.gossip import Gossip as Gossip

@@ -270,7 +270,7 @@ def overriding(value, name, given, honestly):
 
 
 PARTS = {type(part).__name__: (name, path) for name in HONEST for path, part in parts(honest(name))}
-OPEN = {"Thompson", "BoundOffice", "BoundEvery", "BoundFixed", "Together", "Logistic", "Spec"}  # may be user-defined
+OPEN = {"Thompson", "BoundOffice", "BoundEvery", "BoundFixed", "Logistic", "Spec"}  # may be user-defined
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PARTS if kind not in OPEN])

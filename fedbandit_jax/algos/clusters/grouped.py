@@ -9,11 +9,12 @@ import numpy as np
 from typing_extensions import override
 
 from fedbandit_jax.algos.clusters.grouping import Mixture
-from fedbandit_jax.algos.clusters.streams import BoundGrouped, Grouping, check_grouping
+from fedbandit_jax.algos.clusters.streams import BoundGrouped, Grouping
 from fedbandit_jax.algos.loops.own_rows import REFRESH
 from fedbandit_jax.algos.policies.greedy import Greedy
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
-from fedbandit_jax.core import validate
+from fedbandit_jax.core import struct
+from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces import Policy, Spec
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
@@ -64,7 +65,8 @@ class Grouped(PolicyRecipe):
     schedule: Schedule | int = Geometric(1.2, first=100)
 
     def __post_init__(self):
-        validate.instance("grouping", self.grouping, Grouping, "fb.algos.Mixture(), Alone() or Together()")
+        if not (isinstance(self.grouping, Grouping) and struct.is_sealed(self.grouping)):
+            raise BadType("grouping", "must be fb.algos.Mixture(), Alone() or Together()", self.grouping)
         if isinstance(self.privacy, Budget):
             object.__setattr__(self, "privacy", Mechanism(self.privacy, "blt", unit="visit"))
         super().__post_init__()
@@ -84,11 +86,9 @@ class Grouped(PolicyRecipe):
         if privacy is not None:
             bias_scale = privacy.statistic.gram_scale / (math.sqrt(2) if find(privacy.trust).joint_matrix else 1)
         most = stds * math.sqrt(spec.n_users)
-        grouping = self.grouping.bind(spec)
-        check_grouping(grouping, spec)
         return BoundGrouped(
             **parts(spec, self.informed(spec, mechanism, 1, most), mechanism, stds),
-            grouping=grouping,
+            grouping=self.grouping.bind(spec),
             schedule=bound,
             bias_scale=np.float32(bias_scale),
         )

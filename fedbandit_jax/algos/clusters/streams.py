@@ -8,7 +8,7 @@ sum x y.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,11 @@ from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
 from fedbandit_jax.algos.loops.beliefs import first_belief, next_belief
-from fedbandit_jax.algos.loops.doors import CALLS_HOST
 from fedbandit_jax.algos.loops.ledger import Ledger
 from fedbandit_jax.algos.loops.loop import PolicyLoop, without_sums
-from fedbandit_jax.certificate import Certificate, Raw
+from fedbandit_jax.certificate import Certificate, no_privacy
 from fedbandit_jax.core import control, random, struct, tables
-from fedbandit_jax.core.programs import call, is_array, need, refusal, returned
+from fedbandit_jax.core.programs import call
 from fedbandit_jax.interfaces import ArrivalAlgorithm, Partition, Released, Report, Spec
 from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.schedules import BoundSchedule
@@ -39,17 +38,14 @@ class UserReleases(NamedTuple):
 
 
 class Grouping:
-    """A partition of users into groups, as a function of released sums. Subclass it, decorate with `@fb.pytree`.
+    """Base class of partitions of users into groups: `Mixture`, `Alone` and `Together`.
 
-    It gets released sums, the groups of the last release, and a key. So by post-processing a run is as private as its
-    mechanism, also with a user-defined grouping.
+    A grouping is a function of released sums, of the groups after the last release, and of a key. So by post-processing
+    a run is as private as its mechanism.
     """
 
-    calls_host: ClassVar[bool] = False
-    """Whether `group` or `pool` may call the host, as in `fb.Policy`: then nothing is claimed."""
-
     def bind(self, spec: Spec) -> Grouping:
-        """Returns the grouping that runs. Check parameters here, on the host."""
+        """Returns the grouping that runs, with checked parameters."""
         return self
 
     def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
@@ -71,37 +67,6 @@ class Grouping:
         return Released(gram, bias, count, released.std * jnp.sqrt(size))  # noise of m users
 
 
-def check_grouping(grouping: Grouping, spec: Spec) -> None:
-    """Checks the results of a user-defined grouping, and that it has no side effects, without compilation."""
-    if struct.is_sealed(grouping):
-        return
-    n, d, name = spec.n_users, spec.dim, type(grouping).__name__
-    key, released, last = _released(spec)
-    label = returned(grouping, "group", key, released, last)
-    need(f"{name}.group", is_array(label, (n,), jnp.int32), f"int32 of shape ({n},)", label)
-    pool = returned(grouping, "pool", released, label)
-    wanted = (n, d, d), (n, d), (n,), (n,)
-    fine = isinstance(pool, Released) and tuple(getattr(x, "shape", None) for x in pool) == wanted
-    need(f"{name}.pool", fine, f"an fb.Released of arrays of shapes {wanted}", pool)
-    if not type(grouping).calls_host and (found := leak_of(grouping, spec)):
-        raise TypeError(found)
-
-
-def leak_of(grouping: Grouping, spec: Spec) -> str:
-    """Returns the refusal of a user-defined grouping for its first side effect; "" if it has none."""
-    if struct.is_sealed(grouping):
-        return ""
-    key, released, label = _released(spec)
-    found = refusal(grouping, "group", lambda grouping, *given: grouping.group(*given), key, released, label)
-    return found or refusal(grouping, "pool", lambda grouping, *given: grouping.pool(*given), released, label)
-
-
-def _released(spec: Spec) -> tuple[Array, UserReleases, Array]:
-    n, d = spec.n_users, spec.dim
-    released = UserReleases(jnp.zeros((n, d, d)), jnp.zeros((n, d)), jnp.zeros(n), jnp.float32(0), jnp.float32(0))
-    return jax.random.key(0), released, jnp.zeros(n, jnp.int32)
-
-
 class StreamState(NamedTuple):
     """The state between two rounds."""
 
@@ -121,18 +86,14 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
     Mechanism and `stds` are for one user's stream.
     """
 
-    grouping: Grouping = struct.part()
+    grouping: Grouping
     schedule: BoundSchedule = struct.part()
     bias_scale: Any  # standard deviation of the noise on U over that on the diagonal of W
 
-    @property
-    @override
-    def raw(self) -> tuple[Raw, ...]:
-        calls = type(self.grouping).calls_host or leak_of(self.grouping, self.spec)
-        return (*super().raw, *[CALLS_HOST] * bool(calls))
-
     @override
     def guarantee(self) -> Certificate:
+        if not struct.is_sealed(self.grouping):
+            return no_privacy(f"nothing is proved of {type(self.grouping).__name__}, a user-defined grouping")
         found = self.proof(self.spec)
         if found.epsilon is not None:
             found = dataclasses.replace(found, not_covered=(WHO_COMES, *found.not_covered))
@@ -198,9 +159,9 @@ class BoundGrouped(PolicyLoop, ArrivalAlgorithm):
         std = jnp.asarray(self.stds)[k]
         entered = state.count if attendance is None else attendance.count[:, 0, 0]
         releases = UserReleases(statistics[..., :-1], statistics[..., -1], entered * 1.0, std, self.bias_scale * std)
-        label = call(self.grouping, "group", random.stream(key, "grouping"), releases, state.label)
+        label = self.grouping.group(random.stream(key, "grouping"), releases, state.label)
         shown = jax.vmap(lambda belief, released: next_belief(self.policy, k, belief, released))
-        belief, status = shown(state.belief, call(self.grouping, "pool", releases, label))
+        belief, status = shown(state.belief, self.grouping.pool(releases, label))
         return state._replace(
             ledgers=ledgers,
             label=label,
