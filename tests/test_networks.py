@@ -10,7 +10,6 @@ from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedbandit_jax import networks
 from fedbandit_jax.networks import GRAPHS, make, network
 
 
@@ -114,14 +113,6 @@ def test_equal_graphs_are_covered_once():
     assert network(one, 2) is network(other, 2)
     assert network(one, 2) is not network(one, 3)
     assert network(nx.path_graph(9), 2) is not network(one, 2)
-
-
-def test_many_agents_without_the_slow_strategies(monkeypatch):
-    graph = make("erdos_renyi", 40)
-    slow = network(graph, 1).n_cliques
-    monkeypatch.setattr(networks, "SLOW_UP_TO", 39)
-    networks._network.cache_clear()
-    assert network(graph, 1).n_cliques >= slow
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedbandit_jax as fb
+from fedbandit_jax.algos.clusters.streams import Grouping
 from fedbandit_jax.benchmark import board
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -54,7 +55,7 @@ def test_references_have_every_part():
         assert entry.count("{") == entry.count("}")
         assert not entry or {"author", "title", "year"} <= set(re.findall(r"^  (\w+) *=", entry, re.M))
     rooms = (fb.algos, fb.privacy, fb.schedules, fb.envs)
-    bases = (fb.privacy.Release, fb.privacy.Statistic, fb.algos.Grouping, fb.Policy, fb.Recipe, fb.schedules.Schedule)
+    bases = (fb.privacy.Release, fb.privacy.Statistic, Grouping, fb.Policy, fb.Recipe, fb.schedules.Schedule)
     inner = (*bases, fb.privacy.Mechanism, fb.privacy.Users, fb.privacy.GaussianTrust, fb.privacy.Liars)
     classes = {name: one for room in rooms for name, one in vars(room).items() if isinstance(one, type)}
     parts = {name for name, one in classes.items() if one not in bases and issubclass(one, inner)}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from types import SimpleNamespace
 
 import examples as ex
 import jax
@@ -10,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import by_batches, deep, silent, within_ball
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import fedbandit_jax as fb
 from fedbandit_jax import networks
@@ -19,7 +16,6 @@ from fedbandit_jax.algos.loops.ledger import LEFT_OUT, MISSED
 from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.privacy.users import Attendance
 
 A, P, S = fb.algos, fb.privacy, fb.schedules
 M, N, T, D, B, L = 4, 4, 24, 2, 3, 5  # silos, users, rounds, features, rounds of a batch, rounds until rewards arrive
@@ -104,33 +100,6 @@ def sent(rows, ends, away=None, needed=0, resends=True):
 
 
 # Users.
-
-
-@jax.jit
-def come(row, k, visits, most, apart):
-    """One program for all bounds, which are numbers here."""
-    return row.come(SimpleNamespace(visits=visits, most=most, apart=apart), k)
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=30),
-    st.integers(1, 6),
-    st.integers(1, 6),
-    st.integers(1, 5),
-)
-def test_attendance_is_a_list_of_batches(comes, visits, per_batch, apart):
-    unit = P.Users(visits * per_batch, per_batch, apart)
-    users = np.array([user for user, _ in comes], int).reshape(-1, 1)
-    batches = np.cumsum([ends for _, ends in comes]).astype(int)
-    found, table = [], Attendance(*(np.array(x) for x in Attendance.none(3)))
-    for (user,), k in zip(users, batches):
-        row = Attendance(*(np.int32(column[user]) for column in table))
-        enters, new = come(row, np.int32(k), *map(np.int32, (unit.visits, unit.most, unit.apart)))
-        for column, value in zip(table, new):
-            column[user] = value
-        found.append(bool(enters))
-    np.testing.assert_array_equal(np.array(found, bool).reshape(-1, 1), entering(users, batches, unit))
 
 
 @fb.pytree

@@ -79,7 +79,7 @@ def log_det(matrix):
 
 
 def gossip_fed_ucb(
-    env, graph, clique, gamma, horizon, *, rho_min, rho_max, threshold, beta, noise=None, clip=True, trigger="dp20"
+    env, graph, clique, gamma, horizon, *, rho_min, rho_max, threshold, beta, noise=None, trigger="dp20"
 ):
     """Decentralized FedUCB on a script.
 
@@ -116,7 +116,7 @@ def gossip_fed_ucb(
             width = beta(i, log_det(v) - d * np.log(n * rho_min))
             a = argmax_ucb(contexts, v, (e.shared + e.own)[:, d], width)  # lines 4-9 of Algorithm 1
             y = float(env.answers[t, i, a])
-            y = min(max(y, 0.0), 1.0) if clip else y
+            y = min(max(y, 0.0), 1.0)
             regret[t] += env.means[t, i].max() - env.means[t, i, a]
             e.own = e.own + np.outer(contexts[a], np.append(contexts[a], y))
             e.uses += 1

@@ -104,15 +104,6 @@ def test_geometric(growth, first, horizon):
         assert S.Geometric(growth, first).longest(horizon) == max(np.diff([0, *rounds]))
 
 
-def test_numbers_of_numpy_are_numbers():
-    """Of 8 and 16 bits, which have no thousand."""
-    assert S.Every(np.uint8(25)).n_syncs(1000) == 40
-    wide = S.Geometric(np.float16(1.5), first=np.uint8(10)).rounds(1_000_000)
-    np.testing.assert_array_equal(wide, S.Geometric(1.5, first=10).rounds(1_000_000))
-    for schedule in (S.LogDet(max_syncs=np.uint8(9)), S.PrivateLogDet(max_syncs=np.uint8(9))):
-        assert (type(schedule.n_syncs(1000)), schedule.n_syncs(1000)) == (int, 9)
-
-
 def test_the_longest_batch_is_read_from_the_rounds_that_decide():
     """In any order, where some never come: rounds 30, 7, 7 and 0 end batches of 7 and of 23 rounds."""
     bound = S.Geometric().bind(SETTING)

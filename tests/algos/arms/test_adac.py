@@ -92,19 +92,6 @@ def test_radii_are_those_of_elimination():
     np.testing.assert_array_equal(bound.users, other.users[:, -1])
 
 
-@pytest.mark.slow
-def test_privacy_becomes_free(key):
-    """Azize & Basu: what privacy costs does not grow with T. At epsilon = 1 its median is less than the regret's.
-
-    A few seeds lose the best arm for long, so that cost is shown by its sign, which chance alone makes in 1 of 1,000.
-    """
-    env, run = fb.envs.arms(5), dict(horizon=200_000, key=key, seeds=20, stride=200_000)
-    free = fb.simulate(env, fb.algos.AdaCUCB(), **run).regret[:, -1]
-    costs = fb.sweep(env, [fb.algos.AdaCUCB(SECAGG)], grid={"epsilon": [0.05, 1.0]}, **run).regret[:, :, -1] - free
-    assert (costs[0] > 0).sum() >= 17
-    assert np.median(costs[1]) < np.median(free)
-
-
 GAPS = [(0.5, 0.6, 0.1), (0.3, 0.7, 0.5), (0.1, 0.9, 5.0), (0.2, 0.25, np.inf)]
 
 
@@ -153,15 +140,6 @@ def test_lower_bound():
             A.regret_lower_bound(wrong, 1.0, 10)
     with refused("epsilon", 0):
         A.regret_lower_bound(means, 0, 10)
-
-
-@pytest.mark.slow
-def test_remembering_beats_forgetting(key):
-    """Azize et al. (2025): at epsilon = 1 KL-UCB loses less than AdaC-UCB, here in 16 of 20 seeds or more."""
-    env = fb.envs.arms(means=[0.75, 0.625, 0.5, 0.375, 0.25], rewards="bernoulli")
-    algos = [A.PhasedKLUCB(A.CDPSE(1.0)), A.AdaCUCB(A.CDPSE(1.0, radius="exact"))]
-    regret = fb.sweep(env, algos, horizon=100_000, key=key, seeds=20, stride=100_000).regret[:, :, -1]
-    assert (regret[0] < regret[1]).sum() >= 16
 
 
 def test_refusals():

@@ -130,11 +130,6 @@ def test_few_rewards_make_wide_radii():
 
 
 def test_refusals(key):
-    for unit in (USERS(3), USERS(3, 1, 1, 2), "visit"):
-        with refused("unit", unit):
-            elimination(unit)
-    with refused("unit", USERS(3, 1), other="sums"):
-        fb.algos.AdaCUCB(elimination(USERS(3, 1)))
     with refused("epsilon"):
         elimination(USERS(1000, 1), 1e-8).bind(ARMS.spec, 100)
 

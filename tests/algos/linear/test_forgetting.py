@@ -133,15 +133,3 @@ def test_a_policy_that_is_put_in_after_binding_is_seen():
         assert certify(forged).claim == "none"
     with refused("memory"):
         Forgetting(policy=UCB(), memory=Leaky(0.7))
-
-
-@pytest.mark.slow
-def test_after_a_change_it_is_better_to_forget(key):
-    """Regret of 32 seeds after the change, paired: less by more than five standard errors."""
-    env = fb.envs.drift(fb.envs.sphere(10, 10, 4, rewards="bernoulli"), (400,))
-    plain = fb.algos.Federated(policy=UCB(exploration_scale=0.3), schedule=10)
-    forgets = plain.replace(policy=Forgetting(policy=UCB(exploration_scale=0.3), memory=Discounted(0.8)))
-    options = dict(horizon=800, key=jax.random.key(5), seeds=32)
-    one, other = (fb.simulate(env, algo, **options).regret for algo in (plain, forgets))
-    late = (one[:, -1] - one[:, 399]) - (other[:, -1] - other[:, 399])
-    assert late.mean() > 5 * late.std(ddof=1) / 32**0.5

@@ -1,7 +1,6 @@
 """Gossip equals its pseudo-code message by message: decentralised FedUCB, and gossip on released statistics."""
 
 import dataclasses
-import itertools
 import math
 import re
 
@@ -97,25 +96,6 @@ def test_a_complete_and_an_empty_graph():
     np.testing.assert_allclose(nobody.gaps, ex.play(ex.SCRIPT, fb.algos.LinUCB().replace(**greedy)).gaps, atol=1e-4)
 
 
-@pytest.mark.slow
-def test_denser_graphs_have_less_regret():
-    """Complete < ring < nobody, by more than two standard errors of paired differences over 6 seeds."""
-    env = fb.envs.gap(6, 8, 4)
-    algos = {
-        name: gossip(graph, schedule=S.LogDet(10.0), regularization=0.2)
-        for name, graph in (
-            ("complete", nx.complete_graph(6)),
-            ("ring", nx.cycle_graph(6)),
-            ("nobody", nx.empty_graph(6)),
-        )
-    }
-    result = fb.sweep(env, algos, horizon=200, key=jax.random.key(1), seeds=6, stride=200)
-    finals = [result[name].regret[:, -1] for name in algos]
-    for less, more in itertools.pairwise(finals):
-        difference = more - less
-        assert difference.mean() > 2 * difference.std(ddof=1) / np.sqrt(len(difference))
-
-
 @pytest.mark.parametrize(
     ("graph", "most", "trust"), [(nx.empty_graph(4), 1, "silo_local"), (nx.path_graph(3), 2, "silo_local_matrix")]
 )
@@ -155,17 +135,6 @@ def test_uses_of_an_estimator_are_counted_to_the_end():
     algo = fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, schedule=fb.schedules.LogDet("M log T"))
     bound = algo.bind(fb.envs.sphere(3, 4, 2).spec, 5)
     assert float(bound.schedule.threshold) == pytest.approx(3 * 2 / (math.log(1 + 3 / 2) + 1))
-
-
-@pytest.mark.parametrize(("trigger", "first"), [("dp20", 0), ("zc24", 1)])
-def test_the_trigger_of_the_oracle(trigger, first):
-    """One context, 1: V = 2, 3, ... after rounds 0, 1, ...; [DP20] add rho_max - rho_min = 2 to it."""
-    env = fb.envs.script(np.ones((3, 2, 1, 1)), np.zeros((3, 2, 1)))
-    result = gossip_fed_ucb(
-        env, nx.empty_graph(2), [0, 1], 1, 3, rho_min=1.0, rho_max=3.0, threshold=2.5, beta=lambda i, growth: 0.5,
-        trigger=trigger,
-    )  # fmt: skip
-    assert result.log[0] == (first, 0, 0, "request")  # log 4 >= 2.5 / 2 > log 2, but log 3 >= 2.5 / 4
 
 
 # Gossip on released statistics.
@@ -243,19 +212,6 @@ def test_it_is_certified():
     sigma = plain.sigma * math.sqrt(9 / 8 / 4.5)
     most = math.sqrt(6 * plain.ask.release.largest_variance()) * sigma / 0.5
     assert f"at most {most:.6g}"[:14] in found.noise_whose  # the middle of the star adds up six silos
-
-
-@fb.pytree
-class Crowd(fb.algos.Thompson):
-    """A policy of one's own, which scores all agents at once."""
-
-    def indices(self, key, t, prepared, offered):
-        return offered.contexts.sum(2).T
-
-
-def test_a_policy_that_looks_at_other_agents_proves_nothing():
-    for policy, claim in ((fb.algos.Thompson(), "certified"), (Crowd(), "none")):
-        assert neighbours(policy=policy, privacy=BUDGET).certificate(ex.SCRIPT.spec, T).claim == claim
 
 
 def test_handing_over_in_parts_changes_nothing():

@@ -251,26 +251,3 @@ def test_projections_and_beliefs_by_numpy():
     belief, inverse = fb.linalg.GaussianBelief.solve(precision, bias), np.linalg.inv(precision)
     np.testing.assert_allclose(belief.mean, inverse @ rows[0], atol=1e-5)
     np.testing.assert_allclose(belief.std(jnp.asarray(contexts)) ** 2, np.diag(contexts @ inverse @ contexts.T), 1e-4)
-
-
-@fb.pytree
-class Batches(fb.Policy):
-    """Believes the last release, what the last batch added to it, and how many there were."""
-
-    def start(self, dim):
-        return jnp.zeros(dim), jnp.zeros(dim), jnp.int32(0)
-
-    def update(self, k, belief, released):
-        return released.bias, released.bias - belief[0], belief[2] + 1
-
-    def index(self, key, t, belief, contexts):
-        return contexts[:, 0]
-
-
-@pytest.mark.parametrize(("schedule", "total", "last"), [(3, 9, 3), (fb.schedules.Geometric(2.0, first=2), 8, 4)])
-def test_a_policy_reads_what_it_believed(schedule, total, last):
-    """What a batch added is the difference of two releases; rows of 1 / 2 of two silos add 1 a round."""
-    env = fb.envs.script(np.full((11, 2, 1, 1), 0.5), np.ones((11, 2, 1)))
-    run = ex.simulate(env, fb.algos.Federated(policy=Batches(), schedule=schedule), horizon=11, seeds=1)
-    found = [run.records[f"state.belief[{i}]"].item() for i in range(3)]
-    assert found == [total, last, 3]
