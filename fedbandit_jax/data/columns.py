@@ -90,13 +90,16 @@ def _file(path: Path, decimal: str | None, missing: Sequence[str] | None) -> Any
     if path.suffix.lower() == ".parquet":
         return require("pyarrow.parquet", "parquet").read_table(path).to_pandas()
     pandas = require("pandas", "data")
-    texts = dict(dtype=str, keep_default_na=False, skipinitialspace=True)
-    headers = {sep: pandas.read_csv(path, sep=sep, header=None, nrows=1, **texts).iloc[0] for sep in SEPARATORS}
+    with path.open("rb") as file:
+        wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")  # as Excel writes "Unicode text"
+    options: Any = dict(encoding="utf-16" if wide else "utf-8", skipinitialspace=True)
+    texts: Any = options | dict(header=None, nrows=1, dtype=str, keep_default_na=False)
+    headers = {sep: pandas.read_csv(path, sep=sep, **texts).iloc[0] for sep in SEPARATORS}
     sep = max(headers, key=lambda sep: len(headers[sep]))
     if sep == ";" and decimal is None:
         raise BadValue("decimal", f"must be '.' or ',' for {path.name}, which has semicolons between columns", None)
     names = [name.strip() or f"column {i}" for i, name in enumerate(headers[sep], 1)]
-    options = dict(sep=sep, decimal=decimal or ".", skipinitialspace=True, low_memory=False)
+    options |= dict(sep=sep, decimal=decimal or ".", low_memory=False)
     gaps = dict(na_values=missing, keep_default_na=missing is None or len(missing) > 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)  # a first row that is longer than the header

@@ -56,8 +56,8 @@ def table(
 
     Args:
         source: a path, a frame of pandas or polars, a table of pyarrow, or a mapping of names to vectors. A text file
-            has a header, is in UTF-8, perhaps compressed, with commas, semicolons, tabs or bars between columns.
-            pandas reads it (the extra `data`). A .parquet file also needs pyarrow (the extra `parquet`).
+            has a header, is in UTF-8 or UTF-16, perhaps compressed, with commas, semicolons, tabs or bars between
+            columns. pandas reads it (the extra `data`). A .parquet file also needs pyarrow (the extra `parquet`).
         silo: column of silos: M distinct values.
         arm: column of played arms: K >= 2 distinct values.
         reward: column of observed rewards, numbers.

@@ -324,7 +324,7 @@ def test_files_frames_and_mappings_are_alike(tmp_path):
     for kind in (*texts, *(text.replace(",", separator) for separator in ";\t|")):
         path.write_text(kind, encoding="utf-8", newline="")
         same(table(str(path), **options, decimal="."), expected)
-    frame.to_csv(path, sep=";", decimal=",", index=False)
+    frame.to_csv(path, sep=";", decimal=",", index=False, encoding="utf-16")
     same(table(path, **options, decimal=","), expected)
     (tmp_path / "log.csv.gz").write_bytes(gzip.compress(text.encode()))
     same(table(tmp_path / "log.csv.gz", **options), expected)
