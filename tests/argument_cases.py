@@ -283,7 +283,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         arrivals=("uniform", array(1)),
         session=(2, count(high=2**30)),
     ),
-    E.drift: dict(when=(5, either(count(high=2**31 - 2), number(1e-6, 1 - 1e-7), increasing)), how="jump"),
+    E.drift: dict(when=(5, either(count(high=2**31 - 2), increasing)), how="jump"),
     E.delay: dict(rounds=(5, count(high=10**4)), law="fixed"),
     E.rejection: dict(env=RANDOMISED),
     E.dropout: dict(rate=(0.1, number(0, 1 - 1e-7)), schedule=None),

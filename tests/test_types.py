@@ -110,7 +110,6 @@ def programs():
     yield replay, linear(thompson, "blt", "secagg")
     memory = fb.privacy.Window(2)
     yield fb.envs.drift(sphere, 2, "slide"), linear(fb.algos.Forgetting(policy=ucb, memory=memory), memory)
-    yield fb.envs.drift(sphere, 0.5), linear(fb.algos.Forgetting(policy=thompson, memory=memory))
     yield fixed, fb.algos.fed_lin_ucb(schedule=2)
     yield sphere, fb.algos.GossipFedUCB(graph=fb.networks.make("line", 3), gamma=2, privacy=budget)
     yield sphere, fb.algos.Gossip(graph=fb.networks.make("line", 3), policy=ucb, schedule=2, privacy=budget)

@@ -1,4 +1,4 @@
-"""Non-stationary environments: theta* is redrawn at some rounds, or turns slowly between them."""
+"""Non-stationary environments: theta* is redrawn at known rounds, or turns slowly between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int, Key, UInt32
+from jaxtyping import Int, Key, UInt32
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct, validate
@@ -22,7 +22,6 @@ from fedbandit_jax.interfaces import Feedback, Round
 HOW = ("jump", "slide")
 LAST = 2**31 - 1  # rounds are int32
 MOST = 10_000  # most listed rounds
-RAREST = 1e-6  # least probability of a change, since draws have 2^23 values
 
 
 class Moving(NamedTuple):
@@ -37,7 +36,7 @@ class Moving(NamedTuple):
 class Drift(Wrapper):
     """An environment with a changing world; made by `drift`."""
 
-    changes: Int[Array | np.ndarray, " N"] | Int[Array | np.ndarray, ""] | Float[Array | np.ndarray, ""]  # `when`
+    changes: Int[Array | np.ndarray, " N"] | Int[Array | np.ndarray, ""]  # `when`
     how: str = struct.static()  # one of `HOW`
 
     @override
@@ -46,7 +45,7 @@ class Drift(Wrapper):
 
     @override
     def observe(self, key: Key[Array, ""], world: Moving, t: Int[Array, ""]) -> tuple[Round, Moving]:
-        piece, share = self._place(world, jnp.asarray(t, jnp.int32))
+        piece, share = self._place(jnp.asarray(t, jnp.int32))
         now = self._world(world.key, piece)
         if self.how == "slide":
             now = self.env.between(now, self._world(world.key, piece + 1), share)
@@ -60,15 +59,13 @@ class Drift(Wrapper):
         return self.env.pull(key, world.now, offered, arms)
 
     def _world(self, key: Array, piece: Array) -> Any:
-        later = jax.random.key_data(jax.random.fold_in(_stream(key, "drift"), piece))
+        stream = random.stream(jax.random.wrap_key_data(key), "drift")
+        later = jax.random.key_data(jax.random.fold_in(stream, piece))
         return self.env.init(jax.random.wrap_key_data(jnp.where(piece == 0, key, later)))
 
-    def _place(self, world: Moving, t: Array) -> tuple[Array, Array]:
+    def _place(self, t: Array) -> tuple[Array, Array]:
         """Returns the number of changes up to round t, and the share of the way to the next one."""
         changes = jnp.asarray(self.changes)
-        if jnp.issubdtype(changes.dtype, jnp.floating):
-            coin = random.uniform(jax.random.fold_in(_stream(world.key, "moves"), t), (1,))[0]
-            return jnp.where((t > 0) & (coin < changes), world.piece + 1, world.piece), jnp.float32(0)
         if not changes.ndim:
             return t // changes, (t % changes) / changes
         edges = jnp.concatenate([jnp.zeros(1, jnp.int32), changes, jnp.full(1, LAST)])
@@ -77,11 +74,7 @@ class Drift(Wrapper):
         return done, jnp.where(done < len(changes), share, 0)
 
 
-def _stream(words: Array, name: str) -> Array:
-    return random.stream(jax.random.wrap_key_data(words), name)
-
-
-def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> Drift:
+def drift(env: Any, when: int | tuple[int, ...], how: str = "jump") -> Drift:
     """Wraps an environment with a changing world; each new one is drawn like the first.
 
     A world is what a seed draws once: theta*, means of arms, and fixed contexts. Users, offers and reward noise have
@@ -89,12 +82,10 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
 
     Args:
         env: an environment with a random world.
-        when: rounds that begin with a new world: an integer n, every n-th round; a tuple of increasing rounds > 0; or a
-            number p in [10^-6, 1), each round after the first with probability p, independently, for
-            1 / p rounds on average.
+        when: rounds that begin with a new world: an integer n, every n-th round; or a tuple of increasing rounds > 0.
         how: "jump" switches to the new world at once. "slide" turns theta* evenly towards the next one, from one such
             round to the next, with the environment's law of theta* in every round. After the last round of a tuple
-            theta* stays. It needs `sphere` or `gap` with fresh contexts, and known rounds.
+            theta* stays. It needs `sphere` or `gap` with fresh contexts.
 
     Raises:
         ValueError, TypeError: an argument is invalid, or does not fit the environment.
@@ -119,8 +110,6 @@ def drift(env: Any, when: int | tuple[int, ...] | float, how: str = "jump") -> D
         if not callable(getattr(env, "between", None)) or spec.fixed_contexts:
             must = "must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts"
             raise BadValue("how", must, env, got=f"'slide' and {type(env).__name__}")
-        if changes.dtype.kind == "f":
-            raise BadValue("when", "must be rounds, an integer or a tuple, with how='slide'", when)
     one, other = (jax.tree.leaves(env.init(jax.random.key(seed))) for seed in range(2))
     if all(bool((a == b).all()) for a, b in zip(one, other)):
         raise BadValue("env", "must draw its world at random, but it is equal for every seed", env, got="")
@@ -131,9 +120,6 @@ def _rounds(when: Any) -> np.ndarray:
     if isinstance(when, (tuple, list)):
         rounds = [validate.integer("when", one, at_least=1, at_most=LAST - 1) for one in when]
         if not rounds or len(rounds) > MOST or any(b <= a for a, b in itertools.pairwise(rounds)):
-            raise BadValue("when", f"must be an integer, a number in (0, 1) or 1 to {MOST:,} increasing rounds", when)
+            raise BadValue("when", f"must be an integer, or 1 to {MOST:,} increasing rounds", when)
         return np.array(rounds, np.int32)
-    if isinstance(when, (float, np.floating)):
-        validate.within("when", validate.probability("when", when), RAREST, 1)
-        return np.array(when, np.float32)
     return np.array(validate.integer("when", when, at_least=1, at_most=LAST - 1), np.int32)

@@ -88,19 +88,6 @@ def test_a_sphere_slides_evenly(when):
     assert (angle[:, 12:] < 2e-3).all() == isinstance(when, tuple)
 
 
-def test_a_rate_is_how_often_it_moves():
-    """Changes are independent: their number is binomial, mean and variance within five standard errors."""
-    n, rounds, p = 1000, 30, 0.2
-    _, now, piece, _ = played(fb.envs.drift(SPHERE, p), range(rounds), n)
-    moved = (now.theta[:, 1:] != now.theta[:, :-1]).any(-1)
-    np.testing.assert_array_equal(moved, np.diff(piece, axis=1) == 1)
-    count, mean, var = moved.sum(1), (rounds - 1) * p, (rounds - 1) * p * (1 - p)
-    assert piece[:, 0].max() == 0
-    assert count.mean() == pytest.approx(mean, abs=5 * (var / n) ** 0.5)
-    assert count.var() == pytest.approx(var, abs=5 * var * (2 / n) ** 0.5)
-    assert abs(np.mean(moved[:, 1:] & moved[:, :-1]) - p * p) <= 5 * p / (n * rounds) ** 0.5
-
-
 def test_contexts_that_are_fixed_belong_to_the_world():
     env = fb.envs.drift(fb.envs.sphere(M, K, D, contexts="fixed"), 2)
     assert not env.spec.fixed_contexts
