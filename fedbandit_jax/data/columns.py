@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,12 +31,48 @@ SEPARATORS = ",;\t|"  # candidates; on ties the first counts
 LISTED = 12  # most names in a message
 
 
-class Table(NamedTuple):
-    """A table as a frame of pandas."""
+class Column(NamedTuple):
+    """A column without missing values."""
 
-    title: str
-    frame: Any  # a pandas.DataFrame, whose index counts rows from 0
+    name: str
+    values: np.ndarray  # (N,) float64; for labels (N,) int32 indices of levels
+    levels: tuple[str, ...] = ()  # distinct labels, in order; empty for numbers
+    unit: str = ""  # of dates
+
+    def shown(self, i: int) -> str:
+        """Formats the value of row i for a message."""
+        return repr(self.levels[self.values[i]]) if self.levels else f"{self.values[i]:g}"
+
+
+class Wanted(NamedTuple):
+    """A requested column."""
+
+    name: str
+    argument: str  # that requests it, for messages
+    kind: Literal["labels", "numbers", "either", "times"]
+
+
+class Table(NamedTuple):
+    """A table as a frame of pandas, and the columns that were requested of it."""
+
+    title: str  # for messages and figures
+    frame: Any  # a pandas.DataFrame of the kept rows, whose index counts all rows from 0
     first: int = 0  # number of the first row, for messages
+    found: Mapping[str, Column] = MappingProxyType({})  # by name
+    left_out: tuple[str, ...] = ()  # sentences about the other rows
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Returns the indices (N,) of the kept rows."""
+        return self.frame.index.to_numpy()
+
+    def row(self, i: int) -> str:
+        """Formats row i = 0, 1, ... as it is counted in the table."""
+        return f"row {self.first + int(self.frame.index[i]):,}"
+
+    def where(self, i: int, name: str) -> str:
+        """Ends a message about row i = 0, 1, ... of a column."""
+        return f"in {self.row(i)} of column {name!r}"
 
     def check(self, argument: str, name: str) -> None:
         """Raises `ValueError` unless a column has this name."""
@@ -54,7 +91,8 @@ def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | Non
     """
     pandas = require("pandas", "data")
     path = validate.path("source", source) if isinstance(source, (str, Path)) else None
-    title, found = source[:2] if isinstance(source, Table) else ("the table", source)
+    found: Any = source.frame if isinstance(source, Table) else source
+    title = source.title if isinstance(source, Table) else "the table"
     if path:
         title = path.name
         if not path.is_file():
@@ -63,8 +101,8 @@ def opened(source: Any, decimal: str | None = None, missing: Sequence[str] | Non
     elif not isinstance(found, Mapping) and not hasattr(found, "columns"):
         raise BadType("source", "must be a path, a frame or a mapping of names to vectors", source)
     try:
-        found = found.to_pandas() if hasattr(found, "to_pandas") else found
-        frame = _file(path, decimal, missing) if path else pandas.DataFrame(found)
+        to_pandas = getattr(found, "to_pandas", None)  # of polars and pyarrow
+        frame = _file(path, decimal, missing) if path else pandas.DataFrame(to_pandas() if to_pandas else found)
     except BadValue:
         raise
     except (ValueError, TypeError, OSError, EOFError, Warning) as error:
@@ -106,48 +144,9 @@ def _file(path: Path, decimal: str | None, missing: Sequence[str] | None) -> Any
         return pandas.read_csv(path, names=names, header=0, index_col=False, **options, **gaps)
 
 
-class Column(NamedTuple):
-    """A column without missing values."""
-
-    name: str
-    values: np.ndarray  # (N,) float64; for labels (N,) int32 indices of levels
-    levels: tuple[str, ...] = ()  # distinct labels, in order; empty for numbers
-    unit: str = ""  # of dates
-
-    def shown(self, i: int) -> str:
-        """Formats the value of row i for a message."""
-        return repr(self.levels[self.values[i]]) if self.levels else f"{self.values[i]:g}"
-
-
-class Wanted(NamedTuple):
-    """A requested column."""
-
-    name: str
-    argument: str  # that requests it, for messages
-    kind: Literal["labels", "numbers", "either", "times"]
-
-
-class Columns(NamedTuple):
-    """Requested columns of a table."""
-
-    title: str  # of the table, for messages and figures
-    found: dict[str, Column]  # by name
-    rows: np.ndarray  # (N,) indices in the table of the kept rows
-    first: int  # number of its first row
-    left_out: tuple[str, ...] = ()  # sentences about the other rows
-
-    def row(self, i: int) -> str:
-        """Formats row i = 0, 1, ... as it is counted in the table."""
-        return f"row {self.first + int(self.rows[i]):,}"
-
-    def where(self, i: int, name: str) -> str:
-        """Ends a message about row i = 0, 1, ... of a column."""
-        return f"in {self.row(i)} of column {name!r}"
-
-
 def read(
     source: Any, wanted: Sequence[Wanted], decimal: str | None = None, missing: Sequence[str] | None = None
-) -> Columns:
+) -> Table:
     """Reads and checks columns of a table; arguments are as in `fb.data.table`.
 
     Raises:
@@ -164,22 +163,21 @@ def read(
         raise BadValue("missing", "must leave a row without missing values", missing, got=got)
     left = len(whole) - len(frame)
     left_out = (f"left out: {left:,} rows with missing values",) if left else ()
-    columns = Columns(table.title, {}, frame.index.to_numpy(), table.first, left_out)
-    for one in wanted:
-        columns.found[one.name] = column(one, frame[one.name], columns, missing)
-    return columns
+    table = table._replace(frame=frame, left_out=left_out)
+    return table._replace(found={one.name: column(one, table, missing) for one in wanted})
 
 
-def column(wanted: Wanted, series: Any, columns: Columns, missing: Sequence[str] | None = None) -> Column:
+def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -> Column:
     """Converts a column of a frame, or raises `ValueError` with the first invalid row."""
     pandas = require("pandas", "data")
+    series = table.frame[wanted.name]
     (name, argument, kind), dtype = wanted, series.dtype.kind
     literal = missing is not None and not len(missing)
 
     def wrong(odd: Any, must: str, got: str | None = None) -> BadValue:
         i = int(np.argmax(odd))  # the first such row
         value = series.iloc[i]
-        return BadValue(argument, must, value, got=f"{got or validate.shown(value)} {columns.where(i, name)}")
+        return BadValue(argument, must, value, got=f"{got or validate.shown(value)} {table.where(i, name)}")
 
     if (gap := series.isna().to_numpy()).any():
         raise wrong(gap, NO_GAPS, "nothing")

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.columns import Column, Columns
+from fedbandit_jax.data.columns import Column, Table
 
 DEVIATIONS = 3.0  # standard deviations from the mean at which numbers are clipped
 MOST_FEATURES = 128  # d
@@ -52,10 +52,10 @@ class JointFeatures(NamedTuple):
         return level + self.users.rows[rows].astype(float) @ (self.arms.astype(float) @ blocks).T
 
 
-def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> JointFeatures:
+def make(table: Table, arm: Column, listed: Mapping[str, Sequence[str]]) -> JointFeatures:
     """Builds the features of users and arms from the columns `listed` by argument, at most `MOST_FEATURES`."""
-    n, k = len(columns.rows), len(arm.levels)
-    mine, its = ([columns.found[name] for name in listed[argument]] for argument in ("features", "arm_features"))
+    n, k = len(table.rows), len(arm.levels)
+    mine, its = ([table.found[name] for name in listed[argument]] for argument in ("features", "arm_features"))
     p, q = (1 + sum(map(_width, some)) for some in (mine, its))
     dim = p * q if its else 1 + k * p
     if dim > MOST_FEATURES:
@@ -73,7 +73,7 @@ def make(columns: Columns, arm: Column, listed: Mapping[str, Sequence[str]]) -> 
         users = users._replace(rows=users.rows * np.float32(HALF))
         how = f"{k} arms with an entry for each of ({', '.join(users.names)}), and a constant: d = {dim}"
         return JointFeatures(users, arms, intercept, (*users.how, how))
-    first = _first_rows(columns, arm, its)
+    first = _first_rows(table, arm, its)
     described = encoded("arm_features", [one._replace(values=one.values[first]) for one in its], k)
     how = f"{p} entries of users ({', '.join(users.names)}) times {q} of arms ({', '.join(described.names)}): d = {dim}"
     return JointFeatures(users, described.rows, None, (*users.how, *described.how, how))
@@ -84,7 +84,7 @@ def _width(column: Column) -> int:
     return 1 if len(column.levels) in (0, 2) else len(column.levels)
 
 
-def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndarray:
+def _first_rows(table: Table, arm: Column, its: Sequence[Column]) -> np.ndarray:
     """Returns the first row of every arm, (K,), after checking that all rows of an arm agree."""
     _, first = np.unique(arm.values, return_index=True)
     for one in its:
@@ -92,7 +92,7 @@ def _first_rows(columns: Columns, arm: Column, its: Sequence[Column]) -> np.ndar
         if wrong.any():
             i = int(np.argmax(wrong))
             j = int(first[arm.values[i]])
-            got = f"{one.shown(i)} {columns.where(i, one.name)} and {one.shown(j)} in {columns.row(j)}"
+            got = f"{one.shown(i)} {table.where(i, one.name)} and {one.shown(j)} in {table.row(j)}"
             must = f"must be the same in all rows of an arm, such as {arm.shown(i)}"
             raise BadValue("arm_features", must, one.shown(i), got=got)
     return first

@@ -12,7 +12,7 @@ from scipy.special import expit, rel_entr
 
 from fedbandit_jax.core.printed import Printed
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.columns import Column, Columns
+from fedbandit_jax.data.columns import Column, Table
 from fedbandit_jax.data.design import JointFeatures
 
 CHUNK = 65536  # rows with features in float64 at a time
@@ -139,7 +139,7 @@ def _share(draws: np.ndarray, place: np.ndarray, share: float) -> np.ndarray:
     return found
 
 
-def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: Columns) -> None:
+def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, table: Table) -> None:
     """Raises `ValueError` if fitted rows, or those of an arm, are fewer than the coefficients."""
     counts, need = np.bincount(played, minlength=len(design.arms)), design.dim
     if design.intercept is not None:
@@ -147,10 +147,10 @@ def check_rows(design: JointFeatures, arm: Column, played: np.ndarray, columns: 
         if counts.min() < need:
             level = arm.levels[int(np.argmin(counts))]
             must = f"must have at least {need} rows of every arm to fit the model, one for each coefficient"
-            got = f"{counts.min()} of {level!r} in column {arm.name!r} of {columns.title}"
+            got = f"{counts.min()} of {level!r} in column {arm.name!r} of {table.title}"
             raise BadValue("source", must, counts.min(), got=got)
     if len(played) < need:
-        got = f"{len(played)} of the {len(columns.rows)} rows of {columns.title}"
+        got = f"{len(played)} of the {len(table.rows)} rows of {table.title}"
         raise BadValue("source", f"must have at least d = {need} rows to fit the model", len(played), got=got)
 
 

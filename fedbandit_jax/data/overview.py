@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.data.columns import DAYS, GAPS, Columns, Table, Wanted, column, opened
+from fedbandit_jax.data.columns import DAYS, GAPS, Table, Wanted, column, opened
 
 ARMS, LEVELS = 50, 20  # most distinct values of an arm, or of a text feature
 HEAD = ("column", "kind", "distinct", "missing", "values", "can be")
@@ -71,8 +71,8 @@ def _summary(name: str, table: Table, missing: Sequence[str] | None) -> Summary:
     kind, low, high, why = "text", np.nan, np.nan, ""
     if len(given):
         try:
-            rows = Columns(table.title, {}, given.index.to_numpy(), table.first)
-            one = column(Wanted(name, "features", "either"), given, rows, missing)
+            rows = table._replace(frame=table.frame.loc[given.index])
+            one = column(Wanted(name, "features", "either"), rows, missing)
             kind = "text" if one.levels else "date" if one.unit == DAYS else "number"
             low, high = (one.values.min(), one.values.max()) if kind == "number" else (low, high)
         except BadValue as error:
