@@ -28,8 +28,16 @@ _CONFIG = (*OF_LABELS, "horizon", "seeds", "stride", "key")
 _KINDS = {"rounds": "iu", "regret": "f", "status": "iu"}  # kinds of NumPy dtypes; "iuf" for others
 
 
-def write(result: Measured, path: str | Path) -> Path:
-    """Implements `Result.save`."""
+def save(result: Measured, path: str | Path) -> Path:
+    """Writes everything to one file, `path`.npz, and returns its path. `path` may end in .npz itself.
+
+    Missing folders are created. The file is complete or absent, and sealed by a digest. `np.load` opens it too. It
+    finds the curves, and the rest in the text result.json.
+
+    Raises:
+        ValueError: arrays, certificates and configuration do not fit together; the message says where.
+        OSError: the file is not writable; an old one is kept.
+    """
     check(result)
     path = _npz(path)
     path.parent.mkdir(parents=True, exist_ok=True)

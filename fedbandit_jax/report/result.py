@@ -44,39 +44,14 @@ class Result(Measured):
         record_rounds: recorded rounds of every record, 1..T.
     """
 
-    def summary(self, baseline: str | None = None) -> str:
-        """Formats final regret, communication and claims as tables, with regret differences paired by seed.
-
-        Differences are from the baseline, with a 95 % interval for their mean.
-
-        Args:
-            baseline: a label, for the other labels of its environment. Default, and in other environments: the first
-                label there. The heading says which it is.
-        """
-        return tables.summary(self, baseline)
-
-    def compare(self, baseline: str | None = None) -> dict[str, tables.Difference]:
-        """Returns label -> its final regret minus the baseline's, paired by seed, with a 95 % interval.
-
-        Args:
-            baseline: as in `summary`.
-        """
-        return tables.compare(self, baseline)
+    summary = tables.summary
+    compare = tables.compare
+    to_xarray = tables.to_xarray
+    to_pandas = tables.to_pandas
+    save = files.save
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
-
-    def save(self, path: str | Path) -> Path:
-        """Writes everything to one file, `path`.npz, and returns its path. `path` may end in .npz itself.
-
-        Missing folders are created. The file is complete or absent, and sealed by a digest. `np.load` opens it too. It
-        finds the curves, and the rest in the text result.json.
-
-        Raises:
-            ValueError: arrays, certificates and configuration do not fit together; the message says where.
-            OSError: the file is not writable; an old one is kept.
-        """
-        return files.write(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -86,26 +61,6 @@ class Result(Measured):
             ValueError: the file is missing or damaged, or its format is newer. The message names it.
         """
         return files.read(path, cls)
-
-    def to_xarray(self) -> Any:
-        """Converts all arrays to an `xarray.Dataset`, with every varied parameter of the sweep as a dimension.
-
-        Dimensions are "algorithm", if there are several, the parameters, "seed" and "round". For example,
-        `data.regret.sel(epsilon=1).mean("seed")` is one curve for each algorithm. An algorithm without a parameter is
-        repeated along it. Missing configurations have NaN curves and `status` -1. A record "x" is `record_x`. If its
-        rounds differ from the curves', they are the dimension "record_x_round". Its own axes are "record_x_0" and so
-        on. It needs the extra `xarray`.
-        """
-        return tables.to_xarray(self)
-
-    def to_pandas(self) -> Any:
-        """Converts curves to a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
-
-        Columns are "algorithm", "label", the parameters of the sweep (None for algorithms without one),
-        "certificate_claim", "certificate_epsilon" (the exact one) and "certificate_delta" (NaN without noise), "seed",
-        "round", "regret", "status", communication and other counters, without records. It needs the extra `xarray`.
-        """
-        return tables.to_pandas(self)
 
 
 def concat(results: Sequence[Result]) -> Result:

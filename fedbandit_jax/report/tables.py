@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,11 @@ class Difference(NamedTuple):
 
 
 def compare(result: Measured, baseline: str | None = None) -> dict[str, Difference]:
-    """Implements `Result.compare`."""
+    """Returns label -> its final regret minus the baseline's, paired by seed, with a 95 % interval.
+
+    Args:
+        baseline: as in `summary`.
+    """
     from scipy.special import stdtrit
 
     if baseline is not None:
@@ -46,22 +50,15 @@ def compare(result: Measured, baseline: str | None = None) -> dict[str, Differen
     return found
 
 
-def expression(account: Any) -> str:
-    """Formats an account as the expression that makes the object.
-
-    >>> expression({"type": "Every", "batch": 25})
-    'Every(batch=25)'
-    """
-    if isinstance(account, Mapping):
-        parts = [f"{name}={expression(part)}" for name, part in account.items() if name != "type"]
-        return f"{account.get('type', 'dict')}({', '.join(parts)})"
-    if isinstance(account, list):
-        return f"[{', '.join(map(expression, account))}]"
-    return repr(account)
-
-
 def summary(result: Measured, baseline: str | None = None) -> str:
-    """Implements `Result.summary`."""
+    """Formats final regret, communication and claims as tables, with regret differences paired by seed.
+
+    Differences are from the baseline, with a 95 % interval for their mean.
+
+    Args:
+        baseline: a label, for the other labels of its environment. Default, and in other environments: the first label
+            there. The heading says which it is.
+    """
     text = [size(result), *bases(result)]
     for i, (title, rows) in enumerate(tables(result, baseline)):
         text += [""] * (i > 0) + [title] * (title != "") + [aligned(rows)]
@@ -171,7 +168,14 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def to_xarray(result: Measured) -> Any:
-    """Implements `Result.to_xarray`."""
+    """Converts all arrays to an `xarray.Dataset`, with every varied parameter of the sweep as a dimension.
+
+    Dimensions are "algorithm", if there are several, the parameters, "seed" and "round". For example,
+    `data.regret.sel(epsilon=1).mean("seed")` is one curve for each algorithm. An algorithm without a parameter is
+    repeated along it. Missing configurations have NaN curves and `status` -1. A record "x" is `record_x`. If its rounds
+    differ from the curves', they are the dimension "record_x_round". Its own axes are "record_x_0" and so on. It needs
+    the extra `xarray`.
+    """
     xarray = require("xarray", "xarray")
 
     points = list(result.coordinates.values())
@@ -216,7 +220,12 @@ def to_xarray(result: Measured) -> Any:
 
 
 def to_pandas(result: Measured) -> Any:
-    """Implements `Result.to_pandas`."""
+    """Converts curves to a `pandas.DataFrame` with a row for every algorithm, seed and recorded round.
+
+    Columns are "algorithm", "label", the parameters of the sweep (None for algorithms without one),
+    "certificate_claim", "certificate_epsilon" (the exact one) and "certificate_delta" (NaN without noise), "seed",
+    "round", "regret", "status", communication and other counters, without records. It needs the extra `xarray`.
+    """
     pandas = require("pandas", "xarray")
 
     points, n_seeds, n_records = result.coordinates, len(result.seeds), len(result.rounds)
