@@ -60,8 +60,8 @@ class ReportCommand(Command):
       - all certificates in full
       - the command, the configuration, versions and the date
 
-    The command reads all .npz files of a folder and of its subfolders, also the store of a running sweep. It names
-    each file that is not a result, with the reason, and the exit code is then 1.
+    The command reads all .npz files of a folder and of its subfolders, without the pieces of a store, which
+    `fedbandit sweep` gathers. It names each file that is not a result, with the reason, and the exit code is then 1.
 
     For example:
       fedbandit report results
@@ -71,7 +71,7 @@ class ReportCommand(Command):
 
     flag_of: ClassVar = {"path": "paths"}
 
-    # folders, or .npz files of `fedbandit simulate`, `Result.save` or a store.
+    # folders, or .npz files of `fedbandit simulate` or `Result.save`.
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], quiet(metavar="PATH ...")]]
     # file of the page, which replaces an older page. A missing folder is made.
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("report.html")
