@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from fedbandit_jax.core.validate import BadType as BadType
     from fedbandit_jax.core.validate import BadValue as BadValue
     from fedbandit_jax.engine import record as record
-    from fedbandit_jax.engine.cache import keep_programs as keep_programs
     from fedbandit_jax.engine.simulation import SimulationError as SimulationError
     from fedbandit_jax.engine.simulation import rollout as rollout
     from fedbandit_jax.engine.simulation import simulate as simulate
@@ -73,7 +72,6 @@ _HOME = {
         "Status",
     ),
     "report.result": ("Result", "concat"),
-    "engine.cache": ("keep_programs",),
     "engine.simulation": ("SimulationError", "rollout", "simulate", "sweep"),
     "planning.evaluation": ("off_policy",),
     "planning.recommend": ("plan",),

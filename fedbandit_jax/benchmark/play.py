@@ -20,7 +20,7 @@ from fedbandit_jax.benchmark.row import Cell, Row
 from fedbandit_jax.benchmark.suite import TASKS
 from fedbandit_jax.benchmark.task import SEEDS, Task
 from fedbandit_jax.core import bars, struct, validate
-from fedbandit_jax.core.files import LOCK, check_free, check_writable, locked
+from fedbandit_jax.core.files import check_writable, locked
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine import identity
 from fedbandit_jax.engine.simulation import sweep
@@ -97,9 +97,8 @@ def play(entry: Entry, tasks: list[Task], track: str, trials: int, out: Any, non
     if out is None:
         return _play(row, entry, tasks, None, progress)
     check_writable("out", Path(out))
-    path, once = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz", "name must be that of one run at a time"
-    with locked(path.with_name(f".{path.stem}{LOCK}"), f"{once}, got {entry.name!r}", otherwise="give another name"):
-        check_free("out", path)
+    path = Path(out) / f"{entry.name}{'.checked' if nonce else ''}.npz"
+    with locked(path.with_name(f".{path.stem}"), "name", entry.name):
         row = dataclasses.replace(row, cells=_done(path, row))
         if row.cells:
             row.save(path)  # with the present declarations

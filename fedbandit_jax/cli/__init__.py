@@ -103,8 +103,7 @@ def entry() -> None:
     """Runs `fedbandit` and ends the process.
 
     After a signal the process ends without the interpreter's clean-up, because another thread may still compute. After
-    a second signal it ends at once, unless it is writing a checkpoint. Files are complete at any time, and a lock ends
-    with its process.
+    a second signal it ends at once. Files are complete at any time.
     """
     stopping = []
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, File, Folder, Part, Words, digest, part_of
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_free, check_writable
+from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
 SHIPPED, CONTROLS = "shipped mechanisms", "controls"  # cases that must pass, cases that must fail
@@ -58,7 +58,7 @@ class AuditCommand(Command):
     @override
     def run(self) -> int:
         import fedbandit_jax as fb
-        from fedbandit_jax.engine.cache import keep_by_default
+        from fedbandit_jax.engine.cache import keep_programs
         from fedbandit_jax.report.findings import table
 
         check_writable("out", self.out)
@@ -67,8 +67,7 @@ class AuditCommand(Command):
         validate.integer("random_seed", self.random_seed, at_least=0, at_most=2**32 - 1)
         request = [(name, value) for name, value in vars(self).items() if name not in ("given", "out")]
         picture = self.out / f"{digest(f'audit-{self.family}', request)}.png"
-        check_free("out", picture)
-        keep_by_default()
+        keep_programs()
         found: dict[str, list[Any]] = {}
         wrong, groups = [], self.cases()
         for group, cases in groups.items():

@@ -12,7 +12,7 @@ import tyro
 from typing_extensions import override
 
 from fedbandit_jax.cli._command import Command, Flag, Folder, Name, progress, quiet
-from fedbandit_jax.core.files import check_free, check_writable
+from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
 CHECK = "verify"
@@ -82,7 +82,6 @@ class BenchmarkCommand(Command):
         from fedbandit_jax.benchmark import board
 
         check_writable("board", self.board.parent)
-        check_free("board", self.board)
         refused: list[tuple[Path, str]] = []
         found = board.rows(paths, refused)
         for _, why in refused:
@@ -105,7 +104,6 @@ class BenchmarkCommand(Command):
         import fedbandit_jax as fb
         from fedbandit_jax.benchmark import board
 
-        fb.keep_programs()
         options = {name: getattr(self, name) for name in ("tasks", "track", "trials", "name", "develop")}
         out = None if self.develop else self.out
         row = fb.benchmark.run(entry, **options, out=out, progress=progress())
@@ -117,7 +115,6 @@ class BenchmarkCommand(Command):
         import fedbandit_jax as fb
         from fedbandit_jax.benchmark import board
 
-        fb.keep_programs()
         row = fb.benchmark.Row.load(file)
         found = fb.benchmark.verify(row, tasks=self.tasks, out=self.out, progress=progress())
         print(board.summary(found.again, board.rows()))

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._answer import answer, details, overview
 from fedbandit_jax.cli._command import Command, File, Flag, quiet
-from fedbandit_jax.core.files import check_free, check_writable
+from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
 
@@ -84,7 +84,6 @@ class ReportCommand(Command):
         if self.out.is_dir() or not self.out.name:
             raise BadValue("out", "must name a file", str(self.out))
         check_writable("out", self.out.parent)
-        check_free("out", self.out)
         results = folders.find(self.paths)
         for path, why in results.refused:
             print(f"fedbandit: refused {path}: {why}", file=sys.stderr)

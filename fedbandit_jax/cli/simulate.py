@@ -17,7 +17,6 @@ from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._answer import kept, overview
 from fedbandit_jax.cli._command import Command, Files, Flag, Name, Option, Output, Set, progress, quiet
 from fedbandit_jax.cli._log import Log, Roles, Table
-from fedbandit_jax.core.files import LOCK, check_free, is_ours, locked
 from fedbandit_jax.core.validate import BadValue
 
 LINEAR = ("linear", "schedules")  # families that can play your own table
@@ -112,21 +111,17 @@ class SimulateCommand(Command):
         what = self.env or (self.family if self.data is None else Path(self.data).stem)
         name = self.output.named(what, [self.file.read_text(), self.env, changes])
         checkpoint = out / f".{name}.checkpoint"
-        once = f"name must be that of one run at a time, got {name!r}"
         asked = self.asked()
-        check_free("name", *(out / f"{name}.{ending}" for ending in ("npz", "png", "pdf")))
-        with locked(out / f".{name}{LOCK}", once, otherwise="give another name"):
-            import fedbandit_jax as fb
+        import fedbandit_jax as fb
 
-            result = fb.sweep(**asked.arguments, checkpoint=checkpoint, progress=progress(), throw=False)
-            saved = kept(result, asked.record, out / name, certificates=self.certificates)
-            drawn = list(fb.plotting.save(overview(result), out / name))
-            for gauge in list(result.gauges)[:1]:
-                end = gauge.lower().replace(" ", "_")
-                drawn += fb.plotting.save(fb.plotting.gauge(result, gauge), out / f"{name}_{end}")
-            for part in out.glob(f"{glob.escape(checkpoint.name)}.*"):
-                if is_ours(part):
-                    part.unlink()
+        result = fb.sweep(**asked.arguments, checkpoint=checkpoint, progress=progress(), throw=False)
+        saved = kept(result, asked.record, out / name, certificates=self.certificates)
+        drawn = list(fb.plotting.save(overview(result), out / name))
+        for gauge in list(result.gauges)[:1]:
+            end = gauge.lower().replace(" ", "_")
+            drawn += fb.plotting.save(fb.plotting.gauge(result, gauge), out / f"{name}_{end}")
+        for part in out.glob(f"{glob.escape(checkpoint.name)}.[0-9]*"):
+            part.unlink()
         its = result.provenance
         print(f"\nSaved {', '.join(map(str, [saved, *drawn]))}")
         print(f"{its['seconds']:.0f} s, of which {its.get('compiling', 0):.0f} s waiting for the compiler\n")

@@ -15,7 +15,6 @@ from fedbandit_jax.cli import _configuration
 from fedbandit_jax.cli._answer import kept
 from fedbandit_jax.cli._command import Command, Files, Output, Part, Set, part_of, progress, quiet
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import check_free
 from fedbandit_jax.core.validate import BadValue
 
 LISTED = 20  # most configurations of a printed table
@@ -61,7 +60,6 @@ class SweepCommand(Command):
         if part is not None and name is not None:
             raise BadValue("name", "applies only to the whole sweep, without --part", name, others=("part",))
         name = self.output.named(self.config.stem, [asked.record["text"], asked.record["set"]])
-        check_free("name", out / f"{name}.npz")
         store = out / "store" if self.store is None else validate.path("store", self.store)
         if part is not None:
             print(f"part {self.part}: {self._computed(asked, store, part):,} runs computed, in {store}")

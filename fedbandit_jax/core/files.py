@@ -13,9 +13,7 @@ import math
 import os
 import platform
 import secrets
-import struct
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,20 +23,10 @@ import numpy as np
 
 from fedbandit_jax.core.validate import BadType, BadValue
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None
-
 WORDS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}  # floats that JSON lacks
 _DIGITS = 64  # hexadecimal digits of SHA-256
-MARK = "made by fedbandit_jax"  # near the beginning or the end of every file of this package
 _SEALED = "; SHA-256 of all before: "
-_NEAR, _FAR = 1 << 11, 1 << 16  # bytes at the beginning and the end searched for the mark
-_EXTRA = struct.pack("<HH", 0xFEDB, len(MARK)) + MARK.encode()  # a zip field that other readers skip
 _MOST, _DENSEST = 1 << 30, 100  # refuse archives that unpack to more bytes, and to more times their size
-LOCK = ".fedbandit-lock"  # suffix of lock files
-_OWNER = b'{"process": '  # prefix of a lock's text
 
 
 def check_writable(name: str, folder: Path) -> None:
@@ -55,58 +43,21 @@ def check_writable(name: str, folder: Path) -> None:
         raise BadValue(name, "must be a writable folder", folder, got=f"{str(folder)!r}: {error.strerror}") from error
 
 
-def check_free(name: str, *paths: Path) -> None:
-    """Checks that each path is free, or holds a file of this package.
-
-    Raises:
-        ValueError: there is a file of another tool, a folder or a symbolic link.
-    """
-    for path in paths:
-        if not os.path.lexists(path) or is_ours(path):
-            continue
-        kinds = {"a symbolic link": path.is_symlink, "a folder": path.is_dir, "a file of another tool": path.is_file}
-        what = next((words for words, fits in kinds.items() if fits()), "a device or a pipe")
-        raise BadValue(name, "must be free, or an older file of fedbandit_jax", path, got=f"{str(path)!r}, {what}")
-
-
-def is_ours(path: Path) -> bool:
-    """Returns whether this is an empty file, or one that bears this package's mark in its own place.
-
-    A page or an archive of another tool that contains one of our files is not ours.
-    """
-    if path.is_symlink() or not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        start = file.read(_NEAR)
-        file.seek(-min(_FAR, file.seek(0, os.SEEK_END)), os.SEEK_END)
-        end = file.read()
-    if start[:4] == b"PK\3\4":  # the mark in the first entry survives truncation
-        name, extra = struct.unpack("<HH", start[26:30].ljust(4, b"\0"))
-        return _EXTRA in start[30 + name :][:extra] or _SEALED.encode() in end[-2 * _DIGITS :]
-    return not start or MARK.encode() in (start + end if start[:4] == b"%PDF" else start)
-
-
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes a file next to `path` and moves it there. A crash or a full disk leaves the old file or none.
 
     Several processes and machines may write one path. The last file stays, and is complete.
 
     Args:
-        path: the file, in an existing folder.
-        write: writes the content to an open binary file, which it may also read. The content must have `MARK` near
-            its beginning or its end, which identifies our files.
-
-    Raises:
-        ValueError: `path` holds something else than a file of this package.
+        path: the file, in an existing folder; an old one is replaced.
+        write: writes the content to an open binary file, which it may also read.
     """
-    check_free("path", path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # unique across machines
     try:
         with open(temporary, "x+b") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        check_free("path", path)  # it may have appeared meanwhile
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
@@ -118,8 +69,7 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 def remove_unfinished(path: Path) -> None:
     """Removes temporary files of `path` left by killed processes; nobody may be writing it now."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
-        if is_ours(temporary):
-            temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_archive(
@@ -148,10 +98,8 @@ def write_archive(
             return info
 
         with zipfile.ZipFile(file, "w") as archive:
-            for i, (name, array) in enumerate(arrays.items()):
-                info = entry(f"{name}.npy")
-                info.extra = _EXTRA if i == 0 else b""  # marks truncated files too
-                with archive.open(info, "w", force_zip64=True) as part:
+            for name, array in arrays.items():
+                with archive.open(entry(f"{name}.npy"), "w", force_zip64=True) as part:
                     np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
             archive.writestr(entry(f"{kind}.json"), text)
             if archive.namelist() != [*(f"{name}.npy" for name in arrays), f"{kind}.json"]:
@@ -250,77 +198,36 @@ def _is_word(value: Any) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path, what: str, *, otherwise: str) -> Iterator[None]:
-    """Holds the lock file `path` during the block, against other processes and threads.
+def locked(path: Path, name: str, value: str) -> Iterator[None]:
+    """Holds the lock `path`.lock during the block, against other processes and threads. It ends with its process.
 
-    The file names its owner. The kernel holds the lock while the owner lives, and afterwards it is taken over. If the
-    owner is on another machine, or the file system has no locks, the file must be deleted by hand. Without locks, two
-    processes that start at the same moment may both enter. Files of other tools are left alone.
-
-    Args:
-        path: the file, which ends in `LOCK`, in a writable folder; it is removed at the end.
-        what: beginning of the error message, for instance "checkpoint must be free, got 'run'".
-        otherwise: end of the message, what to do instead of waiting.
+    File systems without locks let everybody in.
 
     Raises:
-        ValueError: the lock is held; the message names process, host and start. Or `path` is a link, a folder or a
-            file of another tool.
+        ValueError: another run holds it; the message names the argument `name`, its value, and the process.
     """
-    while True:
-        with _opened(path, what, otherwise) as file:
-            _check_owner(path, file, what, otherwise)
+    import fcntl  # which Windows lacks
+
+    path = path.with_name(f"{path.name}.lock")
+    with contextlib.ExitStack() as stack:
+        while True:
+            file = stack.enter_context(open(path, "a+"))
             try:
-                if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    continue
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    break
             except FileNotFoundError:  # its owner removed it after the opening
                 continue
-            file.truncate(0)
-            owner = {"process": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            with contextlib.suppress(OSError):  # on a full disk the lock stays anonymous
-                os.write(file.fileno(), json.dumps(owner).encode())
-            try:
-                yield
-            finally:
-                file.truncate(0)
-                with contextlib.suppress(OSError):  # Windows does not remove open files
-                    path.unlink()
-            return
-
-
-def _opened(path: Path, what: str, otherwise: str) -> IO[str]:
-    """Opens or creates a lock file without following symbolic links."""
-    try:
-        if path.is_symlink():  # for systems without O_NOFOLLOW
-            raise FileExistsError
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-        file = os.fdopen(os.open(path, flags, 0o666), "r+")
-        start = os.read(file.fileno(), len(_OWNER)) if path.is_file() else b"no file"
-        if start == _OWNER[: len(start)]:
-            return file
-        file.close()
-    except OSError:
-        if not (path.is_symlink() or path.is_dir()):
-            raise
-    raise ValueError(f"{what}, and {str(path)!r} is no lock of fedbandit_jax: move it, or {otherwise}")
-
-
-def _check_owner(path: Path, file: IO[str], what: str, otherwise: str) -> None:
-    """Locks an open file; raises `ValueError` if another process holds it, or may hold it."""
-    held = None  # unknown, without locks
-    if fcntl is not None:
+            except BlockingIOError:
+                file.seek(0)
+                got = f"{value!r}, held by {file.read() or 'another process'}: wait until it ends"
+                raise BadValue(name, "must be that of one run at a time", value, got=got) from None
+            except OSError:  # no locks
+                break
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}")
+        file.flush()
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = False
-        except BlockingIOError:
-            held = True
-        except OSError:  # the file system has no locks
-            pass
-    file.seek(0)
-    try:
-        owner = json.loads(file.read())
-    except ValueError:  # empty or torn
-        owner = None
-    if held or (owner and (held is None or owner["host"] != platform.node())):
-        who = "process {process} on {host}, since {since}".format(**owner) if owner else "another process"
-        wait = "wait until it ends" if held else f"make sure that it has ended and delete {str(path)!r}"
-        raise ValueError(f"{what}, which is being written by {who}: {wait}, or {otherwise}")
+            yield
+        finally:
+            path.unlink(missing_ok=True)

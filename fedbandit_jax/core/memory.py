@@ -25,19 +25,14 @@ def total() -> int:
 
 
 def _limits() -> Iterator[int]:
-    """Yields the memory limits of this process's control groups (version 1 or 2), including outer ones."""
+    """Yields the memory limits of this process's control group (version 2) and of those around it."""
     yield LARGEST
-    try:
-        groups = [line.split(":", 2) for line in MEMBER.read_text().splitlines()]
-    except OSError:
-        groups = []
-    for _, kinds, path in groups:
-        if kinds in ("", "memory"):
-            root, name = (CGROUPS / kinds, "memory.limit_in_bytes") if kinds else (CGROUPS, "memory.max")
-            inner = root / path.lstrip("/")
-            for folder in (inner, *inner.parents[: len(inner.parts) - len(root.parts)]):
-                with contextlib.suppress(OSError, ValueError):  # outer groups may be hidden; "max" is no limit
-                    yield int((folder / name).read_text())
+    inner = CGROUPS
+    with contextlib.suppress(OSError):
+        inner /= MEMBER.read_text().rpartition("0::/")[2].strip()
+    for folder in (inner, *inner.parents[: len(inner.parts) - len(CGROUPS.parts)]):
+        with contextlib.suppress(OSError, ValueError):  # outer groups may be hidden; "max" is no limit
+            yield int((folder / "memory.max").read_text())
 
 
 def limit() -> float:

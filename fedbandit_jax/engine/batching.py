@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import control, lapack, memory, programs
 from fedbandit_jax.core.backend import loop_options, on_cpu, quick_options
@@ -120,13 +119,11 @@ class Pieces:
         self.n_configs, self.n_seeds = len(runners), len(keys)
         runner, devices = runners[0], jax.local_devices()
         self.recorder = runner.recorder
-        if runner.mesh is not None:  # pieces run in sequence, each on all devices
-            devices = [NamedSharding(runner.mesh, PartitionSpec())]
         alone = runner.rejects or (runner.hints.branches and on_cpu())  # worlds of rejection depend on arms played
         self.workers = len(devices)
         size = -(-len(keys) // len(devices))
         if on_cpu():
-            self.workers = max(_cores(), len(devices)) if runner.mesh is None else 1
+            self.workers = max(_cores(), len(devices))
             size = _together(len(keys), runner.hints.seeds, self.workers)
         groups = [[runner] for runner in runners] if alone else [runners]
         part = runner.divided(self.workers // (len(groups) * -(-len(keys) // size)))
@@ -183,8 +180,7 @@ class Pieces:
     def _fit(self, program: Any) -> None:
         """Limits the workers to the available memory; raises `ValueError` if it is too small for one.
 
-        Only XLA knows the temporary memory of a program. A piece uses the memory of one accelerator, or of one
-        part of each.
+        Only XLA knows the temporary memory of a program. A piece uses the memory of one accelerator.
         """
         alone = 1 if on_cpu() else jax.local_device_count()  # devices with separate memory
         sizes, most = program.memory_analysis(), memory.limit() / alone

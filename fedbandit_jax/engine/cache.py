@@ -11,64 +11,42 @@ from pathlib import Path
 
 import jax
 
-from fedbandit_jax.core import validate
 from fedbandit_jax.core.files import check_writable
 from fedbandit_jax.core.validate import BadValue
 
 LEAST_SECONDS = 0.2  # faster compilations are not cached
 MOST_BYTES = 2**30  # of a folder at the start of a process
 PROGRAM = f"*-{'[0-9a-f]' * 64}-cache"  # names of JAX's files
-_refused: list[ValueError] = []  # error of the default folder, printed once
+_refused: list[ValueError] = []  # error of the folder, printed once
 
 
-def keep_programs(folder: str | Path | None = None) -> Path:
-    """Keeps compiled programs in a folder from now on, so the next process need not compile them again.
+def keep_programs() -> None:
+    """Keeps compiled programs in the user's cache folder from now on, so the next process need not compile them again.
 
-    `fb.simulate`, `fb.sweep` and the command line call it, unless JAX's own cache is already on
-    (`JAX_COMPILATION_CACHE_DIR`) or off (`JAX_ENABLE_COMPILATION_CACHE=0`). If programs exceed 1 GiB, the next process
-    deletes the least recently used.
-
-    Args:
-        folder: created if it does not exist. None: the folder of JAX's cache if it is on, otherwise `fedbandit_jax` in
-            the user's cache folder (`XDG_CACHE_HOME`, by default `~/.cache`). Each kind of processor has its own
-            subfolder, since programs may not run on another.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError, TypeError: it is not a writable folder; the message names it.
-
-    Example:
-        >>> import tempfile, fedbandit_jax as fb
-        >>> fb.keep_programs(tempfile.mkdtemp()).is_dir()
-        True
+    It does nothing if JAX's own cache is on (`JAX_COMPILATION_CACHE_DIR`) or off (`JAX_ENABLE_COMPILATION_CACHE=0`). If
+    programs exceed 1 GiB, the next process deletes the least recently used. Prints one line if the folder is new, or is
+    not writable.
     """
-    before = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    if folder is None and before:
-        return Path(before)
-    chosen = default_folder() if folder is None else validate.path("folder", folder)
-    new = not chosen.exists()
-    check_writable("folder", chosen)
+    config = jax.config
+    if not config.jax_enable_compilation_cache or config.jax_compilation_cache_dir or _refused:  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    try:
+        folder = default_folder()
+        new = not folder.exists()
+        check_writable("XDG_CACHE_HOME", folder)
+    except ValueError as error:
+        _refused.append(error)
+        print(f"compiled programs are not kept: {error}", file=sys.stderr)
+        return
     if new:
-        print(f"compiled programs are kept in {chosen}, at most {MOST_BYTES >> 30} GiB", file=sys.stderr)
-    _make_room(chosen)
-    jax.config.update("jax_compilation_cache_dir", str(chosen))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
-    return chosen
+        print(f"compiled programs are kept in {folder}, at most {MOST_BYTES >> 30} GiB", file=sys.stderr)
+    make_room(folder)
+    config.update("jax_compilation_cache_dir", str(folder))
+    config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
 
 
-def keep_by_default() -> None:
-    """Calls `keep_programs()` unless JAX's cache is disabled. Prints one line if the folder is not writable."""
-    if jax.config.jax_enable_compilation_cache and not _refused:  # pyright: ignore[reportAttributeAccessIssue]
-        try:
-            keep_programs()
-        except ValueError as error:
-            _refused.append(error)
-            print(f"compiled programs are not kept: {error}", file=sys.stderr)
-
-
-def _make_room(folder: Path) -> None:
+def make_room(folder: Path) -> None:
+    """Deletes the least recently used programs until the others have at most `MOST_BYTES`."""
     found = []
     for path in folder.glob(PROGRAM):
         with contextlib.suppress(FileNotFoundError):  # deleted by another process
@@ -82,7 +60,7 @@ def _make_room(folder: Path) -> None:
 
 
 def default_folder() -> Path:
-    """Returns the folder for programs of this kind of processor, in the user's cache folder.
+    """Returns the folder in the user's cache folder for programs of this kind of processor: others may not run them.
 
     With a size limit JAX expects a timestamp file for every program, so such a cache has a separate folder.
     """
@@ -91,7 +69,7 @@ def default_folder() -> Path:
         home = os.path.expanduser("~") if os.environ.get("HOME", "~") else ""
         base = Path(home) / ".cache"
     if not base.is_absolute():
-        raise BadValue("folder", "must be given, or XDG_CACHE_HOME set, if there is no home", None)
+        raise BadValue("XDG_CACHE_HOME", "must be a folder, since there is no home", None)
     limited = b"" if jax.config.jax_compilation_cache_max_size < 0 else b"limited"  # pyright: ignore[reportAttributeAccessIssue]
     return base / "fedbandit_jax" / hashlib.sha256(_processor() + limited).hexdigest()[:12]
 

@@ -1,18 +1,14 @@
-"""Checkpoints and signal handling for interrupted runs.
-
-There are two files for each compiled program of a sweep. Ctrl-C and SIGTERM wait until the present chunk has been
-played.
-"""
+"""Checkpoints of interrupted runs, one file for each compiled program of a sweep."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import signal
+import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedbandit_jax.core.files import LOCK, check_free, locked, read_archive, remove_unfinished, write_archive
+from fedbandit_jax.core.files import locked, read_archive, remove_unfinished, write_archive
 from fedbandit_jax.engine.curves import Tally
-
-STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Progress(NamedTuple):
-    """The state needed to continue a run."""
+    """The state needed to continue a run. It is immutable, so an interruption sees all of a chunk or none of it."""
 
     layout: str  # describes the shapes of the states
     k: int  # steps taken
@@ -36,10 +30,7 @@ class Progress(NamedTuple):
 
 
 class Checkpoints:
-    """Checkpoint files `stem`.0, `stem`.1, ... of the programs of a sweep, and their predecessors `stem`.0.before, ...
-
-    A run continues only from files with its `fingerprint`, and from the predecessor if the newest is damaged.
-    """
+    """Checkpoint files `stem`.0, `stem`.1, ... of the programs of a sweep, continued by runs of their `fingerprint`."""
 
     def __init__(self, stem: str | Path, fingerprint: str):
         self.stem, self.fingerprint = stem, fingerprint
@@ -47,8 +38,7 @@ class Checkpoints:
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Locks the files against other processes; raises `ValueError` if one holds them."""
-        what = f"checkpoint must be that of one run at a time, got {str(self.stem)!r}"
-        return locked(Path(f"{self.stem}{LOCK}"), what, otherwise="give another path")
+        return locked(Path(self.stem), "checkpoint", str(self.stem))
 
     def save(self, program: int, progress: Progress) -> bool:
         """Writes a checkpoint; returns False, with one warning in all, if that fails."""
@@ -59,8 +49,6 @@ class Checkpoints:
         about = {"run": self.fingerprint, "layout": progress.layout}
         about |= {"steps": progress.k, "names": progress.tally.names}
         try:
-            if path.exists():
-                os.replace(path, _before(path))
             write_archive(path, "checkpoint", about, arrays, compress=False)
         except OSError as error:  # a full disk must not end the run
             if not self._warned:
@@ -74,40 +62,29 @@ class Checkpoints:
         return True
 
     def restore(self, program: int, fresh: Progress) -> Progress:
-        """Returns the progress in the newest intact checkpoint of a program, or `fresh` without any.
+        """Returns the progress in the checkpoint of a program, or `fresh` without one.
 
         Raises:
-            ValueError: it belongs to another run, or all are damaged.
+            ValueError: it belongs to another run, or is damaged.
         """
-        path, damaged = self._path(program), {}
-        check_free("checkpoint", path, _before(path))
+        path = self._path(program)
         remove_unfinished(path)
-        for one in (path, _before(path)):
-            try:
-                about, arrays = read_archive(one, "checkpoint")
-                break
-            except FileNotFoundError:
-                continue
-            except ValueError as error:
-                damaged[one] = f"checkpoint {str(one)!r} is unusable: {error}"
-        else:
-            if damaged:
-                raise ValueError(f"{'; '.join(damaged.values())}: delete it to start anew, or give another path")
+        if not path.exists():
             return fresh
-        there = " and ".join(repr(str(one)) for one in (path, _before(path)) if one.exists())
-        otherwise = f"give another path, or delete {there} to start anew"
+        otherwise = f"give another path, or delete {str(path)!r} to start anew"
+        try:
+            about, arrays = read_archive(path, "checkpoint")
+        except ValueError as error:
+            raise ValueError(f"checkpoint {str(path)!r} is unusable: {error}: {otherwise}") from error
         if about.get("run") != self.fingerprint:
             raise ValueError(
-                f"checkpoint {str(one)!r} belongs to a run with another configuration, code or versions: {otherwise}"
+                f"checkpoint {str(path)!r} belongs to a run with another configuration, code or versions: {otherwise}"
             )
         if about.get("layout") != fresh.layout:
             raise ValueError(
-                f"checkpoint {str(one)!r} has its runs in {about.get('layout')}, not {fresh.layout}: continue with "
+                f"checkpoint {str(path)!r} has its runs in {about.get('layout')}, not {fresh.layout}: continue with "
                 f"the same numbers of processors and devices and the same memory, {otherwise}"
             )
-        if damaged:
-            warnings.warn(f"{damaged[path]}; the run continues from {str(one)!r}", stacklevel=3)
-            path.unlink()  # or it would become the predecessor
         old, treedef = jax.tree.flatten(fresh.states)
         there = [jax.device_put(arrays[f"leaf_{i}"], _words(leaf).sharding) for i, leaf in enumerate(old)]
         leaves = [  # with their sharding, or the program would compile again
@@ -122,10 +99,6 @@ class Checkpoints:
         return Path(f"{self.stem}.{program}")
 
 
-def _before(path: Path) -> Path:
-    return path.with_name(f"{path.name}.before")
-
-
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
@@ -134,37 +107,18 @@ def _words(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-class Interruption:
-    """A block in which signals wait for `deliver`, or for its end.
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Lets SIGTERM raise `SystemExit` with code 143 in the block, as Ctrl-C raises `KeyboardInterrupt`.
 
-    Signals keep their handlers, but a SIGTERM that would end the process raises `SystemExit` with code 143. Once one
-    has raised an exception, others of the block are ignored. Outside the main thread, which Python's handlers need,
-    nothing changes.
+    A handler of the program stays. Outside the main thread, which Python's handlers need, nothing changes.
     """
-
-    def __init__(self, signals: Sequence[signal.Signals] = STOPS):
-        self._signals = signals
-        self._handlers: dict[int, Any] = {}
-        self._arrived: list[int] = []
-
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            found = {number: signal.getsignal(number) for number in self._signals}
-            self._handlers = {n: handler for n, handler in found.items() if handler not in (signal.SIG_IGN, None)}
-        for number in self._handlers:
-            signal.signal(number, lambda number, _: self._arrived.append(number))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        if not (kind and issubclass(kind, (KeyboardInterrupt, SystemExit))):
-            self.deliver()
-
-    def deliver(self) -> None:
-        """Calls the handlers of the signals that have arrived."""
-        while self._arrived:
-            number = self._arrived.pop(0)
-            if not callable(handler := self._handlers[number]):
-                raise SystemExit(128 + number)
-            handler(number, None)
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -6,7 +6,7 @@ Tallies are immutable, so an interruption sees all of a chunk or none of it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.interfaces import Metrics, Report, Status
 
 COMMUNICATION = ("rounds", "floats", "bits")
-GAUGE, LAST = "gauge ", "last "  # prefixes of names in `Tally.arrays`: a gauge's curve, and its last value
 
 
 class Curves(NamedTuple):
@@ -34,17 +33,18 @@ class _Tally:
     at: np.ndarray  # (N,) rounds 1, 2, ... to record, increasing
     n_configs: int  # C
     n_seeds: int  # S
-    names: tuple[str, ...] = ()  # of the counters, known after the first step
+    names: tuple[str, ...] = ()  # of the counters and then of the gauges, known after the first step
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # the mutable state, for checkpoints
 
     def _joined(self, name: str, piece: np.ndarray) -> np.ndarray:
         return np.concatenate([self.arrays[name], piece], 2) if name in self.arrays else piece
 
-    def _curves(self, regret: np.ndarray, counts: np.ndarray, gauges: dict[str, np.ndarray]) -> Curves:
-        counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names)}
+    def _curves(self, regret: np.ndarray, counts: np.ndarray, gauges: Iterable[np.ndarray] = ()) -> Curves:
+        n = counts.shape[-1]
+        counters = {name: _exact(counts[..., i]) for i, name in enumerate(self.names[:n])}
         communication = {name: counters.pop(name) for name in COMMUNICATION}
         status = self.arrays["status"] | np.where(np.isfinite(self.arrays["total"]), 0, Status.NOT_FINITE)
-        return Curves(regret, communication, counters, status, gauges, records={})
+        return Curves(regret, communication, counters, status, dict(zip(self.names[n:], gauges)), records={})
 
 
 class RoundTally(_Tally):
@@ -66,32 +66,28 @@ class RoundTally(_Tally):
         gaps = np.concatenate([total[..., None], per_round], -1)
         curve = np.cumsum(gaps, axis=-1, dtype=np.float64)[..., 1:]  # equal bits for any chunks
         names, counts = _counted(metrics.report)
-        before = old.get("counted", np.zeros((configs, seeds, len(names))))[:, :, None]
-        counts = np.cumsum(np.concatenate([before, counts], 2), axis=2)
-        ends = played + np.cumsum(sizes)
+        gauges = np.empty((configs, seeds, steps, len(metrics.gauges)))
+        for i, gauge in enumerate(metrics.gauges.values()):
+            gauges[..., i] = np.transpose(gauge, (2, 1, 0))
+        n, ends = len(names), played + np.cumsum(sizes)
+        start = np.broadcast_to([0.0] * n + [np.nan] * len(metrics.gauges), (configs, seeds, n + len(metrics.gauges)))
+        after = np.concatenate([old.get("last", start)[:, :, None], np.concatenate([counts, gauges], -1)], 2)
+        after[..., :n] = np.cumsum(after[..., :n], axis=2)  # counts and gauges after 0, 1, ... steps of this chunk
         at = self.at[(self.at > played) & (self.at <= ends[-1])]
         finished = np.searchsorted(ends, at, side="right")  # steps of this chunk ended by each recorded round
-        gauges = {}
-        for name, stood in metrics.gauges.items():
-            stood = np.transpose(np.asarray(stood, float), (2, 1, 0))
-            start = old.get(LAST + name, np.full((configs, seeds), np.nan))
-            gauges[LAST + name] = stood[..., -1]
-            seen = np.concatenate([start[..., None], stood], 2)[..., finished]
-            gauges[GAUGE + name] = self._joined(GAUGE + name, seen)
-        return dataclasses.replace(self, names=names, arrays={
-            **gauges,
+        return dataclasses.replace(self, names=(*names, *metrics.gauges), arrays={
             "rounds": np.asarray(ends[-1]),
             "total": curve[..., -1],
-            "counted": counts[:, :, -1],
+            "last": after[:, :, -1],
             "status": old.get("status", 0) | _status(metrics.report),
             "regret": self._joined("regret", curve[..., at - played - 1]),
-            "counts": self._joined("counts", counts[:, :, finished]),
+            "counts": self._joined("counts", after[:, :, finished, :n]),
+            "gauges": self._joined("gauges", after[:, :, finished, n:]),
         })  # fmt: skip
 
     def curves(self) -> Curves:
         """Returns all curves recorded so far."""
-        gauges = {name[len(GAUGE) :]: curve for name, curve in self.arrays.items() if name.startswith(GAUGE)}
-        return self._curves(self.arrays["regret"], self.arrays["counts"], gauges)
+        return self._curves(self.arrays["regret"], self.arrays["counts"], np.moveaxis(self.arrays["gauges"], -1, 0))
 
 
 class StretchTally(_Tally):
@@ -134,7 +130,7 @@ class StretchTally(_Tally):
             regret[run] = np.interp(at, starts, np.concatenate([[0], np.cumsum(slopes[run] * rounds[run])]))
             finished = np.searchsorted(np.cumsum(rounds[run].sum(-1)), at, side="right")
             counted[run] = np.concatenate([np.zeros((1, len(self.names))), np.cumsum(counts[run], 0)])[finished]
-        return self._curves(regret, counted, {})
+        return self._curves(regret, counted)
 
 
 Tally = RoundTally | StretchTally

@@ -19,8 +19,8 @@ from fedbandit_jax.core import bars, random
 from fedbandit_jax.core.backend import on_cpu
 from fedbandit_jax.core.padding import room
 from fedbandit_jax.engine.batching import Pieces
-from fedbandit_jax.engine.cache import keep_by_default
-from fedbandit_jax.engine.checkpoint import STOPS, Checkpoints, Interruption, Progress
+from fedbandit_jax.engine.cache import keep_programs
+from fedbandit_jax.engine.checkpoint import Checkpoints, Progress, terminable
 from fedbandit_jax.engine.curves import Curves, RoundTally, StretchTally
 from fedbandit_jax.engine.identity import provenance
 from fedbandit_jax.engine.options import Run
@@ -36,7 +36,7 @@ CHUNKS = 50  # approximate chunks of a run, each followed by a progress update
 CHUNK_ROUNDS = 5_000  # most rounds of a chunk, so that buffers do not grow with T
 CHUNK_WORK = 100_000  # agent-rounds of a run that are never split
 CHUNK_SECONDS = 0.2  # shorter chunks grow, to amortise their overhead
-LONG_SECONDS = 5.0  # longer chunks shrink, since Ctrl-C waits for the current one
+LONG_SECONDS = 5.0  # longer chunks shrink, since Ctrl-C loses the current one
 FIRST_WORK = 10**6  # agent-rounds of the first chunk, over all runs
 CHECKPOINT_SECONDS = 10.0  # least time between two checkpoints
 CHECKPOINT_SHARE = 0.05  # largest share of time spent on checkpoints
@@ -44,7 +44,7 @@ CHECKPOINT_SHARE = 0.05  # largest share of time spent on checkpoints
 
 def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     """Runs all configurations and returns a result with one row for each."""
-    keep_by_default()
+    keep_programs()
     setup = set_up(configurations, run)
     runners, at, n_seeds = setup.runners, run.at, len(run.seeds)
     certificates = {label: certificate_of(one.algo, one.env.spec, run.horizon) for label, one in runners.items()}
@@ -54,7 +54,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     programs, together, waited, contexts = [], n_seeds, 0.0, set()
     for labels in setup.groups:
         group = [runners[label].sharing(len(labels)) for label in labels]
-        most = seeds_together(group[0], len(group), n_seeds, len(at))
+        most = min(n_seeds, seeds_together(group[0], len(group), len(runners) * n_seeds, len(at)))
         together = min(together, most)
         contexts.add(group[0].hints.contexts)
         programs += [(labels, group, keys[first : first + most]) for first in range(0, n_seeds, most)]
@@ -63,6 +63,7 @@ def execute(configurations: Mapping[str, Configuration], run: Run) -> Result:
     parts: dict[str, list[Curves]] = {}
     with (
         contextlib.nullcontext() if checkpoints is None else checkpoints.lock(),
+        contextlib.nullcontext() if checkpoints is None else terminable(),
         bar,
         ThreadPoolExecutor(AHEAD) as pool,
     ):
@@ -139,10 +140,9 @@ def run_program(
         progress = checkpoints.restore(program, progress)
         bar.update(progress.tally.played)
     saved, pause, kept = time.monotonic(), CHECKPOINT_SECONDS, progress.k
-    with ThreadPoolExecutor(play.workers) as pool, Interruption(() if checkpoints is None else STOPS) as stop:
+    with ThreadPoolExecutor(play.workers) as pool:
         try:
             while progress.k < runner.n_steps:
-                stop.deliver()
                 started = time.monotonic()
                 steps = range(progress.k, min(progress.k + length, runner.n_steps))
                 states, metrics = play.advance(pool, progress.states, steps, capacity)

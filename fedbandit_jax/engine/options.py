@@ -40,14 +40,11 @@ class RunOptions(TypedDict, total=False):
         record: extra records, name -> function of an `fb.record.Moment` that returns an array or a pytree of arrays,
             for instance {"arms": fb.record.arms}. They follow the rounds of the curves, unless `fb.record.every` or
             `fb.record.final` says otherwise. No certificate covers them. See docs/cookbook.md.
-        devices: how the devices of this process are used. "runs" places each run on one device. "agents" shards the
-            agents of every run. Then the number of devices must divide M, and results are equal up to rounding.
         progress: whether to show a progress bar on stderr. Default: only on a terminal. Elsewhere one line reports a
             long compilation.
         checkpoint: path of the checkpoint. The run writes `checkpoint`.0 (`checkpoint`.1, ... for further compiled
             programs) about every ten seconds. It also writes when it stops for any reason, including Ctrl-C and SIGTERM
-            (exit code 143). The same call continues from it with equal bits. The previous file is kept as
-            `checkpoint`.0.before, in case the newest is damaged. Delete both once the result is safe.
+            (exit code 143). The same call continues from it with equal bits. Delete it once the result is safe.
         store: folder of results. The run is split into pieces, and pieces that the folder holds are not computed again.
             More seeds or another grid compute only the missing pieces. If other processes compute, user-defined
             environments and algorithms must be picklable.
@@ -59,7 +56,6 @@ class RunOptions(TypedDict, total=False):
     seeds: Required[int | Sequence[int]]
     stride: int | Literal["log"] | None
     record: Record | None
-    devices: Literal["runs", "agents"]
     progress: bool | None
     checkpoint: str | Path | None
     store: str | Path | None
@@ -97,7 +93,6 @@ class Run:
     seeds: Any
     stride: int | str | None = None
     record: Any = None
-    devices: str = "runs"
     progress: bool | None = None
     checkpoint: Any = None
     store: Any = None
@@ -108,7 +103,6 @@ class Run:
         object.__setattr__(self, "horizon", validate.integer("horizon", self.horizon, at_least=1))
         object.__setattr__(self, "seeds", numbers(self.seeds, len(self.at)))
         random.check_key("key", self.key)
-        validate.one_of("devices", self.devices, ("runs", "agents"))
         if self.progress is not None:
             validate.boolean("progress", self.progress)
         validate.boolean("throw", self.throw)

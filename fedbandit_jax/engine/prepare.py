@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +19,8 @@ from fedbandit_jax.core.memory import shown
 from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.identity import code, describe, digest, program, salt, versions
 from fedbandit_jax.engine.options import Run
-from fedbandit_jax.engine.record import Recorder
-from fedbandit_jax.engine.runners import Runner, Synchronous, make_runner, mesh, signature
+from fedbandit_jax.engine.record import Recorder, Recording
+from fedbandit_jax.engine.runners import Runner, make_runner, signature
 from fedbandit_jax.engine.runners.runner import ROWS
 from fedbandit_jax.interfaces import Algorithm, Environment, Spec, certify
 from fedbandit_jax.privacy import compatibility
@@ -32,7 +32,6 @@ Environments = Environment | Mapping[str, Environment] | Callable[..., Environme
 OURS, THEIRS = "env.", "algo."  # prefixes of ambiguous grid parameters
 OTHERS = ("algorithm", "label", "regret", "round", "seed", "status")  # columns and dimensions of every result
 ENVIRONMENT = "environment"  # coordinate of environments given by name
-COPIES = 3  # of records: input and output of a program, and the result
 FLOAT = 4  # bytes
 CURVES = 6  # curves of a run: regret, three of communication, and others
 _CHECKED: set[Any] = set()  # signatures of runners with checked shapes, since tracing is slow
@@ -46,17 +45,12 @@ class Configuration(NamedTuple):
     coordinates: dict[str, Any]  # "algorithm": label without grid parameters; then the value of each parameter
 
 
-class Worlds(NamedTuple):
-    """Environments of a sweep, and how to make each."""
+class Axis(NamedTuple):
+    """A parameter of the grid."""
 
-    make: Callable[..., Environment]  # takes the grid parameters in `takes`
-    takes: frozenset[str]  # names of its parameters
-    named: tuple[str, ...]  # names of the environments, the values of `ENVIRONMENT`; empty without names
-
-    def parameter(self, name: str) -> str:
-        """Returns the environment parameter that a grid name denotes, or ""."""
-        bare = name.removeprefix(OURS)
-        return bare if bare in self.takes else ""
+    ours: bool  # whether the environment has it, or else some algorithms
+    path: str  # without prefix
+    values: list[Any]
 
 
 def expand(
@@ -67,24 +61,26 @@ def expand(
     Raises:
         ValueError, TypeError: an argument is invalid, or two configurations would have the same label.
     """
-    named, worlds = _named(algos), _worlds(env)
-    values = _values(worlds, named, grid)
+    named, (make, parameters, environments) = _named(algos), _worlds(env)
+    axes = {ENVIRONMENT: Axis(True, ENVIRONMENT, environments)} if environments else {}
+    axes |= _axes(grid, parameters, named)
     made: dict[Any, Environment] = {}
     found: dict[str, Configuration] = {}
     for label, algo in named.items():
-        taken = (name for name in values if worlds.parameter(name) or algo.takes(name.removeprefix(THEIRS)))
-        mine = {name: values[name] for name in taken}
-        for one in itertools.product(*mine.values()):
+        mine = {name: axis for name, axis in axes.items() if axis.ours or algo.takes(axis.path)}
+        for one in itertools.product(*(axis.values for axis in mine.values())):
             point = dict(zip(mine, one))
-            varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name]) > 1)
+            varied = ", ".join(f"{name}={value}" for name, value in point.items() if len(mine[name].values) > 1)
             name = f"{label}({varied})" if varied else label
             if name in found:
                 raise BadValue("algos", "must have one label for every configuration", name, got=f"two of {name!r}")
-            own = {worlds.parameter(name): value for name, value in point.items() if worlds.parameter(name)}
+            own, changes = (
+                {mine[name].path: value for name, value in point.items() if mine[name].ours == ours}
+                for ours in (True, False)
+            )
             place = tuple(map(repr, own.values()))
             if place not in made:
-                made[place] = worlds.make(**own)
-            changes = {name.removeprefix(THEIRS): value for name, value in point.items() if not worlds.parameter(name)}
+                made[place] = make(**own)
             variant = algo.replace(**changes) if changes else algo
             found[name] = Configuration(made[place], variant, {"algorithm": label, **point})
     return found
@@ -97,28 +93,31 @@ def as_environment(name: str, env: Any) -> Any:
     return env
 
 
-def _worlds(env: Any) -> Worlds:
+def _worlds(env: Any) -> tuple[Callable[..., Environment], Collection[str], list[str]]:
+    """Returns a function that makes environments, its parameters for a grid, and the names of given environments."""
     if isinstance(env, Mapping):
         if not env:
             raise BadValue("env", "must name at least one environment", None, got="none")
         for name, one in env.items():
             validate.text("a name in env", name)
             as_environment(f"env[{name!r}]", one)
-        return Worlds(lambda environment: env[environment], frozenset({ENVIRONMENT}), tuple(env))
-    if callable(env) and not (isinstance(env, type) or hasattr(env, "spec")):
-        given = inspect.signature(env).parameters.values()
-        takes = frozenset(one.name for one in given if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
+        return lambda environment: env[environment], (), list(env)
+    if not callable(env) or isinstance(env, type) or hasattr(env, "spec"):
+        as_environment("env", env)
+        return lambda: env, (), []
+    given = inspect.signature(env).parameters.values()
+    takes = [one.name for one in given if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
 
-        def make(**point: Any) -> Environment:
-            missing = [one.name for one in given if one.name in takes - set(point) and one.default is one.empty]
-            if missing:
-                needs, got = ", ".join(missing), ", ".join(point) or "none"
-                raise BadValue("env", f"must be given {needs} by the grid", got, got=got)
-            return as_environment("what env returns", env(**point))
+    def make(**point: Any) -> Environment:
+        missing = [
+            one.name for one in given if one.name in takes and one.name not in point and one.default is one.empty
+        ]
+        if missing:
+            needs, got = ", ".join(missing), ", ".join(point) or "none"
+            raise BadValue("env", f"must be given {needs} by the grid", got, got=got)
+        return as_environment("what env returns", env(**point))
 
-        return Worlds(make, takes, ())
-    single = as_environment("env", env)
-    return Worlds(lambda: single, frozenset(), ())
+    return make, takes, []
 
 
 def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str, Algorithm]:
@@ -138,18 +137,21 @@ def _named(algos: Mapping[str, Algorithm] | Sequence[Algorithm]) -> Mapping[str,
     return algos
 
 
-def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
+def _axes(
+    grid: Mapping[str, Iterable[Any]], parameters: Collection[str], algos: Mapping[str, Algorithm]
+) -> dict[str, Axis]:
     if not isinstance(grid, Mapping):
         raise BadType("grid", "must map parameters to values", grid)
-    checked: dict[str, list[Any]] = {ENVIRONMENT: list(worlds.named)} if worlds.named else {}
+    found: dict[str, Axis] = {}
     for name, values in grid.items():
         validate.text("a parameter in grid", name)
-        ours = "" if worlds.named else worlds.parameter(name)
+        ours = name.removeprefix(OURS) in parameters
         theirs = not name.startswith(OURS) and any(algo.takes(name.removeprefix(THEIRS)) for algo in algos.values())
+        path = name.removeprefix(OURS if ours else THEIRS)
         if not (ours or theirs):
             there = (path.rpartition(".")[2] for algo in algos.values() for path in algo.parameters())
-            hint = validate.suggestion(name, (*worlds.takes, *there))
-            hint = hint or ("" if worlds.takes else "; pass a function such as fb.envs.sphere as env to vary its own")
+            hint = validate.suggestion(name, (*parameters, *there))
+            hint = hint or ("" if parameters else "; pass a function such as fb.envs.sphere as env to vary its own")
             got = f"{validate.shown(name)}{hint}"
             raise BadValue("grid", "must name parameters of env or of an algorithm", name, got=got)
         if name in OTHERS:
@@ -158,8 +160,8 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
         if ours and theirs:
             which = f"give {OURS}{name} or {THEIRS}{name}"
             raise BadValue("grid", "must not be ambiguous", name, got=f"{name!r}, a parameter of both: {which}")
-        if ours and ours in map(worlds.parameter, checked):
-            raise BadValue("grid", "must name every parameter once", name, got=f"{name!r}, an alias of {ours!r}")
+        if any(axis[:2] == (ours, path) for axis in found.values()):
+            raise BadValue("grid", "must name every parameter once", name, got=f"{name!r}, an alias of {path!r}")
         listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
         if not listed:
             raise BadValue(f"grid[{name!r}]", "must be a sequence of at least one value", values)
@@ -168,8 +170,8 @@ def _values(worlds: Worlds, algos: Mapping[str, Algorithm], grid: Mapping[str, I
         listed = [_plain(value) for value in listed]
         if any(a == b for a, b in itertools.combinations(listed, 2)):
             raise BadValue(f"grid[{name!r}]", "must have distinct values", listed, got=f"{listed}")
-        checked[name] = listed
-    return checked
+        found[name] = Axis(ours, path, listed)
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -190,8 +192,7 @@ class Setup(NamedTuple):
         """Returns the digest of configuration and code; runs with equal fingerprints give equal numbers."""
         recorder = next(iter(self.runners.values())).recorder
         digests = {label: each.hex() for label, each in self.digests.items()}
-        spread = [runner.mesh.size for runner in self.runners.values() if runner.mesh]
-        return digest(self.config, digests, recorder, versions(), code(), spread).hex()
+        return digest(self.config, digests, recorder, versions(), code()).hex()
 
     def config_of(self, label: str) -> dict[str, Any]:
         """Returns the result's `config` for one label."""
@@ -213,16 +214,6 @@ def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
     bound = {label: bind(label, one, run.horizon, recorder, cache) for label, one in configurations.items()}
     runners = {label: runner for label, (runner, _) in bound.items()}
     digests = {label: each for label, (_, each) in bound.items()}
-    if run.devices == "agents":
-        over = mesh()
-        for label, runner in runners.items():
-            if not isinstance(runner, Synchronous):
-                must = f"must be 'runs' for {label!r}, which serves one user at a time"
-                raise BadValue("devices", must, run.devices)
-            if (m := runner.env.spec.n_agents) % over.size:
-                must = f"must be 'runs' unless their number {over.size} divides n_agents = {m}"
-                raise BadValue("devices", must, run.devices)
-            runners[label] = dataclasses.replace(runner, mesh=over)
     for one in configurations.values():
         if not dataclasses.is_dataclass(one.env):
             raise BadType("env", "must be of a class decorated with @fb.pytree", one.env, got=type(one.env).__name__)
@@ -233,7 +224,7 @@ def set_up(configurations: Mapping[str, Configuration], run: Run) -> Setup:
         "stride": run.stride,
         "key": [int(word) for word in np.asarray(jax.random.key_data(run.key))],
     }
-    return Setup(runners, digests, config, _record_rounds(runners, len(run.seeds)))
+    return Setup(runners, digests, config, _record_rounds(runners))
 
 
 def describe_sweep(configurations: Mapping[str, Configuration]) -> dict[str, dict[str, Any]]:
@@ -247,7 +238,7 @@ def describe_sweep(configurations: Mapping[str, Configuration]) -> dict[str, dic
     }
 
 
-def _record_rounds(runners: dict[str, Runner], n_seeds: int) -> dict[str, np.ndarray]:
+def _record_rounds(runners: dict[str, Runner]) -> dict[str, np.ndarray]:
     recorder = next(iter(runners.values())).recorder
     if recorder is None:
         return {}
@@ -260,7 +251,6 @@ def _record_rounds(runners: dict[str, Runner], n_seeds: int) -> dict[str, np.nda
                 one, two = (f"{x.dtype} {x.shape} for {y!r}" for x, y in ((other, first), (leaf, label)))
                 must = f"must return {name!r} of one shape for all algorithms"
                 raise BadValue("record", must, one, got=f"{one}, {two}")
-    check_records({name: leaf for name, (_, _, leaf) in found.items()}, n_seeds * len(runners))
     return {name: np.asarray(recorder.rounds[i], int) for name, (_, i, _) in found.items()}
 
 
@@ -333,21 +323,11 @@ def _identified(runner: Runner, one: Configuration, horizon: int, cache: dict[An
     return dataclasses.replace(runner, salt=words), config_digest
 
 
-def check_records(arrays: Mapping[str, Any], n_runs: int) -> None:
-    """Raises `ValueError` if the records of `n_runs` runs, name -> shape and dtype, exceed the memory limit."""
-    size, most = n_runs * sum(map(bytes_of, arrays.values())), memory.limit() / COPIES
-    if size > most:
-        name = max(arrays, key=lambda name: bytes_of(arrays[name]))
-        most_of_it = f"{name!r} of shape {arrays[name].shape}: record fewer rounds by fb.record.every, or fewer seeds"
-        got = f"{shown(size)} of {n_runs:,} runs, most of it {most_of_it}"
-        raise BadValue("record", f"must fit into {shown(most)}", size, got=got)
-
-
-def seeds_together(runner: Runner, n_configs: int, n_seeds: int, n_records: int) -> int:
+def seeds_together(runner: Runner, n_configs: int, n_runs: int, n_records: int) -> int:
     """Returns the number of seeds that fit into memory together, for `n_configs` runners that share a program.
 
-    Counts the curves of all runs and, for each seed, the world, two copies of every learner's state (before and after
-    a chunk), of stored contexts, and of the rows of noise.
+    Counts the curves and records of all `n_runs` runs of the sweep and, for each seed, the world, two copies of every
+    learner's state (before and after a chunk), of stored contexts, and of the rows of noise.
 
     Raises:
         ValueError: not even one seed fits.
@@ -355,17 +335,23 @@ def seeds_together(runner: Runner, n_configs: int, n_seeds: int, n_records: int)
     world, state = jax.eval_shape(runner.init, jax.random.key(0))
     spec = runner.env.spec
     contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (runner.hints.contexts == "stored")
-    one = sum(map(bytes_of, jax.tree.leaves(world))) + 2 * contexts
-    one += 2 * n_configs * sum(map(bytes_of, jax.tree.leaves(state)))
-    one += 2 * n_configs * FLOAT * ROWS * (runner.algo.source is not None)
-    curves, most = n_seeds * n_configs * n_records * CURVES * 2 * FLOAT, memory.limit()
-    if curves + one > most:
-        got = f"{shown(one)} for the state of one seed of {n_configs:,} configurations, {shown(curves)} for curves"
-        raise BadValue(("env", "algorithms", "seeds"), f"must fit into {shown(most)} of memory", one, got=got)
-    return min(n_seeds, int((most - curves) // max(one, 1)))
+    one = _bytes(world) + 2 * contexts
+    one += 2 * n_configs * (_bytes(state) + FLOAT * ROWS * (runner.algo.source is not None))
+    kept, most = n_runs * n_records * CURVES * 2 * FLOAT, memory.limit()
+    if isinstance(state, Recording):
+        kept += 2 * n_runs * _bytes(state.values)
+    if kept + one > most:
+        got = f"{shown(one)} for the state of one seed of {n_configs:,} configurations, {shown(kept)} for what is kept"
+        needs = ("env", "algorithms", "seeds", "record")
+        raise BadValue(needs, f"must fit into {shown(most)} of memory", one, got=got)
+    return int((most - kept) // max(one, 1))
 
 
-def bytes_of(array: Any) -> int:
-    """Returns the bytes of an array with this shape and dtype."""
-    size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
-    return math.prod(array.shape) * size
+def _bytes(tree: Any) -> int:
+    """Returns the bytes of arrays with these shapes and dtypes."""
+
+    def of(array: Any) -> int:
+        size = 8 if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.dtype(array.dtype).itemsize
+        return math.prod(array.shape) * size
+
+    return sum(map(of, jax.tree.leaves(tree)))

@@ -115,8 +115,7 @@ def sweep(
             every environment.
         executor: computes the pieces of a store, in processes or machines that see the same folder. It needs the
             `submit` of `concurrent.futures.Executor`: a `ProcessPoolExecutor` that spawns its workers, or a client of
-            Dask, mpi4py.futures, submitit or Ray. Default: this process. After `jax.distributed.initialize` each
-            process of the job computes its part, and all return the whole result.
+            Dask, mpi4py.futures, submitit or Ray. Default: this process.
         part: (i, n) computes only every n-th piece from the i-th on, 0 <= i < n, into the store, for independent
             tasks. In a SLURM job array submitted with `--array=0-19`, use SLURM_ARRAY_TASK_ID and
             SLURM_ARRAY_TASK_COUNT. Afterwards the same call without `part` gathers the result, and computes the

@@ -35,7 +35,6 @@ from fedbandit_jax.report.result import Result, concat, spans
 
 SEEDS = 8  # most seeds of a piece
 CONFIGURATIONS = 16  # most configurations of a piece
-LOOK = 1.0  # seconds between two polls of other processes' files
 FILE = re.compile(r"seeds_(\d+)-(\d+)\.npz")
 
 
@@ -53,7 +52,7 @@ class SweepPiece(NamedTuple):
     configurations: Mapping[str, Configuration]
     names: Mapping[str, str]  # label -> name of the configuration
     seeds: np.ndarray
-    options: Mapping[str, Any]  # horizon, stride, record and devices
+    options: Mapping[str, Any]  # horizon, stride and record
     words: np.ndarray  # of the key
     folder: Path
     build: str  # its `build_digest`
@@ -72,8 +71,8 @@ class Stored:
         folder = Path(run.store).resolve()
         names = {label: name_of(self.setup.digests[label], runner, run) for label, runner in self.setup.runners.items()}
         words = np.asarray(jax.random.key_data(run.key))
-        options = {option: getattr(run, option) for option in ("horizon", "stride", "record", "devices")}
-        self.whole = SweepPiece(configurations, names, run.seeds, options, words, folder, build_digest(run.devices))
+        options = {option: getattr(run, option) for option in ("horizon", "stride", "record")}
+        self.whole = SweepPiece(configurations, names, run.seeds, options, words, folder, build_digest())
         self.pieces = [
             self.whole.of(some, few)
             for labels in self.setup.groups
@@ -98,14 +97,9 @@ class Stored:
         return len(missing), n_runs
 
     def result(self, executor: Executor | None) -> Result:
-        """Computes what the folder lacks, and returns the result.
-
-        In a job of several processes (`jax.distributed`) each computes its part, and waits for the others.
-        """
+        """Computes what the folder lacks, and returns the result."""
         started = time.monotonic()
-        computed, _ = self.compute(jax.process_index(), jax.process_count(), executor)
-        while jax.process_count() > 1 and lacking(self.pieces):
-            time.sleep(LOOK)
+        computed, _ = self.compute(0, 1, executor)
         parts = []
         for label, name in self.whole.names.items():
             runner = self.setup.runners[label]
@@ -119,14 +113,13 @@ class Stored:
 def name_of(config_digest: bytes, runner: Runner, run: Run) -> str:
     """Returns the name of a configuration, a digest of all that determines its files."""
     proved = certify(runner.algo).to_json() if runner.program else None  # user code in no program may decide it
-    build = build_digest(run.devices)
-    return digest(config_digest.hex(), run.at.astype(np.int64), run.key, runner.recorder, proved, build).hex()[:32]
+    at = run.at.astype(np.int64)
+    return digest(config_digest.hex(), at, run.key, runner.recorder, proved, build_digest()).hex()[:32]
 
 
-def build_digest(devices: str) -> str:
-    """Returns the digest of code, versions and platform, and of the number of devices if agents are sharded."""
-    spread = jax.local_device_count() if devices == "agents" else 1
-    return digest(versions(), code(), jax.devices()[0].platform, spread).hex()
+def build_digest() -> str:
+    """Returns the digest of code, versions and platform."""
+    return digest(versions(), code(), jax.devices()[0].platform).hex()
 
 
 def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
@@ -146,8 +139,8 @@ def lacking(pieces: Sequence[SweepPiece]) -> list[SweepPiece]:
 
 def compute(piece: SweepPiece) -> int:
     """Runs a piece, writes its files and returns the number of runs. Called in a worker or in this process."""
-    if build_digest(piece.options["devices"]) != piece.build:
-        raise RuntimeError("a worker must have the code, versions and devices of its caller: restart the worker")
+    if build_digest() != piece.build:
+        raise RuntimeError("a worker must have the code, versions and platform of its caller: restart the worker")
     key = jax.random.wrap_key_data(jax.numpy.asarray(piece.words))
     result = execute(piece.configurations, Run(key=key, seeds=piece.seeds, progress=False, **piece.options))
     for label in result:

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fedbandit_jax.certificate import CLAIMS, Certificate
-from fedbandit_jax.core.files import MARK, write_atomic
+from fedbandit_jax.core.files import write_atomic
 
 PLAIN = " =:/,;'()!*+@?$[]|~"  # characters that stay as they are in the address of an image
 
@@ -23,7 +23,7 @@ def write(path: Path, title: str, body: Sequence[ET.Element], *, style: str = ""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
-        tag("meta", name="generator", content=MARK),
+        tag("meta", name="generator", content="fedbandit_jax"),
         tag("title", title),
         tag("style", _asset("page.css") + style),
     )

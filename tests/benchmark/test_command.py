@@ -14,7 +14,6 @@ from fedbandit_jax.cli import main
 @pytest.fixture
 def here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fb, "keep_programs", lambda: None, raising=False)
     tasks = suite(monkeypatch)
     monkeypatch.setattr(play, "played", drawn)
     monkeypatch.setattr(board, "TASKS", tasks)

@@ -1,6 +1,5 @@
 """Arguments of a simulation from the command line, names of its files, and how it stops."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import fedbandit_jax as fb
 from fedbandit_jax import cli
 from fedbandit_jax.cli import main
 from fedbandit_jax.core import files as core_files
-from fedbandit_jax.core.files import LOCK, locked
 from fedbandit_jax.engine import simulation
 from fedbandit_jax.report.plotting import figure
 
@@ -58,20 +56,13 @@ def test_what_a_simulation_is_asked_and_its_files(swept, tmp_path):
     assert {options["checkpoint"].name for options in swept} == {f".{stem}.checkpoint" for stem in stems}
 
 
-def test_two_processes_do_not_run_the_same(swept, tmp_path, capsys):
-    """Clusters have a picture of their gauge; the checkpoint of a whole run goes, whose name is no pattern of files."""
-    command = ["simulate", "clusters", "--name", "a*", "--out", str(tmp_path)]
-    for name in ("a*", "ab"):
-        (tmp_path / f".{name}.checkpoint.0").touch()
-    with locked(tmp_path / f".a*{LOCK}", "", otherwise=""):
-        assert main(command) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("fedbandit: --name must")
-    assert f" {os.getpid()}" in error
-    assert not swept
-    assert main(command) == 0
+def test_the_checkpoint_of_a_whole_run_goes(swept, tmp_path):
+    """Its name is no pattern of files. Clusters have a picture of their gauge."""
+    for name in ("a*.checkpoint.0", "a*.checkpoint.txt", "ab.checkpoint.0"):
+        (tmp_path / f".{name}").touch()
+    assert main(["simulate", "clusters", "--name", "a*", "--out", str(tmp_path)]) == 0
     pictures = [f"a*{gauge}.{kind}" for gauge in ("", "_adjusted_rand_index") for kind in ("pdf", "png")]
-    assert files(tmp_path) == [".ab.checkpoint.0", "a*.npz", *pictures]
+    assert files(tmp_path) == [".a*.checkpoint.txt", ".ab.checkpoint.0", "a*.npz", *pictures]
 
 
 def test_a_full_disk_does_not_swallow_what_was_found(swept, tmp_path, monkeypatch, capsys):

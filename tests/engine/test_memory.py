@@ -75,7 +75,7 @@ def test_what_a_program_needs_is_refused_before_it_runs(monkeypatch):
 def test_more_of_anything_needs_more(monkeypatch):
     def fitting(env, algo, n_configs=1, n_records=4):
         runner = bind("x", Configuration(env, algo, {}), 40)[0]
-        return prepare.seeds_together(runner, n_configs, 10**7, n_records)
+        return prepare.seeds_together(runner, n_configs, n_configs * 10**7, n_records)
 
     room(monkeypatch, 2**33)
     drawn, large = fb.envs.gap(3, 4, 5), fb.envs.gap(300, 4, 25)
@@ -88,27 +88,24 @@ def test_more_of_anything_needs_more(monkeypatch):
 
 
 def test_a_container_may_have_less(monkeypatch, tmp_path):
-    """The least limit of a job's control group and of those around it, in both versions, also of a group unseen."""
+    """The least limit of a job's control group and of those around it, also of a group unseen."""
     monkeypatch.setattr(memory, "CGROUPS", tmp_path)
     monkeypatch.setattr(memory, "MEMBER", tmp_path / "member")
     machine = memory.total()
     assert machine > 2**28
-    for member, root, name in (("0::", "", "memory.max"), ("4:memory:", "memory", "memory.limit_in_bytes")):
-        outer, inner = tmp_path / root / name, tmp_path / root / "job/step" / name
-        inner.parent.mkdir(parents=True)
-        memory.MEMBER.write_text(f"9:cpu:/job/step\n{member}/job/step\n")
-        for whole, own, expected in (
-            ("max\n", None, machine),
-            (2**27, None, 2**27),
-            ("max", 2**27, 2**27),
-            (2**60, 2**61, machine),
-            (2**28, 2**27, 2**27),
-            (2**27, 2**28, 2**27),
-        ):
-            outer.write_text(str(whole))
-            inner.unlink(missing_ok=True)
-            if own:
-                inner.write_text(str(own))
-            assert memory.total() == expected
-        outer.unlink()
-        inner.unlink()
+    outer, inner = tmp_path / "memory.max", tmp_path / "job/step/memory.max"
+    inner.parent.mkdir(parents=True)
+    memory.MEMBER.write_text("9:cpu:/job\n0::/job/step\n")
+    for whole, own, expected in (
+        ("max\n", None, machine),
+        (2**27, None, 2**27),
+        ("max", 2**27, 2**27),
+        (2**60, 2**61, machine),
+        (2**28, 2**27, 2**27),
+        (2**27, 2**28, 2**27),
+    ):
+        outer.write_text(str(whole))
+        inner.unlink(missing_ok=True)
+        if own:
+            inner.write_text(str(own))
+        assert memory.total() == expected

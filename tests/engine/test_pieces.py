@@ -5,9 +5,6 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
-import socket
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -198,48 +195,3 @@ def test_the_parts_of_a_sweep(tmp_path, computed):
     found = sweep(tmp_path, seeds=5)
     assert [seeds for _, seeds in computed[4:]] == [[3]]
     assert (found.provenance["pieces"], found.provenance["computed"]) == (5, 1)
-
-
-def test_a_job_of_several_processes_waits_for_all(tmp_path, computed, monkeypatch):
-    """Process 1 of 2 computes every second piece, and returns all when process 0 has computed the rest."""
-    monkeypatch.setattr(jax, "process_index", lambda: 1)
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-
-    def other(seconds):
-        assert [seeds for _, seeds in computed] == [[1]]
-        assert sweep(tmp_path, part=(0, 2)) == 2
-
-    monkeypatch.setattr(store.time, "sleep", other)
-    assert sweep(tmp_path).regret.shape == (1, 3, 40)
-
-
-DISTRIBUTED = """
-import sys, jax
-jax.config.update("jax_cpu_collectives_implementation", "gloo")
-address, i, folder, path = sys.argv[1:]
-jax.distributed.initialize(coordinator_address=address, num_processes=2, process_id=int(i))
-import fedbandit_jax as fb
-from fedbandit_jax.engine import store
-store.SEEDS = 1
-assert (jax.process_count(), len(jax.devices()), len(jax.local_devices())) == (2, 2, 1)
-env = fb.envs.sphere(3, 4, 5, rewards="gaussian")
-algos = [fb.algos.fed_lin_ucb(schedule=5)]
-fb.sweep(env, algos, horizon=40, key=jax.random.key(0), seeds=5, store=folder).save(path)
-"""
-
-
-@pytest.mark.slow
-def test_jax_distributed(tmp_path, monkeypatch):
-    """Two processes of one job on loopback: each computes a part and returns all, with the same bits as alone."""
-    monkeypatch.setattr(store, "SEEDS", 1)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    words = [[address, str(i), str(tmp_path / "store"), str(tmp_path / f"{i}.npz")] for i in range(2)]
-    job = [subprocess.Popen([sys.executable, "-c", DISTRIBUTED, *one]) for one in words]
-    assert [one.wait(300) for one in job] == [0, 0]
-    alone = sweep(tmp_path / "alone", seeds=5)
-    for i in range(2):
-        one = fb.Result.load(tmp_path / f"{i}.npz")
-        same_runs(one, alone)
-        assert (one.provenance["pieces"], one.provenance["computed"]) == (5, 3 - i)

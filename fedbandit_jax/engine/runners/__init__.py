@@ -5,7 +5,6 @@ from fedbandit_jax.engine.record import Recorder
 from fedbandit_jax.engine.runners.batched_arms import MAX_USERS
 from fedbandit_jax.engine.runners.batched_arms import BatchedArms as BatchedArms
 from fedbandit_jax.engine.runners.runner import Runner as Runner
-from fedbandit_jax.engine.runners.runner import mesh as mesh
 from fedbandit_jax.engine.runners.runner import signature as signature
 from fedbandit_jax.engine.runners.sequential import MAX_ARRIVALS
 from fedbandit_jax.engine.runners.sequential import Sequential as Sequential

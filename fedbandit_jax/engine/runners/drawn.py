@@ -16,7 +16,7 @@ from fedbandit_jax.core.choose import choose, choose_rows
 from fedbandit_jax.core.lots import Lots
 from fedbandit_jax.core.scoring import Offer, Scorer
 from fedbandit_jax.engine.runners.batch import Played, Streams, allowed, play_rounds
-from fedbandit_jax.engine.runners.runner import Runner, shard
+from fedbandit_jax.engine.runners.runner import Runner
 from fedbandit_jax.interfaces import Drawn, Environment, Listed, Round
 
 GROUP = 128  # agents with a state that fits into a CPU's cache
@@ -48,7 +48,7 @@ def play(
     start = jnp.asarray(start, jnp.uint32)
     if not runner.algo.adds or m < 2 * GROUP or not on_cpu():
         size = -(-m // VECTOR) * VECTOR if runner.algo.adds and m > GROUP // 2 and on_cpu() else m
-        agents = runner.shard(start + jnp.arange(size, dtype=jnp.uint32))
+        agents = start + jnp.arange(size, dtype=jnp.uint32)
         return play_agents(runner, streams, world, state, rounds, agents, draw)
 
     def group(first: Array) -> Played:
@@ -63,13 +63,7 @@ def play(
     firsts = start + jnp.arange(0, m, GROUP, dtype=jnp.uint32)
     part = jax.eval_shape(lambda: group(firsts[0]))
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), part)
-    if runner.mesh is None:
-        return lax.scan(add, nothing, firsts)[0]._replace(world=world)
-    n = runner.mesh.size  # devices play separate groups, and add totals once
-    firsts = jnp.arange(0, -(-m // (n * GROUP)) * n * GROUP, GROUP, dtype=jnp.uint32).reshape(n, -1)
-    parts = jax.vmap(lambda firsts: lax.scan(add, nothing, firsts)[0])(shard(firsts, n, runner.mesh))
-    records, gap = jax.tree.map(lambda x: x.sum(0), (parts.records, parts.gap))
-    return Played(world, None, records, gap, parts.wrong.any(0))
+    return lax.scan(add, nothing, firsts)[0]._replace(world=world)
 
 
 def play_agents(

@@ -1,4 +1,4 @@
-"""The base class of runners, with salted streams and sharding of agents over devices."""
+"""The base class of runners, with salted streams."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from fedbandit_jax.core import random, struct
 from fedbandit_jax.engine.record import Recorder, Recording
 from fedbandit_jax.interfaces import Metrics
 
-AXIS = "agents"  # of a mesh of devices
 ROWS = 2**20  # most numbers of noise drawn before the steps of a run
 
 
@@ -41,7 +39,6 @@ class Runner:
     salt: tuple[Any, ...] = ()  # words that separate its privacy noise, see `salted`
     recorder: Recorder | None = None  # if given, states are a `Recording`
     program: str = struct.static(default="")  # digest of the programs of user-defined parts
-    mesh: Mesh | None = struct.static(default=None)  # devices over which agents are sharded; None for one
 
     rounds_per_step = 0  # rounds of every step but the last; 0 if they depend on the run, see `Metrics.rounds`
     hints = Hints()
@@ -89,10 +86,6 @@ class Runner:
         """Splits a state into the learner's state and the recording that holds it, if any."""
         return (state, None) if self.recorder is None else (state.learner, state)
 
-    def shard(self, tree: Any) -> Any:
-        """Shards arrays with an axis of all agents over the devices, see the function `shard`."""
-        return shard(tree, self.env.spec.n_agents, self.mesh)
-
     def check(self, label: str) -> None:
         """Checks that environment and algorithm fit together, without compilation.
 
@@ -122,27 +115,3 @@ def signature(runner: Runner) -> Any:
     """Returns a hashable value; runners with equal signatures share a compiled program."""
     leaves, treedef = jax.tree.flatten(runner)
     return treedef, tuple((np.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
-
-
-def mesh() -> Mesh:
-    """Returns a mesh of all devices of this process, in a row."""
-    return Mesh(np.array(jax.local_devices()), (AXIS,), axis_types=(AxisType.Auto,))
-
-
-def shard(tree: Any, n_agents: int, over: Mesh | None) -> Any:
-    """Shards every array with an axis of `n_agents` along the last such axis; a no-op without a mesh.
-
-    XLA partitions the program accordingly, and devices communicate only where agents do. An unrelated axis of that
-    length is sharded as well, which changes no number.
-    """
-    if over is None:
-        return tree
-
-    def one(x: Array) -> Array:
-        axes = [axis for axis, length in enumerate(x.shape) if length == n_agents]
-        if not axes or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return x
-        where = PartitionSpec(*[None] * axes[-1], AXIS)
-        return jax.lax.with_sharding_constraint(x, NamedSharding(over, where))
-
-    return jax.tree.map(one, tree)

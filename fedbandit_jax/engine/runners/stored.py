@@ -40,7 +40,7 @@ def play(
         return (moment.world, local, recording), (record, gap.sum(), wrong.any())
 
     first, *_ = offer(runner, streams.users[0], world, rounds[0])
-    local = runner.shard(algo.download(state, first))
+    local = algo.download(state, first)
     (world, local, recording), played = play_rounds(algo, play_one, (world, local, recording), (rounds, streams))
     return Played(world, local, *played, recording)
 
@@ -61,7 +61,7 @@ def play_round(runner: Runner, world: Any, state: Any, local: Any, t: Array, key
 def offer(runner: Runner, key: Array, world: Any, t: Array) -> tuple[Round, Array | bool, Any]:
     """Returns the offer of round t, the agents (M,) with invalid users, and the world after it."""
     offered, world = runner.env.observe(key, world, t)
-    return *_known(runner.shard(offered), runner.env.spec.n_users), world
+    return *_known(offered, runner.env.spec.n_users), world
 
 
 def _choice(runner: Runner, world: Any, local: Any, t: Array, keys: Streams) -> Choice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from jax import Array
 from typing_extensions import override
 
 from fedbandit_jax.core import random, struct
-from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu, without_kernels
+from fedbandit_jax.core.backend import UNROLL_DIM, on_cpu
 from fedbandit_jax.core.programs import is_array, need, need_same
 from fedbandit_jax.engine.record import Moment
 from fedbandit_jax.engine.runners import drawn, stored
@@ -54,7 +53,7 @@ class Synchronous(Runner):
     @override
     def init(self, key: Array) -> tuple[Any, Any]:
         world = self.env.init(random.stream(key, "world"))
-        state = self.shard(self.algo.init(salted(key, "learner", self.salt), self.env.spec))
+        state = self.algo.init(salted(key, "learner", self.salt), self.env.spec)
         if self.recorder is None:
             return world, state
         t, keys = jnp.int32(0), Streams(key, key, key)
@@ -77,7 +76,7 @@ class Synchronous(Runner):
         if self.recorder is None:
             if self.drawable and not self.shared:
                 contexts = "drawn"
-            elif self.mesh is None and on_cpu() and drawn.has_hooks(self.env, "listed", "rows_at"):
+            elif on_cpu() and drawn.has_hooks(self.env, "listed", "rows_at"):
                 contexts = "table" if cast(Listed, self.env).ragged and self.scores_alone else "stored"
         seeds = 2 ** max(0, (drawn.GROUP // spec.n_agents - 1).bit_length())
         wide = spec.n_agents * spec.n_arms * spec.dim > SMALL
@@ -87,14 +86,13 @@ class Synchronous(Runner):
     def step(self, key: Array, world: Any, state: Any, k: Array) -> tuple[Any, Any, Metrics]:
         rounds, streams = self._streams(key, k)
         state, recording = self.split(state)
-        with contextlib.nullcontext() if self.mesh is None else without_kernels():  # XLA cannot partition kernels
-            if (contexts := self.hints.contexts) == "drawn":
-                played = drawn.play(self, streams, world, state, rounds)
-            elif contexts == "table":
-                agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
-                played = drawn.play_agents(self, streams, world, state, rounds, agents, drawn.look_up)
-            else:
-                played = stored.play(self, streams, world, state, rounds, recording)
+        if (contexts := self.hints.contexts) == "drawn":
+            played = drawn.play(self, streams, world, state, rounds)
+        elif contexts == "table":
+            agents = jnp.arange(self.env.spec.n_agents, dtype=jnp.uint32)
+            played = drawn.play_agents(self, streams, world, state, rounds, agents, drawn.look_up)
+        else:
+            played = stored.play(self, streams, world, state, rounds, recording)
         return self._synced(key, state, k, rounds, played)
 
     def part(self, key: Array, world: Any, state: Any, k: Array, first: Array, n: int) -> tuple[Any, Array, Array]:
@@ -113,9 +111,7 @@ class Synchronous(Runner):
     @override
     def divided(self, most: int) -> int | None:
         m = self.env.spec.n_agents
-        if most < 2 or m < 2 * drawn.GROUP or self.mesh is not None or not (self.algo.adds and on_cpu()):
-            return None
-        if self.hints.contexts != "drawn":
+        if most < 2 or m < 2 * drawn.GROUP or not (self.algo.adds and on_cpu()) or self.hints.contexts != "drawn":
             return None
         return -(-m // (most * drawn.GROUP)) * drawn.GROUP
 
@@ -127,7 +123,6 @@ class Synchronous(Runner):
     def _synced(self, key: Array, state: Any, k: Array, rounds: Array, played: Played) -> tuple[Any, Any, Metrics]:
         syncs = salted(key, "syncs", self.salt)
         state, report = self.algo.sync(jax.random.fold_in(syncs, k), k, state, played.local, played.records)
-        state = self.shard(state)
         whole = (rounds[-1] < self.horizon) | self.algo.stops_by_itself
         report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
         wrong = (played.wrong & (rounds < self.horizon)).any()

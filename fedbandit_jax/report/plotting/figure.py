@@ -26,7 +26,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from fedbandit_jax.certificate import Certificate
 from fedbandit_jax.core import validate
-from fedbandit_jax.core.files import MARK, write_atomic
+from fedbandit_jax.core.files import write_atomic
 from fedbandit_jax.core.validate import BadValue
 from fedbandit_jax.report.result import Result
 from fedbandit_jax.report.tables import bases
@@ -37,9 +37,9 @@ INSIDE = (0.02, 0.98)  # ends of a horizontal line, as shares of the axes, with 
 WIDTH = 72  # characters in a line of a title or a legend
 SPREAD = 8  # ratio of positive numbers from which their axis is logarithmic
 _METADATA: dict[str, dict[str, Any]] = {  # without dates and versions
-    "png": {"Software": MARK},
-    "pdf": {"Creator": MARK, "Producer": None, "CreationDate": None},
-    "svg": {"Creator": MARK, "Date": None, "Format": None, "Type": None},
+    "png": {"Software": "fedbandit_jax"},
+    "pdf": {"Creator": "fedbandit_jax", "Producer": None, "CreationDate": None},
+    "svg": {"Creator": "fedbandit_jax", "Date": None, "Format": None, "Type": None},
 }
 SYMBOLS = {"epsilon": "ε", "delta": "δ", "n_agents": "M", "n_arms": "K", "dim": "d", "horizon": "T"}
 PIXELS = 180  # of an inch of a PNG
