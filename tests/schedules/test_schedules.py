@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import recalibrated, refused
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
@@ -89,29 +87,6 @@ def test_when_they_ask(schedule, horizon, rounds):
     assert within == (schedule.batch if isinstance(schedule, S.Every) else longest)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.floats(1.01, 10), st.integers(1, 50), st.integers(1, 5000))
-def test_geometric(growth, first, horizon):
-    """Strictly rising from `first`, each at least growth times the one before and at most one round more."""
-    rounds = S.Geometric(growth, first).rounds(horizon)
-    assert len(rounds) == S.Geometric(growth, first).n_syncs(horizon)
-    assert (rounds <= horizon).all()
-    if first <= horizon:
-        assert rounds[0] == first
-        assert (rounds[1:] >= rounds[:-1] * growth).all()
-        assert (rounds[1:] <= np.maximum(rounds[:-1] + 1, rounds[:-1] * growth + 1)).all()
-        assert max(rounds[-1] + 1, math.ceil(rounds[-1] * growth)) > horizon
-        assert S.Geometric(growth, first).longest(horizon) == max(np.diff([0, *rounds]))
-
-
-def test_the_longest_batch_is_read_from_the_rounds_that_decide():
-    """In any order, where some never come: rounds 30, 7, 7 and 0 end batches of 7 and of 23 rounds."""
-    bound = S.Geometric().bind(SETTING)
-    assert S.timing(bound).longest == 512 - 256
-    for rounds, longest in (([30, 7, 7, 0], 23), ([9], 9), ([], 0)):
-        assert S.timing(dataclasses.replace(bound, rounds=np.array(rounds, np.int32))).longest == longest
-
-
 def test_a_tie_with_the_threshold_is_decided_as_it_is_printed():
     """Line 8 of He et al. has det(V + U) > (1 + alpha) det V, and det(I + x x') = 2 for a unit vector x.
 
@@ -175,13 +150,6 @@ class Own(S.Schedule):
         return self.bound
 
 
-class SaysSo(Own):
-    """Says that its batches are short, which nobody has proved."""
-
-    def longest(self, horizon):
-        return 1
-
-
 def bound(asks, **members):
     """A bound schedule of one's own that asks by a function of t and of what it reads, which is nothing by default."""
     members["requests"] = lambda self, key, t, memory, gained, since: asks(t, gained)
@@ -197,21 +165,6 @@ def much(t, gained):
     return gained >= 0.5
 
 
-DENIES = {  # where it counts
-    "raw": property(lambda self: ()),
-    "timing": lambda self: S.BoundSchedule.timing(self)._replace(fixed=True, pure=0.0),
-}
-
-
-@pytest.mark.parametrize("make", [fb.algos.private_fed_lin_ucb, fb.algos.fed_ucb])
-def test_schedules_that_read_data_leak(make):
-    """Whatever they say of themselves."""
-    for members in ({}, DENIES):
-        schedule = Own(bound(much, reads="log_det", **members))
-        found = make(BUDGET, schedule=schedule, learns_in_batch=False).certificate(SPEC, 20)
-        assert (found.claim, found.epsilon_exact) == ("none", np.inf)
-
-
 @pytest.mark.parametrize(
     "listed", [[50, 60], [5, 5, 10], [10, 5], [0, 5], np.array([[5, 10]]), [1.5, 7.2], None, [[1], [2, 3]]], ids=repr
 )
@@ -224,14 +177,12 @@ def test_listed_rounds_rise_within_the_horizon(listed):
 
 
 def test_a_fixed_schedule_of_ones_own():
-    """It is the list of its rounds, and so goes with secure aggregation; what only says that it is fixed does not."""
+    """It is the list of its rounds, and so goes with secure aggregation."""
     mechanism = fb.privacy.Mechanism(BUDGET, trust="secagg")
     algo = fb.algos.Federated(policy=fb.algos.Thompson(), schedule=Squares(), privacy=mechanism)
     certified = algo.bind(SPEC, 30)
     assert (certified.mechanism.batch, certified.mechanism.release.n_syncs) == (9, 5)
     assert certified.guarantee().claim == "certified"
-    with refused("trust", "secagg"):
-        algo.replace(schedule=SaysSo(bound(half)))
 
 
 WRONG = {

@@ -195,23 +195,14 @@ def test_a_complete_graph_is_federated(policy):
     np.testing.assert_allclose(mine.stds * math.sqrt(M), federated.stds, rtol=1e-6 + charged)
     assert (mine.stds * math.sqrt(M) < federated.stds).all()
     assert charged < 1e-4
+    found = certify(mine)
+    stated = re.search("at most (.*) in the sums that an agent adds up", found.noise_whose)
+    assert stated is not None
+    assert (found.claim, found.server_noise_std) == ("certified", None)
+    assert float(stated[1]) == pytest.approx(federated.stds.max(), rel=1e-3)
     for i in range(M):
         agent = jax.tree.map(lambda leaf, i=i: leaf[i], mine.policy)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), agent, federated.policy)
-
-
-def test_it_is_certified():
-    env = fb.envs.sphere(6, 4, 3, rewards="bernoulli")
-    mechanism = fb.privacy.Mechanism(BUDGET, "blt", statistic=fb.privacy.Linear(centred=True, gram_scale=0.5))
-    algo = neighbours(nx.star_graph(5), 1, privacy=mechanism, policy=fb.algos.Greedy())
-    found = algo.certificate(env.spec, T)
-    assert found.claim == "certified"
-    assert 0.99 < found.epsilon_exact <= 1 + 1e-6
-    assert found.server_noise_std is None
-    plain = fb.privacy.calibrate(BUDGET, n_syncs=ROUNDS.n_syncs(T), release="blt")
-    sigma = plain.sigma * math.sqrt(9 / 8 / 4.5)
-    most = math.sqrt(6 * plain.ask.release.largest_variance()) * sigma / 0.5
-    assert f"at most {most:.6g}"[:14] in found.noise_whose  # the middle of the star adds up six silos
 
 
 def test_handing_over_in_parts_changes_nothing():
