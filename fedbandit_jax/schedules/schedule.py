@@ -94,19 +94,7 @@ class BoundSchedule:
 class Schedule:
     """A schedule that is not yet bound. Subclass it, define `n_syncs`, and `bind`, which returns a `BoundSchedule`.
 
-    Example:
-        >>> @struct.pytree
-        ... class BoundOffice(BoundSchedule):  # never at night; handed nothing, so that nothing leaks
-        ...     def requests(self, key, t, memory, gained, since):
-        ...         return (t % 24 > 7) & (t % 24 < 18)
-        >>> @dataclasses.dataclass(frozen=True)
-        ... class Office(Schedule):
-        ...     def n_syncs(self, horizon):
-        ...         return sum(7 < t % 24 < 18 for t in range(horizon))
-        ...     def bind(self, setting):
-        ...         return BoundOffice()
-        >>> Office().n_syncs(48)
-        20
+    See docs/extending.md for two examples.
     """
 
     def n_syncs(self, horizon: int) -> int:
