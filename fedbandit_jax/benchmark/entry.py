@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import hashlib
 import inspect
@@ -63,22 +62,16 @@ class Entry:
 
     @classmethod
     def of(cls, entry: Any, name: str | None = None) -> Entry:
-        """Makes an entry from a path with the name of a function, such as "mine.py:recipe", or from a function."""
+        """Makes an entry from a path with the name of a function, such as "mine.py:recipe"."""
         if isinstance(entry, Entry):
             return entry if name is None else dataclasses.replace(entry, name=name)
-        if isinstance(entry, (str, Path)):
-            path, _, function = str(entry).partition(".py:")
-            path, function = (Path(f"{path}.py"), function) if function else (Path(entry), FUNCTION)
-            if path.suffix != ".py" or not path.is_file():
-                raise BadValue("entry", "must be an existing FILE.py or FILE.py:FUNCTION", str(entry))
-            return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem)
-        if not inspect.isfunction(entry):
-            raise BadType("entry", "must be a function, or a path such as 'mine.py:recipe'", entry)
-        for source in (inspect.getmodule(entry), entry):
-            with contextlib.suppress(OSError, TypeError):
-                return cls(name or entry.__name__, entry.__name__, inspect.getsource(source), entry)  # pyright: ignore
-        must = "must be a function in a file, whose bytes determine the seeds"
-        raise BadValue("entry", must, entry.__qualname__, got=f"{entry.__qualname__} of a session")
+        if not isinstance(entry, (str, Path)):
+            raise BadType("entry", "must be a path such as 'mine.py:recipe', or an fb.benchmark.Entry", entry)
+        path, _, function = str(entry).partition(".py:")
+        path, function = (Path(f"{path}.py"), function) if function else (Path(entry), FUNCTION)
+        if path.suffix != ".py" or not path.is_file():
+            raise BadValue("entry", "must be an existing FILE.py or FILE.py:FUNCTION", str(entry))
+        return cls.read(path.read_text(encoding="utf-8"), function, name or path.stem)
 
     @classmethod
     def read(cls, source: str, function: str, name: str) -> Entry:

@@ -49,12 +49,12 @@ def run(
     unknown before the code is final, and every edit draws others.
 
     Args:
-        entry: a function from a `Task` to a recipe, or None if it has none; or the path of a file with the name of its
-            function, "mine.py:recipe".
+        entry: the path of a file with the name of its function, "mine.py:recipe", or an `Entry`. The function takes a
+            `Task`, and returns a recipe, or None if it has none.
         tasks: names of tasks; None: all.
         track: "one recipe", for all tasks, or "tuned", if numbers were chosen for each task on development seeds.
         trials: number of results seen on development seeds, of one recipe in one task each, to be declared.
-        name: name of the row; None: that of the file, or of the function.
+        name: name of the row; None: that of the file.
         out: a folder where NAME.npz is written after every task; a second call continues from there. A row of other
             code is moved to NAME.before, NAME.before1 and so on, with a warning. None: nothing is written.
         develop: play on the development seeds, equal for all entries, for any experiment. Nothing is written.
