@@ -6,9 +6,13 @@ This module does not import JAX.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import html
+import json
 import math
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from fedbandit_jax.core import validate
@@ -181,8 +185,50 @@ class Certificate(Printed):
 
     def to_markdown(self) -> str:
         """Formats the lines of `print(certificate)` as a Markdown table."""
-        cells = [(name, text.replace("|", "\\|")) for name, text in self.lines()]
-        return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)])
+        return FORMATS["markdown"].listed(self.lines())
+
+    def to_latex(self) -> str:
+        """Formats the lines of `print(certificate)` as a LaTeX description list, which needs no package."""
+        return FORMATS["latex"].listed(self.lines())
+
+    def report(
+        self, format: str = "markdown", *, title: str = "Privacy report", about: Sequence[tuple[str, str]] = ()
+    ) -> str:
+        """Formats a page for a reviewer of privacy: what is protected, who is trusted, the proof, and its limits.
+
+        The page has the certificate's digest, the SHA-256 of its JSON with sorted keys. If all noise is Gaussian, it
+        also has the equation from noise to epsilon, with numbers to check.
+
+        Args:
+            format: "markdown", "html" (a whole file) or "latex" (to be included; it needs no package).
+            title: heading of the page.
+            about: (name, text) of further lines, such as ("instance", "10 silos"). `Result.report` fills them in.
+        """
+        return page(title, [*([("Run", about)] if about else []), *self.sections()], format)
+
+    def sections(self) -> list[tuple[str, Sequence[tuple[str, str]]]]:
+        """Returns the headings of `report`, each with lines as in `lines`."""
+        text = hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+        lines = [*self.lines(), *self._equation(), ("digest", f"sha256 {text} of this certificate")]
+        places = [(PLACES.get(name, PROOF), (name, text)) for name, text in lines]
+        headings = ("Protected", "Trusted", PROOF, "Limits")
+        return [(one, found) for one in headings if (found := [line for place, line in places if place == one])]
+
+    def _equation(self) -> list[tuple[str, str]]:
+        """Returns the equation of Gaussian noise, if `epsilon_exact` solves it."""
+        from scipy.special import log_ndtr
+
+        epsilon = self.epsilon_exact
+        if not (epsilon and self.delta and self.sensitivity and self.noise_std) or math.isinf(epsilon):
+            return []
+        mu = self.sensitivity / self.noise_std
+        right = math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+        delta = math.exp(log_ndtr(mu / 2 - epsilon / mu)) - right
+        if not math.isclose(delta, self.delta, rel_tol=1e-6):  # the excess of integer noise is larger
+            return []
+        text = "Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu) = delta"
+        numbers = f"mu = {mu:.7g}, the sensitivity over the std of the noise, epsilon = {epsilon:.7g}"
+        return [("equation", f"{text} with {numbers} and delta = {delta:.4g}")]
 
     def __str__(self) -> str:
         return "\n".join(
@@ -244,6 +290,61 @@ class Certificate(Printed):
         if self.not_covered:
             rows.append(("not covered", "; ".join(self.not_covered)))
         return rows
+
+
+PROOF = "From noise to epsilon"
+PLACES = {  # line of a certificate -> its heading in a report; others are under PROOF
+    **dict.fromkeys(("claim", "budget asked", "warning", "adjacency", "privacy unit", "visits"), "Protected"),
+    **dict.fromkeys(("trust model", "user-defined"), "Trusted"),
+    **dict.fromkeys(("not covered", "digest"), "Limits"),
+}
+LATEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$"}
+LATEX |= {one: f"\\{one}" for one in "{}#$%&_"}
+LETTERS = {name: f"$\\{name}$" for name in ("delta", "alpha", "rho", "kappa", "xi", "mu", "Phi")}
+LETTERS |= {"epsilon": r"$\varepsilon$", "Renyi": r"R\'enyi"}
+
+
+def _latex(text: str) -> str:
+    text = "".join(LATEX.get(one, one) for one in text)
+    return re.sub(rf"\b(?:{'|'.join(LETTERS)})\b", lambda found: LETTERS[found[0]], text)
+
+
+class Format(NamedTuple):
+    """Templates of a page of sections, each a heading and a list of (name, text)."""
+
+    escape: Callable[[str], str]
+    title: str
+    heading: str
+    list_start: str
+    line: str
+    list_end: str = ""
+    end: str = ""
+
+    def listed(self, lines: Sequence[tuple[str, str]]) -> str:
+        """Formats a list of (name, text)."""
+        cells = (self.line.format(*map(self.escape, line)) for line in lines)
+        return "\n".join([self.list_start, *cells, *filter(None, [self.list_end])])
+
+
+FORMATS = {
+    "markdown": Format(lambda text: text.replace("|", "\\|"), "# {}", "## {}\n", "| | |\n|---|---|", "| {} | {} |"),
+    "html": Format(
+        html.escape,
+        '<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{0}</title>\n<h1>{0}</h1>',
+        *("<h2>{}</h2>", "<dl>", "<dt>{}</dt><dd>{}</dd>", "</dl>", "</html>\n"),
+    ),
+    "latex": Format(
+        *(_latex, "\\section*{{{}}}", "\\subsection*{{{}}}"),
+        *(r"\begin{description}", r"  \item[{}] {}", r"\end{description}"),
+    ),
+}
+
+
+def page(title: str, sections: Sequence[tuple[str, Sequence[tuple[str, str]]]], format: str) -> str:
+    """Formats sections of (name, text) as a page in Markdown, HTML or LaTeX."""
+    form = FORMATS[validate.one_of("format", format, FORMATS)]
+    parts = (f"{form.heading.format(form.escape(name))}\n{form.listed(lines)}" for name, lines in sections)
+    return "\n\n".join([form.title.format(form.escape(title)), *parts]) + "\n" + form.end
 
 
 def of_fields(fields: Mapping[str, Any]) -> Certificate:

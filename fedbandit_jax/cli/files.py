@@ -12,8 +12,10 @@ from typing_extensions import override
 
 from fedbandit_jax.cli._answer import answer, details, overview
 from fedbandit_jax.cli._command import Command, File, Flag, quiet
-from fedbandit_jax.core.files import check_writable
+from fedbandit_jax.core.files import check_writable, write_atomic
 from fedbandit_jax.core.validate import BadValue
+
+FORMATS = {".md": "markdown", ".html": "html", ".tex": "latex"}  # of a privacy report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,12 +26,14 @@ class ShowCommand(Command):
       fedbandit show results/linear-1a2b3c4d.npz
       fedbandit show results/linear-1a2b3c4d.npz --certificates
       fedbandit show results/linear-1a2b3c4d.npz --picture again.png
+      fedbandit show results/linear-1a2b3c4d.npz --report privacy.md
     """
 
     # .npz file of `fedbandit simulate` or `Result.save`. A file that has changed since is refused.
     result: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
     # file for the figure, which ends in .png, .pdf or .svg. Without an ending it is a PNG and a PDF.
     picture: File = None
+    report: File = None  # file for a privacy report to reviewers, which ends in .md, .html or .tex.
     certificates: Flag = False  # print certificates, paired differences and communication, too.
 
     @override
@@ -39,6 +43,8 @@ class ShowCommand(Command):
         if self.result.is_dir():
             got = f"the folder {str(self.result)!r}; see `fedbandit report`"
             raise BadValue("the result", "must be a file", self.result, got=got)
+        if self.report is not None and self.report.suffix not in FORMATS:
+            raise BadValue("report", f"must end in {', '.join(FORMATS)}", str(self.report))
         loaded = fb.Result.load(self.result)
         print(answer(loaded))
         if self.certificates:
@@ -46,6 +52,10 @@ class ShowCommand(Command):
         if self.picture is not None:
             drawn = fb.plotting.save(overview(loaded), self.picture)
             print(f"\nSaved {', '.join(map(str, drawn))}")
+        if self.report is not None:
+            text = loaded.report(FORMATS[self.report.suffix]).encode()
+            write_atomic(self.report, lambda file: file.write(text))
+            print(f"\nSaved {self.report}")
         return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedbandit_jax.certificate import page
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.extras import require
 from fedbandit_jax.core.validate import BadValue
@@ -48,6 +49,22 @@ def compare(result: Measured, baseline: str | None = None) -> dict[str, Differen
             mean, error = mean_error(result[label].regret[:, -1] - result[first].regret[:, -1])
             found[label] = Difference(first, mean, error, mean - quantile * error, mean + quantile * error)
     return found
+
+
+def report(result: Measured, format: str = "markdown") -> str:
+    """Formats a page for a reviewer of privacy: instance, algorithm and `Certificate.report` of every label.
+
+    Args:
+        format: "markdown", "html" or "latex".
+    """
+    made, config, sections = result.provenance, result.config, []
+    names = [name for name in ("fedbandit_jax", "git_commit", "jax", "numpy") if made.get(name)]
+    versions = ", ".join(f"{name} {made[name]}" for name in names)
+    for label, certificate in result.certificates.items():
+        about = [("instance", f"{size(result[label])}; {json.dumps(config['environments'][label])}")]
+        about += [("algorithm", json.dumps(config["algorithms"][label])), ("versions", versions)]
+        sections += [(label, [*about, ("date", str(made.get("date", "unknown")))]), *certificate.sections()]
+    return page("Privacy report", sections, format)
 
 
 def summary(result: Measured, baseline: str | None = None) -> str:

@@ -1,11 +1,56 @@
-"""Certificates as Markdown."""
+"""Certificates as Markdown, LaTeX and pages for reviewers."""
+
+import hashlib
+import json
+import re
+import xml.etree.ElementTree as ET
+from html import escape
+
+import numpy as np
+import pytest
+from helpers import refused
+from scipy.stats import norm
 
 import fedbandit_jax as fb
 
+BUDGET, SILOS = fb.privacy.Budget(1.0, 1e-3), fb.envs.sphere(4, 3, 2, rewards="bernoulli").spec
+ABOUT = [("instance", "a | b < c_1")]
+CERTIFICATES = {  # and whether all noise is Gaussian
+    "raw": (fb.algos.private_fed_lin_ucb(BUDGET, learns_in_batch=True).certificate(SILOS, 50), True),
+    "secagg": (fb.algos.Federated(privacy=fb.privacy.Mechanism(BUDGET, trust="secagg")).certificate(SILOS, 50), False),
+    "renyi": (fb.algos.DistRDPSE(1.0).certificate(fb.envs.arms(3).spec, 1000), False),
+}
 
-def test_a_certificate_in_markdown():
-    env = fb.envs.sphere(4, 3, 2, rewards="bernoulli")
-    certificate = fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 1e-3)).certificate(env.spec, 50)
-    markdown = certificate.to_markdown().splitlines()
-    assert [line[2:-2].split(" | ", 1) for line in markdown[2:]] == [list(line) for line in certificate.lines()]
-    assert r"| claim | none: a \| b |" in fb.privacy.Certificate(claim="none", reason="a | b").to_markdown()
+
+def test_a_certificate_in_latex():
+    """Signs are escaped, and letters are Greek."""
+    text = r"my_delta_1: 50 % of $x$ ~ {y} ^ \z < #1, epsilon = 1 by Renyi"
+    escaped = r"my\_delta\_1: 50 \% of \$x\$ \~{} \{y\} \^{} \textbackslash{}z $<$ \#1, $\varepsilon$ = 1 by R\'enyi"
+    latex = fb.privacy.Certificate(claim="none", reason=text).to_latex().splitlines()
+    assert latex == [r"\begin{description}", rf"  \item[claim] none: {escaped}", r"\end{description}"]
+
+
+@pytest.mark.parametrize("name", CERTIFICATES)
+def test_a_report_for_a_reviewer(name):
+    """Every line of the certificate stands under one heading, in all three formats, and the equation holds."""
+    certificate, gaussian = CERTIFICATES[name]
+    markdown, html, latex = (
+        certificate.report(kind, title="T_1", about=ABOUT) for kind in ("markdown", "html", "latex")
+    )
+    for name, text in [*ABOUT, *certificate.lines()]:
+        assert f"| {name} | {text.replace('|', chr(92) + '|')} |" in markdown
+        assert f"<dt>{name}</dt><dd>{escape(text)}</dd>" in html
+    assert latex.count(r"\item[") == html.count("<dt>") == len(re.findall(r"(?m)^\| \w", markdown))
+    assert (markdown[:6], latex[:15]) == ("# T_1\n", r"\section*{T\_1}")
+    ET.fromstring(re.sub("<!.*?>\n|<meta.*?>", "", html))
+    assert ("equation" in markdown) == gaussian
+    if gaussian:
+        mu, epsilon, delta = (
+            float(re.findall(rf"{name} = (\d[\d.e-]*\d)", markdown)[-1]) for name in ("mu", "epsilon", "delta")
+        )
+        tails = [norm.cdf(side * mu / 2 - epsilon / mu) for side in (1, -1)]
+        assert tails[0] - np.exp(epsilon) * tails[1] == pytest.approx(delta, rel=1e-3)
+    assert hashlib.sha256(json.dumps(certificate.to_json(), sort_keys=True).encode()).hexdigest() in markdown
+    assert certificate.to_markdown().splitlines()[2:] == [f"| {name} | {text} |" for name, text in certificate.lines()]
+    with refused("format", "pdf"):
+        certificate.report("pdf")

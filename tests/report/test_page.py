@@ -114,6 +114,22 @@ def test_the_command(undrawn, tmp_path, capsys):
     assert str(tmp_path / "cut.npz") in capsys.readouterr().err
 
 
+def test_a_report_for_reviewers(folder, tmp_path, capsys):
+    """Of every label, with what was run, by which versions and when; the ending of the file is its format."""
+    result = fb.Result.load(folder / "grid")
+    for ending, kind in (("md", "markdown"), ("html", "html"), ("tex", "latex")):
+        out = tmp_path / f"privacy.{ending}"
+        assert main(["show", str(folder / "grid.npz"), "--report", str(out)]) == 0
+        assert str(out) in capsys.readouterr().out
+        assert out.read_text() == result.report(kind)
+    text = result.report()
+    for label in result:
+        assert f"## {label}\n" in text
+    assert text.count("| instance | 3 agents") == text.count("| date | ") == text.count("sha256") == len(result)
+    assert main(["show", str(folder / "grid.npz"), "--report", "privacy.pdf"]) == 2
+    assert "--report must" in capsys.readouterr().err
+
+
 def test_wrong_words(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.png").write_text("no result")
