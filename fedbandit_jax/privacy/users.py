@@ -47,7 +47,7 @@ class Users:
         >>> from fedbandit_jax.privacy import RELEASES
         >>> tree = RELEASES["tree"](80)
         >>> [tree.sensitivity_sq(users) for users in (Users(), Users(16), Users(16, 1), Users(16, 1, 5))]
-        [7.0, 1792.0, 888.0, 291.0]
+        [7.0, 1792.0, 888.0, 292.0]
 
     Reference: Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta & Xu (2023).
     """

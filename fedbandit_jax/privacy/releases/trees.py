@@ -18,9 +18,8 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.releases.participation import Sensitivity
+from fedbandit_jax.privacy.releases.participation import MATRIX, Sensitivity
 from fedbandit_jax.privacy.releases.release import Release
-from fedbandit_jax.privacy.releases.tree_patterns import of_trees
 from fedbandit_jax.privacy.users import ONCE, Users
 
 
@@ -67,11 +66,24 @@ class Tree(Release):
         return nodes.sum(0), nodes
 
     @override
+    def encoder(self) -> Float[np.ndarray, "S S"]:
+        k = np.arange(1, self._size() + 1)
+        age = k[:, None] - k
+        return ((age >= 0) & (age < (k & -k)[:, None])).astype(float)
+
+    @override
     def sensitivity(self, users: Users = ONCE) -> Sensitivity:
-        if users.batches(self.n_syncs) > 1:
-            return of_trees(int(self.n_syncs), users)
-        # the first batch is in the nodes that end with batches 1, 2, 4, ...
-        return Sensitivity(float(self.touched()), True).times(users.most)
+        """Returns the sensitivity of the matrix, or the bound by levels for S > `MATRIX` and several visits.
+
+        The squares of the nodes of a level add up to at most the largest of them times all contributions. This is m
+        min(m, ceil(2^l / b)) for contributions to m batches. For m = 1 it is exact: the first batch is in the nodes
+        that end with batches 1, 2, 4, ...
+        """
+        n, m = int(self.n_syncs), users.batches(self.n_syncs)
+        if m > 1 and n <= MATRIX:
+            return super().sensitivity(users)
+        levels = [min(m, -(-(1 << level) // users.apart)) for level in range(n.bit_length())]
+        return Sensitivity(float(m * sum(levels)), m == 1).times(users.most)
 
     @override
     def touched(self) -> int:
