@@ -20,13 +20,7 @@ from fedbandit_jax.core import struct
 from fedbandit_jax.privacy.packing import matrix_weights
 from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
-from fedbandit_jax.privacy.trust.model import (
-    Proof,
-    Trust,
-    gaussian_proof,
-    gaussian_std,
-    same_sizes,
-)
+from fedbandit_jax.privacy.trust.model import Trust, gaussian_std, same_sizes
 
 
 @struct.sealed
@@ -53,10 +47,6 @@ class SiloLocal(Trust):
     @override
     def calibrate(cls, ask: Ask, std: float | None = None) -> SiloLocal:
         return cls(std=np.full(ask.n_agents, gaussian_std(ask, std)))
-
-    @override
-    def proof(self, ask: Ask) -> Proof:
-        return gaussian_proof(ask, float(np.min(self.std)))
 
     @override
     def silo(self, i: int) -> SiloLocal:
@@ -140,19 +130,6 @@ class Central(Trust):
 
     std: struct.Number  # standard deviation of the server's noise
 
-    @classmethod
-    @override
-    def calibrate(cls, ask: Ask, std: float | None = None) -> Central:
-        return cls(std=gaussian_std(ask, std))
-
-    @override
-    def proof(self, ask: Ask) -> Proof:
-        return gaussian_proof(ask, float(self.std))
-
-    @override
-    def noise(self, key: Array, size: int) -> Array:
-        return self.std * normal(key, (size,))
-
     @override
     def among(self, sends: Array) -> Central:
         return self
@@ -164,10 +141,6 @@ class Central(Trust):
     @override
     def analyze(self, key: Array, k: Array, shown: Array) -> Array:
         return shown.sum(0) + self.std * normal(key, shown.shape[1:])
-
-    @override
-    def sum_std(self) -> float:
-        return float(self.std)
 
 
 @struct.sealed
@@ -197,17 +170,14 @@ class Local(Trust):
     def calibrate(cls, ask: Ask, std: float | None = None) -> Local:
         return cls(std=gaussian_std(ask, std), batch=ask.batch, n_agents=ask.n_agents)
 
+    @property
     @override
-    def proof(self, ask: Ask) -> Proof:
-        return gaussian_proof(ask, float(self.std))
+    def sources(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.n_agents * self.batch
 
     @override
     def misfit(self, ask: Ask) -> str:
         return same_sizes((self.n_agents, self.batch), (ask.n_agents, ask.batch))
-
-    @override
-    def noise(self, key: Array, size: int) -> Array:
-        return self.std * np.sqrt(self.n_agents * self.batch) * normal(key, (size,))
 
     @override
     def randomize(self, key: Array, silo: Array, k: Array, message: Array) -> Array:
@@ -220,7 +190,3 @@ class Local(Trust):
     @override
     def silo_stds(self) -> np.ndarray:
         return np.full(self.n_agents, float(self.std) * self.batch**0.5)
-
-    @override
-    def sum_std(self) -> float:
-        return float(self.std) * float(self.n_agents * self.batch) ** 0.5

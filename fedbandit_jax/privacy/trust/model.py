@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -45,7 +46,8 @@ T = TypeVar("T", bound="Trust")
 class Trust:
     """Base class of trust models; for your own, use an `fb.privacy.GaussianTrust`.
 
-    The class describes the model. An object is bound: it draws the noise and proves its guarantee.
+    The class describes the model. An object is bound: it draws the noise and proves its guarantee. By default the sum
+    over silos has a number `sources` of independent Gaussians, each of standard deviation `std`.
     """
 
     # a sentence for certificates: who adds the noise, and who is not trusted
@@ -68,6 +70,9 @@ class Trust:
     needs_users: ClassVar[bool] = False  # whether `randomize` needs the users in the tree node, not their sum
     shows_sum: ClassVar[bool] = False  # whether untrusted parties see only the output of `analyze`
     on_grid: ClassVar[bool] = False  # whether messages and noise are integers
+    std: Any  # of one Gaussian
+    sources: Any = 1  # how many of them are in the sum over silos
+    assumes: tuple[str, ...] = ()  # see `Proof.assumes`
     dropouts: int = 0  # f, the silos that may be missing with their shares of the noise, if `away` = "few"
     width: int = 0  # the most bits that a user sends for an entry, with `needs_users`
 
@@ -90,7 +95,7 @@ class Trust:
     @classmethod
     def calibrate(cls, ask: Ask, std: float | None = None) -> Trust:
         """Returns the bound model with noise of this `std`; None: the least that is proved to give the budget."""
-        raise NotImplementedError(f"{cls.__name__}.calibrate")
+        return cls(std=gaussian_std(ask, std))  # pyright: ignore[reportCallIssue]
 
     def missing(self, ask: Ask) -> float:
         """Bounds the mass of the tails that are never drawn, over all noise that depends on one user."""
@@ -98,7 +103,8 @@ class Trust:
 
     def proof(self, ask: Ask) -> Proof:
         """Returns the proof of this object's noise for the use `ask`, computed on the host."""
-        raise NotImplementedError(f"{type(self).__name__}.proof")
+        less = min(1.0, max(0.0, float(self.sources)))  # of one source, or of less
+        return gaussian_proof(ask, float(np.min(self.std)) * less**0.5, self.assumes)
 
     def silo(self, i: int) -> Trust:
         """Returns the noise of silo i alone, for a model with `per_silo`."""
@@ -110,7 +116,7 @@ class Trust:
 
     def sum_std(self) -> float:
         """Computes, on the host, the standard deviation of an entry of `noise`, over all silos, or a bound on it."""
-        raise NotImplementedError(f"{type(self).__name__}.sum_std")
+        return float(self.std) * float(self.sources) ** 0.5
 
     def message_stds(self, n: int) -> np.ndarray:
         """Returns standard deviations (n,) of the noise on messages 1, ..., n, over all silos, for users of zeros."""
@@ -122,7 +128,7 @@ class Trust:
 
     def noise(self, key: Array, size: int) -> Array:
         """Draws the noise of a message, summed over silos, (D,), D = `size`, in units of x y and x x'."""
-        raise NotImplementedError(f"{type(self).__name__}.noise")
+        return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * tails.normal(key, (size,))
 
     def among(self, sends: Array) -> Trust:
         """Returns the noise of the silos that send at a synchronisation, (M,) bool."""

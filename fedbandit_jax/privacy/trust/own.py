@@ -6,16 +6,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from typing_extensions import override
 
 from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.validate import BadType
-from fedbandit_jax.privacy.tails import normal
 from fedbandit_jax.privacy.trust.ask import Ask
-from fedbandit_jax.privacy.trust.model import Proof, Trust, gaussian_proof, gaussian_std
+from fedbandit_jax.privacy.trust.model import Trust, gaussian_std
 
 
 class Sizes(NamedTuple):
@@ -104,16 +100,3 @@ class BoundGaussian(Trust):
     sentence: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
     whose: str = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
     assumes: tuple[str, ...] = struct.static()
-
-    @override
-    def proof(self, ask: Ask) -> Proof:
-        std = float(np.min(self.std)) * min(1.0, max(0.0, float(self.sources))) ** 0.5  # of one source, or of less
-        return gaussian_proof(ask, std, self.assumes)
-
-    @override
-    def noise(self, key: Array, size: int) -> Array:
-        return self.std * jnp.sqrt(jnp.asarray(self.sources, jnp.float32)) * normal(key, (size,))
-
-    @override
-    def sum_std(self) -> float:
-        return float(self.std) * float(self.sources) ** 0.5
