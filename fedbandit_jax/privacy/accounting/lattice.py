@@ -78,10 +78,6 @@ class LatticeLaw(abc.ABC):
         """Returns ln P(X = x) for integers x, in the shape of x."""
         return self._log_inverse(np.abs(np.asarray(x, float)), tail=False)
 
-    def pure_epsilon(self, shift: int) -> float:
-        """Returns epsilon of pure DP, sup_x ln p(x) / p(x + shift), by default infinite."""
-        return math.inf
-
     def _log_tail(self, k: ArrayLike) -> np.ndarray:
         """Returns ln P(X >= k) for integers k >= 1, in the shape of k."""
         return self._log_inverse(np.asarray(k, float), tail=True)
@@ -157,10 +153,6 @@ class DiscreteLaplace(LatticeLaw):
         if self.n > _FEW:
             return super().log_pmf(x)
         return self._log_mixture(self._weights, np.abs(np.asarray(x, float)))
-
-    @override
-    def pure_epsilon(self, shift: int) -> float:
-        return shift / self.scale
 
     def _log_tail(self, k):
         if self.n > _FEW:
@@ -249,18 +241,13 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
     Args:
         law: the law of the noise.
         shift: the largest move by one user, an integer in [1, 1e12].
-        delta: in [0, 1); at 0 only discrete Laplace noise has a finite epsilon.
+        delta: in (0, 1).
 
     Example:
-        >>> shift_epsilon(DiscreteLaplace(5.0), 10, 0.0)
-        2.0
         >>> round(shift_epsilon(Skellam(1e8), 10_000, 1e-5), 3)  # a Gaussian has 4.377
         4.377
     """
     shift = validate.count("shift", shift, 1e12)
-    pure = law.pure_epsilon(shift)
-    if validate.within("delta", delta, 0, 1) == 0:
-        return pure
     delta = validate.probability("delta", delta)
 
     def epsilon(x: int) -> float:
@@ -286,4 +273,4 @@ def shift_epsilon(law: LatticeLaw, shift: int, delta: float) -> float:
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if past(middle) else (middle + 1, high)
-    return min(max(epsilon(high), 0.0) * (1 + 1e-9) + 1e-12, pure)
+    return max(epsilon(high), 0.0) * (1 + 1e-9) + 1e-12

@@ -37,10 +37,11 @@ is small enough:
 
 The third case pays for the t(0) of the first two, because 1 + eta / 2 + eta / 2 <= e^eta, once
 
-    t(0) = t_max e^(-c / s) <= min{eta omega^2 / (2 t_max (D + 1)^2), eta omega / (4 (D + 1))}.
+    t(0) = t_max e^(-c / s) <= eta omega^2 / (2 t_max (D + 1)^2) <= eta omega / (4 (D + 1)).
 
-So eta = epsilon / (n - 1) suffices. If the sum modulo m is epsilon'-DP, the shuffler's output is (epsilon' +
-epsilon)-DP. The proof compares the two inputs directly, without a simulator.
+The last step holds as t_max (2c + 1) >= 1 and m >= 2. So eta = epsilon / (n - 1) suffices. If the sum modulo m is
+epsilon'-DP, the shuffler's output is (epsilon' + epsilon)-DP. The proof compares the two inputs directly, without a
+simulator.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def relaxed_secagg(epsilon: float, failure: float, n: int, modulus: int) -> Rela
     def needed(c: int) -> int:  # the half width that D of this c needs; rises with c
         t_max = math.expm1(-eta) / (2 * math.expm1(-eta * (c + 1)) - math.expm1(-eta))
         t_total = t_max * modulus * (2 * c + 1) / (eta * omega)
-        return math.ceil(math.log(t_total * max(2 * t_total * eta, 4)) / eta)
+        return math.ceil(math.log(2 * eta * t_total**2) / eta)
 
     c = 0
     while (larger := needed(c)) > c:

@@ -197,12 +197,9 @@ class PolyaNoise(Noise):
 
     @override
     def proof(self, k: int, n: int, shift: int, modulus: int) -> SumProof:
-        scale = self.width(k)
+        scale = self.width(k)  # of one variable, also if every user adds one
         pure = wrapped_discrete_laplace_epsilon(min(shift, modulus // 2), scale, modulus)
-        law = lattice.DiscreteLaplace(scale)  # of one variable, also if every user adds one
-        return SumProof(
-            pure, discrete_laplace_rdp(shift, scale), lambda delta: min(lattice.shift_epsilon(law, shift, delta), pure)
-        )
+        return SumProof(pure, discrete_laplace_rdp(shift, scale), lambda delta: pure)
 
 
 @struct.sealed
@@ -316,16 +313,10 @@ def with_bits(noise: SumProof, epsilon: float) -> SumProof:
     """Returns the proof of the noise, weakened for a server that sees bits and not only the sum.
 
     Given the sum, the bits are (epsilon, 0)-DP. So their Renyi divergence is at most randomised response's. It is
-    added. If the sum is (epsilon', delta)-DP, both are (epsilon + epsilon', delta)-DP. Given the sum s, an event has a
-    probability f(s) <= 1 with E f(s) <= e^epsilon' E' f(s) + delta. It is at most e^epsilon times the probability for a
-    neighbour.
+    added, and so is epsilon.
     """
     pure, shuffler = noise.pure + epsilon, PureDP(epsilon)
-    return SumProof(
-        pure,
-        lambda alpha: noise.renyi(alpha) + shuffler.rdp(alpha),
-        lambda delta: min(noise.at(delta) + epsilon, pure),
-    )
+    return SumProof(pure, lambda alpha: noise.renyi(alpha) + shuffler.rdp(alpha), lambda delta: pure)
 
 
 @struct.sealed
