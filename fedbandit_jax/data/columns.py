@@ -26,6 +26,7 @@ MUST = dict(numbers="numbers", times="numbers or dates as 2025-01-31", either="a
 ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 NUMBER_LIKE = re.compile(DATE.pattern + r"|[+-]?\s*[$€£]?\s*\d[\d.,'’\s]*[%$€£]?")  # to people; to pandas a text
+NUMBER = re.compile(r"^[+-]?\d[\d.,]*\s*")  # before a unit
 DAYS = "; days since 1970"
 SEPARATORS = ",;\t|"  # candidates; on ties the first counts
 LISTED = 12  # most names in a message
@@ -202,12 +203,14 @@ def column(wanted: Wanted, table: Table, missing: Sequence[str] | None = None) -
             distinct = pandas.to_numeric(pandas.Series(texts), errors="coerce").to_numpy(float)
         no = np.isnan(distinct)
         if kind == "either" and no.all() and not dated:
-            no = np.array([NUMBER_LIKE.fullmatch(text) is not None for text in texts])
+            units = {NUMBER.sub("", text) for text in texts}
+            one_unit = len(units) == 1 < len(texts) and re.fullmatch(r"[^\W\d_]{2,}", units.pop())
+            no = np.array([bool(one_unit or NUMBER_LIKE.fullmatch(text)) for text in texts])
             if not no.any():
                 return _labels(name, texts, codes)
         if no.any():
             odd = no if no.sum() <= len(no) / 2 or no.all() or kind != "either" else ~no
-            raise wrong(odd[codes], f"must be {MUST[kind]} as pandas reads them: set decimal=, or missing=")
+            raise wrong(odd[codes], f"must be {MUST[kind]} to pandas: convert it, or set decimal= or missing=")
         values = distinct[codes]
         if dated:
             return Column(name, values, unit=DAYS)

@@ -372,7 +372,7 @@ def aged(*values, **options):
     return table(LOG | {"age": [values[i % len(values)] for i in range(400)]}, features=["age"], **options)
 
 
-@pytest.mark.parametrize("texts", ["1 2 young", "a b 3", "12% 3 4", "1,000 950", "1,5 2,5", "$84 $12",
+@pytest.mark.parametrize("texts", ["1 2 young", "a b 3", "12% 3 4", "1,000 950", "1,5 2,5", "$84 $12", "84kg 12kg",
                                    "2025-01-31 later", "31.01.2025 1.2.2025", "2025-13-01 2025-01-01"])  # fmt: skip
 def test_what_is_neither_numbers_nor_texts_is_refused(texts):
     with refused("features") as caught:
