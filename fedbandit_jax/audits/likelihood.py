@@ -12,19 +12,22 @@ _FEW = 4  # least views of a kind per number, on either side, to fit a discrimin
 
 
 class Fisher(NamedTuple):
-    """Fisher's linear discriminant (v - o)' w of two samples, scaled to unit variance, and its whitening."""
+    """Fisher's linear discriminant (v - o)' w of two samples, scaled to unit variance."""
 
     origin: np.ndarray  # o (d,), half-way between the means
     weights: np.ndarray  # w (d,)
-    whiten: np.ndarray  # (d, d): (v - o) whiten has uncorrelated entries of unit variance
-    gap: np.ndarray  # (d,) the difference of means, whitened
+    apart: float  # squared distance of the means, in standard deviations of the views
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the discriminant of views (n, d), (n,)."""
+        return (rows - self.origin) @ self.weights
 
     def ratio(self, rows: np.ndarray, noise: float) -> np.ndarray:
         """Returns the log likelihood ratio (n,) of Gaussians: mu times the discriminant, with mu^2 reduced by `noise`.
 
         By chance alone, the squared gap of two means of n views (D numbers) exceeds mu^2 by 2 D / n.
         """
-        return max(float(self.gap @ self.gap) - noise, 0.0) ** 0.5 * ((rows - self.origin) @ self.weights)
+        return max(self.apart - noise, 0.0) ** 0.5 * self(rows)
 
 
 def discriminant(x: np.ndarray, y: np.ndarray) -> Fisher:
@@ -46,7 +49,7 @@ def discriminant(x: np.ndarray, y: np.ndarray) -> Fisher:
     whiten = np.linalg.inv(factor).T / scale[:, None]
     gap = (means[1] - means[0]) @ whiten
     weights = whiten @ gap / (np.linalg.norm(gap) or 1)
-    return Fisher((means[0] + means[1]) / 2, weights, whiten, gap)
+    return Fisher((means[0] + means[1]) / 2, weights, float(gap @ gap))
 
 
 class Flow:
@@ -89,5 +92,5 @@ class Flow:
         found, fisher = np.full(len(rows), np.nan), self.seen[kind][1]
         here = (rows[:, self.flow] == np.frombuffer(kind, rows.dtype)).all(1)
         if fisher:
-            found[here] = (rows[here][:, ~self.flow] - fisher.origin) @ fisher.weights
+            found[here] = fisher(rows[here][:, ~self.flow])
         return found

@@ -3,8 +3,6 @@
 | name | sees |
 |---|---|
 | linear | a difference of means: Fisher's discriminant, the best statistic of Gaussian noise |
-| two-sided | its distance from the middle: an atom, or too much or too little noise |
-| residual | the distance of the view from the mean under the data (or its neighbour): omitted noise |
 | atoms | numbers, or differences of two numbers, that repeat exactly: noise omitted, shared, or drawn on a grid |
 | low bits | remainders v 2^j mod 1 that repeat exactly: digits of the data below the noise's last digit |
 | control flow | the likelihood of integers, such as release times, and of all other numbers given them |
@@ -25,9 +23,6 @@ from fedbandit_jax.audits.likelihood import Flow, discriminant
 
 NAMES = (
     "linear",
-    "two-sided",
-    "residual",
-    "residual of neighbour",
     "atoms",
     "low bits",
     "upper edge",
@@ -154,7 +149,7 @@ class Panel:
     def __call__(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Returns a statistic of views (n, d) by name, in float32, where equal views stay equal."""
         if name == "linear":  # cheaper alone
-            return ((rows - self.fisher.origin) @ self.fisher.weights).astype(np.float32)
+            return self.fisher(rows).astype(np.float32)
         return self.all(rows)[name]
 
     def all(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -164,17 +159,13 @@ class Panel:
         return dict(zip(NAMES, columns.T))
 
     def _features(self, rows: np.ndarray) -> np.ndarray:
-        from_origin, half = rows - self.fisher.origin, self.fisher.gap / 2
-        white, linear = from_origin @ self.fisher.whiten, from_origin @ self.fisher.weights
-        residuals = (np.linalg.norm(white + side * half, axis=1) for side in (1, -1))
         edges = (((s * rows - edge) / self.scale).max(1) for s, edge in zip((self.signs, -self.signs), self.edges))
-        repeats = self.atoms(rows), self.low_bits(rows)
-        return np.stack([linear, np.abs(linear), *residuals, *repeats, *edges, self.flow(rows)], 1)
+        return np.stack([self.fisher(rows), self.atoms(rows), self.low_bits(rows), *edges, self.flow(rows)], 1)
 
     def _standard(self, features: np.ndarray) -> np.ndarray:
-        """Standardises features (n, F), clipped at 6, and appends the squares of the first four, and 1."""
+        """Standardises features (n, F), clipped at 6, and appends their squares, and 1."""
         scaled = np.clip((features - self.middle) / np.maximum(self.spread, 1e-30), -6, 6)
-        return np.concatenate([scaled, scaled[:, :4] ** 2, np.ones((len(scaled), 1))], 1)
+        return np.concatenate([scaled, scaled**2, np.ones((len(scaled), 1))], 1)
 
 
 def _logistic(x: np.ndarray, y: np.ndarray) -> np.ndarray:

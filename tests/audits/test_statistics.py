@@ -85,11 +85,11 @@ def test_schedules_and_releases_are_bounded_apart():
     assert abs(panel.flow.chances(np.float32([[0, 0, 0]]))[0] + 1) < 0.2
 
 
-def test_noise_of_another_size_is_seen_by_residuals():
+def test_noise_of_another_size_is_seen():
     """Nothing is moved; half of the noise in one of the two."""
     x, y = samples(normal, 0.0)
     found = shown(x, y / 2)
-    assert min(found[name] for name in ("residual", "residual of neighbour", "classifier")) > 2
+    assert min(found[name] for name in ("upper edge", "classifier")) > 2, found
 
 
 def test_the_classifier_learns_the_likelihood_ratio():
@@ -125,8 +125,6 @@ def test_no_statistic_shows_more_than_there_is(mu):
     found = show(mu_bound, *tested, middle(*tested), 0.0125)
     assert mu - 0.16 < found < mu  # the error of two rates of n = 4096 is 2 sqrt(1 / 2n) / phi(0), 2.24 times
     np.testing.assert_array_equal(panel.all(x)["linear"], panel("linear", x))
-    np.testing.assert_array_equal(panel("two-sided", x), np.abs(panel("linear", x)))
-    assert panel("linear", x).min() < 0
 
 
 def test_constant_and_copied_entries_do_no_harm():
