@@ -320,6 +320,9 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         kind: dict(sums=(A.CDPSE(1.0), a(A.SE)), growth=(1.5, number(1.001, 16)))
         for kind in (A.PhasedKLUCB, A.PhasedIMED)
     },
+    A.ThompsonArms: dict(
+        **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6)), inflate="factor"),
+    ),
     A.regret_lower_bound: dict(means=([0.5, 0.6], array(1)), epsilon=(1.0, number(1e-9)), horizon=(10, count(2))),
     A.FCLUB: dict(
         **dict(download=(1.1, growth), trigger="count", shift="every", alpha_1=(1.5, factor), alpha_2=(2.0, factor)),
@@ -424,6 +427,7 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.audits.by_message: dict(bound=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.transcript: dict(algo=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.arms: dict(algo=SUMS),
+    fb.audits.samples: dict(algo=A.ThompsonArms(1.0, first=1), horizon=(8, count(2))),
     fb.audits.clusters: dict(algo=A.homo_dc(BUDGET, trigger="count")),
     fb.audits.labels: dict(algo=A.FCLUB(BUDGET)),
     fb.audits.uploads: dict(algo=A.FCLUB(BUDGET)),

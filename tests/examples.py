@@ -230,6 +230,8 @@ MULTI_ARMED = [
                card="AdaC-UCB", oracle=ADAC, audit="arms"),
         proved("Phased KL-UCB", A.PhasedKLUCB(A.DistDPSE(1.0)), ARMS, card="Phased KL-UCB", oracle=ADAC, audit="arms"),
         proved("Phased IMED", A.PhasedIMED(A.CDPSE(1.0)), ARMS, card="Phased IMED", oracle=ADAC, audit="arms"),
+        proved("Thompson, arms", A.ThompsonArms(1.0, first=4), ARMS, card="Thompson, arms",
+               oracle="algos/arms/test_thompson.py::test_user_by_user", audit="arms"),
     ),
 ]  # fmt: skip
 FAMILIES = SILOS, DEAR, UNSTEADY, NO_SERVER, CLUSTERS, MULTI_ARMED

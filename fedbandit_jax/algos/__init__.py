@@ -15,6 +15,7 @@ from fedbandit_jax.algos.arms.elimination import ShuffleDPSE as ShuffleDPSE
 from fedbandit_jax.algos.arms.phased import PhasedIMED as PhasedIMED
 from fedbandit_jax.algos.arms.phased import PhasedKLUCB as PhasedKLUCB
 from fedbandit_jax.algos.arms.phased import regret_lower_bound as regret_lower_bound
+from fedbandit_jax.algos.arms.thompson import ThompsonArms as ThompsonArms
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.grouped import Grouped as Grouped
@@ -68,6 +69,7 @@ ALGORITHMS = {
     "adac_ucb": AdaCUCB,
     "phased_kl_ucb": PhasedKLUCB,
     "phased_imed": PhasedIMED,
+    "thompson_arms": ThompsonArms,
     "fclub": FCLUB,
     "homo": homo,
     "homo_dc": homo_dc,

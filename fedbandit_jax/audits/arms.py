@@ -26,6 +26,7 @@ from fedbandit_jax.algos import (
     DistRDPSE,
     PhasedKLUCB,
     ShuffleDPSE,
+    ThompsonArms,
 )
 from fedbandit_jax.algos.arms.loop import AdaCState
 from fedbandit_jax.audits.case import Case
@@ -179,6 +180,31 @@ def arms(algo: SE | DPSE | AdaCUCB | PhasedKLUCB, *, messages: bool = False, nam
     return _case(algo, bound, mechanism, sizes, f"{algo.name}{' messages' * messages}" if name is None else name)
 
 
+def samples(algo: ThompsonArms, *, horizon: int = 8, name: str | None = None) -> Case:
+    """Builds a case of Thompson sampling by noisy sums, with two arms and all samples in view.
+
+    One user's reward is replaced (adjacency "replace"), in the first phase or in a later one. No other user has a
+    reward, so noise decides which arm is next.
+
+    Args:
+        algo: the algorithm.
+        horizon: T.
+        name: name of the case; None: that of the algorithm.
+
+    Raises:
+        TypeError, ValueError: `algo` is another algorithm, or `horizon` is too small for it.
+    """
+    bound = validate.instance("algo", algo, ThompsonArms, "an fb.algos.ThompsonArms").bind(_spec(N_ARMS), horizon)
+    certificate = certify(bound)
+    return Case.of(
+        _neighbours([2] * (int(bound.n_batches) - 1)),  # the horizon cuts the last batch
+        name=algo.name if name is None else name,
+        mechanism=SumsOfUsers.of(bound, horizon),
+        epsilon=certificate.epsilon_exact or 0.0,
+        delta=certificate.delta or 0.0,
+    )
+
+
 def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str | None) -> Case:
     certificate, protocol = certify(bound), bound.protocol
     claimed = certificate.epsilon_exact or 0.0
@@ -235,7 +261,8 @@ def shipped_arms() -> list[Case]:
         for kind, trust in ((CDPSE, "central"), (DistRDPSE, "secagg"))
     ]
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
-    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased]
+    thompson = samples(ThompsonArms(EPSILON, delta=DELTA, first=2, growth=1), name="ThompsonArms central")
+    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased, thompson]
 
 
 def _spec(n_arms: int) -> Spec:

@@ -72,6 +72,18 @@ def encode(x: Array, u: Array, steps: Array | float) -> Array:
     return (whole + (u < z - whole)).astype(jnp.uint32)
 
 
+def sum_encoded(rounding: Array, k: Array, steps: Array, rewards: Halves, inside: Halves) -> Wide:
+    """Returns the sum of the encoded rewards of a block of users who are `inside`, a scalar, for g = `steps`."""
+    size = rewards[0].shape[-1]
+
+    def draw() -> list[Array]:
+        return [random.unit(word) for word in random.bits(rounding, size)]
+
+    coins = control.materialize_pair(draw, k, readers=steps)
+    first, second = (jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside))
+    return wide.total(first + second)
+
+
 @struct.sealed
 @struct.pytree
 class RingSum:
@@ -125,14 +137,7 @@ class RingSum:
         `rounding`, and one for the users' `own` shares of the noise.
         """
         if not self.messages:
-            steps, size = jnp.asarray(self.steps)[k], rewards[0].shape[-1]
-
-            def draw() -> list[Array]:
-                return [random.unit(word) for word in random.bits(rounding, size)]
-
-            coins = control.materialize_pair(draw, k, readers=steps)
-            first, second = (jnp.where(i, encode(x, u, steps), 0) for x, u, i in zip(rewards, coins, inside))
-            return wide.total(first + second)
+            return sum_encoded(rounding, k, jnp.asarray(self.steps)[k], rewards, inside)
         x, there = jnp.concatenate(rewards), jnp.concatenate(inside)
         sent = self.randomize(rounding, own, k, x)
         return wide.mod(wide.add_up(wide.where(there, sent, wide.of(0))), self._modulus(k))

@@ -8,6 +8,7 @@ import numpy as np
 from _damage import changed, damaged_sum, honest_sum, override, protocolled, resized, turned
 
 import fedbandit_jax as fb
+from fedbandit_jax.audits import samples
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.integers.noise import PolyaNoise
 
@@ -92,4 +93,26 @@ def broken_elimination():
         changed(central, "elimination by exact sums", lambda bound: override(bound, conclude=decides_by_exact_sums)),
         protocolled(central, "unclipped rewards of arms", lambda one: override(one, collect=unclipped)),
         damaged_sum("a third of the Laplace noise", lambda noise: resized(noise, size=1 / 3), kind=fb.algos.DPSE),
+    ]
+
+
+def reuses(honest, self, key, k, state, sums):
+    """The noise of the first sample in all later ones."""
+    after, report = honest(key, k, state, sums)
+    before, now = (wide.to_float(one.sums) / self.steps for one in (state, after))
+    return after._replace(drawn=jnp.where((state.asked > 0).all(), state.drawn - before + now, after.drawn)), report
+
+
+def follows_exact_sums(honest, self, state, k):
+    """Samples are shown, and the arm of the largest exact mean is played."""
+    return honest(state._replace(drawn=wide.to_float(state.sums) / self.steps), k)
+
+
+def broken_samples():
+    """Samples of half the variance, with noise that is used again, or that decide nothing."""
+    case = samples(fb.algos.ThompsonArms(1.0, delta=1e-2, first=2, growth=1))
+    return [
+        changed(case, "half the variance of samples", lambda bound: resized(bound, std=0.5**0.5)),
+        changed(case, "noise of samples used again", lambda bound: override(bound, conclude=reuses)),
+        changed(case, "Thompson sampling by exact sums", lambda bound: override(bound, pulls=follows_exact_sums)),
     ]
