@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -75,9 +75,7 @@ class Measured:
             raise KeyError(f"no algorithm {label!r}; have {', '.join(map(repr, self.labels))}")
         if self.regret.ndim == 2:
             return self
-        one = self._of([label])
-        curves: Any = {kind: {name: curve[0] for name, curve in getattr(one, kind).items()} for kind in NAMED}
-        return dataclasses.replace(one, regret=one.regret[0], status=one.status[0], **curves)
+        return self._of([label])._each(lambda array: array[0])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.labels)
@@ -119,34 +117,25 @@ class Measured:
             raise KeyError(f"no algorithm is at {coordinates}")
         return self._of(chosen)
 
+    def _each(self, take: Callable[[np.ndarray], np.ndarray], **changes: Any) -> Self:
+        """Returns a copy with this part of every array that has axes of algorithms and seeds."""
+        named: Any = {kind: {name: take(array) for name, array in getattr(self, kind).items()} for kind in NAMED}
+        return dataclasses.replace(self, regret=take(self.regret), status=take(self.status), **named, **changes)
+
     def _of(self, labels: Sequence[str]) -> Self:
         if self.regret.ndim == 2:
             return self
         rows = [self.labels.index(label) for label in labels]
         of_labels = {kind: {label: self.config[kind][label] for label in labels} for kind in OF_LABELS}
-        return dataclasses.replace(
-            self,
-            regret=self.regret[rows],
-            **{kind: {name: curve[rows] for name, curve in getattr(self, kind).items()} for kind in NAMED},
-            status=self.status[rows],
-            certificates={label: self.certificates[label] for label in labels},
-            config={**self.config, **of_labels},
-        )
+        certificates = {label: self.certificates[label] for label in labels}
+        return self._each(lambda array: array[rows], certificates=certificates, config={**self.config, **of_labels})
 
     def _of_seeds(self, seeds: np.ndarray) -> Self:
         there = {seed: i for i, seed in enumerate(self.seeds.tolist())}
         if absent := [seed for seed in seeds.tolist() if seed not in there]:
             raise KeyError(f"seed {absent[0]} was not run; have {self.config['seeds']}")
-        rows = [there[seed] for seed in seeds.tolist()]
-        axis = self.status.ndim - 1
-        curves: Any = {kind: {n: x.take(rows, axis) for n, x in getattr(self, kind).items()} for kind in NAMED}
-        return dataclasses.replace(
-            self,
-            regret=self.regret[..., rows, :],
-            status=self.status[..., rows],
-            config={**self.config, "seeds": spans(seeds)},
-            **curves,
-        )
+        rows, axis = [there[seed] for seed in seeds.tolist()], self.status.ndim - 1
+        return self._each(lambda array: array.take(rows, axis), config={**self.config, "seeds": spans(seeds)})
 
 
 def spans(seeds: np.ndarray) -> list[list[int]]:
