@@ -32,20 +32,12 @@ ROUNDED = 1e-3  # relative difference of numbers without an error
 class Figure(NamedTuple):
     """A committed figure, as the first lines of its CSV describe it."""
 
+    paper: str  # or `BEYOND`
+    name: str  # within the paper
     path: Path
     command: str
     setting: str  # here
     claims: tuple[str, ...]  # of the paper, with its size and what was seen here
-
-    @property
-    def paper(self) -> str:
-        """The paper, or `BEYOND`."""
-        return next((one for one in PAPERS if self.path.stem.startswith(one)), BEYOND)
-
-    @property
-    def name(self) -> str:
-        """The name within the paper."""
-        return self.path.stem.removeprefix(f"{self.paper}_")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,9 +110,10 @@ def figures() -> Iterator[Figure]:
     for path in sorted((CLONE / FIGURES).glob("*.csv")):
         head = [line[2:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
         if head and head[0].startswith("python experiments/"):
-            setting, *claims = [*head[1:], ""]
-            command = head[0].rpartition(" | ")[0]
-            found.append(Figure(path, command, setting.removeprefix("Setting: "), tuple(filter(None, claims))))
+            paper = next((one for one in PAPERS if path.stem.startswith(one)), BEYOND)
+            name, command = path.stem.removeprefix(f"{paper}_"), head[0].rpartition(" | ")[0]
+            setting, *claims = [line.removeprefix("Setting: ") for line in head[1:] if line] or [""]
+            found.append(Figure(paper, name, path, command, setting, tuple(claims)))
     yield from sorted(found, key=lambda one: order.index(one.paper))
 
 
