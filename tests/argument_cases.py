@@ -360,7 +360,6 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         **dict(trust="shuffle_amplified", batch=(5, count()), dim=(3, count())),
         **dict(users=(P.Users(), a(P.Users))),
     ),
-    P.epsilon_of: dict(sigma=(3.0, number(0)), users=(P.Users(), a(P.Users))),
     P.relative_std: dict(release=releases.Tree(4)),
     P.compose: dict(events=[P.events.Gaussian(0.5)]),
     P.returning: dict(visits=(3, count(1, 10**5))),

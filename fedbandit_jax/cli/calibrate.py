@@ -85,7 +85,9 @@ class CalibrateCommand(Command):
         common: dict[str, Any] = dict(n_syncs=n_syncs, release=self.release, users=users)
         head = f"{self.trust}, {self.release}, S = {n_syncs} releases, {self.adjacency} adjacency"
         if self.sigma is not None:
-            gives = privacy.epsilon_of(self.sigma, delta=self.delta, adjacency=self.adjacency, **common)
+            validate.within("sigma", validate.positive("sigma", self.sigma), 1e-30, 1e30)
+            asked = privacy.Budget(1.0, self.delta, self.adjacency)
+            gives = privacy.calibrate(asked, std=self.sigma, trust="central", **common).epsilon_exact
             print(f"{head}\nsigma = {self.sigma:g} gives epsilon = {gives:.6g} at delta = {self.delta:g}")
             return 0
         release = privacy.RELEASES[self.release](n_syncs)

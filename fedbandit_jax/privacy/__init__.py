@@ -1,7 +1,7 @@
 """The privacy side of a run: budgets, mechanisms (a release through a trust model), accounting and certificates.
 
 A `Budget` states the privacy asked for, a `Mechanism` provides it, and a `Certificate` states what a run proves.
-`calibrate` and `epsilon_of` translate between noise and epsilon. `compose` accounts for several mechanisms that see the
+`calibrate` translates between noise and epsilon. `compose` accounts for several mechanisms that see the
 same user. `relative_std` compares a release with the least noise of any.
 """
 
@@ -18,7 +18,6 @@ from fedbandit_jax.privacy.byzantine import AGGREGATES as AGGREGATES
 from fedbandit_jax.privacy.byzantine import Liars as Liars
 from fedbandit_jax.privacy.calibration import Calibration as Calibration
 from fedbandit_jax.privacy.calibration import calibrate as calibrate
-from fedbandit_jax.privacy.calibration import epsilon_of as epsilon_of
 from fedbandit_jax.privacy.mechanism import Mechanism as Mechanism
 from fedbandit_jax.privacy.printed import PRINTED as PRINTED
 from fedbandit_jax.privacy.releases import BISR as BISR

@@ -18,13 +18,13 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.privacy import compatibility, releases
 from fedbandit_jax.privacy import trust as _trust
 from fedbandit_jax.privacy.accounting import events
-from fedbandit_jax.privacy.budget import MAX_NORM, Budget
+from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.compatibility import Tags, tagged
-from fedbandit_jax.privacy.printed import RANGE, Std, check_std, std_of
+from fedbandit_jax.privacy.printed import Std, check_std, std_of
 from fedbandit_jax.privacy.releases import Release
 from fedbandit_jax.privacy.tails import check_delta
 from fedbandit_jax.privacy.trust.ask import Ask
-from fedbandit_jax.privacy.trust.model import Proof, Trust, gaussian_proof
+from fedbandit_jax.privacy.trust.model import Proof, Trust
 from fedbandit_jax.privacy.trust.own import GaussianTrust, Sizes
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -181,32 +181,3 @@ def noise(ask: Ask, trust: str | type[Trust] | GaussianTrust, std: Std, sizes: S
 def noise_tags(trust: str | type[Trust] | GaussianTrust, release: str | Callable[[int], Release]) -> Tags:
     """Returns the tags of a trust model and a release for `privacy.compatibility`."""
     return tagged("trust", trust, _trust.find(trust).tags()) | tagged("release", release, releases.tags(release))
-
-
-def epsilon_of(
-    sigma: float, *, delta: float, n_syncs: int, release: str = "tree", adjacency: str = "replace", users: Users = ONCE
-) -> float:
-    """Computes the smallest epsilon that Gaussian noise of standard deviation `sigma` on every message gives.
-
-    This is `calibrate` with `std=sigma` under "central". A user at several silos moves one noisy sum. Under
-    "silo_local" each silo has independent noise, and the result is an upper bound. It is infinite from about 75 on. The
-    far tails that are never drawn then cost more than delta.
-
-    Args:
-        sigma: standard deviation of the noise on x y and on the diagonal of x x', as in `Calibration.sigma`.
-        delta: the delta at which epsilon is stated, in (0, 1).
-        n_syncs: S, the number of synchronisations.
-        release: a key of `fb.privacy.RELEASES`.
-        adjacency: "replace" or "zero_out", see `Budget`.
-        users: how often one user may contribute, see `fb.privacy.Users`; by default once.
-
-    Raises:
-        TypeError, ValueError: if an argument has the wrong type or is out of range.
-
-    Example:
-        >>> round(epsilon_of(29.72 ** 0.5, delta=0.1, n_syncs=400), 2)
-        1.52
-    """
-    budget, sigma = Budget(1.0, delta, adjacency), validate.within("sigma", validate.positive("sigma", sigma), *RANGE)
-    made = calibrate(budget, n_syncs=n_syncs, release=release, std=sigma, trust="central", users=users)
-    return gaussian_proof(made.ask, sigma * MAX_NORM**2).epsilon  # a draw's float32 std is larger

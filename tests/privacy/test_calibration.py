@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedbandit_jax as fb
-from fedbandit_jax.privacy import Budget, Mechanism, calibrate, compose, epsilon_of, gaussian_epsilon, gaussian_mu
+from fedbandit_jax.privacy import Budget, Mechanism, calibrate, compose, gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
 from fedbandit_jax.privacy.accounting.shuffling import shuffled_sigma
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
@@ -191,33 +191,26 @@ def test_amplification_is_used_where_it_helps():
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.01, 50), st.floats(-30, -0.1).map(math.exp), st.sampled_from(list(RELEASES)), st.integers(1, 3))
-def test_epsilon_of_inverts_calibrate(epsilon, delta, release, visits):
-    c = calibrate(Budget(epsilon, delta), n_syncs=30, release=release, users=fb.privacy.Users(visits))
-    found = epsilon_of(c.sigma, delta=delta, n_syncs=30, release=release, users=fb.privacy.Users(visits))
-    assert found == pytest.approx(c.epsilon_exact, rel=1e-6, abs=1e-9)
+def test_the_epsilon_of_a_std(epsilon, delta, release, visits):
+    """It is the budget of that noise, whatever is asked for."""
+    common = dict(n_syncs=30, release=release, users=fb.privacy.Users(visits))
+    c = calibrate(Budget(epsilon, delta), **common)
+    found = calibrate(Budget(1.0, delta), std=c.sigma, **common).epsilon_exact
     assert found <= epsilon * (1 + 1e-6) + 1e-9
     assert gaussian_mu(max(found, 1e-9), delta) == pytest.approx(gaussian_mu(epsilon, delta), rel=1e-6)  # float32 noise
 
 
-@pytest.mark.parametrize("sigma", np.random.default_rng(0).uniform(1, 30, 5).tolist())
-def test_epsilon_of_is_for_sigma_as_given(sigma):
-    """It is for `sigma` itself, which float32 would round up."""
-    exact = gaussian_epsilon(math.sqrt(4.5 * 5) / sigma, 1e-5)
-    assert epsilon_of(sigma, delta=1e-5, n_syncs=30) == pytest.approx(exact, rel=1e-9)
-
-
-def test_epsilon_of_users_who_return():
+def test_users_who_return():
     """By hand: r visits have mu r times as large; four silos with noise of their own add squares."""
-    mu, sizes = gaussian_mu(1.0, 1e-5), dict(delta=1e-5, n_syncs=10)
-    sigma = calibrate(Budget(1.0, 1e-5), n_syncs=10).sigma
+    mu, common = gaussian_mu(1.0, 1e-5), dict(n_syncs=10, **SIZE)
+    sigma = calibrate(Budget(1.0, 1e-5), **common).sigma
     for users, factor in ((fb.privacy.Users(3), 3), (fb.privacy.Users(silos=4), 4)):
-        found = epsilon_of(sigma, **sizes, users=users)
+        found = calibrate(Budget(1.0, 1e-5), std=sigma, trust="central", users=users, **common).epsilon_exact
         assert found == pytest.approx(gaussian_epsilon(factor * mu, 1e-5), rel=1e-6)
     users = fb.privacy.Users(silos=4)
     for trust, factor, correction in (("central", 4, 1e-6), ("silo_local", 2, 1e-6), ("secagg", 4, 1e-2)):
-        four = calibrate(Budget(1.0, 1e-5), n_syncs=10, trust=trust, users=users, **SIZE)
+        four = calibrate(Budget(1.0, 1e-5), trust=trust, users=users, **common)
         assert four.sigma == pytest.approx(factor * sigma, rel=correction)  # of integer noise
-    assert epsilon_of(1e30, **sizes) == 0.0
 
 
 @pytest.mark.parametrize("trust", ["secagg", "shuffle_vector_sum"])
@@ -301,7 +294,8 @@ def test_any_noise_is_accounted():
     found = algo.certificate(spec, 40)
     np.testing.assert_allclose(algo.bind(spec, 40).mechanism.trust.std, 50.0, rtol=1e-5)
     assert found.claim == "certified"
-    assert found.epsilon_exact == pytest.approx(epsilon_of(50.0, delta=1e-3, n_syncs=8), rel=1e-4)
+    mu = math.sqrt(4.5 * 4) / 50  # a user is in four nodes of eight
+    assert found.epsilon_exact == pytest.approx(gaussian_epsilon(mu, 1e-3), rel=1e-4)
     assert algo.replace(std=2.0).certificate(spec, 40).claim == "none"
     assert algo.replace(std=lambda use: 50.0).certificate(spec, 40) == found
     for wrong in (-1.0, 0.0, math.nan, "theorem", [1.0]):
