@@ -5,7 +5,6 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.curves import StretchTally
@@ -17,7 +16,6 @@ KINDS = A.SE, A.DPSE, A.CDPSE, A.LDPSE, A.DistDPSE, A.DistRDPSE, A.DistCDPSE, A.
 VARIANTS = {kind.title: kind for kind in KINDS}
 PRIVATE = tuple(name for name in VARIANTS if name != "SE")
 RINGS = tuple(name for name in PRIVATE if name != "DP-SE")
-SOME = [pytest.param(n, marks=[pytest.mark.slow] * (n != "Dist-DP-SE")) for n in RINGS]
 
 
 def algorithm(label, epsilon=1.0, **options):

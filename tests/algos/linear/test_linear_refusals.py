@@ -42,16 +42,11 @@ class Together(Bias):
 
 MADE = [  # the argument that is named, and what is made
     ("gamma", lambda: gossip_ucb(gamma=3)),
-    ("gamma", lambda: gossip(gamma=3)),
-    ("graph", lambda: gossip_ucb(nx.path_graph(1))),
-    ("graph", lambda: gossip_ucb(nx.Graph([(0, 1), (2, 3)]))),
     ("schedule", lambda: gossip_ucb(schedule=S.Every(3))),
     ("schedule", lambda: gossip_ucb(schedule=S.LogDet(max_syncs=3))),
     ("schedule", lambda: gossip(schedule=S.LogDet())),
     ("policy", lambda: gossip_ucb(policy=A.UCB())),
     ("policy", lambda: gossip(policy=FORGETS)),
-    ("growth", lambda: A.async_fed_lin_ucb(1.0)),
-    ("memory", lambda: forgetting(A.UCB(), 0.7)),
     ("policy", lambda: forgetting(FORGETS)),
     ("arms", lambda: A.PhasedElimination(arms=np.zeros((2, 3)))),
 ]

@@ -198,12 +198,9 @@ def test_long_sums_do_not_lose_the_small_terms(key):
     bound = fb.algos.fed_lin_ucb(schedule=1).bind(env.spec, 20_000)
     runner = Synchronous(env=env, algo=bound, horizon=20_000)
     world, state = jax.jit(runner.init)(key)
-    sums = state.ledger.mechanism.sums
-    state = state._replace(
-        ledger=state.ledger._replace(
-            mechanism=state.ledger.mechanism._replace(sums=sums._replace(high=sums.high + 2.0**17))
-        )
-    )
+    one = state.ledger.mechanism
+    large = one._replace(sums=one.sums._replace(high=one.sums.high + 2.0**17))
+    state = state._replace(ledger=state.ledger._replace(mechanism=large))
 
     def body(carry, k):
         return runner.step(key, *carry, k)[:2], None
@@ -243,11 +240,7 @@ def test_projections_and_beliefs_by_numpy():
     nearest = (vectors * values.clip(0)) @ vectors.T
     np.testing.assert_allclose(with_spectrum(values.clip(0), vectors), nearest, atol=1e-5)
     np.testing.assert_allclose(fb.linalg.project(matrix), nearest, atol=1e-5)
-    precision, bias, contexts = (
-        jnp.asarray(rows.T @ rows + np.eye(3, dtype=np.float32)),
-        jnp.asarray(rows[0]),
-        rows[3:7],
-    )
+    precision, bias, contexts = jnp.asarray(rows.T @ rows + np.float32(np.eye(3))), jnp.asarray(rows[0]), rows[3:7]
     belief, inverse = fb.linalg.GaussianBelief.solve(precision, bias), np.linalg.inv(precision)
     np.testing.assert_allclose(belief.mean, inverse @ rows[0], atol=1e-5)
     np.testing.assert_allclose(belief.std(jnp.asarray(contexts)) ** 2, np.diag(contexts @ inverse @ contexts.T), 1e-4)
