@@ -37,13 +37,11 @@ import collections
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 from jaxtyping import Float
 
 from fedbandit_jax.privacy.users import Users
 
 WORK = 2**31  # most steps of dynamic programming for one matrix; beyond, the other bounds hold
-MATRIX = 2048  # most synchronisations S for which a Toeplitz matrix is built
 ROUNDING = 1e-6  # a bound this close to a pattern's own value, relatively, is exact
 
 
@@ -65,17 +63,12 @@ def of_column(column: Float[np.ndarray, " S"], users: Users) -> Sensitivity:
     """Returns the sensitivity of a lower triangular Toeplitz matrix, without the matrix.
 
     If the first column is nonnegative and does not increase, the sensitivity is the energy of the sum of columns 0, b,
-    2b, ... Otherwise it is computed from the matrix for S <= `MATRIX`. For larger S it is the bound by the least such
-    column above |c|.
+    2b, ... Otherwise it is bounded by that of the least such column above |c|.
     """
     m, group = users.batches(len(column)), float((column**2).sum())
-    if m == 1:
-        return Sensitivity(group, True).times(users.most)
     above = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
-    if len(column) <= MATRIX and not (above == column).all():
-        return of_encoder(scipy.linalg.toeplitz(column, np.zeros(len(column))), users)
     front = float((shifted(above, m, users.apart) ** 2).sum())
-    return Sensitivity(min(front, m**2 * group), bool((above == column).all())).times(users.most)
+    return Sensitivity(min(front, m**2 * group), m == 1 or bool((above == column).all())).times(users.most)
 
 
 def shifted(column: np.ndarray, m: int, apart: int) -> np.ndarray:

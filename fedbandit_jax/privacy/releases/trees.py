@@ -18,9 +18,11 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.releases.participation import MATRIX, Sensitivity
+from fedbandit_jax.privacy.releases.participation import Sensitivity
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.users import ONCE, Users
+
+MATRIX = 2048  # most synchronisations S with the bound of the (S, S) matrix for several visits
 
 
 def _level(k: Array) -> Array:
