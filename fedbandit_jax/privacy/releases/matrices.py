@@ -18,7 +18,7 @@ from typing_extensions import override
 from fedbandit_jax.core import padding, struct
 from fedbandit_jax.core.programs import is_array, need, need_same, returned
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
+from fedbandit_jax.privacy.releases.participation import of_encoder
 from fedbandit_jax.privacy.releases.release import Release, in_float64, outputs
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -72,22 +72,22 @@ class Explicit(Release):
         return np.asarray(self.r, float)[: self.n_syncs, : self.n_syncs]
 
     @override
-    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
+    def sensitivity_sq(self, users: Users = ONCE) -> float:
         """Returns the larger sensitivity of C and R^-1 A, for the prefix-sum matrix A; infinite if noise is lost.
 
         Both count, as float32 rounds C and R. A run may send messages (C), or add the noise of R to the exact prefix
         sums (R^-1 A). If parts of the noise are too different, float32 loses some. Beyond the matrices there is none.
         """
         if self.n_syncs > len(self.r):
-            return Sensitivity(math.inf, True)
+            return math.inf
         r, sums = self.decoder(), np.tril(np.ones((self.n_syncs, self.n_syncs)))
         fresh, largest = np.abs(np.diag(r)).min(), np.abs(r).max()
         if not (fresh >= 1 / RANGE and largest <= RANGE and fresh >= FRESH * largest):
-            return Sensitivity(math.inf, True)
+            return math.inf
         both = [self.encoder(), scipy.linalg.solve_triangular(r, sums, lower=True)]
         squares = np.array([(c**2).sum(0).max() for c in both])
         held = ((squares >= RANGE**-2) & (squares <= RANGE**2)).all()
-        return max(of_encoder(c, users) for c in both) if held else Sensitivity(math.inf, True)
+        return max(of_encoder(c, users) for c in both) if held else math.inf
 
 
 def explicit(release: Release) -> Explicit:

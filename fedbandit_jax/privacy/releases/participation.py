@@ -34,7 +34,6 @@ orthogonal, as with at most b bands, the bound is exact. Orthogonal moves g_k re
 from __future__ import annotations
 
 import collections
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -42,33 +41,18 @@ from jaxtyping import Float
 from fedbandit_jax.privacy.users import Users
 
 WORK = 2**31  # most steps of dynamic programming for one matrix; beyond, the other bounds hold
-ROUNDING = 1e-6  # a bound this close to a pattern's own value, relatively, is exact
 
 
-class Sensitivity(NamedTuple):
-    """The squared l2 sensitivity of all messages if every contribution moves a batch sum by at most 1.
+def of_column(column: Float[np.ndarray, " S"], users: Users) -> float:
+    """Returns the squared sensitivity of a lower triangular Toeplitz matrix, without the matrix.
 
-    If `exact`, moves of some valid pattern reach it, to `ROUNDING`. Otherwise it is an upper bound.
-    """
-
-    squared: float
-    exact: bool
-
-    def times(self, most: int) -> Sensitivity:
-        """Returns the sensitivity to v = `most` contributions in place of each one."""
-        return self._replace(squared=most**2 * self.squared)
-
-
-def of_column(column: Float[np.ndarray, " S"], users: Users) -> Sensitivity:
-    """Returns the sensitivity of a lower triangular Toeplitz matrix, without the matrix.
-
-    If the first column is nonnegative and does not increase, the sensitivity is the energy of the sum of columns 0, b,
-    2b, ... Otherwise it is bounded by that of the least such column above |c|.
+    If the first column is nonnegative and does not increase, it is the energy of the sum of columns 0, b, 2b, ...
+    Otherwise it is bounded by that of the least such column above |c|.
     """
     m, group = users.batches(len(column)), float((column**2).sum())
     above = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
     front = float((shifted(above, m, users.apart) ** 2).sum())
-    return Sensitivity(min(front, m**2 * group), m == 1 or bool((above == column).all())).times(users.most)
+    return users.most**2 * min(front, m**2 * group)
 
 
 def shifted(column: np.ndarray, m: int, apart: int) -> np.ndarray:
@@ -80,23 +64,20 @@ def shifted(column: np.ndarray, m: int, apart: int) -> np.ndarray:
     return sums.reshape(-1)[:n]
 
 
-def of_encoder(c: Float[np.ndarray, "messages S"], users: Users) -> Sensitivity:
-    """Returns the sensitivity of any matrix: the least of the bounds by group, front, back and rows."""
+def of_encoder(c: Float[np.ndarray, "messages S"], users: Users) -> float:
+    """Returns the squared sensitivity of any matrix: the least of the bounds by group, front, back and rows."""
     squares, m, apart = (c**2).sum(0), users.batches(c.shape[1]), users.apart
-    if m == 1:
-        return Sensitivity(float(squares.max()), True).times(users.most)
-    signed = c.T @ c
-    lag = np.abs(np.subtract.outer(np.arange(len(signed)), np.arange(len(signed))))
-    gram = np.where((lag == 0) | (lag >= apart), np.abs(signed), 0)
-    front = np.ix_(apart * np.arange(m), apart * np.arange(m))
-    found, bounds = [_largest(squares[None], apart, m)[0]], [m**2 * squares.max()]
-    for order in (slice(None), slice(None, None, -1)):
-        bounds.append(_monotone(gram[order, order])[front].sum())
-        found.append(signed[order, order][front].sum())
-    if gram.size * (m + 1) <= WORK:
-        rows = np.diag(gram) + _largest(gram - np.diag(np.diag(gram)), apart, m - 1)
-        bounds.append(_largest(rows[None], apart, m)[0])
-    return Sensitivity(float(min(bounds)), bool(min(bounds) <= max(found) * (1 + ROUNDING))).times(users.most)
+    bounds = [m**2 * squares.max()]
+    if m > 1:
+        gram = np.abs(c.T @ c)
+        lag = np.abs(np.subtract.outer(np.arange(len(gram)), np.arange(len(gram))))
+        gram = np.where((lag == 0) | (lag >= apart), gram, 0)
+        front = np.ix_(apart * np.arange(m), apart * np.arange(m))
+        bounds += [_monotone(gram[order, order])[front].sum() for order in (slice(None), slice(None, None, -1))]
+        if gram.size * (m + 1) <= WORK:
+            rows = np.diag(gram) + _largest(gram - np.diag(np.diag(gram)), apart, m - 1)
+            bounds.append(_largest(rows[None], apart, m)[0])
+    return users.most**2 * float(min(bounds))
 
 
 def _monotone(gram: np.ndarray) -> np.ndarray:

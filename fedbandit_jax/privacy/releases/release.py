@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from fedbandit_jax.core import validate
 from fedbandit_jax.core.validate import BadValue
-from fedbandit_jax.privacy.releases.participation import Sensitivity, of_encoder
+from fedbandit_jax.privacy.releases.participation import of_encoder
 from fedbandit_jax.privacy.users import ONCE, Users
 
 MAX_MATERIALISED = 10_000  # most synchronisations S for which an (S, S) matrix is built
@@ -85,17 +85,13 @@ class Release(abc.ABC):
         """Returns C as a float64 matrix."""
         return self._materialise(self.encode_init, self.encode)
 
-    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
-        """Returns the squared sensitivity to one user with this pattern, and whether it is exact or an upper bound."""
-        return of_encoder(self.encoder(), users)
-
     def sensitivity_sq(self, users: Users = ONCE) -> float:
         """Returns the largest squared column norm of C; for trees, the number kappa of nodes that contain one batch.
 
         It is the squared l2 move of all messages together if one batch sum moves by 1. With `users`, the sum of every
-        batch moves by 1 for each of the user's contributions to it.
+        batch moves by 1 for each of the user's contributions to it. It is then an upper bound, see `participation`.
         """
-        return self.sensitivity(users).squared
+        return of_encoder(self.encoder(), users)
 
     def touched(self) -> int:
         """Returns the most messages that one batch enters."""

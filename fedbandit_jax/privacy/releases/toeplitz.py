@@ -18,7 +18,7 @@ from scipy.signal import lfilter
 from typing_extensions import override
 
 from fedbandit_jax.core import padding, struct, validate
-from fedbandit_jax.privacy.releases.participation import Sensitivity, of_column
+from fedbandit_jax.privacy.releases.participation import of_column
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -74,7 +74,7 @@ class Toeplitz(Release):
         return scipy.linalg.toeplitz(self.column(), np.zeros(self._size()))
 
     @override
-    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
+    def sensitivity_sq(self, users: Users = ONCE) -> float:
         return of_column(self.column(), users)
 
     @override

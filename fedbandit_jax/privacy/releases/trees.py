@@ -18,7 +18,6 @@ from jaxtyping import Float
 from typing_extensions import override
 
 from fedbandit_jax.core import struct
-from fedbandit_jax.privacy.releases.participation import Sensitivity
 from fedbandit_jax.privacy.releases.release import Release
 from fedbandit_jax.privacy.users import ONCE, Users
 
@@ -74,7 +73,7 @@ class Tree(Release):
         return ((age >= 0) & (age < (k & -k)[:, None])).astype(float)
 
     @override
-    def sensitivity(self, users: Users = ONCE) -> Sensitivity:
+    def sensitivity_sq(self, users: Users = ONCE) -> float:
         """Returns the sensitivity of the matrix, or the bound by levels for S > `MATRIX` and several visits.
 
         The squares of the nodes of a level add up to at most the largest of them times all contributions. This is m
@@ -83,9 +82,9 @@ class Tree(Release):
         """
         n, m = int(self.n_syncs), users.batches(self.n_syncs)
         if m > 1 and n <= MATRIX:
-            return super().sensitivity(users)
+            return super().sensitivity_sq(users)
         levels = [min(m, -(-(1 << level) // users.apart)) for level in range(n.bit_length())]
-        return Sensitivity(float(m * sum(levels)), m == 1).times(users.most)
+        return float(users.most**2 * m * sum(levels))
 
     @override
     def touched(self) -> int:

@@ -184,7 +184,7 @@ class Local(Trust):
         return message + self.std * normal(key, (self.batch, *message.shape)).sum(0)
 
     @override
-    def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
+    def uplink(self, k: Array, numbers: int, size: int) -> tuple[Array | int, Array | int]:
         return numbers * self.batch, 32  # the reports of all users
 
     @override

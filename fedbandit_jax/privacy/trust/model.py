@@ -150,7 +150,7 @@ class Trust:
         """Returns the server's estimate of the sum over silos, (D,), from the messages shown to it."""
         return shown.sum(0)
 
-    def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
+    def uplink(self, k: Array, numbers: int, size: int) -> tuple[Array | int, Array | int]:
         """Returns the count of numbers that all silos together send at release k, and the bits of each.
 
         If each silo sends its message, the count is `numbers`; `size` is D.

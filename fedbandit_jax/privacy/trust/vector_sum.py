@@ -168,7 +168,7 @@ class VectorSum(Trust):
         return ((shown == 1).sum(-1) - b * n / 2) / g - n
 
     @override
-    def uplink(self, k: Array, numbers: Array, size: int) -> tuple[Array | int, Array | int]:
+    def uplink(self, k: Array, numbers: int, size: int) -> tuple[Array | int, Array | int]:
         level, n = self._node(k)
         return n * size, (2 * jnp.asarray(self.g) + jnp.asarray(self.b))[level]
 

@@ -41,7 +41,7 @@ def test_gradient(bands, users):
     np.testing.assert_allclose(slope, expected, atol=1e-5)
     column = np.pad(c, (0, 23 - bands))
     r = np.cumsum(np.linalg.inv(scipy.linalg.toeplitz(column, np.zeros(23)))[:, 0])
-    assert loss == pytest.approx(np.log((r**2).sum() * of_column(column, users).squared))
+    assert loss == pytest.approx(np.log((r**2).sum() * of_column(column, users)))
 
 
 def test_less_noise_than_others():
