@@ -1,7 +1,7 @@
 """Functions for `record=`, kept beside the curves, and the rounds at which they are called.
 
-The functions below are examples. Any function of a `Moment` that returns an array, or a pytree of arrays, works. It is
-traced as by `jax.jit`. Define it once, outside of loops, since another function object compiles again.
+`arms` and `estimates` are examples. Any function of a `Moment` that returns an array, or a pytree of arrays, works. It
+is traced as by `jax.jit`. Define it once, outside of loops, since another function object compiles again.
 
 Records are the researcher's view. They may hold raw rewards and contexts, and no certificate covers them.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from fedbandit_jax.core import ridge, struct, validate
+from fedbandit_jax.core import struct, validate
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import Algorithm, Round
 from fedbandit_jax.linalg import GaussianBelief
@@ -104,23 +104,13 @@ def final(function: Function = lambda moment: moment.state) -> Thinned:
     return Thinned(_function("function", function), "final")
 
 
-def regret(moment: Moment) -> Float[Array, " M"]:
-    """Returns the cumulative regret of each agent, float32, in units of reward.
+def arms(moment: Moment) -> Int[Array, " M"]:
+    """Returns the arm that each agent played, int32.
 
     Raises:
-        TypeError: here and in the functions below, if the algorithm or environment lacks the quantity.
+        TypeError: here and in `estimates`, if the algorithm lacks the quantity.
     """
-    return _of_round("regret", moment.regret, moment)
-
-
-def arms(moment: Moment) -> Int[Array, " M"]:
-    """Returns the arm that each agent played, int32."""
     return _of_round("arms", moment.arms, moment)
-
-
-def rewards(moment: Moment) -> Float[Array, " M"]:
-    """Returns the reward that each agent observed, float32."""
-    return _of_round("rewards", moment.rewards, moment)
 
 
 def estimates(moment: Moment) -> Float[Array, "M d"]:
@@ -128,20 +118,6 @@ def estimates(moment: Moment) -> Float[Array, "M d"]:
     own = _belief("estimates", moment)
     theta = own.mean if isinstance(own, GaussianBelief) else own.posterior.theta.T
     return jnp.broadcast_to(theta, (len(_of_round("estimates", moment.arms, moment)), theta.shape[-1]))
-
-
-def widths(moment: Moment) -> Float[Array, " M"]:
-    """Returns the confidence width of the arm that each agent played, beta_t ||x||_{V^-1}.
-
-    For Thompson sampling it is the standard deviation of the mean reward under the posterior of scale 1.
-    """
-    own = _belief("widths", moment)
-    assert moment.offered is not None
-    assert moment.arms is not None
-    x = ridge.take(moment.offered.contexts, moment.arms)  # (d, M)
-    if isinstance(own, GaussianBelief):
-        return own.std(x.T)
-    return own.width * jnp.sqrt(jnp.maximum(ridge.form(x, own.posterior.inverse), 0))
 
 
 def _of_round(name: str, value: Array | None, moment: Moment) -> Array:

@@ -37,7 +37,11 @@ def played():
     """An environment, its log and means, keys of seeds, and what policies find: arms 0, 1, 2, and random arms."""
     log, means = made(24_000)
     env, keys = fb.envs.rejection(logged(log)), jax.random.split(jax.random.key(20261120), SEEDS)
-    record = {"row": lambda moment: env._row(moment.world), "reward": fb.record.rewards, "arm": fb.record.arms}
+    record = {
+        "row": lambda moment: env._row(moment.world),
+        "reward": lambda moment: moment.rewards,
+        "arm": fb.record.arms,
+    }
 
     def run(arm, key):
         return fb.rollout(env, One(arm=arm), key, horizon=ROUNDS, record=record).records
