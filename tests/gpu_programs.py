@@ -1,8 +1,8 @@
 """Compiles what every family runs most for an H100, on a machine without a GPU, and counts what a GPU would do.
 
-    python tests/gpu_programs.py                     every program, in some minutes
-    python tests/gpu_programs.py feducb club         those whose name contains one of these words
-    python tests/gpu_programs.py --jobs 1 --keep out as many at a time, and their HLO and PTX in a folder
+    python tests/gpu_programs.py                every program, in some minutes
+    python tests/gpu_programs.py feducb club    those whose name contains one of these words
+    python tests/gpu_programs.py --keep out     and their HLO and PTX in a folder
 
 It needs the CUDA wheels, `pip install "jax[cuda12]"` (about 7 GB, in an environment of their own), but no driver: XLA
 compiles ahead of time for the device that tests/h100.txtpb describes. Every program is compiled in a process of its
@@ -63,41 +63,35 @@ LIMITS = {
     "tf32": 0.0,
     "host": 0.0,
 }
-SYNCHRONISES = (
-    "a synchronisation is computed in every round and selected, so that nothing waits for the host; every metric is "
-    "written, and every array that a round reads after it has changed it is copied, by a kernel of its own"
-)
-LOTS = "a lot of every arm and agent, by which ties are broken, takes two words that are drawn every round"
-CHAIN = (
-    "what one user changes is a chain of steps with few numbers, too different in shape for XLA to fuse them; " + LOTS
-)
+# Why a program may do more, and how much: program -> what -> (at most, why).
+SYNCHRONISES = "a synchronisation is computed in every round and selected, so that nothing waits for the host"
+LOTS = "ties are broken by a lot of every arm and agent, which takes two words that are drawn every round"
+CHAIN = f"what one user changes is a chain of steps too different in shape for XLA to fuse them; {LOTS}"
 CUTS = "components are searched, after links were cut, by a loop of unknown length"
 MERGES = "clusters merge in a branch, one after the other, until none is like another"
 PHASES = "phases begin, clusters upload and others download in branches and in loops of unknown length"
 MODEL = "a thread keeps what its agent knows, 152 numbers at d = 16 and 230 at d = 20"
-SPILLS = (
-    "75 of the 4,200 instructions for two arms; half a tile spills 21 for one, and computes 13 % more; what is read "
-    "from memory instead costs as many instructions"
-)
-LIBRARIES = "Cholesky factors and triangular systems of libraries, which XLA puts into no graph"
-KNOWN: dict[str, dict[str, tuple[float, str]]] = {  # program -> what -> (at most, why)
+KNOWN: dict[str, dict[str, tuple[float, str]]] = {
     "linear fresh 10000": {"temporaries": (109, "what every agent knows, 65 numbers, is 65 MB")},
     "linear fresh d=16": {"registers": (255, MODEL)},
     "linear fresh d=20": {
         "compile": (90, "sums over 20 features are unrolled"),
         "registers": (255, MODEL),
-        "spills": (320, SPILLS),
+        "spills": (320, "75 of the 4,200 instructions for two arms; half a tile computes 13 % more"),
     },
     "linear fixed": {"kernels": (22, LOTS)},
     "linear fixed 10000": {
         "kernels": (26, LOTS),
-        "temporaries": (164, "estimates of every arm of every agent are kept between rounds"),
+        "temporaries": (164, "estimates of every arm of every agent are kept"),
     },
     "linear logdet": {"kernels": (36, SYNCHRONISES)},
     "linear private logdet": {"kernels": (40, SYNCHRONISES)},
     "linear feducb": {"kernels": (36, SYNCHRONISES)},
     "linear private feducb": {"kernels": (46, SYNCHRONISES)},
-    "linear thompson": {"kernels": (24, LOTS), "launches": (18, LIBRARIES)},
+    "linear thompson": {
+        "kernels": (24, LOTS),
+        "launches": (18, "Cholesky factors of libraries, which are in no graph"),
+    },
     "linear gossip": {"kernels": (71, SYNCHRONISES)},
     "clusters club": {"kernels": (39, CHAIN), "waits": (1, CUTS)},
     "clusters sclub": {"kernels": (44, CHAIN), "waits": (2, MERGES)},
@@ -436,32 +430,26 @@ def main() -> None:
     """Compiles the programs that are asked for, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", metavar="FAMILY", help="words in the names of programs; default: all")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time (default: %(default)s)")
     parser.add_argument("--keep", type=Path, help="folder in which HLO and PTX are kept")
-    parser.add_argument("--list", action="store_true", help="print the names of all programs")
     parser.add_argument("--compile", metavar="NAME", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.compile:
         print(json.dumps(compiled(asked.compile, str(asked.keep))))
         return
     everything = programs()
-    unknown = [word for word in asked.words if not any(word in name for name in everything)]
-    if asked.list or unknown:
-        print("\n".join(everything))
-        sys.exit(f"FAMILY must be a word in one of these names, got {', '.join(unknown)}" if unknown else 0)
     names = [name for name in everything if not asked.words or any(word in name for word in asked.words)]
-    columns = "{:22} {:>6} {:>7} {:>7} {:>4} {:>5} {:>8} {:>9} {:>6} {:>11} {:>4} {:>4}  {}"
-    names_of = ["trace", *LIMITS]
-    names_of.insert(names_of.index("waits"), "rare")
-    print(columns.format("program", *names_of, "in"))
+    if not names:
+        sys.exit(f"FAMILY must be a word in one of {', '.join(everything)}")
+    columns = ["trace", "compile", "kernels", "rare", *list(LIMITS)[2:]]
+    print(f"{'program':22}", *columns, "in")
     wrong, known = [], []
-    with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for name, numbers in zip(names, pool.map(lambda name: measured(name, asked.keep), names)):
             errors, notes = verdict(name, numbers)
             wrong, known = wrong + errors, known + notes
-            units = {"trace": "{:.1f} s", "compile": "{:.1f} s", "temporaries": "{:.1f} MB"}
-            row = [units.get(what, "{}").format(numbers[what]) if what in numbers else "-" for what in names_of]
-            print(columns.format(name, *row, everything[name].turn), flush=True)
+            row = [f"{numbers[what]:.4g}" if what in numbers else "-" for what in columns]
+            row = [value.rjust(len(what)) for value, what in zip(row, columns)]
+            print(f"{name:22}", *row, everything[name].turn, flush=True)
     for title, lines in (("KNOWN, and not worse than said", known), ("WRONG", wrong)):
         if lines:
             print(f"\n{title}:", *lines, sep="\n  ")
