@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deep
+from helpers import deep, stepped
 
 import fedbandit_jax as fb
 from fedbandit_jax.core import choose, control
@@ -32,20 +32,14 @@ def runner(env, family="FedLinUCB", horizon=12):
     return Synchronous(env=env, algo=FAMILIES[family].bind(env.spec, horizon), horizon=horizon)
 
 
+def told(state, metrics):
+    return metrics.gap, metrics.report.status
+
+
 def play(process, key):
     """Regret of every round, and the last state."""
-
-    @jax.jit
-    def run(process, key):
-        def body(carry, k):
-            world, state, metrics = process.step(key, *carry, k)
-            return (world, state), (metrics.gap, metrics.report.status)
-
-        (_, state), metrics = jax.lax.scan(body, process.init(key), jnp.arange(steps))
-        return *metrics, state
-
-    steps = process.n_steps
-    gaps, status, state = run(process, key)
+    stepped.clear_cache()  # of another machine
+    state, (gaps, status) = stepped(told, process, np.arange(process.n_steps), key)
     assert not status.any()
     return np.asarray(gaps).ravel()[: process.horizon], state
 

@@ -2,18 +2,24 @@
 
 import functools
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from examples import EXAMPLES
 from helpers import ENV, PLAIN, PRIVATE, deep, simulate
 
 import fedbandit_jax as fb
+from fedbandit_jax.cli import _configuration
 from fedbandit_jax.engine import batching, driver
 from fedbandit_jax.engine.prepare import Configuration, bind
-from fedbandit_jax.engine.runners import Synchronous
+from fedbandit_jax.engine.runners import Synchronous, make_runner, signature
 
 WIDE = fb.envs.sphere(256, 3, 2, rewards="bernoulli")
 
@@ -127,3 +133,60 @@ def test_progress_is_told(monkeypatch, capsys):
     assert "fedbandit_jax: compiling 1 of 1\n" in said[None]
     assert not said[False]
     assert "120/120" in said[True]  # rounds of all seeds
+
+
+# One program serves all horizons whose synchronisations are padded to the same number.
+
+PRESETS = Path(fb.__file__).parent / "cli" / "presets"
+
+
+def program_of(env, algo, horizon):
+    runner = make_runner(env, algo.bind(env.spec, horizon), horizon, None)
+    return signature(runner), runner.hints.seeds, driver._chunk(runner, 24)[1]
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.toml")))
+def test_every_preset(preset):
+    given = _configuration.read(PRESETS / f"{preset}.toml", [], "").arguments
+    env = next(iter(given["env"].values())) if isinstance(given["env"], dict) else given["env"]
+    for algo in given["algos"].values():
+        for some, more in ((1_100, 1_200), (20_000, 25_000)):
+            assert program_of(env, algo, some) == program_of(env, algo, more), algo.name
+
+
+def test_every_family_and_mechanism():
+    for row in EXAMPLES.values():
+        assert program_of(row.env, row.algo, 1_100) == program_of(row.env, row.algo, 1_200), row.name
+
+
+# Four devices, which are one CPU that is told to be four: the same runs, bit by bit.
+
+SCRIPT = """
+import sys
+import jax, numpy as np
+path, cache = sys.argv[1:]
+jax.config.update("jax_compilation_cache_dir", cache)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+import fedbandit_jax as fb
+algos = [fb.algos.private_fed_lin_ucb(fb.privacy.Budget(1.0, 0.1), schedule=7), fb.algos.LinUCB()]
+options = dict(horizon=30, key=jax.random.key(0), seeds=5, record={"arms": fb.record.every(fb.record.arms, 10)})
+result = fb.sweep(fb.envs.gap(16, 5, 3), algos, grid={"epsilon": [1.0, 5.0]}, **options)
+np.savez(path, devices=jax.local_device_count(), regret=result.regret, arms=result.records["arms"])
+"""
+
+
+def run(path, devices):
+    cache = os.environ.get("FEDBANDIT_TEST_CACHE", str(path.parent / "cache"))
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
+    command, here = [sys.executable, "-c", SCRIPT, str(path), cache], Path(fb.__file__).parent.parent
+    subprocess.run(command, check=True, env=os.environ | flags, cwd=here, timeout=900)
+    with np.load(path) as found:
+        assert found["devices"] == devices
+        return dict(found)
+
+
+@pytest.mark.slow
+def test_four_devices_do_what_one_does(tmp_path):
+    one, four = (run(tmp_path / f"{n}.npz", n) for n in (1, 4))
+    for name in ("regret", "arms"):
+        np.testing.assert_array_equal(four[name], one[name])
