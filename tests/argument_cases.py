@@ -426,7 +426,6 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.audits.by_message: dict(bound=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.transcript: dict(algo=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.arms: dict(algo=SUMS),
-    fb.audits.samples: dict(algo=A.ThompsonArms(1.0, first=1), horizon=(8, count(2))),
     fb.audits.clusters: dict(algo=A.homo_dc(BUDGET, trigger="count")),
     fb.audits.labels: dict(algo=A.FCLUB(BUDGET)),
     fb.audits.uploads: dict(algo=A.FCLUB(BUDGET)),

@@ -6,7 +6,6 @@ neighbours attains the sensitivity. In others another user differs, data are out
 """
 
 from fedbandit_jax.audits.arms import arms as arms
-from fedbandit_jax.audits.arms import samples as samples
 from fedbandit_jax.audits.arms import shipped_arms as _shipped_arms
 from fedbandit_jax.audits.arrivals import shipped_asynchronous as _shipped_asynchronous
 from fedbandit_jax.audits.arrivals import shipped_streams as _shipped_streams

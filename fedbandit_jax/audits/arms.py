@@ -29,6 +29,7 @@ from fedbandit_jax.algos import (
     ThompsonArms,
 )
 from fedbandit_jax.algos.arms.loop import AdaCState
+from fedbandit_jax.algos.arms.thompson import phases
 from fedbandit_jax.audits.case import Case
 from fedbandit_jax.audits.messages import by_message
 from fedbandit_jax.core import struct, validate, wide
@@ -139,13 +140,16 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
     return mechanism
 
 
-def arms(algo: SE | DPSE | AdaCUCB | PhasedKLUCB, *, messages: bool = False, name: str | None = None) -> Case:
+def arms(
+    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | ThompsonArms, *, messages: bool = False, name: str | None = None
+) -> Case:
     """Builds a case of a private multi-armed algorithm.
 
     One user's reward is replaced (adjacency "replace"). Under equal randomness the sums of one batch, or one message,
     must move by at most 1. Confidence radii of the last batch are so small that noise decides which arm is dropped.
     Without noise, one user would. Algorithms of one arm at a time run three batches. These are two users of either arm,
-    and the next batch of the better one. Noise decides which it is.
+    and the next batch of the better one. Noise decides which it is. `ThompsonArms` shows all its samples, and all
+    other users have a reward of 0.
 
     Args:
         algo: the algorithm.
@@ -157,8 +161,10 @@ def arms(algo: SE | DPSE | AdaCUCB | PhasedKLUCB, *, messages: bool = False, nam
         ValueError: the algorithm is not private, or its first batch is odd, for an elimination.
     """
     one_arm = AdaCUCB, PhasedKLUCB
-    kinds = "an fb.algos.SE, a private variant, an AdaCUCB, a PhasedKLUCB or a PhasedIMED"
-    validate.instance("algo", algo, (SE, DPSE, *one_arm), kinds)
+    kinds = "an fb.algos.SE, a private variant, an AdaCUCB, a PhasedKLUCB, a PhasedIMED or a ThompsonArms"
+    validate.instance("algo", algo, (SE, DPSE, *one_arm, ThompsonArms), kinds)
+    if isinstance(algo, ThompsonArms):
+        return _samples(algo, name)
     sums = algo.sums if isinstance(algo, one_arm) else algo
     if not hasattr(sums, "epsilon"):
         raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
@@ -180,24 +186,14 @@ def arms(algo: SE | DPSE | AdaCUCB | PhasedKLUCB, *, messages: bool = False, nam
     return _case(algo, bound, mechanism, sizes, f"{algo.name}{' messages' * messages}" if name is None else name)
 
 
-def samples(algo: ThompsonArms, *, horizon: int = 8, name: str | None = None) -> Case:
-    """Builds a case of Thompson sampling by noisy sums, with two arms and all samples in view.
-
-    One user's reward is replaced (adjacency "replace"), in the first phase or in a later one. No other user has a
-    reward, so noise decides which arm is next.
-
-    Args:
-        algo: the algorithm.
-        horizon: T.
-        name: name of the case; None: that of the algorithm.
-
-    Raises:
-        TypeError, ValueError: `algo` is another algorithm, or `horizon` is too small for it.
-    """
-    bound = validate.instance("algo", algo, ThompsonArms, "an fb.algos.ThompsonArms").bind(_spec(N_ARMS), horizon)
+def _samples(algo: ThompsonArms, name: str | None) -> Case:
+    """Builds a case of two first phases and four later ones at most, all of them one block of users."""
+    horizon = N_ARMS * algo.first + 4 * int(phases(algo.first, algo.growth, 17 * algo.first)[1])
+    bound = algo.bind(_spec(N_ARMS), horizon)
+    largest = int(bound.sizes[np.cumsum(bound.sizes) <= horizon].max())
     certificate = certify(bound)
     return Case.of(
-        _neighbours([2] * (int(bound.n_batches) - 1)),  # the horizon cuts the last batch
+        _neighbours([1] * (int(bound.n_batches) - 1), largest + largest % 2),  # the horizon cuts the last batch
         name=algo.name if name is None else name,
         mechanism=SumsOfUsers.of(bound, horizon),
         epsilon=certificate.epsilon_exact or 0.0,
@@ -228,9 +224,9 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
     )
 
 
-def _neighbours(sizes: Sequence[int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Makes pairs of rewards (S, K, n) that differ in one user. Batch k has `sizes[k]` users of every arm."""
-    shape = len(sizes), N_ARMS, sizes[-1]
+def _neighbours(sizes: Sequence[int], n: int | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Makes pairs of rewards (S, K, n) that differ in one user. Batch k has `sizes[k]` users or more of every arm."""
+    shape = len(sizes), N_ARMS, sizes[-1] if n is None else n
 
     def pair(k: int, arm: int, i: int, one: float, other: float, rest: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         both = np.full((2, *shape), rest, np.float32)
@@ -261,7 +257,7 @@ def shipped_arms() -> list[Case]:
         for kind, trust in ((CDPSE, "central"), (DistRDPSE, "secagg"))
     ]
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
-    thompson = samples(ThompsonArms(EPSILON, delta=DELTA, first=2, growth=1), name="ThompsonArms central")
+    thompson = arms(ThompsonArms(EPSILON, delta=DELTA, first=2, growth=1), name="ThompsonArms central")
     return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased, thompson]
 
 

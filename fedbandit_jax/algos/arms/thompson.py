@@ -140,25 +140,15 @@ class BoundThompson(ArmAlgorithm):
             claim="none" if reason else "certified",
             reason=reason or "a reward enters only sums that are sampled with noise, and all samples are accounted for",
             trust="central: users and the server are trusted; the server keeps exact sums, and acts on noisy samples",
-            trusted="server",
+            trusted="server", neighbours="replace", not_covered=NOT_COVERED,
             adjacency="replace (one user's reward replaced by any other in [0, 1])",
-            neighbours="replace",
             unit="one interaction, i.e. what one user did in one round" if again else "one user, who comes once",
-            whole_user=not again,
-            epsilon=epsilon,
-            delta=delta,
-            epsilon_exact=exact,
-            smallest_delta=smallest,
+            whole_user=not again, epsilon=epsilon, delta=delta, epsilon_exact=exact, smallest_delta=smallest,
             accountant="Gaussian differential privacy, by the largest sum of mu^2 on any path",
-            noise_std=noise,
-            noise_whose="of the first sample of an arm's sum of rewards",
-            server_noise_std=float(std.max()) / steps,
-            releases=n_draws,
-            releases_per_user=squared * noise**2,
-            sensitivity=mu * noise,
-            bits_per_user=(bits, bits),
-            not_covered=NOT_COVERED,
-        )
+            noise_std=noise, noise_whose="of the first sample of an arm's sum of rewards",
+            server_noise_std=float(std.max()) / steps, releases=n_draws, releases_per_user=squared * noise**2,
+            sensitivity=mu * noise, bits_per_user=(bits, bits),
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,8 +160,7 @@ class ThompsonArms(Recipe):
 
     The trust model is central: the server sees raw rewards in [0, 1]. The privacy unit is one user, who comes once.
     Adjacency is replacement of that user's reward by any other in [0, 1]. It moves the arm's sum by at most 1 (the
-    sensitivity) in all later draws. The guarantee is for all draws, and so for all arms played. Users of one phase
-    share a draw.
+    sensitivity) in all later draws. The guarantee is for all draws, and so for all arms played.
 
     Args:
         epsilon: privacy parameter in [1e-9, 1e6]. If the sampler gives less already, it stays as it is.

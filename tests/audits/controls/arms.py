@@ -8,7 +8,7 @@ import numpy as np
 from _damage import changed, damaged_sum, honest_sum, override, protocolled, resized, turned
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import samples
+from fedbandit_jax.audits import arms
 from fedbandit_jax.core import wide
 from fedbandit_jax.privacy.integers.noise import PolyaNoise
 
@@ -110,7 +110,7 @@ def follows_exact_sums(honest, self, state, k):
 
 def broken_samples():
     """Samples of half the variance, with noise that is used again, or that decide nothing."""
-    case = samples(fb.algos.ThompsonArms(1.0, delta=1e-2, first=2, growth=1))
+    case = arms(fb.algos.ThompsonArms(1.0, delta=1e-2, first=2, growth=1))
     return [
         changed(case, "half the variance of samples", lambda bound: resized(bound, std=0.5**0.5)),
         changed(case, "noise of samples used again", lambda bound: override(bound, conclude=reuses)),
