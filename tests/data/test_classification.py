@@ -1,4 +1,3 @@
-import sys
 
 import numpy as np
 import pytest
@@ -46,20 +45,6 @@ def test_the_affine_map_keeps_the_order_of_the_arms():
     assert np.linalg.norm(mapped) <= 1 + 1e-6
 
 
-def test_queries_are_what_replay_takes():
-    table = fb.data.Queries(np.eye(4, dtype=np.float32), np.array([1, 3]), np.full(4, 0.5, np.float32), "toy")
-    assert repr(table) == "Queries('toy', 4 rows, 2 queries, dim 4)"
-    for loaded, k, d in ((table, 3, 4), (fb.data.classification("breast_cancer", components=3), 2, 7)):
-        spec = fb.envs.replay(**loaded.arguments(), n_agents=2).spec
-        assert (spec.n_arms, spec.dim, spec.max_norm) == (k, d, 1.0)
-
-
 def test_settings_that_do_not_suit_the_data_are_refused():
     with refused("components", 65):  # of 64 pixels
         fb.data.classification("digits", components=65)
-
-
-def test_without_scikit_learn(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match=r"fedbandit_jax\[data\]"):
-        fb.data.classification("digits")

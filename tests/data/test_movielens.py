@@ -114,21 +114,6 @@ def test_users_and_items_that_are_too_few_or_alone(tmp_path):
     assert len(fb.data.movielens(tmp_path, dim=3, n_clusters=2).thetas) == 11
 
 
-def test_neither_the_order_of_lines_nor_the_seed_changes_vectors(root):
-    first = fb.data.movielens(root, **SMALL)
-    assert np.array_equal(first.thetas, fb.data.movielens(root, **SMALL, seed=5).thetas)
-    write(root, ratings()[::-1])
-    again = fb.data.movielens(str(root), **SMALL)
-    assert all(np.array_equal(array, again.arguments()[name]) for name, array in first.arguments().items())
-
-
-def test_a_seed_draws_the_clusters():
-    """Of points without any."""
-    points = np.random.default_rng(1).standard_normal((40, 2))
-    first, again, other = (module._clusters(points, 6, seed).tolist() for seed in (0, 0, 1))
-    assert first == again != other
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_are_told_apart_by_their_first_line(tmp_path, name):
     """With either end of line, and with or without a byte order mark."""
