@@ -7,7 +7,6 @@
 | low bits | remainders v 2^j mod 1 that repeat exactly: digits of the data below the noise's last digit |
 | control flow | the likelihood of integers, such as release times, and of all other numbers given them |
 | upper, lower edge | numbers beyond the range under the data (or its neighbour): noise with bounded support |
-| classifier | all of these together, by logistic regression |
 
 A `Panel` is fitted to runs that test nothing. Views are rows (n, d) of float32.
 """
@@ -17,19 +16,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
 from fedbandit_jax.audits.likelihood import Flow, discriminant
 
-NAMES = (
-    "linear",
-    "atoms",
-    "low bits",
-    "upper edge",
-    "lower edge",
-    "control flow",
-    "classifier",
-)
+NAMES = "linear", "atoms", "low bits", "upper edge", "lower edge", "control flow"
 _BLOCK = 4096  # rows in float64 at a time
 _ROWS, _COLUMNS, _CELLS = 2000, 128, 64  # most rows and numbers searched for atoms, and most atoms
 _REPEATS = 4  # least occurrences of an atom
@@ -142,9 +132,6 @@ class Panel:
         self.scale = np.maximum(np.concatenate([x, y]).std(0, dtype=float), np.finfo(np.float32).tiny)
         self.signs = np.where(y.mean(0, dtype=float) >= x.mean(0, dtype=float), 1.0, -1.0)
         self.edges = (self.signs * x).max(0), (-self.signs * y).max(0)
-        features = [self._features(rows) for rows in (x, y)]
-        self.middle, self.spread = (f(np.concatenate(features), 0) for f in (np.mean, np.std))
-        self.coefficients = _logistic(*map(self._standard, features))
 
     def __call__(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Returns a statistic of views (n, d) by name, in float32, where equal views stay equal."""
@@ -154,25 +141,10 @@ class Panel:
 
     def all(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns all statistics of views (n, d) by name."""
-        features = np.concatenate([self._features(block) for block in np.array_split(rows, len(rows) // _BLOCK + 1)])
-        columns = np.column_stack([features, self._standard(features) @ self.coefficients]).astype(np.float32)
+        columns = np.concatenate([self._columns(block) for block in np.array_split(rows, len(rows) // _BLOCK + 1)])
         return dict(zip(NAMES, columns.T))
 
-    def _features(self, rows: np.ndarray) -> np.ndarray:
+    def _columns(self, rows: np.ndarray) -> np.ndarray:
         edges = (((s * rows - edge) / self.scale).max(1) for s, edge in zip((self.signs, -self.signs), self.edges))
-        return np.stack([self.fisher(rows), self.atoms(rows), self.low_bits(rows), *edges, self.flow(rows)], 1)
-
-    def _standard(self, features: np.ndarray) -> np.ndarray:
-        """Standardises features (n, F), clipped at 6, and appends their squares, and 1."""
-        scaled = np.clip((features - self.middle) / np.maximum(self.spread, 1e-30), -6, 6)
-        return np.concatenate([scaled, scaled**2, np.ones((len(scaled), 1))], 1)
-
-
-def _logistic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    rows, label = np.concatenate([x, y]), np.repeat([0.0, 1.0], [len(x), len(y)])
-    ridge, w = 1e-3 * len(rows) * np.eye(rows.shape[1]), np.zeros(rows.shape[1])
-    for _ in range(8):
-        p = expit(rows @ w)
-        hessian = (rows * (p * (1 - p))[:, None]).T @ rows + ridge
-        w += np.linalg.solve(hessian, rows.T @ (label - p) - ridge @ w)
-    return w
+        parts = self.fisher(rows), self.atoms(rows), self.low_bits(rows), *edges, self.flow(rows)
+        return np.stack(parts, 1).astype(np.float32)

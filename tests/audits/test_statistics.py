@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedbandit_jax.audits.bounds import Event, Scheduled, choose, epsilon_bound, mean_bound, middle, mu_bound, show
-from fedbandit_jax.audits.statistics import NAMES, LowBits, Panel, _logistic, atoms
+from fedbandit_jax.audits.statistics import NAMES, LowBits, Panel, atoms
 from fedbandit_jax.privacy import gaussian_epsilon
 
 N, D, SHIFT, DELTA = 8192, 6, np.float32(0.05), 1e-5
@@ -88,15 +88,7 @@ def test_schedules_and_releases_are_bounded_apart():
 def test_noise_of_another_size_is_seen():
     """Nothing is moved; half of the noise in one of the two."""
     x, y = samples(normal, 0.0)
-    found = shown(x, y / 2)
-    assert min(found[name] for name in ("upper edge", "classifier")) > 2, found
-
-
-def test_the_classifier_learns_the_likelihood_ratio():
-    """Of N(0, 1) and N(1, 1) it is x - 1/2; its ridge of a thousandth takes about 1 % of that."""
-    rng = np.random.default_rng(9)
-    x, y = (np.stack([rng.standard_normal(N) + m, np.ones(N)], 1) for m in (0, 1))
-    np.testing.assert_allclose(_logistic(x, y), [1, -0.5], atol=0.01 + 4 * (5 / N) ** 0.5)
+    assert shown(x, y / 2)["upper edge"] > 2
 
 
 def test_differences_that_repeat_are_atoms():
