@@ -92,9 +92,12 @@ def _change(document: dict[str, Any], change: str) -> None:
         while isinstance(nested, dict) and nested:
             (name, nested), *_ = nested.items()
             keys.append(name)
-        value = text.strip() if TEXT.fullmatch(text.strip()) else None
-        with contextlib.suppress(*[tomllib.TOMLDecodeError] * (value is not None)):
+        try:
             value = tomllib.loads(f"value={text}")["value"]
+        except tomllib.TOMLDecodeError:
+            if not TEXT.fullmatch(text.strip()):
+                raise
+            value = text.strip()
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"{wanted}: {error}") from error
     if not equals or "\n" in text:
