@@ -1,4 +1,7 @@
-"""Noise that is drawn before the loop: it is what the loop would have drawn, and one loop serves every mechanism."""
+"""Noise that is drawn before the loop: it is what the loop would have drawn, and one loop serves every mechanism.
+
+That a run with it equals `rollout`, which draws in the loop, and may begin in the middle, `test_contract.py` asks.
+"""
 
 import dataclasses
 
@@ -6,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import BUDGET, deep, in_chunks, released
+from helpers import BUDGET, deep, released
 
 import fedbandit_jax as fb
 from fedbandit_jax import privacy as P
@@ -82,16 +85,6 @@ def test_one_loop_serves_every_mechanism(key):
     before = batching._advance.cache_info().misses
     fb.sweep(ENV, {label: one.algo for label, one in every.items()}, horizon=15, key=key, seeds=2, progress=False)
     assert batching._advance.cache_info().misses == before + 1
-
-
-def test_a_run_is_that_of_noise_in_the_loop(key, monkeypatch):
-    """Which `rollout` draws there, here of a tree and of bands; chunks are begun in the middle of them."""
-    in_chunks(monkeypatch, 3)
-    algos = {label: one.algo for label, one in configurations().items()}
-    found = fb.sweep(ENV, algos, horizon=40, key=key, seeds=2, progress=False)
-    for label in [*algos][::5]:
-        alone = fb.rollout(ENV, algos[label], jax.random.fold_in(key, 1), horizon=40)
-        np.testing.assert_allclose(alone.regret, found[label].regret[1], atol=1e-3)
 
 
 def test_noise_of_an_unknown_source_is_not_certified(key):
