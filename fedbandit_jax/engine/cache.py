@@ -60,18 +60,14 @@ def make_room(folder: Path) -> None:
 
 
 def default_folder() -> Path:
-    """Returns the folder in the user's cache folder for programs of this kind of processor: others may not run them.
-
-    With a size limit JAX expects a timestamp file for every program, so such a cache has a separate folder.
-    """
+    """Returns the folder in the user's cache folder for programs of this kind of processor: others may not run them."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():  # required by the XDG standard
         home = os.path.expanduser("~") if os.environ.get("HOME", "~") else ""
         base = Path(home) / ".cache"
     if not base.is_absolute():
         raise BadValue("XDG_CACHE_HOME", "must be a folder, since there is no home", None)
-    limited = b"" if jax.config.jax_compilation_cache_max_size < 0 else b"limited"  # pyright: ignore[reportAttributeAccessIssue]
-    return base / "fedbandit_jax" / hashlib.sha256(_processor() + limited).hexdigest()[:12]
+    return base / "fedbandit_jax" / hashlib.sha256(_processor()).hexdigest()[:12]
 
 
 def _processor() -> bytes:

@@ -115,8 +115,7 @@ class BatchedArms(Runner):
         state = played + rounds.sum(), learner, None if came is None else came.attendance
         if self.recorder is not None and recording is not None:
             recording = self.recorder.serve(recording, Moment(played, world, before, self.algo), rounds.sum())
-            end = Moment(jnp.int32(self.horizon), world, learner, self.algo)
-            state = self.recorder.end(recording._replace(learner=state), end, state[0] >= self.horizon)
+        state = self.ended(recording, state, world, learner, state[0] >= self.horizon)
         return world, state, Metrics(gap, report, rounds)
 
     def _collect(

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from fedbandit_jax.core import random, struct
-from fedbandit_jax.engine.record import Recorder, Recording
+from fedbandit_jax.engine.record import Moment, Recorder, Recording
 from fedbandit_jax.interfaces import Metrics
 
 ROWS = 2**20  # most numbers of noise drawn before the steps of a run
@@ -85,6 +85,13 @@ class Runner:
     def split(self, state: Any) -> tuple[Any, Recording | None]:
         """Splits a state into the learner's state and the recording that holds it, if any."""
         return (state, None) if self.recorder is None else (state.learner, state)
+
+    def ended(self, recording: Recording | None, state: Any, world: Any, learner: Any, ends: Array) -> Any:
+        """Returns the state after a step, or the recording that holds it, in which the run may end."""
+        if self.recorder is None or recording is None:
+            return state
+        end = Moment(jnp.int32(self.horizon), world, learner, self.algo)
+        return self.recorder.end(recording._replace(learner=state), end, ends)
 
     def check(self, label: str) -> None:
         """Checks that environment and algorithm fit together, without compilation.

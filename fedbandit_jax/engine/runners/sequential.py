@@ -102,10 +102,7 @@ class Sequential(Runner):
         start = state, jnp.zeros(self.block), nothing, recording
         state, gaps, report, recording = lax.fori_loop(0, jnp.minimum(self.block, self.horizon - first), play, start)
         metrics = Metrics(gaps, report, gauges=self._gauges(world, state))
-        if self.recorder is not None and recording is not None:
-            end = Moment(jnp.int32(self.horizon), world, state, self.algo)
-            state = self.recorder.end(recording._replace(learner=state), end, first + self.block >= self.horizon)
-        return world, state, metrics
+        return world, self.ended(recording, state, world, state, first + self.block >= self.horizon), metrics
 
     def _draw(self, key: Array, world: Any, rounds: Array) -> tuple[Round, Feedback, Array]:
         """Returns offers of these rounds (B,), rewards and gaps of all arms (B, K), and violations of the spec (B, K).

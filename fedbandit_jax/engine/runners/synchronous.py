@@ -127,10 +127,8 @@ class Synchronous(Runner):
         report = jax.tree.map(lambda x: jnp.where(whole, x, 0), report)._replace(status=report.status)
         wrong = (played.wrong & (rounds < self.horizon)).any()
         status = jnp.asarray(report.status) | jnp.where(wrong, int(Status.OUTSIDE_SPEC), 0)
-        if self.recorder is not None and played.recording is not None:
-            end = Moment(jnp.int32(self.horizon), played.world, state, self.algo)
-            ends = (rounds[0] < self.horizon) & (rounds[-1] + 1 >= self.horizon)  # a GPU may take further steps
-            state = self.recorder.end(played.recording._replace(learner=state), end, ends)
+        ends = (rounds[0] < self.horizon) & (rounds[-1] + 1 >= self.horizon)  # a GPU may take further steps
+        state = self.ended(played.recording, state, played.world, state, ends)
         return played.world, state, Metrics(played.gap, jax.tree.map(_counter, report._replace(status=status)))
 
     @property
