@@ -103,8 +103,8 @@ def _worlds(env: Any) -> tuple[Callable[..., Environment], Collection[str], list
             as_environment(f"env[{name!r}]", one)
         return lambda environment: env[environment], (), list(env)
     if not callable(env) or isinstance(env, type) or hasattr(env, "spec"):
-        as_environment("env", env)
-        return lambda: env, (), []
+        single = as_environment("env", env)
+        return lambda: single, (), []
     given = inspect.signature(env).parameters.values()
     takes = [one.name for one in given if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
 
