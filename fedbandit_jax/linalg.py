@@ -16,9 +16,6 @@ from fedbandit_jax.core import lapack, random, ridge, validate
 def project(gram: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """Projects a symmetric matrix to the nearest positive semidefinite one: negative eigenvalues become 0.
 
-    Args:
-        gram: a symmetric matrix.
-
     Raises:
         TypeError: it is not a square array of floats.
 
@@ -42,11 +39,7 @@ class GaussianBelief(NamedTuple):
 
     @classmethod
     def solve(cls, precision: Float[Array, "d d"], bias: Float[Array, " d"]) -> GaussianBelief:
-        """Makes the belief with precision P and mean P^-1 b; not finite if P is not positive definite.
-
-        Args:
-            precision: P, a symmetric matrix.
-            bias: b.
+        """Makes the belief with precision P, symmetric, and mean P^-1 b; not finite if P is not positive definite.
 
         Raises:
             TypeError: they are not arrays of floats, or their shapes disagree.
@@ -85,9 +78,6 @@ class GaussianBelief(NamedTuple):
 
     def std(self, contexts: Float[Array, "K d"]) -> Float[Array, " K"]:
         """Returns standard deviations sqrt(x' P^-1 x) of <x, theta> for every feature vector x.
-
-        Args:
-            contexts: the feature vectors.
 
         Raises:
             TypeError: they are not an array of floats, or not as long as the mean.

@@ -231,11 +231,7 @@ def dp_dpe(
 
 
 def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
-    """Makes Homo: FCLUB with one cluster of all users, and an exchange after every round.
-
-    Args:
-        budget: as in `FCLUB`.
-        parameters: any other parameters of `FCLUB`.
+    """Makes Homo: FCLUB with one cluster of all users, and an exchange after every round. Takes what `FCLUB` takes.
 
     Reference: Liu et al. (2022), Section 5.
     """
@@ -245,11 +241,7 @@ def homo(budget: Budget | None = None, **parameters: Any) -> FCLUB:
 def homo_dc(budget: Budget | None = None, **parameters: Any) -> FCLUB:
     """Makes Homo-DC: FCLUB with one cluster of all users, and occasional uploads and downloads.
 
-    With a budget and `trigger="count"` it is certified.
-
-    Args:
-        budget: as in `FCLUB`.
-        parameters: any other parameters of `FCLUB`.
+    Takes what `FCLUB` takes. With a budget and `trigger="count"` it is certified.
 
     Reference: Liu et al. (2022), Section 5.
     """
