@@ -36,16 +36,10 @@ _STDS = np.concatenate([[0], np.geomspace(0.05, 1e3, 120)])  # standard deviatio
 
 
 def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p: float) -> np.ndarray:
-    """Returns the radii of Lemma 2, by batch and by the number of active arms.
+    """Returns the radii (S, K + 1) of Lemma 2, in units of reward.
 
-    Args:
-        batch_sizes: l, (S,), users of an arm in every batch.
-        s, h: tail constants of the noise as in the module docstring, in units of reward; scalars or (S,).
-        n_arms: K.
-        p: failure probability in (0, 1).
-
-    Returns:
-        Radii (S, K + 1) in units of reward: row b - 1 for batch b, column j for j active arms (infinite for j = 0).
+    Rows are batches, and columns are numbers of active arms (infinite for 0). `batch_sizes` are l, (S,), and `n_arms`
+    is K. `s` and `h`, scalars or (S,), are in units of reward. p is in (0, 1).
 
     >>> theory([2.0, 4.0], 0.0, 0.0, n_arms=2, p=0.1).round(3)
     array([[  inf, 0.96 , 1.047],
@@ -60,17 +54,10 @@ def theory(batch_sizes: ArrayLike, s: ArrayLike, h: ArrayLike, *, n_arms: int, p
 def exact(
     batch_sizes: ArrayLike, laws: Sequence[LatticeLaw | None], granularity: ArrayLike, *, n_arms: int, p: float
 ) -> np.ndarray:
-    """Returns the radii from the distribution of the noise, by batch and by the number of active arms.
+    """Returns the radii (S, K + 1) from the distribution of the noise, as `theory` lays them out.
 
-    Args:
-        batch_sizes: l, (S,), users of an arm in every batch.
-        laws: S laws of the total integer noise of an arm, None for a batch without noise.
-        granularity: g, integers per unit of reward, a scalar or (S,).
-        n_arms: K.
-        p: a third of the probability that any arm of any batch is outside its interval, in (0, 1/3).
-
-    Returns:
-        Radii (S, K + 1) in units of reward, laid out as those of `theory`.
+    `laws` are S laws of the total integer noise of an arm, None without noise. `granularity` is g, a scalar or (S,).
+    3 p is the probability that any arm of any batch is outside its interval, and p is below 1/3.
 
     >>> exact([2.0, 4.0], [None, None], 1.0, n_arms=2, p=0.1).round(3)
     array([[  inf, 0.774, 0.879],
