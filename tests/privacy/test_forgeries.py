@@ -403,7 +403,13 @@ BELOW = dataclasses.replace(fb.schedules.Every(40).bind(None), batch=np.int32(-4
 LATER = type("Own", (Tree,), {})(8)
 MINDS = nosy(reads=property(lambda self: "nothing"))
 NAMED = {  # what is done to an example, and why nothing is claimed, or the epsilon that is left
+    "budgets of the honest silos": ("silos", at("mechanism.epsilon", np.ones(2)), "2 budgets for 4 silos"),
+    "silos that are not there": ("tree", at("mechanism.n_agents", 40), "bound for 40 silos"),
+    "few bits drawn as normal": ("vector sum", at("mechanism.trust.exact", False), "too small for the normal limit"),
+    "tests that spend less than nothing": ("tested", at("schedule.epsilon", np.float32(-0.5)), "less noise than"),
     "users who return": ("tree", at("spec.n_users", 9), "another statistic"),
+    "users who are not left out": ("regulars", at("mechanism.enforced", False), "nobody leaves out"),
+    "users who cannot be left out": ("tree", at("mechanism.enforced", True), "nobody can be left out"),
     "bounds of little": ("tree", little_bounds(weight=0.01, low=0.0, high=0.01), "are not the bounds"),
     "a scale of little": ("tree", little_bounds(gram_scale=0.1), "are not the bounds"),
     "more releases than levels": ("tree", at("mechanism.release", ten_times_as_many), "keeps 15 synchronisations"),
