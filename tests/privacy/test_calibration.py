@@ -17,6 +17,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.privacy import Budget, Mechanism, calibrate, compose, gaussian_epsilon, gaussian_mu
 from fedbandit_jax.privacy.accounting.events import ApproximateDP, Gaussian
 from fedbandit_jax.privacy.accounting.shuffling import shuffled_sigma
+from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.releases import RELEASES, Release, make
 from fedbandit_jax.privacy.trust import TRUST, Ask, VectorSum
 
@@ -275,6 +276,18 @@ def test_sources_are_told_no_batch_that_is_not_there():
     for sources in (users.sources, -1, lambda sizes: 0.5, lambda sizes: None):
         with refused("sources"):
             calibrate(Budget(1.0, 0.1), n_syncs=4, trust=fb.privacy.GaussianTrust("mine", sources=sources), batch=5)
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_a_mechanism_has_the_noise_of_its_calibration(trust):
+    """It asks for the same, besides the rounding of its sums."""
+    common = dict(release="input_perturbation" if trust == "local" else "tree", trust=trust)
+    users, budget = fb.privacy.Users(3, per_batch=1, apart=2, silos=2), Budget(1.0, 1e-3, "zero_out")
+    bound = Mechanism(budget, unit=users, **common).bind(BoundStatistic(SIZE["dim"]), n_agents=20, batch=5, n_syncs=10)
+    alone, asked = calibrate(budget, n_syncs=10, users=users, **common, **SIZE), bound.ask(0)
+    same = dict(release=asked.release, moves_sq=2.0, rounding=asked.rounding)
+    assert dataclasses.replace(alone.ask, **same) == asked
+    assert bound.trust.sum_std() == pytest.approx(alone.model.sum_std(), rel=1e-3)
 
 
 def test_any_noise_is_accounted():
