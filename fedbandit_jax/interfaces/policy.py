@@ -51,12 +51,9 @@ class Policy:
 
     A policy gets releases and the present user's arms, and nothing else. By post-processing it is as private as the
     mechanism. `fb.algos.Federated` runs it under any schedule, release and trust model. `fb.algos.Thompson` is an
-    example. Refuse wrong parameters in `__post_init__` or `bind`, by an error that names them.
+    example. `start`, `update` and `index` are traced, and refused if they do more than compute their results.
+    `jax.debug.print` is allowed. Refuse wrong parameters in `__post_init__` or `bind`, by an error that names them.
     """
-
-    calls_host: ClassVar[bool] = False
-    """Whether `start`, `update` or `index` may call the host. Nothing is claimed then; if False they are traced, and
-    refused if they do more than compute their results. `jax.debug.print` is no call."""
 
     needs_all_users: ClassVar[bool] = False
     """Whether a release must be of all users together, after each of their phases, not of silos, agents or users."""
@@ -71,8 +68,7 @@ class Policy:
     @property
     def tags(self) -> Tags:
         """Returns its tags for `privacy.compatibility`."""
-        said = {"policy of all users": self.needs_all_users, "policy that calls the host": self.calls_host}
-        said |= {"policy without a matrix": not self.keeps_matrix}
+        said = {"policy of all users": self.needs_all_users, "policy without a matrix": not self.keeps_matrix}
         return tagged("policy", self, said | dict.fromkeys(self.said, True))
 
     def bind(self, law: NoiseLaw) -> Policy:

@@ -44,7 +44,6 @@ noise that silos do not add | policy that bounds silos' noise | there is none at
 weighted statistic | policy that bounds silos' noise | its bounds are for x x' without weights | fb.privacy.Linear()
 scaled statistic | policy that bounds silos' noise | its bounds are for equal noise on x x' and x y | gram_scale=1
 policy of all users | policy that forgets | it needs the sums of all batches | fb.algos.UCB
-policy that calls the host | policy that forgets | beliefs are computed anew in every batch | a policy of JAX code
 theta_norm = 0 | width of known noise | it is for theta of a known norm | theta_norm > 0
 width that is not theory's | a model for each user | it is for sums of all users | confidence='theory'
 noise of every silo | silos that drop out | its noise needs the share of every silo | trust='secagg' or 'central'

@@ -48,10 +48,6 @@ class BoundSchedule:
     of `fb.schedules`: V, g_i, D and Dt.
     """
 
-    calls_host: ClassVar[bool] = False
-    """Whether `start` or `requests` may call the host. Nothing is claimed then; if False they are traced, and refused
-    if they do more than compute their results. `jax.debug.print` is no call."""
-
     reads: ClassVar[str] = "nothing"
     """Which statistic of every agent's users in this epoch `requests` is handed: "nothing"; "log_det", the raw g_i; or
     "users", the sum of what `count` returned for them."""
@@ -136,7 +132,7 @@ def doors(bound: BoundSchedule) -> tuple[Raw, ...]:
     if struct.is_sealed(bound):
         return ()
     kind = type(bound)
-    return (LEAKS,) if kind.reads != "nothing" or kind.calls_host or _leak(bound, None) else ()
+    return (LEAKS,) if kind.reads != "nothing" or _leak(bound, None) else ()
 
 
 def timing(bound: BoundSchedule) -> Timing:
@@ -149,7 +145,7 @@ def check(bound: Any, n_agents: int) -> None:
 
     Raises:
         ValueError, TypeError: if it is not a `BoundSchedule`, reads an unknown statistic, or a method returns a wrong
-            result or calls the host without saying so.
+            result or calls the host.
     """
     if not isinstance(bound, BoundSchedule):
         raise BadType("a schedule's bind", "must return an fb.schedules.BoundSchedule", bound)
@@ -170,7 +166,7 @@ def check(bound: Any, n_agents: int) -> None:
     asked = returned(bound, "requests", key, number, memory, gained, number)
     fine = is_array(asked, (), jnp.bool_) or is_array(asked, (n_agents,), jnp.bool_)
     need(f"{name}.requests", fine, f"a bool, or one for each of {n_agents} agents", asked)
-    if not type(bound).calls_host and (found := _leak(bound, gained)):
+    if found := _leak(bound, gained):
         raise TypeError(found)
 
 

@@ -26,13 +26,6 @@ MECHANISM = ("budget", "release", "trust", "std", "unit", "statistic", "dropouts
 NETWORK = dict(graph=nx.path_graph(M))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Remote(fb.Policy):
-    """A policy that may call the host."""
-
-    calls_host = True
-
-
 # What is changed, and what it brings along, lest it is refused by itself
 CHANGES = {
     "matrix": (dict(trust="silo_local_matrix"), {}),
@@ -117,7 +110,6 @@ TOLD = fb.Spec(**SPEC | {"n_agents": 1, "n_users": 5})
 MEMORY = dict(memory=P.Discounted(0.7))
 WITHIN = [  # refused within one part, or by a recipe that has no mechanism
     (lambda: A.Forgetting(policy=A.LogDetUCB(), **MEMORY), "policy", "memory"),
-    (lambda: A.Forgetting(policy=Remote(), **MEMORY), "policy", "memory"),
     (lambda: A.UCB(confidence="known_noise", theta_norm=0), "theta_norm", "confidence"),
     (lambda: A.LinUCB(policy=A.UCB(confidence="known_noise")).bind(TOLD, 40), "confidence", "n_users"),
     *((functools.partial(A.DistDPSE, 1.0, unit=unit), "unit", None) for unit in (P.Users(2), P.Users(2, 1, silos=2))),

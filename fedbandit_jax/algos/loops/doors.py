@@ -32,7 +32,7 @@ SCORES_TOGETHER = Raw(
 
 CALLS_HOST = Raw(
     claim="none",
-    why="the policy calls the host, or its class says that it may, so that its arms may depend on anything",
+    why="the policy calls the host, so that its arms may depend on anything",
     seen="all that the policy exchanges with the host",
 )
 
@@ -58,7 +58,7 @@ def policy_doors(policy: Policy, spec: Spec, learns_in_batch: bool, batch: int |
     scores = any(getattr(kind, name) is not getattr(Policy, name) for name in ("indices", "prepare"))
     return (
         *[SCORES_TOGETHER] * scores,
-        *[CALLS_HOST] * (kind.calls_host or bool(_leak(policy, spec))),
+        *[CALLS_HOST] * bool(_leak(policy, spec)),
         *[LEARNS_TOGETHER] * learns_in_batch,
     )
 
@@ -67,7 +67,7 @@ def check_policy(policy: Policy, spec: Spec) -> None:
     """Traces a user-defined policy, without compilation.
 
     Raises:
-        TypeError: it lacks a method or holds non-numbers, or a method calls the host and its class does not say so.
+        TypeError: it lacks a method or holds non-numbers, or a method calls the host.
     """
     kind = type(policy)
     for leaf in jax.tree.leaves(policy):
@@ -82,7 +82,7 @@ def check_policy(policy: Policy, spec: Spec) -> None:
         if not there:
             must, got = f"must have the method {name}, see fb.Policy", f"{kind.__name__} without it"
             raise BadType("policy", must, kind.__name__, got=got)
-    if not (struct.is_sealed(policy) or kind.calls_host) and (found := _leak(policy, spec)):
+    if not struct.is_sealed(policy) and (found := _leak(policy, spec)):
         raise TypeError(found)
 
 
