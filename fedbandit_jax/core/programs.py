@@ -62,8 +62,8 @@ def refusal(owner: Any, method: str, function: Callable[..., Any], *arguments: A
     with located_errors(owner, method, *arguments):
         found = side_effect(function, owner, *arguments)
     return found and (
-        f"{type(owner).__name__}.{method} must be a pure function of its arguments, got {found}: remove it, or write an "
-        "fb.Algorithm, which has no privacy claim"
+        f"{type(owner).__name__}.{method} must be a pure function of its arguments, got {found}: remove it, or write "
+        "an fb.Algorithm, which has no privacy claim"
     )
 
 
