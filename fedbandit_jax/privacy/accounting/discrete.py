@@ -111,27 +111,24 @@ def skellam_rdp(shift: int, variance: float) -> Curve:
 class SumPrivacy(NamedTuple):
     """Level of zCDP of a sum with a sum of discrete Gaussian variables as noise."""
 
-    rho: float  # of rho-zCDP: epsilon^2 / 2
+    rho: float  # of rho-zCDP
     xi: float  # how far the noise is from one discrete Gaussian, in log probability; included in rho
-    epsilon: float  # in the sense of "1/2 epsilon^2-concentrated DP"
 
 
 def discrete_gaussian_sum_zcdp(shift: int, sigma: float, n: int) -> SumPrivacy:
     """Computes the zCDP of a sum with discrete Gaussian noise of parameter sigma by each of n users.
 
-        epsilon = min{sqrt(D^2 / (n sigma^2) + xi / 2), D / (sqrt(n) sigma) + xi},   rho = epsilon^2 / 2
+        rho = min{D^2 / (n sigma^2) + xi / 2, (D / (sqrt(n) sigma) + xi)^2} / 2
 
     Example:
-        >>> privacy = discrete_gaussian_sum_zcdp(10, sigma=1.0, n=400)
-        >>> round(privacy.rho, 5), round(privacy.epsilon, 5)
-        (0.12514, 0.50028)
+        >>> round(discrete_gaussian_sum_zcdp(10, sigma=1.0, n=400).rho, 5)
+        0.12514
     """
     d, sigma = _shift(shift), validate.within("sigma", validate.positive("sigma", sigma), 0.5, 1e100)
     n = validate.count("n", n, 1e15)
     xi = discrete_gaussian_xi(sigma, n)
     mu = d / (math.sqrt(n) * sigma)
-    epsilon = min(math.sqrt(mu**2 + xi / 2), mu + xi)
-    return SumPrivacy(epsilon**2 / 2, xi, epsilon)
+    return SumPrivacy(min(mu**2 + xi / 2, (mu + xi) ** 2) / 2, xi)
 
 
 def _shift(value: int) -> float:

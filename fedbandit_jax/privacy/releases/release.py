@@ -114,7 +114,7 @@ class Release(abc.ABC):
         return (np.diff(self.decoder(), axis=0, prepend=0) ** 2).sum(1)
 
     def largest_variance(self) -> float:
-        """Returns the largest `prefix_variance`; trees have a closed form that does not list all prefixes."""
+        """Returns the largest `prefix_variance`."""
         return float(self.prefix_variance().max())
 
     def _size(self) -> int:

@@ -99,10 +99,6 @@ class Tree(Release):
     def prefix_variance(self) -> Float[np.ndarray, " S"]:
         return np.bitwise_count(np.arange(1, self.n_syncs + 1)).astype(float)
 
-    @override
-    def largest_variance(self) -> float:
-        return float(int(self.n_syncs + 1).bit_length() - 1)  # the popcount of the largest k = 2^m - 1 <= S
-
     def _levels(self, like: Array) -> Array:  # 0, ..., kappa - 1 along a new leading axis
         return jnp.arange(self.n_levels).reshape(-1, *(1,) * like.ndim)
 

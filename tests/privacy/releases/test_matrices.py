@@ -37,7 +37,6 @@ def test_factors_and_closed_forms(name, n):
     assert total == pytest.approx((c**2).sum(0).max(), rel=rtol)
     assert release.touched() == np.count_nonzero(c, axis=0).max()
     assert release.message_bound() == pytest.approx(np.abs(c).sum(1).max(), rel=rtol)
-    assert release.largest_variance() == pytest.approx(squares.max(), rel=rtol)
     assert (alone * total >= 1 - rtol).all()  # no release has less than sending every batch once
     assert struct.is_sealed(release)
     if name in OTHERS:
@@ -53,7 +52,6 @@ def test_numbers_of_numpy_are_numbers(make):
     found, same = make(np.uint8(255)), make(255)
     assert type(found.n_syncs) is int
     np.testing.assert_array_equal(found.prefix_variance(), same.prefix_variance())
-    assert found.largest_variance() == same.largest_variance() == found.prefix_variance().max()
     assert found.sensitivity_sq() == same.sensitivity_sq()
 
 
