@@ -13,13 +13,13 @@ import jax
 import numpy as np
 import pytest
 from examples import EXAMPLES
-from helpers import ENV, PLAIN, PRIVATE, deep, simulate
+from helpers import ENV, PLAIN, PRIVATE, deep, same_runs, simulate
 
 import fedbandit_jax as fb
 from fedbandit_jax.cli import _configuration
 from fedbandit_jax.engine import batching, driver
 from fedbandit_jax.engine.prepare import Configuration, bind
-from fedbandit_jax.engine.runners import Synchronous, make_runner, signature
+from fedbandit_jax.engine.runners import Sequential, Synchronous, make_runner, signature
 
 WIDE = fb.envs.sphere(256, 3, 2, rewards="bernoulli")
 
@@ -121,6 +121,15 @@ def test_seeds_side_by_side_equal_each_alone(key, options):
             world, state, metrics = step(alone, world, state, k)
             total += float(metrics.gap.sum())
         assert both.regret[seed, -1] == pytest.approx(total, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_runs_that_branch_on_data_agree_one_by_one_and_side_by_side(key, monkeypatch):
+    env, budget = fb.envs.clustered(7, 2, 2, n_arms=3, dim=3), fb.privacy.Budget(50.0, 0.1)
+    algos, grid = [fb.algos.FCLUB(budget, trigger="count", upload=1.5)], dict(exploration_scale=[0.1, 1.0])
+    alone = fb.sweep(env, algos, grid=grid, horizon=70, key=key, seeds=3)
+    monkeypatch.setattr(Sequential, "hints", Sequential.hints._replace(branches=False))
+    same_runs(fb.sweep(env, algos, grid=grid, horizon=70, key=key, seeds=3), alone, atol=1e-4)
 
 
 def test_progress_is_told(monkeypatch, capsys):

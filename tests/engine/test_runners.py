@@ -17,6 +17,7 @@ from fedbandit_jax.interfaces import Partition
 M, K, D, T = 2, 3, 2, 6
 FLAGGED = int(fb.Status.OUTSIDE_SPEC)
 ENV = fb.envs.gap(M, K, D, rewards="bernoulli")
+USERS = fb.envs.clustered(4, 2, 2, n_arms=3, dim=3)
 
 
 def sweep(algos, env=ENV):
@@ -214,9 +215,7 @@ def test_what_does_not_count():
     assert given(script(np.nan), horizon=5)[0] == [0, FLAGGED]
 
 
-@pytest.mark.parametrize(
-    ("env", "algo"), [(script(), HONEST), (fb.envs.clustered(4, 2, 2, n_arms=3, dim=3), fb.algos.CLUB())]
-)
+@pytest.mark.parametrize(("env", "algo"), [(script(), HONEST), (USERS, fb.algos.CLUB())])
 def test_a_gap_below_0_is_not_believed(env, algo):
     for gap, status in ((-0.5, FLAGGED), (-1e-4, 0)):
         pull = Changes({"pull": lambda found, gap=gap: found._replace(gap=jnp.full_like(found.gap, gap))})
@@ -230,6 +229,30 @@ def test_status_bits_name_themselves():
         fb.simulate(script(2.0), HONEST, horizon=T, key=jax.random.key(0), seeds=2)
     text, certificate = caught.value.result.summary(), caught.value.result.certificate
     assert ("OUTSIDE_SPEC: an arm" in text, "NOT_FINITE" in text, certificate.claim) == (True, False, "none")
+
+
+MOVING = World(
+    env=USERS, spec=USERS.spec, change=Changes({"observe": lambda o, w: (o, w._replace(thetas=w.thetas + 0))})
+)
+
+
+@pytest.mark.parametrize(
+    ("env", "algo", "horizon", "argument"),
+    [
+        (
+            World(env=USERS, spec=USERS.spec, change=DRIFTS),
+            fb.algos.CLUB(),
+            5,
+            "env.observe",
+        ),  # whose rounds are drawn many at a time
+        (ENV, fb.algos.CLUB(), 5, "env"),
+        (USERS, fb.algos.LinUCB(policy=fb.algos.UCB(confidence="known_noise")), 5, "confidence"),
+        (USERS, fb.algos.FCLUB(), 2**24 + 1, "horizon"),  # arrivals are counted in float32
+    ],
+)
+def test_misfits_are_named(env, algo, horizon, argument):
+    with refused(argument):
+        fb.simulate(env, algo, horizon=horizon, key=jax.random.key(0), seeds=1)
 
 
 def test_what_was_bound_to_another_environment_is_refused():
