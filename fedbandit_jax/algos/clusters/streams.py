@@ -49,13 +49,7 @@ class Grouping:
         return self
 
     def group(self, key: Key[Array, ""], released: UserReleases, last: Int[Array, " n"]) -> Int[Array, " n"]:
-        """Returns the group of every user, in 0 ... n - 1.
-
-        Args:
-            key: for random choices.
-            released: the noisy sums of all users.
-            last: the groups after the previous release; all 0 before the first one.
-        """
+        """Returns the group of every user, in 0 ... n - 1. `last` are those before, 0 before the first release."""
         raise NotImplementedError(f"{type(self).__name__}.group")
 
     def pool(self, released: UserReleases, label: Int[Array, " n"]) -> Released:

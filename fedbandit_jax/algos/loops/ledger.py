@@ -108,16 +108,9 @@ class Stages(NamedTuple):
     def add(self, ledger: Ledger, k: Array, user: Array | None, x: Array, y: Array) -> tuple[Ledger, Array, Array]:
         """Adds contributions to batch k: clips them, drops those beyond the bounds of their users, and sums the rest.
 
-        Args:
-            ledger: before the round; its counts are replaced.
-            k: number of the batch.
-            user: (M,) users at the silos, n for nobody; None if users are not identified.
-            x: (d, M) features.
-            y: (M,) rewards.
-
-        Returns:
-            The ledger, the features that enter, zero where they are dropped, and the responses, as `admit` returns
-            them.
+        `user` (M,) is n for nobody, and None if users are not identified. x are features (d, M) and y rewards (M,).
+        Also returns the features that enter, zero where they are dropped, and the responses, as `admit` returns them.
+        Counts are replaced.
         """
         x, v, outside, clipped = self.mechanism.admit(x, y, ledger.mechanism.seen)
         status = ledger.status | jnp.where(outside.any(), Status.OUTSIDE_SPEC, 0)
@@ -163,13 +156,9 @@ class Stages(NamedTuple):
     ) -> tuple[Array, Ledger]:
         """Returns release k = 0, 1, ... of [W | U], (d, d + 1), and a ledger without pending sums.
 
-        Absent silos send nothing. They keep their sums, or lose them if the mechanism does not resend.
-
-        Args:
-            key: of the noise.
-            k: number of the release.
-            ledger: with at least `mechanism.needed` silos present.
-            users: features (B, d, M) and responses of single users, if the mechanism needs them.
+        Absent silos send nothing. They keep their sums, or lose them if the mechanism does not resend. At least
+        `mechanism.needed` silos must be present. `users` are features (B, d, M) and responses of single users, if the
+        mechanism needs them.
         """
         total, held, some = ledger.pending, ledger.held, ()
         if ledger.away is not None:
