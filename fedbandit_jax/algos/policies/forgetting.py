@@ -25,10 +25,8 @@ from fedbandit_jax.privacy.releases.forgetting import Memory
 class Remembered(NamedTuple):
     """Belief of a policy that forgets."""
 
-    sums: Float[Array, "d d+1"]  # the last release [W | U]: sums over all batches, with noise
-    count: Float[Array, ""]  # users in it  # pyright: ignore[reportIncompatibleMethodOverride]
-    state: Any  # of the memory, of sums that forget
-    counts: Any  # of the memory, of their number of users
+    seen: Float[Array, " n"]  # the entries of the last release [W | U], and the number of users in it
+    state: Any  # of the memory of these
     rounds: Int[Array, ""]  # weighted users of each of the M agents, rounded up
     within: Any  # the belief of the policy within
 
@@ -53,19 +51,16 @@ class OwnForgetting(Policy):
 
     def start(self, dim: int) -> Remembered:
         """Returns the inner policy's belief before any data, and empty sums."""
-        nothing, nobody = jnp.zeros((dim, dim + 1)), jnp.float32(0)
-        empty = self.memory.start(nothing), self.memory.start(nobody)
-        return Remembered(nothing, nobody, *empty, jnp.int32(0), self.policy.start(dim))
+        nothing = jnp.zeros(dim * (dim + 1) + 1)
+        return Remembered(nothing, self.memory.start(nothing), jnp.int32(0), self.policy.start(dim))
 
     @override
     def update(self, k: Int[Array, ""], belief: Remembered, released: Released) -> Remembered:
-        sums = jnp.concatenate([released.gram, released.bias[:, None]], 1)
-        kept, state = self.memory.add(belief.state, sums - belief.sums)
-        count, counts = self.memory.add(belief.counts, released.count - belief.count)
-        std = jnp.asarray(self.stds)[k]
-        within = self.policy.update(k, belief.within, Released(kept[:, :-1], kept[:, -1], count, std))
-        rounds = jnp.ceil(count / self.n_agents).astype(jnp.int32)
-        return Remembered(sums, released.count, state, counts, rounds, within)
+        seen = jnp.append(jnp.concatenate([released.gram, released.bias[:, None]], 1), released.count)
+        kept, state = self.memory.add(belief.state, seen - belief.seen)
+        sums, count, std = kept[:-1].reshape(released.dim, -1), kept[-1], jnp.asarray(self.stds)[k]
+        within = self.policy.update(k, belief.within, Released(sums[:, :-1], sums[:, -1], count, std))
+        return Remembered(seen, state, jnp.ceil(count / self.n_agents).astype(jnp.int32), within)
 
     @override
     def index(
