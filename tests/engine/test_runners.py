@@ -231,20 +231,14 @@ def test_status_bits_name_themselves():
     assert ("OUTSIDE_SPEC: an arm" in text, "NOT_FINITE" in text, certificate.claim) == (True, False, "none")
 
 
-MOVING = World(
-    env=USERS, spec=USERS.spec, change=Changes({"observe": lambda o, w: (o, w._replace(thetas=w.thetas + 0))})
-)
+DRIFTS = Changes({"observe": lambda offered, world: (offered, world._replace(thetas=world.thetas + 0))})
+DRIFTING = World(env=USERS, spec=USERS.spec, change=DRIFTS)
 
 
 @pytest.mark.parametrize(
     ("env", "algo", "horizon", "argument"),
     [
-        (
-            World(env=USERS, spec=USERS.spec, change=DRIFTS),
-            fb.algos.CLUB(),
-            5,
-            "env.observe",
-        ),  # whose rounds are drawn many at a time
+        (DRIFTING, fb.algos.CLUB(), 5, "env.observe"),  # its rounds are drawn many at a time
         (ENV, fb.algos.CLUB(), 5, "env"),
         (USERS, fb.algos.LinUCB(policy=fb.algos.UCB(confidence="known_noise")), 5, "confidence"),
         (USERS, fb.algos.FCLUB(), 2**24 + 1, "horizon"),  # arrivals are counted in float32
