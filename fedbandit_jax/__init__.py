@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from fedbandit_jax.planning.evaluation import off_policy as off_policy
     from fedbandit_jax.planning.recommend import plan as plan
     from fedbandit_jax.report import plotting as plotting
+    from fedbandit_jax.report.best_arm import BestArm as BestArm
+    from fedbandit_jax.report.best_arm import best_arm as best_arm
     from fedbandit_jax.report.result import Result as Result
     from fedbandit_jax.report.result import concat as concat
 
@@ -71,6 +73,7 @@ _HOME = {
         *("Feedback", "NoiseLaw", "Partition", "Policy", "Pulls", "Recipe", "Released", "Report", "Round", "Spec"),
         "Status",
     ),
+    "report.best_arm": ("BestArm", "best_arm"),
     "report.result": ("Result", "concat"),
     "engine.simulation": ("SimulationError", "rollout", "simulate", "sweep"),
     "planning.evaluation": ("off_policy",),

@@ -12,10 +12,13 @@ from fedbandit_jax.algos.arms.elimination import DistCDPSE as DistCDPSE
 from fedbandit_jax.algos.arms.elimination import DistDPSE as DistDPSE
 from fedbandit_jax.algos.arms.elimination import DistRDPSE as DistRDPSE
 from fedbandit_jax.algos.arms.elimination import ShuffleDPSE as ShuffleDPSE
+from fedbandit_jax.algos.arms.halving import SequentialHalving as SequentialHalving
 from fedbandit_jax.algos.arms.phased import PhasedIMED as PhasedIMED
 from fedbandit_jax.algos.arms.phased import PhasedKLUCB as PhasedKLUCB
 from fedbandit_jax.algos.arms.phased import regret_lower_bound as regret_lower_bound
 from fedbandit_jax.algos.arms.thompson import ThompsonArms as ThompsonArms
+from fedbandit_jax.algos.arms.top_two import TopTwo as TopTwo
+from fedbandit_jax.algos.arms.top_two import characteristic_time as characteristic_time
 from fedbandit_jax.algos.clusters.club import CLUB as CLUB
 from fedbandit_jax.algos.clusters.fclub import FCLUB as FCLUB
 from fedbandit_jax.algos.clusters.grouped import Grouped as Grouped
@@ -70,6 +73,8 @@ ALGORITHMS = {
     "phased_kl_ucb": PhasedKLUCB,
     "phased_imed": PhasedIMED,
     "thompson_arms": ThompsonArms,
+    "top_two": TopTwo,
+    "sequential_halving": SequentialHalving,
     "fclub": FCLUB,
     "homo": homo,
     "homo_dc": homo_dc,

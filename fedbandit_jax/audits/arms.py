@@ -25,8 +25,10 @@ from fedbandit_jax.algos import (
     DistDPSE,
     DistRDPSE,
     PhasedKLUCB,
+    SequentialHalving,
     ShuffleDPSE,
     ThompsonArms,
+    TopTwo,
 )
 from fedbandit_jax.algos.arms.loop import AdaCState
 from fedbandit_jax.algos.arms.thompson import phases
@@ -141,7 +143,10 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
 
 def arms(
-    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | ThompsonArms, *, messages: bool = False, name: str | None = None
+    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | ThompsonArms | TopTwo | SequentialHalving,
+    *,
+    messages: bool = False,
+    name: str | None = None,
 ) -> Case:
     """Builds a case of a private multi-armed algorithm.
 
@@ -149,7 +154,8 @@ def arms(
     must move by at most 1. Confidence radii of the last batch are so small that noise decides which arm is dropped.
     Without noise, one user would. Algorithms of one arm at a time run three batches. These are two users of either arm,
     and the next batch of the better one. Noise decides which it is. `ThompsonArms` shows all its samples, and all
-    other users have a reward of 0.
+    other users have a reward of 0. `TopTwo` has first batches of four users or more. `SequentialHalving` runs one batch
+    of `budget` users, and noise decides which arm stays.
 
     Args:
         algo: the algorithm.
@@ -160,18 +166,24 @@ def arms(
         TypeError: `algo` is another algorithm.
         ValueError: the algorithm is not private, or its first batch is odd, for an elimination.
     """
-    one_arm = AdaCUCB, PhasedKLUCB
-    kinds = "an fb.algos.SE, a private variant, an AdaCUCB, a PhasedKLUCB, a PhasedIMED or a ThompsonArms"
-    validate.instance("algo", algo, (SE, DPSE, *one_arm, ThompsonArms), kinds)
+    one_arm = AdaCUCB, PhasedKLUCB, TopTwo
+    kinds = "a private variant of an fb.algos.SE, or another private algorithm of arms"
+    validate.instance("algo", algo, (SE, DPSE, *one_arm, ThompsonArms, SequentialHalving), kinds)
     if isinstance(algo, ThompsonArms):
         return _samples(algo, name)
-    sums = algo.sums if isinstance(algo, one_arm) else algo
+    sums = algo.sums if isinstance(algo, (*one_arm, SequentialHalving)) else algo
     if not hasattr(sums, "epsilon"):
         raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
     spec = _spec(N_ARMS)
     if isinstance(algo, one_arm):
-        bound = algo.bind(spec, 10)
-        return _case(algo, bound, SumsOfUsers.of(bound, 10), [2, 2, int(bound.users[1])], name)
+        horizon = 10 * int(algo.bind(spec, 2**20).users[0]) // 2  # five times an arm's first batch
+        bound = algo.bind(spec, horizon)
+        first, second = bound.users[:2].tolist()
+        return _case(algo, bound, SumsOfUsers.of(bound, horizon), [first, first, second], name)
+    if isinstance(algo, SequentialHalving):
+        horizon = 8 if algo.budget is None else algo.budget
+        bound = algo.bind(spec, horizon + 2)
+        return _case(algo, bound, SumsOfUsers.of(bound, horizon + 2), [int(bound.users[0, N_ARMS])], name)
     first = algo.growth if isinstance(algo, SE) else int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
         raise BadValue("algo", "must have an even growth, its first batch", first)
@@ -226,7 +238,7 @@ def _case(algo: Any, bound: Any, mechanism: Any, sizes: Sequence[int], name: str
 
 def _neighbours(sizes: Sequence[int], n: int | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Makes pairs of rewards (S, K, n) that differ in one user. Batch k has `sizes[k]` users or more of every arm."""
-    shape = len(sizes), N_ARMS, sizes[-1] if n is None else n
+    shape = len(sizes), N_ARMS, max(sizes) if n is None else n
 
     def pair(k: int, arm: int, i: int, one: float, other: float, rest: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         both = np.full((2, *shape), rest, np.float32)
@@ -258,7 +270,10 @@ def shipped_arms() -> list[Case]:
     ]
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
     thompson = arms(ThompsonArms(EPSILON, delta=DELTA, first=2, growth=1), name="ThompsonArms central")
-    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased, thompson]
+    central = CDPSE(EPSILON, delta=DELTA)
+    searches = TopTwo(central, growth=2), SequentialHalving(central)
+    best = [arms(one, name=f"{one.name} central") for one in searches]
+    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased, thompson, *best]
 
 
 def _spec(n_arms: int) -> Spec:

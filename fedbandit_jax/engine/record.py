@@ -26,8 +26,8 @@ from fedbandit_jax.linalg import GaussianBelief
 class Moment(NamedTuple):
     """Argument of a recorded function: a played round, or the state at the end.
 
-    For multi-armed algorithms it is a batch of users with its first round, and only `t`, `world`, `state` and `algo`
-    are set. For clustering algorithms, with one user a round, M is 1. Rewards are those the learner observed.
+    For multi-armed algorithms it is a batch of users with its first round, and only `t`, `world`, `state`, `algo` and
+    `means` are set. For clustering algorithms, with one user a round, M is 1. Rewards are those the learner observed.
     """
 
     t: Int[Array, ""]  # round 0, 1, ..., or T at the end
@@ -40,6 +40,7 @@ class Moment(NamedTuple):
     rewards: Float[Array, " M"] | None = None
     gaps: Float[Array, " M"] | None = None  # largest mean reward offered minus the played arm's
     regret: Float[Array, " M"] | None = None  # cumulative gaps of each agent, including this round
+    means: Float[Array, " K"] | None = None  # mean reward of every arm, of multi-armed algorithms
 
 
 Function = Callable[[Moment], Any]  # returns an array or a pytree of arrays
@@ -118,6 +119,33 @@ def estimates(moment: Moment) -> Float[Array, "M d"]:
     own = _belief("estimates", moment)
     theta = own.mean if isinstance(own, GaussianBelief) else own.posterior.theta.T
     return jnp.broadcast_to(theta, (len(_of_round("estimates", moment.arms, moment)), theta.shape[-1]))
+
+
+def widths(moment: Moment) -> Float[Array, " M"]:
+    """Returns the confidence width of the arm that each agent played, beta_t ||x||_{V^-1}.
+
+    For Thompson sampling it is the standard deviation of the mean reward under the posterior of scale 1.
+    """
+    own = _belief("widths", moment)
+    assert moment.offered is not None
+    assert moment.arms is not None
+    x = ridge.take(moment.offered.contexts, moment.arms)  # (d, M)
+    if isinstance(own, GaussianBelief):
+        return own.std(x.T)
+    return own.width * jnp.sqrt(jnp.maximum(ridge.form(x, own.posterior.inverse), 0))
+
+
+def recommended(moment: Moment) -> dict[str, Array]:
+    """Returns the arm that a search for the best arm recommends, whether it is one of the best, and since when.
+
+    "arm" is int32, "right" bool, and "round" the round at which the search stopped, int32, -1 if it has not. Read
+    `{"recommended": fb.record.final(fb.record.recommended)}` by `fb.best_arm`.
+    """
+    if not hasattr(moment.algo, "recommend") or moment.means is None:
+        must = "must be of an algorithm that recommends an arm, as fb.algos.TopTwo does"
+        raise validate.BadType("recommended", must, moment.algo, got=type(moment.algo).__name__)
+    arm, stopped = moment.algo.recommend(moment.state)  # pyright: ignore[reportAttributeAccessIssue]
+    return {"arm": arm, "right": moment.means[arm] >= moment.means.max(), "round": stopped}
 
 
 def _of_round(name: str, value: Array | None, moment: Moment) -> Array:

@@ -23,6 +23,8 @@ from fedbandit_jax.privacy.bound import WHO_COMES
 from fedbandit_jax.privacy.integers.ring import VISITS, RingSum
 from fedbandit_jax.privacy.users import Users
 
+ALL = 2**30  # users of a batch that asks nobody: everyone to the horizon
+
 
 class EliminationState(NamedTuple):
     """Server of `BoundElimination` between two batches."""
@@ -149,8 +151,7 @@ class BoundElimination(SumLoop):
             means = decoded.sums / jnp.maximum(entered, 1)
             radius = jnp.where(entered > 0, radius * users / jnp.maximum(entered, 1), jnp.inf)
             left_out = {LEFT_OUT: jnp.where(state.active, users - entered, 0).sum()}
-        best = jnp.where(state.active, means - radius, -jnp.inf).max()
-        active = state.active & (means + radius >= best)
+        active = self.kept(key, state.active, means, radius)
         counts = {
             "eliminations": n_active - active.sum(),
             "decodings": n_active,
@@ -160,6 +161,11 @@ class BoundElimination(SumLoop):
         sent = n_active.astype(jnp.float32) * users
         report = Report(rounds=1, floats=sent, float_bits=jnp.asarray(self.protocol.bits)[k], counts=counts)
         return EliminationState(active, jnp.where(state.active, decoded.sums, 0)), report
+
+    def kept(self, key: Array, active: Array, means: Array, radius: Array) -> Array:
+        """Returns which of the active arms (K,) are left after a batch, by their noisy means."""
+        best = jnp.where(active, means - radius, -jnp.inf).max()
+        return active & (means + radius >= best)
 
     @override
     def view(self, state: EliminationState) -> tuple[Array, Array]:

@@ -146,12 +146,12 @@ class PhasedIMED(PhasedKLUCB):
     name: str = "Phased IMED"
 
 
-def phases(growth: float, horizon: int) -> np.ndarray:
+def phases(growth: float, horizon: int, first: int = 2) -> np.ndarray:
     """Returns the users of an arm's phases, as int64: totals grow by the factor `growth`, at least by 2, to T or T - 1.
 
-    A phase has two users or more, as a shuffler needs.
+    A phase has two users or more, as a shuffler needs. The first has `first` >= 2 users.
     """
-    totals = [0, 2]
+    totals = [0, first]
     while totals[-1] < horizon - 1:
         totals.append(min(max(math.ceil(growth * totals[-1]), totals[-1] + 2), horizon))
     return np.diff(totals)

@@ -77,7 +77,7 @@ class BatchedArms(Runner):
         state = users, self.algo.init(salted(key, "learner", self.salt), self.env.spec), attendance
         if self.recorder is None:
             return world, state
-        moment = Moment(jnp.int32(0), world, state[1], self.algo)
+        moment = Moment(jnp.int32(0), world, state[1], self.algo, means=self.env.means(world))
         return world, self.recorder.start(state, 1, lambda: moment, lambda: moment)
 
     @override
@@ -114,8 +114,9 @@ class BatchedArms(Runner):
             rounds = jnp.where(active, jnp.where(rank < served, pulls.users, some), 0)
         state = played + rounds.sum(), learner, None if came is None else came.attendance
         if self.recorder is not None and recording is not None:
-            recording = self.recorder.serve(recording, Moment(played, world, before, self.algo), rounds.sum())
-        state = self.ended(recording, state, world, learner, state[0] >= self.horizon)
+            moment = Moment(played, world, before, self.algo, means=means)
+            recording = self.recorder.serve(recording, moment, rounds.sum())
+        state = self.ended(recording, state, world, learner, state[0] >= self.horizon, means)
         return world, state, Metrics(gap, report, rounds)
 
     def _collect(

@@ -86,11 +86,13 @@ class Runner:
         """Splits a state into the learner's state and the recording that holds it, if any."""
         return (state, None) if self.recorder is None else (state.learner, state)
 
-    def ended(self, recording: Recording | None, state: Any, world: Any, learner: Any, ends: Array) -> Any:
+    def ended(
+        self, recording: Recording | None, state: Any, world: Any, learner: Any, ends: Array, means: Any = None
+    ) -> Any:
         """Returns the state after a step, or the recording that holds it, in which the run may end."""
         if self.recorder is None or recording is None:
             return state
-        end = Moment(jnp.int32(self.horizon), world, learner, self.algo)
+        end = Moment(jnp.int32(self.horizon), world, learner, self.algo, means=means)
         return self.recorder.end(recording._replace(learner=state), end, ends)
 
     def check(self, label: str) -> None:

@@ -60,8 +60,8 @@ class LatticeLaw(abc.ABC):
     _reach = 4.2  # the integrand is below e^-30 of its peak where 2 sin(t / 2) exceeds 2 reach / sqrt(K'')
 
     @abc.abstractmethod
-    def _cumulant(self, s: Any) -> Any:
-        """Returns K(s) for complex s of any shape."""
+    def cumulant(self, s: Any) -> Any:
+        """Returns K(s) = ln E e^(s X), for real or complex s of any shape at which it is finite."""
 
     @abc.abstractmethod
     def _saddle(self, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -91,8 +91,8 @@ class LatticeLaw(abc.ABC):
         n_steps = max(32, math.ceil(np.max(half_range * std, initial=0) / _STEP))
         t = half_range[..., None] * ((np.arange(n_steps) + 0.5) / n_steps)
         s = saddle[..., None] + 1j * t
-        peak = self._cumulant(saddle + 0j).real
-        integrand = np.exp(self._cumulant(s) - peak[..., None] - 1j * k[..., None] * t)
+        peak = self.cumulant(saddle + 0j).real
+        integrand = np.exp(self.cumulant(s) - peak[..., None] - 1j * k[..., None] * t)
         if tail:
             integrand /= -np.expm1(-s)
         return np.log(integrand.real.mean(-1) * half_range / np.pi) + peak - k * saddle
@@ -115,7 +115,8 @@ class Skellam(LatticeLaw):
     def __post_init__(self):
         validate.within("variance", self.variance, 1e-100, 1e16)
 
-    def _cumulant(self, s):
+    @override
+    def cumulant(self, s: Any) -> Any:
         return 2 * self.variance * np.sinh(s / 2) ** 2
 
     def _saddle(self, k):
@@ -161,7 +162,8 @@ class DiscreteLaplace(LatticeLaw):
         weights = (series + b * (np.cumsum(series) - series)) / -math.expm1(-1 / self.scale)
         return self._log_mixture(weights[::-1], np.asarray(k, float))
 
-    def _cumulant(self, s):
+    @override
+    def cumulant(self, s: Any) -> Any:
         return -self.n * log1p(-((np.sinh(s / 2) / math.sinh(0.5 / self.scale)) ** 2))
 
     def _saddle(self, k):
@@ -225,7 +227,8 @@ class DiscreteGaussian(LatticeLaw):
     def _theta(self) -> float:
         return float(self._images[1].sum())
 
-    def _cumulant(self, s):
+    @override
+    def cumulant(self, s: Any) -> Any:
         return (self.sigma * s) ** 2 / 2 - math.log(self._theta)
 
     def _saddle(self, k):

@@ -1,0 +1,329 @@
+"""Searches for the best arm equal their pseudo-code user by user, stop as they promise, and are read from results."""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from four_arms import ARMS, HORIZON, play
+from helpers import deep, refused
+from oracles import best_arm as oracles
+from oracles import elimination
+from scipy import optimize, stats
+from test_elimination import drawn, printed, syncs
+
+import fedbandit_jax as fb
+from fedbandit_jax.algos.arms.phased import divergence
+from fedbandit_jax.algos.arms.top_two import ROUNDING
+from fedbandit_jax.interfaces import certify
+
+A = fb.algos
+RECORD = {"recommended": fb.record.final(fb.record.recommended)}
+SUMS = [A.DistDPSE(1.0), A.SE(), A.CDPSE(0.3), A.LDPSE(1.0), A.DistRDPSE(0.5), A.DistCDPSE(0.5), A.ShuffleDPSE(1.0)]
+
+
+def search(algo, means, horizon, key, seeds, **options):
+    env = fb.envs.arms(means=means, rewards="bernoulli")
+    run = dict(horizon=horizon, key=key, seeds=seeds, stride=horizon, record=RECORD, progress=False)
+    return fb.simulate(env, algo, **run | options)
+
+
+def noisy_sums(runner, key, private, n_sums):
+    """add_up(b, arm, j, users, rewards): the sum of batch b in row j of the protocol, as the run drew its noise."""
+    uniforms, names, k = drawn(runner, key)[1], syncs(runner, key), runner.env.spec.n_arms
+    protocol = runner.algo.protocol
+    law = [printed("Dist-DP-SE", int(n), 1.0, n_sums) for n in protocol.users if n]
+    noise = jax.jit(lambda sync, scale: law[0].sampler(jax.random.split(sync, 3)[0], scale, (k,)))
+
+    def add_up(b, arm, j, x):
+        if not private:
+            return sum(elimination.randomize(y, u, 2**24) for y, u in zip(x, uniforms[b - 1, arm])) / 2**24
+        one = law[j - 1]
+        total = sum(elimination.randomize(y, u, one.g) for y, u in zip(x, uniforms[b - 1, arm]))
+        draw = noise(names[b - 1], np.float32(one.parameters[0]))
+        return elimination.analyze(total + int(draw[arm]), len(x), one.g, one.tau)[0]
+
+    return add_up
+
+
+def log_moments(bound):
+    """psi(j): the log moments of the noise of an arm's first j phases, by the probabilities of the noise."""
+
+    @functools.cache
+    def of_phase(i):
+        g, width = float(bound.protocol.steps[i]), bound.protocol.noise.width(i)
+        return np.array([oracles.log_moment(width, r / g) if width else 0.0 for r in np.float64(bound.rates)])
+
+    return lambda j: sum(map(of_phase, range(j)), np.zeros(len(bound.rates)))
+
+
+@pytest.mark.parametrize("algo", deep([A.TopTwo(A.DistDPSE(1.0)), A.TopTwo()], keep={0}))
+def test_top_two_user_by_user(key, algo):
+    runner, found, counters, states = play(algo, key)
+    bound, rewards, k = runner.algo, drawn(runner, key)[0], runner.env.spec.n_arms
+    private = algo.sums.title != "SE"
+    add_up = noisy_sums(runner, key, private, k * bound.times)
+    regret, batches, leader, stopped = oracles.top_two(
+        jax.jit(runner.env.means)(runner.env.fixed).tolist(),
+        HORIZON,
+        lambda j: int(bound.users[j - 1]),
+        log_moments(bound),
+        np.float64(bound.rates),
+        float(bound.threshold),
+        lambda b, a, i: rewards[b - 1, a, i],
+        add_up,
+        np.asarray(states[0].lot),
+    )
+    assert 0 < stopped < HORIZON
+    np.testing.assert_allclose(found, np.cumsum(regret), atol=1e-3)
+    totals = np.zeros(k)
+    for state, (arm, total) in zip(states, batches):
+        assert np.flatnonzero(state.pulled).tolist() == [arm]
+        totals[arm] += total
+        np.testing.assert_allclose(state.sums, totals, rtol=1e-5, atol=1e-6)
+    assert [int(x) for x in jax.jit(bound.recommend)(states[-1])] == [leader, stopped]
+    assert counters["rounds"][stopped - 1] == counters["rounds"][-1] == len(batches)
+    assert certify(bound).claim == ("certified" if private else "none")
+
+
+@pytest.mark.parametrize(
+    "algo", deep([A.SequentialHalving(A.DistDPSE(1.0), budget=4_000), A.SequentialHalving()], keep={0})
+)
+def test_halving_user_by_user(key, algo):
+    runner, found, counters, states = play(algo, key)
+    rewards, k = drawn(runner, key)[0], runner.env.spec.n_arms
+    add_up = noisy_sums(runner, key, algo.sums.title != "SE", k + 2)
+    budget = algo.budget or HORIZON
+    rounds = oracles.halving(k, budget, lambda r, a, n: add_up(r + 1, a, r + 1, rewards[r, a, :n]) / n)
+    left, spent = list(range(k)), 0
+    for r, (state, (users, after)) in enumerate(zip(states, rounds)):
+        spent, left = spent + users * len(left), after
+        assert np.flatnonzero(state.active).tolist() == left
+        assert counters["rounds"][[spent - 2, spent - 1]].tolist() == [r, r + 1]
+    assert budget - spent < k * len(rounds)
+    assert [int(x) for x in jax.jit(runner.algo.recommend)(states[-1])] == [*left, spent]
+    gap = (max(means := np.asarray(runner.env.means(runner.env.fixed))) - means)[left[0]]
+    np.testing.assert_allclose(np.diff(found[spent:]), gap, atol=1e-3)
+    assert counters["decodings"][-1] == k + 2
+
+
+@pytest.mark.parametrize("sums", deep(SUMS, keep={0, 1, 6}))
+def test_moments_are_those_of_the_noise(sums):
+    """As the protocol draws it, by its probabilities; they add up over phases."""
+    bound = A.TopTwo(sums).bind(ARMS.spec, HORIZON)
+    table, protocol = np.float64(bound.cumulants), bound.protocol
+    assert not table[0].any()
+    for k in (0, 3):
+        if sums.title == "SE":
+            assert not table.any()
+            continue
+        n, rates = int(protocol.users[k]), np.float64(bound.rates) / protocol.steps[k]
+        law = protocol.noise.law(k, n)
+        x = np.arange(-(far := int(60 * math.sqrt(law.variance))), far + 1)
+        each = [np.exp(law.log_pmf(x) + r * x).sum() for r in rates]
+        fine = np.exp(law.log_pmf(far) + rates * far) < 1e-9  # rates whose moment is within the window
+        assert fine.sum() > 10
+        np.testing.assert_allclose((table[k + 1] - table[k])[fine], np.log(each)[fine], rtol=1e-3, atol=1e-5)
+    assert (np.diff(table[: bound.times + 1], axis=0) >= 0).all()
+
+
+def test_evidence_is_rounded_down():
+    """In float32, by at most what is charged for it."""
+    bound = A.TopTwo(A.CDPSE(0.5)).bind(ARMS.spec, 10**6)
+    rng, j = np.random.default_rng(0), 20
+    n = float(bound.users[:j].sum())
+    share, q = rng.uniform(0.2, 0.8, 40), rng.uniform(0.0, 1.0, 40)
+    of_arms = jax.jit(lambda s, q: bound.evidence(s, jnp.full(40, n), jnp.full(40, j), q))
+    found = np.asarray(of_arms(jnp.float32(n * share), jnp.float32(q)))
+    psi, rates = np.float64(bound.cumulants[j]), np.float64(bound.rates)
+    exact = [oracles.evidence(float(np.float32(n * p)), n, psi, rates, float(np.float32(x))) for p, x in zip(share, q)]
+    assert (found <= np.array(exact) + 1e-5).all()
+    assert (found >= np.array(exact) - 2 * ROUNDING * n * bound.rates[-1]).all()
+
+
+def deaf(bound):
+    """The same rule, which does not know that there is noise."""
+    return dataclasses.replace(bound, cumulants=0 * bound.cumulants)
+
+
+@pytest.mark.parametrize("sums", deep([A.CDPSE(0.2), A.LDPSE(2.0), A.DistRDPSE(0.2)], keep={0}))
+def test_evidence_is_an_e_process(key, sums):
+    """For the true mean it ever reaches 10 with probability at most 1 / 10; without psi more often."""
+    bound, seeds, j = A.TopTwo(sums).bind(ARMS.spec, 3_000), 2_000, 12
+
+    def highest(bound, key):
+        def phase(carry, i):
+            total, n, top = carry
+            rewards, noise = jax.random.split(jax.random.fold_in(key, i))
+            users = jnp.asarray(bound.users)[i]
+            x = jax.random.binomial(rewards, users.astype(jnp.float32), 0.5)
+            z = bound.protocol.noise.total(noise, i, users, (1,))
+            read = z.low.astype(jnp.int32) / jnp.asarray(bound.protocol.steps)[i]
+            total, n = total + x + read, n + users
+            e = bound.evidence(total, n.astype(jnp.float32)[None], i[None] + 1, jnp.array([0.5]))
+            return (total, n, jnp.maximum(top, e)), None
+
+        start = jnp.zeros(1), jnp.int32(0), jnp.zeros(1)
+        return jax.lax.scan(phase, start, jnp.arange(j))[0][2][0]
+
+    keys = jax.random.split(key, seeds)
+    tops = [np.asarray(jax.jit(jax.vmap(functools.partial(highest, one)))(keys)) for one in (bound, deaf(bound))]
+    wrong = [int((top >= math.log(10)).sum()) for top in tops]
+    assert stats.binomtest(wrong[0], seeds, 0.1, "greater").pvalue > 1e-3
+    assert stats.binomtest(wrong[1], seeds, 0.1, "greater").pvalue < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sums", [A.SE(), A.CDPSE(0.2), A.DistCDPSE(0.2), A.ShuffleDPSE(0.5), A.LDPSE(1.0)])
+def test_errors_are_rarer_than_failure(key, sums):
+    """Of 300 seeds with two arms of nearly one mean, at failure 0.2. A rule that is deaf to noise errs more often."""
+    means, failure = [0.5, 0.502], 0.2
+    found = fb.best_arm(search(A.TopTwo(sums, failure=failure), means, 2_000, key, 300))
+    assert found.errors(0.999)[2] <= failure  # the upper end
+    if sums.title != "SE":
+        bound = deaf(A.TopTwo(sums, failure=failure).bind(fb.envs.arms(means=means).spec, 2_000))
+        wrong = fb.best_arm(search(bound, means, 2_000, key, 300))
+        assert wrong.errors(0.999)[1] > failure
+
+
+def test_threshold():
+    """One of K - 1 wrong arms is recommended with probability at most delta, of which sums that wrap take a little."""
+    for n_arms in (2, 4, 9):
+        spec = fb.envs.arms(n_arms).spec
+        assert A.TopTwo().bind(spec, HORIZON).threshold == pytest.approx(math.log((n_arms - 1) / 0.05))
+        bound = A.TopTwo(A.CDPSE(1.0)).bind(spec, HORIZON)
+        assert math.log((n_arms - 1) / 0.05) < bound.threshold < math.log((n_arms - 1) / 0.0485)
+        shuffled = A.TopTwo(A.ShuffleDPSE(1.0)).bind(spec, HORIZON).threshold
+        assert shuffled == pytest.approx(math.log((n_arms - 1) / (0.05 - n_arms * bound.times / HORIZON)), abs=0.01)
+
+
+def test_it_stops_and_plays_the_best_arm(key):
+    """Then regret and communication stand still. Sooner with less noise, and with a larger failure."""
+    means, run = [0.7, 0.3, 0.2], dict(horizon=20_000, key=key, seeds=16)
+    found = {}
+    for name, algo in {
+        "none": A.TopTwo(),
+        "weak": A.TopTwo(A.CDPSE(1.0)),
+        "strong": A.TopTwo(A.CDPSE(0.1)),
+        "sure": A.TopTwo(A.CDPSE(1.0, failure=1e-3), failure=1e-4),
+    }.items():
+        result = search(algo, means, **run, **dict(stride=100))
+        one = found[name] = fb.best_arm(result)
+        assert one.stopped.all()
+        assert one.right.all()
+        assert (one.arm == 0).all()
+        after = result.rounds > one.rounds.max()
+        for curve in (result.regret, result.communication["rounds"]):
+            assert (np.ptp(curve[:, after], axis=1) == 0).all()
+        np.testing.assert_array_equal(result.communication["rounds"][:, -1], one.communication)
+    assert found["none"].rounds.mean() < found["weak"].rounds.mean() < found["strong"].rounds.mean()
+    assert found["weak"].rounds.mean() < found["sure"].rounds.mean()
+
+
+def test_horizon_ends_the_search(key):
+    """Alike arms are never told apart by a short run, and nobody is said to have stopped."""
+    found = fb.best_arm(search(A.TopTwo(A.DistDPSE(1.0)), [0.5, 0.51], 300, key, 8))
+    assert not found.stopped.any()
+    assert (found.rounds == 300).all()
+    assert found.errors()[0] == 0
+
+
+def test_little_noise_is_none(key):
+    """At epsilon = 500 most seeds stop when they do without privacy, and at 0.1 none does."""
+    plain, quiet, loud = (
+        fb.best_arm(search(A.TopTwo(sums), [0.6, 0.4], 5_000, key, 20)).rounds
+        for sums in (A.SE(), A.DistDPSE(500.0), A.DistDPSE(0.1))
+    )
+    assert (plain == quiet).mean() >= 0.6
+    assert (plain != loud).all()
+
+
+@pytest.mark.parametrize(("n_arms", "rounds"), [(2, 1), (3, 2), (8, 3), (9, 4)])
+def test_halving_has_few_rounds(key, n_arms, rounds):
+    """And finds an arm that is far better than the others."""
+    result = search(A.SequentialHalving(A.CDPSE(1.0), budget=1_000), [0.9] + [0.2] * (n_arms - 1), 1_200, key, 10)
+    found = fb.best_arm(result)
+    assert (found.communication == rounds).all()
+    assert found.right.all()
+    assert found.stopped.all()
+    assert (found.rounds <= 1_000).all()
+
+
+def test_ties_are_broken_by_lot(key):
+    """All rewards are 0, and each arm is recommended by some seed."""
+    for algo in (A.SequentialHalving(budget=40), A.TopTwo()):
+        found = fb.best_arm(search(algo, [0.0, 0.0, 0.0], 100, key, 40))
+        assert set(found.arm.tolist()) == {0, 1, 2}
+        assert found.right.all()
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, math.inf])
+def test_characteristic_time(epsilon):
+    """Equals a search over shares of three arms, and the limits of two arms."""
+    means = [0.3, 0.6, 0.45]
+
+    def least(shares):
+        w = np.append(shares, 1 - sum(shares))
+        q = np.linspace(0.3, 0.6, 1501)
+        best = w[1] * divergence(0.4, 1 - q, epsilon, np)
+        return -min((best + w[a] * divergence(means[a], q, epsilon, np))[q >= means[a]].min() for a in (0, 2))
+
+    grid = [x for x in itertools.product(np.arange(0.04, 0.96, 0.04), repeat=2) if sum(x) < 0.98]
+    start = min(grid, key=least)
+    found = optimize.minimize(least, start, method="Nelder-Mead", options=dict(xatol=1e-6, fatol=1e-12)).fun
+    assert A.characteristic_time(means, epsilon) == pytest.approx(-1 / found, rel=2e-3)
+
+
+def test_limits_of_characteristic_time():
+    """By 2 / (epsilon gap) for small epsilon; two arms without privacy by Chernoff's information."""
+    assert A.characteristic_time([0.5, 0.6], 1e-4) == pytest.approx(2 / (1e-4 * 0.1), rel=1e-2)
+    q = np.linspace(0.5, 0.6, 100_001)
+    one, other = (divergence(p, x, math.inf, np) for p, x in ((0.5, q), (0.4, 1 - q)))
+    mixed = [w * one + (1 - w) * other for w in np.linspace(0.3, 0.7, 81)]
+    assert A.characteristic_time([0.5, 0.6], math.inf) == pytest.approx(1 / max(x.min() for x in mixed), rel=1e-3)
+    times = [A.characteristic_time([0.5, 0.6, 0.2], epsilon) for epsilon in (0.01, 0.1, 1.0, 10.0, math.inf)]
+    assert times == sorted(times, reverse=True)
+    for wrong in ([0.5, 0.5], [0.5], [0.5, 1.0]):
+        with refused("means"):
+            A.characteristic_time(wrong, 1.0)
+    with refused("epsilon", 0):
+        A.characteristic_time([0.5, 0.6], 0)
+
+
+def test_errors_are_exact():
+    """Intervals are SciPy's of Clopper and Pearson. Only seeds that stopped are counted as wrong."""
+    wrong = np.arange(40) < np.array([[0], [3], [40]])
+    found = fb.BestArm(np.ones((3, 40), bool), wrong, wrong, ~wrong, wrong)
+    rate, low, high = found.errors(0.9)
+    for i, k in enumerate((0, 3, 40)):
+        exact = stats.binomtest(k, 40).proportion_ci(0.9, "exact")
+        np.testing.assert_allclose((rate[i], low[i], high[i]), (k / 40, exact.low, exact.high), atol=1e-12)
+    assert dataclasses.replace(found, stopped=np.zeros((3, 40), bool)).errors()[0].tolist() == [0, 0, 0]
+
+
+def test_refusals(key):
+    for wrong in (A.DPSE(1.0), 1.0, None):
+        for algo in (A.TopTwo, A.SequentialHalving):
+            with refused("sums", wrong):
+                algo(wrong)
+    for name, values in {"failure": (0.0, 0.6, -1), "growth": (1.0, 17)}.items():
+        for wrong in values:
+            with refused(name, wrong):
+                A.TopTwo(**{name: wrong})
+    with refused("failure", 1e-4):
+        A.TopTwo(A.CDPSE(1.0), failure=1e-4).bind(ARMS.spec, HORIZON)
+    A.TopTwo(A.CDPSE(1.0, failure=1e-3), failure=1e-4).bind(ARMS.spec, HORIZON)
+    for budget in (15, HORIZON + 1):
+        with refused("budget", budget):
+            A.SequentialHalving(budget=budget).bind(ARMS.spec, HORIZON)
+    with refused("horizon", 10):
+        A.SequentialHalving().bind(ARMS.spec, 10)
+    run = dict(horizon=20, key=key, seeds=1, progress=False)
+    with refused("recommended"):
+        fb.simulate(ARMS, A.AdaCUCB(), **run, record=RECORD)
+    with refused("record", "recommended"):
+        fb.best_arm(fb.simulate(ARMS, A.TopTwo(), **run))
