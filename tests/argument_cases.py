@@ -441,7 +441,7 @@ MADE = {  # public, but made by a function, or a part of one's own which is chec
     *(one for one in vars(E).values() if inspect.isclass(one)),
     *(S.BoundSchedule, S.BoundLogDet, S.BoundPrivateLogDet, S.Fixed, S.Schedule, S.Setting, S.check, S.doors, S.timing),
     *(P.Calibration, P.Certificate, P.Release, P.Trust),
-    *(fb.record.Thinned, fb.record.arms, fb.record.estimates),
+    *(fb.record.Thinned, fb.record.arms, fb.record.estimates, fb.record.recommended),
     *(
         fb.record.Moment,
         fb.record.Recorder,

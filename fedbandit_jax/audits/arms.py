@@ -164,7 +164,7 @@ def arms(
 
     Raises:
         TypeError: `algo` is another algorithm.
-        ValueError: the algorithm is not private, or its first batch is odd, for an elimination.
+        ValueError: the algorithm is not private, or its first batch is odd, for an elimination or halving.
     """
     one_arm = AdaCUCB, PhasedKLUCB, TopTwo
     kinds = "a private variant of an fb.algos.SE, or another private algorithm of arms"
@@ -182,8 +182,10 @@ def arms(
         return _case(algo, bound, SumsOfUsers.of(bound, horizon), [first, first, second], name)
     if isinstance(algo, SequentialHalving):
         horizon = 8 if algo.budget is None else algo.budget
-        bound = algo.bind(spec, horizon + 2)
-        return _case(algo, bound, SumsOfUsers.of(bound, horizon + 2), [int(bound.users[0, N_ARMS])], name)
+        bound = algo.bind(spec, horizon)
+        if (users := int(bound.users[0, N_ARMS])) % 2:
+            raise BadValue("algo", "must have an even number of users per arm, half its budget", users)
+        return _case(algo, bound, SumsOfUsers.of(bound, horizon), [users], name)
     first = algo.growth if isinstance(algo, SE) else int(algo.bind(spec, 10**6).users[0, N_ARMS])
     if first % 2:
         raise BadValue("algo", "must have an even growth, its first batch", first)

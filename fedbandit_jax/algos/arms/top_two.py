@@ -226,7 +226,7 @@ def characteristic_time(means: Real[np.ndarray, " K"] | Sequence[float], epsilon
 
     Example:
         >>> [round(characteristic_time([0.5, 0.6], epsilon)) for epsilon in (0.1, 1.0, float("inf"))]
-        [408, 199, 199]
+        [266, 198, 198]
 
     Reference: Jourdan & Azize (2025). We read the abstract, which names this trade-off of kl and total variation.
     """
