@@ -121,20 +121,6 @@ def estimates(moment: Moment) -> Float[Array, "M d"]:
     return jnp.broadcast_to(theta, (len(_of_round("estimates", moment.arms, moment)), theta.shape[-1]))
 
 
-def widths(moment: Moment) -> Float[Array, " M"]:
-    """Returns the confidence width of the arm that each agent played, beta_t ||x||_{V^-1}.
-
-    For Thompson sampling it is the standard deviation of the mean reward under the posterior of scale 1.
-    """
-    own = _belief("widths", moment)
-    assert moment.offered is not None
-    assert moment.arms is not None
-    x = ridge.take(moment.offered.contexts, moment.arms)  # (d, M)
-    if isinstance(own, GaussianBelief):
-        return own.std(x.T)
-    return own.width * jnp.sqrt(jnp.maximum(ridge.form(x, own.posterior.inverse), 0))
-
-
 def recommended(moment: Moment) -> dict[str, Array]:
     """Returns the arm that a search for the best arm recommends, whether it is one of the best, and since when.
 
