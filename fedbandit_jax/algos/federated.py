@@ -17,8 +17,7 @@ from fedbandit_jax.algos.policies.ucb import UCB
 from fedbandit_jax.algos.recipe import PolicyRecipe, parts
 from fedbandit_jax.core import validate
 from fedbandit_jax.interfaces import Policy, Spec
-from fedbandit_jax.privacy.apart import shown_apart
-from fedbandit_jax.privacy.byzantine import AGGREGATES, Liars
+from fedbandit_jax.privacy.byzantine import AGGREGATES, Liars, shown_apart
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism

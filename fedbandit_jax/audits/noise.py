@@ -21,8 +21,8 @@ import numpy as np
 from jax import Array, lax
 from scipy.stats import norm
 
-from fedbandit_jax.privacy.apart import Apart
 from fedbandit_jax.privacy.behaviour import zero_batch
+from fedbandit_jax.privacy.byzantine import Apart
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import matrix_weights, packed_size
 

@@ -25,7 +25,7 @@ import scipy.linalg
 from jax import Array, lax
 
 from fedbandit_jax.core import wide
-from fedbandit_jax.privacy.apart import Apart
+from fedbandit_jax.privacy.byzantine import Apart
 from fedbandit_jax.privacy.integers.noise import ShuffledNoise
 from fedbandit_jax.privacy.integers.ring import RingSum
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism

@@ -22,7 +22,7 @@ import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy import RELEASES, TRUST, Budget, Mechanism, behaviour
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.apart import shown_apart
+from fedbandit_jax.privacy.byzantine import shown_apart
 from fedbandit_jax.privacy.integers.noise import Asked
 from fedbandit_jax.privacy.integers.ring import RingSum
 

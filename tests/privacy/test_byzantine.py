@@ -15,8 +15,7 @@ from oracles.linear import project
 import fedbandit_jax as fb
 from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
-from fedbandit_jax.privacy.apart import Apart, ExactApart, Server, shown_apart
-from fedbandit_jax.privacy.byzantine import AGGREGATES, ATTACKS, cost
+from fedbandit_jax.privacy.byzantine import AGGREGATES, ATTACKS, Apart, ExactApart, Server, cost, shown_apart
 from fedbandit_jax.privacy.packing import pack
 from fedbandit_jax.privacy.trust import Central
 
