@@ -21,7 +21,7 @@ from fedbandit_jax.core.validate import BadType, BadValue
 LARGEST = 1e100  # keeps squares and sums finite
 CODES = frozenset((-99.0, -999.0, -9999.0, -99999.0))  # common codes of missing values
 GAPS = ["", "-", "?", "NA", "N/A", "nan", "NaN", "null"]  # texts of missing values, also in a frame
-NO_GAPS = "must have no missing values: fill them, or leave such rows out by missing=['', 'NA', ...]"
+NO_GAPS = "must have no missing values: missing=['NA', ...] leaves such rows out, [] reads texts as they are"
 MUST = dict(numbers="numbers", times="numbers or dates as 2025-01-31", either="all numbers, all dates or all texts")
 ANSWERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
