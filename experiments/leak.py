@@ -17,7 +17,8 @@ from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import brink, timing, transcript
+from fedbandit_jax.audits.schedules import brink, timing
+from fedbandit_jax.audits.transcripts import Transcript
 from fedbandit_jax.privacy.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from fedbandit_jax.report.plotting.figure import tick
 
@@ -61,7 +62,8 @@ def messages(n_runs: int, key) -> list[Curve]:
     curves = []
     for name in ("FedUCB", "fixed batch"):
         case, env = CASES[name], fb.envs.script(*CASES[name].data)
-        run = jax.jit(jax.vmap(transcript(ALGOS[name].bind(env.spec, len(env.contexts)), env.spec, 1), (0, None)))
+        algo = ALGOS[name].bind(env.spec, len(env.contexts))
+        run = jax.jit(jax.vmap(Transcript(algo=algo, spec=env.spec, horizon=1), (0, None)))
         for who, data, colour in (("Alice", case.data, "#000000"), ("Tracy", case.neighbour, "#D55E00")):
             shown = jax.tree.leaves(run(jax.random.split(key, n_runs), data))[0]  # (runs, T, d, d + 1): W, then U
             counts, edges = np.histogram(shown[:, 0, 0, 2], 80, (-40, 40))

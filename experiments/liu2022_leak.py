@@ -26,8 +26,8 @@ from matplotlib.axes import Axes
 from options import Size
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import Case, labels, uploads
-from fedbandit_jax.audits.clusters import TranscriptOfVisits, spec_of_visits
+from fedbandit_jax.audits import Case
+from fedbandit_jax.audits.clusters import TranscriptOfVisits, labels, spec_of_visits, uploads
 from fedbandit_jax.privacy.accounting import gaussian_epsilon, gaussian_mu
 
 BUDGET, DELTAS = fb.privacy.Budget(1.0, 0.1), (1e-3, 1e-2, 0.1)

@@ -420,18 +420,11 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
     fb.audits.load: dict(controls=("controls.py", path)),
     ship: dict(families="arms"),
     fb.audits.linear: dict(algo=PRIVATE, n_agents=(1, count()), horizon=(2, count())),
-    **{
-        one: dict(algo=A.fed_ucb(BUDGET), n_agents=(2, count()))
-        for one in (fb.audits.claimed, fb.audits.timing, fb.audits.brink)
-    },
+    fb.audits.claimed: dict(algo=A.fed_ucb(BUDGET), n_agents=(2, count())),
     fb.audits.turns: dict(algo=ASYNC, horizon=(12, count())),
-    fb.audits.above_threshold: dict(schedule=S.PrivateLogDet(), epochs=(1, count())),
     fb.audits.by_message: dict(bound=PRIVATE.bind(SPHERE.spec, 4)),
-    fb.audits.transcript: dict(algo=PRIVATE.bind(SPHERE.spec, 4)),
     fb.audits.arms: dict(algo=SUMS),
     fb.audits.clusters: dict(algo=A.homo_dc(BUDGET, trigger="count")),
-    fb.audits.labels: dict(algo=A.FCLUB(BUDGET)),
-    fb.audits.uploads: dict(algo=A.FCLUB(BUDGET)),
 }
 
 

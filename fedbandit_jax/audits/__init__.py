@@ -15,19 +15,13 @@ from fedbandit_jax.audits.case import Case as Case
 from fedbandit_jax.audits.case import load as load
 from fedbandit_jax.audits.case import run as run
 from fedbandit_jax.audits.clusters import clusters as clusters
-from fedbandit_jax.audits.clusters import labels as labels
 from fedbandit_jax.audits.clusters import shipped_clusters as _shipped_clusters
-from fedbandit_jax.audits.clusters import uploads as uploads
 from fedbandit_jax.audits.linear import BUDGET as BUDGET
 from fedbandit_jax.audits.linear import claimed as claimed
 from fedbandit_jax.audits.linear import linear as linear
 from fedbandit_jax.audits.linear import shipped_linear as _shipped_linear
 from fedbandit_jax.audits.messages import by_message as by_message
-from fedbandit_jax.audits.schedules import above_threshold as above_threshold
-from fedbandit_jax.audits.schedules import brink as brink
 from fedbandit_jax.audits.schedules import shipped_schedules as _shipped_schedules
-from fedbandit_jax.audits.schedules import timing as timing
-from fedbandit_jax.audits.transcripts import transcript as transcript
 from fedbandit_jax.core import validate
 from fedbandit_jax.report.findings import Audit as Audit
 

@@ -63,7 +63,7 @@ def linear(
 
     In the first pair of neighbours one user is replaced, or removed, and attains the sensitivity. Returning users come
     in all rounds, more often than the mechanism allows. If the schedule reads data of agents, the user is Alice or
-    Tracy of `fb.audits.timing`. The claim is the certificate's exact epsilon. Trust models with integer noise
+    Tracy of `timing`. The claim is the certificate's exact epsilon. Trust models with integer noise
     ("secagg", "shuffle_vector_sum") have a nearly Gaussian view. Then the sharper of the two bounds is a heuristic.
 
     Args:

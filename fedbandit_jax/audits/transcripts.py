@@ -20,7 +20,7 @@ from fedbandit_jax.core.validate import BadType, BadValue
 from fedbandit_jax.engine.record import Recorder, arms
 from fedbandit_jax.engine.runners import Synchronous
 from fedbandit_jax.envs import Dropout, Script
-from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Recipe, Spec, certify
+from fedbandit_jax.interfaces import Algorithm, ArrivalAlgorithm, Spec, certify
 from fedbandit_jax.privacy.budget import Budget
 from fedbandit_jax.privacy.mechanism import Mechanism
 from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
@@ -62,15 +62,6 @@ class Transcript:
         if not seen:
             return shown, rounds
         return shown, rounds, jnp.where(seen[0], state.values[0], 0).astype(jnp.float32)
-
-
-def transcript(algo: Algorithm, spec: Spec, horizon: int) -> Transcript:
-    """Makes the `Transcript` of an algorithm bound to this spec and horizon T."""
-    validate.instance("algo", algo, Algorithm, "an fb.Algorithm")
-    if isinstance(algo, Recipe):
-        raise BadType("algo", "must be bound, by algo.bind(spec, horizon)", algo)
-    validate.instance("spec", spec, Spec, "an fb.Spec, such as env.spec")
-    return Transcript(algo=algo, spec=spec, horizon=validate.integer("horizon", horizon, at_least=1))
 
 
 def _counted(algo: Any, shown: Any) -> Any:

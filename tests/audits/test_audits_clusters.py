@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import fedbandit_jax as fb
-from fedbandit_jax import audits
-from fedbandit_jax.audits.clusters import TranscriptOfVisits, _flat, one_item, spec_of_visits
+from fedbandit_jax.audits.clusters import TranscriptOfVisits, _flat, labels, one_item, spec_of_visits, uploads
 from fedbandit_jax.engine.runners import Sequential
 from fedbandit_jax.envs import Script
 from fedbandit_jax.interfaces import Report
@@ -22,7 +21,7 @@ HOMO = fb.algos.homo_dc(BUDGET, trigger="count")
 @pytest.mark.parametrize("options", [{}, dict(alpha_1=3.0), dict(alpha_1=0.05, adjacency="zero_out")])
 def test_one_round_cuts_a_link_at_any_threshold(key, options):
     """Local clusters show what noise does not hide: every one of 500 runs differs; at 99.9 % they can show 4.2."""
-    audit = audits.labels(PRINTED.replace(**options), name="printed").run(key, n_runs=1000)
+    audit = labels(PRINTED.replace(**options), name="printed").run(key, n_runs=1000)
     assert audit.epsilon_lower > 4
     assert not audit.same_control_flow
 
@@ -31,12 +30,12 @@ def test_one_round_cuts_a_link_at_any_threshold(key, options):
 @pytest.mark.parametrize("algo", [PRINTED, EXACT.replace(shift="once"), EXACT.replace(adjacency="zero_out")])
 def test_upload_times_show_what_noise_does_not_hide(key, algo):
     """At the same delta, also where noise is exact, which is a control."""
-    audit = audits.uploads(algo, name="printed").run(key, n_runs=20_000)
+    audit = uploads(algo, name="printed").run(key, n_runs=20_000)
     assert audit.epsilon_lower > (3 if algo == PRINTED else 1.4) * audit.epsilon, audit
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leak", [audits.labels, audits.uploads])
+@pytest.mark.parametrize("leak", [labels, uploads])
 def test_certified_runs_have_neither_leak(key, leak):
     audit = leak(HOMO, name="certified").run(key, n_runs=4000)
     assert audit.passed

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from _damage import all_damaged, changed, honest, override, private, stepping
 
-from fedbandit_jax.audits import transcript
 from fedbandit_jax.audits.linear import Opinion
+from fedbandit_jax.audits.transcripts import Transcript
 
 
 def raw_for_the_policy(honest, self, *given):
@@ -75,6 +75,6 @@ def broken_cascade():
         return contexts, np.ones((horizon, 1, 2), np.float32)
 
     greedy = private(batch=batch).replace(learns_in_batch=True, exploration_scale=0.0)
-    mechanism = transcript(greedy.bind(spec, horizon), spec, horizon)
+    mechanism = Transcript(algo=greedy.bind(spec, horizon), spec=spec, horizon=horizon)
     one, other = data([1, 0]), data([0, 1])
     return replace(case, name="batch cascade", mechanism=mechanism, data=one, neighbour=other, others={})

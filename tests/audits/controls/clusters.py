@@ -6,7 +6,7 @@ from _damage import changed, damaged_clusters, override, resized, turned
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.clusters.phase_trees import Replanted
-from fedbandit_jax.audits import clusters, uploads
+from fedbandit_jax.audits.clusters import clusters, uploads
 
 
 @fb.pytree

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from _damage import changed, override, resized, scaled
 
 import fedbandit_jax as fb
-from fedbandit_jax.audits import BUDGET, above_threshold, brink, linear, timing, transcript
-from fedbandit_jax.audits.schedules import EPOCHS
+from fedbandit_jax.audits import BUDGET, linear
+from fedbandit_jax.audits.schedules import EPOCHS, above_threshold, brink, timing
 from fedbandit_jax.schedules import UNITS
 
 
@@ -40,7 +40,7 @@ class AdaptiveSchedule(fb.Algorithm):
 def broken_adaptive_schedule():
     """The schedule alone leaks: one user more or less in a direction moves the first synchronisation."""
     case = linear(fb.algos.private_fed_lin_ucb(fb.privacy.Mechanism(BUDGET), schedule=1), n_agents=1)
-    alone = transcript(AdaptiveSchedule(), case.mechanism.spec, case.mechanism.horizon)
+    alone = replace(case.mechanism, algo=AdaptiveSchedule())
     silent = dict(gaussian=False, sensitivity=None, measure=None)
     return replace(case, name="adaptive schedule", mechanism=alone, fixed_control_flow=True, **silent)
 
