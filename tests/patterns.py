@@ -2,7 +2,7 @@
 
     Place("gaussian_sigma", "jnp.sqrt(A) -> A").mutated(sources)
 
-The first part names a function, a method (`Release.step`), a class or a constant of a module, wherever it is; if the
+The first part names a function, a method (`Release.decode`), a class or a constant of a module, wherever it is; if the
 package has several of that name, with the end of the file's path before it: `trust/model.py:noise`. The second part is
 an expression or statement of Python and what replaces it. In it a single capital letter is any expression, or any name
 of a variable, attribute, keyword or parameter, and the same letter is the same thing again. All else is as it stands,
