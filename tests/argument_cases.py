@@ -264,6 +264,7 @@ USUAL = {
     **dict(algo=A.LinUCB(), algos=[A.LinUCB()], store=(None, path), function=(fb.record.arms, function)),
     # Results and audits.
     **dict(result=RESULT, ax=None, legend=(True, flag)),
+    **dict.fromkeys(("names", "colours"), (None, a(dict))),
     **dict(data=(0.0, scalar), neighbour=(1.0, scalar), gaussian=(False, flag), scheduled=(False, flag)),
     **dict(fixed_control_flow=(False, flag), which=("first user", text), sensitivity=(None, number(0, inside=True))),
     **dict(others=({"another": (0.0, 2.0)}, either(none, no_values)), measure=(lambda view, other: 0.0, callable)),

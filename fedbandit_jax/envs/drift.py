@@ -106,10 +106,9 @@ def drift(env: Any, when: int | tuple[int, ...], how: str = "jump") -> Drift:
         raise BadValue("env", must, env, got=type(env).__name__, others=("session",))
     validate.one_of("how", how, HOW)
     changes = _rounds(when)
-    if how == "slide":
-        if not callable(getattr(env, "between", None)) or spec.fixed_contexts:
-            must = "must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts"
-            raise BadValue("how", must, env, got=f"'slide' and {type(env).__name__}")
+    if how == "slide" and (not callable(getattr(env, "between", None)) or spec.fixed_contexts):
+        must = "must be 'jump' unless env is fb.envs.sphere(...) or fb.envs.gap(...) with fresh contexts"
+        raise BadValue("how", must, env, got=f"'slide' and {type(env).__name__}")
     one, other = (jax.tree.leaves(env.init(jax.random.key(seed))) for seed in range(2))
     if all(bool((a == b).all()) for a, b in zip(one, other)):
         raise BadValue("env", "must draw its world at random, but it is equal for every seed", env, got="")
