@@ -12,7 +12,6 @@ import psutil
 from fedbandit_jax.core.validate import BadValue
 
 CGROUPS, MEMBER = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # limits of containers and jobs on Linux
-LARGEST = 2**63  # bytes
 SHARE = 0.8  # share of the memory that a run may use
 
 
@@ -21,18 +20,22 @@ def total() -> int:
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     if all("bytes_limit" in one for one in stats):
         return sum(one["bytes_limit"] for one in stats)
-    return min(psutil.virtual_memory().total, *_limits())
+    return min([psutil.virtual_memory().total, *_limits()])
 
 
 def _limits() -> Iterator[int]:
-    """Yields the memory limits of this process's control group (version 2) and of those around it."""
-    yield LARGEST
-    inner = CGROUPS
-    with contextlib.suppress(OSError):
-        inner /= MEMBER.read_text().rpartition("0::/")[2].strip()
-    for folder in (inner, *inner.parents[: len(inner.parts) - len(CGROUPS.parts)]):
-        with contextlib.suppress(OSError, ValueError):  # outer groups may be hidden; "max" is no limit
-            yield int((folder / "memory.max").read_text())
+    """Yields the memory limits of this process's control groups (version 1 or 2), including outer ones."""
+    try:
+        groups = [line.split(":", 2) for line in MEMBER.read_text().splitlines()]
+    except OSError:
+        groups = []
+    for _, kinds, path in groups:
+        if kinds in ("", "memory"):
+            root, name = (CGROUPS / kinds, "memory.limit_in_bytes") if kinds else (CGROUPS, "memory.max")
+            inner = root / path.lstrip("/")
+            for folder in (inner, *inner.parents[: len(inner.parts) - len(root.parts)]):
+                with contextlib.suppress(OSError, ValueError):  # outer groups may be hidden; "max" is no limit
+                    yield int((folder / name).read_text())
 
 
 def limit() -> float:

@@ -88,24 +88,27 @@ def test_more_of_anything_needs_more(monkeypatch):
 
 
 def test_a_container_may_have_less(monkeypatch, tmp_path):
-    """The least limit of a job's control group and of those around it, also of a group unseen."""
+    """The least limit of a job's control group and of those around it, in both versions, also of a group unseen."""
     monkeypatch.setattr(memory, "CGROUPS", tmp_path)
     monkeypatch.setattr(memory, "MEMBER", tmp_path / "member")
     machine = memory.total()
     assert machine > 2**28
-    outer, inner = tmp_path / "memory.max", tmp_path / "job/step/memory.max"
-    inner.parent.mkdir(parents=True)
-    memory.MEMBER.write_text("9:cpu:/job\n0::/job/step\n")
-    for whole, own, expected in (
-        ("max\n", None, machine),
-        (2**27, None, 2**27),
-        ("max", 2**27, 2**27),
-        (2**60, 2**61, machine),
-        (2**28, 2**27, 2**27),
-        (2**27, 2**28, 2**27),
-    ):
-        outer.write_text(str(whole))
-        inner.unlink(missing_ok=True)
-        if own:
-            inner.write_text(str(own))
-        assert memory.total() == expected
+    for member, root, name in (("0::", "", "memory.max"), ("4:memory:", "memory", "memory.limit_in_bytes")):
+        outer, inner = tmp_path / root / name, tmp_path / root / "job/step" / name
+        inner.parent.mkdir(parents=True)
+        memory.MEMBER.write_text(f"9:cpu:/job/step\n{member}/job/step\n")
+        for whole, own, expected in (
+            ("max\n", None, machine),
+            (2**27, None, 2**27),
+            ("max", 2**27, 2**27),
+            (2**60, 2**61, machine),
+            (2**28, 2**27, 2**27),
+            (2**27, 2**28, 2**27),
+        ):
+            outer.write_text(str(whole))
+            inner.unlink(missing_ok=True)
+            if own:
+                inner.write_text(str(own))
+            assert memory.total() == expected
+        outer.unlink()
+        inner.unlink()
