@@ -321,6 +321,10 @@ OWN = {  # factory -> what is not usual; one of the package whose arguments all 
         kind: dict(sums=(A.CDPSE(1.0), a(A.SE)), growth=(1.5, number(1.001, 16)))
         for kind in (A.PhasedKLUCB, A.PhasedIMED)
     },
+    A.PhasedThompson: dict(
+        **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6))),
+        **dict(sums=(A.CDPSE(1.0), a(A.SE))),
+    ),
     A.ThompsonArms: dict(
         **dict(first=(4, count()), growth=(1.5, number(1, 16)), variance=(1.0, number(1e-6, 1e6)), inflate="factor"),
     ),

@@ -231,6 +231,8 @@ MULTI_ARMED = [
                card="AdaC-UCB", oracle=ADAC, audit="arms"),
         proved("Phased KL-UCB", A.PhasedKLUCB(A.DistDPSE(1.0)), ARMS, card="Phased KL-UCB", oracle=ADAC, audit="arms"),
         proved("Phased IMED", A.PhasedIMED(A.CDPSE(1.0)), ARMS, card="Phased IMED", oracle=ADAC, audit="arms"),
+        proved("Phased Thompson", A.PhasedThompson(A.DistRDPSE(1.0), first=4), ARMS,
+               card="Phased Thompson", oracle=ADAC, audit="arms"),
         proved("Thompson, arms", A.ThompsonArms(1.0, first=4), ARMS, card="Thompson, arms",
                oracle="algos/arms/test_thompson.py::test_user_by_user", audit="arms"),
         proved("Top Two", A.TopTwo(A.DistRDPSE(1.0)), ARMS, card="Top Two", oracle=BEST_ARM.format("top_two"),

@@ -16,6 +16,7 @@ from fedbandit_jax.algos.arms.halving import SequentialHalving as SequentialHalv
 from fedbandit_jax.algos.arms.phased import PhasedIMED as PhasedIMED
 from fedbandit_jax.algos.arms.phased import PhasedKLUCB as PhasedKLUCB
 from fedbandit_jax.algos.arms.phased import regret_lower_bound as regret_lower_bound
+from fedbandit_jax.algos.arms.phased_thompson import PhasedThompson as PhasedThompson
 from fedbandit_jax.algos.arms.thompson import ThompsonArms as ThompsonArms
 from fedbandit_jax.algos.arms.top_two import TopTwo as TopTwo
 from fedbandit_jax.algos.arms.top_two import characteristic_time as characteristic_time
@@ -75,6 +76,7 @@ ALGORITHMS = {
     "thompson_arms": ThompsonArms,
     "top_two": TopTwo,
     "sequential_halving": SequentialHalving,
+    "phased_thompson": PhasedThompson,
     "fclub": FCLUB,
     "homo": homo,
     "homo_dc": homo_dc,

@@ -25,6 +25,7 @@ from fedbandit_jax.algos import (
     DistDPSE,
     DistRDPSE,
     PhasedKLUCB,
+    PhasedThompson,
     SequentialHalving,
     ShuffleDPSE,
     ThompsonArms,
@@ -143,7 +144,7 @@ def bits_of_users(protocol: RingSum) -> Callable[[Array, Array], Any]:
 
 
 def arms(
-    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | ThompsonArms | TopTwo | SequentialHalving,
+    algo: SE | DPSE | AdaCUCB | PhasedKLUCB | PhasedThompson | ThompsonArms | TopTwo | SequentialHalving,
     *,
     messages: bool = False,
     name: str | None = None,
@@ -166,7 +167,7 @@ def arms(
         TypeError: `algo` is another algorithm.
         ValueError: the algorithm is not private, or its first batch is odd, for an elimination or halving.
     """
-    one_arm = AdaCUCB, PhasedKLUCB, TopTwo
+    one_arm = AdaCUCB, PhasedKLUCB, PhasedThompson, TopTwo
     kinds = "a private variant of an fb.algos.SE, or another private algorithm of arms"
     validate.instance("algo", algo, (SE, DPSE, *one_arm, ThompsonArms, SequentialHalving), kinds)
     if isinstance(algo, ThompsonArms):
@@ -271,11 +272,20 @@ def shipped_arms() -> list[Case]:
         for kind, trust in ((CDPSE, "central"), (DistRDPSE, "secagg"))
     ]
     phased = arms(PhasedKLUCB(CDPSE(EPSILON, delta=DELTA), growth=3), name="Phased KL-UCB central")
+    sampled = arms(PhasedThompson(CDPSE(EPSILON, delta=DELTA), first=2), name="Phased Thompson central")
     thompson = arms(ThompsonArms(EPSILON, delta=DELTA, first=2, growth=1), name="ThompsonArms central")
     central = CDPSE(EPSILON, delta=DELTA)
     searches = TopTwo(central, growth=2), SequentialHalving(central)
     best = [arms(one, name=f"{one.name} central") for one in searches]
-    return [*map(case, VARIANTS), *(case(kind, messages=True) for kind in shares), *adac, phased, thompson, *best]
+    return [
+        *map(case, VARIANTS),
+        *(case(kind, messages=True) for kind in shares),
+        *adac,
+        phased,
+        sampled,
+        thompson,
+        *best,
+    ]
 
 
 def _spec(n_arms: int) -> Spec:

@@ -196,18 +196,14 @@ class ThompsonArms(Recipe):
     def __post_init__(self):
         validate.within("epsilon", validate.positive("epsilon", self.epsilon), *EPSILON_RANGE)
         validate.probability("delta", self.delta)
-        validate.integer("first", self.first, at_least=1)
-        validate.within("growth", self.growth, 1, 16)
-        validate.within("variance", validate.positive("variance", self.variance), 1e-6, 1e6)
+        check_first(self)
         validate.one_of("inflate", self.inflate, INFLATE)
         validate.text("name", self.name)
 
     @override
     def bind(self, spec: Spec, horizon: int) -> BoundThompson:
         check_arms(self.name, spec.n_arms, horizon)
-        if self.first * spec.n_arms > horizon:
-            raise BadValue("first", f"must be at most T / K = {horizon // spec.n_arms}", self.first)
-        sizes = phases(self.first, self.growth, horizon)
+        sizes = phases(self.first, self.growth, horizon, spec.n_arms)
         others = paths(sizes, spec.n_arms, horizon)
         tails.check_delta(self.delta, missing := spent(others, np.ones(len(others))) * tails.CUT)
         left = self.delta - tails.smallest_delta(self.epsilon, missing)
@@ -236,12 +232,21 @@ class ThompsonArms(Recipe):
         )
 
 
-def phases(first: int, growth: float, horizon: int) -> np.ndarray:
+def check_first(recipe: Any) -> None:
+    """Checks the arguments that recipes of Thompson sampling share."""
+    validate.integer("first", recipe.first, at_least=1)
+    validate.within("growth", recipe.growth, 1, 16)
+    validate.within("variance", validate.positive("variance", recipe.variance), 1e-6, 1e6)
+
+
+def phases(first: int, growth: float, horizon: int, n_arms: int = 1) -> np.ndarray:
     """Returns the users of an arm's phases, as int64: totals grow by the factor `growth`, at least by 1, past T.
 
     >>> phases(4, 1.5, 30).tolist()
     [4, 2, 3, 5, 7, 11]
     """
+    if first * n_arms > horizon:
+        raise BadValue("first", f"must be at most T / K = {horizon // n_arms}", first)
     totals = [0, first]
     while totals[-1] < horizon:
         totals.append(max(math.ceil(growth * totals[-1]), totals[-1] + 1))

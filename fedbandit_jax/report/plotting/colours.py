@@ -65,6 +65,8 @@ _TABLE: tuple[tuple[dict[str, tuple[Any, ...]], str], ...] = (
     ({"type": ("PhasedKLUCB", "PhasedIMED"), "sums.type": ("SE",)}, GREY),
     ({"type": ("PhasedKLUCB", "PhasedIMED")}, INDIGO),
     ({"type": ("ThompsonArms",)}, SKY),
+    ({"type": ("PhasedThompson",), "sums.type": ("SE",)}, GREY),
+    ({"type": ("PhasedThompson",)}, PURPLE),
     ({"type": ("FCLUB",), **_ONE}, GREEN),  # Homo, Homo-DC and both with CDP
     ({"type": ("FCLUB",), "budget": (None,), "upload": (1,), "download": (1,)}, BLACK),  # FCLUB
     ({"type": ("FCLUB",), "budget": (None,)}, BLUE),  # FCLUB-DC

@@ -7,13 +7,14 @@ import math
 import jax
 import numpy as np
 import pytest
-from four_arms import ARMS, HORIZON, play
+from four_arms import ARMS, HORIZON, INIT, play
 from helpers import deep, refused
 from oracles import elimination as oracles
 from test_elimination import drawn, printed, syncs
 
 import fedbandit_jax as fb
 from fedbandit_jax.algos.arms.phased import divergence, phases
+from fedbandit_jax.core import random
 from fedbandit_jax.interfaces import certify
 
 A = fb.algos
@@ -35,10 +36,24 @@ def optimal(bound, asked, sums):
     return [one if n else np.inf for one, n in zip(index, users)]
 
 
+def sampled(bound, names, asked, sums):
+    """The samples of Thompson sampling. Of arms without users, the one with the least draw is next."""
+    if not sum(asked):
+        return [np.inf] * len(asked)
+    users, noise = np.cumsum(bound.users), np.cumsum(bound.protocol.stds()[: len(bound.users)] ** 2)
+    z = np.asarray(jax.random.normal(random.stream(names[sum(asked) - 1], "samples"), (len(asked),)))
+    index = []
+    for j, s, one in zip(asked, sums, z):
+        n = users[j - 1] + 1
+        index.append(s / n + math.sqrt(n / 4 + noise[j - 1]) / n * one if j else 1e9 - 1e6 * one)
+    return index
+
+
 RUNS = [A.AdaCUCB(SECAGG), A.PhasedKLUCB(A.DistDPSE(1.0)), A.AdaCUCB(), A.PhasedIMED(A.DistDPSE(1.0)), A.PhasedIMED()]
+RUNS.append(A.PhasedThompson(A.DistDPSE(1.0), first=20))
 
 
-@pytest.mark.parametrize("algo", deep(RUNS, keep={0, 1}))
+@pytest.mark.parametrize("algo", deep(RUNS, keep={0, 1, 5}))
 def test_user_by_user(key, algo):
     """One arm at a time, in growing batches. AdaC-UCB forgets the batches before, and the others do not."""
     runner, found, counters, states = play(algo, key)
@@ -46,6 +61,7 @@ def test_user_by_user(key, algo):
     bound, names = runner.algo, syncs(runner, key)
     k, forgets, private = runner.env.spec.n_arms, isinstance(algo, A.AdaCUCB), algo.sums.title != "SE"
     assert runner.n_steps == bound.times * k
+    thompson = isinstance(algo, A.PhasedThompson)
     law = [printed("Dist-DP-SE", int(n), 1.0, k * bound.times) for n in bound.users[: bound.times]] if private else []
     noise = jax.jit(lambda sync, scale: law[0].sampler(jax.random.split(sync, 3)[0], scale, (k,)))
 
@@ -61,10 +77,12 @@ def test_user_by_user(key, algo):
         jax.jit(runner.env.means)(runner.env.fixed).tolist(),
         HORIZON,
         lambda j: int(bound.users[j - 1]),
-        functools.partial(adac if forgets else optimal, bound),
+        functools.partial(sampled, bound, names)
+        if thompson
+        else functools.partial(adac if forgets else optimal, bound),
         lambda b, a, i: rewards[b - 1, a, i],
         add_up,
-        np.asarray(states[0].lot),
+        np.asarray(INIT(runner, key)[1][1].lot),
         forgets=forgets,
     )
     np.testing.assert_allclose(found, np.cumsum(regret), atol=1e-3)

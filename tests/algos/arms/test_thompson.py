@@ -152,6 +152,18 @@ def test_without_privacy_it_is_thompson_sampling(key):
         assert 0 < certify(bound).epsilon_exact < 5
 
 
+def test_noise_on_sums_is_paid_for_once():
+    """Without privacy both algorithms have the same samples. At equal epsilon exact sums need far more noise."""
+    plain, exact = (algo.bind(ARMS.spec, 10**5) for algo in (A.PhasedThompson(growth=2), A.ThompsonArms(1e5)))
+    users = np.cumsum(exact.sizes, dtype=float)[: exact.n_batches // 4]
+    np.testing.assert_array_equal(plain.users, exact.sizes)
+    np.testing.assert_allclose(
+        plain.radius[: len(users)], exact.std[: len(users)] / exact.steps / (users + 1), rtol=1e-5
+    )
+    sums, samples = (algo.bind(ARMS.spec, 10**5) for algo in (A.PhasedThompson(A.CDPSE(1.0)), A.ThompsonArms(1.0)))
+    assert sums.protocol.stds()[0] < 0.1 * samples.std[0] / samples.steps
+
+
 @pytest.mark.slow
 def test_limits(key):
     """An arm that is best by far has all later phases, and arms that noise drowns share them."""
