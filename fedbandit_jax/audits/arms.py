@@ -177,9 +177,9 @@ def arms(
         raise BadValue("algo", "must be private", algo.name, got=f"{algo.name}")
     spec = _spec(N_ARMS)
     if isinstance(algo, one_arm):
-        horizon = 10 * int(algo.bind(spec, 2**20).users[0]) // 2  # five times an arm's first batch
+        first, second = algo.bind(spec, 2**20).users[:2].tolist()
+        horizon = N_ARMS * first + second  # three batches, since the last one's rewards would come again
         bound = algo.bind(spec, horizon)
-        first, second = bound.users[:2].tolist()
         return _case(algo, bound, SumsOfUsers.of(bound, horizon), [first, first, second], name)
     if isinstance(algo, SequentialHalving):
         horizon = 8 if algo.budget is None else algo.budget

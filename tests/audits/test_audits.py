@@ -110,6 +110,15 @@ def test_all_controls_are_caught(key, part):
         assert case.name not in FAR or audit.sensitivity_measured > 40 * audit.sensitivity, audit
 
 
+@pytest.mark.parametrize("kind", [fb.algos.AdaCUCB, fb.algos.PhasedKLUCB, fb.algos.PhasedThompson])
+def test_nobody_comes_twice(kind):
+    """Data have rewards for three batches, and runs of one arm at a time have no more, whatever their phases."""
+    case = audits.arms(kind(fb.algos.CDPSE(1.0)))
+    first, second, third = case.mechanism.algo.users[:3]
+    assert len(case.data) == 3
+    assert 2 * first + second <= case.mechanism.horizon < 2 * first + second + min(first, second, third)
+
+
 def test_a_control_is_caught(key):
     """By what the adversary sees, and by replay."""
     audit = refuted(controls()["adaptive schedule"], key)
