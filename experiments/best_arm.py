@@ -64,7 +64,7 @@ def measure(options: Size) -> list[Curve]:
             errors = []
             for budget in BUDGETS:
                 users = round(budget * unit)
-                once = run | dict(horizon=users, stride=users, record=RECORD)
+                once: dict[str, Any] = run | dict(horizon=users, stride=users, record=RECORD)
                 errors.append(~fb.best_arm(fb.simulate(env, fb.algos.SequentialHalving(sums), **once)).right)
             curves.append(Curve(f"{ERRORS}, {title}", f"ε = {epsilon:g}", BUDGETS, errors))
         note = f"wrong in at most {100 * wrong:.1f} % (upper ends of 95 % intervals)"

@@ -31,6 +31,7 @@ It uses the public distribution of N and n at synchronisation k, and the spectru
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -158,7 +159,8 @@ def chi_square_quantile(weights: np.ndarray, probability: float) -> float:
         x = share * top
         return (math.log(1 / probability) - 0.5 * np.log1p(-2 * x * weights).sum()) / x
 
-    return float(bound(minimize_scalar(bound, bounds=(1e-6, 1 - 1e-9), method="bounded").x))
+    found: Any = minimize_scalar(bound, bounds=(1e-6, 1 - 1e-9), method="bounded")
+    return float(found.fun)
 
 
 def _width(of: Exploration, law: NoiseLaw, offset: float, spread: float, log_term: float, ridge: float) -> Width:

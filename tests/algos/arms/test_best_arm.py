@@ -56,7 +56,7 @@ def log_moments(bound):
     @functools.cache
     def of_phase(i):
         g, width = float(bound.protocol.steps[i]), bound.protocol.noise.width(i)
-        return np.array([oracles.log_moment(width, r / g) if width else 0.0 for r in np.float64(bound.rates)])
+        return np.array([oracles.log_moment(width, r / g) if width else 0.0 for r in np.asarray(bound.rates, float)])
 
     return lambda j: sum(map(of_phase, range(j)), np.zeros(len(bound.rates)))
 
@@ -72,7 +72,7 @@ def test_top_two_user_by_user(key, algo):
         HORIZON,
         lambda j: int(bound.users[j - 1]),
         log_moments(bound),
-        np.float64(bound.rates),
+        np.asarray(bound.rates, float),
         float(bound.threshold),
         lambda b, a, i: rewards[b - 1, a, i],
         add_up,
@@ -115,13 +115,13 @@ def test_halving_user_by_user(key, algo):
 def test_moments_are_those_of_the_noise(sums):
     """As the protocol draws it, by its probabilities; they add up over phases."""
     bound = A.TopTwo(sums).bind(ARMS.spec, HORIZON)
-    table, protocol = np.float64(bound.cumulants), bound.protocol
+    table, protocol = np.asarray(bound.cumulants, float), bound.protocol
     assert not table[0].any()
     for k in (0, 3):
         if sums.title == "SE":
             assert not table.any()
             continue
-        n, rates = int(protocol.users[k]), np.float64(bound.rates) / protocol.steps[k]
+        n, rates = int(protocol.users[k]), np.asarray(bound.rates, float) / protocol.steps[k]
         law = protocol.noise.law(k, n)
         x = np.arange(-(far := int(60 * math.sqrt(law.variance))), far + 1)
         each = [np.exp(law.log_pmf(x) + r * x).sum() for r in rates]
@@ -139,7 +139,7 @@ def test_evidence_is_rounded_down():
     share, q = rng.uniform(0.2, 0.8, 40), rng.uniform(0.0, 1.0, 40)
     of_arms = jax.jit(lambda s, q: bound.evidence(s, jnp.full(40, n), jnp.full(40, j), q))
     found = np.asarray(of_arms(jnp.float32(n * share), jnp.float32(q)))
-    psi, rates = np.float64(bound.cumulants[j]), np.float64(bound.rates)
+    psi, rates = np.asarray(bound.cumulants[j], float), np.asarray(bound.rates, float)
     exact = [oracles.evidence(float(np.float32(n * p)), n, psi, rates, float(np.float32(x))) for p, x in zip(share, q)]
     assert (found <= np.array(exact) + 1e-5).all()
     assert (found >= np.array(exact) - 2 * ROUNDING * n * bound.rates[-1]).all()
