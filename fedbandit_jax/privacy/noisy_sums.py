@@ -315,6 +315,8 @@ class NoisyMechanism(BoundMechanism):
             return f"longest must be an integer >= 1, got {self.longest!r}"
         if not struct.is_sealed(self.users) or not all(type(n) is int and n >= 1 for n in self.users.bounds):
             return f"bounds of contributions must be integers >= 1, got {self.users}"
+        if self.users.visits % self.users.most:
+            return f"the most contributions to a batch must divide those of a user, got {self.users}"
         if self.enforced and not one.n_users:
             return "users are not told apart, so that nobody can be left out"
         if self.enforced and self.users.silos < one.silos:

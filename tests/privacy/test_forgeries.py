@@ -436,6 +436,8 @@ NAMED = {  # what is done to an example, and why nothing is claimed, or the epsi
     "no visits": ("tree", loud(visits=0), INTEGERS),
     "visits lost in rounding": ("tree", loud(visits=1.9), INTEGERS),
     "batches apart by none": ("tree", loud(apart=0), INTEGERS),
+    "a batch of more than all visits": ("regulars", at("mechanism.users.per_batch", 10), "must divide"),
+    "visits beyond full batches": ("regulars", at("mechanism.users.per_batch", 2), "must divide"),
     "scores of all users": ("tree", with_policy(indices=together), TOGETHER),
     "scores of the first users": ("central", with_policy(prepare=first), TOGETHER),
     "a policy that pools a batch": ("tree", with_policy(fb.algos.UCB, True, learn=pools), POOLS),
