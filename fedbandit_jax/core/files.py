@@ -199,16 +199,16 @@ def _is_word(value: Any) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path, name: str, value: str) -> Iterator[None]:
-    """Holds the lock `path`.lock during the block, against other processes and threads. It ends with its process.
+    """Holds the lock `path`.fedbandit-lock during the block, against other processes and threads.
 
-    File systems without locks let everybody in.
+    It ends with its process. File systems without locks let everybody in.
 
     Raises:
         ValueError: another run holds it; the message names the argument `name`, its value, and the process.
     """
     import fcntl  # which Windows lacks
 
-    path = path.with_name(f"{path.name}.lock")
+    path = path.with_name(f"{path.name}.fedbandit-lock")
     with contextlib.ExitStack() as stack:
         while True:
             file = stack.enter_context(open(path, "a+"))

@@ -36,6 +36,14 @@ def test_one_at_a_time(tmp_path):
         assert not list(tmp_path.iterdir())
 
 
+def test_locks_of_other_tools_are_left_alone(tmp_path):
+    other = tmp_path / "poetry.lock"
+    other.write_text("packages")
+    with locked(tmp_path / "poetry", "name", "it"):
+        pass
+    assert other.read_text() == "packages"
+
+
 def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
     path = tmp_path / "it"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True)
