@@ -66,9 +66,10 @@ class BISR:
     With 1 band it is input perturbation, and with S bands the square root of the prefix-sum matrix. Nothing is
     optimised, so S may be large.
 
-    The coefficients are -binom(2j, j) / (4^j (2j - 1)). Those from j = 1 on are negative, with a sum above -1. So each
-    entry of the first column of C is a weighted sum of those before it, with weights that add up to less than 1. By
-    induction the column does not increase, which makes the sensitivity exact.
+    The coefficients are -binom(2j, j) / (4^j (2j - 1)). Those from j = 1 on are -w_j with w_j > 0. So the first column
+    of C has c_k = w_1 c_{k-1} + ... + w_{p-1} c_{k-p+1}. Its first p entries are those of the square root, which fall.
+    For k >= p, c_k - c_{k-1} is the sum of w_j (c_{k-j} - c_{k-j-1}). By induction the column does not increase, which
+    makes the sensitivity exact.
 
     Args:
         bands: p.
