@@ -152,7 +152,7 @@ def test_dubey2020_noise_is_worth_less_than_it_claims():
     assert worth[5, 1e-5] == pytest.approx(0.350, abs=1e-3)
 
 
-@pytest.mark.parametrize(("n", "gamma", "cliques"), [(12, 1, 6), (12, 2, 4), (12, 3, 3)])
+@pytest.mark.parametrize(("n", "gamma", "cliques"), [(12, 1, 6), (12, 2, 4), (12, 3, 3), (201, 1, 101)])
 def test_dubey2020_remark_2_a_line_has_fewer_cliques_than_it_says(n, gamma, cliques):
     found = fb.networks.network(fb.networks.make("line", n), gamma).n_cliques
     assert found == cliques == math.ceil(n / (gamma + 1)) < n / gamma

@@ -61,6 +61,9 @@ def asked(schedule, horizon):
         (S.Every(7), 30, [7, 14, 21, 28]),
         (S.Every(40), 30, []),
         (S.Geometric(1.3, 5), 30, [5, 7, 10, 13, 17, 23, 30]),
+        (S.Geometric(1.01, 3), 7, [3, 4, 5, 6, 7]),
+        (S.Every(np.uint8(200)), 700, [200, 400, 600]),  # 8 bits have no 400
+        (S.Geometric(np.float16(1.5), np.uint8(200)), 700, [200, 300, 450, 675]),
         (Squares(), 30, [1, 4, 9, 16, 25]),
         *((Listed(none), 30, []) for none in ([], (), np.array([]), jnp.array([]))),
         (S.LogDet(0.55), 20, [6, 12, 18]),

@@ -302,6 +302,20 @@ def test_one_user_and_one_cluster(key):
         np.testing.assert_array_equal(found.labels, 0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algo", [A.FCLUB(alpha_1=0.8, alpha_2=0.8), A.CLUB(alpha_edge=0.8), A.SCLUB(alpha_theta=0.8, alpha_p=2.0)]
+)
+def test_clusters_are_found(key, algo):
+    """Users who differ a lot, rewards of little noise: by FCLUB over all servers, by others on each."""
+    env = fb.envs.clustered(9, 2, 3, dim=4, n_arms=4, gap=0.8, rewards="gaussian", noise_std=0.05)
+    gauges = fb.simulate(env, algo, horizon=1000, key=key, seeds=4, stride=1000).gauges
+    np.testing.assert_array_equal(gauges["adjusted Rand index on servers"], 1)
+    over_all = isinstance(algo, A.FCLUB)
+    assert ((gauges["adjusted Rand index"] == 1) == over_all).all()
+    assert ((gauges["clusters"] == 3) == over_all).all()  # no cluster of the others is larger than a server's part
+
+
 def test_width_by_hand():
     """n = 40 users, d = 3, R = 1/2, S = 2, after 7 rounds, eigenvalues from 4 to 5 and noise of 1/4; all is scaled."""
     algo = A.LinUCB(policy=A.UCB(failure=0.01, subgaussian=0.5, theta_norm=2.0, exploration_scale=0.1))
