@@ -95,7 +95,9 @@ class BoundTopTwo(BoundAdaC):
             return jnp.where(falls, middle, low), jnp.where(falls, high, middle)
 
         low, high = jax.lax.fori_loop(0, 20, halve, (jnp.zeros_like(n), jnp.ones_like(n)))
-        return leader, jnp.where(arms == leader, jnp.inf, both((low + high) / 2))
+        middle = (low + high) / 2
+        least = both(middle) - jnp.abs(slope(middle)) * (high - low) / 2  # no larger than the minimum, by convexity
+        return leader, jnp.where(arms == leader, jnp.inf, least)
 
     @override
     def pulls(self, state: AdaCState, k: Array) -> Pulls:
