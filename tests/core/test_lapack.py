@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from examples import EXAMPLES
+from examples import EXAMPLES, T
 from helpers import ENV, Ridge, deep
 
 import fedbandit_jax as fb
@@ -52,7 +52,7 @@ ROWS = list(EXAMPLES.values())
 )
 def test_the_package_factorises_one_by_one(row):
     """For two seeds, or configurations, side by side, as in the pieces of `engine.layout`."""
-    process = bind(row.name, Configuration(row.env, row.algo, {}), 10)[0]
+    process = bind(row.name, Configuration(row.env, row.algo, {}), T)[0]
     keys = jax.random.split(jax.random.key(0), 2)
     worlds, states = jax.eval_shape(jax.vmap(process.init), keys)
     assert not several(jax.vmap(process.step, (0, 0, 0, None)), keys, worlds, states, jnp.int32(0))

@@ -137,7 +137,7 @@ def _check(release: Release) -> None:
         need_same(f"{name}.{method}", "a next state", state, both[1])
 
 
-def _row(matrix: Array, given: Array, k: Array, new: Array) -> tuple[Array, Array]:
+def _row(matrix: Any, given: Array, k: Array, new: Array) -> tuple[Array, Array]:
     """Returns row k of the product with all arrays so far, of which `new` is the k-th, and these arrays."""
     given = given.at[k - 1].set(new)
     return jnp.tensordot(jnp.asarray(matrix)[k - 1], given, axes=1, precision="highest"), given
