@@ -135,6 +135,10 @@ class SimulateCommand(Command):
     @override
     def named(self, error: str) -> str:
         bare = re.sub(r"^\w+\.toml(, \[.*?\])?: ", "", error)  # a flag needs no place in the file
+        unknown = re.match(r"grid must name .*got '(\w+)'", bare)
+        for flag in self.given:
+            if unknown and SIZES.get(flag, flag) == unknown[1]:
+                return f"--{flag} applies only to environments and algorithms that have {unknown[1]}"
         found = super().named(bare)
         return error if found == bare else found
 

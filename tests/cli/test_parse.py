@@ -112,8 +112,8 @@ REFUSED = {  # command -> flags, the last of which is refused; first a command t
     "--random-seed 4294967296",
     "simulate schedules": "--algorithms Gossip-FedUCB --set gamma=0 | --agents 1 | --set threshold=abc",
     "simulate arms": "--env sphere | --set means=[0.5,1.5] | --horizon 3 | --algorithms SE SE | --algorithms | "
-    "--algorithms DPSE | --algorithms SE --epsilon 1 | --algorithms SE CDP-SE --set scale=3",
-    "simulate clusters": "--set n_users=3 --set n_servers=1 --set n_clusters=4",
+    "--algorithms DPSE | --algorithms SE --epsilon 1 | --algorithms SE CDP-SE --set scale=3 | --dim 5",
+    "simulate clusters": "--set n_users=3 --set n_servers=1 --set n_clusters=4 | --agents 5",
     "show": "nowhere.npz | .",
 }
 
