@@ -54,7 +54,7 @@ def run(
         tasks: names of tasks; None: all.
         track: "one recipe", for all tasks, or "tuned", if numbers were chosen for each task on development seeds.
         trials: number of results seen on development seeds, of one recipe in one task each, to be declared.
-        name: name of the row; None: that of the file.
+        name: name of the row; by default the file's name.
         out: a folder where NAME.npz is written after every task; a second call continues from there. A row of other
             code is moved to NAME.before, NAME.before1 and so on, with a warning. None: nothing is written.
         develop: play on the development seeds, equal for all entries, for any experiment. Nothing is written.

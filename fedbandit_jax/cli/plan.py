@@ -84,7 +84,7 @@ class PlanCommand(Command):
     max_syncs: Option[int] = None  # most synchronisations in T rounds.
     max_bits: Option[float] = None  # most bits that a silo sends and receives in T rounds.
     seeds: int = 4  # simulations of each candidate; the best eight have four times as many.
-    rounds: Option[int] = None  # most simulated rounds (default: those of 10^6 users, but at least T / 8).
+    rounds: Option[int] = None  # most simulated rounds (default: enough for 10^6 users, at least T / 8).
     random_seed: int = 0  # seed of the random number generator.
     details: Flag = False  # print all candidates and the certificate, too.
     # your table, .csv or .parquet. With --user all visits of a user are protected together. By default T is the number

@@ -51,7 +51,7 @@ class SimulateCommand(Command):
     delta: Option[float] = None  # delta of all budgets, in (0, 1). Choose it far below one over the number of users.
     horizon: Option[int] = None  # T, the number of rounds.
     seeds: Option[int] = None  # number of independent repetitions, which run together.
-    # record every so many rounds; log: a few hundred rounds, evenly spaced on a logarithmic axis.
+    # rounds between records; log: a few hundred records, evenly spaced on a logarithmic axis.
     stride: Option[int | Literal["log"]] = None
     agents: Option[int] = None  # M, the number of agents (silos).
     arms: Option[int] = None  # K, the number of arms.

@@ -35,7 +35,7 @@ class BestArm:
     def errors(self, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the share of seeds that stopped with a wrong arm, and the ends of its exact interval.
 
-        The interval is that of Clopper & Pearson (1934), for each algorithm by itself.
+        The interval follows Clopper & Pearson (1934), for each algorithm by itself.
 
         Args:
             confidence: probability in (0, 1) that an interval holds.

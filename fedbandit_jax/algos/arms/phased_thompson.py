@@ -1,7 +1,6 @@
-"""Thompson sampling on noisy sums: samples read what is released, and their own noise is free.
+"""Thompson sampling on noisy sums. Samples are post-processing.
 
-Ours. In `ThompsonArms` every sample of an exact sum spends privacy. Here the sum of a phase gets noise once, and
-samples only read it.
+Ours. In `ThompsonArms` every sample of an exact sum spends privacy. Here the sum of a phase gets noise once.
 """
 
 from __future__ import annotations

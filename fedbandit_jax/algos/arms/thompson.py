@@ -14,8 +14,8 @@ phase j of arm a is a Gaussian mechanism with mu_j^2 = g^2 / v_j. S is an intege
 
 *All draws.* Earlier draws decide which mu_j comes next. The logarithm of the likelihood ratio of all draws is a
 Brownian motion with drift -1/2 or 1/2, at the time sum of mu_j^2. If this time is at most mu^2 on every path, another
-Gaussian mechanism may use up the rest. Then the ratio is that of one Gaussian mechanism with this mu. To leave the
-added mechanism out is post-processing (Smith & Thakurta 2022).
+Gaussian mechanism may use up the rest. Then the ratio is that of one Gaussian mechanism with this mu. Leaving
+out the added mechanism is post-processing (Smith & Thakurta 2022).
 
 *Paths.* The first draw follows the first phase of the last arm, and one draw follows each later phase. At most one of
 them finds arm a just after its phase j. Every other draw follows a phase of another arm. If arm a ends with i phases,
@@ -142,7 +142,7 @@ class BoundThompson(ArmAlgorithm):
             trust="central: users and the server are trusted; the server keeps exact sums, and acts on noisy samples",
             trusted="server", neighbours="replace", not_covered=NOT_COVERED,
             adjacency="replace (one user's reward replaced by any other in [0, 1])",
-            unit="one interaction, i.e. what one user did in one round" if again else "one user, who comes once",
+            unit="one interaction of one user in one round" if again else "one user, who comes once",
             whole_user=not again, epsilon=epsilon, delta=delta, epsilon_exact=exact, smallest_delta=smallest,
             accountant="Gaussian differential privacy, by the largest sum of mu^2 on any path",
             noise_std=noise, noise_whose="of the first sample of an arm's sum of rewards",
@@ -158,7 +158,7 @@ class ThompsonArms(Recipe):
     After each phase the server draws a sample for every arm: its mean with Gaussian noise. For N users the variance is
     c / (N + 1), as in Thompson sampling, or as much more as epsilon needs. No other noise is added.
 
-    The trust model is central: the server sees raw rewards in [0, 1]. The privacy unit is one user, who comes once.
+    The trust model is central: the server sees raw rewards in [0, 1]. The privacy unit is one user with one visit.
     Adjacency is replacement of that user's reward by any other in [0, 1]. It moves the arm's sum by at most 1 (the
     sensitivity) in all later draws. The guarantee is for all draws, and so for all arms played.
 
@@ -254,7 +254,7 @@ def phases(first: int, growth: float, horizon: int, n_arms: int = 1) -> np.ndarr
 
 
 def fitting(sizes: np.ndarray, n_arms: int, users: Any) -> Any:
-    """Returns the most phases that `n_arms` arms can have with so many users, if each arm has phases of `sizes`."""
+    """Returns the largest number of phases with `users` users in all. Each of `n_arms` arms has phases of `sizes`."""
     sizes = np.sort(sizes)
     needed = n_arms * np.cumsum(np.append(0, sizes))
     whole = np.searchsorted(needed, users, "right") - 1

@@ -157,7 +157,7 @@ class TopTwo(OneArm):
         ('certified', 'pure DP', 0.5)
 
     Reference: the rule and its proof are ours. They follow the Top Two rules of Azize, Jourdan, Al Marjani & Basu
-    (2023) and Jourdan & Azize (2025), of which we read the abstracts.
+    (2023) and Jourdan & Azize (2025). We read only the abstracts.
     """
 
     sums: SE = dataclasses.field(default=SE(), kw_only=False)
