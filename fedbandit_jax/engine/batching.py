@@ -116,7 +116,7 @@ class Pieces:
     """All runs of runners that share a program. States are lists with one entry for each piece."""
 
     def __init__(self, runners: Sequence[Runner], keys: Array):
-        self.n_configs, self.n_seeds = len(runners), len(keys)
+        self.n_configs, self.n_seeds, self.memory = len(runners), len(keys), memory.limit()
         runner, devices = runners[0], jax.local_devices()
         self.recorder = runner.recorder
         alone = runner.rejects or (runner.hints.branches and on_cpu())  # worlds of rejection depend on arms played
@@ -183,10 +183,7 @@ class Pieces:
         Only XLA knows the temporary memory of a program. A piece uses the memory of one accelerator.
         """
         alone = 1 if on_cpu() else jax.local_device_count()  # devices with separate memory
-        sizes, most = program.memory_analysis(), memory.limit() / alone
-        if sizes is None:
-            return
-        size = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
+        size, most = _size(program.runtime_executable()), self.memory / alone
         if size > most:
             layout = self.pieces[0].layout
             shape = f"{layout.n_seeds} seeds of {layout.n_configs} configurations"
@@ -300,6 +297,13 @@ def _noise(structure: Any, several: bool, n: int) -> Any:
         return (jax.vmap(one) if several else one)(keys, state)
 
     return jax.jit(draw, compiler_options=quick_options())
+
+
+@functools.lru_cache(4 * PROGRAMS)
+def _size(executable: Any) -> int:
+    """Returns the bytes of temporary arrays and results; XLA takes milliseconds to tell."""
+    sizes = executable.get_compiled_memory_stats()
+    return sizes.temp_size_in_bytes + sizes.output_size_in_bytes
 
 
 @functools.lru_cache(PROGRAMS)

@@ -245,7 +245,7 @@ def _record_rounds(runners: dict[str, Runner]) -> dict[str, np.ndarray]:
     alike = {signature(runner): (label, runner) for label, runner in runners.items()}
     found: dict[str, tuple[str, int, Any]] = {}  # name -> label, index of its record, shape and dtype
     for label, runner in alike.values():
-        for name, i, leaf in recorder.named(jax.eval_shape(runner.init, jax.random.key(0))[1]):
+        for name, i, leaf in recorder.named(jax.eval_shape(_init, runner.played, jax.random.key(0))[1]):
             first, _, other = found.setdefault(name, (label, i, leaf))
             if (leaf.shape, leaf.dtype) != (other.shape, other.dtype):
                 one, two = (f"{x.dtype} {x.shape} for {y!r}" for x, y in ((other, first), (leaf, label)))
@@ -332,7 +332,7 @@ def seeds_together(runner: Runner, n_configs: int, n_runs: int, n_records: int) 
     Raises:
         ValueError: not even one seed fits.
     """
-    world, state = jax.eval_shape(runner.init, jax.random.key(0))
+    world, state = jax.eval_shape(_init, runner.played, jax.random.key(0))
     spec = runner.env.spec
     contexts = spec.n_agents * spec.n_arms * spec.dim * FLOAT * (runner.hints.contexts == "stored")
     one = _bytes(world) + 2 * contexts
@@ -345,6 +345,10 @@ def seeds_together(runner: Runner, n_configs: int, n_runs: int, n_records: int) 
         needs = ("env", "algorithms", "seeds", "record")
         raise BadValue(needs, f"must fit into {shown(most)} of memory", one, got=got)
     return int((most - kept) // max(one, 1))
+
+
+def _init(runner: Runner, key: Array) -> tuple[Any, Any]:
+    return runner.init(key)  # a function, so that JAX traces it once for runners of equal structure
 
 
 def _bytes(tree: Any) -> int:
