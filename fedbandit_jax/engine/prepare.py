@@ -347,7 +347,7 @@ def seeds_together(runner: Runner, n_configs: int, n_runs: int, n_records: int) 
     return int((most - kept) // max(one, 1))
 
 
-def _init(runner: Runner, key: Array) -> tuple[Any, Any]:
+def _init(runner: Runner, key: jax.Array) -> tuple[Any, Any]:
     return runner.init(key)  # a function, so that JAX traces it once for runners of equal structure
 
 

@@ -9,8 +9,6 @@ from fedbandit_jax.interfaces.algorithm import Algorithm as Algorithm
 from fedbandit_jax.interfaces.algorithm import Metrics as Metrics
 from fedbandit_jax.interfaces.algorithm import Recipe as Recipe
 from fedbandit_jax.interfaces.algorithm import Report as Report
-from fedbandit_jax.interfaces.algorithm import certificate_of as certificate_of
-from fedbandit_jax.interfaces.algorithm import certify as certify
 from fedbandit_jax.interfaces.arms import ArmAlgorithm as ArmAlgorithm
 from fedbandit_jax.interfaces.arms import ArmEnvironment as ArmEnvironment
 from fedbandit_jax.interfaces.arms import Pulls as Pulls
@@ -27,4 +25,6 @@ from fedbandit_jax.interfaces.environment import Spec as Spec
 from fedbandit_jax.interfaces.policy import NoiseLaw as NoiseLaw
 from fedbandit_jax.interfaces.policy import Policy as Policy
 from fedbandit_jax.interfaces.policy import Released as Released
+from fedbandit_jax.privacy.certification import certificate_of as certificate_of
+from fedbandit_jax.privacy.certification import certify as certify
 from fedbandit_jax.status import Status as Status

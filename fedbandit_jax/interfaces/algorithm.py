@@ -1,4 +1,4 @@
-"""The interface of algorithms, and `certify`, which reads their guarantees."""
+"""The interface of algorithms."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
 from jax import Array
 from jaxtyping import Float, Int, Key, Num
 from typing_extensions import override
@@ -18,11 +16,6 @@ from fedbandit_jax.core import backend, struct, validate
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.core.validate import BadType
 from fedbandit_jax.interfaces.environment import Round, Spec
-from fedbandit_jax.privacy import behaviour
-from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
-
-# where `Spec.of_rows` says that there is one
-OF_A_TABLE = "the people in the table, of whose rows users are made, and which of them comes when"
 
 
 class Report(NamedTuple):
@@ -112,6 +105,8 @@ class Algorithm:
 
     def certificate(self, spec: Spec, horizon: int) -> Certificate:
         """Returns the guarantee of a run, read from the bound algorithm, which runs."""
+        from fedbandit_jax.privacy.certification import certificate_of  # which knows every mechanism
+
         horizon = _rounds(spec, horizon)
         return certificate_of(self.bind(spec, horizon), spec, horizon)
 
@@ -229,49 +224,3 @@ class Recipe(Algorithm):
 def _rounds(spec: Spec, horizon: int) -> int:
     validate.instance("spec", spec, Spec, "an fb.Spec, as env.spec is")
     return validate.integer("horizon", horizon, at_least=1)
-
-
-def certificate_of(bound: Algorithm, spec: Spec, horizon: int) -> Certificate:
-    """Returns the guarantee of a bound algorithm for T = `horizon` rounds in an environment with this `spec`."""
-    spec = getattr(bound, "spec", spec)  # which is what the proof is about
-    found = certify(bound)
-    if found.claim == "none" or not isinstance(spec, Spec):
-        return found
-    found = found.among(spec.visits(horizon))
-    if not spec.of_rows:
-        return found
-    return dataclasses.replace(found, not_covered=(*found.not_covered, OF_A_TABLE))
-
-
-def certify(bound: Algorithm) -> Certificate:
-    """Returns the guarantee of a bound algorithm; only the package's own sealed loops prove anything.
-
-    It is read from the leaves and static fields of the pytree, the input of a compiled program. If a part is
-    user-defined, the noise is drawn as well, and must behave as declared (see `fedbandit_jax.privacy.behaviour`).
-    """
-    if not struct.is_sealed(bound):
-        name = type(bound).__name__
-        nothing = no_privacy(
-            f"{name} is a user-defined algorithm with raw rewards: write an fb.Policy, which is given "
-            "released statistics only, to have it certified"
-        )
-        return dataclasses.replace(nothing, user_defined=(f"algorithm: {name}",))
-    strange = struct.strange(bound)
-    bound = jax.tree.map(lambda leaf: leaf if np.asarray(leaf).dtype == object else np.asarray(leaf), bound)
-    for leaf in jax.tree.leaves(bound):
-        if np.asarray(leaf).dtype.kind in "iuf":
-            with np.errstate(over="ignore"):
-                held = leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
-            if not np.allclose(leaf, held, 1e-6, 0, equal_nan=True):
-                return no_privacy(f"nothing is proved of numbers that 32 bits do not hold, such as {leaf.ravel()[0]:g}")
-    found, mechanism = bound.guarantee(), getattr(bound, "mechanism", None)
-    if found.epsilon is not None:
-        found = dataclasses.replace(found, user_defined=tuple(dict.fromkeys(struct.user_defined(bound))))
-    if found.claim != "none" and strange:
-        return no_privacy(f"nothing is proved of {strange}, which is not the package's own")
-    if found.claim == "none" or not isinstance(mechanism, NoisyMechanism):
-        return found
-    if struct.shipped(bound) and not mechanism.has_own_parts:
-        return found
-    wrong = behaviour.fault(mechanism)
-    return no_privacy(f"nothing is proved of this mechanism: {wrong}") if wrong else found

@@ -89,6 +89,18 @@ class BoundMechanism:
     clips: ClassVar[bool] = False  # whether a loop counts the contributions that are clipped
     needs_users: ClassVar[bool] = False  # whether `step` needs single users; otherwise their sum is enough
     resends: ClassVar[bool] = True  # whether a silo that was away adds its unsent sums to its next message
+    longest: ClassVar[int | None] = None  # the most rounds added up before `absorb` or `step`; None if any number is
+
+    def misfit(self, spec: Any) -> str:
+        """Returns why the mechanism is bound for another environment; "" if it is for `spec`."""
+        if self.n_agents != spec.n_agents:
+            return f"the mechanism is bound for {self.n_agents} silos, there are {spec.n_agents}"
+        return ""
+
+    @property
+    def source(self) -> Any:
+        """What draws the noise of all releases before a loop, see `Algorithm.source`; None if the loop draws it."""
+        return None
 
     @property
     def needed(self) -> int:

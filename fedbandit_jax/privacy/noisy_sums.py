@@ -38,7 +38,7 @@ from fedbandit_jax.privacy.budget import ADJACENCY, Budget
 from fedbandit_jax.privacy.compatibility import Tags, tagged
 from fedbandit_jax.privacy.packing import added, packed_size
 from fedbandit_jax.privacy.releases import Release
-from fedbandit_jax.privacy.statistic import Linear, is_plain, statistic_tags
+from fedbandit_jax.privacy.statistic import LINEAR, Linear, is_plain, statistic_tags
 from fedbandit_jax.privacy.sums import Steps, Sums, step_of, too_coarse
 from fedbandit_jax.privacy.trust.ask import Ask
 from fedbandit_jax.privacy.trust.model import Trust
@@ -79,12 +79,19 @@ class NoisyMechanism(BoundMechanism):
     held: struct.Number  # the most rounds in one message of a silo
     resends: bool = struct.static(default=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     batch: int | None = struct.static()  # B, of the largest batch; None if the proof covers all
-    longest: int = struct.static()  # the most rounds that are added up before `absorb` or `step`
+    longest: int = struct.static()  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
     @override
     def needed(self) -> int:
         return self.n_agents - self.trust.dropouts if self.trust.away == "few" else 0
+
+    @override
+    def misfit(self, spec: Any) -> str:
+        other = not struct.is_sealed(self.statistic)
+        if other or dataclasses.replace(self.statistic, rule=LINEAR) != BoundStatistic.of(spec):
+            return super().misfit(spec) or f"the mechanism is bound to another statistic, not for {spec}"
+        return super().misfit(spec)
 
     @override
     def admit(self, x: Array, y: Array, seen: Any = ()) -> Admitted:
@@ -384,6 +391,12 @@ class Aggregated(NoisyMechanism):
         trust = self.trust if sends is None else self.trust.among(sends)
         noise, release = self.release.decode(state.release, k, trust.noise(key, self.row_size))
         return self._plus(k, state._replace(release=release), total, noise)
+
+    @property
+    @override
+    def source(self) -> Aggregated | None:
+        known = type(self) is Aggregated  # a subclass may add other noise
+        return dataclasses.replace(self, **dict.fromkeys(PROVED)) if known else None
 
     @property
     def row_size(self) -> int:

@@ -18,9 +18,9 @@ from sklearn import linear_model
 import fedbandit_jax as fb
 from fedbandit_jax.data import fit as fits
 from fedbandit_jax.engine import identity
-from fedbandit_jax.interfaces.algorithm import OF_A_TABLE
 from fedbandit_jax.planning import demands
 from fedbandit_jax.privacy.admission import BoundStatistic
+from fedbandit_jax.privacy.certification import OF_A_TABLE
 
 HALF = math.sqrt(0.5)
 LOG = visits()

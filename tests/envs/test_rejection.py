@@ -11,7 +11,7 @@ from helpers import PRIVATE, One, refused
 import fedbandit_jax as fb
 from fedbandit_jax.core import random
 from fedbandit_jax.envs._wrapper import Wrapper
-from fedbandit_jax.interfaces.algorithm import OF_A_TABLE
+from fedbandit_jax.privacy.certification import OF_A_TABLE
 
 SHARES = np.array([0.5, 0.3, 0.2])  # of the arms at the first silo; in reverse order at the others
 SEEDS, ROUNDS = 8, 400

@@ -21,7 +21,7 @@ from fedbandit_jax.algos.loops.server import ServerLoop
 from fedbandit_jax.core import struct
 from fedbandit_jax.envs._wrapper import Wrapper
 from fedbandit_jax.interfaces import certify
-from fedbandit_jax.interfaces.algorithm import OF_A_TABLE
+from fedbandit_jax.privacy.certification import OF_A_TABLE
 
 SOME = deep(HONEST, keep=[i for i, name in enumerate(HONEST) if name not in SLOW])
 

@@ -13,7 +13,7 @@ from helpers import by_lot, deep, refused
 
 import fedbandit_jax as fb
 from fedbandit_jax.engine.runners import Synchronous
-from fedbandit_jax.interfaces.algorithm import certify
+from fedbandit_jax.interfaces import certify
 from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.budget import ADJACENCY, MAX_NORM, matrix_sensitivity_sq, sensitivity_sq
 from fedbandit_jax.privacy.statistic import Bounds

@@ -5,7 +5,7 @@ Letters: M silos, d features, n users of a silo; W = sum x x' and U = sum x y ov
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from jax import Array
 from fedbandit_jax.core import random, ridge, wide
 from fedbandit_jax.interfaces import Round, Spec, Status
 from fedbandit_jax.privacy.bound import BoundMechanism, MechanismState
-from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.users import Attendance
 
 LEFT_OUT = "contributions left out"
@@ -132,9 +131,8 @@ class Stages(NamedTuple):
 
     def _attend(self, attendance: Attendance, k: Array, user: Any) -> tuple[Attendance, Array, Array]:
         """Returns the new table, the visits that enter, and the number of those left out."""
-        assert isinstance(self.mechanism, NoisyMechanism)
-        at = jnp.arange(len(user)), user
-        enters, rows = jax.tree.map(lambda table: table[at], attendance).come(self.mechanism.users, k)
+        at, mechanism = (jnp.arange(len(user)), user), cast(Any, self.mechanism)  # those that are `enforced` have users
+        enters, rows = jax.tree.map(lambda table: table[at], attendance).come(mechanism.users, k)
         exists = user < attendance.count.shape[1]
         attendance = jax.tree.map(lambda table, row: table.at[at].set(row, mode="drop"), attendance, rows)
         return attendance, enters & exists, (exists & ~enters).sum(dtype=jnp.int32)

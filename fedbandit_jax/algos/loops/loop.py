@@ -19,11 +19,8 @@ from fedbandit_jax.certificate import Certificate, Raw, no_privacy
 from fedbandit_jax.core import lots, random, struct
 from fedbandit_jax.core.scoring import Scorer
 from fedbandit_jax.interfaces import Algorithm, Policy, Report, Round, Spec
-from fedbandit_jax.privacy.admission import BoundStatistic
 from fedbandit_jax.privacy.bound import BoundMechanism, Timing
-from fedbandit_jax.privacy.noisy_sums import NoisyMechanism
 from fedbandit_jax.privacy.packing import packed_size
-from fedbandit_jax.privacy.statistic import LINEAR
 from fedbandit_jax.schedules import BoundSchedule, doors, timing
 
 PEERS = "there is no server: silos send messages to each other"
@@ -111,12 +108,8 @@ class PolicyLoop(PlayingLoop):
         mechanism = self.mechanism
         if not struct.is_sealed(mechanism):
             return no_privacy(f"nothing is proved of {type(mechanism).__name__}, a user-defined mechanism")
-        if mechanism.n_agents != spec.n_agents:
-            return no_privacy(f"the mechanism is bound for {mechanism.n_agents} silos, there are {spec.n_agents}")
-        if isinstance(mechanism, NoisyMechanism):
-            one, plain = mechanism.statistic, BoundStatistic.of(spec)
-            if not struct.is_sealed(one) or dataclasses.replace(one, rule=LINEAR) != plain:
-                return no_privacy(f"the mechanism is bound to another statistic, not for {spec}")
+        if wrong := mechanism.misfit(spec):
+            return no_privacy(wrong)
         total = None if self.equal_batches is None else int(self.n_syncs) * self.equal_batches
         equal = Timing("fixed in advance, so it tells nothing about users", total=total)
         when = equal if self.schedule is None else timing(self.schedule)
@@ -161,7 +154,7 @@ class PolicyLoop(PlayingLoop):
     @property
     def longest(self) -> int:
         """Returns the most rounds of pending rows in float32."""
-        return self.mechanism.longest if isinstance(self.mechanism, NoisyMechanism) else own_rows.REFRESH
+        return self.mechanism.longest or own_rows.REFRESH
 
     def worth(self, key: Array, t: Array, belief: Any, user: Array, contexts: Array) -> Array:
         """Returns the policy's indices of the arms (K,) for one user with this belief."""

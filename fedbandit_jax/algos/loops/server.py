@@ -22,7 +22,6 @@ from fedbandit_jax.algos.loops.loop import PolicyLoop
 from fedbandit_jax.algos.loops.own_rows import Epoch, Turn
 from fedbandit_jax.core import control, random, ridge, struct
 from fedbandit_jax.interfaces import Released, Report, Round, Spec, Status
-from fedbandit_jax.privacy.noisy_sums import PROVED, Aggregated
 
 
 class ServerState(NamedTuple):
@@ -74,11 +73,9 @@ class ServerLoop(PolicyLoop):
 
     @property
     @override
-    def source(self) -> Aggregated | None:
+    def source(self) -> Any:
         known = struct.is_sealed(self) and self.schedule is None and not self.spec.drops  # absent silos add no noise
-        if not (known and type(self.mechanism) is Aggregated):
-            return None
-        return dataclasses.replace(self.mechanism, **dict.fromkeys(PROVED))
+        return self.mechanism.source if known else None
 
     @override
     def given(self, rows: Any) -> ServerLoop:
